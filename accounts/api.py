@@ -1,0 +1,86 @@
+"""The User-manager's REST calls (contract 2), one class for each path."""
+
+from __future__ import annotations
+
+from django.conf import settings
+from rest_framework.permissions import AllowAny
+
+from mlp.kernel.errors import Refused
+from mlp.kernel.views import Call, ContractView
+
+from . import lifecycle, throttle
+from .auth import BearerAuthentication, PasswordAuthentication, SessionAuthentication, username_of_header
+from .models import State, User
+from .serializers import Text, UserIn, UserOut
+
+STATES = tuple(State.values)
+
+
+class UserList(ContractView):
+    """Registration is open to all and rate-limited; the list is for staff."""
+
+    permission_classes = [AllowAny]
+    calls = {
+        "POST": Call("Register", body=UserIn, out=UserOut, status=201),
+        "GET": Call("All users (staff)", out=UserOut, many=True, states=STATES),
+    }
+
+    def post(self, request):
+        body = self.body()
+        staff = request.user is not None and request.user.is_authenticated and request.user.is_staff
+        if not staff:
+            throttle.count_registration(throttle.client_address(request))
+        user = lifecycle.register(
+            **body,
+            active=staff or not settings.REGISTRATION_NEEDS_APPROVAL,
+            by=request.user.username if staff else body["username"],
+        )
+        return self.answer(user)
+
+    def get(self, request):
+        if request.user is None or not request.user.is_authenticated:
+            raise Refused("not authenticated: send Authorization: Bearer {token}")
+        if not request.user.is_staff:
+            raise Refused("user: only staff may list the users")
+        return self.page(User.objects.all())
+
+
+class UserDetail(ContractView):
+    calls = {
+        "GET": Call("One user", out=UserOut),
+        "PUT": Call("De-register: tokens die, running work is cancelled; the body is ignored", out=UserOut),
+    }
+
+    def get(self, request, user):
+        return self.answer(self.owner)
+
+    def put(self, request, user):
+        return self.answer(lifecycle.deregister(username=self.owner.username, by=self.by))
+
+
+class UserToken(ContractView):
+    """With HTTP Basic (username and password), the session, or the token itself."""
+
+    authentication_classes = [PasswordAuthentication, BearerAuthentication, SessionAuthentication]
+    calls = {"GET": Call("The token: the same one until it is rotated", out=Text)}
+
+    def get(self, request, user):
+        return self.answer(lifecycle.token_of(self.owner))
+
+
+class UserTokenRotate(ContractView):
+    calls = {"PUT": Call("A new token; the old one is dead", out=Text)}
+
+    def put(self, request, user):
+        return self.answer(lifecycle.rotate_token(user=self.owner, by=self.by))
+
+
+class Auth(ContractView):
+    """Bearer only. The HTTP server answers this before Django is reached (accounts.auth.FastAuth)."""
+
+    authentication_classes: list = []
+    permission_classes = [AllowAny]
+    calls = {"GET": Call("Whose token this is", out=Text)}
+
+    def get(self, request):
+        return self.answer(username_of_header(request.META.get("HTTP_AUTHORIZATION", "")))

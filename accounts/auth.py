@@ -1,0 +1,133 @@
+"""Who is calling: Bearer tokens, HTTP Basic with the password (for the token call alone), the browser's session.
+
+Named in settings as strings, so that the kernel needs no accounts. The fast path of `/api/v1/auth` is here too.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+
+from django.contrib.auth import authenticate
+from django.db import close_old_connections
+from django.db.utils import DatabaseError
+from rest_framework import authentication
+
+from mlp.kernel.errors import Refused
+
+from . import throttle, tokens
+from .models import User
+
+AUTH_PATH = "/api/v1/auth"
+BAD_TOKEN = "token: not valid"
+
+
+class BearerAuthentication(authentication.BaseAuthentication):
+    """`Authorization: Bearer {token}`, for user and service tokens. Raises Refused for a dead or malformed one."""
+
+    def authenticate(self, request):
+        token = bearer(request.META.get("HTTP_AUTHORIZATION", ""))
+        if token is None or token.startswith("mlp_j"):
+            return None
+        holder = tokens.lookup(token)
+        user = holder and User.objects.filter(pk=holder.user_id).first()
+        if not user or not user.is_active:
+            raise Refused(BAD_TOKEN)
+        return user, holder
+
+    def authenticate_header(self, request):
+        return "Bearer"
+
+
+class PasswordAuthentication(authentication.BaseAuthentication):
+    """HTTP Basic with username and password: only the token call takes it. Failed tries slow the caller down."""
+
+    def authenticate(self, request):
+        given = basic(request.META.get("HTTP_AUTHORIZATION", ""))
+        if given is None:
+            return None
+        return login(request, *given), None
+
+
+class SessionAuthentication(authentication.SessionAuthentication):
+    """The browser's session, with Django's CSRF check."""
+
+
+def login(request, username: str, password: str) -> User:
+    """The active user with that password. Raises Refused: wrong, not active, or too many failures."""
+    address = throttle.client_address(request)
+    throttle.check_login(username, address)
+    user = authenticate(request, username=username, password=password)
+    if user is None:
+        throttle.login_failed(username, address)
+        held = User.objects.filter(username=username).first()
+        if held is not None and not held.is_active and held.check_password(password):
+            raise Refused("username: this account is not active; an operator can activate it")
+        raise Refused("username: wrong username or password")
+    throttle.login_succeeded(username, address)
+    return user
+
+
+def bearer(header: str) -> str | None:
+    """The token of an Authorization header, or None when it is of another kind. Raises Refused when malformed."""
+    scheme, _, token = header.partition(" ")
+    if scheme.lower() != "bearer":
+        return None
+    token = token.strip()
+    if not token or " " in token:
+        raise Refused("Authorization: must be Bearer {token}")
+    return token
+
+
+def basic(header: str) -> tuple[str, str] | None:
+    """(username, password) of an Authorization header, or None when it is of another kind. Raises Refused."""
+    scheme, _, coded = header.partition(" ")
+    if scheme.lower() != "basic":
+        return None
+    try:
+        username, colon, password = base64.b64decode(coded.strip(), validate=True).decode().partition(":")
+    except (binascii.Error, UnicodeDecodeError):
+        raise Refused("Authorization: must be Basic with base64 of username:password")
+    if not colon:
+        raise Refused("Authorization: must be Basic with base64 of username:password")
+    return username, password
+
+
+def user_of_token(token: str) -> User | None:
+    """The active user behind a user or service token, or None."""
+    holder = tokens.lookup(token)
+    user = holder and User.objects.filter(pk=holder.user_id).first()
+    return user if user and user.is_active else None
+
+
+def username_of_header(header: str) -> str:
+    """Whose token the Authorization header carries. Raises Refused. The gateway asks this before every byte."""
+    token = bearer(header)
+    if token is None:
+        raise Refused("not authenticated: send Authorization: Bearer {token}")
+    holder = tokens.lookup(token)
+    if holder is None:
+        raise Refused(BAD_TOKEN)
+    return holder.username
+
+
+class FastAuth:
+    """WSGI wrapper that answers `GET /api/v1/auth` before Django's machinery: the gateway asks it all the time."""
+
+    def __init__(self, application):
+        self.application = application
+
+    def __call__(self, environ, start_response):
+        if environ["PATH_INFO"] != AUTH_PATH or environ["REQUEST_METHOD"] != "GET":
+            return self.application(environ, start_response)
+        try:
+            status, body = "200 OK", username_of_header(environ.get("HTTP_AUTHORIZATION", ""))
+        except Refused as refused:
+            status, body = "403 Forbidden", {"msg": refused.msg}
+        except DatabaseError:
+            close_old_connections()
+            status, body = "503 Service Unavailable", {"msg": "the database is not available, try again later"}
+        data = json.dumps(body).encode()
+        start_response(status, [("Content-Type", "application/json"), ("Content-Length", str(len(data)))])
+        return [data]

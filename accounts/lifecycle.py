@@ -1,0 +1,150 @@
+"""Every change of a user or a token goes through here. Called by api, pages, admin and commands.
+
+`deregistered` is the one custom signal of the code base: jobs and apps, which may not be imported from here, end what
+the user has running. It is sent inside the transaction; receivers only write rows and enqueue.
+"""
+
+from __future__ import annotations
+
+from django.contrib.auth.password_validation import validate_password
+from django.core.exceptions import ValidationError
+from django.db import IntegrityError, transaction
+from django.dispatch import Signal
+from django.utils import timezone
+
+from mlp.kernel import names
+from mlp.kernel.errors import Refused
+from mlp.kernel.locking import locked
+from mlp.kernel.models import record_created
+
+from . import tokens
+from .models import Token, User, new_nonce
+
+deregistered = Signal()
+
+DEFAULT_TENANT = "default"
+PASSWORD_LENGTH = (8, 128)
+
+
+def check_password(password: str, user: User | None = None) -> None:
+    """Raises Refused naming the field: 8 to 128 characters, judged by Django's validators."""
+    low, high = PASSWORD_LENGTH
+    if not low <= len(password) <= high:
+        raise Refused(f"password: must have {low} to {high} characters")
+    try:
+        validate_password(password, user)
+    except ValidationError as problem:
+        raise Refused("password: " + " ".join(problem.messages))
+
+
+def register(
+    *, username: str, password: str, by: str, active: bool = True, is_staff: bool = False, judge: bool = True
+) -> User:
+    """Makes a user and the row of their token; `active` False holds them at NotActive until an operator acts.
+
+    `judge` False takes the password as it is: whoever runs the platform chose it in its settings.
+    """
+    names.name(username, "username")
+    user = User(username=username, is_staff=is_staff, is_superuser=is_staff)
+    if judge:
+        check_password(password, user)
+    user.set_password(password)
+    try:
+        with transaction.atomic():
+            user.tenant_id = _default_tenant()
+            user.save()
+            record_created(user, by=by)
+            Token.objects.create(user=user)
+            if active:
+                user.activate(by=by, reason="registered")
+                user.save()
+    except IntegrityError:
+        raise Refused("username: already taken")
+    return user
+
+
+def activate(*, username: str, by: str) -> User:
+    """NotActive > Actived. A user who comes back gets a new token: the old one stays dead."""
+    with locked(User, username=username) as user:
+        user.activate(by=by)
+        user.save()
+        _renew(user)
+    return user
+
+
+def deregister(*, username: str, by: str) -> User:
+    """Actived > NotActive: tokens die, running work is cancelled. Idempotent."""
+    with locked(User, username=username) as user:
+        if not user.is_active:
+            return user
+        user.deregister(by=by)
+        user.save()
+        _renew(user)
+        deregistered.send(sender=User, user=user, by=by)
+    return user
+
+
+def set_staff(*, username: str, staff: bool, by: str) -> User:
+    """Makes an operator of a user, or takes it back; their service tokens die with it."""
+    with locked(User, username=username) as user:
+        user.is_staff = user.is_superuser = staff
+        user.save(update_fields=["is_staff", "is_superuser"])
+        tokens.forget(list(user.tokens.values_list("pk", flat=True)))
+    return user
+
+
+def change_password(*, user: User, password: str, by: str) -> None:
+    check_password(password, user)
+    with locked(User, pk=user.pk) as row:
+        row.set_password(password)
+        row.save(update_fields=["password"])
+
+
+def token_of(user: User) -> str:
+    """The user's token: the same one until it is rotated. Raises Refused for a user who is not active."""
+    if not user.is_active:
+        raise Refused("user: not active")
+    token, _ = Token.objects.get_or_create(user=user, kind=Token.Kind.USER)
+    return tokens.derive(token)
+
+
+def rotate_token(*, user: User, by: str) -> str:
+    """A new token; the old one is dead from now on."""
+    with locked(User, pk=user.pk) as row:
+        if not row.is_active:
+            raise Refused("user: not active")
+        token, _ = Token.objects.get_or_create(user=row, kind=Token.Kind.USER)
+        _renew_rows([token])
+    return tokens.derive(token)
+
+
+def create_service_token(*, user: User, name: str, by: str) -> str:
+    """A token for the platform's own services, held by a staff user; shown once, revoked by deleting its row."""
+    if not user.is_staff:
+        raise Refused("user: only staff may hold service tokens")
+    names.name(name)
+    return tokens.derive(Token.objects.create(user=user, kind=Token.Kind.SERVICE, name=name))
+
+
+def revoke_service_token(*, pk: int, by: str) -> None:
+    with transaction.atomic():
+        token = Token.objects.select_for_update().filter(pk=pk, kind=Token.Kind.SERVICE).first()
+        if token is not None:
+            tokens.forget([token.pk])
+            token.delete()
+
+
+def _renew(user: User) -> None:
+    _renew_rows(list(Token.objects.filter(user=user)))
+
+
+def _renew_rows(rows: list[Token]) -> None:
+    tokens.forget([token.pk for token in rows])
+    for token in rows:
+        token.nonce, token.rotated = new_nonce(), timezone.now()
+        token.save(update_fields=["nonce", "rotated"])
+
+
+def _default_tenant() -> int:
+    tenant_model = User._meta.get_field("tenant").related_model
+    return tenant_model.objects.get_or_create(name=DEFAULT_TENANT)[0].pk

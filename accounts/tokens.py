@@ -1,0 +1,141 @@
+"""Tokens: derived from the server's key and a row's nonce, so a copy of the database gives none away.
+
+A token reads `mlp_{kind}{row in base 36}_{HMAC}`. It stays the same until its row's nonce changes (rotation) and dies
+with the row or its user. `lookup` answers from Valkey without the database, yet never outlives a change:
+
+- A change first writes the mark RECHECK over the entry, inside its transaction, and is refused when it cannot.
+- A reader fills the cache only where there is no entry (SET NX), so one that read the old row before the commit cannot
+  put it back: the mark stands for RECHECK_S, far longer than any read.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import json
+import logging
+from dataclasses import dataclass
+
+from django.conf import settings
+from redis.exceptions import RedisError
+
+from mlp.kernel.broker import broker
+from mlp.kernel.errors import Fault
+
+from .models import State, Token
+
+log = logging.getLogger(__name__)
+
+LETTERS = {"u": "user", "s": "service"}
+KINDS = {kind: letter for letter, kind in LETTERS.items()}
+CACHE_KEY = "mlp:token:{pk}"
+CACHE_S = 600
+RECHECK = b"recheck"
+RECHECK_S = 120
+
+
+@dataclass(frozen=True)
+class Holder:
+    """Who stands behind a token."""
+
+    user_id: int
+    username: str
+    is_staff: bool
+    kind: str
+
+
+def signature(purpose: str, *parts: object) -> str:
+    """43 characters of HMAC-SHA256 over the parts; `purpose` keeps the kinds of token apart."""
+    key = hashlib.sha256(f"mlp.{purpose}:{settings.SECRET_KEY}".encode()).digest()
+    digest = hmac.new(key, "\0".join(map(str, parts)).encode(), hashlib.sha256).digest()
+    return base64.urlsafe_b64encode(digest).decode().rstrip("=")
+
+
+def derive(token: Token) -> str:
+    return _compose(token.kind, token.pk, token.nonce)
+
+
+def _compose(kind: str, pk: int, nonce: str) -> str:
+    return f"mlp_{KINDS[kind]}{base36(pk)}_{signature('token', kind, pk, nonce)}"
+
+
+def lookup(text: str) -> Holder | None:
+    """The holder of a living token, else None. One round trip to Valkey when it is known there."""
+    pk = _row_of(text)
+    if pk is None:
+        return None
+    key = CACHE_KEY.format(pk=pk)
+    entry = _cached(key)
+    if entry not in (None, RECHECK):
+        known = json.loads(entry)
+    else:
+        known = _load(pk)
+        if known is None:
+            return None
+        if entry is None:
+            _fill(key, known)
+    if not hmac.compare_digest(_compose(known["kind"], pk, known["nonce"]).encode(), text.encode()):
+        return None
+    return Holder(known["user_id"], known["username"], known["is_staff"], known["kind"])
+
+
+def forget(pks: list[int]) -> None:
+    """Makes every reader look at the database again; call it inside the transaction that changes the rows.
+
+    Raises Fault when Valkey does not answer: better no change than a token that outlives it.
+    """
+    try:
+        for pk in pks:
+            broker().client.set(CACHE_KEY.format(pk=pk), RECHECK, ex=RECHECK_S)
+    except RedisError as problem:
+        raise Fault("the token cache is not available, try again later") from problem
+
+
+def base36(number: int) -> str:
+    digits = ""
+    while number:
+        number, rest = divmod(number, 36)
+        digits = "0123456789abcdefghijklmnopqrstuvwxyz"[rest] + digits
+    return digits or "0"
+
+
+def _row_of(text: str) -> int | None:
+    if not text.isascii() or len(text) > 100:
+        return None
+    prefix, _, rest = text.partition("_")
+    head, _, mac = rest.partition("_")
+    if prefix != "mlp" or len(head) < 2 or head[0] not in LETTERS or len(mac) != 43 or len(head) > 13:
+        return None
+    try:
+        pk = int(head[1:], 36)
+    except ValueError:
+        return None
+    return pk if 0 < pk < 2**63 else None
+
+
+def _load(pk: int) -> dict | None:
+    row = (
+        Token.objects.filter(pk=pk, user__state=State.ACTIVED)
+        .values("nonce", "kind", "user_id", "user__username", "user__is_staff")
+        .first()
+    )
+    if row is None or (row["kind"] == Token.Kind.SERVICE and not row["user__is_staff"]):
+        return None
+    row["username"], row["is_staff"] = row.pop("user__username"), row.pop("user__is_staff")
+    return row
+
+
+def _cached(key: str) -> bytes | None:
+    try:
+        return broker().client.get(key)
+    except RedisError:
+        log.warning("token cache does not answer; asking the database")
+        return RECHECK
+
+
+def _fill(key: str, known: dict) -> None:
+    try:
+        broker().client.set(key, json.dumps(known), ex=CACHE_S, nx=True)
+    except RedisError:
+        log.warning("token cache does not answer; nothing cached")

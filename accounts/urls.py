@@ -1,0 +1,15 @@
+"""The User-manager's paths below /api/v1."""
+
+from __future__ import annotations
+
+from django.urls import path
+
+from . import api
+
+urlpatterns = [
+    path("users", api.UserList.as_view()),
+    path("users/<seg:user>", api.UserDetail.as_view()),
+    path("users/<seg:user>/token", api.UserToken.as_view()),
+    path("users/<seg:user>/token:rotate", api.UserTokenRotate.as_view()),
+    path("auth", api.Auth.as_view()),
+]

@@ -1,0 +1,1 @@
+"""Datasets and the data service: the Data-manager (contract 3)."""

@@ -1,0 +1,14 @@
+"""What a worker does for datasets. Each message may come twice or late: the lifecycle verb decides."""
+
+from __future__ import annotations
+
+import dramatiq
+
+from mlp.kernel.broker import broker
+
+from . import lifecycle
+
+
+@dramatiq.actor(actor_name="datasets.erase", queue_name="files", broker=broker(), max_retries=5)
+def erase(pk: int) -> None:
+    lifecycle.erase(pk)

@@ -1,0 +1,56 @@
+"""The Data-manager's REST calls (contract 3), one class for each path."""
+
+from __future__ import annotations
+
+from mlp.kernel.errors import Refused
+from mlp.kernel.locking import Missing
+from mlp.kernel.views import Call, ContractView
+
+from . import lifecycle
+from .models import Dataset, State
+from .serializers import DatasetHeartbeatIn, DatasetIn, DatasetOut
+
+STATES = tuple(State.values)
+
+
+class DatasetList(ContractView):
+    kind = "dataset"
+    calls = {
+        "POST": Call("Reserve room and create", body=DatasetIn, out=DatasetOut, status=201),
+        "GET": Call("The user's datasets, newest first", out=DatasetOut, many=True, states=STATES),
+    }
+
+    def post(self, request, user):
+        body = self.body()
+        if body.pop("user", user) != user:
+            raise Refused("user: must be the user of the path")
+        return self.answer(lifecycle.create_dataset(user=self.owner, by=self.by, **body))
+
+    def get(self, request, user):
+        return self.page(Dataset.objects.filter(user=self.owner).select_related("user", "tenant"))
+
+
+class DatasetDetail(ContractView):
+    kind = "dataset"
+    calls = {
+        "GET": Call("One dataset", out=DatasetOut),
+        "DELETE": Call("Delete, in ready or error: files first, then the row", out=DatasetOut),
+    }
+
+    def get(self, request, user, name):
+        found = Dataset.objects.filter(user=self.owner, name=name).select_related("user", "tenant").first()
+        if found is None:
+            raise Missing("dataset")
+        return self.answer(found)
+
+    def delete(self, request, user, name):
+        return self.answer(lifecycle.delete_dataset(user=self.owner, name=name, by=self.by))
+
+
+class DatasetHeartbeat(ContractView):
+    kind = "dataset"
+    calls = {"PUT": Call("The uploader's report", body=DatasetHeartbeatIn)}
+
+    def put(self, request, user, name):
+        lifecycle.heartbeat(user=self.owner, name=name, by=self.by, **self.body())
+        return self.answer()

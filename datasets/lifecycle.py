@@ -1,0 +1,157 @@
+"""Every change of a dataset goes through here. Called by api, pages, admin, the data service, actors and reconcile.
+
+The tenant's rom: tried when the row is made, confirmed when the upload has ended (ready or error: the bytes are
+there), released when the files are gone.
+"""
+
+from __future__ import annotations
+
+from django.db import IntegrityError, transaction
+from django.utils import timezone
+
+from mlp.kernel import after_commit, names, storage
+from mlp.kernel.errors import Refused
+from mlp.kernel.locking import Missing, WrongState, locked
+from mlp.kernel.models import record_created
+from resources import tcc
+from resources.models import Tenant
+
+from .models import Dataset, State
+
+APPLIER = "dm"
+REPORTED = "reported by the uploader"
+
+
+def request_id(pk: int) -> str:
+    return f"dataset:{pk}"
+
+
+def create_dataset(*, user, name: str, size: int, tenant: str | None = None, by: str) -> Dataset:
+    """Reserves `size` bytes of the tenant's rom and makes the row. Raises Refused naming the field."""
+    names.dataset_name(name)
+    found = Tenant.objects.filter(name=tenant).first() if tenant else user.tenant
+    if found is None:
+        raise Missing("tenant")
+    try:
+        with transaction.atomic():
+            dataset = Dataset.objects.create(user=user, tenant=found, name=name, size=size)
+            record_created(dataset, by=by)
+            tcc.try_(
+                id=request_id(dataset.pk),
+                applier=APPLIER,
+                request_type="request",
+                tenant=found.name,
+                owner=user.username,
+                rom=size,
+            )
+    except IntegrityError as problem:
+        if "dataset_name_once_per_user" in str(problem):
+            raise Refused(f"name: you have a dataset {name} already")
+        raise
+    return dataset
+
+
+def heartbeat(*, user, name: str, state: str, progress: int, by: str) -> Dataset:
+    """The uploader's report. `ready` is believed only when the bytes add up; else the dataset fails, and Refused."""
+    if state == State.READY:
+        return _complete(user, name, progress, by)
+    with locked(Dataset, user=user, name=name) as dataset:
+        _must_be_creating(dataset)
+        if state == State.ERROR:
+            _fail(dataset, REPORTED, by)
+        else:
+            dataset.progress = max(dataset.progress, progress)
+            dataset.touched = timezone.now()
+            dataset.save(update_fields=["progress", "touched"])
+            after_commit.wake("dataset", dataset.pk)
+    return dataset
+
+
+def _complete(user, name: str, progress: int, by: str) -> Dataset:
+    """The files are measured before the lock is taken, and again when an upload came in between."""
+    while True:
+        seen = Dataset.objects.filter(user=user, name=name).first()
+        if seen is None:
+            raise Missing("dataset")
+        on_disk = storage.tree_size(storage.dataset_dir(user.username, name)) if seen.state == State.CREATING else 0
+        with locked(Dataset, user=user, name=name) as dataset:
+            _must_be_creating(dataset)
+            if (dataset.pk, dataset.stored, dataset.touched) != (seen.pk, seen.stored, seen.touched):
+                continue
+            wrong = ""
+            if progress != 100:
+                wrong = f"progress: must be 100 for ready, not {progress}"
+            elif on_disk != dataset.size:
+                wrong = f"size: {on_disk} bytes are stored, {dataset.size} were declared"
+            if wrong:
+                _fail(dataset, wrong, by)
+            else:
+                dataset.complete(by=by)
+                dataset.stored = on_disk
+                dataset.save()
+                tcc.confirm(id=request_id(dataset.pk), applier=APPLIER)
+                after_commit.wake("dataset", dataset.pk)
+        if wrong:
+            raise Refused(wrong)
+        return dataset
+
+
+def account(pk: int, delta: int, *, size_after: int) -> None:
+    """Books `delta` stored bytes of an upload; the caller holds the row's lock (datasets.webdav)."""
+    Dataset.objects.filter(pk=pk).update(stored=size_after, touched=timezone.now())
+
+
+def fail(pk: int, reason: str, by: str) -> None:
+    """creating > error; a dataset that is not creating any more, or gone, is left alone."""
+    try:
+        with locked(Dataset, pk=pk) as dataset:
+            _fail(dataset, reason, by)
+    except (Missing, WrongState):
+        return
+
+
+def fail_silent(pk: int, since, reason: str) -> None:
+    """Fails a dataset whose uploader is silent, unless a sign of life came meanwhile."""
+    try:
+        with locked(Dataset, pk=pk) as dataset:
+            if dataset.touched <= since:
+                _fail(dataset, reason, "reconcile")
+    except (Missing, WrongState):
+        return
+
+
+def delete_dataset(*, user, name: str, by: str) -> Dataset:
+    """ready, error > deleting; the files go in the background, then the row. Raises WrongState otherwise."""
+    with locked(Dataset, user=user, name=name) as dataset:
+        dataset.erase(by=by)
+        dataset.save()
+        after_commit.enqueue("datasets.erase", dataset.pk, queue="files")
+        after_commit.wake("dataset", dataset.pk)
+    return dataset
+
+
+def erase(pk: int) -> None:
+    """Removes the files, then the row, and gives the rom back. Any number of times."""
+    dataset = Dataset.objects.select_related("user").filter(pk=pk, state=State.DELETING).first()
+    if dataset is None:
+        return
+    storage.remove_tree(storage.dataset_dir(dataset.user.username, dataset.name))
+    try:
+        with locked(Dataset, pk=pk) as row:
+            row.delete()
+            tcc.release(id=request_id(pk), applier=APPLIER)
+            after_commit.wake("dataset", pk)
+    except Missing:
+        return
+
+
+def _must_be_creating(dataset: Dataset) -> None:
+    if dataset.state != State.CREATING:
+        raise WrongState(f"state: the dataset is {dataset.state}, it takes heartbeats while creating only")
+
+
+def _fail(dataset: Dataset, reason: str, by: str) -> None:
+    dataset.fail(by=by, reason=reason)
+    dataset.save()
+    tcc.confirm(id=request_id(dataset.pk), applier=APPLIER)
+    after_commit.wake("dataset", dataset.pk)

@@ -1,0 +1,69 @@
+"""Dataset. Written only through datasets.lifecycle.
+
+Dataset:
+    creating     --complete--> ready
+    creating     --fail-->     error
+    ready, error --erase-->    deleting      (files go first, then the row)
+"""
+
+from __future__ import annotations
+
+from django.conf import settings
+from django.db import models
+from django.db.models import Q
+from django.utils import timezone
+from django.utils.translation import gettext_lazy as _
+from django_fsm import ConcurrentTransitionMixin, FSMField, transition
+
+from mlp.kernel.models import Lifecycle
+
+
+class State(models.TextChoices):
+    CREATING = "creating", _("creating")
+    READY = "ready", _("ready")
+    ERROR = "error", _("error")
+    DELETING = "deleting", _("deleting")
+
+
+class Dataset(ConcurrentTransitionMixin, Lifecycle):
+    """A folder of files of one user. `size` is declared, `stored` is what the data service has accepted (bytes)."""
+
+    user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="datasets")
+    tenant = models.ForeignKey("resources.Tenant", on_delete=models.PROTECT, related_name="datasets")
+    name = models.CharField(_("name"), max_length=50)
+    size = models.BigIntegerField(_("size"))
+    stored = models.BigIntegerField(_("stored"), default=0)
+    state = FSMField(_("state"), default=State.CREATING, choices=State.choices, protected=True)
+    progress = models.PositiveSmallIntegerField(_("progress"), default=0)
+    reason = models.TextField(_("reason"), blank=True)
+    created = models.DateTimeField(_("created"), auto_now_add=True)
+    touched = models.DateTimeField(_("last sign of life"), default=timezone.now)
+
+    class Meta:
+        db_table = "dataset"
+        verbose_name = _("dataset")
+        verbose_name_plural = _("datasets")
+        constraints = [
+            models.UniqueConstraint(fields=["user", "name"], name="dataset_name_once_per_user"),
+            models.CheckConstraint(condition=Q(state__in=State.values), name="dataset_state"),
+            models.CheckConstraint(condition=Q(size__gte=0, stored__gte=0), name="dataset_sizes"),
+            models.CheckConstraint(condition=Q(progress__lte=100), name="dataset_progress"),
+        ]
+        indexes = [models.Index(fields=["state", "touched"], name="dataset_unsteady")]
+
+    def __str__(self) -> str:
+        return f"{self.user}/{self.name}"
+
+    @transition(field=state, source=State.CREATING, target=State.READY)
+    def complete(self, *, by, reason=""):
+        """creating > ready."""
+        self.progress = 100
+
+    @transition(field=state, source=State.CREATING, target=State.ERROR)
+    def fail(self, *, by, reason=""):
+        """creating > error."""
+        self.reason = reason
+
+    @transition(field=state, source=[State.READY, State.ERROR], target=State.DELETING)
+    def erase(self, *, by, reason=""):
+        """ready, error > deleting."""

@@ -1,0 +1,30 @@
+"""What heals datasets: silent uploaders, deletions whose message was lost. Called by `manage.py reconcile`."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from django.conf import settings
+from django.utils import timezone
+
+from mlp.kernel import after_commit
+from mlp.kernel.models import StateChange
+
+from . import lifecycle, webdav
+from .models import Dataset, State
+
+AGAIN_AFTER = timedelta(seconds=10)
+SPOOL_KEPT_S = 24 * 3600
+
+
+def run() -> None:
+    now = timezone.now()
+    since = now - timedelta(seconds=settings.DATASET_SILENCE_S)
+    reason = f"no heartbeat and no bytes for {settings.DATASET_SILENCE_S} s"
+    for pk in Dataset.objects.filter(state=State.CREATING, touched__lt=since).values_list("pk", flat=True)[:200]:
+        lifecycle.fail_silent(pk, since, reason)
+    for pk in Dataset.objects.filter(state=State.DELETING).values_list("pk", flat=True)[:200]:
+        told = StateChange.objects.filter(kind="dataset", object_id=pk, target=State.DELETING).first()
+        if told is None or told.at < now - AGAIN_AFTER:
+            after_commit.enqueue("datasets.erase", pk, queue="files")
+    webdav.sweep_spool(SPOOL_KEPT_S)

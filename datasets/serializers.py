@@ -1,0 +1,41 @@
+"""What the Data-manager's REST calls accept and answer (contract 3)."""
+
+from __future__ import annotations
+
+from rest_framework import serializers
+
+from mlp.kernel.fields import DatasetNameField, NameField, StrictChoice, StrictInt, StrictSerializer
+
+from .models import State
+
+BIG = 2**63 - 1
+
+
+class DatasetIn(StrictSerializer):
+    name = DatasetNameField()
+    size = StrictInt(min_value=0, max_value=BIG, help_text="bytes, the sum of all files")
+    user = NameField(required=False, help_text="when given, the user of the path")
+    tenant = NameField(required=False)
+
+
+class DatasetHeartbeatIn(StrictSerializer):
+    state = StrictChoice(choices=["creating", "ready", "error"])
+    progress = StrictInt(min_value=0, max_value=100)
+
+
+class DatasetOut(serializers.Serializer):
+    name = serializers.CharField()
+    user = serializers.CharField(source="user.username")
+    tenant = serializers.CharField(source="tenant.name")
+    size = serializers.IntegerField()
+    state = serializers.ChoiceField(choices=State.choices)
+    progress = serializers.IntegerField()
+    stored = serializers.IntegerField()
+    reason = serializers.CharField(allow_blank=True)
+    created = serializers.DateTimeField()
+
+
+class FileOut(serializers.Serializer):
+    path = serializers.CharField()
+    size = serializers.IntegerField()
+    modified = serializers.DateTimeField()

@@ -1,0 +1,13 @@
+"""The Data-manager's paths below /api/v1."""
+
+from __future__ import annotations
+
+from django.urls import path
+
+from . import api
+
+urlpatterns = [
+    path("users/<seg:user>/datasets", api.DatasetList.as_view()),
+    path("users/<seg:user>/datasets/<seg:name>", api.DatasetDetail.as_view()),
+    path("users/<seg:user>/datasets/<seg:name>:heartbeat", api.DatasetHeartbeat.as_view()),
+]

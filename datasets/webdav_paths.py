@@ -1,0 +1,123 @@
+"""Which file a `/data/…` address means: the path rules of the data service, pure functions without Django's request.
+
+The raw request target is decoded exactly once, here, part by part, so no encoding trick can add a part, climb out
+of a folder or name something twice. Used by datasets.webdav and datasets.webdav_verbs.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from urllib.parse import quote, unquote_to_bytes, urlsplit
+
+from mlp.kernel import names
+from mlp.kernel.errors import Refused
+
+HOME = ".home"
+PREFIX = "/data"
+DEPTH_LIMIT = 100  # folders in one path
+LENGTH_LIMIT = 2000  # bytes of one decoded path: with the storage root in front it stays below the system's 4096
+BROKEN_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
+
+
+class Answer(Exception):
+    """An answer that is not the normal one: an HTTP status and one sentence that says why."""
+
+    def __init__(self, status: int, msg: str, **headers: str):
+        super().__init__(msg)
+        self.status, self.msg = status, msg
+        self.headers = {name.replace("_", "-"): value for name, value in headers.items()}
+
+    def body(self) -> str:
+        """`{"msg": …}` in ASCII, so that it also travels in a header."""
+        return json.dumps({"msg": self.msg})
+
+
+@dataclass(frozen=True)
+class Target:
+    """`/data`, `/data/{user}`, `/data/{user}/{dataset}` or `/data/{user}/{dataset}/{parts}`."""
+
+    user: str = ""
+    dataset: str = ""
+    parts: tuple[str, ...] = ()
+    slash: bool = False  # ended with "/": the caller means a folder
+
+    @property
+    def is_home(self) -> bool:
+        return self.dataset == HOME
+
+    @property
+    def path(self) -> str:
+        """The file's path inside its dataset."""
+        return "/".join(self.parts)
+
+    @property
+    def steps(self) -> tuple[str, ...]:
+        """The folders and the file below `{root}/datasets`."""
+        return tuple(step for step in (self.user, self.dataset) if step) + self.parts
+
+
+def parse(raw: str) -> Target:
+    """The target of a raw request target (bytes as Latin-1 characters, the way WSGI has them). Raises Answer."""
+    raw = raw.split("?", 1)[0]
+    if raw != PREFIX and not raw.startswith(PREFIX + "/"):
+        raise Answer(400, "path: must begin with /data/")
+    segments = raw[len(PREFIX) + 1 :].split("/")
+    slash = segments[-1] == ""
+    if slash:
+        segments.pop()
+    parts = [_decode(segment) for segment in segments]
+    if not parts:
+        return Target(slash=slash)
+    try:
+        names.file_path("/".join(parts))
+    except Refused as refused:
+        raise Answer(400, refused.msg)
+    if len(parts) > DEPTH_LIMIT + 2 or len("/".join(parts).encode()) > LENGTH_LIMIT:
+        raise Answer(400, f"path: too long, at most {LENGTH_LIMIT} bytes and {DEPTH_LIMIT} folders")
+    user, dataset = parts[0], parts[1] if len(parts) > 1 else ""
+    _known_names(user, dataset)
+    return Target(user, dataset, tuple(parts[2:]), slash)
+
+
+def parse_destination(header: str, host: str) -> Target:
+    """The target of a `Destination` header (RFC 4918 10.3). Raises Answer."""
+    if not header:
+        raise Answer(400, "Destination: missing")
+    try:
+        pieces = urlsplit(header)
+    except ValueError:
+        raise Answer(400, "Destination: not an address")
+    if pieces.netloc and pieces.netloc.lower() != host.lower():
+        raise Answer(502, "Destination: must be on this server")
+    if pieces.query or pieces.fragment:
+        raise Answer(400, "Destination: must have no query and no fragment")
+    return parse(pieces.path)
+
+
+def href(*steps: str, folder: bool = False) -> str:
+    """The address of what lies below `/data`, percent-encoded."""
+    return "/".join([PREFIX, *(quote(step, safe="") for step in steps)]) + ("/" if folder else "")
+
+
+def _decode(segment: str) -> str:
+    if BROKEN_ESCAPE.search(segment) or "#" in segment:
+        raise Answer(400, "path: must be percent-encoded")
+    try:
+        part = unquote_to_bytes(segment.encode("latin-1")).decode()
+    except UnicodeError:  # both ways: not bytes, or bytes that are not UTF-8
+        raise Answer(400, "path: must be valid UTF-8")
+    if "/" in part:
+        raise Answer(400, "path: must have no encoded '/'")
+    return part
+
+
+def _known_names(user: str, dataset: str) -> None:
+    """A name that nobody can have is answered as a missing one."""
+    try:
+        names.name(user, "user")
+        if dataset and dataset != HOME:
+            names.dataset_name(dataset)
+    except Refused:
+        raise Answer(404, "path: no such user or dataset")

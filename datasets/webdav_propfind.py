@@ -1,0 +1,180 @@
+"""PROPFIND (RFC 4918): what is there, for WebDAV clients and for the data client, which asks for checksums too.
+
+Streamed, so a listing of any length costs no memory. Called by datasets.webdav_verbs.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from xml.etree import ElementTree
+from xml.sax.saxutils import escape, quoteattr
+
+from django.conf import settings
+from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
+from django.utils.http import http_date
+
+from accounts.models import User
+from accounts.tokens import Holder
+
+from . import webdav_tree as tree
+from .models import Dataset, State
+from .webdav_paths import HOME, Answer, Target, href
+from .webdav_room import find, home_bytes
+
+DAV = "DAV:"
+OURS = "urn:mlp:data"
+SHA256 = f"{{{OURS}}}sha256"
+STATE = f"{{{OURS}}}state"
+LIVE = [
+    f"{{{DAV}}}{name}"
+    for name in ("displayname", "resourcetype", "getcontentlength", "getcontenttype", "getlastmodified", "getetag")
+]
+QUOTA = [f"{{{DAV}}}quota-available-bytes", f"{{{DAV}}}quota-used-bytes"]
+Entry = tuple[tuple[str, ...], os.stat_result | None]  # steps below /data; None: a folder that is not on disk yet
+
+
+def propfind(request: HttpRequest, holder: Holder, target: Target) -> HttpResponse:
+    depth = request.META.get("HTTP_DEPTH", "infinity").strip().lower()
+    if depth not in {"0", "1", "infinity"}:
+        raise Answer(400, "Depth: must be 0, 1 or infinity")
+    if depth == "infinity" and not target.dataset:
+        raise Answer(403, "Depth: must be 0 or 1 here")
+    wanted, names_only = _wanted(request.body)
+    row, info = _resolve(target)
+    entries = _entries(holder, target, info, depth)
+    # one file, asked for its checksum by name: worth reading it, once; in a listing only what is known already
+    compute = depth == "0" and info is not None and stat.S_ISREG(info.st_mode) and SHA256 in wanted
+    body = _document(entries, wanted, names_only, row, compute)
+    return StreamingHttpResponse(body, status=207, content_type='application/xml; charset="utf-8"')
+
+
+def _resolve(target: Target) -> tuple[Dataset | None, os.stat_result | None]:
+    """The dataset's row and what lies on disk. Raises Answer 404."""
+    if not target.dataset:
+        if target.user and not User.objects.filter(username=target.user).exists():
+            raise Answer(404, "path: no such user or dataset")
+        return None, None
+    row = find(target)
+    if row is not None and row.state == State.DELETING:
+        raise Answer(404, "path: no such user or dataset")
+    info = tree.look(target.steps)
+    if target.parts and (info is None or (target.slash and stat.S_ISREG(info.st_mode))):
+        raise Answer(404, "path: no such file or folder")
+    return row, info
+
+
+def _entries(holder: Holder, target: Target, info: os.stat_result | None, depth: str) -> Iterator[Entry]:
+    yield target.steps, info
+    if depth == "0" or (info is not None and stat.S_ISREG(info.st_mode)):
+        return
+    if not target.user:
+        names = User.objects.order_by("username").values_list("username", flat=True)
+        for name in names if holder.is_staff else [holder.username]:
+            yield (name,), None
+    elif not target.dataset:
+        shown = Dataset.objects.filter(user__username=target.user).exclude(state=State.DELETING).order_by("name")
+        for name in [HOME, *shown.values_list("name", flat=True)]:
+            yield (target.user, name), tree.look((target.user, name))
+    elif info is not None:
+        below = tree.walk(target.steps) if depth == "infinity" else _direct(target.steps)
+        for parts, found in below:
+            yield target.steps + parts, found
+
+
+def _direct(steps: tuple[str, ...]) -> Iterator[Entry]:
+    for name, info in tree.children(steps):
+        yield (name,), info
+
+
+def _wanted(body: bytes) -> tuple[list[str], bool]:
+    """The properties asked for (none named: the live ones), and whether only their names. Raises Answer 400."""
+    if not body.strip():
+        return LIVE, False
+    if b"<!" in body:  # no document type, hence no entities
+        raise Answer(400, "body: must be XML without a document type")
+    try:
+        document = ElementTree.fromstring(body)
+    except (ElementTree.ParseError, ValueError, LookupError):
+        raise Answer(400, "body: must be XML")
+    if document.tag != f"{{{DAV}}}propfind":
+        raise Answer(400, "body: must be a DAV: propfind")
+    asked = document.find(f"{{{DAV}}}prop")
+    if asked is not None:
+        return [prop.tag for prop in asked if isinstance(prop.tag, str)][:100], False
+    more = document.find(f"{{{DAV}}}include")
+    extra = [prop.tag for prop in more if isinstance(prop.tag, str)][:100] if more is not None else []
+    return LIVE + extra, document.find(f"{{{DAV}}}propname") is not None
+
+
+def _document(entries: Iterator[Entry], wanted: list[str], names_only: bool, row, compute: bool) -> Iterator[str]:
+    yield f'<?xml version="1.0" encoding="utf-8"?>\n<d:multistatus xmlns:d="{DAV}" xmlns:m="{OURS}">'
+    for steps, info in entries:
+        found, missing = [], []
+        for tag in wanted:
+            value = _value(tag, steps, info, row, compute)
+            if value is None:
+                missing.append(_element(tag, ""))
+            else:
+                found.append(_element(tag, "" if names_only else value))
+        folder = info is None or stat.S_ISDIR(info.st_mode)
+        yield f"\n<d:response><d:href>{escape(href(*steps, folder=folder))}</d:href>"
+        yield from _propstat(found, "200 OK") if found or not missing else ()
+        yield from _propstat(missing, "404 Not Found") if missing and not names_only else ()
+        yield "</d:response>"
+    yield "\n</d:multistatus>\n"
+
+
+def _propstat(elements: list[str], status: str) -> Iterator[str]:
+    yield f"<d:propstat><d:prop>{''.join(elements)}</d:prop><d:status>HTTP/1.1 {status}</d:status></d:propstat>"
+
+
+def _element(tag: str, content: str) -> str:
+    namespace, _, name = tag.rpartition("}")
+    namespace = namespace.lstrip("{")
+    prefix = {DAV: "d:", OURS: "m:"}.get(namespace)
+    if prefix is None:
+        opening = f"<{name} xmlns={quoteattr(namespace)}"
+        prefix = ""
+    else:
+        opening = f"<{prefix}{name}"
+    return f"{opening}>{content}</{prefix}{name}>" if content else f"{opening}/>"
+
+
+def _value(tag: str, steps: tuple[str, ...], info: os.stat_result | None, row, compute: bool) -> str | None:
+    """The property's content as XML, None when this resource does not have it."""
+    file = info is not None and stat.S_ISREG(info.st_mode)
+    match tag.removeprefix(f"{{{DAV}}}"):
+        case "displayname":
+            return escape(steps[-1]) if steps else "data"
+        case "resourcetype":
+            return "" if file else "<d:collection/>"
+        case "getlastmodified":
+            return http_date(info.st_mtime) if info is not None else None
+        case "creationdate":
+            return datetime.fromtimestamp(info.st_mtime, UTC).strftime("%Y-%m-%dT%H:%M:%SZ") if info else None
+        case "getcontentlength":
+            return str(info.st_size) if file else None
+        case "getcontenttype":
+            return "application/octet-stream" if file else None
+        case "getetag":  # as nginx makes it
+            return f'"{int(info.st_mtime):x}-{info.st_size:x}"' if file else None
+        case "quota-used-bytes" | "quota-available-bytes" as quota:
+            return _quota(quota, steps, row) if not file else None
+    if tag == STATE:
+        return str(row.state) if row is not None else None
+    if tag == SHA256 and file:
+        return tree.sha256(steps) if compute else tree.known_sha256(steps)
+    return None
+
+
+def _quota(which: str, steps: tuple[str, ...], row: Dataset | None) -> str | None:
+    if row is not None:
+        used, limit = row.stored, row.size
+    elif steps[1:2] == (HOME,):
+        used, limit = home_bytes(steps[0]), settings.DATA_HOME_LIMIT
+    else:
+        return None
+    return str(used if which == "quota-used-bytes" else max(0, limit - used))

@@ -1,0 +1,224 @@
+"""The methods of the data service other than PUT: one function each, all on metadata, none on a file's bytes.
+
+Called by datasets.webdav.verb with the request, the token's holder and the target of the address.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import uuid
+
+from django.http import HttpRequest, HttpResponse, JsonResponse
+
+from accounts.models import User
+from accounts.tokens import Holder
+from mlp.kernel import storage
+
+from . import lifecycle
+from . import webdav_tree as tree
+from .models import State
+from .serializers import DatasetOut
+from .webdav_paths import Answer, Target, href, parse_destination
+from .webdav_propfind import propfind
+from .webdav_room import clear, discard, find, must_be_creating, must_be_readable, own, writing
+
+FILES = "/-data/files"  # nginx's internal address of {root}/datasets
+
+
+def options(request: HttpRequest, holder: Holder | None, target: Target) -> HttpResponse:
+    allow = ", ".join(["PUT", *METHODS])
+    return HttpResponse(status=200, headers={"DAV": "1", "MS-Author-Via": "DAV", "Allow": allow})
+
+
+def get(request: HttpRequest, holder: Holder, target: Target) -> HttpResponse:
+    """GET and HEAD: nginx sends the file, with ranges and validators; the checksum goes along where it is known."""
+    if not target.dataset:
+        raise Answer(405, "path: GET takes a file's path: /data/{user}/{dataset}/{file}", Allow="PROPFIND, OPTIONS")
+    row = find(target)
+    must_be_readable(row)
+    info = tree.look(target.steps) if target.parts else None
+    if info is None and target.parts:
+        raise Answer(404, "path: no such file")
+    if info is None or stat.S_ISDIR(info.st_mode) or target.slash:
+        raise Answer(405, "path: is a folder; PROPFIND lists it", Allow="PROPFIND, OPTIONS")
+    response = HttpResponse(content_type="application/octet-stream")
+    response["X-Accel-Redirect"] = FILES + href(*target.steps).removeprefix("/data")
+    if digest := tree.known_sha256(target.steps):
+        response["Repr-Digest"] = tree.digest_header(digest)
+    return response
+
+
+def delete(request: HttpRequest, holder: Holder, target: Target) -> HttpResponse:
+    """A file or folder of a dataset that is creating, or of `.home`; a whole dataset."""
+    if not target.dataset:
+        raise Answer(405, "path: DELETE takes a file or a dataset", Allow="PROPFIND, OPTIONS")
+    if not target.parts:
+        return _delete_dataset(holder, target)
+    with writing(target) as (room,):
+        info = tree.look(target.steps)
+        if info is None:
+            raise Answer(404, "path: no such file")
+        if target.slash and stat.S_ISREG(info.st_mode):
+            raise Answer(404, "path: no such folder")
+        room.grow(-tree.size(target.steps))
+        trash = discard(target.steps)
+    clear(trash)
+    return HttpResponse(status=204)
+
+
+def _delete_dataset(holder: Holder, target: Target) -> HttpResponse:
+    """Empties a dataset that is creating; one in ready or error is deleted the way of REST."""
+    if target.is_home:
+        raise Answer(403, "path: .home always exists; delete the files in it")
+    row = find(target)
+    if row.state in {State.READY, State.ERROR}:
+        owner = User.objects.get(username=target.user)
+        gone = lifecycle.delete_dataset(user=owner, name=target.dataset, by=holder.username)
+        return JsonResponse(DatasetOut(gone).data)
+    must_be_creating(row)
+    with writing(target) as (room,):
+        room.grow(-room.row.stored)
+        trash = discard(target.steps)
+    clear(trash)
+    return HttpResponse(status=204)
+
+
+def mkcol(request: HttpRequest, holder: Holder, target: Target) -> HttpResponse:
+    if len(request.body):
+        raise Answer(415, "body: MKCOL takes none")
+    if not target.dataset:
+        raise Answer(405, "path: a folder is there already")
+    if not target.parts:
+        if target.is_home or _exists(target):
+            raise Answer(405, "path: a folder is there already")
+        raise Answer(403, "path: a dataset is created with its size: POST /api/v1/users/{user}/datasets")
+    with writing(target):
+        with tree.folder(target.steps[:2], make=True):
+            pass  # the dataset's own folder comes with its first file
+        if tree.look(target.steps) is not None:
+            raise Answer(405, "path: a file or folder of that name is there already")
+        with tree.folder(target.steps[:-1]) as parent:
+            os.mkdir(target.steps[-1], 0o755, dir_fd=parent)
+    return HttpResponse(status=201)
+
+
+def move(request: HttpRequest, holder: Holder, target: Target) -> HttpResponse:
+    destination = _destination(request, holder, target)
+    with writing(target, destination) as (source, sink):
+        _source(target, destination)
+        size, replaced = tree.size(target.steps), _replaced(request, destination)
+        with tree.folder(target.steps[:-1]) as old, tree.folder(_parent(destination)) as new:
+            if source is sink:
+                sink.grow(-(replaced or 0))
+            else:
+                sink.grow(size - (replaced or 0))
+                source.grow(-size)
+            trash = discard(destination.steps) if replaced is not None else None
+            os.rename(target.steps[-1], destination.steps[-1], src_dir_fd=old, dst_dir_fd=new)
+    clear(trash)
+    return HttpResponse(status=201 if replaced is None else 204)
+
+
+def copy(request: HttpRequest, holder: Holder, target: Target) -> HttpResponse:
+    """Copies beside the destination first (in the spool), so that it appears whole; never more than fits."""
+    destination = _destination(request, holder, target)
+    row = find(target)
+    if row is not None and row.state not in {State.READY, State.CREATING}:
+        must_be_readable(row)
+    info = _source(target, destination)
+    with writing(destination) as (sink,):  # refuses early what cannot fit; counted again below
+        size = tree.size(target.steps)
+        sink.grow(size - (_replaced(request, destination) or 0))
+        sink.grow((_replaced(request, destination) or 0) - size)
+    draft = storage.spool_dir() / f"copy-{uuid.uuid4().hex}"
+    trash = None
+    try:
+        _copy_to(target.steps, info, draft, request.META.get("HTTP_DEPTH", "infinity"))
+        with writing(destination) as (sink,):
+            replaced = _replaced(request, destination)
+            copied = tree.size((".spool", draft.name))
+            with tree.folder(_parent(destination)) as new:
+                sink.grow(copied - (replaced or 0))
+                trash = discard(destination.steps) if replaced is not None else None
+                os.rename(draft, destination.steps[-1], dst_dir_fd=new)
+    finally:
+        clear(draft)
+    clear(trash)
+    return HttpResponse(status=201 if replaced is None else 204)
+
+
+def _copy_to(source: tuple[str, ...], info: os.stat_result, draft, depth: str) -> None:
+    if stat.S_ISREG(info.st_mode):
+        tree.copy_file(source, draft)
+        return
+    draft.mkdir()
+    if depth == "0":
+        return
+    for parts, below in tree.walk(source):
+        path = draft.joinpath(*parts)
+        if stat.S_ISDIR(below.st_mode):
+            path.mkdir()
+        else:
+            tree.copy_file(source + parts, path)
+        os.utime(draft)  # alive: the sweep of the spool leaves it alone
+
+
+def _destination(request: HttpRequest, holder: Holder, target: Target) -> Target:
+    destination = parse_destination(request.META.get("HTTP_DESTINATION", ""), request.META.get("HTTP_HOST", ""))
+    own(holder, destination)
+    if not target.parts or not destination.parts:
+        raise Answer(403, "path: files and folders inside datasets can be moved and copied, datasets cannot")
+    if target.steps == destination.steps:
+        raise Answer(403, "Destination: is the same")
+    if destination.steps[: len(target.steps)] == target.steps:
+        raise Answer(409, "Destination: lies inside of what is moved or copied")
+    if target.steps[: len(destination.steps)] == destination.steps:
+        raise Answer(409, "Destination: contains what is moved or copied")
+    return destination
+
+
+def _source(target: Target, destination: Target) -> os.stat_result:
+    info = tree.look(target.steps)
+    if info is None:
+        raise Answer(404, "path: no such file")
+    return info
+
+
+def _replaced(request: HttpRequest, destination: Target) -> int | None:
+    """Bytes of what lies at the destination, None for nothing. Raises Answer 412 when it may not be replaced."""
+    if tree.look(destination.steps) is None:
+        return None
+    if request.META.get("HTTP_OVERWRITE", "T").strip().upper() == "F":
+        raise Answer(412, "Destination: a file of that name is there already")
+    return tree.size(destination.steps)
+
+
+def _parent(destination: Target) -> tuple[str, ...]:
+    """The folder to put it in. Raises Answer 409 when it is missing; a dataset's own folder is made."""
+    if len(destination.parts) == 1:
+        with tree.folder(destination.steps[:2], make=True):
+            pass
+    elif tree.look(destination.steps[:-1]) is None:
+        raise Answer(409, "Destination: its folder is missing")
+    return destination.steps[:-1]
+
+
+def _exists(target: Target) -> bool:
+    try:
+        find(target)
+    except Answer:
+        return False
+    return True
+
+
+METHODS = {
+    "GET": get,
+    "HEAD": get,
+    "OPTIONS": options,
+    "DELETE": delete,
+    "PROPFIND": propfind,
+    "MKCOL": mkcol,
+    "MOVE": move,
+    "COPY": copy,
+}

@@ -1,0 +1,29 @@
+"""What a worker does for jobs. Each message may come twice or late: the verb it calls decides. All end in seconds."""
+
+from __future__ import annotations
+
+import dramatiq
+
+from mlp.kernel.broker import broker
+
+from . import launching, lifecycle
+
+
+@dramatiq.actor(actor_name="jobs.launch", broker=broker(), max_retries=3, min_backoff=1000)
+def launch(pk: int) -> None:
+    launching.launch(pk)
+
+
+@dramatiq.actor(actor_name="jobs.clean", broker=broker(), max_retries=3, min_backoff=1000)
+def clean(pk: int) -> None:
+    launching.clean(pk)
+
+
+@dramatiq.actor(actor_name="jobs.admit", broker=broker(), max_retries=0)
+def admit() -> None:
+    lifecycle.reserve_next()
+
+
+@dramatiq.actor(actor_name="jobs.erase", queue_name="files", broker=broker(), max_retries=5)
+def erase(pk: int) -> None:
+    launching.erase(pk)

@@ -1,0 +1,122 @@
+"""The Job-manager's REST calls (contract 4), one class for each path. The Metrics-manager's are in jobs.metrics_api."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from django.http import FileResponse, HttpResponse
+from rest_framework.response import Response
+
+from mlp.kernel import storage
+from mlp.kernel.locking import Missing
+from mlp.kernel.views import Call, ContractView, query_int
+
+from . import environment, lifecycle
+from .auth import require_own_job
+from .models import Job, State
+from .serializers import ArtifactOut, JobHeartbeatIn, JobIn, JobOut
+
+STATES = tuple(State.values)
+LOG_CHUNK = 16 << 20
+
+
+class JobView(ContractView):
+    kind = "job"
+
+    def job(self, name: str) -> Job:
+        """The owner's job of that name, or Missing."""
+        found = Job.objects.filter(user=self.owner, name=name).select_related("user", "tenant").first()
+        if found is None:
+            raise Missing("job")
+        return found
+
+
+class JobList(JobView):
+    calls = {
+        "POST": Call("Submit a training job", body=JobIn, out=JobOut, status=201),
+        "GET": Call("The user's jobs, newest first", out=JobOut, many=True, states=STATES),
+    }
+
+    def post(self, request, user):
+        return self.answer(lifecycle.create_job(user=self.owner, by=self.by, **self.body()))
+
+    def get(self, request, user):
+        return self.page(Job.objects.filter(user=self.owner).select_related("user", "tenant"))
+
+
+class JobDetail(JobView):
+    calls = {
+        "GET": Call("One job", out=JobOut),
+        "DELETE": Call("Delete, in finished or error", out=JobOut),
+    }
+
+    def get(self, request, user, name):
+        return self.answer(self.job(name))
+
+    def delete(self, request, user, name):
+        return self.answer(lifecycle.delete_job(user=self.owner, name=name, by=self.by))
+
+
+class JobHeartbeat(JobView):
+    accepted = frozenset({"user", "job"})
+    calls = {"PUT": Call("The job's own report", body=JobHeartbeatIn)}
+
+    def put(self, request, user, name):
+        body = self.body()
+        require_own_job(request, self.job(name))
+        lifecycle.heartbeat(user=self.owner, name=name, by=self.by, **body)
+        return self.answer()
+
+
+class JobCancel(JobView):
+    calls = {"PUT": Call("Stop it: SIGTERM, grace, SIGKILL", out=JobOut)}
+
+    def put(self, request, user, name):
+        return self.answer(lifecycle.cancel(user=self.owner, name=name, by=self.by))
+
+
+class JobLog(JobView):
+    """stdout and stderr together, from byte `offset`, 16 MiB at most; X-Next-Offset says where to go on."""
+
+    calls = {
+        "GET": Call("The log", media="text/plain", query=(("offset", int, "the first byte wanted"),)),
+    }
+
+    def get(self, request, user, name):
+        path = environment.log_path(self.job(name))
+        offset = query_int(request, "offset", 0, 0)
+        try:
+            with path.open("rb") as file:
+                file.seek(offset)
+                data = file.read(LOG_CHUNK)
+        except FileNotFoundError:
+            data = b""
+        answer = HttpResponse(data, content_type="text/plain; charset=utf-8")
+        answer["X-Next-Offset"] = str(offset + len(data))
+        return answer
+
+
+class JobArtifacts(JobView):
+    calls = {"GET": Call("Output files, relative to the workspace", out=ArtifactOut, many=True)}
+
+    def get(self, request, user, name):
+        workspace = storage.job_dir(user, self.job(name).name)
+        rows = [
+            {"path": path, "size": info.st_size, "modified": datetime.fromtimestamp(info.st_mtime, UTC)}
+            for path, info in storage.files(workspace)
+        ]
+        limit = query_int(request, "limit", 1000, 1, 1000)
+        offset = query_int(request, "offset", 0, 0)
+        page = ArtifactOut(rows[offset : offset + limit], many=True).data
+        return Response(page, headers={"X-Total-Count": str(len(rows))})
+
+
+class JobArtifact(JobView):
+    calls = {"GET": Call("One output file", media="application/octet-stream")}
+
+    def get(self, request, user, name, path):
+        job = self.job(name)
+        target = storage.safe_join(storage.job_dir(user, job.name), path)
+        if not target.is_file():
+            raise Missing("artifact")
+        return FileResponse(target.open("rb"), as_attachment=True, filename=target.name)

@@ -1,0 +1,58 @@
+"""The job token: it may report the heartbeat and the metrics of its one job, and dies with it (contract 1)."""
+
+from __future__ import annotations
+
+import hmac
+from dataclasses import dataclass
+
+from rest_framework import authentication
+
+from accounts import auth as accounts_auth
+from accounts.tokens import base36, signature
+from mlp.kernel.errors import Refused
+
+from .models import Job
+
+PREFIX = "mlp_j"
+
+
+@dataclass(frozen=True)
+class JobHolder:
+    """Stands in `request.auth` for a call made with a job's token."""
+
+    job_id: int
+    kind: str = "job"
+
+
+def job_token(job: Job) -> str:
+    return f"{PREFIX}{base36(job.pk)}_{signature('job-token', job.pk, job.nonce)}"
+
+
+class JobTokenAuthentication(authentication.BaseAuthentication):
+    def authenticate(self, request):
+        token = accounts_auth.bearer(request.META.get("HTTP_AUTHORIZATION", ""))
+        if token is None or not token.startswith(PREFIX):
+            return None
+        job = _job_of(token)
+        if job is None:
+            raise Refused(accounts_auth.BAD_TOKEN)
+        return job.user, JobHolder(job.pk)
+
+    def authenticate_header(self, request):
+        return "Bearer"
+
+
+def _job_of(token: str) -> Job | None:
+    number = token[len(PREFIX) :].partition("_")[0]
+    if not (number.isascii() and number.isalnum() and len(number) <= 12):
+        return None
+    job = Job.objects.select_related("user").filter(pk=int(number, 36)).first()
+    if job is None or not job.is_live or not job.user.is_active:
+        return None
+    return job if hmac.compare_digest(job_token(job).encode(), token.encode()) else None
+
+
+def require_own_job(request, job: Job) -> None:
+    """Raises Refused when a job's token speaks for another job."""
+    if isinstance(request.auth, JobHolder) and request.auth.job_id != job.pk:
+        raise Refused("token: this token speaks for another job")

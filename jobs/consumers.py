@@ -1,0 +1,78 @@
+"""The live half of the Metrics-manager: history first, then each new row, in order, none twice (contract 4).
+
+The group is joined before the history is read, so nothing falls between the two; a wake carries nothing and only says
+"look again", so a lost or doubled one is harmless.
+"""
+
+from __future__ import annotations
+
+from asgiref.sync import async_to_sync
+from channels.generic.websocket import JsonWebsocketConsumer
+
+from accounts.auth import user_of_token
+from mlp.kernel.after_commit import group
+
+from . import metrics
+from .models import Job, Metrics
+
+NORMAL_CLOSE = 1000
+CHUNK = 1000
+
+
+class JobMetricsConsumer(JsonWebsocketConsumer):
+    job_id: int | None = None
+    last = 0
+
+    def connect(self) -> None:
+        route = self.scope["url_route"]["kwargs"]
+        caller, subprotocol = self._caller()
+        job = caller and self._job(caller, route["user"], route["name"])
+        if not job:
+            self.close()  # before accept: the handshake is refused
+            return
+        self.job_id, self.user, self.name = job.pk, route["user"], route["name"]
+        async_to_sync(self.channel_layer.group_add)(group("job", job.pk), self.channel_name)
+        self.accept(subprotocol)
+        self._send_news()
+
+    def disconnect(self, code) -> None:
+        if self.job_id is not None:
+            async_to_sync(self.channel_layer.group_discard)(group("job", self.job_id), self.channel_name)
+
+    def receive(self, text_data=None, bytes_data=None, **kwargs) -> None:
+        """What a client says is of no interest."""
+
+    def wake(self, event) -> None:
+        self._send_news()
+
+    def _send_news(self) -> None:
+        """Every row after the last one sent; then a normal close if the job had ended before they were read."""
+        job = Job.objects.filter(pk=self.job_id).first()
+        while True:
+            rows = list(Metrics.objects.filter(job_id=self.job_id, seq__gt=self.last)[:CHUNK])
+            for row in rows:
+                self.send_json(metrics.as_object(row, self.user, self.name))
+                self.last = row.seq
+            if len(rows) < CHUNK:
+                break
+        if job is None or job.has_ended:
+            self.close(NORMAL_CLOSE)
+
+    def _caller(self):
+        """The user behind `?token=`, the subprotocols `bearer` and the token, or the session."""
+        offered = self.scope.get("subprotocols", [])
+        if len(offered) >= 2 and offered[0] == "bearer":
+            return user_of_token(offered[1]), "bearer"
+        query = dict(
+            pair.partition("=")[::2] for pair in self.scope["query_string"].decode("latin-1").split("&") if pair
+        )
+        if "token" in query:
+            return user_of_token(query["token"]), None
+        user = self.scope.get("user")
+        return (user if user is not None and user.is_authenticated else None), None
+
+    @staticmethod
+    def _job(caller, username: str, name: str) -> Job | None:
+        if caller.username != username and not caller.is_staff:
+            return None
+        return Job.objects.filter(user__username=username, name=name).first()

@@ -1,0 +1,30 @@
+"""JetStream to metrics: pulls the stream, records, and only then acknowledges. Run by `manage.py ingest`.
+
+Killed between recording and acknowledging, it gets the messages again and their ids make that a no-op.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from asgiref.sync import sync_to_async
+from django.db import close_old_connections
+
+from mlp.kernel import beats, bus
+
+from . import metrics
+
+DURABLE = "platform"
+
+
+async def run(stop: asyncio.Event) -> None:
+    await bus.consume(metrics.STREAM, DURABLE, sync_to_async(_record), stop, sync_to_async(_beat))
+
+
+def _record(deliveries: list[bus.Delivery]) -> None:
+    close_old_connections()
+    metrics.record(deliveries)
+
+
+def _beat() -> None:
+    beats.beat("ingest")

@@ -1,0 +1,109 @@
+"""Between a job's row and its run: order it, look at it, clean it away. Called by actors and reconcile.
+
+A runner is never called while a lock is held: each verb locks, decides, commits, then acts, then locks again to write
+down what came of it. Every step may be repeated: the runner's calls are idempotent by the run's name.
+"""
+
+from __future__ import annotations
+
+from django.conf import settings
+from django.utils import timezone
+
+from mlp import runners
+from mlp.kernel import after_commit, storage
+from mlp.kernel.locking import Missing, locked
+from mlp.runners.base import tail
+
+from . import environment, lifecycle
+from .models import Job, State
+
+REPORT_GRACE_S = 30  # how long a script that has reported its end may take to exit
+LOG_LINES_IN_REASON = 5
+
+
+def launch(pk: int) -> None:
+    """Orders the run of a job whose resources are reserved and whose time has come; else does nothing."""
+    try:
+        with locked(Job, pk=pk) as job:
+            waiting = job.state == State.CREATING and job.reserved
+            retrying = job.state == State.RUNNING and not job.run_started
+            if not (waiting or retrying) or (job.not_before and job.not_before > timezone.now()):
+                return
+            if not job.run_name:
+                job.attempt = max(1, job.attempt)
+                job.run_name = lifecycle.run_name_of(job)
+                job.save(update_fields=["attempt", "run_name"])
+            user = job.user
+    except Missing:
+        return
+    runners.get().start(environment.run_spec(job, user))
+    with locked(Job, pk=pk) as row:
+        if row.run_name != job.run_name:
+            return
+        row.run_started = True
+        row.save(update_fields=["run_started"])
+        if row.is_live:
+            lifecycle.begin(row, by="runner")
+        else:
+            after_commit.enqueue("jobs.clean", pk)
+
+
+def look(job: Job) -> None:
+    """Asks the runner how a live job's run is, and writes down its end."""
+    status = runners.get().poll(job.run_name)
+    if status.state == "running":
+        return
+    if status.state == "unknown":
+        if not job.run_started:
+            return after_commit.enqueue("jobs.launch", job.pk)
+        reason = "the run is gone: the machine or its runner was restarted"
+    else:
+        reason = status.reason
+    if status.state == "exited" and status.exit_code == 0:
+        lifecycle.finish(job.pk, job.run_name, by="runner")
+    else:
+        lifecycle.end_attempt(job.pk, job.run_name, _with_log(job, reason), by="runner")
+
+
+def clean(pk: int) -> None:
+    """Ends and forgets the run of a job that has ended, gives its resources back and lets the next job in."""
+    job = Job.objects.filter(pk=pk).first()
+    if job is None or not job.has_ended:
+        return
+    if job.run_name:
+        runner = runners.get()
+        reported = job.state == State.FINISHED or job.reason == lifecycle.REPORTED
+        patience = REPORT_GRACE_S if reported and job.ended else 0
+        if runner.poll(job.run_name).state == "running":
+            if (timezone.now() - job.ended).total_seconds() >= patience:
+                runner.stop(job.run_name, settings.JOB_CANCEL_GRACE_S)
+            return after_commit.enqueue("jobs.clean", pk, delay_ms=500)
+        runner.forget(job.run_name)
+    with locked(Job, pk=pk) as row:
+        if row.run_name == job.run_name:
+            row.run_name, row.run_started = "", False
+            row.save(update_fields=["run_name", "run_started"])
+            lifecycle.give_back(row)
+            after_commit.enqueue("jobs.admit")
+
+
+def erase(pk: int) -> None:
+    """Removes a deleted job's files, then its row. Any number of times."""
+    job = Job.objects.select_related("user").filter(pk=pk, state=State.DELETING).first()
+    if job is None:
+        return
+    if job.run_name or job.reserved:
+        clean(pk)
+        return after_commit.enqueue("jobs.erase", pk, queue="files", delay_ms=1000)
+    storage.remove_tree(storage.job_dir(job.user.username, job.name))
+    try:
+        with locked(Job, pk=pk) as row:
+            row.delete()
+            after_commit.wake("job", pk)
+    except Missing:
+        return
+
+
+def _with_log(job: Job, reason: str) -> str:
+    lines = [line for line in tail(environment.log_path(job), LOG_LINES_IN_REASON) if line.strip()]
+    return reason + ("\n" + "\n".join(line[:500] for line in lines) if lines else "")

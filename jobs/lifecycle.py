@@ -1,0 +1,251 @@
+"""Every change of a job goes through here. Called by api, pages, admin, actors, reconcile and metrics.
+
+The tenant's gpu, cpu and ram: tried when the job gets its turn, confirmed when its run has begun, released when the run
+is cleaned away (cancelled when it never began). How a job's runs are begun and ended is in jobs.launching.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from django.db import IntegrityError, transaction
+from django.utils import timezone
+
+from datasets.models import Dataset
+from datasets.models import State as DatasetState
+from mlp.kernel import after_commit, broker, names, storage
+from mlp.kernel.errors import Refused
+from mlp.kernel.locking import Missing, WrongState, locked
+from mlp.kernel.models import record_created
+from resources import tcc
+from resources.models import Tenant
+
+from .models import Job, State
+
+APPLIER = "jm"
+REPORTED = "reported by the job"
+BACKOFF_S = (2, 10, 30, 60, 120, 300)
+
+
+def request_id(pk: int) -> str:
+    return f"job:{pk}"
+
+
+def create_job(
+    *,
+    user,
+    name: str,
+    entry: str,
+    runtime: str = "python",
+    gpu: int = 0,
+    cpu: float = 1,
+    ram: int = 512,
+    tenant: str | None = None,
+    datasets: tuple | list = (),
+    args: tuple | list = (),
+    env: dict | None = None,
+    retries: int = 0,
+    by: str,
+) -> Job:
+    """Makes the row and queues it; its resources are reserved at once when nobody waits and they are there.
+
+    Raises Refused: a missing script or dataset, a name taken, more than the tenant has at all. Raises Fault, with
+    nothing stored, when the task queue is away.
+    """
+    script = storage.safe_join(storage.home_dir(user.username), names.entry(entry))
+    if not script.is_file():
+        raise Refused(f"entry: there is no script {entry}; upload it to .home first")
+    found = Tenant.objects.filter(name=tenant).first() if tenant else user.tenant
+    if found is None:
+        raise Missing("tenant")
+    tcc.never_fits(found, gpu=gpu, cpu=cpu, ram=ram)
+    broker.require()
+    try:
+        with transaction.atomic():
+            _need_datasets(user, datasets)
+            job = Job.objects.create(
+                user=user, tenant=found, name=name, entry=entry, runtime=runtime, gpu=gpu, cpu=cpu, ram=ram,
+                datasets=list(datasets), args=list(args), env=dict(env or {}), retries=retries,
+            )  # fmt: skip
+            record_created(job, by=by)
+            if not _waiting().exclude(pk=job.pk).exists():
+                _reserve(job)
+            after_commit.enqueue("jobs.launch", job.pk)
+    except IntegrityError as problem:
+        if "job_name_once_per_user" in str(problem):
+            raise Refused(f"name: you have a job {name} already")
+        raise
+    return job
+
+
+def heartbeat(*, user, name: str, state: str, progress: int, by: str) -> Job:
+    """The job's own report. Progress never goes backwards. Raises WrongState once the job has ended."""
+    with locked(Job, user=user, name=name) as job:
+        if not job.is_live:
+            raise WrongState(f"state: the job is {job.state}, it takes heartbeats while running only")
+        begin(job, by=by)
+        job.progress = max(job.progress, progress)
+        if state == State.FINISHED:
+            _finish(job, by)
+        elif state == State.ERROR:
+            _fail(job, REPORTED, by)
+        else:
+            job.save(update_fields=["progress"])
+            after_commit.wake("job", job.pk)
+    return job
+
+
+def begin(job: Job, *, by: str) -> None:
+    """creating > running for a locked job whose run was ordered: by whoever sees the first sign of it."""
+    if job.state != State.CREATING:
+        return
+    job.start(by=by)
+    job.started = timezone.now()
+    job.metrics_open = True
+    job.save()
+    tcc.confirm(id=request_id(job.pk), applier=APPLIER)
+    after_commit.wake("job", job.pk)
+
+
+def finish(pk: int, run_name: str, by: str) -> None:
+    """running > finished, when that run is still the job's own."""
+    with locked(Job, pk=pk) as job:
+        if job.run_name == run_name and job.is_live:
+            begin(job, by=by)
+            _finish(job, by)
+
+
+def end_attempt(pk: int, run_name: str, reason: str, by: str) -> None:
+    """A run has failed: the next attempt, after a pause, while there are retries left, else running > error."""
+    with locked(Job, pk=pk) as job:
+        if job.run_name != run_name or not job.is_live:
+            return
+        if job.attempt > job.retries:
+            _fail(job, reason, by)
+            return
+        begin(job, by=by)
+        pause = BACKOFF_S[min(job.attempt, len(BACKOFF_S)) - 1]
+        job.reason = f"attempt {job.attempt}: {reason}"
+        job.not_before = timezone.now() + timedelta(seconds=pause)
+        job.attempt += 1
+        job.run_name, job.run_started, job.metrics_open = run_name_of(job), False, True
+        job.save()
+        after_commit.enqueue("jobs.launch", job.pk, delay_ms=pause * 1000)
+        after_commit.wake("job", job.pk)
+
+
+def fail(pk: int, reason: str, by: str) -> None:
+    """creating, running > error. A job that has ended, or is gone, is left alone."""
+    try:
+        with locked(Job, pk=pk) as job:
+            _fail(job, reason, by)
+    except (Missing, WrongState):
+        return
+
+
+def cancel(*, user, name: str, by: str) -> Job:
+    """creating, running > error, "cancelled"; the run gets SIGTERM, then SIGKILL, in the background."""
+    with locked(Job, user=user, name=name) as job:
+        _fail(job, "cancelled", by)
+    return job
+
+
+def cancel_all_of(user, by: str) -> None:
+    """Ends everything a de-registered user has queued or running; called inside that transaction."""
+    for job in Job.objects.select_for_update(of=("self",)).filter(user=user, state__in=[State.CREATING, State.RUNNING]):
+        _fail(job, "cancelled: the user was de-registered", by)
+
+
+def delete_job(*, user, name: str, by: str) -> Job:
+    """finished, error > deleting; the files go in the background, then the row. Raises WrongState otherwise."""
+    with locked(Job, user=user, name=name) as job:
+        job.erase(by=by)
+        job.save()
+        after_commit.enqueue("jobs.erase", job.pk, queue="files")
+        after_commit.wake("job", job.pk)
+    return job
+
+
+def reserve_next() -> list[int]:
+    """Gives waiting jobs their turn, fairly: whose user holds fewest first, then the older one. Returns their ids.
+
+    It stops at the first that does not fit, so that a large job is not starved by small ones that come later.
+    """
+    held: dict[int, int] = {}
+    for user_id in Job.objects.filter(reserved=True).values_list("user_id", flat=True):
+        held[user_id] = held.get(user_id, 0) + 1
+    waiting = list(_waiting().values_list("pk", "user_id"))
+    admitted = []
+    while waiting:
+        pk, user_id = min(waiting, key=lambda entry: (held.get(entry[1], 0), entry[0]))
+        waiting.remove((pk, user_id))
+        with transaction.atomic():
+            job = Job.objects.select_for_update(of=("self",)).filter(pk=pk).first()
+            if job is None or job.state != State.CREATING or job.reserved:
+                continue
+            if not _reserve(job):
+                break
+            after_commit.enqueue("jobs.launch", pk)
+        held[user_id] = held.get(user_id, 0) + 1
+        admitted.append(pk)
+    return admitted
+
+
+def run_name_of(job: Job) -> str:
+    return f"job-{job.pk}-{job.attempt}"
+
+
+def _waiting():
+    return Job.objects.filter(state=State.CREATING, reserved=False).order_by("pk")
+
+
+def _reserve(job: Job) -> bool:
+    """Tries the job's resources, in the caller's transaction. False when they are not there now."""
+    try:
+        tcc.try_(
+            id=request_id(job.pk), applier=APPLIER, request_type="request", tenant=job.tenant.name,
+            owner=job.user.username, gpu=job.gpu, cpu=job.cpu, ram=job.ram,
+        )  # fmt: skip
+    except Refused:
+        return False
+    job.reserved = True
+    job.save(update_fields=["reserved"])
+    return True
+
+
+def _finish(job: Job, by: str) -> None:
+    job.finish(by=by)
+    _close(job)
+
+
+def _fail(job: Job, reason: str, by: str) -> None:
+    job.fail(by=by, reason=reason)
+    _close(job)
+
+
+def _close(job: Job) -> None:
+    """What every end has in common: no more metrics; the run, and with it the resources, go in the background."""
+    job.ended = timezone.now()
+    job.metrics_open = False
+    job.save()
+    if not job.run_name:
+        give_back(job)
+    after_commit.enqueue("jobs.clean", job.pk)
+    after_commit.wake("job", job.pk)
+
+
+def give_back(job: Job) -> None:
+    """Releases what the locked job holds; its run is gone."""
+    if job.reserved:
+        job.reserved = False
+        job.save(update_fields=["reserved"])
+        tcc.release(id=request_id(job.pk), applier=APPLIER)
+
+
+def _need_datasets(user, wanted: tuple | list) -> None:
+    ready = set(
+        Dataset.objects.filter(user=user, name__in=wanted, state=DatasetState.READY).values_list("name", flat=True)
+    )
+    for name in wanted:
+        if name not in ready:
+            raise Refused(f"datasets: you have no ready dataset {name}")

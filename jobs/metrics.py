@@ -1,0 +1,131 @@
+"""The Metrics-manager: the only writer of metrics (contract 4). Called by ingest, api and lifecycle.
+
+A report is accepted while its job runs and its metrics are open (`begin` to `finish`, or to the row whose progress is
+100 or -1). The rest is counted, logged and dropped.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections import defaultdict
+
+from django.db import transaction
+from django.db.models import Max
+
+from mlp.kernel import after_commit
+from mlp.kernel.bus import Delivery, Stream
+from mlp.kernel.errors import Refused
+from mlp.kernel.locking import lock_row, locked
+
+from . import lifecycle
+from .models import Job, Metrics
+from .serializers import MetricsIn
+
+log = logging.getLogger(__name__)
+
+STREAM = Stream(name="JOB_METRICS", subjects=("job_metrics.>",))
+ENDED = (100, -1)
+MESSAGE_BYTES = 64 << 10
+
+
+def subject(user: str, job: str) -> str:
+    return f"job_metrics.{user}.{job}"
+
+
+def record(deliveries: list[Delivery]) -> int:
+    """Stores what a batch holds for running jobs, one transaction a job; returns how many rows are new.
+
+    Idempotent: a message that was stored before is known by its id. Raises what the database raises: then nothing
+    may be acknowledged.
+    """
+    by_job: dict[tuple[str, str], list[tuple[Delivery, dict]]] = defaultdict(list)
+    for delivery in deliveries:
+        parsed = _parse(delivery)
+        if parsed is not None:
+            by_job[parsed["user"], parsed["name"]].append((delivery, parsed))
+    return sum(_record_job(user, name, rows) for (user, name), rows in by_job.items())
+
+
+def _record_job(user: str, name: str, rows: list[tuple[Delivery, dict]]) -> int:
+    with transaction.atomic():
+        job = lock_row(Job, user__username=user, name=name)
+        # Older than the job itself: left over from an earlier job of the same name.
+        rows = [(sent, row) for sent, row in rows if job is not None and sent.sent >= job.created]
+        if job is None or not rows or not job.is_live:
+            log.info("ignored metrics of %s/%s: not running", user, name)
+            return 0
+        lifecycle.begin(job, by="job")
+        repeated = Metrics.objects.filter(job=job, msg_id__in=[_id(sent) for sent, _ in rows])
+        known = set(repeated.values_list("msg_id", flat=True))
+        seq = Metrics.objects.filter(job=job).aggregate(last=Max("seq"))["last"] or 0
+        fresh = []
+        for sent, row in rows:
+            if _id(sent) in known or not job.metrics_open:
+                continue
+            known.add(_id(sent))
+            seq += 1
+            values = {key: row[key] for key in ("epoch", "accuracy", "loss", "progress")}
+            fresh.append(Metrics(job=job, seq=seq, msg_id=_id(sent), attempt=job.attempt, **values))
+            job.progress = max(job.progress, row["progress"])
+            job.metrics_open = row["progress"] not in ENDED
+        Metrics.objects.bulk_create(fresh)
+        job.save(update_fields=["progress", "metrics_open"])
+        if fresh:
+            after_commit.wake("job", job.pk)
+    return len(fresh)
+
+
+def begin(job_pk: int) -> None:
+    """Registers a running job: its metrics are taken. Idempotent."""
+    with locked(Job, pk=job_pk) as job:
+        job.metrics_open = job.is_live
+        job.save(update_fields=["metrics_open"])
+
+
+def finish(job_pk: int) -> None:
+    """Unregisters: metrics that come later are ignored. Idempotent."""
+    with locked(Job, pk=job_pk) as job:
+        job.metrics_open = False
+        job.save(update_fields=["metrics_open"])
+        after_commit.wake("job", job.pk)
+
+
+def delete(job_pk: int) -> None:
+    """Deletes the job's metrics. Idempotent."""
+    Metrics.objects.filter(job_id=job_pk).delete()
+
+
+def as_object(row: Metrics, user: str, name: str) -> dict:
+    """A JobMetrics object as REST and the websocket give it."""
+    return {
+        "user": user,
+        "name": name,
+        "epoch": row.epoch,
+        "accuracy": row.accuracy,
+        "loss": row.loss,
+        "progress": row.progress,
+    }
+
+
+def _id(delivery: Delivery) -> str:
+    return (delivery.message_id or f"{delivery.sequence}@{delivery.sent.timestamp()}")[:200]
+
+
+def _parse(delivery: Delivery) -> dict | None:
+    """The message's values with the user and the job of its subject, or None when it is to be ignored."""
+    try:
+        _, user, name = delivery.subject.split(".")
+        if len(delivery.data) > MESSAGE_BYTES:
+            raise Refused("body: too large")
+        values = MetricsIn.read(json.loads(delivery.data, parse_constant=_no_constant))
+        if values.get("user", user) != user or values.get("name", name) != name:
+            raise Refused("body: disagrees with its subject")
+    except Exception as problem:  # whatever a stranger can send: it is logged, dropped, and the ingest lives
+        log.warning("ignored a message on %s: %s", delivery.subject, problem)
+        return None
+    return {**values, "user": user, "name": name}
+
+
+def _no_constant(text: str):
+    raise ValueError(f"{text} is not a finite number")

@@ -1,0 +1,148 @@
+"""Job and Metrics. Written only through jobs.lifecycle and jobs.metrics.
+
+Job:
+    creating          --start-->  running
+    running           --finish--> finished
+    creating, running --fail-->   error
+    finished, error   --erase-->  deleting     (files go first, then the row)
+
+An attempt is one run of the script. `run_name` names it at the runner and stays until the run is cleaned away, also
+after the job has ended: the resources are given back only then. `run_started` tells a run that was lost from one that
+was never begun.
+"""
+
+from __future__ import annotations
+
+import secrets
+
+from django.conf import settings
+from django.db import models
+from django.db.models import Q
+from django.utils.translation import gettext_lazy as _
+from django_fsm import ConcurrentTransitionMixin, FSMField, transition
+
+from mlp.kernel.models import Lifecycle
+
+
+class State(models.TextChoices):
+    CREATING = "creating", _("creating")
+    RUNNING = "running", _("running")
+    FINISHED = "finished", _("finished")
+    ERROR = "error", _("error")
+    DELETING = "deleting", _("deleting")
+
+
+ENDED = (State.FINISHED, State.ERROR)
+
+
+class Runtime(models.TextChoices):
+    PYTHON = "python", "Python"
+    TORCH = "torch", "PyTorch"
+    TF = "tf", "TensorFlow"
+
+
+def new_nonce() -> str:
+    return secrets.token_hex(16)
+
+
+class Job(ConcurrentTransitionMixin, Lifecycle):
+    """One training script of one user, run until it ends. cpu in cores, gpu in devices, ram in Mi."""
+
+    user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="jobs")
+    tenant = models.ForeignKey("resources.Tenant", on_delete=models.PROTECT, related_name="jobs")
+    name = models.CharField(_("name"), max_length=50)
+    runtime = models.CharField(_("runtime"), max_length=10, choices=Runtime.choices, default=Runtime.PYTHON)
+    entry = models.CharField(_("script"), max_length=200)
+    gpu = models.PositiveSmallIntegerField(_("GPU"), default=0)
+    cpu = models.FloatField(_("CPU"), default=1)
+    ram = models.PositiveIntegerField(_("RAM (Mi)"), default=512)
+    datasets = models.JSONField(_("datasets"), default=list, blank=True)
+    args = models.JSONField(_("arguments"), default=list, blank=True)
+    env = models.JSONField(_("environment"), default=dict, blank=True)
+    retries = models.PositiveSmallIntegerField(_("retries"), default=0)
+    state = FSMField(_("state"), default=State.CREATING, choices=State.choices, protected=True)
+    progress = models.PositiveSmallIntegerField(_("progress"), default=0)
+    reason = models.TextField(_("reason"), blank=True)
+    reserved = models.BooleanField(_("resources reserved"), default=False)
+    attempt = models.PositiveSmallIntegerField(_("attempt"), default=0)
+    run_name = models.CharField(max_length=64, blank=True)
+    run_started = models.BooleanField(default=False)
+    not_before = models.DateTimeField(null=True, blank=True)
+    metrics_open = models.BooleanField(default=False)
+    nonce = models.CharField(max_length=32, default=new_nonce)
+    created = models.DateTimeField(_("created"), auto_now_add=True)
+    started = models.DateTimeField(_("started"), null=True, blank=True)
+    ended = models.DateTimeField(_("ended"), null=True, blank=True)
+
+    class Meta:
+        db_table = "job"
+        verbose_name = _("job")
+        verbose_name_plural = _("jobs")
+        constraints = [
+            models.UniqueConstraint(fields=["user", "name"], name="job_name_once_per_user"),
+            models.CheckConstraint(condition=Q(state__in=State.values), name="job_state"),
+            models.CheckConstraint(condition=Q(progress__lte=100), name="job_progress"),
+        ]
+        indexes = [
+            models.Index(fields=["state", "id"], name="job_unsteady"),
+            models.Index(fields=["user", "-id"], name="job_newest"),
+            models.Index(fields=["id"], name="job_run_left", condition=~Q(run_name="")),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.user}/{self.name}"
+
+    @property
+    def has_ended(self) -> bool:
+        return self.state in (*ENDED, State.DELETING)
+
+    @property
+    def is_live(self) -> bool:
+        """Running, or about to be marked so: its run has been ordered and may speak already."""
+        return self.state == State.RUNNING or (self.state == State.CREATING and bool(self.run_name))
+
+    @transition(field=state, source=State.CREATING, target=State.RUNNING)
+    def start(self, *, by, reason=""):
+        """creating > running."""
+
+    @transition(field=state, source=State.RUNNING, target=State.FINISHED)
+    def finish(self, *, by, reason=""):
+        """running > finished."""
+        self.progress = 100
+
+    @transition(field=state, source=[State.CREATING, State.RUNNING], target=State.ERROR)
+    def fail(self, *, by, reason=""):
+        """creating, running > error."""
+        self.reason = reason
+
+    @transition(field=state, source=list(ENDED), target=State.DELETING)
+    def erase(self, *, by, reason=""):
+        """finished, error > deleting."""
+
+
+class Metrics(models.Model):
+    """One report of a job's script. `seq` orders a job's rows without gaps; `msg_id` makes a repeated report one."""
+
+    job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="metrics")
+    seq = models.PositiveIntegerField()
+    epoch = models.BigIntegerField()
+    accuracy = models.FloatField()
+    loss = models.FloatField()
+    progress = models.SmallIntegerField()
+    attempt = models.PositiveSmallIntegerField(default=1)
+    msg_id = models.CharField(max_length=200)
+    at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        db_table = "metrics"
+        verbose_name_plural = _("metrics")
+        ordering = ["seq"]
+        constraints = [
+            models.UniqueConstraint(fields=["job", "seq"], name="metrics_seq_once"),
+            models.UniqueConstraint(fields=["job", "msg_id"], name="metrics_message_once"),
+            models.CheckConstraint(condition=Q(epoch__gte=0), name="metrics_epoch"),
+            models.CheckConstraint(condition=Q(progress__gte=-1, progress__lte=100), name="metrics_progress"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.job_id} #{self.seq}"

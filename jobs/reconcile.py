@@ -1,0 +1,50 @@
+"""What heals jobs: looks at every run, and does again what a lost message should have done.
+
+Called by `manage.py reconcile` each round, and at its start. It repeats the wake of every running or just ended job,
+so a page that missed one is seconds behind at most.
+"""
+
+from __future__ import annotations
+
+import logging
+from datetime import timedelta
+
+from django.db.models import Q
+from django.utils import timezone
+
+from mlp.kernel import after_commit
+
+from . import launching, lifecycle
+from .models import ENDED, Job, State
+
+log = logging.getLogger(__name__)
+
+AGAIN_AFTER = timedelta(seconds=10)
+JUST_ENDED = timedelta(seconds=15)
+
+
+def run() -> None:
+    now = timezone.now()
+    lifecycle.reserve_next()
+    for pk in _not_begun(now):
+        after_commit.enqueue("jobs.launch", pk)
+    for job in Job.objects.select_related("user").filter(_live()):
+        launching.look(job)
+        after_commit.wake("job", job.pk)
+    ended = Job.objects.filter(state__in=ENDED)
+    unclean = ended.filter(~Q(run_name="") | Q(reserved=True), ended__lt=now - AGAIN_AFTER)
+    for pk in unclean.values_list("pk", flat=True):
+        after_commit.enqueue("jobs.clean", pk)
+    for pk in ended.filter(ended__gt=now - JUST_ENDED).values_list("pk", flat=True):
+        after_commit.wake("job", pk)
+    for pk in Job.objects.filter(state=State.DELETING).values_list("pk", flat=True)[:200]:
+        after_commit.enqueue("jobs.erase", pk, queue="files")
+
+
+def _live() -> Q:
+    return ~Q(run_name="") & Q(state__in=[State.CREATING, State.RUNNING])
+
+
+def _not_begun(now):
+    waiting = Job.objects.filter(state=State.CREATING, reserved=True, run_name="", created__lt=now - AGAIN_AFTER)
+    return waiting.values_list("pk", flat=True)[:200]

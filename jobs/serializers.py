@@ -1,0 +1,115 @@
+"""What the Job-manager's and the Metrics-manager's REST calls accept and answer (contract 4)."""
+
+from __future__ import annotations
+
+import re
+
+from rest_framework import serializers
+
+from mlp.kernel.fields import (
+    DatasetNameField,
+    EntryField,
+    NameField,
+    StrictChoice,
+    StrictInt,
+    StrictNumber,
+    StrictSerializer,
+    StrictString,
+)
+
+from .models import Runtime, State
+
+MAX_BYTES = 64 << 10
+
+
+class EnvField(serializers.Field):
+    """A map of names to strings; names that the platform sets are refused."""
+
+    def to_internal_value(self, data):
+        if not isinstance(data, dict) or len(data) > 100:
+            raise serializers.ValidationError("must be an object of at most 100 strings")
+        for key, value in data.items():
+            if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,99}", key):
+                raise serializers.ValidationError("names must match [A-Za-z_][A-Za-z0-9_]{0,99}")
+            if key.startswith("MLP_"):
+                raise serializers.ValidationError(f"{key} is the platform's own")
+            if not isinstance(value, str) or "\x00" in value or len(value) > MAX_BYTES:
+                raise serializers.ValidationError(f"{key} must be a string")
+        return data
+
+    def to_representation(self, value):
+        return value
+
+
+class StrictList(serializers.ListField):
+    def to_internal_value(self, data):
+        if not isinstance(data, list):
+            raise serializers.ValidationError("must be a list")
+        return super().to_internal_value(data)
+
+
+class JobIn(StrictSerializer):
+    name = NameField()
+    entry = EntryField(help_text="the script, below .home")
+    tenant = NameField(required=False)
+    runtime = StrictChoice(choices=Runtime.values, required=False)
+    gpu = StrictInt(required=False, min_value=0, max_value=16)
+    cpu = StrictNumber(required=False, min_value=0.1, max_value=10)
+    ram = StrictInt(required=False, min_value=100, max_value=10000, help_text="Mi")
+    datasets = StrictList(child=DatasetNameField(), required=False, max_length=100)
+    args = StrictList(child=StrictString(allow_blank=True, max_length=MAX_BYTES), required=False, max_length=100)
+    env = EnvField(required=False)
+    retries = StrictInt(required=False, min_value=0, max_value=10)
+
+
+class JobHeartbeatIn(StrictSerializer):
+    state = StrictChoice(choices=["running", "finished", "error"])
+    progress = StrictInt(min_value=0, max_value=100)
+
+
+class JobOut(serializers.Serializer):
+    name = serializers.CharField()
+    user = serializers.CharField(source="user.username")
+    tenant = serializers.CharField(source="tenant.name")
+    runtime = serializers.ChoiceField(choices=Runtime.choices)
+    entry = serializers.CharField()
+    gpu = serializers.IntegerField()
+    cpu = serializers.FloatField()
+    ram = serializers.IntegerField()
+    state = serializers.ChoiceField(choices=State.choices)
+    progress = serializers.IntegerField()
+    datasets = serializers.ListField(child=serializers.CharField())
+    args = serializers.ListField(child=serializers.CharField(allow_blank=True))
+    env = serializers.DictField(child=serializers.CharField(allow_blank=True))
+    retries = serializers.IntegerField()
+    attempt = serializers.IntegerField()
+    reason = serializers.CharField(allow_blank=True)
+    created = serializers.DateTimeField()
+    started = serializers.DateTimeField(allow_null=True)
+    ended = serializers.DateTimeField(allow_null=True)
+
+
+class MetricsIn(StrictSerializer):
+    """One JobMetrics; a POST takes one object or a list of up to 1000."""
+
+    epoch = StrictInt(min_value=0, max_value=2**63 - 1)
+    accuracy = StrictNumber()
+    loss = StrictNumber()
+    progress = StrictInt(min_value=-1, max_value=100)
+    user = StrictString(required=False, help_text="when given, the user of the path")
+    name = StrictString(required=False, help_text="when given, the job of the path")
+
+
+class MetricsOut(serializers.Serializer):
+    user = serializers.CharField()
+    name = serializers.CharField()
+    epoch = serializers.IntegerField()
+    accuracy = serializers.FloatField()
+    loss = serializers.FloatField()
+    progress = serializers.IntegerField()
+
+
+class ArtifactOut(serializers.Serializer):
+    path = serializers.CharField()
+    size = serializers.IntegerField()
+    modified = serializers.DateTimeField()

@@ -1,0 +1,1 @@
+"""The Django project: wiring, and what all apps share."""

@@ -1,0 +1,29 @@
+"""The kernel as an installed app: it owns StateChange and listens to every transition."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from django.apps import AppConfig
+from django.urls import register_converter
+
+
+class Segment:
+    """One part of a path, up to a slash or the colon of a `name:verb`."""
+
+    regex = "[^/:]+"
+
+    def to_python(self, value: str) -> str:
+        return value
+
+    to_url = to_python
+
+
+class KernelConfig(AppConfig):
+    name = "mlp.kernel"
+    label = "kernel"
+
+    def ready(self) -> None:
+        register_converter(Segment, "seg")
+        # django_fsm's signals may be imported only once the models are loaded
+        import_module("mlp.kernel.models").listen()

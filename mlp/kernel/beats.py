@@ -1,0 +1,20 @@
+"""Heart-beats of the parts that have no port to ask: worker, worker-gpu, ingest, reconcile. Read by /healthz."""
+
+from __future__ import annotations
+
+import time
+
+from .broker import broker
+
+KEY = "mlp:beat:{part}"
+TTL_S = 60
+
+
+def beat(part: str) -> None:
+    broker().client.set(KEY.format(part=part), time.time(), ex=TTL_S)
+
+
+def age(part: str) -> float | None:
+    """Seconds since the part last beat, or None when it did not within a minute."""
+    value = broker().client.get(KEY.format(part=part))
+    return None if value is None else max(0.0, time.time() - float(value))

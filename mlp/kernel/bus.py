@@ -1,0 +1,218 @@
+"""NATS: the only module that speaks it. One connection per process, kept by a thread with its own event loop.
+
+Synchronous code calls `publish` and `check`; the long-running commands call `consume`. The connection reconnects for
+ever; a call that cannot be answered in time raises Fault.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import threading
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import datetime
+
+import nats
+from django.conf import settings
+from nats.aio.client import Client
+from nats.errors import Error as NatsError
+from nats.errors import TimeoutError as NatsTimeout
+from nats.js.api import AckPolicy, ConsumerConfig, DiscardPolicy, RetentionPolicy, StreamConfig
+from nats.js.errors import APIError, NotFoundError
+
+from .errors import Fault
+
+log = logging.getLogger(__name__)
+
+DAY_S = 24 * 3600
+UNAVAILABLE = "the message bus is not available, try again later"
+
+
+@dataclass(frozen=True)
+class Stream:
+    """A JetStream stream this platform owns; `make_stream` creates it or brings it up to date."""
+
+    name: str
+    subjects: tuple[str, ...]
+    max_age_s: int = 7 * DAY_S
+    max_bytes: int = 4 << 30
+    duplicate_window_s: int = 600
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """One message of a stream. `sequence` is its place in the stream; `message_id` its Nats-Msg-Id, if it had one."""
+
+    subject: str
+    data: bytes
+    message_id: str
+    sequence: int
+    sent: datetime
+
+
+async def connect() -> Client:
+    """A new connection with the platform's credentials, reconnecting for ever once it was up."""
+    options = {"user": settings.NATS_USER, "password": settings.NATS_PASSWORD} if settings.NATS_USER else {}
+    return await nats.connect(
+        settings.NATS_URL,
+        name=f"platform-{os.getpid()}",
+        connect_timeout=3,
+        max_reconnect_attempts=-1,
+        reconnect_time_wait=0.5,
+        allow_reconnect=True,
+        error_cb=_log_error,
+        **options,
+    )
+
+
+async def _log_error(problem: Exception) -> None:
+    log.warning("message bus: %s", problem or type(problem).__name__)
+
+
+async def make_stream(client: Client, stream: Stream) -> None:
+    jetstream = client.jetstream()
+    config = StreamConfig(
+        name=stream.name,
+        subjects=list(stream.subjects),
+        retention=RetentionPolicy.LIMITS,
+        discard=DiscardPolicy.OLD,
+        max_age=stream.max_age_s,
+        max_bytes=stream.max_bytes,
+        duplicate_window=stream.duplicate_window_s,
+    )
+    try:
+        await jetstream.stream_info(stream.name)
+        await jetstream.update_stream(config)
+    except NotFoundError:
+        await jetstream.add_stream(config)
+
+
+class _Connection:
+    """The process's shared connection, used from any thread."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        self.client: Client | None = None
+        self.lock: asyncio.Lock | None = None
+        threading.Thread(target=self._run, name="message-bus", daemon=True).start()
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self.loop)
+        self.loop.run_forever()
+
+    async def ready(self) -> Client:
+        if self.lock is None:
+            self.lock = asyncio.Lock()
+        async with self.lock:
+            if self.client is None or self.client.is_closed:
+                self.client = await connect()
+        if not self.client.is_connected:
+            raise Fault(UNAVAILABLE)
+        return self.client
+
+    def call(self, work: Callable[[Client], Awaitable], timeout_s: float):
+        async def run():
+            return await work(await self.ready())
+
+        future = asyncio.run_coroutine_threadsafe(asyncio.wait_for(run(), timeout_s), self.loop)
+        try:
+            return future.result(timeout_s + 1)
+        except (NatsError, APIError, OSError, TimeoutError) as problem:
+            raise Fault(UNAVAILABLE) from problem
+
+
+_shared: _Connection | None = None
+_shared_pid = 0
+_shared_lock = threading.Lock()
+
+
+def _connection() -> _Connection:
+    """Made on first use and anew after a fork, since threads and loops do not survive one."""
+    global _shared, _shared_pid
+    with _shared_lock:
+        if _shared is None or _shared_pid != os.getpid():
+            _shared, _shared_pid = _Connection(), os.getpid()
+        return _shared
+
+
+def publish(messages: list[tuple[str, bytes, str]], timeout_s: float = 5) -> None:
+    """Publishes (subject, body, message id) to JetStream, in order; returns once each is stored. Raises Fault."""
+
+    async def work(client: Client) -> None:
+        jetstream = client.jetstream()
+        acks = [
+            await jetstream.publish_async(subject, data, headers={"Nats-Msg-Id": message_id})
+            for subject, data, message_id in messages
+        ]
+        await asyncio.gather(*acks)
+
+    _connection().call(work, timeout_s)
+
+
+def check(timeout_s: float = 2) -> None:
+    """Raises Fault unless the server answers, with JetStream on."""
+
+    async def work(client: Client) -> None:
+        await client.jetstream().account_info()
+
+    _connection().call(work, timeout_s)
+
+
+def ensure_streams(streams: list[Stream], timeout_s: float = 10) -> None:
+    async def work(client: Client) -> None:
+        for stream in streams:
+            await make_stream(client, stream)
+
+    _connection().call(work, timeout_s)
+
+
+async def consume(
+    stream: Stream,
+    durable: str,
+    handle: Callable[[list[Delivery]], Awaitable[None]],
+    stop: asyncio.Event,
+    idle: Callable[[], Awaitable[None]],
+    batch: int = 500,
+) -> None:
+    """Pulls batches for the durable consumer until `stop`; acknowledges a batch once `handle` has returned.
+
+    When `handle` raises, nothing of the batch is acknowledged and it comes again: at least once, so `handle` is
+    idempotent. `idle` runs at least once a second. A lost server or consumer is waited for and made again.
+    """
+    while not stop.is_set():
+        client = None
+        try:
+            client = await connect()
+            await make_stream(client, stream)
+            config = ConsumerConfig(
+                durable_name=durable, ack_policy=AckPolicy.EXPLICIT, ack_wait=30, max_ack_pending=10 * batch
+            )
+            pull = await client.jetstream().pull_subscribe("", durable, stream=stream.name, config=config)
+            while not stop.is_set():
+                await idle()
+                try:
+                    messages = await pull.fetch(batch, timeout=1)
+                except NatsTimeout:
+                    continue
+                await handle([_delivery(message) for message in messages])
+                await asyncio.gather(*(message.ack() for message in messages))
+                await client.flush()
+        except (NatsError, APIError, OSError, TimeoutError) as problem:
+            log.warning("stream %s: %s; trying again", stream.name, problem or type(problem).__name__)
+            await asyncio.sleep(1)
+        finally:
+            if client is not None:
+                await client.close()
+
+
+def _delivery(message) -> Delivery:
+    meta = message.metadata
+    return Delivery(
+        subject=message.subject,
+        data=message.data,
+        message_id=(message.headers or {}).get("Nats-Msg-Id", ""),
+        sequence=meta.sequence.stream,
+        sent=meta.timestamp,
+    )

@@ -1,0 +1,50 @@
+"""Row locks, and the one page about them.
+
+Policy: lock only what you make scarcer or move, once per transaction, as late as possible but before the check.
+Order: 1. the object's row (job, dataset, model, application, user), 2. the tenant's row, last and at most once.
+Releasing needs the tenant's lock too, since the sum is kept in the row. Never call a runner, NATS, Valkey or the
+file system while holding a lock. A verb on a list of objects takes one transaction for each.
+
+The state is checked after the lock is had (`TransitionNotAllowed` becomes Refused here, in one place); the models'
+ConcurrentTransitionMixin is the net below, for a forgotten lock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from django.db import models, transaction
+from django_fsm import TransitionNotAllowed
+
+from .errors import Refused
+
+
+class Missing(Refused):
+    """The object is not there, or not the caller's: the two answer alike (contract 1)."""
+
+    def __init__(self, kind: str):
+        super().__init__(f"{kind}: no such {kind}")
+
+
+class WrongState(Refused):
+    """The object's state does not allow the operation."""
+
+
+def lock_row(model: type[models.Model], **key) -> models.Model | None:
+    """The row, locked until the transaction ends, or None. Foreign keys are not locked along."""
+    return model._default_manager.select_for_update(of=("self",)).filter(**key).first()
+
+
+@contextmanager
+def locked(model: type[models.Model], **key) -> Iterator[models.Model]:
+    """One transaction around one locked row. Raises Missing, or WrongState for a transition that is not allowed."""
+    with transaction.atomic():
+        row = lock_row(model, **key)
+        if row is None:
+            raise Missing(model._meta.model_name)
+        try:
+            yield row
+        except TransitionNotAllowed as refusal:
+            verb = refusal.method.__name__ if refusal.method else "this"
+            raise WrongState(f"state: {verb} is not allowed while the {row._meta.model_name} is {row.state}")

@@ -1,0 +1,77 @@
+"""OpenAPI generated from what the views declare (`ContractView.calls`): one source for parsing and for documenting."""
+
+from __future__ import annotations
+
+from drf_spectacular.openapi import AutoSchema
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, inline_serializer
+from rest_framework import serializers
+
+from .views import PAGE_LIMIT
+
+
+def error_body():
+    return inline_serializer("Error", {"msg": serializers.CharField(help_text="what is wrong")})
+
+
+class ContractSchema(AutoSchema):
+    """Reads `calls` of the view; every operation answers its own status, 403 or 503, and nothing else."""
+
+    method_mapping = {"get": "retrieve", "post": "create", "put": "update", "delete": "destroy"}
+
+    @property
+    def _call(self):
+        return self.view.calls[self.method.upper()]
+
+    def get_summary(self):
+        return self._call.summary
+
+    def get_description(self):
+        lines = [self.view.__class__.__doc__ or ""]
+        if self.view.internal:
+            lines.append("Internal: needs a service token, or staff.")
+        return "\n\n".join(line.strip() for line in lines if line)
+
+    def get_tags(self):
+        return [self.view.__class__.__module__.split(".")[0]]
+
+    def get_operation_id(self):
+        return f"{self.method.lower()}{self.view.__class__.__name__}"
+
+    def get_request_serializer(self):
+        return self._call.body
+
+    def get_override_parameters(self):
+        found = [
+            OpenApiParameter(name, kind, OpenApiParameter.QUERY, description=words)
+            for name, kind, words in self._call.query
+        ]
+        if self._call.many:
+            found += [
+                OpenApiParameter("limit", int, OpenApiParameter.QUERY, description=f"1 to {PAGE_LIMIT}"),
+                OpenApiParameter("offset", int, OpenApiParameter.QUERY, description="how many to skip"),
+            ]
+        if self._call.states:
+            found.append(OpenApiParameter("state", str, OpenApiParameter.QUERY, enum=list(self._call.states)))
+        return found
+
+    def get_response_serializers(self):
+        call = self._call
+        if call.media:
+            success = OpenApiResponse(OpenApiTypes.BINARY if call.media != "text/plain" else OpenApiTypes.STR, "done")
+            success = {(call.status, call.media): success}
+        elif call.out is None:
+            success = {call.status: OpenApiResponse(OpenApiTypes.STR, "done")}
+        else:
+            success = {call.status: OpenApiResponse(call.out(many=True) if call.many else call.out, "done")}
+        return {
+            **success,
+            403: OpenApiResponse(error_body(), "refused: msg says what is wrong"),
+            503: OpenApiResponse(error_body(), "a fault of the platform: try again later"),
+        }
+
+    def get_filter_backends(self):
+        return []
+
+    def _get_paginator(self):
+        return None

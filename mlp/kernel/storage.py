@@ -1,0 +1,113 @@
+"""The layout under the storage root (contract 9), and safe ways to touch it. Used by every app; holds no lock."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import shutil
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+from django.conf import settings
+
+from . import names
+from .errors import Refused
+
+
+def root() -> Path:
+    return Path(settings.MLP_ROOT)
+
+
+def dataset_dir(user: str, dataset: str) -> Path:
+    return root() / "datasets" / user / dataset
+
+
+def home_dir(user: str) -> Path:
+    """The user's scripts and initial models; made on demand, since it always exists (contract 3)."""
+    path = root() / "datasets" / user / ".home"
+    path.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+def job_dir(user: str, job: str) -> Path:
+    return root() / "jobs" / user / job
+
+
+def model_dir(user: str, model: str) -> Path:
+    return root() / "models" / user / model
+
+
+def log_dir(component: str) -> Path:
+    return root() / "log" / component
+
+
+def spool_dir() -> Path:
+    """Where nginx lays an upload before it is accepted: the datasets' own file system, so that a rename is enough."""
+    path = root() / "datasets" / ".spool"
+    path.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+def safe_join(base: Path, relative: str) -> Path:
+    """`base/relative`, proven to stay below `base` with no symbolic link on the way. Raises Refused."""
+    names.file_path(relative)
+    path = base
+    for part in relative.split("/"):
+        path = path / part
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            if stat.S_ISLNK(path.lstat().st_mode):
+                raise Refused("path: must not go through a symbolic link")
+    return path
+
+
+def files(base: Path) -> Iterator[tuple[str, os.stat_result]]:
+    """Regular files below `base` as (relative path, stat), sorted by path; links are neither followed nor listed."""
+    if not base.is_dir():
+        return
+    for folder, folders, filenames in os.walk(base, followlinks=False):
+        folders.sort()
+        for filename in sorted(filenames):
+            path = Path(folder) / filename
+            with contextlib.suppress(FileNotFoundError):
+                info = path.lstat()
+                if stat.S_ISREG(info.st_mode):
+                    yield str(path.relative_to(base)), info
+
+
+def tree_size(base: Path) -> int:
+    """Bytes in all regular files below `base`; 0 when it does not exist."""
+    return sum(info.st_size for _, info in files(base))
+
+
+def write_atomic(path: Path, data: bytes) -> None:
+    """Readers see the old file or the new one, never half of one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(6)}.part")
+    try:
+        with draft.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def remove_tree(path: Path) -> None:
+    """Removes a folder below the root, whatever its files' modes. Gone already is success; a link is unlinked."""
+    if not path.is_relative_to(root()) or path == root():
+        raise ValueError(f"refusing to remove {path}: not below the storage root")
+    if path.is_symlink():
+        path.unlink()
+        return
+    if not path.exists():
+        return
+
+    def unlock_and_retry(function, name, _info) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            os.chmod(os.path.dirname(name), 0o700)
+            function(name)
+
+    shutil.rmtree(path, onerror=unlock_and_retry)

@@ -1,0 +1,32 @@
+"""Runs things (jobs, trainings, model checks) away from the servers. Used by lifecycles, actors and
+reconcile loops.
+
+`get()` gives the runner that the setting MLP_RUNNER names. Everything else is in `base` (the interface,
+facts only) and in one module per runner; none of them knows the database, users or states."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured
+
+from .base import Runner, RunnerError, RunSpec, RunStatus
+from .local import LocalRunner, tail
+
+__all__ = ["RunSpec", "RunStatus", "Runner", "RunnerError", "get", "tail"]
+
+
+@cache
+def _runner(kind: str, root: Path) -> Runner:
+    if kind == "local":
+        return LocalRunner(root / "run" / "runs")
+    if kind == "kubernetes":
+        raise ImproperlyConfigured("MLP_RUNNER: the kubernetes runner is not there yet; for now there is 'local'")
+    raise ImproperlyConfigured(f"MLP_RUNNER must be 'local' (for now the only one), not {kind!r}")
+
+
+def get() -> Runner:
+    """The runner of this platform; the same object for the same settings."""
+    return _runner(settings.MLP_RUNNER, Path(settings.MLP_ROOT))

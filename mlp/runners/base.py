@@ -1,0 +1,115 @@
+"""What a runner is: the order (RunSpec), the facts (RunStatus) and the five verbs. Implemented by `local`.
+
+A runner knows nothing of the database, users or states. Every verb is idempotent by the run's name: a
+message may come twice, late, or from two callers at once. A name stands for one run for ever, until
+`forget` removes its records: a retried job takes a new name (`job-{pk}-{attempt}`)."""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+
+State = Literal["unknown", "running", "exited", "lost"]
+
+
+class RunnerError(Exception):
+    """The runner could not do what was asked: a fault of the platform or the machine, worth another try."""
+
+
+@dataclass(frozen=True)
+class RunSpec:
+    """One run, complete: nothing of the caller's process (environment, folder, open files) reaches it
+    otherwise.
+
+    `environment` is the whole environment: PATH, HOME and LANG are the caller's to set. The local runner
+    adds only OMP_NUM_THREADS (from `cpu`, where not given) and MLP_RUN_ID (by which leftovers of a lost run
+    are found). `grace_s` holds when the machine, not a caller, asks the run to stop. `log_limit` bounds the
+    log file in bytes."""
+
+    name: str
+    command: list[str]
+    cwd: Path
+    environment: Mapping[str, str]
+    log: Path
+    cpu: float = 1
+    gpu: int = 0
+    ram_mib: int = 512
+    grace_s: float = 10
+    labels: Mapping[str, str] = field(default_factory=dict)
+    log_limit: int = 256 << 20
+
+    def __post_init__(self) -> None:
+        check_name(self.name)
+        if not self.command or not all(isinstance(part, str) and "\0" not in part for part in self.command):
+            raise ValueError("command: a list of strings, at least one, none with a null character")
+        for key, value in self.environment.items():
+            if not isinstance(key, str) or not isinstance(value, str) or not key or "=" in key or "\0" in key + value:
+                raise ValueError(f"environment: {key!r} is not a name with a string value")
+
+
+@dataclass(frozen=True)
+class RunStatus:
+    """The facts about a run. Times are seconds since 1970.
+
+    unknown  never started here, or forgotten
+    running  started and not ended, also while it is being stopped
+    exited   ended and recorded: exactly one of `exit_code` and `signal`, neither where it never began; why in `reason`
+    lost     was started, is not there, and nobody saw it end (the machine went down, its watcher was killed)
+    """
+
+    state: State
+    exit_code: int | None = None
+    signal: int | None = None
+    reason: str = ""
+    started: float | None = None
+    ended: float | None = None
+
+    @property
+    def succeeded(self) -> bool:
+        return self.state == "exited" and self.exit_code == 0
+
+
+class Runner(ABC):
+    """Starts runs, says how they are, ends them. All verbs are idempotent by name and safe from many
+    processes."""
+
+    @abstractmethod
+    def start(self, spec: RunSpec) -> None:
+        """Starts the run unless its name runs or has ended: then nothing happens. Returns once it is on
+        record. Raises RunnerError when it could not be started; a command that cannot be executed is an
+        exited run."""
+
+    @abstractmethod
+    def poll(self, name: str) -> RunStatus:
+        """How the run is now."""
+
+    @abstractmethod
+    def stop(self, name: str, grace_s: float = 10) -> None:
+        """Asks the run to end: SIGTERM, after `grace_s` SIGKILL to all of it. Returns at once; `poll` tells
+        the end, which comes also when the caller dies. Of an unknown or ended run: nothing happens."""
+
+    @abstractmethod
+    def forget(self, name: str) -> None:
+        """Removes the records of an ended, lost or unknown run. Raises RunnerError while it runs."""
+
+    @abstractmethod
+    def names(self) -> list[str]:
+        """All runs that have records, running or not, sorted."""
+
+    @abstractmethod
+    def stop_all(self, grace: float = 10) -> list[str]:
+        """Stops every run and waits for the ends; gives the names that would not end in time (none,
+        normally)."""
+
+
+def check_name(name: str) -> str:
+    """The name itself when it may name a run (it becomes a folder), else ValueError."""
+    if not isinstance(name, str) or not NAME.fullmatch(name):
+        raise ValueError(f"name: {name!r} cannot name a run")
+    return name

@@ -1,0 +1,236 @@
+"""Runs as processes on this machine, which outlive the server that started them. Chosen by `mlp.runners.get`.
+
+Each run has a folder {root}/run/runs/{name} (mode 700); what is in it and who watches the run: `shim.py`.
+The truth is in two things that survive any kill: the lock file, held exactly as long as something of the
+run is left, and the records `begun.json` and `exit.json`:
+
+    lock held                    running (starting, ending)
+    exit.json                    exited
+    begun.json, lock free        lost
+    none of them                 unknown: may be started
+
+No process id is trusted anywhere: to stop a run is to leave a request in its folder and to wake its shim by
+a FIFO."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections import deque
+from dataclasses import asdict
+from pathlib import Path
+
+from .base import Runner, RunnerError, RunSpec, RunStatus, check_name
+
+SHIM = Path(__file__).with_name("shim.py")
+START_LIMIT_S = 30
+RUN_ID = "MLP_RUN_ID"
+
+
+class LocalRunner(Runner):
+    """See the module. Holds nothing in memory: any number of processes may use the same folder at once."""
+
+    def __init__(self, folder: Path):
+        self.folder = Path(folder)
+
+    def start(self, spec: RunSpec) -> None:
+        path = self.folder / spec.name
+        deadline = time.monotonic() + START_LIMIT_S
+        while not _on_record(path):
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with _lock(path, fcntl.LOCK_EX) as lock:
+                # Taken, so nobody starts it now; on record perhaps, since we looked.
+                if lock is not None and not _on_record(path):
+                    _write(path / "spec.json", _spec(spec))
+                    Path(spec.log).parent.mkdir(parents=True, exist_ok=True)
+                    _spawn(path, lock)
+                    return
+            if time.monotonic() > deadline:
+                raise RunnerError(f"run {spec.name}: another caller has been starting it for {START_LIMIT_S} s")
+            time.sleep(0.01)
+
+    def poll(self, name: str) -> RunStatus:
+        path = self.folder / check_name(name)
+        # In this order: the record of the end is written before the lock is let go.
+        free = _is_free(path)
+        ended, begun = _read(path / "exit.json"), _read(path / "begun.json")
+        if ended is not None:
+            return RunStatus(
+                "exited", ended["exit_code"], ended["signal"], ended["reason"], ended["started"], ended["ended"]
+            )
+        if not free:
+            return RunStatus("running", started=begun and begun["started"])
+        if begun is None:
+            return RunStatus("unknown", reason="no run of this name")
+        _kill_leftovers(begun["run_id"])
+        return RunStatus(
+            "lost",
+            reason="the run is gone and nobody saw its end: it, or the machine, was killed",
+            started=begun["started"],
+        )
+
+    def stop(self, name: str, grace_s: float = 10) -> None:
+        path = self.folder / check_name(name)
+        if _is_free(path) or _read(path / "exit.json") is not None:
+            return
+        with contextlib.suppress(FileNotFoundError):  # forgotten meanwhile
+            _write(path / "stop.json", {"grace_s": max(0.0, float(grace_s))})
+        # A shim that has not made its FIFO yet reads the request right after making it.
+        with contextlib.suppress(OSError):
+            control = os.open(path / "control", os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            try:
+                os.write(control, b".")
+            finally:
+                os.close(control)
+
+    def forget(self, name: str) -> None:
+        path = self.folder / check_name(name)
+        deadline = time.monotonic() + 1
+        while path.is_dir():
+            with _lock(path, fcntl.LOCK_EX) as lock:
+                if lock is not None:
+                    # Renamed first: a reader sees all of the records or none of them.
+                    gone = self.folder / f".{name}.{secrets.token_hex(6)}.forgotten"
+                    path.rename(gone)
+                    shutil.rmtree(gone, ignore_errors=True)
+                    return
+            if time.monotonic() > deadline:  # a reader's short lock is outlasted, a run's is not
+                raise RunnerError(f"run {name}: still running")
+            time.sleep(0.01)
+
+    def names(self) -> list[str]:
+        if not self.folder.is_dir():
+            return []
+        for rest in self.folder.glob(".*.forgotten"):  # of a caller killed while it removed them
+            shutil.rmtree(rest, ignore_errors=True)
+        return sorted(entry.name for entry in self.folder.iterdir() if not entry.name.startswith("."))
+
+    def stop_all(self, grace: float = 10) -> list[str]:
+        left = [name for name in self.names() if self.poll(name).state == "running"]
+        for name in left:
+            self.stop(name, grace)
+        deadline = time.monotonic() + grace + 10
+        while left and time.monotonic() < deadline:
+            time.sleep(0.02)
+            left = [name for name in left if self.poll(name).state == "running"]
+        return left
+
+
+def tail(path: Path, lines: int = 20, limit: int = 64 << 10) -> str:
+    """The last lines of a log (within its last `limit` bytes); empty when there is none."""
+    try:
+        with open(path, "rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - limit))
+            return "\n".join(deque(file.read(limit).decode(errors="replace").splitlines(), maxlen=lines))
+    except FileNotFoundError:
+        return ""
+
+
+# --- a run's folder ---------------------------------------------------------------------------------------
+def _on_record(path: Path) -> bool:
+    return (path / "begun.json").exists() or (path / "exit.json").exists()
+
+
+def _read(path: Path) -> dict | None:
+    try:
+        return json.loads(path.read_bytes())
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+def _write(path: Path, value: dict) -> None:
+    draft = path.with_name(f"{path.name}.{secrets.token_hex(6)}.part")
+    fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(fd, "w", encoding="utf-8") as file:
+        json.dump(value, file)
+    draft.replace(path)
+
+
+@contextlib.contextmanager
+def _lock(path: Path, kind: int):
+    """The run's lock as an open file, None where somebody else has it. Inherited by a child, it lives on
+    there."""
+    try:
+        fd = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except (FileNotFoundError, NotADirectoryError):  # the folder was forgotten just now
+        yield None
+        return
+    try:
+        try:
+            fcntl.flock(fd, kind | fcntl.LOCK_NB)
+            same = os.path.samestat(os.fstat(fd), os.stat(path / "lock"))
+        except (BlockingIOError, FileNotFoundError):
+            same = False
+        yield fd if same else None
+    finally:
+        os.close(fd)
+
+
+def _is_free(path: Path) -> bool:
+    """Whether nothing of the run is left. Asks by a shared lock, so that many may ask at once."""
+    try:
+        fd = os.open(path / "lock", os.O_RDONLY | os.O_CLOEXEC)
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    finally:
+        os.close(fd)
+    return True
+
+
+def _spec(spec: RunSpec) -> dict:
+    run_id = secrets.token_hex(16)
+    environment = {"OMP_NUM_THREADS": str(max(1, int(spec.cpu)))} | dict(spec.environment) | {RUN_ID: run_id}
+    values = asdict(spec) | {"labels": dict(spec.labels), "environment": environment, "run_id": run_id}
+    return values | {"cwd": str(spec.cwd), "log": str(Path(spec.log).absolute())}
+
+
+def _spawn(path: Path, lock: int) -> None:
+    """Starts the shim, which inherits the lock, and returns when the run is on record."""
+    with open(path / "shim.log", "ab") as log:
+        done = subprocess.run(
+            [sys.executable, "-I", "-S", "-X", "utf8", str(SHIM), str(path.absolute()), str(lock)],
+            env={},
+            cwd="/",
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            pass_fds=(lock,),
+            start_new_session=True,
+        )
+    if done.returncode:
+        raise RunnerError(f"run {path.name}: it could not be put on record: {tail(path / 'shim.log', 3) or done}")
+
+
+def _kill_leftovers(run_id: str) -> None:
+    """Ends what is left when shim and guard were killed in one blow: whatever carries the run's mark in its
+    environment. Processes of others cannot be read and are not meant."""
+    mark = f"{RUN_ID}={run_id}".encode()
+    for _ in range(100):
+        found = False
+        for entry in Path("/proc").iterdir():
+            if not entry.name.isdigit() or int(entry.name) == os.getpid():
+                continue
+            with contextlib.suppress(OSError):
+                process = os.pidfd_open(int(entry.name))  # held first: the mark read next is this very process's
+                try:
+                    if mark in (entry / "environ").read_bytes().split(b"\0"):
+                        found = True
+                        signal.pidfd_send_signal(process, signal.SIGKILL)
+                finally:
+                    os.close(process)
+        if not found:
+            return
+        time.sleep(0.01)

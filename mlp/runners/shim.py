@@ -1,0 +1,301 @@
+"""Watches over one run, away from the server that started it: keeps its log, stops it when asked, records
+its end.
+
+Started by `local.py` as `python -I -S shim.py RUN_DIRECTORY LOCK_FD`; standard library only, so that it is
+there in milliseconds. Three processes make a run:
+
+    shim     holds the lock, copies the output into the log, takes requests to stop, writes the record of the end
+    guard    starts the script, reaps all that descends from it, kills what is left (`shim_guard.py`)
+    script   the command, leader of its own session, with the environment of the spec
+
+Whichever is killed, another one notices and ends the rest: the guard when its pipe from the shim breaks,
+the shim when its pipe from the guard breaks (all orphans come to it, it is a subreaper), and the script
+dies with the guard. The lock is held by shim and guard, so that it is free only when nothing of the run is
+left.
+
+Files in the run's folder: `spec.json`, `lock`, `begun.json` (written before the script exists: from here on
+the name is never started again), `stop.json` (a request), `control` (a FIFO that wakes the shim),
+`exit.json`, `shim.log`."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import sys
+import time
+
+sys.path.append(os.path.dirname(os.path.abspath(__file__)))  # -I leaves our own folder out
+import shim_guard  # noqa: E402
+
+RECORD_SIZE = 4096
+TAIL_SIZE = 64 << 10
+OUT_OF_MEMORY = (
+    b"MemoryError",
+    b"std::bad_alloc",
+    b"out of memory",
+    b"Cannot allocate memory",
+    b"can't allocate memory",
+)
+
+
+def write_record(path: str, record: dict, room: str = "") -> None:
+    """Atomic and durable. `room` is a file of the record's size, laid down in time, so that a full disk
+    cannot stop it."""
+    draft = room or path + ".part"
+    data = json.dumps(record).encode()
+    data += b" " * (RECORD_SIZE - len(data) - 1) + b"\n"
+    fd = os.open(draft, os.O_WRONLY | os.O_CREAT, 0o600)
+    try:
+        os.write(fd, data)
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+    os.replace(draft, path)
+    folder = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def oom_kills() -> int:
+    """How often the kernel has killed for want of memory since the machine started; 0 where it does not
+    say."""
+    with contextlib.suppress(OSError), open("/proc/vmstat", "rb") as file:
+        for line in file:
+            if line.startswith(b"oom_kill "):
+                return int(line.split()[1])
+    return 0
+
+
+class Log:
+    """The log file, bounded: beyond the limit only the last bytes are kept, and added at the end."""
+
+    def __init__(self, path: str, limit: int):
+        self.fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+        self.limit = limit
+        self.left = max(0, limit - os.fstat(self.fd).st_size)
+        self.dropped = 0
+        self.tail = b""  # the last bytes of all, written or not
+
+    def write(self, data: bytes) -> None:
+        self.tail = (self.tail + data)[-TAIL_SIZE:]
+        written = 0
+        with contextlib.suppress(OSError):  # the disk is full: the script goes on, what does not fit is counted
+            while written < min(len(data), self.left):
+                written += os.write(self.fd, data[written : self.left])
+        self.left -= written
+        self.dropped += len(data) - written
+
+    def close(self) -> None:
+        if self.dropped:
+            end = self.tail[-min(self.dropped, TAIL_SIZE) :]
+            note = f"\n[{self.dropped - len(end)} bytes left out here: a log is kept up to {self.limit} bytes]\n"
+            with contextlib.suppress(OSError):
+                os.write(self.fd, note.encode() + end)
+        os.close(self.fd)
+
+
+class Shim:
+    """The loop that waits for output, for the guard's reports and for requests to stop."""
+
+    def __init__(self, folder: str, spec: dict):
+        self.folder, self.spec = folder, spec
+        self.stopping = ""  # why, in words
+        self.deadline: float | None = None  # when the grace is over, on the monotonic clock
+        self.forced = False
+        self.end: dict = {}  # the guard's last report
+        self.begun = {"run_id": spec["run_id"], "shim": os.getpid(), "script": None, "started": time.time()}
+        self.oom_kills = oom_kills()
+        control = os.path.join(folder, "control")
+        with contextlib.suppress(FileExistsError):
+            os.mkfifo(control, 0o600)
+        # Open for both, so that it never reports an end when the last caller closes it.
+        self.control = os.open(control, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+        self.signals, wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+
+    def path(self, name: str) -> str:
+        return os.path.join(self.folder, name)
+
+    def begin(self) -> None:
+        """Puts the run on record. From here on the name is taken for ever."""
+        with open(self.path("exit.part"), "wb") as file:
+            file.write(b" " * RECORD_SIZE)
+            file.flush()
+            os.fsync(file.fileno())
+        write_record(self.path("begun.json"), self.begun)
+
+    # --- the run ------------------------------------------------------------------------------------------
+    def run(self) -> None:
+        try:
+            log = Log(self.spec["log"], self.spec["log_limit"])
+        except OSError as error:
+            self.end = {"failed": f"the log file {self.spec['log']}: {error.strerror}"}
+            return
+        self.read_request()
+        if self.stopping:
+            self.end = {"failed": "it was stopped before it began"}
+        else:
+            output, self.reports, self.commands = self.start_guard()
+            self.watch(log, output)
+        self.oom_text = any(words in log.tail[-4096:] for words in OUT_OF_MEMORY)
+        log.close()
+
+    def start_guard(self) -> tuple[int, int, int]:
+        output, log_end = os.pipe2(os.O_CLOEXEC)
+        reports, report_end = os.pipe2(os.O_CLOEXEC)
+        command_end, commands = os.pipe2(os.O_CLOEXEC)
+        if os.fork() == 0:
+            for fd in (output, reports, commands, self.control, self.signals):
+                os.close(fd)
+            shim_guard.main(self.spec, log_end, command_end, report_end)
+        for fd in (log_end, report_end, command_end):
+            os.close(fd)
+        return output, reports, commands
+
+    def watch(self, log: Log, output: int) -> None:
+        """Until the guard is gone, which it is only when nothing is left below it; then what is still in
+        the pipe."""
+        poller = select.poll()
+        for fd in (output, self.reports, self.control, self.signals):
+            poller.register(fd, select.POLLIN)
+        while True:
+            ready = {fd for fd, _ in poller.poll(self.wait_ms())}
+            if output in ready:
+                data = os.read(output, 1 << 16)
+                log.write(data)
+                if not data:
+                    poller.unregister(output)
+            if self.signals in ready:
+                os.read(self.signals, 512)
+                self.ask_to_stop(self.spec["grace_s"], "stopped because its watcher was asked to end (SIGTERM)")
+            if self.control in ready:
+                os.read(self.control, 4096)
+                self.read_request()
+            if self.deadline is not None and time.monotonic() >= self.deadline:
+                self.deadline, self.forced = None, True
+                self.command(b"K")
+            if self.reports in ready and not self.read_reports():
+                break
+        shim_guard.kill_below()  # nothing, unless the guard itself was killed
+        os.set_blocking(output, False)
+        with contextlib.suppress(BlockingIOError):
+            while data := os.read(output, 1 << 16):
+                log.write(data)
+
+    def wait_ms(self) -> float | None:
+        return None if self.deadline is None else max(0, self.deadline - time.monotonic()) * 1000 + 1
+
+    def read_reports(self) -> bool:
+        """False at the end of the guard. A report is one line, shorter than a pipe's atomic write."""
+        data = os.read(self.reports, 1 << 16)
+        for line in data.splitlines():
+            report = json.loads(line)
+            if "script" in report:
+                self.begun.update(report)
+                with contextlib.suppress(OSError):  # for people who look, nothing depends on it
+                    write_record(self.path("begun.json"), self.begun)
+            else:
+                self.end = report
+        return bool(data)
+
+    # --- stopping -----------------------------------------------------------------------------------------
+    def read_request(self) -> None:
+        with contextlib.suppress(FileNotFoundError, ValueError), open(self.path("stop.json"), "rb") as file:
+            self.ask_to_stop(float(json.load(file)["grace_s"]), "stopped on request")
+
+    def ask_to_stop(self, grace_s: float, why: str) -> None:
+        """The first request sends SIGTERM; a later one can only shorten the grace."""
+        deadline = time.monotonic() + max(0.0, grace_s)
+        if not self.stopping:
+            self.stopping, self.deadline, self.grace_s = why, deadline, grace_s
+            self.command(b"T")
+        elif self.deadline is not None and deadline < self.deadline:
+            self.deadline, self.grace_s = deadline, grace_s
+
+    def command(self, letter: bytes) -> None:
+        with contextlib.suppress(AttributeError, BrokenPipeError):  # no guard yet, or none any more
+            os.write(self.commands, letter)
+
+    # --- the end ------------------------------------------------------------------------------------------
+    def record(self) -> dict:
+        status = self.end.get("status")
+        code = os.waitstatus_to_exitcode(status) if status is not None else None
+        return {
+            "exit_code": code if code is not None and code >= 0 else None,
+            "signal": -code if code is not None and code < 0 else None,
+            "reason": self.reason(code)[:2000],
+            "started": self.begun["started"],
+            "ended": self.end.get("ended") or time.time(),
+        }
+
+    def reason(self, code: int | None) -> str:
+        """What happened, in words for the run's owner."""
+        if "failed" in self.end:
+            return f"could not start: {self.end['failed']}" if not self.stopping else self.end["failed"]
+        if code is None:
+            return "killed with the process that guarded it"
+        words = f"exit code {code}" if code >= 0 else f"killed by signal {-code} ({signal_name(-code)})"
+        if self.stopping:
+            late = f", did not end within {self.grace_s:g} s" if self.forced else ""
+            return f"{self.stopping}{late}, {words}"
+        if code and self.oom_text:
+            return f"out of memory (asked for: {self.spec['ram_mib']} MiB), {words}"
+        if code == -signal.SIGKILL and oom_kills() > self.oom_kills:
+            return f"probably out of memory: the machine had no more to give, {words}"
+        return words
+
+    def finish(self) -> None:
+        """Never gives up: while the record is not on the disk, the run counts as running."""
+        while True:
+            try:
+                return write_record(self.path("exit.json"), self.record(), room=self.path("exit.part"))
+            except OSError as error:
+                print(f"cannot record the end: {error}", file=sys.stderr, flush=True)
+                time.sleep(1)
+
+
+def signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return "a real-time signal"
+
+
+def main(folder: str, lock: int) -> None:
+    """Leaves the caller (which waits until the run is on record), then sees the run through to its end."""
+    os.set_inheritable(lock, False)
+    ready, begun = os.pipe2(os.O_CLOEXEC)
+    if os.fork():
+        os.close(begun)
+        os._exit(0 if os.read(ready, 1) else 1)
+    os.close(ready)
+    os.setsid()
+    os.chdir("/")
+    os.umask(0o022)
+    shim_guard.become_subreaper()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: None)  # the wake-up pipe does the work
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    with open(os.path.join(folder, "spec.json"), "rb") as file:
+        shim = Shim(folder, json.load(file))
+    shim.begin()
+    with contextlib.suppress(BrokenPipeError):
+        os.write(begun, b".")
+    os.close(begun)
+    try:
+        shim.run()
+    except Exception as error:
+        shim_guard.kill_below()
+        shim.end = {"failed": f"its watcher failed: {error!r}"}
+        raise
+    finally:
+        shim.finish()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]))

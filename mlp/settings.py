@@ -1,0 +1,228 @@
+"""Every setting, read from the environment (the README's table explains each). One file, no variants."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+from pathlib import Path
+from urllib.parse import quote, unquote, urlsplit
+
+from django.core.exceptions import ImproperlyConfigured
+from django.utils.translation import gettext_lazy as _
+
+from mlp import admin_theme
+from mlp.environment import env, env_bool, env_int, env_list, postgres_settings
+from mlp.kernel.secrets import secret
+
+BASE_DIR = Path(__file__).resolve().parent.parent
+
+# --- where things are -------------------------------------------------------------------------------------------
+MLP_ROOT = Path(env("MLP_ROOT", str(BASE_DIR / "var"))).resolve()
+MLP_HOST = env("MLP_HOST", "127.0.0.1")
+MLP_PORT_BASE = env_int("MLP_PORT_BASE", 30000, 1024, 65000)
+MLP_RUNNER = env("MLP_RUNNER", "local")
+
+try:
+    _loopback = ipaddress.ip_address(MLP_HOST).is_loopback
+except ValueError:
+    if MLP_HOST != "localhost":
+        raise ImproperlyConfigured(f"MLP_HOST must be an IP address or localhost, not {MLP_HOST!r}")
+    _loopback = True
+# What only the platform itself talks to stays on the loopback interface when the gateways face a network.
+INTERNAL_HOST = MLP_HOST if _loopback else "127.0.0.1"
+
+GATEWAY_PORT = MLP_PORT_BASE + 1
+APP_GATEWAY_PORT = MLP_PORT_BASE + 2
+WEB_PORT = MLP_PORT_BASE + 3
+WEBSOCKET_PORT = MLP_PORT_BASE + 4
+NATS_PORT = MLP_PORT_BASE + 10
+DATABASE_PORT = MLP_PORT_BASE + 11
+VALKEY_PORT = MLP_PORT_BASE + 12
+_public_host = INTERNAL_HOST if MLP_HOST in {"0.0.0.0", "::"} else MLP_HOST
+GATEWAY_URL = env("MLP_URL", f"http://{_public_host}:{GATEWAY_PORT}").rstrip("/")
+
+# --- secrets ----------------------------------------------------------------------------------------------------
+SECRET_KEY = env("MLP_SECRET_KEY") or secret(MLP_ROOT, "secret-key", 64)
+DEBUG = False
+ALLOWED_HOSTS = env_list("MLP_ALLOWED_HOSTS") or ["*"]
+CSRF_TRUSTED_ORIGINS = env_list("MLP_TRUSTED_ORIGINS")
+
+# --- servers: given by URL, else embedded -------------------------------------------------------------------------
+EMBEDDED = {
+    "database": not env("DATABASE_URL"),
+    "nats": not env("NATS_URL"),
+    "valkey": not env("REDIS_URL"),
+}
+DATABASE_URL = env("DATABASE_URL") or (
+    f"postgresql://platform:{quote(secret(MLP_ROOT, 'database-password'))}@{INTERNAL_HOST}:{DATABASE_PORT}/mlp"
+)
+REDIS_URL = env("REDIS_URL") or (
+    f"redis://:{quote(secret(MLP_ROOT, 'valkey-password'))}@{INTERNAL_HOST}:{VALKEY_PORT}/0"
+)
+_nats = urlsplit(env("NATS_URL") or f"nats://{INTERNAL_HOST if _loopback else _public_host}:{NATS_PORT}")
+NATS_URL = f"{_nats.scheme}://{_nats.hostname}:{_nats.port or 4222}"
+NATS_USER = unquote(_nats.username or "") if not EMBEDDED["nats"] else "platform"
+NATS_PASSWORD = unquote(_nats.password or "") if not EMBEDDED["nats"] else secret(MLP_ROOT, "nats-password")
+
+DATABASES = {"default": postgres_settings(DATABASE_URL)}
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+CACHES = {"default": {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": REDIS_URL}}
+CHANNEL_LAYERS = {
+    "default": {
+        "BACKEND": "channels_redis.core.RedisChannelLayer",
+        "CONFIG": {"hosts": [{"address": REDIS_URL, "socket_timeout": None}], "capacity": 1000},
+    }
+}
+
+# --- the product's own settings -------------------------------------------------------------------------------------
+REGISTRATION_NEEDS_APPROVAL = env_bool("MLP_REGISTRATION_NEEDS_APPROVAL", False)
+REGISTRATIONS_PER_HOUR = env_int("MLP_REGISTRATIONS_PER_HOUR", 60, 1)  # from one address
+LOGIN_FAILURES_BEFORE_SLOWDOWN = env_int("MLP_LOGIN_FAILURES_BEFORE_SLOWDOWN", 10, 1)
+TRY_TIMEOUT_S = env_int("MLP_TRY_TIMEOUT_S", 24 * 3600, 1)
+DATASET_SILENCE_S = env_int("MLP_DATASET_SILENCE_S", 600, 1)
+DATA_HOME_LIMIT = env_int("MLP_HOME_LIMIT", 1 << 30)
+JOB_CANCEL_GRACE_S = env_int("MLP_JOB_CANCEL_GRACE_S", 10, 0, 600)
+JOB_LOG_LIMIT = env_int("MLP_JOB_LOG_LIMIT", 256 << 20)
+
+# --- Django ---------------------------------------------------------------------------------------------------------
+INSTALLED_APPS = [
+    "daphne",
+    "unfold",
+    "unfold.contrib.filters",
+    "django.contrib.admin",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "django.contrib.staticfiles",
+    "django.contrib.humanize",
+    "channels",
+    "rest_framework",
+    "drf_spectacular",
+    "drf_spectacular_sidecar",
+    "mlp.kernel",
+    "mlp",
+    "accounts",
+    "resources",
+    "datasets",
+    "jobs",
+]
+MIDDLEWARE = [
+    "mlp.kernel.middleware.ApiErrors",
+    "django.middleware.security.SecurityMiddleware",
+    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "mlp.kernel.middleware.ContentSecurityPolicy",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.locale.LocaleMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+]
+ROOT_URLCONF = "mlp.urls"
+WSGI_APPLICATION = "mlp.wsgi.application"
+ASGI_APPLICATION = "mlp.asgi.application"
+APPEND_SLASH = False
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "DIRS": [BASE_DIR / "templates"],
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.template.context_processors.i18n",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+            ]
+        },
+    }
+]
+
+AUTH_USER_MODEL = "accounts.User"
+AUTHENTICATION_BACKENDS = ["django.contrib.auth.backends.ModelBackend"]
+LOGIN_URL = "/regist_login"
+LOGIN_REDIRECT_URL = "/index"
+LOGOUT_REDIRECT_URL = "/regist_login"
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator"},
+    {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator", "OPTIONS": {"min_length": 8}},
+    {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
+    {"NAME": "django.contrib.auth.password_validation.NumericPasswordValidator"},
+]
+
+LANGUAGE_CODE = "en"
+LANGUAGES = [("en", "English"), ("zh-hans", "简体中文")]
+LOCALE_PATHS = [BASE_DIR / "locale"]
+USE_I18N = True
+USE_TZ = True
+TIME_ZONE = "UTC"
+
+STATIC_URL = "/static/"
+STATIC_ROOT = MLP_ROOT / "run" / "static"
+STATICFILES_DIRS = []
+WHITENOISE_USE_FINDERS = True  # so that Daphne alone serves everything, also before collectstatic ran
+WHITENOISE_MAX_AGE = 0
+
+# Behind TLS the operator says so; the cookies are then marked for it.
+_tls = GATEWAY_URL.startswith("https://")
+SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = _tls
+SESSION_COOKIE_HTTPONLY = True
+SESSION_COOKIE_AGE = env_int("MLP_SESSION_S", 14 * 24 * 3600, 60)
+SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if _tls else None
+SECURE_HSTS_SECONDS = 31536000 if _tls else 0
+SECURE_HSTS_INCLUDE_SUBDOMAINS = SECURE_HSTS_PRELOAD = _tls
+SECURE_SSL_REDIRECT = False  # nginx or the load balancer in front does that
+SECURE_REFERRER_POLICY = "same-origin"
+X_FRAME_OPTIONS = "DENY"
+# Without TLS these three can only be false; the platform then listens on a trusted network, as the README says.
+SILENCED_SYSTEM_CHECKS = ["security.W008"] + ([] if _tls else ["security.W004", "security.W012", "security.W016"])
+FILE_UPLOAD_TEMP_DIR = None
+DATA_UPLOAD_MAX_MEMORY_SIZE = 20 << 20
+
+REST_FRAMEWORK = {
+    "DEFAULT_AUTHENTICATION_CLASSES": [
+        "accounts.auth.BearerAuthentication",
+        "jobs.auth.JobTokenAuthentication",
+        "accounts.auth.SessionAuthentication",
+    ],
+    "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
+    "DEFAULT_PARSER_CLASSES": ["mlp.kernel.views.StrictJSONParser"],
+    "DEFAULT_RENDERER_CLASSES": ["mlp.kernel.views.PlainJSONRenderer"],
+    "DEFAULT_CONTENT_NEGOTIATION_CLASS": "mlp.kernel.views.AlwaysJSON",
+    "EXCEPTION_HANDLER": "mlp.kernel.errors.exception_handler",
+    "DEFAULT_SCHEMA_CLASS": "mlp.kernel.schema.ContractSchema",
+    "UNAUTHENTICATED_USER": None,
+    "URL_FORMAT_OVERRIDE": None,
+}
+SPECTACULAR_SETTINGS = {
+    "TITLE": "ML platform",
+    "DESCRIPTION": 'The platform\'s REST interface. Every refusal is `403 {"msg"}`, every fault `503 {"msg"}`.',
+    "VERSION": "1",
+    "SERVE_INCLUDE_SCHEMA": False,
+    "SERVE_AUTHENTICATION": [],
+    "SERVE_PERMISSIONS": ["rest_framework.permissions.AllowAny"],
+    "SWAGGER_UI_DIST": "SIDECAR",
+    "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
+    "SCHEMA_PATH_PREFIX": "/api/v1",
+    "ENUM_GENERATE_CHOICE_DESCRIPTION": False,
+    "SECURITY": [{"bearer": []}],
+    "APPEND_COMPONENTS": {"securitySchemes": {"bearer": {"type": "http", "scheme": "bearer"}}},
+}
+UNFOLD = admin_theme.UNFOLD
+
+LOGGING = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "formatters": {"line": {"format": "{asctime} {levelname} {name}: {message}", "style": "{"}},
+    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
+    "root": {"handlers": ["stderr"], "level": env("MLP_LOG_LEVEL", "INFO")},
+    "loggers": {
+        "django.server": {"level": "WARNING"},
+        "django.request": {"level": "ERROR"},
+        "daphne.http_protocol": {"level": "WARNING"},
+    },
+}
+TEST_RUN = "PYTEST_VERSION" in os.environ
+SITE_TITLE = _("ML platform")

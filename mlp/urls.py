@@ -1,0 +1,36 @@
+"""The composition root of the addresses: the only place that names all apps' URLs."""
+
+from __future__ import annotations
+
+from django.contrib import admin
+from django.urls import include, path, re_path
+from drf_spectacular.views import SpectacularAPIView
+
+from mlp import health, pages
+from mlp.kernel.errors import Refused
+
+
+def unknown(request, path=""):
+    """Nothing below /api/v1 escapes the one error form (contract 1)."""
+    raise Refused(f"path: no such address {request.path}")
+
+
+api = [
+    path("", include("accounts.urls")),
+    path("", include("resources.urls")),
+    path("", include("datasets.urls")),
+    path("", include("jobs.urls")),
+    path("schema", SpectacularAPIView.as_view(), name="schema"),
+    path("docs", pages.reference, name="reference"),
+    re_path(r"^(?P<path>.*)$", unknown),
+]
+
+urlpatterns = [
+    path("healthz", health.healthz),
+    path("healthz/live", health.live),
+    path("api/v1/", include(api)),
+    path("api/v1", unknown),
+    path("internal/data/", include("datasets.data_urls")),
+    path("admin/", admin.site.urls),
+    path("", include("mlp.page_urls")),
+]

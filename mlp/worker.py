@@ -1,0 +1,18 @@
+"""What `dramatiq mlp.worker` loads: Django, the broker, and every app's actors."""
+
+from __future__ import annotations
+
+import os
+
+import django
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "mlp.settings")
+django.setup()
+
+from mlp.kernel.broker import broker as make_broker  # noqa: E402 (needs Django set up)
+
+broker = make_broker()
+
+import datasets.actors  # noqa: E402, F401
+import jobs.actors  # noqa: E402, F401
+import mlp.kernel.actors  # noqa: E402, F401

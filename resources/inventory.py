@@ -1,0 +1,72 @@
+"""What this machine has: CPUs, memory, disk, GPUs. Asked at every start for the default tenant's capacity."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+from decimal import Decimal
+from pathlib import Path
+
+import pynvml
+from django.conf import settings
+
+from .models import Tenant
+
+log = logging.getLogger(__name__)
+
+CGROUP = Path("/sys/fs/cgroup")
+
+
+def cpus() -> Decimal:
+    """CPUs this process may use, less when a cgroup's quota says so."""
+    count = Decimal(len(os.sched_getaffinity(0)))
+    try:
+        quota, period = (CGROUP / "cpu.max").read_text().split()
+        if quota != "max":
+            count = min(count, Decimal(quota) / Decimal(period))
+    except (OSError, ValueError):
+        pass  # no cgroup v2, or none with a limit
+    return count.quantize(Decimal("0.001"))
+
+
+def ram_mi() -> int:
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    try:
+        limit = (CGROUP / "memory.max").read_text().strip()
+        if limit != "max":
+            total = min(total, int(limit))
+    except (OSError, ValueError):
+        pass  # as above
+    return total >> 20
+
+
+def gpus() -> int:
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        return 0
+    try:
+        return pynvml.nvmlDeviceGetCount()
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def disk_free() -> int:
+    return shutil.disk_usage(settings.MLP_ROOT).free
+
+
+def prepare_default_tenant() -> Tenant:
+    """Makes the tenant `default` at the first start; later follows the machine, never below what is in use.
+
+    Disk is measured once: later the datasets themselves make it less. A capacity that an operator set is left alone.
+    """
+    tenant, _ = Tenant.objects.get_or_create(name="default")
+    if tenant.source == Tenant.Source.SET:
+        return tenant
+    tenant.cpu = max(cpus(), tenant.cpu_inuse)
+    tenant.ram = max(ram_mi(), tenant.ram_inuse)
+    tenant.gpu = max(gpus(), tenant.gpu_inuse)
+    tenant.rom = tenant.rom or disk_free()
+    tenant.save(update_fields=["cpu", "ram", "gpu", "rom"])
+    return tenant

@@ -1,0 +1,131 @@
+"""Tenant and ResourceRequest. Written only through resources.tcc.
+
+ResourceRequest:
+    tried --confirm--> confirmed
+    tried --cancel-->  cancelled      (a cancel that comes before its try inserts a cancelled row, the mark)
+
+The database itself keeps 0 <= in use <= capacity. In use is the sum of the live requests (tried or confirmed) less
+the confirmed releases; resources.tcc.books computes it anew to compare.
+"""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+from django.db import models
+from django.db.models import F, Q
+from django.utils.translation import gettext_lazy as _
+from django_fsm import ConcurrentTransitionMixin, FSMField, transition
+
+KINDS = ("gpu", "cpu", "ram", "rom")
+
+
+class Amounts(models.Model):
+    """cpu in cores, gpu in devices, ram in Mi, rom in bytes."""
+
+    cpu = models.DecimalField(_("CPU"), max_digits=14, decimal_places=6, default=Decimal(0))
+    gpu = models.BigIntegerField(_("GPU"), default=0)
+    ram = models.BigIntegerField(_("RAM (Mi)"), default=0)
+    rom = models.BigIntegerField(_("ROM (bytes)"), default=0)
+
+    class Meta:
+        abstract = True
+
+    def amounts(self) -> dict:
+        return {kind: getattr(self, kind) for kind in KINDS}
+
+
+def _within(kind: str) -> models.CheckConstraint:
+    inuse = f"{kind}_inuse"
+    return models.CheckConstraint(
+        condition=Q(**{f"{inuse}__gte": 0}) & Q(**{f"{inuse}__lte": F(kind)}), name=f"tenant_{kind}_within_capacity"
+    )
+
+
+class Tenant(Amounts):
+    """Whom the resources belong to. Only `default` exists at first; every user belongs to it (contract 8)."""
+
+    class Source(models.TextChoices):
+        DISCOVERED = "discovered", _("discovered")
+        SET = "set", _("set")
+
+    name = models.CharField(_("name"), max_length=50, unique=True)
+    cpu_inuse = models.DecimalField(_("CPU in use"), max_digits=14, decimal_places=6, default=Decimal(0))
+    gpu_inuse = models.BigIntegerField(_("GPU in use"), default=0)
+    ram_inuse = models.BigIntegerField(_("RAM in use"), default=0)
+    rom_inuse = models.BigIntegerField(_("ROM in use"), default=0)
+    source = models.CharField(_("capacity is"), max_length=10, choices=Source.choices, default=Source.DISCOVERED)
+
+    class Meta:
+        db_table = "tenant"
+        verbose_name = _("tenant")
+        verbose_name_plural = _("tenants")
+        constraints = [_within(kind) for kind in KINDS]
+
+    def __str__(self) -> str:
+        return self.name
+
+    def left(self, kind: str):
+        return getattr(self, kind) - getattr(self, f"{kind}_inuse")
+
+
+class State(models.TextChoices):
+    TRIED = "tried", _("tried")
+    CONFIRMED = "confirmed", _("confirmed")
+    CANCELLED = "cancelled", _("cancelled")
+
+
+class Applier(models.TextChoices):
+    DM = "dm", _("data manager")
+    JM = "jm", _("job manager")
+    AM = "am", _("application manager")
+    MM = "mm", _("model manager")
+
+
+class RequestType(models.TextChoices):
+    REQUEST = "request", _("request")
+    RELEASE = "release", _("release")
+
+
+class ResourceRequest(ConcurrentTransitionMixin, Amounts):
+    """One try-confirm-cancel. The row is its own history: created, settled, state."""
+
+    keeps_own_history = True
+
+    id = models.CharField(max_length=64, primary_key=True)
+    applier = models.CharField(_("applier"), max_length=2, choices=Applier.choices)
+    request_type = models.CharField(_("type"), max_length=7, choices=RequestType.choices)
+    tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, null=True, related_name="requests")
+    owner = models.CharField(_("owner"), max_length=50, blank=True)
+    state = FSMField(_("state"), default=State.TRIED, choices=State.choices, protected=True)
+    created = models.DateTimeField(_("created"), auto_now_add=True)
+    settled = models.DateTimeField(_("settled"), null=True)
+
+    class Meta:
+        db_table = "resource_request"
+        verbose_name = _("resource request")
+        verbose_name_plural = _("resource requests")
+        constraints = [
+            models.CheckConstraint(condition=Q(state__in=State.values), name="resource_request_state"),
+            models.CheckConstraint(
+                condition=Q(cpu__gte=0, gpu__gte=0, ram__gte=0, rom__gte=0), name="resource_request_not_negative"
+            ),
+            models.CheckConstraint(
+                condition=Q(tenant__isnull=False) | Q(state="cancelled"), name="resource_request_has_tenant"
+            ),
+        ]
+        indexes = [
+            models.Index(fields=["tenant", "request_type", "state"], name="resource_request_books"),
+            models.Index(fields=["-created"], name="resource_request_newest"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.id} ({self.request_type}, {self.state})"
+
+    @transition(field=state, source=State.TRIED, target=State.CONFIRMED)
+    def confirm(self, *, by, reason=""):
+        """tried > confirmed."""
+
+    @transition(field=state, source=State.TRIED, target=State.CANCELLED)
+    def cancel(self, *, by, reason=""):
+        """tried > cancelled."""

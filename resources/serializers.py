@@ -1,0 +1,47 @@
+"""What the Resource-manager's REST calls accept and answer (contract 8)."""
+
+from __future__ import annotations
+
+from rest_framework import serializers
+
+from mlp.kernel.fields import NameField, RequestIdField, StrictChoice, StrictInt, StrictNumber, StrictSerializer
+
+from .models import Applier, RequestType
+
+BIG = 2**63 - 1
+
+
+class TryIn(StrictSerializer):
+    id = RequestIdField()
+    applier = StrictChoice(choices=Applier.values)
+    request_type = StrictChoice(choices=RequestType.values)
+    tenant = NameField(required=False)
+    gpu = StrictInt(required=False, min_value=0, max_value=16)
+    cpu = StrictNumber(required=False, min_value=0.1, max_value=10)
+    ram = StrictInt(required=False, min_value=100, max_value=10000, help_text="Mi")
+    rom = StrictInt(required=False, min_value=0, max_value=BIG, help_text="bytes")
+
+
+class SettleIn(StrictSerializer):
+    id = RequestIdField()
+    applier = StrictChoice(choices=Applier.values)
+
+
+class CapacityIn(StrictSerializer):
+    cpu = StrictNumber(required=False, min_value=0, max_value=1_000_000)
+    gpu = StrictInt(required=False, min_value=0, max_value=1_000_000)
+    ram = StrictInt(required=False, min_value=0, max_value=BIG, help_text="Mi")
+    rom = StrictInt(required=False, min_value=0, max_value=BIG, help_text="bytes")
+
+
+class TenantOut(serializers.Serializer):
+    name = serializers.CharField()
+    cpu = serializers.FloatField()
+    gpu = serializers.IntegerField()
+    ram = serializers.IntegerField()
+    rom = serializers.IntegerField()
+    cpu_inuse = serializers.FloatField()
+    gpu_inuse = serializers.IntegerField()
+    ram_inuse = serializers.IntegerField()
+    rom_inuse = serializers.IntegerField()
+    source = serializers.CharField()

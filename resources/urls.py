@@ -1,0 +1,15 @@
+"""The Resource-manager's paths below /api/v1."""
+
+from __future__ import annotations
+
+from django.urls import path
+
+from . import api
+
+urlpatterns = [
+    path("resource_request:try", api.TryRequest.as_view()),
+    path("resource_request:confirm", api.ConfirmRequest.as_view()),
+    path("resource_request:cancel", api.CancelRequest.as_view()),
+    path("tenants", api.TenantList.as_view()),
+    path("tenants/<seg:tenant>", api.TenantDetail.as_view()),
+]
