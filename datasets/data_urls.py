@@ -1,4 +1,4 @@
-"""Addresses that only the gateway's nginx reaches (mlp/supervisor/data.conf.tmpl): the data service."""
+"""Addresses below /internal/data that only the gateway's nginx reaches (mlp/supervisor/data.conf.tmpl)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from django.urls import path
 from . import webdav
 
 urlpatterns = [
-    path("internal/data/may", webdav.may),
-    path("internal/data/store", webdav.store),
-    path("internal/data/verb", webdav.verb),
+    path("may", webdav.may),
+    path("store", webdav.store),
+    path("verb", webdav.verb),
 ]

@@ -96,11 +96,6 @@ def _complete(user, name: str, progress: int, by: str) -> Dataset:
         return dataset
 
 
-def account(pk: int, delta: int, *, size_after: int) -> None:
-    """Books `delta` stored bytes of an upload; the caller holds the row's lock (datasets.webdav)."""
-    Dataset.objects.filter(pk=pk).update(stored=size_after, touched=timezone.now())
-
-
 def fail(pk: int, reason: str, by: str) -> None:
     """creating > error; a dataset that is not creating any more, or gone, is left alone."""
     try:

@@ -111,6 +111,7 @@ def for_subrequest(view):
 @guarded
 def may(request: HttpRequest) -> HttpResponse:
     """May this PUT be? Asked before its body is read; judges what can be known by then."""
+    storage.spool_dir()  # made anew should it have vanished: nginx makes it at its start only
     admit_write(_put_target(request, authenticate(request)), _length(request))
     return HttpResponse(status=204)
 
@@ -248,6 +249,4 @@ def _disk_answer(request: HttpRequest, problem: OSError) -> Answer:
 
 
 def _response(answer: Answer) -> HttpResponse:
-    return HttpResponse(
-        answer.body(), status=answer.status, content_type="application/json", headers=answer.headers
-    )
+    return HttpResponse(answer.body(), status=answer.status, content_type="application/json", headers=answer.headers)

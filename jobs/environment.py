@@ -9,7 +9,7 @@ from pathlib import Path
 from django.conf import settings
 
 from mlp.kernel import storage
-from mlp.runners.base import RunSpec
+from mlp.runners import RunSpec
 
 from .auth import job_token
 from .models import Job
@@ -38,6 +38,7 @@ def run_spec(job: Job, user) -> RunSpec:
         gpu=job.gpu,
         ram_mib=job.ram,
         grace_s=settings.JOB_CANCEL_GRACE_S,
+        log_limit=settings.JOB_LOG_LIMIT,
         labels={"user": user.username, "job": job.name},
     )
 

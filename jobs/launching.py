@@ -12,7 +12,7 @@ from django.utils import timezone
 from mlp import runners
 from mlp.kernel import after_commit, storage
 from mlp.kernel.locking import Missing, locked
-from mlp.runners.base import tail
+from mlp.runners import tail
 
 from . import environment, lifecycle
 from .models import Job, State
@@ -105,5 +105,4 @@ def erase(pk: int) -> None:
 
 
 def _with_log(job: Job, reason: str) -> str:
-    lines = [line for line in tail(environment.log_path(job), LOG_LINES_IN_REASON) if line.strip()]
-    return reason + ("\n" + "\n".join(line[:500] for line in lines) if lines else "")
+    return "\n".join([reason, *tail(environment.log_path(job), LOG_LINES_IN_REASON).splitlines()])

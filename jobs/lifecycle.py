@@ -6,9 +6,10 @@ is cleaned away (cancelled when it never began). How a job's runs are begun and 
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 from django.db import IntegrityError, transaction
+from django.db.models import Max
 from django.utils import timezone
 
 from datasets.models import Dataset
@@ -24,6 +25,7 @@ from .models import Job, State
 
 APPLIER = "jm"
 REPORTED = "reported by the job"
+LONG_AGO = datetime.min.replace(tzinfo=UTC)
 BACKOFF_S = (2, 10, 30, 60, 120, 300)
 
 
@@ -167,7 +169,7 @@ def delete_job(*, user, name: str, by: str) -> Job:
 
 
 def reserve_next() -> list[int]:
-    """Gives waiting jobs their turn, fairly: whose user holds fewest first, then the older one. Returns their ids.
+    """Gives waiting jobs their turn; returns their ids. First whose user holds fewest, then whose was served longest ago.
 
     It stops at the first that does not fit, so that a large job is not starved by small ones that come later.
     """
@@ -175,9 +177,11 @@ def reserve_next() -> list[int]:
     for user_id in Job.objects.filter(reserved=True).values_list("user_id", flat=True):
         held[user_id] = held.get(user_id, 0) + 1
     waiting = list(_waiting().values_list("pk", "user_id"))
+    started = Job.objects.filter(user_id__in={user_id for _, user_id in waiting}, started__isnull=False)
+    served = dict(started.values_list("user_id").annotate(last=Max("started")))
     admitted = []
     while waiting:
-        pk, user_id = min(waiting, key=lambda entry: (held.get(entry[1], 0), entry[0]))
+        pk, user_id = min(waiting, key=lambda entry: (held.get(entry[1], 0), served.get(entry[1], LONG_AGO), entry[0]))
         waiting.remove((pk, user_id))
         with transaction.atomic():
             job = Job.objects.select_for_update(of=("self",)).filter(pk=pk).first()

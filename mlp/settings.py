@@ -161,6 +161,7 @@ TIME_ZONE = "UTC"
 
 STATIC_URL = "/static/"
 STATIC_ROOT = MLP_ROOT / "run" / "static"
+STATIC_ROOT.mkdir(parents=True, exist_ok=True)
 STATICFILES_DIRS = []
 WHITENOISE_USE_FINDERS = True  # so that Daphne alone serves everything, also before collectstatic ran
 WHITENOISE_MAX_AGE = 0
@@ -188,9 +189,9 @@ REST_FRAMEWORK = {
         "accounts.auth.SessionAuthentication",
     ],
     "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
-    "DEFAULT_PARSER_CLASSES": ["mlp.kernel.views.StrictJSONParser"],
-    "DEFAULT_RENDERER_CLASSES": ["mlp.kernel.views.PlainJSONRenderer"],
-    "DEFAULT_CONTENT_NEGOTIATION_CLASS": "mlp.kernel.views.AlwaysJSON",
+    "DEFAULT_PARSER_CLASSES": ["mlp.kernel.rest.StrictJSONParser"],
+    "DEFAULT_RENDERER_CLASSES": ["mlp.kernel.rest.PlainJSONRenderer"],
+    "DEFAULT_CONTENT_NEGOTIATION_CLASS": "mlp.kernel.rest.AlwaysJSON",
     "EXCEPTION_HANDLER": "mlp.kernel.errors.exception_handler",
     "DEFAULT_SCHEMA_CLASS": "mlp.kernel.schema.ContractSchema",
     "UNAUTHENTICATED_USER": None,

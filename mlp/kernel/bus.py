@@ -7,6 +7,8 @@ ever; a call that cannot be answered in time raises Fault.
 from __future__ import annotations
 
 import asyncio
+import atexit
+import contextlib
 import logging
 import os
 import threading
@@ -27,6 +29,7 @@ from .errors import Fault
 log = logging.getLogger(__name__)
 
 DAY_S = 24 * 3600
+RETRY_S = 1
 UNAVAILABLE = "the message bus is not available, try again later"
 
 
@@ -97,6 +100,13 @@ class _Connection:
         self.client: Client | None = None
         self.lock: asyncio.Lock | None = None
         threading.Thread(target=self._run, name="message-bus", daemon=True).start()
+        atexit.register(self.close)
+
+    def close(self) -> None:
+        """At the process's end, so that the loop does not try to reconnect while everything is torn down."""
+        if self.client is not None and os.getpid() == _shared_pid:
+            with contextlib.suppress(Exception):  # ending anyway
+                asyncio.run_coroutine_threadsafe(self.client.close(), self.loop).result(2)
 
     def _run(self) -> None:
         asyncio.set_event_loop(self.loop)
@@ -196,8 +206,7 @@ async def consume(
                     messages = await pull.fetch(batch, timeout=1)
                 except NatsTimeout:
                     continue
-                await handle([_delivery(message) for message in messages])
-                await asyncio.gather(*(message.ack() for message in messages))
+                await _handle(messages, handle)
                 await client.flush()
         except (NatsError, APIError, OSError, TimeoutError) as problem:
             log.warning("stream %s: %s; trying again", stream.name, problem or type(problem).__name__)
@@ -205,6 +214,17 @@ async def consume(
         finally:
             if client is not None:
                 await client.close()
+
+
+async def _handle(messages: list, handle: Callable[[list[Delivery]], Awaitable[None]]) -> None:
+    """Acknowledges what was handled; gives it back for another try when it could not be."""
+    try:
+        await handle([_delivery(message) for message in messages])
+    except Exception:  # whatever it is: nothing is lost, the batch comes again
+        log.exception("a batch of %s messages could not be handled; it comes again", len(messages))
+        await asyncio.gather(*(message.nak(delay=RETRY_S) for message in messages))
+    else:
+        await asyncio.gather(*(message.ack() for message in messages))
 
 
 def _delivery(message) -> Delivery:

@@ -7,7 +7,7 @@ from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, inline_serializer
 from rest_framework import serializers
 
-from .views import PAGE_LIMIT
+from .rest import PAGE_LIMIT
 
 
 def error_body():

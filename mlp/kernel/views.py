@@ -9,9 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from django.contrib.auth import get_user_model
-from rest_framework.negotiation import BaseContentNegotiation
-from rest_framework.parsers import JSONParser
-from rest_framework.renderers import JSONRenderer
 from rest_framework.response import Response
 from rest_framework.serializers import Serializer
 from rest_framework.views import APIView
@@ -19,28 +16,7 @@ from rest_framework.views import APIView
 from .errors import Refused
 from .fields import StrictSerializer
 from .locking import Missing
-
-PAGE_LIMIT = 1000
-
-
-class StrictJSONParser(JSONParser):
-    media_type = "application/json"
-
-
-class PlainJSONRenderer(JSONRenderer):
-    """JSON whatever the Accept header says."""
-
-    ensure_ascii = False
-
-
-class AlwaysJSON(BaseContentNegotiation):
-    def select_parser(self, request, parsers):
-        # No content type at all is taken as JSON: the contract knows no other.
-        given = (request.content_type or "application/json").split(";")[0].strip().lower()
-        return next((parser for parser in parsers if parser.media_type == given), None)
-
-    def select_renderer(self, request, renderers, format_suffix=None):
-        return renderers[0], renderers[0].media_type
+from .rest import PAGE_LIMIT
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,8 @@
 reconcile loops.
 
 `get()` gives the runner that the setting MLP_RUNNER names. Everything else is in `base` (the interface,
-facts only) and in one module per runner; none of them knows the database, users or states."""
+facts only) and in one module per runner; none of them knows the database, users or states.
+"""
 
 from __future__ import annotations
 

@@ -2,7 +2,8 @@
 
 A runner knows nothing of the database, users or states. Every verb is idempotent by the run's name: a
 message may come twice, late, or from two callers at once. A name stands for one run for ever, until
-`forget` removes its records: a retried job takes a new name (`job-{pk}-{attempt}`)."""
+`forget` removes its records: a retried job takes a new name (`job-{pk}-{attempt}`).
+"""
 
 from __future__ import annotations
 
@@ -30,7 +31,8 @@ class RunSpec:
     `environment` is the whole environment: PATH, HOME and LANG are the caller's to set. The local runner
     adds only OMP_NUM_THREADS (from `cpu`, where not given) and MLP_RUN_ID (by which leftovers of a lost run
     are found). `grace_s` holds when the machine, not a caller, asks the run to stop. `log_limit` bounds the
-    log file in bytes."""
+    log file in bytes.
+    """
 
     name: str
     command: list[str]
@@ -77,13 +79,15 @@ class RunStatus:
 
 class Runner(ABC):
     """Starts runs, says how they are, ends them. All verbs are idempotent by name and safe from many
-    processes."""
+    processes.
+    """
 
     @abstractmethod
     def start(self, spec: RunSpec) -> None:
         """Starts the run unless its name runs or has ended: then nothing happens. Returns once it is on
         record. Raises RunnerError when it could not be started; a command that cannot be executed is an
-        exited run."""
+        exited run.
+        """
 
     @abstractmethod
     def poll(self, name: str) -> RunStatus:
@@ -92,7 +96,8 @@ class Runner(ABC):
     @abstractmethod
     def stop(self, name: str, grace_s: float = 10) -> None:
         """Asks the run to end: SIGTERM, after `grace_s` SIGKILL to all of it. Returns at once; `poll` tells
-        the end, which comes also when the caller dies. Of an unknown or ended run: nothing happens."""
+        the end, which comes also when the caller dies. Of an unknown or ended run: nothing happens.
+        """
 
     @abstractmethod
     def forget(self, name: str) -> None:
@@ -105,7 +110,8 @@ class Runner(ABC):
     @abstractmethod
     def stop_all(self, grace: float = 10) -> list[str]:
         """Stops every run and waits for the ends; gives the names that would not end in time (none,
-        normally)."""
+        normally).
+        """
 
 
 def check_name(name: str) -> str:

@@ -10,7 +10,8 @@ run is left, and the records `begun.json` and `exit.json`:
     none of them                 unknown: may be started
 
 No process id is trusted anywhere: to stop a run is to leave a request in its folder and to wake its shim by
-a FIFO."""
+a FIFO.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +46,8 @@ class LocalRunner(Runner):
         path = self.folder / spec.name
         deadline = time.monotonic() + START_LIMIT_S
         while not _on_record(path):
-            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            path.mkdir(mode=0o700, exist_ok=True)
             with _lock(path, fcntl.LOCK_EX) as lock:
                 # Taken, so nobody starts it now; on record perhaps, since we looked.
                 if lock is not None and not _on_record(path):
@@ -158,7 +160,8 @@ def _write(path: Path, value: dict) -> None:
 @contextlib.contextmanager
 def _lock(path: Path, kind: int):
     """The run's lock as an open file, None where somebody else has it. Inherited by a child, it lives on
-    there."""
+    there.
+    """
     try:
         fd = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except (FileNotFoundError, NotADirectoryError):  # the folder was forgotten just now
@@ -216,7 +219,8 @@ def _spawn(path: Path, lock: int) -> None:
 
 def _kill_leftovers(run_id: str) -> None:
     """Ends what is left when shim and guard were killed in one blow: whatever carries the run's mark in its
-    environment. Processes of others cannot be read and are not meant."""
+    environment. Processes of others cannot be read and are not meant.
+    """
     mark = f"{RUN_ID}={run_id}".encode()
     for _ in range(100):
         found = False

@@ -15,7 +15,8 @@ left.
 
 Files in the run's folder: `spec.json`, `lock`, `begun.json` (written before the script exists: from here on
 the name is never started again), `stop.json` (a request), `control` (a FIFO that wakes the shim),
-`exit.json`, `shim.log`."""
+`exit.json`, `shim.log`.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ import sys
 import time
 
 sys.path.append(os.path.dirname(os.path.abspath(__file__)))  # -I leaves our own folder out
-import shim_guard  # noqa: E402
+import shim_guard
 
 RECORD_SIZE = 4096
 TAIL_SIZE = 64 << 10
@@ -43,7 +44,8 @@ OUT_OF_MEMORY = (
 
 def write_record(path: str, record: dict, room: str = "") -> None:
     """Atomic and durable. `room` is a file of the record's size, laid down in time, so that a full disk
-    cannot stop it."""
+    cannot stop it.
+    """
     draft = room or path + ".part"
     data = json.dumps(record).encode()
     data += b" " * (RECORD_SIZE - len(data) - 1) + b"\n"
@@ -61,9 +63,15 @@ def write_record(path: str, record: dict, room: str = "") -> None:
         os.close(folder)
 
 
+def private(path: str, flags: int) -> int:
+    """An opener for files that nobody else may read."""
+    return os.open(path, flags, 0o600)
+
+
 def oom_kills() -> int:
     """How often the kernel has killed for want of memory since the machine started; 0 where it does not
-    say."""
+    say.
+    """
     with contextlib.suppress(OSError), open("/proc/vmstat", "rb") as file:
         for line in file:
             if line.startswith(b"oom_kill "):
@@ -123,7 +131,7 @@ class Shim:
 
     def begin(self) -> None:
         """Puts the run on record. From here on the name is taken for ever."""
-        with open(self.path("exit.part"), "wb") as file:
+        with open(self.path("exit.part"), "wb", opener=private) as file:
             file.write(b" " * RECORD_SIZE)
             file.flush()
             os.fsync(file.fileno())
@@ -159,7 +167,8 @@ class Shim:
 
     def watch(self, log: Log, output: int) -> None:
         """Until the guard is gone, which it is only when nothing is left below it; then what is still in
-        the pipe."""
+        the pipe.
+        """
         poller = select.poll()
         for fd in (output, self.reports, self.control, self.signals):
             poller.register(fd, select.POLLIN)

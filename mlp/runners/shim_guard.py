@@ -3,7 +3,8 @@ left.
 
 Forked by `shim.py` (whose docstring tells the whole story); standard library only. Told what to do by
 letters on a pipe: T = SIGTERM to the script's group, K = SIGKILL to everything. A broken pipe means that
-the shim was killed."""
+the shim was killed.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +15,7 @@ import os
 import resource
 import select
 import signal
+import sys
 import time
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
@@ -77,7 +79,13 @@ def main(spec: dict, log: int, commands: int, reports: int) -> None:
             if status is not None:
                 report(reports, status=status, ended=time.time())
         kill_below()
+    except Exception as error:
+        report(reports, failed=f"its guard failed: {error!r}")
+        raise
     finally:
+        if sys.exc_info()[0]:
+            sys.excepthook(*sys.exc_info())
+            kill_below()
         os._exit(0)
 
 
@@ -115,7 +123,8 @@ def watch(script: int, commands: int, woken: int) -> int | None:
 
 def start(spec: dict, log: int) -> tuple[int, str]:
     """Forks and executes the script. Gives its process id, and what went wrong where it could not be
-    executed."""
+    executed.
+    """
     guard = os.getpid()
     failed, failing = os.pipe2(os.O_CLOEXEC)
     pid = os.fork()
@@ -134,7 +143,8 @@ def start(spec: dict, log: int) -> tuple[int, str]:
 
 def become_script(spec: dict, log: int, guard: int, failing: int) -> None:
     """Sheds everything of the guard and executes the command; returns only when that failed, which it has
-    then told."""
+    then told.
+    """
     step = "its process"
     try:
         os.setsid()
@@ -152,8 +162,9 @@ def become_script(spec: dict, log: int, guard: int, failing: int) -> None:
         null = os.open(os.devnull, os.O_RDONLY)
         for source, target in ((null, 0), (log, 1), (log, 2)):
             os.dup2(source, target)
-        failing = os.dup2(failing, 3, inheritable=False)
-        os.closerange(4, 1 << 20)
+        # Nothing else is open to the command; the pipe for its failure is closed by the execution.
+        os.closerange(3, failing)
+        os.closerange(failing + 1, 1 << 20)
         step = spec["command"][0]
         os.execvpe(spec["command"][0], spec["command"], spec["environment"])
     except OSError as error:
@@ -164,7 +175,8 @@ def become_script(spec: dict, log: int, guard: int, failing: int) -> None:
 
 def set_limits(spec: dict) -> None:
     """Bounds on each process of the run. What bounds the run as a whole (cgroups, disk) is the machine's to
-    add."""
+    add.
+    """
     lower(resource.RLIMIT_CORE, 0)
     if not spec["gpu"]:
         # Writable private memory, with room for what libraries reserve and never touch. The address space

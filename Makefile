@@ -1,0 +1,41 @@
+# Needs Python 3.11 or newer and make, nothing else.
+#
+#   make up     the whole platform, in the foreground; Ctrl-C ends it in order
+#   make down   ends a platform that runs elsewhere on the same MLP_ROOT
+#   make demo   walks the product against the running platform
+#   make test   the whole test suite      make lint   only the quick checks
+#   make bench  the benchmarks            make venv   only .venv
+
+PYTHON ?= python3
+VENV := .venv/bin
+READY := .venv/.ready
+
+.PHONY: up down demo test lint bench venv
+
+# `exec`, so that it is the platform itself that make waits for and hands its signals to.
+up: venv
+	@exec $(VENV)/python manage.py up
+
+down: venv
+	@exec $(VENV)/python manage.py up --down
+
+demo: venv
+	@exec $(VENV)/python examples/demo.py
+
+bench: venv
+	@exec $(VENV)/python bench/run.py
+
+lint: venv
+	@$(VENV)/ruff check .
+	@$(VENV)/ruff format --check .
+
+test: export MLP_ROOT := $(CURDIR)/test-artifacts/root
+test: lint
+	@$(VENV)/python manage.py check --deploy --fail-level WARNING
+	@$(VENV)/python manage.py makemigrations --check --dry-run
+	@$(VENV)/pytest
+
+venv: $(READY)
+
+$(READY): requirements.txt tools/bootstrap.py
+	@$(PYTHON) tools/bootstrap.py

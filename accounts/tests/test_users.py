@@ -1,0 +1,194 @@
+"""Registration, de-registration, the token and /api/v1/auth, through REST (contract 2)."""
+
+from __future__ import annotations
+
+import base64
+
+import pytest
+from django.test import Client
+from redis.exceptions import ConnectionError as ConnectionLost
+
+from accounts import lifecycle, tokens
+from accounts.models import Token, User
+from conftest import PASSWORD
+from mlp.kernel import broker
+from mlp.kernel.models import StateChange
+
+pytestmark = pytest.mark.django_db
+
+
+def basic(username: str, password: str) -> dict:
+    return {"HTTP_AUTHORIZATION": "Basic " + base64.b64encode(f"{username}:{password}".encode()).decode()}
+
+
+class TestRegister:
+    def test_it_answers_the_user_without_the_password(self, anyone, default_tenant):
+        response = anyone.call("post", "users", {"username": "carol", "password": PASSWORD})
+        assert response.status_code == 201
+        assert response.json()["username"] == "carol"
+        assert response.json()["state"] == "Actived"
+        assert "password" not in response.json()
+
+    def test_it_writes_the_history(self, anyone, default_tenant):
+        anyone.call("post", "users", {"username": "carol", "password": PASSWORD})
+        rows = StateChange.objects.filter(kind="user", name="carol").order_by("id")
+        assert [(row.transition, row.target, row.by) for row in rows] == [
+            ("create", "NotActive", "carol"),
+            ("activate", "Actived", "carol"),
+        ]
+
+    @pytest.mark.parametrize(
+        ("body", "field"),
+        [
+            ({"username": "carol"}, "password"),
+            ({"password": PASSWORD}, "username"),
+            ({"username": "Carol", "password": PASSWORD}, "username"),
+            ({"username": "carol\n", "password": PASSWORD}, "username"),
+            ({"username": "a" * 51, "password": PASSWORD}, "username"),
+            ({"username": 8, "password": PASSWORD}, "username"),
+            ({"username": "carol", "password": "short"}, "password"),
+            ({"username": "carol", "password": "x" * 129}, "password"),
+            ({"username": "carol", "password": "12345678901"}, "password"),
+            ({"username": "carol", "password": True}, "password"),
+            ({"username": "carol", "password": PASSWORD, "state": "Actived"}, "state"),
+            ({"username": "carol", "password": None}, "password"),
+        ],
+    )
+    def test_it_names_the_wrong_field(self, anyone, default_tenant, body, field):
+        assert anyone.refused("post", "users", body).startswith(f"{field}:")
+        assert not User.objects.filter(username="carol").exists()
+
+    def test_a_name_stays_taken_after_deregistration(self, anyone, as_alice):
+        as_alice.call("put", "users/alice")
+        assert "taken" in anyone.refused("post", "users", {"username": "alice", "password": PASSWORD})
+
+    def test_it_is_limited_by_address_and_says_when_to_come_back(self, anyone, default_tenant, settings):
+        settings.REGISTRATIONS_PER_HOUR = 2
+        for name in ("carol", "dave"):
+            assert anyone.call("post", "users", {"username": name, "password": PASSWORD}).status_code == 201
+        assert "try again in" in anyone.refused("post", "users", {"username": "erin", "password": PASSWORD})
+
+    def test_staff_are_not_limited(self, as_staff, settings):
+        settings.REGISTRATIONS_PER_HOUR = 1
+        for name in ("carol", "dave", "erin"):
+            assert as_staff.call("post", "users", {"username": name, "password": PASSWORD}).status_code == 201
+
+    def test_with_approval_a_user_waits_until_an_operator_activates_them(self, anyone, api, default_tenant, settings):
+        settings.REGISTRATION_NEEDS_APPROVAL = True
+        response = anyone.call("post", "users", {"username": "carol", "password": PASSWORD})
+        assert response.json()["state"] == "NotActive"
+        assert "not active" in anyone.refused("get", "users/carol/token", **basic("carol", PASSWORD))
+        lifecycle.activate(username="carol", by="operator:oscar")
+        assert anyone.call("get", "users/carol/token", **basic("carol", PASSWORD)).status_code == 200
+
+
+class TestToken:
+    def test_the_password_gives_it_and_it_stays_the_same(self, anyone, alice):
+        first = anyone.call("get", "users/alice/token", **basic("alice", PASSWORD)).json()
+        assert isinstance(first, str)
+        assert anyone.call("get", "users/alice/token", **basic("alice", PASSWORD)).json() == first
+
+    def test_the_token_itself_and_the_session_give_it(self, as_alice, alice):
+        assert as_alice.call("get", "users/alice/token").json() == as_alice.token
+        session = Client()
+        session.force_login(alice)
+        assert session.get("/api/v1/users/alice/token").json() == as_alice.token
+
+    def test_the_password_opens_no_other_call(self, anyone, alice):
+        anyone.refused("get", "users/alice", **basic("alice", PASSWORD))
+
+    def test_the_database_does_not_hold_it(self, as_alice):
+        row = Token.objects.values().get(user__username="alice")
+        secret = as_alice.token.rpartition("_")[2]
+        assert all(secret not in str(value) for value in row.values())
+
+    def test_another_key_gives_another_token(self, as_alice, settings, alice):
+        settings.SECRET_KEY = "another key altogether"
+        assert lifecycle.token_of(alice) != as_alice.token
+
+    def test_rotation_kills_the_old_one_at_once(self, as_alice, api):
+        assert as_alice.call("get", "auth").json() == "alice"
+        fresh = as_alice.call("put", "users/alice/token:rotate").json()
+        assert fresh != as_alice.token
+        as_alice.refused("get", "auth")
+        as_alice.refused("get", "users/alice")
+        assert api(fresh).call("get", "auth").json() == "alice"
+
+    def test_a_reader_that_was_slow_cannot_revive_a_dead_token(self, as_alice):
+        """The read of the old row ends after the rotation: its entry must not get into the cache."""
+        pk = Token.objects.get(user__username="alice").pk
+        old = tokens._load(pk)
+        as_alice.call("put", "users/alice/token:rotate")
+        tokens._fill(tokens.CACHE_KEY.format(pk=pk), old)
+        as_alice.refused("get", "auth")
+
+    def test_rotation_is_refused_while_the_cache_cannot_be_told(self, as_alice, monkeypatch):
+        def away(*args, **options):
+            raise ConnectionLost
+
+        monkeypatch.setattr(broker.broker().client, "set", away)
+        assert as_alice.call("put", "users/alice/token:rotate").status_code == 503
+        monkeypatch.undo()
+        assert as_alice.call("get", "auth").json() == "alice"
+
+    def test_guessing_passwords_is_slowed_down(self, anyone, alice, settings):
+        settings.LOGIN_FAILURES_BEFORE_SLOWDOWN = 3
+        for _ in range(3):
+            assert "wrong" in anyone.refused("get", "users/alice/token", **basic("alice", "wrong password"))
+        assert "try again in" in anyone.refused("get", "users/alice/token", **basic("alice", PASSWORD))
+
+    @pytest.mark.parametrize("token", ["", "x", "mlp_u1_", "mlp_u1_" + "a" * 43, "mlp_j1_" + "a" * 43, "mlp_u\u0661_x"])
+    def test_a_false_token_is_refused(self, api, alice, token):
+        api(token or " ").refused("get", "auth")
+        api(token or " ").refused("get", "users/alice")
+
+
+class TestDeregister:
+    def test_the_token_dies_and_the_state_changes(self, as_alice):
+        response = as_alice.call("put", "users/alice")
+        assert (response.status_code, response.json()["state"]) == (200, "NotActive")
+        as_alice.refused("get", "users/alice")
+        as_alice.refused("get", "auth")
+
+    def test_the_body_is_ignored_whatever_it_is(self, as_alice):
+        response = Client().put(
+            "/api/v1/users/alice", "{not json", content_type="text/x", HTTP_AUTHORIZATION=f"Bearer {as_alice.token}"
+        )
+        assert response.status_code == 200
+
+    def test_it_is_idempotent_for_staff(self, as_staff, alice):
+        for _ in range(2):
+            assert as_staff.call("put", "users/alice").json()["state"] == "NotActive"
+
+    def test_a_session_dies_too(self, as_alice, alice):
+        session = Client()
+        session.force_login(alice)
+        as_alice.call("put", "users/alice")
+        assert session.get("/api/v1/users/alice").status_code == 403
+
+    def test_a_stranger_may_not(self, as_bob, alice):
+        as_bob.refused("put", "users/alice")
+        alice.refresh_from_db()
+        assert alice.is_active
+
+
+class TestServiceToken:
+    def test_it_opens_the_internal_calls_and_nothing_else(self, api, staff):
+        service = api(lifecycle.create_service_token(user=staff, name="metrics", by="test"))
+        body = {"id": "x", "applier": "jm", "request_type": "request", "cpu": 1}
+        assert service.call("put", "resource_request:try", body).status_code == 200
+        service.refused("get", "users/oscar/jobs")
+
+    def test_it_dies_when_revoked_and_with_the_operators_rights(self, api, staff):
+        service = api(lifecycle.create_service_token(user=staff, name="metrics", by="test"))
+        assert service.call("get", "auth").status_code == 200
+        lifecycle.set_staff(username="oscar", staff=False, by="test")
+        service.refused("get", "auth")
+
+    def test_ordinary_users_may_not_make_the_internal_calls(self, as_alice):
+        as_alice.refused("put", "resource_request:try", {"id": "x", "applier": "jm", "request_type": "request"})
+
+
+def test_strangers_and_missing_users_answer_alike(as_alice, bob):
+    theirs = as_alice.refused("get", "users/bob")
+    assert theirs == as_alice.refused("get", "users/nobody")

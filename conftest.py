@@ -1,0 +1,188 @@
+"""Fixtures for every test: three people (owner, stranger, operator), their tokens, and the real servers' state.
+
+The servers themselves (PostgreSQL, Valkey, NATS) are started once for the whole run by mlp/tests/servers.py.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+
+import dramatiq
+import pytest
+from django.conf import settings
+from django.core.cache import cache
+from django.test import Client
+
+import datasets.actors
+import jobs.actors
+import mlp.kernel.actors  # noqa: F401 (registers its actors)
+from accounts import lifecycle as accounts
+from mlp.kernel import broker as kernel_broker
+from mlp.kernel import storage
+from resources.models import Tenant
+
+PASSWORD = "correct horse battery"
+ACTORS = kernel_broker.broker().actors
+
+
+@pytest.fixture(autouse=True)
+def clean_world(request):
+    """Each test begins with empty storage and an empty Valkey; the database is pytest-django's business."""
+    if "e2e" not in request.keywords:
+        for folder in ("datasets", "jobs", "models", "run/runs", "run/datasets"):
+            shutil.rmtree(storage.root() / folder, ignore_errors=True)
+        cache.clear()
+        kernel_broker.broker().client.flushdb()
+
+
+@pytest.fixture(autouse=True)
+def quick_passwords(settings):
+    """The real hasher is slow on purpose; what it guards is not under test."""
+    settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+
+
+@pytest.fixture(autouse=True)
+def tenant_size(request):
+    """The default tenant of a machine of middling size, whatever the machine that runs the tests."""
+    if "db" in request.fixturenames or "transactional_db" in request.fixturenames:
+        request.getfixturevalue("default_tenant")
+
+
+@pytest.fixture
+def default_tenant(db):
+    tenant, _ = Tenant.objects.get_or_create(name="default")
+    Tenant.objects.filter(pk=tenant.pk).update(cpu=8, gpu=2, ram=16000, rom=10 << 30)
+    tenant.refresh_from_db()
+    return tenant
+
+
+@pytest.fixture
+def make_user(default_tenant):
+    def make(username: str, **options):
+        return accounts.register(username=username, password=PASSWORD, by="test", **options)
+
+    return make
+
+
+@pytest.fixture
+def alice(make_user):
+    """The owner."""
+    return make_user("alice")
+
+
+@pytest.fixture
+def bob(make_user):
+    """The stranger."""
+    return make_user("bob")
+
+
+@pytest.fixture
+def staff(make_user):
+    """The operator."""
+    return make_user("oscar", is_staff=True)
+
+
+class Api(Client):
+    """A caller of the REST interface with a bearer token; bodies are JSON, answers come back decoded."""
+
+    def __init__(self, token: str | None = None):
+        super().__init__(raise_request_exception=False)
+        self.token = token
+
+    def call(self, method: str, path: str, body=None, **headers):
+        if self.token:
+            headers.setdefault("HTTP_AUTHORIZATION", f"Bearer {self.token}")
+        options = {} if body is None else {"data": body, "content_type": "application/json"}
+        return getattr(super(), method)(f"/api/v1/{path}", **options, **headers)
+
+    def refused(self, method: str, path: str, body=None, **headers) -> str:
+        """The message of a call that must be refused in the contract's one form."""
+        response = self.call(method, path, body, **headers)
+        assert response.status_code == 403, (response.status_code, response.content)
+        assert set(response.json()) == {"msg"}
+        assert response.json()["msg"]
+        return response.json()["msg"]
+
+
+@pytest.fixture
+def api():
+    return Api
+
+
+@pytest.fixture
+def anyone():
+    """A caller without a token."""
+    return Api()
+
+
+@pytest.fixture
+def as_alice(alice):
+    return Api(accounts.token_of(alice))
+
+
+@pytest.fixture
+def as_bob(bob):
+    return Api(accounts.token_of(bob))
+
+
+@pytest.fixture
+def as_staff(staff):
+    return Api(accounts.token_of(staff))
+
+
+@pytest.fixture
+def staff_client(client, staff):
+    client.force_login(staff)
+    return client
+
+
+@pytest.fixture
+def home(alice) -> Path:
+    """Alice's `.home` with one script in it, `train.py`."""
+    folder = storage.home_dir("alice")
+    (folder / "train.py").write_text("print('hello')\n")
+    return folder
+
+
+class Tasks:
+    """Runs enqueued messages in this thread, in order: `run()` until none is left, `taken` tells which came."""
+
+    def __init__(self):
+        self.queue: list[dramatiq.Message] = []
+        self.taken: list[tuple[str, tuple]] = []
+
+    def enqueue(self, message: dramatiq.Message, delay: int | None = None) -> None:
+        assert message.actor_name in ACTORS, f"no actor is called {message.actor_name}"
+        assert ACTORS[message.actor_name].queue_name == message.queue_name
+        self.queue.append(message)
+
+    def run(self, times: int = 1) -> None:
+        """`times` 2 delivers each message twice, as a queue may."""
+        while self.queue:
+            message = self.queue.pop(0)
+            self.taken.append((message.actor_name, tuple(message.args)))
+            for _ in range(times):
+                ACTORS[message.actor_name].fn(*message.args)
+
+
+@pytest.fixture
+def tasks(monkeypatch, transactional_db):
+    """The task queue in memory. Transactions are real, so messages appear when they are committed."""
+    made = Tasks()
+    real = kernel_broker.broker()
+    monkeypatch.setattr(
+        "mlp.kernel.after_commit.broker", lambda: SimpleNamespace(enqueue=made.enqueue, client=real.client)
+    )
+    return made
+
+
+@pytest.fixture(scope="session")
+def browser_type_launch_args():
+    """Debian's Chromium, also as root."""
+    flags = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
+    return {"executable_path": shutil.which("chromium"), "headless": True, "args": flags}
+
+
+assert settings.MLP_ROOT != Path(settings.BASE_DIR) / "var", "the tests must not run on the platform's own data"

@@ -1,0 +1,45 @@
+"""Packs datasets/data_client into one zip application, always the same bytes for the same source.
+
+`build()` is served at /data_client.pyz and /data_client.jar (datasets.pages); `python -m datasets.client_build FILE`
+writes it to a file.
+"""
+
+from __future__ import annotations
+
+import io
+import sys
+import zipfile
+from functools import cache
+from pathlib import Path
+
+SOURCE = Path(__file__).resolve().parent / "data_client"
+SHEBANG = b"#!/usr/bin/env python3\n"
+# Understood by every Python, so that an old one says what is wrong rather than where it stumbled.
+START = b"""import sys
+
+if sys.version_info < (3, 8):
+    sys.stderr.write("error: Python 3.8 or newer is needed, this is %s\\n" % sys.version.split()[0])
+    sys.exit(2)
+
+from data_client.cli import main
+
+sys.exit(main())
+"""
+
+
+@cache
+def build() -> bytes:
+    """The zip application: a line for the shell, then a zip with fixed times, order and modes."""
+    files = {"__main__.py": START}
+    files.update({f"data_client/{path.name}": path.read_bytes() for path in sorted(SOURCE.glob("*.py"))})
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_STORED) as archive:
+        for name in sorted(files):
+            entry = zipfile.ZipInfo(name, date_time=(1980, 1, 1, 0, 0, 0))
+            entry.external_attr = 0o644 << 16
+            archive.writestr(entry, files[name])
+    return SHEBANG + packed.getvalue()
+
+
+if __name__ == "__main__":
+    Path(sys.argv[1]).write_bytes(build())

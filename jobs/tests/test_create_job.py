@@ -1,0 +1,91 @@
+"""POST …/jobs: what is taken and what is refused (contract 4)."""
+
+from __future__ import annotations
+
+import pytest
+
+from jobs.models import Job
+from mlp.kernel.errors import Fault
+from resources.models import ResourceRequest
+
+pytestmark = pytest.mark.django_db
+
+
+def test_it_answers_all_fields_with_the_defaults(as_alice, home):
+    response = as_alice.call("post", "users/alice/jobs", {"name": "fit", "entry": "train.py"})
+    assert response.status_code == 201
+    expected = {
+        "name": "fit", "user": "alice", "tenant": "default", "runtime": "python", "entry": "train.py",
+        "gpu": 0, "cpu": 1, "ram": 512, "state": "creating", "progress": 0,
+    }  # fmt: skip
+    assert expected.items() <= response.json().items()
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("name", "Fit"),
+        ("name", ""),
+        ("name", None),
+        ("entry", "../train.py"),
+        ("entry", "/train.py"),
+        ("entry", "a//b.py"),
+        ("entry", "none.py"),
+        ("entry", "x" * 201),
+        ("runtime", "java"),
+        ("gpu", 17),
+        ("gpu", -1),
+        ("gpu", "1"),
+        ("gpu", True),
+        ("gpu", 1.0),
+        ("cpu", 0),
+        ("cpu", 10.5),
+        ("cpu", "1"),
+        ("ram", 99),
+        ("ram", 10001),
+        ("tenant", "other"),
+        ("datasets", ["none"]),
+        ("datasets", "none"),
+        ("args", [1]),
+        ("env", {"MLP_TOKEN": "x"}),
+        ("env", {"a b": "x"}),
+        ("env", ["x"]),
+        ("retries", 11),
+        ("state", "running"),
+    ],
+)
+def test_it_names_the_wrong_field(as_alice, home, field, value):
+    body = {"name": "fit", "entry": "train.py", field: value}
+    assert as_alice.refused("post", "users/alice/jobs", body).startswith(f"{field}:")
+    assert not Job.objects.exists()
+    assert not ResourceRequest.objects.exists()
+
+
+def test_a_name_is_taken_once(as_alice, home):
+    body = {"name": "fit", "entry": "train.py"}
+    as_alice.call("post", "users/alice/jobs", body)
+    assert as_alice.refused("post", "users/alice/jobs", body).startswith("name:")
+    assert Job.objects.count() == 1
+
+
+def test_a_script_behind_a_link_is_refused(as_alice, home):
+    (home / "link.py").symlink_to("/etc/passwd")
+    assert as_alice.refused("post", "users/alice/jobs", {"name": "fit", "entry": "link.py"})
+
+
+def test_with_the_broker_away_nothing_is_stored(as_alice, home, monkeypatch):
+    def away():
+        raise Fault("the task queue is not available, try again later")
+
+    monkeypatch.setattr("mlp.kernel.broker.require", away)
+    response = as_alice.call("post", "users/alice/jobs", {"name": "fit", "entry": "train.py"})
+    assert response.status_code == 503
+    assert not Job.objects.exists()
+
+
+def test_a_stranger_sees_nothing_and_staff_see_all(as_alice, as_bob, as_staff, home):
+    as_alice.call("post", "users/alice/jobs", {"name": "fit", "entry": "train.py"})
+    theirs = as_bob.refused("get", "users/alice/jobs/fit")
+    assert theirs == as_bob.refused("get", "users/bob/jobs/none")
+    as_bob.refused("post", "users/alice/jobs", {"name": "mine", "entry": "train.py"})
+    assert as_staff.call("get", "users/alice/jobs/fit").json()["name"] == "fit"

@@ -1,0 +1,115 @@
+"""Each example runs as a job would run it: by the local runner, in a workspace, with the environment of a job."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from mlp.runners import RunSpec, RunStatus, tail
+from mlp.runners.local import LocalRunner
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "examples"
+
+
+@pytest.fixture
+def job(tmp_path):
+    """Runs an example to its end in the workspace; gives the status and what it printed."""
+    runner = LocalRunner(tmp_path / "runs")
+    workspace = tmp_path / "workspace"
+    workspace.mkdir()
+
+    def run(example: str, *arguments: str, attempt: int = 1) -> tuple[RunStatus, str]:
+        name = f"job-1-{attempt}"
+        environment = {
+            "PATH": os.defpath,
+            "HOME": str(workspace),
+            "LANG": "C.UTF-8",
+            "PYTHONPATH": str(ROOT / "jobs" / "report"),
+            "MLP_DATASETS": str(tmp_path / "datasets"),
+            "MLP_ATTEMPT": str(attempt),
+        }
+        command = [sys.executable, str(EXAMPLES / example / "train.py"), *arguments]
+        runner.start(RunSpec(name, command, workspace, environment, tmp_path / f"{name}.log", ram_mib=512))
+        deadline = time.monotonic() + 120
+        while (status := runner.poll(name)).state == "running":
+            assert time.monotonic() < deadline, tail(tmp_path / f"{name}.log")
+            time.sleep(0.02)
+        return status, (tmp_path / f"{name}.log").read_text()
+
+    yield run
+    runner.stop_all(0)
+
+
+@pytest.fixture
+def digits(tmp_path):
+    """The data set, as the example's own script writes it."""
+    pytest.importorskip("sklearn")
+    folder = tmp_path / "datasets" / "digits"
+    command = [sys.executable, str(EXAMPLES / "digits" / "make_dataset.py"), str(folder)]
+    subprocess.run(command, check=True, capture_output=True)
+    return folder
+
+
+def accuracy(log: str) -> float:
+    """Of the last epoch that the script printed."""
+    (line,) = [line for line in log.splitlines() if line.startswith("epoch") and "/" in line][-1:]
+    return float(line.split("accuracy")[1].split()[0])
+
+
+def test_the_data_set_is_a_realistic_one(digits):
+    files = {str(path.relative_to(digits)): path.stat().st_size for path in digits.rglob("*") if path.is_file()}
+    parts = {f"{part}/digits_{kind}.csv" for part in ("train", "test") for kind in "xy"}
+    assert set(files) == parts | {"README.txt", "classes.csv"}
+    assert 800_000 < sum(files.values()) < 2_000_000
+
+
+def test_torch_learns_the_digits_and_goes_on_from_its_checkpoint(job, digits, tmp_path):
+    torch = pytest.importorskip("torch")
+    status, log = job("digits", "--epochs", "3")
+    assert status.succeeded, log
+    assert accuracy(log) > 0.95
+    assert "epoch 3  accuracy 0.9" in log
+    assert "Warning" not in log
+    ckpt = tmp_path / "workspace" / "ckpt"
+    assert {path.name for path in ckpt.iterdir()} == {"last.pt", "model.pt"}
+    with pytest.warns(DeprecationWarning, match=r"torch\.jit\.load"):
+        model = torch.jit.load(ckpt / "model.pt")
+    assert model(torch.zeros(5, 64)).shape == (5, 10)
+
+    status, log = job("digits", "--epochs", "4", attempt=2)
+    assert status.succeeded, log
+    assert "attempt 2 goes on after epoch 3" in log
+    assert "epoch   4/4" in log
+    assert "epoch   3/4" not in log
+
+
+def test_torch_says_what_is_wrong_with_the_data_set(job):
+    pytest.importorskip("torch")
+    status, log = job("digits", "--dataset", "nothing")
+    assert status.exit_code == 1
+    assert "nothing/train/digits_x.csv not found" in log
+
+
+@pytest.mark.parametrize("dataset", ["digits", "nothing"])
+def test_scikit_learn_learns_the_digits(job, digits, tmp_path, dataset):
+    status, log = job("sklearn_digits", "--epochs", "8", "--dataset", dataset)
+    assert status.succeeded, log
+    assert accuracy(log) > 0.85
+    assert ("scikit-learn's own copy" in log) == (dataset == "nothing")
+    assert (tmp_path / "workspace/ckpt/model.npz").exists()
+
+
+def test_plain_python_learns_its_points_and_goes_on(job, tmp_path):
+    status, log = job("plain_python", "--epochs", "5")
+    assert status.succeeded, log
+    assert accuracy(log) > 0.93
+    status, log = job("plain_python", "--epochs", "6", "--slow", "0.01", attempt=2)
+    assert "attempt 2 goes on after epoch 5" in log
+    assert log.count("/6  loss") == 1
+    assert (tmp_path / "workspace/ckpt/model.json").exists()

@@ -1,0 +1,339 @@
+"""The reporting module against a real HTTP server that answers, fails, hangs, is away and comes back."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import math
+import os
+import subprocess
+import sys
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+FILE = Path(__file__).parents[1] / "report" / "mlp_report.py"
+METRICS = "/api/v1/users/alice/job_metrics/train"
+HEARTBEAT = "/api/v1/users/alice/jobs/train:heartbeat"
+
+
+class Platform:
+    """A server of the two calls. `answers` are given out first, one a request; then 200. Keeps what it took."""
+
+    def __init__(self, port: int = 0):
+        self.requests: list[tuple[str, str, object, dict]] = []
+        self.answers: list[int | float] = []  # a status, or a float: seconds to hang before saying nothing
+        platform = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_POST(self):
+                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                answer = platform.answers.pop(0) if platform.answers else 200
+                platform.requests.append((self.command, self.path, body, dict(self.headers) | {"answer": answer}))
+                if isinstance(answer, float):
+                    time.sleep(answer)
+                    self.close_connection = True
+                    return
+                data = b'""' if answer == 200 else b'{"msg": "loss: is wrong"}'
+                self.send_response(answer)
+                self.send_header("Content-Length", str(len(data)))
+                self.end_headers()
+                self.wfile.write(data)
+
+            do_PUT = do_POST
+
+            def log_message(self, *_):
+                pass
+
+        class Server(ThreadingHTTPServer):
+            daemon_threads = True
+            block_on_close = False
+
+        self.server = Server(("127.0.0.1", port), Handler)
+        self.port = self.server.server_port
+        threading.Thread(target=self.server.serve_forever, args=(0.01,), daemon=True).start()
+
+    def close(self) -> None:
+        self.server.shutdown()
+        self.server.server_close()
+
+    def taken(self, path: str = METRICS) -> list:
+        """The bodies that were answered with 200, lists of metrics flattened."""
+        bodies = [body for _, at, body, headers in self.requests if at == path and headers["answer"] == 200]
+        return [value for body in bodies for value in body] if path == METRICS else bodies
+
+
+@pytest.fixture
+def platform():
+    platform = Platform()
+    yield platform
+    platform.close()
+
+
+@pytest.fixture(scope="module")
+def module():
+    specification = importlib.util.spec_from_file_location("mlp_report_under_test", FILE)
+    module = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def fast(module, monkeypatch):
+    monkeypatch.setattr(module, "BATCH_S", 0.05)
+    monkeypatch.setattr(module, "FIRST_PAUSE_S", 0.02)
+    monkeypatch.setattr(module, "LONGEST_PAUSE_S", 0.1)
+    monkeypatch.setattr(module, "TIMEOUT_S", 0.3)
+    return module
+
+
+def environment(port: int, **more: str) -> dict[str, str]:
+    names = {"MLP_API_URL": f"http://127.0.0.1:{port}", "MLP_TOKEN": "secret", "MLP_USER": "alice"}
+    return names | {"MLP_JOB": "train", "MLP_ATTEMPT": "2"} | more
+
+
+def run(script: str, env: dict[str, str]) -> subprocess.CompletedProcess:
+    """The module as a script uses it: on the path, in an own process that ends."""
+    command = [sys.executable, "-c", script]
+    env = env | {"PYTHONPATH": str(FILE.parent), "PATH": os.defpath}
+    return subprocess.run(command, env=env, capture_output=True, text=True, timeout=60)
+
+
+def test_a_script_reports_and_ends(platform):
+    script = "from mlp_report import report\nfor e in range(3): report(epoch=e, accuracy=.5, loss=1, progress=33.4*e)"
+    done = run(script, environment(platform.port))
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert platform.taken() == [
+        {"user": "alice", "name": "train", "epoch": e, "accuracy": 0.5, "loss": 1.0, "progress": int(33.4 * e)}
+        for e in range(3)
+    ]
+    assert platform.taken(HEARTBEAT)[-1] == {"state": "running", "progress": 66}
+    assert {headers["Authorization"] for _, _, _, headers in platform.requests} == {"Bearer secret"}
+    assert [method for method, path, _, _ in platform.requests if path == METRICS] == ["POST"]
+
+
+def test_a_script_that_fails_is_sent_to_the_end_too(platform):
+    done = run("import mlp_report; mlp_report.report(loss=1); raise SystemExit(3)", environment(platform.port))
+    assert done.returncode == 3
+    assert len(platform.taken()) == 1
+
+
+def test_by_hand_it_prints():
+    done = run("import mlp_report as m; m.report(epoch=1, loss=.25, lr=.1); m.progress(40); m.finish()", {})
+    assert done.stdout.splitlines() == ["epoch 1  loss 0.25  lr 0.1", "progress 40", "finished"]
+    assert done.stderr == ""
+
+
+def test_what_is_not_given_is_as_before(fast, platform):
+    reporter = fast.Reporter(environment(platform.port))
+    reporter.report(loss=2, lr=0.1)
+    reporter.report(accuracy=0.5, progress=10)
+    reporter.report(epoch=7, loss=1)
+    reporter.report()
+    assert reporter.flush(10)
+    keys = ("epoch", "accuracy", "loss", "progress")
+    values = [tuple(line[key] for key in keys) for line in platform.taken()]
+    assert values == [(0, 0.0, 2.0, 0), (1, 0.5, 2.0, 10), (7, 0.5, 1.0, 10), (8, 0.5, 1.0, 10)]
+    assert all(set(line) == {"user", "name", *keys} for line in platform.taken())
+
+
+def test_reports_go_in_batches(module, platform):
+    reporter = module.Reporter(environment(platform.port))
+    for epoch in range(2500):
+        reporter.report(epoch=epoch)
+    assert reporter.flush(20)
+    assert [line["epoch"] for line in platform.taken()] == list(range(2500))
+    posts = [(body, headers["X-Message-Id"]) for method, _, body, headers in platform.requests if method == "POST"]
+    assert len(posts) <= 5
+    for body, number in posts:
+        assert len(body) <= 1000
+        assert number == f"train:2:{reporter.run}:{body[0]['epoch']}"
+
+
+def test_a_retried_post_is_the_same_post(fast, platform, capsys):
+    platform.answers = [503, 503, 429]
+    reporter = fast.Reporter(environment(platform.port))
+    reporter.report(epoch=1, loss=1)
+    reporter.report(epoch=2, loss=1)
+    assert reporter.flush(10)
+    posts = [(body, headers["X-Message-Id"]) for method, _, body, headers in platform.requests if method == "POST"]
+    assert len(posts) == 4
+    assert all(post == posts[0] for post in posts)
+    assert [line["epoch"] for line in platform.taken()] == [1, 2]
+    assert capsys.readouterr().err.count("cannot be reached (it answers") == 1
+
+
+def test_two_processes_never_share_a_message_id(fast, platform):
+    first, second = (fast.Reporter(environment(platform.port)) for _ in range(2))
+    assert first.run != second.run
+    before = first.run
+    first.reset()
+    assert first.run != before
+
+
+def test_a_refusal_is_told_once_and_not_tried_again(fast, platform, capsys):
+    platform.answers = [403, 403, 403]
+    reporter = fast.Reporter(environment(platform.port))
+    reporter.report(epoch=1, progress=1)
+    assert reporter.flush(10)
+    reporter.report(epoch=2, progress=1)
+    assert reporter.flush(10)
+    reporter.report(epoch=3, progress=1)
+    assert reporter.flush(10)
+    assert [body[0]["epoch"] for method, _, body, _ in platform.requests if method == "POST"] == [1, 2, 3]
+    lines = capsys.readouterr().err.splitlines()
+    assert lines == [
+        f"mlp_report: the platform refuses POST {METRICS}: loss: is wrong",
+        f"mlp_report: the platform refuses PUT {HEARTBEAT}: loss: is wrong",
+    ]
+
+
+def test_a_platform_that_hangs_is_left_and_asked_again(fast, platform):
+    platform.answers = [5.0]
+    reporter = fast.Reporter(environment(platform.port))
+    before = time.monotonic()
+    reporter.report(epoch=1)
+    assert time.monotonic() - before < 0.1
+    assert reporter.flush(4)
+    assert len(platform.taken()) == 1
+
+
+def test_a_platform_that_goes_away_and_comes_back_gets_all(fast, capsys):
+    platform = Platform()
+    reporter = fast.Reporter(environment(platform.port))
+    reporter.report(epoch=0)
+    assert reporter.flush(10)
+    assert len(platform.taken()) == 1
+    platform.close()
+    reporter._disconnect()  # the server's open connections live on in this process; a real one's do not
+    for epoch in range(1, 50):
+        reporter.report(epoch=epoch)
+    assert not reporter.flush(0.5)
+    again = Platform(platform.port)
+    try:
+        assert reporter.flush(10)
+        assert [line["epoch"] for line in again.taken()] == list(range(1, 50))
+    finally:
+        again.close()
+    assert capsys.readouterr().err.count("cannot be reached") == 1
+
+
+def test_a_platform_that_is_away_does_not_slow_the_training(platform):
+    platform.close()
+    script = (
+        "import time, mlp_report; t = time.perf_counter()\n"
+        "for e in range(5000): mlp_report.report(epoch=e, loss=1)\n"
+        "print((time.perf_counter() - t) / 5000)"
+    )
+    before = time.monotonic()
+    done = run(script, environment(platform.port, MLP_REPORT_FLUSH_S="1.5"))
+    assert 1.4 < time.monotonic() - before < 8
+    assert done.returncode == 0
+    assert float(done.stdout) < 0.001
+    assert "cannot be reached" in done.stderr
+    assert "did not take the last 5000 reports in 1.5 s" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_full_queue_drops_the_oldest_with_one_warning(fast, platform, monkeypatch, capsys):
+    monkeypatch.setattr(fast, "QUEUE_SIZE", 10)
+    reporter = fast.Reporter(environment(platform.port))
+    monkeypatch.setattr(reporter, "_ensure_thread", lambda: True)
+    for epoch in range(25):
+        reporter.report(epoch=epoch)
+    monkeypatch.undo()
+    assert reporter.flush(10)
+    assert [line["epoch"] for line in platform.taken()] == list(range(15, 25))
+    assert platform.requests[0][3]["X-Message-Id"].endswith(":15")
+    assert capsys.readouterr().err.count("the oldest reports are dropped") == 1
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"loss": math.nan},
+        {"accuracy": math.inf},
+        {"loss": "low"},
+        {"loss": True},
+        {"epoch": -1},
+        {"epoch": 1.5},
+        {"loss": object()},
+        {"progress": [1]},
+        {"epoch": 10**400},
+    ],
+)
+def test_what_is_not_a_number_is_not_sent(fast, platform, capsys, bad):
+    reporter = fast.Reporter(environment(platform.port))
+    reporter.report(**bad)
+    reporter.report(**bad)
+    reporter.report(epoch=3, loss=1)
+    assert reporter.flush(10)
+    assert [line["epoch"] for line in platform.taken()] == [3]
+    assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+def test_numbers_of_other_kinds_are_sent(fast, platform):
+    numpy = pytest.importorskip("numpy")
+    reporter = fast.Reporter(environment(platform.port))
+    reporter.report(epoch=numpy.int64(2), accuracy=numpy.float32(0.5), loss=numpy.array(1.5), progress=1000)
+    assert reporter.flush(10)
+    (line,) = platform.taken()
+    assert (line["epoch"], line["accuracy"], line["loss"], line["progress"]) == (2, 0.5, 1.5, 100)
+
+
+def test_the_last_word_comes_last(fast, platform):
+    reporter = fast.Reporter(environment(platform.port))
+    for epoch in range(20):
+        reporter.report(epoch=epoch, progress=5 * epoch)
+    reporter.finish()
+    reporter.progress(3)
+    reporter.flush(10)
+    assert platform.requests[-1][2] == {"state": "finished", "progress": 100}
+    assert [body for body in platform.taken(HEARTBEAT) if body["state"] != "running"] == [
+        {"state": "finished", "progress": 100}
+    ]
+    assert len(platform.taken()) == 20
+
+
+def test_a_failure_is_told_with_its_reason_in_the_log(platform):
+    done = run("import mlp_report as m; m.report(loss=1, progress=30); m.fail('no data')", environment(platform.port))
+    assert done.stderr == "failed: no data\n"
+    assert platform.taken(HEARTBEAT)[-1] == {"state": "error", "progress": 30}
+
+
+@pytest.mark.parametrize("url", ["", "ftp://x", "http://", "http://[", "http://x:y", "nonsense"])
+def test_a_useless_address_is_told_once(url):
+    done = run("import mlp_report as m\nfor e in 1, 2: m.report(loss=1)", environment(1, MLP_API_URL=url))
+    assert done.returncode == 0
+    assert done.stderr.count("\n") == 1
+    assert "MLP_API_URL" in done.stderr
+
+
+def test_a_token_that_cannot_be_sent_is_told_once(platform):
+    done = run("import mlp_report as m; m.report(loss=1)", environment(platform.port, MLP_TOKEN="a\nb"))
+    assert done.returncode == 0
+    assert "failed" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_forked_child_reports_as_another(platform):
+    script = (
+        "import os, mlp_report as m\n"
+        "m.report(epoch=1)\n"
+        "pid = os.fork()\n"
+        "if not pid: m.report(epoch=2); m.flush(); os._exit(0)\n"
+        "os.waitpid(pid, 0)"
+    )
+    assert run(script, environment(platform.port)).returncode == 0
+    assert sorted(line["epoch"] for line in platform.taken()) == [1, 2]
+    assert len({headers["X-Message-Id"] for _, path, _, headers in platform.requests if path == METRICS}) == 2
+
+
+def test_it_is_old_enough_for_python_3_8():
+    compile(FILE.read_text(), str(FILE), "exec", dont_inherit=True)
+    __import__("ast").parse(FILE.read_text(), feature_version=(3, 8))

@@ -1,0 +1,236 @@
+"""A job from its submission to its end, on the real local runner (contract 4)."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+
+import pytest
+
+from jobs import lifecycle
+from jobs.auth import job_token
+from jobs.models import Job
+from jobs.reconcile import run as reconcile_once
+from mlp import runners
+from mlp.kernel import storage
+from mlp.kernel.models import StateChange
+from resources import tcc
+from resources.models import Tenant
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+SLEEP = "import time\nwhile True: time.sleep(0.05)"
+
+
+def in_use() -> dict:
+    tenant = Tenant.objects.get(name="default")
+    assert {kind: getattr(tenant, f"{kind}_inuse") for kind in tcc.KINDS} == tcc.books(tenant)
+    return {"cpu": float(tenant.cpu_inuse), "gpu": tenant.gpu_inuse, "ram": tenant.ram_inuse}
+
+
+NOTHING = {"cpu": 0.0, "gpu": 0, "ram": 0}
+
+
+def test_it_runs_to_its_end_and_gives_its_resources_back(as_alice, submit, until):
+    job = submit("print('hello from the script')", cpu=0.5, ram=300)
+    assert job.state == "creating"
+    assert in_use() == {"cpu": 0.5, "gpu": 0, "ram": 300}
+    until(job, "finished")
+    assert job.progress == 100
+    assert in_use() == NOTHING
+    log = as_alice.call("get", "users/alice/jobs/fit/log")
+    assert log.content == b"hello from the script\n"
+    assert log["X-Next-Offset"] == str(len(log.content))
+    assert as_alice.call("get", "users/alice/jobs/fit/log?offset=6").content == b"from the script\n"
+    rows = StateChange.objects.filter(kind="job", name="fit").order_by("id")
+    assert [row.target for row in rows] == ["creating", "running", "finished"]
+
+
+def test_every_message_may_come_twice(tasks, submit, until):
+    job = submit("print('once')")
+    tasks.run(times=2)
+    until(job, "finished")
+    tasks.run(times=2)
+    assert (storage.job_dir("alice", "fit") / "log" / "job.log").read_text() == "once\n"
+    assert in_use() == NOTHING
+
+
+def test_every_message_may_be_lost(tasks, submit, settings, monkeypatch):
+    job = submit("print('found again')")
+    tasks.queue.clear()
+    monkeypatch.setattr("jobs.reconcile.AGAIN_AFTER", timedelta(0))
+    for _ in range(500):
+        reconcile_once()
+        tasks.run()
+        job.refresh_from_db()
+        if job.state == "finished" and not job.run_name:
+            break
+    assert job.state == "finished"
+    assert in_use() == NOTHING
+
+
+def test_a_failing_script_is_an_error_with_its_last_lines(as_alice, submit, until):
+    until(submit("raise ValueError('the data is odd')"), "error")
+    reason = as_alice.call("get", "users/alice/jobs/fit").json()["reason"]
+    assert "exit code 1" in reason
+    assert "ValueError: the data is odd" in reason
+    assert in_use() == NOTHING
+
+
+def test_a_killed_script_is_an_error_that_names_the_signal(submit, until):
+    job = until(submit("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)"), "error")
+    assert "SIGKILL" in job.reason
+
+
+def test_retries_run_it_again_with_the_output_of_the_last_attempt(submit, until, monkeypatch):
+    monkeypatch.setattr("jobs.lifecycle.BACKOFF_S", (0,))
+    text = (
+        "import os, pathlib, sys\n"
+        "seen = pathlib.Path('ckpt/seen')\n"
+        "print(os.environ['MLP_ATTEMPT'], seen.exists())\n"
+        "if not seen.exists(): seen.touch(); sys.exit(7)\n"
+    )
+    job = until(submit(text, retries=1), "finished")
+    assert job.attempt == 2
+    assert (storage.job_dir("alice", "fit") / "log" / "job.log").read_text() == "1 False\n2 True\n"
+
+
+def test_without_retries_left_it_ends_in_error(submit, until, monkeypatch):
+    monkeypatch.setattr("jobs.lifecycle.BACKOFF_S", (0,))
+    job = until(submit("raise SystemExit(3)", retries=2), "error")
+    assert (job.attempt, "exit code 3" in job.reason) == (3, True)
+
+
+def test_cancel_ends_the_script(as_alice, submit, until):
+    job = until(submit(SLEEP), "running")
+    run_name = job.run_name
+    response = as_alice.call("put", "users/alice/jobs/fit:cancel")
+    assert (response.status_code, response.json()["state"], response.json()["reason"]) == (200, "error", "cancelled")
+    until(job, "error")
+    assert runners.get().poll(run_name).state == "unknown"
+    assert in_use() == NOTHING
+
+
+def test_a_waiting_job_can_be_cancelled(as_alice, submit, tasks):
+    submit()
+    as_alice.call("put", "users/alice/jobs/fit:cancel")
+    tasks.run()
+    assert in_use() == NOTHING
+
+
+def test_delete_removes_files_and_row_but_not_the_history(as_alice, submit, until, tasks):
+    until(submit(), "finished")
+    assert as_alice.call("delete", "users/alice/jobs/fit").json()["state"] == "deleting"
+    tasks.run()
+    assert not Job.objects.exists()
+    assert not storage.job_dir("alice", "fit").exists()
+    assert StateChange.objects.filter(kind="job", name="fit", target="deleting").exists()
+    as_alice.refused("get", "users/alice/jobs/fit")
+
+
+@pytest.mark.parametrize("call", [("delete", "fit"), ("put", "fit:cancel")])
+def test_delete_and_cancel_want_the_right_state(as_alice, submit, until, call):
+    method, path = call
+    state = "running" if method == "delete" else "finished"
+    until(submit(SLEEP if state == "running" else "pass"), state)
+    assert as_alice.refused(method, f"users/alice/jobs/{path}").startswith("state:")
+
+
+def test_the_script_is_given_what_the_contract_promises_and_nothing_of_the_server(as_alice, submit, until, monkeypatch):
+    monkeypatch.setenv("DATABASE_PASSWORD", "not for jobs")
+    text = "import os, json, sys\nprint(json.dumps([dict(os.environ), os.getcwd(), sys.argv[1:]]))\nimport mlp_report"
+    until(submit(text, env={"MINE": "yes", "PATH": "/evil"}, args=["--epochs", "3"]), "finished")
+    environment, folder, args = json.loads(as_alice.call("get", "users/alice/jobs/fit/log").content)
+    assert folder == environment["MLP_WORKSPACE"] == str(storage.job_dir("alice", "fit"))
+    assert args == ["--epochs", "3"]
+    assert environment["MINE"] == "yes"
+    assert (environment["MLP_USER"], environment["MLP_JOB"], environment["MLP_ATTEMPT"]) == ("alice", "fit", "1")
+    allowed = {"PATH", "HOME", "LANG", "TZ", "PYTHONUNBUFFERED", "PYTHONPATH", "OMP_NUM_THREADS", "LC_CTYPE", "MINE"}
+    assert {key for key in environment if not key.startswith("MLP_")} <= allowed
+    assert "/evil" not in environment["PATH"]
+    assert "DATABASE_URL" not in environment
+
+
+def test_the_job_token_reports_for_its_job_and_dies_with_it(api, as_alice, submit, until):
+    job = until(submit(SLEEP), "running")
+    job_api = api(job_token(job))
+    assert job_api.call("put", "users/alice/jobs/fit:heartbeat", {"state": "running", "progress": 7}).status_code == 200
+    assert as_alice.call("get", "users/alice/jobs/fit").json()["progress"] == 7
+    job_api.refused("get", "users/alice/jobs/fit")
+    job_api.refused("put", "users/alice/jobs/fit:cancel")
+    job_api.refused("get", "auth")
+    submit(SLEEP, name="other")
+    job_api.refused("put", "users/alice/jobs/other:heartbeat", {"state": "running", "progress": 7})
+    as_alice.call("put", "users/alice/jobs/fit:cancel")
+    assert "token" in job_api.refused("put", "users/alice/jobs/fit:heartbeat", {"state": "running", "progress": 9})
+
+
+def test_deregistration_ends_what_runs(as_alice, submit, until):
+    job = until(submit(SLEEP), "running")
+    as_alice.call("put", "users/alice")
+    until(job, "error")
+    assert "de-registered" in job.reason
+    assert in_use() == NOTHING
+
+
+def test_a_lost_run_ends_in_error_with_the_reason(submit, until):
+    job = until(submit(SLEEP), "running")
+    runners.get().stop(job.run_name, 0)
+    while runners.get().poll(job.run_name).state == "running":
+        pass
+    runners.get().forget(job.run_name)
+    assert "the run is gone" in until(job, "error").reason
+    assert in_use() == NOTHING
+
+
+def test_artifacts_are_listed_and_given_and_links_are_not_followed(as_alice, submit, until):
+    text = "import os\nopen('ckpt/model.bin', 'wb').write(b'abc')\nos.symlink('/etc/passwd', 'leak')"
+    until(submit(text), "finished")
+    paths = {row["path"]: row["size"] for row in as_alice.call("get", "users/alice/jobs/fit/artifacts").json()}
+    assert paths["ckpt/model.bin"] == 3
+    assert "leak" not in paths
+    answer = as_alice.call("get", "users/alice/jobs/fit/artifacts/ckpt/model.bin")
+    assert b"".join(answer.streaming_content) == b"abc"
+    for path in ("leak", "../../../secret-key", "%2e%2e/x", "none"):
+        as_alice.refused("get", f"users/alice/jobs/fit/artifacts/{path}")
+
+
+def test_datasets_are_found_by_name_and_only_those_that_were_named(as_alice, submit, until):
+    for name in ("digits", "other"):
+        as_alice.call("post", "users/alice/datasets", {"name": name, "size": 3})
+        folder = storage.dataset_dir("alice", name)
+        folder.mkdir(parents=True)
+        (folder / "x.txt").write_text("abc")
+        as_alice.call("put", f"users/alice/datasets/{name}:heartbeat", {"state": "ready", "progress": 100})
+    text = "import os\nd = os.environ['MLP_DATASETS']\nprint(os.listdir(d), open(d + '/digits/x.txt').read())"
+    until(submit(text, datasets=["digits"]), "finished")
+    assert as_alice.call("get", "users/alice/jobs/fit/log").content == b"['digits'] abc\n"
+
+
+class TestQueue:
+    def test_a_job_that_does_not_fit_now_waits_for_its_turn(self, submit, until):
+        first = until(submit(SLEEP, name="first", cpu=8), "running")
+        second = submit("pass", name="second", cpu=1)
+        until(first, "running")
+        second.refresh_from_db()
+        assert (second.state, second.reserved) == ("creating", False)
+        first.user.refresh_from_db()
+        lifecycle.cancel(user=first.user, name="first", by="alice")
+        until(second, "finished")
+
+    def test_a_job_that_can_never_fit_is_refused_at_once(self, as_alice, script):
+        body = {"name": "big", "entry": script("pass"), "cpu": 10}
+        assert as_alice.refused("post", "users/alice/jobs", body).startswith("cpu:")
+        assert not Job.objects.exists()
+
+    def test_turns_are_fair_between_users(self, submit, until, as_bob, tasks):
+        first = until(submit(SLEEP, name="first", cpu=8), "running")
+        for name in ("a", "b"):
+            submit("pass", name=name, cpu=8)
+        (storage.home_dir("bob") / "x.py").write_text("pass")
+        as_bob.call("post", "users/bob/jobs", {"name": "theirs", "entry": "x.py", "cpu": 8})
+        other = Job.objects.get(name="b")
+        lifecycle.cancel(user=first.user, name="first", by="alice")
+        until(other, "finished")
+        order = StateChange.objects.filter(kind="job", target="running").order_by("id").values_list("name", flat=True)
+        assert list(order) == ["first", "theirs", "a", "b"]

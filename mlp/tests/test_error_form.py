@@ -1,0 +1,162 @@
+"""One error form for everything below /api/v1, whatever raises it (contract 1)."""
+
+from __future__ import annotations
+
+import pytest
+from django.db.utils import OperationalError
+from django.test import Client
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+pytestmark = pytest.mark.django_db
+
+PATHS = [
+    "auth",
+    "users",
+    "users/alice",
+    "users/alice/token",
+    "users/alice/token:rotate",
+    "users/alice/datasets",
+    "users/alice/datasets/x",
+    "users/alice/datasets/x:heartbeat",
+    "users/alice/jobs",
+    "users/alice/jobs/x",
+    "users/alice/jobs/x:heartbeat",
+    "users/alice/jobs/x:cancel",
+    "users/alice/jobs/x/log",
+    "users/alice/jobs/x/metrics",
+    "users/alice/jobs/x/artifacts",
+    "users/alice/jobs/x/artifacts/a/b",
+    "users/alice/job_metrics/x",
+    "users/alice/job_metrics/x:begin",
+    "resource_request:try",
+    "resource_request:confirm",
+    "resource_request:cancel",
+    "tenants",
+    "tenants/default",
+    "",
+    "nothing",
+    "users/",
+    "users/alice/jobs/",
+    "../x",
+    "users/alice:verb",
+    "users/%00",
+]
+METHODS = ["get", "post", "put", "patch", "delete", "options", "head", "trace"]
+ALLOWED = {200, 201, 403, 503}
+
+
+def assert_form(response, method: str = "get") -> None:
+    assert response.status_code in ALLOWED
+    if response.status_code >= 400 and method != "head":
+        assert response["Content-Type"].startswith("application/json")
+        assert set(response.json()) == {"msg"}
+        assert response.json()["msg"].strip()
+        assert "Traceback" not in response.json()["msg"]
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("method", METHODS)
+def test_every_path_and_method_keeps_the_form(api, as_alice, path, method):
+    for caller in (as_alice, api(), api("false")):
+        response = getattr(Client, method)(caller, f"/api/v1/{path}", **caller_headers(caller))
+        assert_form(response, method)
+
+
+def caller_headers(caller) -> dict:
+    return {"HTTP_AUTHORIZATION": f"Bearer {caller.token}"} if caller.token else {}
+
+
+@pytest.mark.parametrize(
+    ("content_type", "body"),
+    [
+        ("application/json", b"{not json"),
+        ("application/json", b""),
+        ("application/json", b"null"),
+        ("application/json", b"[]"),
+        ("application/json", b'"text"'),
+        ("application/json", b"\xff\xfe"),
+        ("application/json", b'{"name": NaN}'),
+        ("application/json", b'{"name": "x", "size": 1e999}'),
+        ("application/json", b"[" * 100_000),
+        ("text/plain", b"name=x"),
+        ("application/xml", b"<x/>"),
+        ("multipart/form-data; boundary=x", b"--x--"),
+        ("application/x-www-form-urlencoded", b"name=x&size=3"),
+    ],
+)
+def test_every_body_keeps_the_form(as_alice, content_type, body):
+    for method, path in (
+        ("post", "datasets"),
+        ("post", "jobs"),
+        ("post", "job_metrics/x"),
+        ("put", "jobs/x:heartbeat"),
+    ):
+        call = getattr(super(type(as_alice), as_alice), method)
+        response = call(f"/api/v1/users/alice/{path}", body, content_type=content_type, **caller_headers(as_alice))
+        assert response.status_code == 403
+        assert_form(response)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+FIELDS = st.sampled_from(["name", "entry", "size", "state", "progress", "gpu", "cpu", "ram", "env", "args", "datasets"])
+
+
+@settings(
+    max_examples=60,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(body=st.dictionaries(FIELDS, JSON, max_size=6))
+def test_no_body_makes_a_fault(as_alice, body):
+    for method, path in (
+        ("post", "datasets"),
+        ("post", "jobs"),
+        ("put", "datasets/x:heartbeat"),
+        ("put", "jobs/x:heartbeat"),
+        ("post", "job_metrics/x"),
+    ):
+        response = as_alice.call(method, f"users/alice/{path}", body)
+        assert response.status_code in {201, 403}, (path, body, response.content)
+        assert_form(response)
+
+
+def test_a_bug_answers_503_and_tells_nothing_inner(as_alice, monkeypatch):
+    def broken(*args, **options):
+        raise RuntimeError("secret inner detail")
+
+    monkeypatch.setattr("datasets.lifecycle.create_dataset", broken)
+    response = as_alice.call("post", "users/alice/datasets", {"name": "x", "size": 1})
+    assert response.status_code == 503
+    assert_form(response)
+    assert "secret" not in response.content.decode()
+
+
+def test_a_lost_database_answers_503(as_alice, monkeypatch):
+    def lost(*args, **options):
+        raise OperationalError("connection refused to 10.0.0.1")
+
+    monkeypatch.setattr("accounts.tokens.lookup", lost)
+    response = as_alice.call("get", "users/alice")
+    assert response.status_code == 503
+    assert_form(response)
+    assert "10.0.0.1" not in response.content.decode()
+
+
+@pytest.mark.parametrize("query", ["limit=0", "limit=1001", "limit=x", "limit=-1", "offset=-1", "state=no", "foo=1"])
+def test_wrong_parameters_are_named(as_alice, query):
+    assert as_alice.refused("get", f"users/alice/datasets?{query}").startswith(query.split("=")[0] + ":")
+
+
+def test_lists_are_plain_newest_first_and_counted(as_alice):
+    for name in ("a", "b", "c"):
+        as_alice.call("post", "users/alice/datasets", {"name": name, "size": 0})
+    response = as_alice.call("get", "users/alice/datasets?limit=2&offset=1")
+    assert [row["name"] for row in response.json()] == ["b", "a"]
+    assert response["X-Total-Count"] == "3"
+    assert len(as_alice.call("get", "users/alice/datasets?state=creating").json()) == 3
+    assert as_alice.call("get", "users/alice/datasets?state=ready").json() == []

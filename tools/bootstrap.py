@@ -1,0 +1,177 @@
+"""Makes .venv from requirements.txt with nothing but Python's standard library. Called by the Makefile.
+
+Safe to run twice at once (the second waits and finds it done) and safe to kill: a half-made .venv is finished, or made
+anew, by the next run. Where Debian's python3-venv is not installed, pip comes as its own wheel from the package index.
+Written so that also an old Python can read it, up to the line that says it is too old.
+"""
+
+import base64
+import configparser
+import fcntl
+import hashlib
+import html
+import os
+import re
+import shutil
+import ssl
+import subprocess
+import sys
+import tempfile
+import urllib.error
+import urllib.parse
+import urllib.request
+
+OLDEST = (3, 11)
+BASE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+VENV = os.path.join(BASE, ".venv")
+VENV_PYTHON = os.path.join(VENV, "bin", "python")
+STAMP = os.path.join(VENV, ".ready")
+REQUIREMENTS = os.path.join(BASE, "requirements.txt")
+PIP_WHEEL = re.compile(r"^pip-(\d+(?:\.\d+)*)-py3-none-any\.whl$")
+LINK = re.compile(r"<a\s([^>]*)>", re.IGNORECASE)
+ATTRIBUTE = re.compile(r"([a-z-]+)\s*=\s*\"([^\"]*)\"", re.IGNORECASE)
+
+
+def main():
+    if sys.version_info < OLDEST:
+        found = ".".join(map(str, sys.version_info[:3]))
+        return fail(
+            "this needs Python 3.11 or newer, and %s is %s; name another one with: make PYTHON=python3.11 up"
+            % (sys.executable, found)
+        )
+    lock = os.open(BASE, os.O_RDONLY)  # the folder itself: no file is left over, and the lock dies with us
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        print("another make is preparing .venv; waiting for it", flush=True)
+        fcntl.flock(lock, fcntl.LOCK_EX)
+    if os.path.exists(STAMP) and open(STAMP).read() == wanted() and works("import django"):
+        os.utime(STAMP)
+        return 0
+    return build()
+
+
+def build():
+    print("preparing .venv (the first time this takes some minutes)", flush=True)
+    if os.path.exists(STAMP):
+        os.unlink(STAMP)
+    if not works("import pip") and not make_venv():
+        return 1
+    install = [VENV_PYTHON, "-m", "pip", "install", "--disable-pip-version-check", "--quiet", "-r", REQUIREMENTS]
+    if subprocess.call(install) != 0:
+        return fail("the packages of requirements.txt could not be installed (pip's own words are above)")
+    draft = STAMP + ".part"
+    with open(draft, "w") as file:
+        file.write(wanted())
+    os.replace(draft, STAMP)
+    print("preparing .venv: done", flush=True)
+    return 0
+
+
+def wanted():
+    """What the stamp holds when .venv is as requirements.txt and this Python want it."""
+    with open(REQUIREMENTS, "rb") as file:
+        return "%s %s\n" % (hashlib.sha256(file.read()).hexdigest(), sys.version.split()[0])
+
+
+def works(statement):
+    try:
+        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        same = "import sys; assert sys.version_info[:2] == %r; " % (sys.version_info[:2],)
+        return subprocess.call([VENV_PYTHON, "-c", same + statement], **quiet) == 0
+    except OSError:
+        return False
+
+
+def make_venv():
+    command = [sys.executable, "-m", "venv", "--clear"]
+    try:
+        import ensurepip  # noqa: F401 (only whether it is there)
+    except ImportError:
+        command.append("--without-pip")
+    if subprocess.call([*command, VENV]) != 0:
+        return not fail("%s could not make .venv (its own words are above)" % " ".join(command))
+    if works("import pip"):
+        return True
+    print("this Python comes without pip (on Debian that is the package python3-venv): fetching its wheel", flush=True)
+    folder = tempfile.mkdtemp(prefix="pip-wheel-")
+    try:
+        wheel = fetch_pip(folder)
+        # A wheel is a zip file, and Python runs the pip inside of it, which then installs itself.
+        return subprocess.call([VENV_PYTHON, os.path.join(wheel, "pip"), "install", "--quiet", "--no-index", wheel]) == 0
+    except (OSError, ValueError, urllib.error.URLError) as problem:
+        return not fail("pip could not be fetched: %s" % problem)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+# --- pip's wheel from the package index, as pip itself would find it -----------------------------------------------
+def fetch_pip(folder):
+    """Downloads the newest pip that runs on this Python; its checksum is that of the index."""
+    index = setting("index-url", "https://pypi.org/simple").rstrip("/") + "/pip/"
+    body, address = get(index, "text/html")
+    best = None
+    for tag in LINK.findall(body.decode("utf-8", "replace")):
+        attributes = {key.lower(): html.unescape(value) for key, value in ATTRIBUTE.findall(tag)}
+        link = urllib.parse.urljoin(address, attributes.get("href", ""))
+        name = urllib.parse.unquote(urllib.parse.urlsplit(link).path.rsplit("/", 1)[-1])
+        match = PIP_WHEEL.match(name)
+        if match and "data-yanked" not in tag and runs_here(attributes.get("data-requires-python", "")):
+            best = max(best or ((),), (tuple(map(int, match.group(1).split("."))), name, link))
+    if best is None:
+        raise ValueError("%s lists no wheel of pip for this Python" % index)
+    _, name, link = best
+    data, _ = get(link.split("#")[0], "*/*")
+    wanted_sum = urllib.parse.urlsplit(link).fragment.partition("sha256=")[2]
+    if wanted_sum and hashlib.sha256(data).hexdigest() != wanted_sum:
+        raise ValueError("%s is not what the index says it is" % name)
+    path = os.path.join(folder, name)
+    with open(path, "wb") as file:
+        file.write(data)
+    return path
+
+
+def runs_here(requires):
+    """Whether `>=3.9`, as the index states it, lets this Python in; anything more intricate counts as yes."""
+    match = re.match(r"^>=\s*(\d+)\.(\d+)", requires)
+    return not match or (int(match.group(1)), int(match.group(2))) <= sys.version_info[:2]
+
+
+def get(url, accept):
+    parts = urllib.parse.urlsplit(url)
+    headers = {"Accept": accept, "User-Agent": "pip/bootstrap"}
+    if parts.username:
+        pair = "%s:%s" % (urllib.parse.unquote(parts.username), urllib.parse.unquote(parts.password or ""))
+        headers["Authorization"] = "Basic " + base64.b64encode(pair.encode()).decode()
+        url = urllib.parse.urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
+    handlers = [urllib.request.HTTPSHandler(context=ssl.create_default_context(cafile=setting("cert", None)))]
+    proxy = setting("proxy", None)
+    if proxy:
+        handlers.append(urllib.request.ProxyHandler({"http": proxy, "https": proxy}))
+    request = urllib.request.Request(url, headers=headers)
+    with urllib.request.build_opener(*handlers).open(request, timeout=60) as answer:
+        return answer.read(), answer.geturl()
+
+
+def setting(name, default):
+    """A setting of pip's: from PIP_NAME, else from pip's configuration files, nearest first."""
+    value = os.environ.get("PIP_" + name.upper().replace("-", "_"))
+    home = os.path.expanduser("~")
+    config_home = os.environ.get("XDG_CONFIG_HOME", os.path.join(home, ".config"))
+    files = [os.environ.get("PIP_CONFIG_FILE", ""), os.path.join(config_home, "pip", "pip.conf")]
+    for path in [*files, os.path.join(home, ".pip", "pip.conf"), "/etc/pip.conf"]:
+        if not value and path and os.path.isfile(path):
+            parser = configparser.RawConfigParser()
+            parser.read(path)
+            for section in ("install", "global"):
+                value = value or parser.get(section, name, fallback=None)
+    return value or default
+
+
+def fail(words):
+    print("make: " + words, file=sys.stderr, flush=True)
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
