@@ -15,9 +15,7 @@ from django.conf import settings
 from django.core.cache import cache
 from django.test import Client
 
-import datasets.actors
-import jobs.actors
-import mlp.kernel.actors  # noqa: F401 (registers its actors)
+import mlp.worker  # noqa: F401 (registers every actor)
 from accounts import lifecycle as accounts
 from mlp.kernel import broker as kernel_broker
 from mlp.kernel import storage
@@ -185,4 +183,4 @@ def browser_type_launch_args():
     return {"executable_path": shutil.which("chromium"), "headless": True, "args": flags}
 
 
-assert settings.MLP_ROOT != Path(settings.BASE_DIR) / "var", "the tests must not run on the platform's own data"
+assert Path(settings.BASE_DIR) / "var" != settings.MLP_ROOT, "the tests must not run on the platform's own data"

@@ -53,6 +53,7 @@ def _environment(job: Job, user, workspace: Path, datasets: Path) -> dict[str, s
         "LANG": "C.UTF-8",
         "TZ": "UTC",
         "PYTHONUNBUFFERED": "1",
+        **({} if job.gpu else {"CUDA_VISIBLE_DEVICES": ""}),  # a job without a GPU must not see one
         "PYTHONPATH": str(REPORT_DIR),
         "MLP_WORKSPACE": str(workspace),
         "MLP_DATASETS": str(datasets),

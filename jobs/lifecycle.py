@@ -169,7 +169,7 @@ def delete_job(*, user, name: str, by: str) -> Job:
 
 
 def reserve_next() -> list[int]:
-    """Gives waiting jobs their turn; returns their ids. First whose user holds fewest, then whose was served longest ago.
+    """Gives waiting jobs their turn; returns their ids. Whose user holds fewest is first, then who waited longest.
 
     It stops at the first that does not fit, so that a large job is not starved by small ones that come later.
     """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import uuid
 
 from mlp.kernel import bus
@@ -46,7 +47,7 @@ class _Rows:
 
 
 class JobMetricsReport(JobView):
-    """One object, or a list of up to 1000. A report that is sent again under the same X-Message-Id counts once."""
+    """One object, or a list of up to 1000. X-Message-Id, ending in a counter, makes a report sent again count once."""
 
     accepted = frozenset({"user", "job"})
     calls = {"POST": Call("Report metrics", body=MetricsIn)}
@@ -56,17 +57,10 @@ class JobMetricsReport(JobView):
         job = self.job(name)
         require_own_job(request, job)
         if job.is_live and rows:
-            prefix = request.headers.get("X-Message-Id", "")[:MESSAGE_ID_LENGTH] or uuid.uuid4().hex
-            bus.publish(
-                [
-                    (
-                        metrics.subject(user, name),
-                        json.dumps({"user": user, "name": name, **row}).encode(),
-                        f"{job.pk}.{prefix}.{index}",
-                    )
-                    for index, row in enumerate(rows)
-                ]
-            )
+            ids = message_ids(job.pk, request.headers.get("X-Message-Id", ""), len(rows))
+            bodies = [json.dumps({"user": user, "name": name, **row}).encode() for row in rows]
+            target = metrics.subject(user, name)
+            bus.publish([(target, body, id) for body, id in zip(bodies, ids, strict=True)])
         return self.answer()
 
     @staticmethod
@@ -83,6 +77,17 @@ class JobMetricsReport(JobView):
                 raise Refused("name: must be the job of the path")
             rows.append(row)
         return rows
+
+
+def message_ids(job_pk: int, given: str, count: int) -> list[str]:
+    """An id for each element: `given` ends in the number of the first and the others count on from there.
+
+    So a report that is sent again counts once, also when it comes in batches that are cut differently.
+    """
+    stem, number = re.fullmatch(r"(.*?)(\d{0,15})", given[:MESSAGE_ID_LENGTH], re.DOTALL).groups()
+    if not given:
+        stem = uuid.uuid4().hex + ":"
+    return [f"{job_pk}.{stem}{int(number or 0) + index}" for index in range(count)]
 
 
 class _Registration(JobView):

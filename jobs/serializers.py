@@ -33,8 +33,7 @@ class EnvField(serializers.Field):
                 raise serializers.ValidationError("names must match [A-Za-z_][A-Za-z0-9_]{0,99}")
             if key.startswith("MLP_"):
                 raise serializers.ValidationError(f"{key} is the platform's own")
-            if not isinstance(value, str) or "\x00" in value or len(value) > MAX_BYTES:
-                raise serializers.ValidationError(f"{key} must be a string")
+            StrictString(allow_blank=True, max_length=MAX_BYTES).run_validation(value)
         return data
 
     def to_representation(self, value):

@@ -93,6 +93,10 @@ class Service:
         except ProcessLookupError:
             pass
         process.wait(20)
+        port = self.port if process is self.nginx else self.web_port
+        end = time.monotonic() + 10
+        while _listens(port) and time.monotonic() < end:
+            time.sleep(0.02)  # its workers end a moment after it
 
     def spooled(self) -> list[Path]:
         return list((self.root / "datasets" / ".spool").iterdir())
@@ -106,12 +110,16 @@ class Service:
                 shutil.rmtree(path)
 
 
+def _listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
 def _wait(port: int) -> None:
     end = time.monotonic() + 30
     while time.monotonic() < end:
-        with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", port)) == 0:
-                return
+        if _listens(port):
+            return
         time.sleep(0.05)
     raise AssertionError(f"nothing listens on {port}")
 

@@ -6,6 +6,7 @@ import asyncio
 import json
 import threading
 import time
+from datetime import timedelta
 
 import nats
 import pytest
@@ -16,6 +17,7 @@ from django.db import connections
 
 from accounts import lifecycle as accounts
 from jobs import ingest, lifecycle, metrics
+from jobs.auth import job_token
 from jobs.models import Metrics
 from mlp.asgi import application
 from mlp.kernel import bus
@@ -103,8 +105,8 @@ class TestReport:
 
     def test_a_report_that_is_sent_again_counts_once(self, as_alice, running, ingesting):
         for _ in range(3):
-            as_alice.call("post", URL, [row(0), row(1)], HTTP_X_MESSAGE_ID="attempt-one")
-        as_alice.call("post", URL, row(2))
+            as_alice.call("post", URL, [row(0), row(1)], HTTP_X_MESSAGE_ID="fit:1:run:0")
+        as_alice.call("post", URL, [row(1), row(2)], HTTP_X_MESSAGE_ID="fit:1:run:1")
         wait_for(lambda: Metrics.objects.filter(epoch=2).exists())
         assert list(Metrics.objects.values_list("epoch", flat=True)) == [0, 1, 2]
 
@@ -215,8 +217,6 @@ async def _pull_without_ack() -> list[bus.Delivery]:
 
 def record(job, *epochs: int) -> None:
     """Stores rows as ingest does."""
-    from datetime import timedelta
-
     sent = job.created + timedelta(seconds=1)
     metrics.record(
         [
@@ -283,8 +283,6 @@ class TestWebsocket:
         assert self.live(work)
 
     def test_strangers_job_tokens_and_nobody_are_refused_and_staff_are_not(self, running, token, bob, staff):
-        from jobs.auth import job_token
-
         async def connected(query: str, path: str = f"/api/v1/{URL}") -> bool:
             link = socket(query, path)
             answer, _ = await link.connect()

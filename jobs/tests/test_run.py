@@ -145,7 +145,18 @@ def test_the_script_is_given_what_the_contract_promises_and_nothing_of_the_serve
     assert args == ["--epochs", "3"]
     assert environment["MINE"] == "yes"
     assert (environment["MLP_USER"], environment["MLP_JOB"], environment["MLP_ATTEMPT"]) == ("alice", "fit", "1")
-    allowed = {"PATH", "HOME", "LANG", "TZ", "PYTHONUNBUFFERED", "PYTHONPATH", "OMP_NUM_THREADS", "LC_CTYPE", "MINE"}
+    allowed = {
+        "PATH",
+        "HOME",
+        "LANG",
+        "TZ",
+        "PYTHONUNBUFFERED",
+        "PYTHONPATH",
+        "OMP_NUM_THREADS",
+        "LC_CTYPE",
+        "MINE",
+        "CUDA_VISIBLE_DEVICES",
+    }
     assert {key for key in environment if not key.startswith("MLP_")} <= allowed
     assert "/evil" not in environment["PATH"]
     assert "DATABASE_URL" not in environment

@@ -1,0 +1,261 @@
+"""`make demo`: walks the whole product on real data against the running platform, and says what to look at.
+
+It registers a user as the browser does, uploads the digits with the data client through nginx, submits a training job,
+follows its metrics over the websocket, and checks that the output is kept and the resources are free again. Each step
+waits for a platform that is just being restarted; the exit code is 1 when a step fails for good.
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import contextlib
+import http.cookiejar
+import json
+import os
+import random
+import re
+import string
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from pathlib import Path
+
+import websocket
+
+HERE = Path(__file__).resolve().parent
+PATIENCE_S = 120
+RETRIED = {429, 500, 502, 503, 504}
+
+
+class Failed(Exception):
+    """A step that cannot succeed any more; the message says why."""
+
+
+class Platform:
+    """The running platform as its users reach it: pages with a cookie jar, REST with a token."""
+
+    def __init__(self, url: str):
+        self.url = url.rstrip("/")
+        self.token = ""
+        self.cookies = http.cookiejar.CookieJar()
+        self.browser = urllib.request.build_opener(urllib.request.HTTPCookieProcessor(self.cookies))
+
+    def page(self, path: str, form: dict | None = None) -> tuple[str, str]:
+        """(final URL, text) of a page, fetched as a browser does; a form carries the page's CSRF token along."""
+        if form is not None:
+            _, text = self.page(path)
+            field = re.search(r'name="csrfmiddlewaretoken" value="([^"]+)"', text)
+            if not field:
+                raise Failed(f"{path}: the form has no CSRF token")
+            form = {**form, "csrfmiddlewaretoken": field.group(1)}
+        data = urllib.parse.urlencode(form).encode() if form else None
+        request = urllib.request.Request(self.url + path, data, {"Referer": self.url + path})
+        answer = patiently(lambda: self.browser.open(request, timeout=30))
+        with answer:
+            return answer.geturl(), answer.read().decode()
+
+    def call(self, method: str, path: str, body=None, basic: tuple[str, str] | None = None):
+        """A REST call; (status, decoded answer). Waits for faults to pass; a refusal is the caller's to judge."""
+        headers = {"Authorization": f"Bearer {self.token}"}
+        if basic:
+            headers["Authorization"] = "Basic " + base64.b64encode(":".join(basic).encode()).decode()
+        data = None
+        if body is not None:
+            data, headers["Content-Type"] = json.dumps(body).encode(), "application/json"
+        request = urllib.request.Request(f"{self.url}/api/v1/{path}", data, headers, method=method)
+        try:
+            with patiently(lambda: urllib.request.urlopen(request, timeout=30)) as answer:
+                return answer.status, json.loads(answer.read() or b"null")
+        except urllib.error.HTTPError as refusal:
+            return refusal.code, json.loads(refusal.read() or b"{}")
+
+    def must(self, method: str, path: str, body=None, **options):
+        status, answer = self.call(method, path, body, **options)
+        if status >= 400:
+            raise Failed(f"{method} {path}: {status} {answer.get('msg', answer)}")
+        return answer
+
+
+def patiently(action):
+    """Does it again while the platform is away or faulty, for PATIENCE_S at most."""
+    end = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            return action()
+        except urllib.error.HTTPError as problem:
+            if problem.code not in RETRIED or time.monotonic() > end:
+                raise
+        except (OSError, http.client.HTTPException) as problem:
+            if time.monotonic() > end:
+                raise Failed(f"the platform does not answer: {problem}")
+        time.sleep(0.5)
+
+
+def say(text: str) -> None:
+    print(text, flush=True)
+
+
+def step(number: int, text: str) -> None:
+    say(f"\n[{number}/6] {text}")
+
+
+def register(platform: Platform, username: str, password: str) -> None:
+    form = {"username": username, "password": password, "action": "register"}
+    end = time.monotonic() + PATIENCE_S
+    while True:
+        url, _ = platform.page("/regist_login", form)
+        if urllib.parse.urlsplit(url).path.startswith("/index"):
+            break
+        # Killed between the commit and the answer, the account is there: then logging in is what is left to do.
+        form["action"] = "login" if form["action"] == "register" else "register"
+        if time.monotonic() > end:
+            raise Failed("registering did not lead to the index page")
+    platform.token = platform.must("GET", f"users/{username}/token", basic=(username, password))
+
+
+def client(platform: Platform, username: str, folder: Path, *arguments: str) -> None:
+    """Runs the platform's own data client, as downloaded from it."""
+    program = folder / "data_client.pyz"
+    if not program.exists():
+        with patiently(lambda: urllib.request.urlopen(platform.url + "/data_client.pyz", timeout=30)) as answer:
+            program.write_bytes(answer.read())
+    environment = {
+        **os.environ,
+        "MLP_URL": platform.url,
+        "MLP_USER": username,
+        "MLP_TOKEN": platform.token,
+        "HOME": str(folder),
+    }
+    if subprocess.run([sys.executable, str(program), *arguments], env=environment, check=False).returncode:
+        raise Failed(f"data client: {' '.join(arguments)} failed")
+
+
+def submit(platform: Platform, username: str, slow: float) -> str:
+    body = {
+        "name": "digits",
+        "entry": "train.py",
+        "runtime": "torch",
+        "datasets": ["digits"],
+        "args": ["--dataset", "digits", "--epochs", "12", "--slow", str(slow)],
+        "cpu": 1,
+        "ram": 1500,
+        "retries": 5,
+    }
+    status, answer = platform.call("POST", f"users/{username}/jobs", body)
+    if status == 403 and "already" in answer.get("msg", ""):
+        return "digits"  # the answer to our first POST was lost, not the job
+    if status != 201:
+        raise Failed(f"submitting the job: {status} {answer.get('msg', answer)}")
+    return answer["name"]
+
+
+def bar(percent: int, row: dict, width: int = 30) -> str:
+    done = "#" * (width * max(0, percent) // 100)
+    return (
+        f"\r  [{done:<{width}}] {percent:3d} %  epoch {row['epoch']:>2}  "
+        f"accuracy {row['accuracy']:.3f}  loss {row['loss']:.3f} "
+    )
+
+
+def follow(platform: Platform, username: str, job: str) -> list[dict]:
+    """Reads the job's metrics from the websocket until it closes normally; returns them in order."""
+    address = platform.url.replace("http", "ws", 1) + f"/api/v1/users/{username}/job_metrics/{job}"
+    end = time.monotonic() + 600
+    while time.monotonic() < end:
+        rows: list[dict] = []
+        with contextlib.suppress(websocket.WebSocketException, OSError):
+            link = websocket.create_connection(address, timeout=60, subprotocols=["bearer", platform.token])
+            with contextlib.closing(link):
+                while True:
+                    code, data = link.recv_data()
+                    if code == websocket.ABNF.OPCODE_CLOSE:
+                        if int.from_bytes(data[:2], "big") == 1000:
+                            print(flush=True)
+                            return rows
+                        break
+                    if code == websocket.ABNF.OPCODE_TEXT:
+                        rows.append(json.loads(data))
+                        print(bar(rows[-1]["progress"], rows[-1]), end="", flush=True)
+        time.sleep(1)  # the connection was lost: the next one begins with the whole history
+    raise Failed("the job did not end within ten minutes")
+
+
+def check_end(platform: Platform, username: str, job: str, rows: list[dict]) -> None:
+    row = platform.must("GET", f"users/{username}/jobs/{job}")
+    if row["state"] != "finished":
+        raise Failed(f"the job ended in {row['state']}: {row['reason']}")
+    if not rows or rows[-1]["accuracy"] < 0.9:
+        raise Failed(f"too few or too poor metrics came over the websocket: {rows[-1:]}")
+    paths = {entry["path"] for entry in platform.must("GET", f"users/{username}/jobs/{job}/artifacts")}
+    if not {"ckpt/model.pt", "log/job.log"} <= paths:
+        raise Failed(f"output is missing: there is only {sorted(paths)}")
+    say(f"  finished after {row['attempt']} attempt(s): accuracy {rows[-1]['accuracy']:.3f}, {len(paths)} files kept")
+
+
+def wait_for_resources(platform: Platform, ram_before: int) -> None:
+    end = time.monotonic() + 60
+    while True:
+        tenant = platform.must("GET", "tenants/default")
+        if tenant["ram_inuse"] <= ram_before:
+            break
+        if time.monotonic() > end:
+            raise Failed(f"resources are not free again: {tenant['ram_inuse']} Mi of RAM in use, {ram_before} before")
+        time.sleep(0.5)
+    say(f"  in use now: {tenant['cpu_inuse']:g} of {tenant['cpu']:g} CPU, {tenant['ram_inuse']} Mi of RAM")
+
+
+def walk(platform: Platform, slow: float) -> None:
+    username = "demo" + "".join(random.choices(string.ascii_lowercase, k=6))
+    password = "".join(random.choices(string.ascii_letters + string.digits, k=16))
+    with tempfile.TemporaryDirectory(prefix="mlp-demo-") as temporary:
+        folder = Path(temporary)
+        step(1, f"register {username} as the browser does")
+        register(platform, username, password)
+        say(f"  look at it: {platform.url}/index (user {username}, password {password})")
+        ram_before = platform.must("GET", "tenants/default")["ram_inuse"]
+
+        step(2, "create the data set `digits` and upload it with the data client, through nginx")
+        making = [sys.executable, str(HERE / "digits" / "make_dataset.py"), str(folder / "digits")]
+        subprocess.run(making, check=True)
+        client(platform, username, folder, "upload", str(folder / "digits"), "--name", "digits")
+        client(platform, username, folder, "script", "put", str(HERE / "digits" / "train.py"), "train.py")
+
+        step(3, "submit the training job")
+        job = submit(platform, username, slow)
+        say(f"  look at it: {platform.url}/jobs/{job}")
+
+        step(4, "watch its metrics over the websocket, as they move on the index page")
+        rows = follow(platform, username, job)
+
+        step(5, "finished: its output is kept")
+        check_end(platform, username, job, rows)
+
+        step(6, "its resources are free again")
+        wait_for_resources(platform, ram_before)
+
+
+def main() -> int:
+    base = int(os.environ.get("MLP_PORT_BASE") or 30000)
+    host = os.environ.get("MLP_HOST") or "127.0.0.1"
+    parser = argparse.ArgumentParser(description="Walks the whole product against the running platform.")
+    parser.add_argument("--url", default=os.environ.get("MLP_URL") or f"http://{host}:{base + 1}")
+    parser.add_argument(
+        "--slow", type=float, default=1.0, help="seconds to pause after each epoch, to have time to look"
+    )
+    options = parser.parse_args()
+    try:
+        walk(Platform(options.url), options.slow)
+    except (Failed, subprocess.CalledProcessError) as problem:
+        print(f"\ndemo failed: {problem}", file=sys.stderr)
+        return 1
+    say("\nThe demo went well. Operators look at " + options.url + "/admin/")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,180 @@
+"""What every part is started through: `python -I -S launch.py FOLDER`, standard library only, so it costs milliseconds.
+
+Started by supervisord (for the parts) and by run.py (for supervisord itself). It becomes the part by exec, having
+
+1. made sure that the part dies with supervisord, however that dies,
+2. waited a little when the part keeps ending at once (never longer than MAX_DELAY_S, and it never gives up),
+3. ended what a killed predecessor left behind, for that still holds the port,
+4. recorded the process group by which its own leftovers can be told.
+
+FOLDER ({root}/run/parts/{part}) holds `launch.json` (the order, written by parts.py), `group` and `starts`. run.py
+imports this module for the functions on leftovers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import resource
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+PR_SET_PDEATHSIG = 1
+SHORT_LIFE_S = 10
+MAX_DELAY_S = 5.0
+LEFTOVER_GRACE_S = {"database": 10.0}  # it ends its sessions in order; of the others nothing useful is to come
+NOBODY = 65534
+
+
+def main(folder: Path) -> None:
+    spec = read_spec(folder)
+    die_with_parent(signal.SIGKILL)
+    if spec["parent"] and Path(spec["parent"]).read_text().strip() != str(os.getppid()):
+        sys.exit("supervisord is gone")  # it died before die_with_parent could take hold
+    take_turn(folder)
+    if not end_leftovers(folder, LEFTOVER_GRACE_S.get(folder.name, 2.0)):
+        sys.exit("a process of this part's predecessor does not end")
+    remove_stale_pid_file(spec)
+    write(folder / "group", str(os.getpgrp()))
+    # Python ignores SIGPIPE, and the choice would be inherited.
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = 65536 if hard == resource.RLIM_INFINITY else min(hard, 65536)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+    os.chdir(spec["cwd"])
+    die_with_parent(getattr(signal, "SIG" + spec["death_signal"]) if spec["death_signal"] else 0)
+    os.execve(spec["command"][0], spec["command"], environment(spec))
+
+
+def read_spec(folder: Path) -> dict:
+    return json.loads((folder / "launch.json").read_text())
+
+
+def environment(spec: dict) -> dict[str, str]:
+    """Ours, or only what is named in `keep`; plus what the part is given."""
+    inherited = dict(os.environ)
+    if spec["keep"] is not None:
+        inherited = {name: inherited[name] for name in spec["keep"] if name in inherited}
+    return inherited | spec["environment"]
+
+
+def die_with_parent(number: int) -> None:
+    """The kernel sends us this signal when our parent dies, even by SIGKILL. Survives an exec, but not a fork."""
+    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, int(number), 0, 0, 0)
+
+
+def take_turn(folder: Path) -> None:
+    """Delays the start of a part that has ended shortly after its last starts; more, the more often it did."""
+    last, quick = recent_starts(folder)
+    quick = quick + 1 if 0 <= time.monotonic() - last < SHORT_LIFE_S else 0
+    if quick > 1:  # the first time may be anybody's bad luck
+        time.sleep(min(0.25 * 2 ** min(quick, 10), MAX_DELAY_S))
+    write(folder / "starts", f"{time.monotonic()} {quick}")
+
+
+def recent_starts(folder: Path) -> tuple[float, int]:
+    """When the part was last started (monotonic), and how often in a row it has ended shortly after its start."""
+    try:
+        last, quick = (folder / "starts").read_text().split()
+        return float(last), int(quick)
+    except (OSError, ValueError):
+        return float("-inf"), 0
+
+
+# --- leftovers -----------------------------------------------------------------------------------------------------
+def leftovers(folder: Path) -> Iterator[int]:
+    """The part's living processes, each as an open pidfd, which the caller closes.
+
+    They are told by two marks at once: they work in the part's own folder, and they belong to the process group the
+    part was started as (or, for a part whose children leave the group, run its very program). Names prove nothing.
+    """
+    try:
+        spec = read_spec(folder)
+    except FileNotFoundError:
+        return  # never configured, never started
+    try:
+        group = int((folder / "group").read_text())
+    except (OSError, ValueError):
+        group = -1
+    for entry in os.listdir("/proc"):
+        if not entry.isdigit() or int(entry) == os.getpid():
+            continue
+        with contextlib.suppress(OSError):
+            pidfd = os.pidfd_open(int(entry))  # held first: what is looked at next is this very process
+            if belongs(int(entry), spec, group):
+                yield pidfd
+            else:
+                os.close(pidfd)
+
+
+def belongs(pid: int, spec: dict, group: int) -> bool:
+    try:
+        if os.readlink(f"/proc/{pid}/cwd") != spec["cwd"]:
+            return False
+        if os.stat(f"/proc/{pid}").st_uid not in {os.geteuid(), NOBODY}:
+            return False
+        if os.getpgid(pid) == group:
+            return True
+        return bool(spec["program"]) and os.path.basename(os.readlink(f"/proc/{pid}/exe")) == spec["program"]
+    except OSError:  # gone meanwhile, or not ours to look at
+        return False
+
+
+def send(folder: Path, number: int) -> int:
+    """Signals all of the part's processes; how many there were."""
+    count = 0
+    for pidfd in leftovers(folder):
+        count += 1
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(pidfd, number)
+        os.close(pidfd)
+    return count
+
+
+def end_leftovers(folder: Path, grace_s: float, patience_s: float = 5.0) -> bool:
+    """Asks the part's processes to end, kills them after the grace; whether all are gone."""
+    if not folder.is_dir() or not send(folder, 0):
+        return True
+    send(folder, getattr(signal, "SIG" + read_spec(folder)["stop_signal"]))
+    start = time.monotonic()
+    while time.monotonic() - start < grace_s + patience_s:
+        time.sleep(0.02)
+        if not send(folder, signal.SIGKILL if time.monotonic() - start > grace_s else 0):
+            return True
+    return False
+
+
+def remove_stale_pid_file(spec: dict) -> None:
+    """PostgreSQL does not start while any process has the number in its pid file; after a kill that may be a stranger.
+
+    Leftovers are gone by now. The file stays only when its process still works in the data folder, or hides that.
+    """
+    if not spec["pid_file"]:
+        return
+    path = Path(spec["pid_file"])
+    try:
+        pid = int(path.read_text().split()[0])
+        if os.readlink(f"/proc/{pid}/cwd") == spec["cwd"]:
+            return
+    except FileNotFoundError:
+        pass  # no such file, or no such process
+    except (ValueError, IndexError):
+        pass  # torn while it was written
+    except PermissionError:
+        return
+    path.unlink(missing_ok=True)
+
+
+def write(path: Path, text: str) -> None:
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    draft.write_text(text)
+    draft.replace(path)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,105 @@
+"""What one part of the platform is, and where its files lie. The list of them is in parts.py."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from django.conf import settings
+
+from .launch import recent_starts
+
+# All that a server which knows nothing of the platform gets of our environment: no secret among it.
+PLAIN_ENVIRONMENT = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TZ", "TMPDIR")
+
+
+def run_dir() -> Path:
+    return settings.MLP_ROOT / "run"
+
+
+def write_private(path: Path, text: str) -> None:
+    """Whole or not at all, and for our eyes only."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        file.write(text)
+    draft.replace(path)
+
+
+@dataclass(frozen=True)
+class Part:
+    """A process (with its children) that supervisord keeps alive.
+
+    stage        `servers` start first and end last; `background` ends first, so that nothing new is begun; `front`
+    ready        raises as long as the part does not do its work; None where only /healthz can tell
+    ports        what it listens on: (host, port) pairs
+    stop_signal  ends it in order; also sent when supervisord dies. Whoever does not end in stop_wait_s is killed
+    plain        a server that is not ours: it gets none of the platform's environment
+    cwd          its working folder, by which its leftovers are told; its own folder below run/parts otherwise
+    program      for a part whose children leave the process group: the executable they all run
+    pid_file     left by a kill, and in the way of the next start
+    configure    renders its configuration and makes its folders, before supervisord starts
+    """
+
+    name: str
+    command: list[str]
+    stage: str
+    ready: Callable[[], None] | None = None
+    ports: tuple[tuple[str, int], ...] = ()
+    stop_signal: str = "TERM"
+    stop_wait_s: int = 4
+    plain: bool = False
+    environment: dict[str, str] = field(default_factory=dict)
+    cwd: Path | None = None
+    program: str = ""
+    pid_file: Path | None = None
+    configure: Callable[[], None] | None = None
+
+    @property
+    def folder(self) -> Path:
+        return run_dir() / "parts" / self.name
+
+    @property
+    def log(self) -> Path:
+        return settings.MLP_ROOT / "log" / self.name / f"{self.name}.log"
+
+    def prepare(self, parent: Path | None) -> None:
+        """Makes the part's folders and renders what launch.py and the part itself read. `parent`: supervisord's pid
+        file, where the part must not outlive supervisord."""
+        for path in (self.folder, self.log.parent, self.cwd or self.folder):
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if self.configure:
+            self.configure()
+        spec = {
+            "command": self.command,
+            "cwd": os.path.realpath(self.cwd or self.folder),
+            "environment": self.environment,
+            "keep": PLAIN_ENVIRONMENT if self.plain else None,
+            "stop_signal": self.stop_signal,
+            "death_signal": self.stop_signal if parent else "",
+            "parent": str(parent or ""),
+            "program": self.program,
+            "pid_file": str(self.pid_file or ""),
+        }
+        write_private(self.folder / "launch.json", json.dumps(spec, indent=1))
+
+    def forget_starts(self) -> None:
+        """A new `up` is patient again."""
+        (self.folder / "starts").unlink(missing_ok=True)
+
+    def quick_ends(self) -> int:
+        """How often in a row the part has ended shortly after it was started."""
+        return recent_starts(self.folder)[1]
+
+    def log_tail(self, lines: int = 15) -> str:
+        try:
+            with self.log.open("rb") as file:
+                file.seek(max(0, self.log.stat().st_size - 16384))
+                return "\n".join(file.read().decode(errors="replace").splitlines()[-lines:])
+        except OSError:
+            return ""
