@@ -11,7 +11,7 @@ from mlp.kernel.views import Call, ContractView
 from . import lifecycle, throttle
 from .auth import BearerAuthentication, PasswordAuthentication, SessionAuthentication, username_of_header
 from .models import State, User
-from .serializers import Text, UserIn, UserOut
+from .serializers import UserIn, UserOut
 
 STATES = tuple(State.values)
 
@@ -62,14 +62,15 @@ class UserToken(ContractView):
     """With HTTP Basic (username and password), the session, or the token itself."""
 
     authentication_classes = [PasswordAuthentication, BearerAuthentication, SessionAuthentication]
-    calls = {"GET": Call("The token: the same one until it is rotated", out=Text)}
+    security = ("basic", "bearer", "session")
+    calls = {"GET": Call("The token: the same one until it is rotated", out=str)}
 
     def get(self, request, user):
         return self.answer(lifecycle.token_of(self.owner))
 
 
 class UserTokenRotate(ContractView):
-    calls = {"PUT": Call("A new token; the old one is dead", out=Text)}
+    calls = {"PUT": Call("A new token; the old one is dead", out=str)}
 
     def put(self, request, user):
         return self.answer(lifecycle.rotate_token(user=self.owner, by=self.by))
@@ -80,7 +81,7 @@ class Auth(ContractView):
 
     authentication_classes: list = []
     permission_classes = [AllowAny]
-    calls = {"GET": Call("Whose token this is", out=Text)}
+    calls = {"GET": Call("Whose token this is", out=str)}
 
     def get(self, request):
         return self.answer(username_of_header(request.META.get("HTTP_AUTHORIZATION", "")))

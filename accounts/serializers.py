@@ -19,10 +19,3 @@ class UserOut(serializers.Serializer):
     state = serializers.ChoiceField(choices=State.choices)
     is_staff = serializers.BooleanField()
     created = serializers.DateTimeField()
-
-
-class Text(serializers.BaseSerializer):
-    """A bare JSON string."""
-
-    def to_representation(self, instance):
-        return instance

@@ -50,7 +50,7 @@ class JobMetricsReport(JobView):
     """One object, or a list of up to 1000. X-Message-Id, ending in a counter, makes a report sent again count once."""
 
     accepted = frozenset({"user", "job"})
-    calls = {"POST": Call("Report metrics", body=MetricsIn)}
+    calls = {"POST": Call("Report metrics", body=MetricsIn, one_or_many=True)}
 
     def post(self, request, user, name):
         rows = self._rows(request.data, user, name)

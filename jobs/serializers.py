@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from mlp.kernel.fields import (
@@ -22,6 +23,7 @@ from .models import Runtime, State
 MAX_BYTES = 64 << 10
 
 
+@extend_schema_field({"type": "object", "additionalProperties": {"type": "string"}})
 class EnvField(serializers.Field):
     """A map of names to strings; names that the platform sets are refused."""
 

@@ -8,7 +8,7 @@ the platform by asking how it is.
 from __future__ import annotations
 
 import http.client
-import socket
+import logging
 import threading
 import time
 from collections.abc import Callable
@@ -21,6 +21,8 @@ from redis.exceptions import RedisError
 from mlp.kernel import beats, broker, bus
 from mlp.kernel.errors import Fault
 
+log = logging.getLogger(__name__)
+
 LIMIT_S = 2.0
 KEEP_S = 1.0
 BEAT_LIMIT_S = 15
@@ -31,7 +33,9 @@ def healthz(request: HttpRequest) -> HttpResponse:
     parts = report()
     failing = [name for name, state in parts.items() if state != "ok"]
     body = {"status": "failing", "parts": parts, "failing": failing} if failing else {"status": "ok", "parts": parts}
-    return JsonResponse(body, status=503 if failing else 200, headers={"Cache-Control": "no-store"})
+    response = JsonResponse(body, status=503 if failing else 200, headers={"Cache-Control": "no-store"})
+    response._has_been_logged = True  # Django would log every single 503; `report` logs the changes
+    return response
 
 
 def live(request: HttpRequest) -> HttpResponse:
@@ -50,6 +54,9 @@ def report() -> dict[str, str]:
     with _lock:
         if time.monotonic() - _last[0] > KEEP_S:
             found = ask(checks())
+            for name in found:
+                if found[name] != _last[1].get(name, "ok"):
+                    log.warning("%s: %s", name, found[name])
             _last = (time.monotonic(), found)
         return dict(_last[1])
 
@@ -146,7 +153,7 @@ def get(host: str, port: int, path: str, timeout_s: float = LIMIT_S) -> tuple[in
         link.request("GET", path, headers={"Host": allowed[0].lstrip(".")} if allowed else {})
         answer = link.getresponse()
         return answer.status, answer.read()
-    except socket.timeout as problem:
+    except TimeoutError as problem:
         raise Unwell(f"no answer within {timeout_s:g} s") from problem
     finally:
         link.close()

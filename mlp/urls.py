@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.contrib import admin
 from django.urls import include, path, re_path
-from drf_spectacular.views import SpectacularAPIView
+from drf_spectacular.views import SpectacularJSONAPIView
 
 from mlp import health, pages
 from mlp.kernel.errors import Refused
@@ -20,7 +20,7 @@ api = [
     path("", include("resources.urls")),
     path("", include("datasets.urls")),
     path("", include("jobs.urls")),
-    path("schema", SpectacularAPIView.as_view(), name="schema"),
+    path("schema", SpectacularJSONAPIView.as_view(), name="schema"),
     path("docs", pages.reference, name="reference"),
     re_path(r"^(?P<path>.*)$", unknown),
 ]

@@ -35,17 +35,15 @@ ATTRIBUTE = re.compile(r"([a-z-]+)\s*=\s*\"([^\"]*)\"", re.IGNORECASE)
 def main():
     if sys.version_info < OLDEST:
         found = ".".join(map(str, sys.version_info[:3]))
-        return fail(
-            "this needs Python 3.11 or newer, and %s is %s; name another one with: make PYTHON=python3.11 up"
-            % (sys.executable, found)
-        )
+        hint = "name another one with: make PYTHON=python3.11 up"
+        return fail(f"this needs Python 3.11 or newer, and {sys.executable} is {found}; {hint}")
     lock = os.open(BASE, os.O_RDONLY)  # the folder itself: no file is left over, and the lock dies with us
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         print("another make is preparing .venv; waiting for it", flush=True)
         fcntl.flock(lock, fcntl.LOCK_EX)
-    if os.path.exists(STAMP) and open(STAMP).read() == wanted() and works("import django"):
+    if stamped() == wanted() and works("import django"):
         os.utime(STAMP)
         return 0
     return build()
@@ -68,16 +66,24 @@ def build():
     return 0
 
 
+def stamped():
+    try:
+        with open(STAMP) as file:
+            return file.read()
+    except OSError:
+        return ""
+
+
 def wanted():
     """What the stamp holds when .venv is as requirements.txt and this Python want it."""
     with open(REQUIREMENTS, "rb") as file:
-        return "%s %s\n" % (hashlib.sha256(file.read()).hexdigest(), sys.version.split()[0])
+        return f"{hashlib.sha256(file.read()).hexdigest()} {sys.version.split()[0]}\n"
 
 
 def works(statement):
     try:
         quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-        same = "import sys; assert sys.version_info[:2] == %r; " % (sys.version_info[:2],)
+        same = f"import sys; assert sys.version_info[:2] == {sys.version_info[:2]}; "
         return subprocess.call([VENV_PYTHON, "-c", same + statement], **quiet) == 0
     except OSError:
         return False
@@ -90,7 +96,7 @@ def make_venv():
     except ImportError:
         command.append("--without-pip")
     if subprocess.call([*command, VENV]) != 0:
-        return not fail("%s could not make .venv (its own words are above)" % " ".join(command))
+        return not fail(" ".join(command) + " could not make .venv (its own words are above)")
     if works("import pip"):
         return True
     print("this Python comes without pip (on Debian that is the package python3-venv): fetching its wheel", flush=True)
@@ -98,9 +104,10 @@ def make_venv():
     try:
         wheel = fetch_pip(folder)
         # A wheel is a zip file, and Python runs the pip inside of it, which then installs itself.
-        return subprocess.call([VENV_PYTHON, os.path.join(wheel, "pip"), "install", "--quiet", "--no-index", wheel]) == 0
+        command = [VENV_PYTHON, os.path.join(wheel, "pip"), "install", "--quiet", "--no-index", wheel]
+        return subprocess.call(command) == 0
     except (OSError, ValueError, urllib.error.URLError) as problem:
-        return not fail("pip could not be fetched: %s" % problem)
+        return not fail(f"pip could not be fetched: {problem}")
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -119,12 +126,12 @@ def fetch_pip(folder):
         if match and "data-yanked" not in tag and runs_here(attributes.get("data-requires-python", "")):
             best = max(best or ((),), (tuple(map(int, match.group(1).split("."))), name, link))
     if best is None:
-        raise ValueError("%s lists no wheel of pip for this Python" % index)
+        raise ValueError(f"{index} lists no wheel of pip for this Python")
     _, name, link = best
     data, _ = get(link.split("#")[0], "*/*")
     wanted_sum = urllib.parse.urlsplit(link).fragment.partition("sha256=")[2]
     if wanted_sum and hashlib.sha256(data).hexdigest() != wanted_sum:
-        raise ValueError("%s is not what the index says it is" % name)
+        raise ValueError(f"{name} is not what the index says it is")
     path = os.path.join(folder, name)
     with open(path, "wb") as file:
         file.write(data)
@@ -141,7 +148,7 @@ def get(url, accept):
     parts = urllib.parse.urlsplit(url)
     headers = {"Accept": accept, "User-Agent": "pip/bootstrap"}
     if parts.username:
-        pair = "%s:%s" % (urllib.parse.unquote(parts.username), urllib.parse.unquote(parts.password or ""))
+        pair = f"{urllib.parse.unquote(parts.username)}:{urllib.parse.unquote(parts.password or '')}"
         headers["Authorization"] = "Basic " + base64.b64encode(pair.encode()).decode()
         url = urllib.parse.urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
     handlers = [urllib.request.HTTPSHandler(context=ssl.create_default_context(cafile=setting("cert", None)))]

@@ -157,8 +157,9 @@ class Web:
         raise AssertionError
 
     def _send(self, method: str, path: str, size: int, blocks, headers: dict) -> Answer:
-        connection = self._connection()
+        connection = None
         try:
+            connection = self._connection()
             connection.putrequest(method, self._target(path), skip_accept_encoding=True)
             ask = size >= ASK_FIRST and self.scheme == "http"
             for name, value in self._all(headers).items():
@@ -182,7 +183,8 @@ class Web:
             return answer
         except (OSError, http.client.HTTPException) as problem:
             self.close()
-            connection.close()
+            if connection is not None:
+                connection.close()
             raise self.trouble(problem)
         except BaseException:
             self.close()

@@ -9,110 +9,152 @@ import jobs.models
 
 
 class Migration(migrations.Migration):
-
     initial = True
 
     dependencies = [
-        ('resources', '0001_initial'),
+        ("resources", "0001_initial"),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 
     operations = [
         migrations.CreateModel(
-            name='Job',
+            name="Job",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('name', models.CharField(max_length=50, verbose_name='name')),
-                ('runtime', models.CharField(choices=[('python', 'Python'), ('torch', 'PyTorch'), ('tf', 'TensorFlow')], default='python', max_length=10, verbose_name='runtime')),
-                ('entry', models.CharField(max_length=200, verbose_name='script')),
-                ('gpu', models.PositiveSmallIntegerField(default=0, verbose_name='GPU')),
-                ('cpu', models.FloatField(default=1, verbose_name='CPU')),
-                ('ram', models.PositiveIntegerField(default=512, verbose_name='RAM (Mi)')),
-                ('datasets', models.JSONField(blank=True, default=list, verbose_name='datasets')),
-                ('args', models.JSONField(blank=True, default=list, verbose_name='arguments')),
-                ('env', models.JSONField(blank=True, default=dict, verbose_name='environment')),
-                ('retries', models.PositiveSmallIntegerField(default=0, verbose_name='retries')),
-                ('state', django_fsm.FSMField(choices=[('creating', 'creating'), ('running', 'running'), ('finished', 'finished'), ('error', 'error'), ('deleting', 'deleting')], default='creating', max_length=50, protected=True, verbose_name='state')),
-                ('progress', models.PositiveSmallIntegerField(default=0, verbose_name='progress')),
-                ('reason', models.TextField(blank=True, verbose_name='reason')),
-                ('reserved', models.BooleanField(default=False, verbose_name='resources reserved')),
-                ('attempt', models.PositiveSmallIntegerField(default=0, verbose_name='attempt')),
-                ('run_name', models.CharField(blank=True, max_length=64)),
-                ('run_started', models.BooleanField(default=False)),
-                ('not_before', models.DateTimeField(blank=True, null=True)),
-                ('metrics_open', models.BooleanField(default=False)),
-                ('nonce', models.CharField(default=jobs.models.new_nonce, max_length=32)),
-                ('created', models.DateTimeField(auto_now_add=True, verbose_name='created')),
-                ('started', models.DateTimeField(blank=True, null=True, verbose_name='started')),
-                ('ended', models.DateTimeField(blank=True, null=True, verbose_name='ended')),
-                ('tenant', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='jobs', to='resources.tenant')),
-                ('user', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='jobs', to=settings.AUTH_USER_MODEL)),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("name", models.CharField(max_length=50, verbose_name="name")),
+                (
+                    "runtime",
+                    models.CharField(
+                        choices=[("python", "Python"), ("torch", "PyTorch"), ("tf", "TensorFlow")],
+                        default="python",
+                        max_length=10,
+                        verbose_name="runtime",
+                    ),
+                ),
+                ("entry", models.CharField(max_length=200, verbose_name="script")),
+                ("gpu", models.PositiveSmallIntegerField(default=0, verbose_name="GPU")),
+                ("cpu", models.FloatField(default=1, verbose_name="CPU")),
+                ("ram", models.PositiveIntegerField(default=512, verbose_name="RAM (Mi)")),
+                ("datasets", models.JSONField(blank=True, default=list, verbose_name="datasets")),
+                ("args", models.JSONField(blank=True, default=list, verbose_name="arguments")),
+                ("env", models.JSONField(blank=True, default=dict, verbose_name="environment")),
+                ("retries", models.PositiveSmallIntegerField(default=0, verbose_name="retries")),
+                (
+                    "state",
+                    django_fsm.FSMField(
+                        choices=[
+                            ("creating", "creating"),
+                            ("running", "running"),
+                            ("finished", "finished"),
+                            ("error", "error"),
+                            ("deleting", "deleting"),
+                        ],
+                        default="creating",
+                        max_length=50,
+                        protected=True,
+                        verbose_name="state",
+                    ),
+                ),
+                ("progress", models.PositiveSmallIntegerField(default=0, verbose_name="progress")),
+                ("reason", models.TextField(blank=True, verbose_name="reason")),
+                ("reserved", models.BooleanField(default=False, verbose_name="resources reserved")),
+                ("attempt", models.PositiveSmallIntegerField(default=0, verbose_name="attempt")),
+                ("run_name", models.CharField(blank=True, max_length=64)),
+                ("run_started", models.BooleanField(default=False)),
+                ("not_before", models.DateTimeField(blank=True, null=True)),
+                ("metrics_open", models.BooleanField(default=False)),
+                ("nonce", models.CharField(default=jobs.models.new_nonce, max_length=32)),
+                ("created", models.DateTimeField(auto_now_add=True, verbose_name="created")),
+                ("started", models.DateTimeField(blank=True, null=True, verbose_name="started")),
+                ("ended", models.DateTimeField(blank=True, null=True, verbose_name="ended")),
+                (
+                    "tenant",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT, related_name="jobs", to="resources.tenant"
+                    ),
+                ),
+                (
+                    "user",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT, related_name="jobs", to=settings.AUTH_USER_MODEL
+                    ),
+                ),
             ],
             options={
-                'verbose_name': 'job',
-                'verbose_name_plural': 'jobs',
-                'db_table': 'job',
+                "verbose_name": "job",
+                "verbose_name_plural": "jobs",
+                "db_table": "job",
             },
             bases=(django_fsm.ConcurrentTransitionMixin, models.Model),
         ),
         migrations.CreateModel(
-            name='Metrics',
+            name="Metrics",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('seq', models.PositiveIntegerField()),
-                ('epoch', models.BigIntegerField()),
-                ('accuracy', models.FloatField()),
-                ('loss', models.FloatField()),
-                ('progress', models.SmallIntegerField()),
-                ('attempt', models.PositiveSmallIntegerField(default=1)),
-                ('msg_id', models.CharField(max_length=200)),
-                ('at', models.DateTimeField(auto_now_add=True)),
-                ('job', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='metrics', to='jobs.job')),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("seq", models.PositiveIntegerField()),
+                ("epoch", models.BigIntegerField()),
+                ("accuracy", models.FloatField()),
+                ("loss", models.FloatField()),
+                ("progress", models.SmallIntegerField()),
+                ("attempt", models.PositiveSmallIntegerField(default=1)),
+                ("msg_id", models.CharField(max_length=200)),
+                ("at", models.DateTimeField(auto_now_add=True)),
+                (
+                    "job",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, related_name="metrics", to="jobs.job"
+                    ),
+                ),
             ],
             options={
-                'verbose_name_plural': 'metrics',
-                'db_table': 'metrics',
-                'ordering': ['seq'],
+                "verbose_name_plural": "metrics",
+                "db_table": "metrics",
+                "ordering": ["seq"],
             },
         ),
         migrations.AddIndex(
-            model_name='job',
-            index=models.Index(fields=['state', 'id'], name='job_unsteady'),
+            model_name="job",
+            index=models.Index(fields=["state", "id"], name="job_unsteady"),
         ),
         migrations.AddIndex(
-            model_name='job',
-            index=models.Index(fields=['user', '-id'], name='job_newest'),
+            model_name="job",
+            index=models.Index(fields=["user", "-id"], name="job_newest"),
         ),
         migrations.AddIndex(
-            model_name='job',
-            index=models.Index(condition=models.Q(('run_name', ''), _negated=True), fields=['id'], name='job_run_left'),
+            model_name="job",
+            index=models.Index(condition=models.Q(("run_name", ""), _negated=True), fields=["id"], name="job_run_left"),
         ),
         migrations.AddConstraint(
-            model_name='job',
-            constraint=models.UniqueConstraint(fields=('user', 'name'), name='job_name_once_per_user'),
+            model_name="job",
+            constraint=models.UniqueConstraint(fields=("user", "name"), name="job_name_once_per_user"),
         ),
         migrations.AddConstraint(
-            model_name='job',
-            constraint=models.CheckConstraint(condition=models.Q(('state__in', ['creating', 'running', 'finished', 'error', 'deleting'])), name='job_state'),
+            model_name="job",
+            constraint=models.CheckConstraint(
+                condition=models.Q(("state__in", ["creating", "running", "finished", "error", "deleting"])),
+                name="job_state",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='job',
-            constraint=models.CheckConstraint(condition=models.Q(('progress__lte', 100)), name='job_progress'),
+            model_name="job",
+            constraint=models.CheckConstraint(condition=models.Q(("progress__lte", 100)), name="job_progress"),
         ),
         migrations.AddConstraint(
-            model_name='metrics',
-            constraint=models.UniqueConstraint(fields=('job', 'seq'), name='metrics_seq_once'),
+            model_name="metrics",
+            constraint=models.UniqueConstraint(fields=("job", "seq"), name="metrics_seq_once"),
         ),
         migrations.AddConstraint(
-            model_name='metrics',
-            constraint=models.UniqueConstraint(fields=('job', 'msg_id'), name='metrics_message_once'),
+            model_name="metrics",
+            constraint=models.UniqueConstraint(fields=("job", "msg_id"), name="metrics_message_once"),
         ),
         migrations.AddConstraint(
-            model_name='metrics',
-            constraint=models.CheckConstraint(condition=models.Q(('epoch__gte', 0)), name='metrics_epoch'),
+            model_name="metrics",
+            constraint=models.CheckConstraint(condition=models.Q(("epoch__gte", 0)), name="metrics_epoch"),
         ),
         migrations.AddConstraint(
-            model_name='metrics',
-            constraint=models.CheckConstraint(condition=models.Q(('progress__gte', -1), ('progress__lte', 100)), name='metrics_progress'),
+            model_name="metrics",
+            constraint=models.CheckConstraint(
+                condition=models.Q(("progress__gte", -1), ("progress__lte", 100)), name="metrics_progress"
+            ),
         ),
     ]

@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+from drf_spectacular.extensions import OpenApiSerializerFieldExtension
 from drf_spectacular.openapi import AutoSchema
 from drf_spectacular.types import OpenApiTypes
-from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, inline_serializer
+from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, PolymorphicProxySerializer
 from rest_framework import serializers
+from rest_framework.permissions import AllowAny
 
+from .fields import PatternField
 from .rest import PAGE_LIMIT
 
 
-def error_body():
-    return inline_serializer("Error", {"msg": serializers.CharField(help_text="what is wrong")})
+class PatternExtension(OpenApiSerializerFieldExtension):
+    """Shows the pattern by which a name is judged."""
+
+    target_class = PatternField
+    match_subclasses = True
+
+    def map_serializer_field(self, auto_schema, direction):
+        return {"type": "string", "pattern": self.target.pattern}
+
+
+class Error(serializers.Serializer):
+    msg = serializers.CharField(help_text="what is wrong")
 
 
 class ContractSchema(AutoSchema):
@@ -39,7 +52,20 @@ class ContractSchema(AutoSchema):
         return f"{self.method.lower()}{self.view.__class__.__name__}"
 
     def get_request_serializer(self):
-        return self._call.body
+        body = self._call.body
+        if self._call.one_or_many:
+            return PolymorphicProxySerializer(
+                component_name=f"{body.__name__}OneOrMany",
+                serializers=[body, body(many=True)],
+                resource_type_field_name=None,
+                many=False,
+            )
+        return body
+
+    def get_auth(self):
+        if AllowAny in self.view.permission_classes:
+            return [{}, {"bearer": []}]
+        return [{scheme: []} for scheme in self.view.security]
 
     def get_override_parameters(self):
         found = [
@@ -60,14 +86,14 @@ class ContractSchema(AutoSchema):
         if call.media:
             success = OpenApiResponse(OpenApiTypes.BINARY if call.media != "text/plain" else OpenApiTypes.STR, "done")
             success = {(call.status, call.media): success}
-        elif call.out is None:
+        elif call.out in (None, str):
             success = {call.status: OpenApiResponse(OpenApiTypes.STR, "done")}
         else:
             success = {call.status: OpenApiResponse(call.out(many=True) if call.many else call.out, "done")}
         return {
             **success,
-            403: OpenApiResponse(error_body(), "refused: msg says what is wrong"),
-            503: OpenApiResponse(error_body(), "a fault of the platform: try again later"),
+            403: OpenApiResponse(Error, "refused: msg says what is wrong"),
+            503: OpenApiResponse(Error, "a fault of the platform: try again later"),
         }
 
     def get_filter_backends(self):

@@ -21,16 +21,17 @@ from .rest import PAGE_LIMIT
 
 @dataclass(frozen=True)
 class Call:
-    """One method of one path. `out` None answers the JSON string ""; `text` documents a body that is not JSON."""
+    """One method of one path. `out` None answers the JSON string "", str a JSON string; `media` is for other bodies."""
 
     summary: str
     body: type[StrictSerializer] | None = None
-    out: type[Serializer] | Serializer | None = None
+    out: type[Serializer] | type[str] | None = None
     many: bool = False
     status: int = 200
     states: tuple[str, ...] = ()
     query: tuple[tuple[str, type, str], ...] = field(default=())
     media: str = ""
+    one_or_many: bool = False
 
 
 class ContractView(APIView):
@@ -38,6 +39,7 @@ class ContractView(APIView):
     kind = "user"
     internal = False  # ▣: only staff and service tokens
     accepted = frozenset({"user"})  # kinds of token; staff's own and service tokens join when `internal`
+    security: tuple[str, ...] = ("bearer", "session")  # for the reference
     metadata_class = None
     owner = None
 
@@ -92,8 +94,10 @@ class ContractView(APIView):
 
     def answer(self, instance=None) -> Response:
         """The answer as the call declares it: the object, or "" when it declares none."""
-        data = "" if self.call.out is None else self.call.out(instance).data
-        return Response(data, status=self.call.status)
+        out = self.call.out
+        if out in (None, str):
+            return Response(instance or "", status=self.call.status)
+        return Response(out(instance).data, status=self.call.status)
 
     def page(self, queryset) -> Response:
         """A plain array, newest first, paged by ?limit= and ?offset=, filtered by ?state= where the call has states."""

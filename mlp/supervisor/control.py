@@ -1,0 +1,208 @@
+"""supervisord: its configuration, its start, and the few questions and orders that run.py has for it.
+
+It listens on a unix socket only we can open. Every program is `launch.py FOLDER`; back-off is launch.py's, so that a
+part which cannot live is tried for ever, but never more often than every few seconds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import http.client
+import os
+import resource
+import shlex
+import shutil
+import socket
+import stat
+import subprocess
+import sys
+import tempfile
+import time
+import xmlrpc.client
+from pathlib import Path
+
+from django.conf import settings
+
+from . import launch
+from .part import Part, run_dir, write_private
+
+LONGEST_SOCKET = 95  # the system allows 107 bytes, and supervisord adds its process id while it binds
+START_LIMIT_S = 15
+RPC_LIMIT_S = 5
+ALREADY_STARTED, NOT_RUNNING = 60, 70
+MAKES_OWN = ("MAKEFLAGS", "MFLAGS", "MAKELEVEL", "MAKE_TERMOUT", "MAKE_TERMERR")
+
+
+class SupervisorGone(Exception):
+    """supervisord does not answer: killed, or never started."""
+
+
+class _Connection(http.client.HTTPConnection):
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(RPC_LIMIT_S)
+        self.sock.connect(str(socket_path()))
+
+
+class _Transport(xmlrpc.client.Transport):
+    def make_connection(self, host) -> _Connection:
+        return _Connection("supervisord")
+
+
+def pid_file() -> Path:
+    return run_dir() / "supervisord.pid"
+
+
+def socket_path() -> Path:
+    """In the run folder, or, where its path is too long for a socket, in a folder of ours below /tmp."""
+    path = run_dir() / "supervisor.sock"
+    if len(os.fsencode(path)) <= LONGEST_SOCKET:
+        return path
+    mark = hashlib.sha256(os.fsencode(settings.MLP_ROOT)).hexdigest()[:16]
+    return Path(tempfile.gettempdir()) / f"mlp-{os.geteuid()}-{mark}" / "supervisor.sock"
+
+
+def make_socket_folder() -> None:
+    """Raises where somebody else has made the folder first."""
+    folder = socket_path().parent
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    info = folder.lstat()
+    if folder != run_dir() and (info.st_uid != os.geteuid() or not stat.S_ISDIR(info.st_mode) or info.st_mode & 0o077):
+        raise PermissionError(f"{folder} must be a folder that is ours alone; remove it, or choose a shorter MLP_ROOT")
+
+
+def clear_socket() -> None:
+    """Removes the socket and what a killed supervisord left of its name."""
+    path = socket_path()
+    for name in (path, *path.parent.glob(path.name + ".*")):
+        name.unlink(missing_ok=True)
+    if path.parent != run_dir():
+        shutil.rmtree(path.parent, ignore_errors=True)
+
+
+class Supervisord:
+    """The supervisord of this root. It outlives a killed `up`, and the next `up` ends it."""
+
+    def __init__(self, parts: list[Part]):
+        self.parts = parts
+        self.process: subprocess.Popen | None = None
+        arguments = ["-m", "supervisor.supervisord", "-n", "-c", str(run_dir() / "supervisord.conf")]
+        self.part = Part("supervisor", [sys.executable, *arguments], "itself", stop_wait_s=5)
+
+    # --- its life --------------------------------------------------------------------------------------------------
+    def configure(self) -> None:
+        self.part.prepare(parent=None)
+        for part in self.parts:
+            part.prepare(parent=pid_file())
+        write_private(run_dir() / "supervisord.conf", self._configuration())
+
+    def start(self) -> None:
+        """Starts it and waits until it answers; it is a session of its own, so Ctrl-C does not reach it."""
+        make_socket_folder()
+        clear_socket()
+        make_socket_folder()
+        pid_file().unlink(missing_ok=True)
+        environment = {name: value for name, value in os.environ.items() if name not in MAKES_OWN}
+        with (self.part.log.parent / "startup.log").open("wb") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-I", "-S", launch.__file__, str(self.part.folder)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd="/",
+                env=environment,
+                start_new_session=True,
+            )
+        end = time.monotonic() + START_LIMIT_S
+        while not self.answers():
+            if not self.alive() or time.monotonic() > end:
+                words = (self.part.log.parent / "startup.log").read_text(errors="replace").strip()[-1000:]
+                raise SupervisorGone(f"supervisord did not start: {words or 'it does not answer'}")
+            time.sleep(0.02)
+
+    def alive(self) -> bool:
+        return self.process is not None and self.process.poll() is None
+
+    def answers(self) -> bool:
+        with contextlib.suppress(SupervisorGone):
+            self.call("getState")
+            return True
+        return False
+
+    # --- questions and orders --------------------------------------------------------------------------------------
+    def call(self, method: str, *arguments):
+        """One XML-RPC call. Raises SupervisorGone when there is nobody, xmlrpc.client.Fault when it refuses."""
+        try:
+            with xmlrpc.client.ServerProxy("http://supervisord/RPC2", transport=_Transport()) as server:
+                return getattr(server.supervisor, method)(*arguments)
+        except (OSError, http.client.HTTPException, xmlrpc.client.ProtocolError) as problem:
+            raise SupervisorGone(str(problem)) from problem
+
+    def start_part(self, part: Part) -> None:
+        self._order("startProcess", part, ALREADY_STARTED)
+
+    def stop_part(self, part: Part) -> None:
+        """Asks for its end; it is not started again after that."""
+        self._order("stopProcess", part, NOT_RUNNING)
+
+    def shutdown(self) -> None:
+        self.call("shutdown")
+
+    def pids(self) -> dict[str, int]:
+        """Part name -> process id, 0 while it does not run."""
+        return {row["name"]: row["pid"] for row in self.call("getAllProcessInfo")}
+
+    def _order(self, method: str, part: Part, harmless: int) -> None:
+        try:
+            self.call(method, part.name, False)
+        except xmlrpc.client.Fault as fault:
+            if fault.faultCode != harmless:
+                raise
+
+    # --- its configuration -------------------------------------------------------------------------------------------
+    def _configuration(self) -> str:
+        _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        values = {
+            "nodaemon": "true",
+            "silent": "true",
+            "logfile": self.part.log,
+            "logfile_maxbytes": "10MB",
+            "logfile_backups": 5,
+            "pidfile": pid_file(),
+            "umask": "077",
+            "minfds": 1024 if hard == resource.RLIM_INFINITY else min(1024, hard),
+        }
+        if os.geteuid() == 0:
+            values["user"] = "root"
+        sections = [
+            _section("unix_http_server", {"file": socket_path(), "chmod": "0700"}),
+            _section("supervisord", values),
+            _section(
+                "rpcinterface:supervisor",
+                {"supervisor.rpcinterface_factory": "supervisor.rpcinterface:make_main_rpcinterface"},
+            ),
+        ]
+        return "\n".join(sections + [_program(part) for part in self.parts])
+
+
+def _program(part: Part) -> str:
+    values = {
+        "command": shlex.join([sys.executable, "-I", "-S", launch.__file__, str(part.folder)]),
+        "autostart": "false",
+        "autorestart": "true",
+        "startsecs": 0,  # no giving up: see launch.take_turn
+        "stopsignal": part.stop_signal,
+        "stopwaitsecs": part.stop_wait_s,
+        "killasgroup": "true",
+        "redirect_stderr": "true",
+        "stdout_logfile": part.log,
+        "stdout_logfile_maxbytes": "10MB",
+        "stdout_logfile_backups": 5,
+    }
+    return _section(f"program:{part.name}", values)
+
+
+def _section(name: str, values: dict) -> str:
+    lines = [f"{key}={str(value).replace('%', '%%')}" for key, value in values.items()]
+    return "\n".join([f"[{name}]", *lines, ""])
