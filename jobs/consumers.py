@@ -6,10 +6,14 @@ The group is joined before the history is read, so nothing falls between the two
 
 from __future__ import annotations
 
+from urllib.parse import urlsplit
+
 from asgiref.sync import async_to_sync
 from channels.generic.websocket import JsonWebsocketConsumer
 
 from accounts.auth import user_of_token
+from accounts.models import State as Active
+from accounts.models import User
 from mlp.kernel.after_commit import group
 
 from . import metrics
@@ -31,6 +35,7 @@ class JobMetricsConsumer(JsonWebsocketConsumer):
             self.close()  # before accept: the handshake is refused
             return
         self.job_id, self.user, self.name = job.pk, route["user"], route["name"]
+        self.caller_id = caller.pk
         async_to_sync(self.channel_layer.group_add)(group("job", job.pk), self.channel_name)
         self.accept(subprotocol)
         self._send_news()
@@ -43,7 +48,10 @@ class JobMetricsConsumer(JsonWebsocketConsumer):
         """What a client says is of no interest."""
 
     def wake(self, event) -> None:
-        self._send_news()
+        if User.objects.filter(pk=self.caller_id, state=Active.ACTIVED).exists():
+            self._send_news()
+        else:
+            self.close()  # de-registered meanwhile
 
     def _send_news(self) -> None:
         """Every row after the last one sent; then a normal close if the job had ended before they were read."""
@@ -69,7 +77,13 @@ class JobMetricsConsumer(JsonWebsocketConsumer):
         if "token" in query:
             return user_of_token(query["token"]), None
         user = self.scope.get("user")
-        return (user if user is not None and user.is_authenticated else None), None
+        return (user if user is not None and user.is_authenticated and self._same_origin() else None), None
+
+    def _same_origin(self) -> bool:
+        """A page of another origin must not use the visitor's session: browsers send the cookie along regardless."""
+        headers = dict(self.scope["headers"])
+        origin, host = headers.get(b"origin", b"").decode("latin-1"), headers.get(b"host", b"").decode("latin-1")
+        return bool(host) and urlsplit(origin).netloc == host
 
     @staticmethod
     def _job(caller, username: str, name: str) -> Job | None:

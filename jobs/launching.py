@@ -6,11 +6,14 @@ down what came of it. Every step may be repeated: the runner's calls are idempot
 
 from __future__ import annotations
 
+import contextlib
+
 from django.conf import settings
 from django.utils import timezone
 
 from mlp import runners
 from mlp.kernel import after_commit, storage
+from mlp.kernel.errors import Refused
 from mlp.kernel.locking import Missing, locked
 from mlp.runners import tail
 
@@ -19,10 +22,15 @@ from .models import Job, State
 
 REPORT_GRACE_S = 30  # how long a script that has reported its end may take to exit
 LOG_LINES_IN_REASON = 5
+LAUNCH_PATIENCE_S = 300
 
 
 def launch(pk: int) -> None:
-    """Orders the run of a job whose resources are reserved and whose time has come; else does nothing."""
+    """Orders the run of a job whose resources are reserved and whose time has come; else does nothing.
+
+    What cannot be ordered for a reason of its own ends in error at once; a fault of the runner is tried again, by the
+    task queue and by reconcile, for LAUNCH_PATIENCE_S.
+    """
     try:
         with locked(Job, pk=pk) as job:
             waiting = job.state == State.CREATING and job.reserved
@@ -32,20 +40,52 @@ def launch(pk: int) -> None:
             if not job.run_name:
                 job.attempt = max(1, job.attempt)
                 job.run_name = lifecycle.run_name_of(job)
-                job.save(update_fields=["attempt", "run_name"])
+                job.not_before = timezone.now()
+                job.save(update_fields=["attempt", "run_name", "not_before"])
             user = job.user
     except Missing:
         return
-    runners.get().start(environment.run_spec(job, user))
-    with locked(Job, pk=pk) as row:
-        if row.run_name != job.run_name:
+    try:
+        runners.get().start(environment.run_spec(job, user))
+    except (Refused, ValueError) as problem:
+        lifecycle.fail(pk, f"could not be started: {problem}", by="runner")
+        return
+    except (runners.RunnerError, OSError) as problem:
+        if (timezone.now() - job.not_before).total_seconds() < LAUNCH_PATIENCE_S:
+            raise
+        lifecycle.fail(pk, f"could not be started: {problem}", by="runner")
+        return
+    _note_start(pk, job.run_name)
+
+
+def _note_start(pk: int, run_name: str) -> None:
+    """Writes down that the run has begun. A run whose job has moved on meanwhile is left to `sweep` and `clean`."""
+    with contextlib.suppress(Missing), locked(Job, pk=pk) as job:
+        if job.run_name != run_name:
             return
-        row.run_started = True
-        row.save(update_fields=["run_started"])
-        if row.is_live:
-            lifecycle.begin(row, by="runner")
+        job.run_started = True
+        job.save(update_fields=["run_started"])
+        if job.is_live:
+            lifecycle.begin(job, by="runner")
         else:
             after_commit.enqueue("jobs.clean", pk)
+
+
+def sweep() -> None:
+    """Ends and forgets runs that belong to no job any more: earlier attempts, or one begun just as it was cancelled.
+
+    A run's name is committed to its job before it is ordered, so a name that no job carries is nobody's.
+    """
+    runner = runners.get()
+    names = [name for name in runner.names() if name.startswith("job-")]
+    owned = set(Job.objects.filter(run_name__in=names).values_list("run_name", flat=True))
+    for name in names:
+        if name in owned:
+            continue
+        if runner.poll(name).state == "running":
+            runner.stop(name, 0)
+        else:
+            runner.forget(name)
 
 
 def look(job: Job) -> None:

@@ -31,6 +31,7 @@ def run() -> None:
     for job in Job.objects.select_related("user").filter(_live()):
         launching.look(job)
         after_commit.wake("job", job.pk)
+    launching.sweep()
     ended = Job.objects.filter(state__in=ENDED)
     unclean = ended.filter(~Q(run_name="") | Q(reserved=True), ended__lt=now - AGAIN_AFTER)
     for pk in unclean.values_list("pk", flat=True):

@@ -282,6 +282,19 @@ class TestWebsocket:
 
         assert self.live(work)
 
+    def test_the_session_does_not_open_it_for_a_page_of_another_origin(self, running, client):
+        client.force_login(running.user)
+        cookie = f"sessionid={client.cookies['sessionid'].value}".encode()
+
+        async def work():
+            headers = [(b"origin", b"http://evil.example"), (b"host", b"localhost"), (b"cookie", cookie)]
+            link = WebsocketCommunicator(application, f"/api/v1/{URL}", headers=headers)
+            connected, _ = await link.connect()
+            await link.disconnect()
+            return connected
+
+        assert not self.live(work)
+
     def test_strangers_job_tokens_and_nobody_are_refused_and_staff_are_not(self, running, token, bob, staff):
         async def connected(query: str, path: str = f"/api/v1/{URL}") -> bool:
             link = socket(query, path)

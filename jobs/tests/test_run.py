@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from jobs import lifecycle
+from jobs import launching, lifecycle
 from jobs.auth import job_token
 from jobs.models import Job
 from jobs.reconcile import run as reconcile_once
@@ -191,6 +191,37 @@ def test_a_lost_run_ends_in_error_with_the_reason(submit, until):
         pass
     runners.get().forget(job.run_name)
     assert "the run is gone" in until(job, "error").reason
+    assert in_use() == NOTHING
+
+
+def test_a_run_that_begins_just_as_its_job_is_cancelled_does_not_go_on(as_alice, submit, until, tasks, monkeypatch):
+    """The cancellation and its cleaning come between the order and the runner's start."""
+    job = submit(SLEEP)
+    runner, begin = runners.get(), runners.get().start
+
+    def start(spec):
+        as_alice.call("put", "users/alice/jobs/fit:cancel")
+        launching.clean(job.pk)
+        begin(spec)
+
+    monkeypatch.setattr(runner, "start", start)
+    launching.launch(job.pk)
+    assert runner.poll(f"job-{job.pk}-1").state == "running"
+    until(job, "error")
+    while runner.names():
+        reconcile_once()
+    assert in_use() == NOTHING
+
+
+@pytest.mark.parametrize("problem", [ValueError("a null character"), runners.RunnerError("no room")])
+def test_a_job_that_cannot_be_started_ends_in_error(submit, until, monkeypatch, problem):
+    def start(spec):
+        raise problem
+
+    monkeypatch.setattr(runners.get(), "start", start)
+    monkeypatch.setattr("jobs.launching.LAUNCH_PATIENCE_S", 0)
+    job = until(submit(), "error")
+    assert job.reason == f"could not be started: {problem}"
     assert in_use() == NOTHING
 
 
