@@ -1,0 +1,45 @@
+"""The four amounts in the units of the books, and how they are said to people. Used by tcc, limits, books and pages."""
+
+from __future__ import annotations
+
+import math
+from decimal import ROUND_HALF_EVEN, Decimal
+
+from mlp.kernel.errors import Refused
+
+from .models import KINDS
+
+UNITS = {"gpu": "", "cpu": "", "ram": " Mi", "rom": " bytes"}
+MICRO = Decimal("0.000001")
+MAX_CPU = Decimal(10) ** 8 - MICRO
+MAX_INT = 2**63 - 1
+
+
+def amounts(*, gpu=0, cpu=0, ram=0, rom=0) -> dict:
+    """The amounts as the books keep them: whole numbers, and cpu to the nearest millionth of a core.
+
+    Rounding to the nearest makes one of 0.3 and 0.1 + 0.2, so that a release names what its request named.
+    Raises Refused for what no column could hold: negative, not finite, far too large.
+    """
+    if not math.isfinite(cpu) or not 0 <= cpu <= MAX_CPU:
+        raise Refused(f"cpu: must be 0 to {MAX_CPU:f}")
+    found = {"gpu": int(gpu), "cpu": Decimal(str(cpu)).quantize(MICRO, ROUND_HALF_EVEN), "ram": int(ram), "rom": int(rom)}
+    for kind, value in found.items():
+        if kind != "cpu" and not 0 <= value <= MAX_INT:
+            raise Refused(f"{kind}: must be 0 to {MAX_INT}")
+    return found
+
+
+def zero(kind: str):
+    return Decimal(0) if kind == "cpu" else 0
+
+
+def say(kind: str, value) -> str:
+    """`2.5`, `512 Mi`, `1024 bytes`."""
+    number = f"{value.normalize():f}" if isinstance(value, Decimal) else str(value)
+    return number + UNITS[kind]
+
+
+def kinds_of(values: dict, suffix: str = "") -> dict:
+    """The four amounts out of a row of a query, whose columns end in `suffix`."""
+    return {kind: values[kind + suffix] or zero(kind) for kind in KINDS}
