@@ -98,6 +98,8 @@ def for_subrequest(view):
     @functools.wraps(view)
     def wrapper(request: HttpRequest) -> HttpResponse:
         response = view(request)
+        if "X-Data-Status" in response:
+            return response
         if 400 <= response.status_code < 500 or response.status_code == 507:
             response["X-Data-Status"] = str(response.status_code)
             response["X-Data-Reason"] = response.content.decode()
@@ -112,7 +114,11 @@ def for_subrequest(view):
 def may(request: HttpRequest) -> HttpResponse:
     """May this PUT be? Asked before its body is read; judges what can be known by then."""
     storage.spool_dir()  # made anew should it have vanished: nginx makes it at its start only
-    admit_write(_put_target(request, authenticate(request)), _length(request))
+    left = admit_write(_put_target(request, authenticate(request)), _length(request))
+    if "chunked" in request.META.get("HTTP_X_DATA_CHUNKED", "").lower():
+        # no length to be judged by: nginx takes the body in the location that allows just enough
+        headers = {"X-Data-Status": "chunked", "X-Data-Class": _class(left)}
+        return HttpResponse(status=403, headers=headers)
     return HttpResponse(status=204)
 
 
@@ -197,6 +203,14 @@ def _put_target(request: HttpRequest, holder: Holder) -> Target:
 def _length(request: HttpRequest) -> int | None:
     told = request.META.get("HTTP_X_DATA_LENGTH", "")
     return int(told) if told.isascii() and told.isdigit() else None
+
+
+def _class(room: int) -> str:
+    """The smallest of nginx's locations for chunked bodies (1m, 4m, … 1024g) that holds `room` bytes."""
+    mebi = 1
+    while mebi << 20 < room and mebi < 1 << 20:
+        mebi *= 4
+    return f"{mebi}m" if mebi < 1024 else f"{mebi >> 10}g"
 
 
 def _spooled(request: HttpRequest) -> tuple[Path, bool]:

@@ -70,23 +70,35 @@ def must_be_readable(row: Dataset | None) -> None:
         raise Answer(409, f"state: the dataset is {row.state}, files are given out once it is ready")
 
 
-def admit_write(target: Target, length: int | None) -> None:
-    """May a file of this length (None: not told) be uploaded there? Raises Answer 404, 405, 409, 413 or 507."""
+def admit_write(target: Target, length: int | None) -> int:
+    """May a file of this length (None: not told) be uploaded there? Returns how many bytes it could have.
+
+    Raises Answer 404, 405, 409, 413 or 507.
+    """
     row = find(target)
     must_be_creating(row)
     there = tree.look(target.steps)
     if there is not None and stat.S_ISDIR(there.st_mode):
         raise Answer(405, "path: a folder of that name is there", Allow="PROPFIND, DELETE, MOVE, COPY")
-    growth = (length or 0) - (there.st_size if there else 0)
+    replaced = there.st_size if there else 0
+    growth = (length or 0) - replaced
     if row is None:
-        _check_home(target.user, home_bytes(target.user), growth)
-    elif growth > 0 and row.stored + growth > row.size:
-        _check_size(row, tree.size((target.user, target.dataset)), growth)
+        held = home_bytes(target.user)
+        _check_home(target.user, held, growth)
+        left = settings.DATA_HOME_LIMIT - held
+    else:
+        left = row.size - row.stored
+        if growth > max(left, 0):
+            real = tree.size((target.user, target.dataset))
+            _check_size(row, real, growth)
+            left = row.size - real
+        if timezone.now() - row.touched > TOUCH_EVERY:
+            Dataset.objects.filter(pk=row.pk, state="creating").update(touched=timezone.now())
     disk = os.statvfs(tree.base())
-    if disk.f_bavail * disk.f_frsize < (length or 0) + DISK_RESERVE:
+    free = disk.f_bavail * disk.f_frsize - DISK_RESERVE
+    if free < (length or 0):
         raise Answer(507, "the platform's disk is full")
-    if row is not None and timezone.now() - row.touched > TOUCH_EVERY:
-        Dataset.objects.filter(pk=row.pk, state="creating").update(touched=timezone.now())
+    return min(left + replaced, free)
 
 
 @dataclass

@@ -61,7 +61,7 @@ class Platform:
 
     def call(self, method: str, path: str, body=None, basic: tuple[str, str] | None = None):
         """A REST call; (status, decoded answer). Waits for faults to pass; a refusal is the caller's to judge."""
-        headers = {"Authorization": f"Bearer {self.token}"}
+        headers = {"Authorization": f"Bearer {self.token}"} if self.token else {}
         if basic:
             headers["Authorization"] = "Basic " + base64.b64encode(":".join(basic).encode()).decode()
         data = None

@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pynvml
 from django.conf import settings
+from django.db import transaction
 
+from . import tcc
 from .models import Tenant
 
 log = logging.getLogger(__name__)
@@ -61,12 +63,14 @@ def prepare_default_tenant() -> Tenant:
 
     Disk is measured once: later the datasets themselves make it less. A capacity that an operator set is left alone.
     """
-    tenant, _ = Tenant.objects.get_or_create(name="default")
-    if tenant.source == Tenant.Source.SET:
-        return tenant
-    tenant.cpu = max(cpus(), tenant.cpu_inuse)
-    tenant.ram = max(ram_mi(), tenant.ram_inuse)
-    tenant.gpu = max(gpus(), tenant.gpu_inuse)
-    tenant.rom = tenant.rom or disk_free()
-    tenant.save(update_fields=["cpu", "ram", "gpu", "rom"])
+    found = {"cpu": cpus(), "ram": ram_mi(), "gpu": gpus()}
+    disk = disk_free()
+    with transaction.atomic():
+        Tenant.objects.get_or_create(name="default")
+        tenant = tcc.lock_tenant(name="default")
+        if tenant.source == Tenant.Source.DISCOVERED:
+            for kind, value in found.items():
+                setattr(tenant, kind, max(value, getattr(tenant, f"{kind}_inuse")))
+            tenant.rom = tenant.rom or disk
+            tenant.save(update_fields=["cpu", "ram", "gpu", "rom"])
     return tenant

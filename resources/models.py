@@ -1,15 +1,21 @@
-"""Tenant and ResourceRequest. Written only through resources.tcc.
+"""Tenant, ResourceRequest, UserLimit, UsageSample. Written only through tcc, limits, usage and books.
 
 ResourceRequest:
-    tried --confirm--> confirmed
-    tried --cancel-->  cancelled      (a cancel that comes before its try inserts a cancelled row, the mark)
+    tried               --confirm-->   confirmed
+    tried               --cancel-->    cancelled     (a cancel before its try inserts a cancelled row, the mark)
+    confirmed           --release-->   released      (a request of the platform's own object, whose end gives it back)
+    cancelled, released --reinstate--> confirmed     (only `manage.py books --repair`, for an object that is there)
 
-The database itself keeps 0 <= in use <= capacity. In use is the sum of the live requests (tried or confirmed) less
-the confirmed releases; resources.tcc.books computes it anew to compare.
+The database itself keeps 0 <= in use <= capacity. In use is the sum of the live requests (type request, tried or
+confirmed) less the confirmed releases (rows of their own, which come over REST); tcc.books computes it anew.
+
+Whose a row is: with an owner it belongs to an object of the platform (job, dataset, …), and its id is one that
+`is_platform_id` knows; without one it came over REST.
 """
 
 from __future__ import annotations
 
+import re
 from decimal import Decimal
 
 from django.db import models
@@ -18,6 +24,12 @@ from django.utils.translation import gettext_lazy as _
 from django_fsm import ConcurrentTransitionMixin, FSMField, transition
 
 KINDS = ("gpu", "cpu", "ram", "rom")
+PLATFORM_ID = re.compile(r"((job|dataset|model|app):[0-9]+|aiops:[0-9a-f-]{36})")
+
+
+def is_platform_id(id: str) -> bool:
+    """Whether the id is one that the platform gives to its own objects; nobody else may use it."""
+    return PLATFORM_ID.fullmatch(id) is not None
 
 
 class Amounts(models.Model):
@@ -73,6 +85,7 @@ class State(models.TextChoices):
     TRIED = "tried", _("tried")
     CONFIRMED = "confirmed", _("confirmed")
     CANCELLED = "cancelled", _("cancelled")
+    RELEASED = "released", _("released")
 
 
 class Applier(models.TextChoices):
@@ -87,8 +100,13 @@ class RequestType(models.TextChoices):
     RELEASE = "release", _("release")
 
 
+LIVE = Q(request_type=RequestType.REQUEST, state__in=[State.TRIED, State.CONFIRMED])
+HELD = LIVE & Q(owner__gt="")  # by the platform's own objects
+GIVEN_BACK = Q(request_type=RequestType.RELEASE, state=State.CONFIRMED)
+
+
 class ResourceRequest(ConcurrentTransitionMixin, Amounts):
-    """One try-confirm-cancel. The row is its own history: created, settled, state."""
+    """One try-confirm-cancel. The row is its own history: created, settled (the first end of trying), released."""
 
     keeps_own_history = True
 
@@ -100,6 +118,7 @@ class ResourceRequest(ConcurrentTransitionMixin, Amounts):
     state = FSMField(_("state"), default=State.TRIED, choices=State.choices, protected=True)
     created = models.DateTimeField(_("created"), auto_now_add=True)
     settled = models.DateTimeField(_("settled"), null=True)
+    released = models.DateTimeField(_("released"), null=True)
 
     class Meta:
         db_table = "resource_request"
@@ -117,6 +136,8 @@ class ResourceRequest(ConcurrentTransitionMixin, Amounts):
         indexes = [
             models.Index(fields=["tenant", "request_type", "state"], name="resource_request_books"),
             models.Index(fields=["-created"], name="resource_request_newest"),
+            models.Index(fields=["created"], name="resource_request_open", condition=Q(state="tried")),
+            models.Index(fields=["tenant", "owner"], name="resource_request_held", condition=HELD),
         ]
 
     def __str__(self) -> str:
@@ -129,3 +150,66 @@ class ResourceRequest(ConcurrentTransitionMixin, Amounts):
     @transition(field=state, source=State.TRIED, target=State.CANCELLED)
     def cancel(self, *, by, reason=""):
         """tried > cancelled."""
+
+    @transition(field=state, source=State.CONFIRMED, target=State.RELEASED)
+    def release(self, *, by, reason=""):
+        """confirmed > released."""
+
+    @transition(field=state, source=[State.CANCELLED, State.RELEASED], target=State.CONFIRMED)
+    def reinstate(self, *, by, reason=""):
+        """cancelled, released > confirmed."""
+
+
+class UserLimit(models.Model):
+    """How much of a tenant one user may hold at a time; null is no limit. User "" is everybody without an own row.
+
+    Users are named, not referred to: accounts stands on resources, not the other way round.
+    """
+
+    tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="limits")
+    user = models.CharField(_("user"), max_length=50, blank=True, help_text=_("empty: all users without their own"))
+    cpu = models.DecimalField(_("CPU"), max_digits=14, decimal_places=6, null=True, blank=True)
+    gpu = models.BigIntegerField(_("GPU"), null=True, blank=True)
+    ram = models.BigIntegerField(_("RAM (Mi)"), null=True, blank=True)
+    rom = models.BigIntegerField(_("ROM (bytes)"), null=True, blank=True)
+
+    class Meta:
+        db_table = "user_limit"
+        verbose_name = _("limit of a user")
+        verbose_name_plural = _("limits of users")
+        constraints = [
+            models.UniqueConstraint(fields=["tenant", "user"], name="user_limit_once"),
+            *[
+                models.CheckConstraint(
+                    condition=Q(**{f"{kind}__isnull": True}) | Q(**{f"{kind}__gte": 0}), name=f"user_limit_{kind}"
+                )
+                for kind in KINDS
+            ],
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.tenant}/{self.user or '*'}"
+
+
+class UsageSample(Amounts):
+    """What one owner's objects of one kind held at one moment. All rows of a tenant and moment are one picture of it.
+
+    A moment at which nothing was in use has one row of zeros, without owner and applier.
+    """
+
+    at = models.DateTimeField(_("at"))
+    tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="samples")
+    owner = models.CharField(_("owner"), max_length=50, blank=True)
+    applier = models.CharField(_("applier"), max_length=2, blank=True)
+
+    class Meta:
+        db_table = "usage_sample"
+        verbose_name = _("usage sample")
+        verbose_name_plural = _("usage samples")
+        constraints = [
+            models.UniqueConstraint(fields=["tenant", "at", "owner", "applier"], name="usage_sample_once"),
+        ]
+        indexes = [models.Index(fields=["at"], name="usage_sample_age")]
+
+    def __str__(self) -> str:
+        return f"{self.at:%F %T} {self.tenant_id} {self.owner} {self.applier}"

@@ -1,4 +1,4 @@
-"""What heals the books: tries that nobody settled. Called by `manage.py reconcile` each round.
+"""What heals the books: tries that nobody settled; and what records them. Called by `manage.py reconcile` each round.
 
 The managers' own tries live in the transaction of their object and end with it, so only tries that came over REST can
 be left open by a crash of whoever sent them.
@@ -9,20 +9,25 @@ from __future__ import annotations
 from datetime import timedelta
 
 from django.conf import settings
-from django.db.models import Q
 from django.utils import timezone
+
+from mlp.kernel.errors import Refused
 
 from . import tcc
 from .models import ResourceRequest, State
 
-OWNED = ("job:", "dataset:", "model:", "app:", "aiops:")
-
 
 def run() -> None:
+    sweep()
+
+
+def sweep() -> None:
+    """Cancels what has been tried over REST and not been settled for TRY_TIMEOUT_S."""
     limit = timezone.now() - timedelta(seconds=settings.TRY_TIMEOUT_S)
-    owned = Q()
-    for prefix in OWNED:
-        owned |= Q(pk__startswith=prefix)
-    stale = ResourceRequest.objects.filter(state=State.TRIED, created__lt=limit).exclude(owned)
+    stale = ResourceRequest.objects.filter(state=State.TRIED, created__lt=limit, owner="").order_by("created")
     for pk, applier in stale.values_list("pk", "applier")[:200]:
-        tcc.cancel(id=pk, applier=applier)
+        try:
+            tcc.cancel(id=pk, applier=applier)
+        except Refused:
+            # somebody has released already what it holds: it is to be counted as taken and given back
+            tcc.confirm(id=pk, applier=applier)

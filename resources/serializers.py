@@ -6,13 +6,23 @@ from rest_framework import serializers
 
 from mlp.kernel.fields import NameField, RequestIdField, StrictChoice, StrictInt, StrictNumber, StrictSerializer
 
-from .models import Applier, RequestType
+from .models import Applier, RequestType, is_platform_id
 
 BIG = 2**63 - 1
 
 
+class OutsideIdField(RequestIdField):
+    """An id that is not one of the platform's own objects (`job:1`): those are settled by their objects alone."""
+
+    def to_internal_value(self, data):
+        value = super().to_internal_value(data)
+        if is_platform_id(value):
+            raise serializers.ValidationError("this id belongs to an object of the platform, choose another")
+        return value
+
+
 class TryIn(StrictSerializer):
-    id = RequestIdField()
+    id = OutsideIdField()
     applier = StrictChoice(choices=Applier.values)
     request_type = StrictChoice(choices=RequestType.values)
     tenant = NameField(required=False)
@@ -23,7 +33,7 @@ class TryIn(StrictSerializer):
 
 
 class SettleIn(StrictSerializer):
-    id = RequestIdField()
+    id = OutsideIdField()
     applier = StrictChoice(choices=Applier.values)
 
 

@@ -1,4 +1,5 @@
-"""Try, confirm, cancel: the one door to what a tenant has in use (contract 8). All three are idempotent.
+"""Try, confirm, cancel: the one door to what a tenant has in use (contract 8). All are idempotent. docs/resources.md
+argues why it is safe.
 
 Called by the managers inside the transaction of their own object, and by the REST calls, which are a thin shell.
 Locks: the request's row, then the tenant's row, last (mlp.kernel.locking). A try inserts its row first: the primary
@@ -7,26 +8,16 @@ key makes two tries of one id agree, and a cancel that came earlier has left its
 
 from __future__ import annotations
 
-from decimal import ROUND_UP, Decimal
-
 from django.db import connection, transaction
 from django.db.models import F, Q, Sum
-from django.db.models.functions import Coalesce
 from django.utils import timezone
 
 from mlp.kernel.errors import Refused
 from mlp.kernel.locking import Missing, lock_row
 
-from .models import KINDS, RequestType, ResourceRequest, State, Tenant
-
-UNITS = {"gpu": "", "cpu": "", "ram": " Mi", "rom": " bytes"}
-MICRO = Decimal("0.000001")
-
-
-def amounts(*, gpu=0, cpu=0, ram=0, rom=0) -> dict:
-    """The four amounts in the units of the books; cpu is rounded up to a millionth of a core."""
-    cores = Decimal(str(cpu)).quantize(MICRO, rounding=ROUND_UP)
-    return {"gpu": int(gpu), "cpu": cores, "ram": int(ram), "rom": int(rom)}
+from . import limits
+from .models import GIVEN_BACK, HELD, KINDS, LIVE, RequestType, ResourceRequest, State, Tenant, is_platform_id
+from .units import amounts, kinds_of, say, zero
 
 
 def try_(
@@ -34,116 +25,139 @@ def try_(
 ) -> ResourceRequest:
     """Reserves (request) or earmarks (release). Returns the row: the earlier one when the id is known.
 
-    Raises Refused: an unknown tenant, another applier's id, or not enough, naming what is short.
+    `owner` is the user whose object it is for; every caller inside the platform names one and takes a platform id.
+    Raises Refused: an unknown tenant, another applier's id, or not enough, naming what is short; OverLimit when it is
+    only the owner's limit.
     """
+    if bool(owner) != is_platform_id(id):
+        raise ValueError(f"{id}: platform ids, and only they, have an owner")
     wanted = amounts(**asked)
     with transaction.atomic():
         tenant_id = Tenant.objects.filter(name=tenant).values_list("pk", flat=True).first()
-        if tenant_id is None:
-            raise Missing("tenant")
         row = ResourceRequest(
             id=id, applier=applier, request_type=request_type, tenant_id=tenant_id, owner=owner, **wanted
         )
-        if not _insert(row):
-            return _own(ResourceRequest.objects.get(pk=id), applier)
-        if request_type == RequestType.REQUEST:
-            _take(tenant_id, wanted)
+        if tenant_id is None or not _insert(row):
+            known = ResourceRequest.objects.filter(pk=id).first()
+            if known is None:
+                raise Missing("tenant")
+            return _own(known, applier)
+        if request_type == RequestType.RELEASE:
+            _earmark(row, wanted)
         else:
-            _earmark(tenant_id, row, wanted)
+            _keep_limit(row)
+            _take(tenant_id, wanted)
     return row
 
 
 def confirm(*, id: str, applier: str) -> None:
-    """Makes a request stay, or gives back what a release earmarked. An unknown or settled id is OK."""
+    """Makes a request stay, or gives back what a release earmarked. An unknown or settled id is OK.
+
+    Raises Refused for a release when less than it names is left in use, since a try that it counted on was cancelled.
+    """
     with transaction.atomic():
         row = lock_row(ResourceRequest, pk=id)
         if row is None or _own(row, applier).state != State.TRIED:
             return
         row.confirm(by=applier)
-        row.settled = timezone.now()
-        row.save(update_fields=["state", "settled"])
+        _save(row, "settled")
         if row.request_type == RequestType.RELEASE:
             _give_back(row)
 
 
 def cancel(*, id: str, applier: str) -> None:
-    """Gives a tried request back, or forgets a release. An unknown id gets a mark: its late try reserves nothing."""
-    now = timezone.now()
+    """Gives a tried request back, or forgets a release. An unknown id gets a mark: its late try reserves nothing.
+
+    Raises Refused for a request when less than it names is left in use, since a release has given it back already.
+    """
     with transaction.atomic():
-        mark = ResourceRequest(
-            id=id, applier=applier, request_type=RequestType.REQUEST, state=State.CANCELLED, settled=now
-        )
-        if _insert(mark):
-            return
-        row = _own(lock_row(ResourceRequest, pk=id), applier)
-        if row.state != State.TRIED:
+        row = lock_row(ResourceRequest, pk=id)
+        if row is None:
+            mark = ResourceRequest(
+                id=id,
+                applier=applier,
+                request_type=RequestType.REQUEST,
+                state=State.CANCELLED,
+                settled=timezone.now(),
+            )
+            if _insert(mark):
+                return
+            row = lock_row(ResourceRequest, pk=id)
+        if _own(row, applier).state != State.TRIED:
             return
         row.cancel(by=applier)
-        row.settled = now
-        row.save(update_fields=["state", "settled"])
+        _save(row, "settled")
         if row.request_type == RequestType.REQUEST:
             _give_back(row)
 
 
 def release(*, id: str, applier: str) -> None:
-    """Gives back what the confirmed request `id` holds, by a release of its own (`{id}:release`); idempotent.
+    """Gives back what the request of a platform's object holds, tried or confirmed; idempotent.
 
-    A request that was only tried is cancelled instead. For the managers, inside their object's transaction.
+    For the managers, inside their object's transaction: the object is at its end, so nothing is earmarked first.
     """
     with transaction.atomic():
         row = lock_row(ResourceRequest, pk=id)
-        if row is None or row.state == State.CANCELLED:
+        if row is None or _own(row, applier).request_type != RequestType.REQUEST:
             return
         if row.state == State.TRIED:
-            return cancel(id=id, applier=applier)
-        try_(
-            id=f"{id}:release",
-            applier=applier,
-            request_type=RequestType.RELEASE,
-            tenant=row.tenant.name,
-            owner=row.owner,
-            **row.amounts(),
-        )
-        confirm(id=f"{id}:release", applier=applier)
+            row.cancel(by=applier)
+            _save(row, "settled")
+        elif row.state == State.CONFIRMED:
+            row.release(by=applier)
+            _save(row, "released")
+        else:
+            return
+        _give_back(row)
 
 
-def never_fits(tenant: Tenant, **asked) -> None:
-    """Raises Refused when the amounts exceed the tenant's whole capacity: waiting would not help."""
-    for kind, value in amounts(**asked).items():
+def never_fits(tenant: Tenant, owner: str = "", **asked) -> None:
+    """Raises Refused when the amounts exceed the tenant's whole capacity or the owner's limit: waiting is no use."""
+    wanted = amounts(**asked)
+    for kind, value in wanted.items():
         if value > getattr(tenant, kind):
-            raise Refused(f"{kind}: {_say(kind, value)} asked, the tenant has {_say(kind, getattr(tenant, kind))}")
+            raise Refused(f"{kind}: {say(kind, value)} asked, the tenant has {say(kind, getattr(tenant, kind))}")
+    if owner:
+        limits.never_fits(tenant.pk, owner, wanted)
 
 
 def set_capacity(*, name: str, by: str, **capacity) -> Tenant:
     """An operator's word on a tenant's capacity. Raises Refused below what is in use."""
     with transaction.atomic():
-        tenant = lock_row(Tenant, name=name)
-        if tenant is None:
-            raise Missing("tenant")
+        tenant = lock_tenant(name=name)
         for kind, value in capacity.items():
             value = amounts(**{kind: value})[kind]
             if value < getattr(tenant, f"{kind}_inuse"):
-                in_use = _say(kind, getattr(tenant, f"{kind}_inuse"))
+                in_use = say(kind, getattr(tenant, f"{kind}_inuse"))
                 raise Refused(f"{kind}: must not be below what is in use ({in_use})")
             setattr(tenant, kind, value)
-        tenant.source = Tenant.Source.SET
-        tenant.save()
+        if capacity:
+            tenant.source = Tenant.Source.SET
+            tenant.save(update_fields=[*capacity, "source"])
     return tenant
 
 
 def books(tenant: Tenant) -> dict:
     """What is in use by the rows alone: live requests less confirmed releases. Equals the tenant's own sums."""
-    live = Q(request_type=RequestType.REQUEST) & ~Q(state=State.CANCELLED)
-    given = Q(request_type=RequestType.RELEASE, state=State.CONFIRMED)
     sums = ResourceRequest.objects.filter(tenant=tenant).aggregate(
-        **{f"taken_{kind}": Coalesce(Sum(kind, filter=live), _zero(kind)) for kind in KINDS},
-        **{f"given_{kind}": Coalesce(Sum(kind, filter=given), _zero(kind)) for kind in KINDS},
+        **{f"{kind}_taken": Sum(kind, filter=LIVE) for kind in KINDS},
+        **{f"{kind}_given": Sum(kind, filter=GIVEN_BACK) for kind in KINDS},
     )
-    return {kind: sums[f"taken_{kind}"] - sums[f"given_{kind}"] for kind in KINDS}
+    taken, given = kinds_of(sums, "_taken"), kinds_of(sums, "_given")
+    return {kind: taken[kind] - given[kind] for kind in KINDS}
 
 
-def _zero(kind: str):
-    return Decimal(0) if kind == "cpu" else 0
+def lock_tenant(**key) -> Tenant:
+    """The tenant's row, locked. Raises Missing. NO KEY: whoever only refers to the tenant need not wait for us."""
+    tenant = Tenant.objects.select_for_update(no_key=True).filter(**key).first()
+    if tenant is None:
+        raise Missing("tenant")
+    return tenant
+
+
+def _save(row: ResourceRequest, moment: str) -> None:
+    setattr(row, moment, timezone.now())
+    row.save(update_fields=["state", moment])
 
 
 def _insert(row: ResourceRequest) -> bool:
@@ -160,6 +174,7 @@ def _insert(row: ResourceRequest) -> bool:
             f"INSERT INTO resource_request ({', '.join(columns)}) VALUES ({marks}) ON CONFLICT (id) DO NOTHING",
             [str(value) if isinstance(value, str) else value for value in values],
         )
+        row._state.adding = False
         return cursor.rowcount == 1
 
 
@@ -169,39 +184,53 @@ def _own(row: ResourceRequest, applier: str) -> ResourceRequest:
     return row
 
 
+def _keep_limit(row: ResourceRequest) -> None:
+    """Raises OverLimit. Locks the tenant first when there is a limit, so that the owner's sum stands still."""
+    limit = limits.limit_of(row.tenant_id, row.owner) if row.owner else None
+    if limit is not None:
+        lock_tenant(pk=row.tenant_id)
+        limits.check(row, limit)
+
+
 def _take(tenant_id: int, wanted: dict) -> None:
     """Adds to what is in use in one statement that checks and locks at once. Raises Refused naming what is short."""
-    fits = {f"{kind}__gte": F(f"{kind}_inuse") + value for kind, value in wanted.items() if value}
-    sums = {f"{kind}_inuse": F(f"{kind}_inuse") + value for kind, value in wanted.items()}
-    if Tenant.objects.filter(pk=tenant_id, **fits).update(**sums):
-        return
-    tenant = Tenant.objects.get(pk=tenant_id)
-    for kind, value in wanted.items():
-        if value > tenant.left(kind):
-            left = _say(kind, tenant.left(kind))
-            raise Refused(f"{kind}: {_say(kind, value)} asked, {left} left in tenant {tenant.name}")
-    raise Refused(f"tenant: {tenant.name} had not enough at that moment, try again")
+    # capacity less what is asked, not in use plus what is asked: the sum of two whole numbers could be too large a one
+    fits = {f"{kind}_inuse__lte": F(kind) - value for kind, value in wanted.items() if value}
+    sums = {f"{kind}_inuse": F(f"{kind}_inuse") + value for kind, value in wanted.items() if value}
+    while sums and not Tenant.objects.filter(pk=tenant_id, **fits).update(**sums):
+        tenant = lock_tenant(pk=tenant_id)  # nobody gives anything back between the look and the answer
+        for kind, value in wanted.items():
+            if value > tenant.left(kind):
+                left = say(kind, tenant.left(kind))
+                raise Refused(f"{kind}: {say(kind, value)} asked, {left} left in tenant {tenant.name}")
 
 
-def _earmark(tenant_id: int, row: ResourceRequest, wanted: dict) -> None:
-    tenant = lock_row(Tenant, pk=tenant_id)
-    others = ResourceRequest.objects.filter(
-        tenant_id=tenant_id, request_type=RequestType.RELEASE, state=State.TRIED
-    ).exclude(pk=row.pk)
-    sums = others.aggregate(**{f"sum_{kind}": Coalesce(Sum(kind), _zero(kind)) for kind in KINDS})
-    for kind, value in wanted.items():
-        left = getattr(tenant, f"{kind}_inuse") - sums[f"sum_{kind}"]
-        if value > left:
-            raise Refused(f"{kind}: release of {_say(kind, value)} asked, only {_say(kind, left)} in use")
+def _earmark(row: ResourceRequest, wanted: dict) -> None:
+    """Raises Refused when all earmarked releases together would exceed what is in use."""
+    tenant = lock_tenant(pk=row.tenant_id)
+    earmarked = Q(request_type=RequestType.RELEASE, state=State.TRIED) & ~Q(pk=row.pk)
+    _must_be_left(tenant, _spoken_for(tenant, HELD | earmarked), wanted, "release of {} asked, only {} in use")
 
 
 def _give_back(row: ResourceRequest) -> None:
-    there = {f"{kind}_inuse__gte": value for kind, value in row.amounts().items()}
-    sums = {f"{kind}_inuse": F(f"{kind}_inuse") - value for kind, value in row.amounts().items()}
-    if not Tenant.objects.filter(pk=row.tenant_id, **there).update(**sums):
-        raise Refused(f"id: {row.id} would give back more than is in use")
+    """Takes the row's amounts from what is in use. Raises Refused when a row of REST names more than REST holds."""
+    held = {kind: value for kind, value in row.amounts().items() if value}
+    if not row.owner:
+        tenant = lock_tenant(pk=row.tenant_id)
+        _must_be_left(tenant, _spoken_for(tenant, HELD), held, "this would give back {}, only {} in use")
+    sums = {f"{kind}_inuse": F(f"{kind}_inuse") - value for kind, value in held.items()}
+    if held:
+        Tenant.objects.filter(pk=row.tenant_id).update(**sums)
 
 
-def _say(kind: str, value) -> str:
-    number = f"{value.normalize():f}" if isinstance(value, Decimal) else str(value)
-    return number + UNITS[kind]
+def _spoken_for(tenant: Tenant, rows: Q) -> dict:
+    """The sums of those rows of the tenant, whose row is locked."""
+    found = ResourceRequest.objects.filter(rows, tenant=tenant)
+    return kinds_of(found.aggregate(**{f"{kind}_sum": Sum(kind) for kind in KINDS}), "_sum")
+
+
+def _must_be_left(tenant: Tenant, spoken_for: dict, wanted: dict, words: str) -> None:
+    for kind, value in wanted.items():
+        left = max(getattr(tenant, f"{kind}_inuse") - spoken_for[kind], zero(kind))
+        if value > left:
+            raise Refused(f"{kind}: " + words.format(say(kind, value), say(kind, left)))

@@ -23,7 +23,12 @@ def amounts(*, gpu=0, cpu=0, ram=0, rom=0) -> dict:
     """
     if not math.isfinite(cpu) or not 0 <= cpu <= MAX_CPU:
         raise Refused(f"cpu: must be 0 to {MAX_CPU:f}")
-    found = {"gpu": int(gpu), "cpu": Decimal(str(cpu)).quantize(MICRO, ROUND_HALF_EVEN), "ram": int(ram), "rom": int(rom)}
+    found = {
+        "gpu": int(gpu),
+        "cpu": Decimal(str(cpu)).quantize(MICRO, ROUND_HALF_EVEN),
+        "ram": int(ram),
+        "rom": int(rom),
+    }
     for kind, value in found.items():
         if kind != "cpu" and not 0 <= value <= MAX_INT:
             raise Refused(f"{kind}: must be 0 to {MAX_INT}")

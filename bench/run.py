@@ -1,0 +1,26 @@
+"""`make bench`: runs the benchmarks, each beside a peer or a limit in the same run, and prints what was measured.
+
+`python bench/run.py auth` runs one of them. Figures depend on the machine: quote ratios.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+NOT_BENCHMARKS = {"run", "load"}
+
+
+def main() -> int:
+    names = sys.argv[1:] or sorted(path.stem for path in HERE.glob("*.py") if path.stem not in NOT_BENCHMARKS)
+    worst = 0
+    for name in names:
+        print(f"\n== {name}", flush=True)
+        worst = max(worst, subprocess.run([sys.executable, str(HERE / f"{name}.py")], cwd=HERE.parent).returncode)
+    return worst
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,97 @@
+"""`make demo` against a real platform, while every process of it is killed with -9, one after the other."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from django.conf import settings
+
+from mlp.tests.test_supervisor import PARTS, Platform
+
+pytestmark = [pytest.mark.e2e]
+
+DEMO_S = 300
+WAIT_S = 60
+
+
+@pytest.fixture(scope="module")
+def platform(tmp_path_factory):
+    made = Platform(tmp_path_factory.mktemp("demo") / "root")
+    made.start()
+    yield made
+    made.stop()
+
+
+class Demo:
+    """One walk through the product, as `make demo` does it."""
+
+    def __init__(self, platform: Platform, slow: float):
+        self.log = platform.root.with_name("demo.out")
+        command = [sys.executable, str(settings.BASE_DIR / "examples" / "demo.py"), "--slow", str(slow)]
+        with self.log.open("wb") as output:
+            self.process = subprocess.Popen(command, env=platform.environment, stdout=output, stderr=output)
+
+    @property
+    def running(self) -> bool:
+        return self.process.poll() is None
+
+    def check(self) -> None:
+        """Waits for its end, which must be a good one."""
+        code = self.process.wait(DEMO_S)
+        assert code == 0, self.log.read_text()[-3000:]
+
+
+def job_processes(platform: Platform) -> tuple[list[int], list[int]]:
+    """(the script's, its recorders'), told by their working folder and their command line."""
+    scripts, recorders = [], []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        with suppress(OSError):
+            command = (entry / "cmdline").read_bytes()
+            if b"train.py" in command and str(platform.root / "jobs").encode() in os.readlink(entry / "cwd").encode():
+                scripts.append(int(entry.name))
+            elif b"runners/shim.py" in command and str(platform.root).encode() in command:
+                recorders.append(int(entry.name))
+    return scripts, recorders
+
+
+def victims(platform: Platform, target: str) -> list[int]:
+    if target == "script":
+        return job_processes(platform)[0]
+    if target == "recorder":
+        return job_processes(platform)[1]
+    if target == "supervisord":
+        return platform.pids("supervisor")[:1]
+    return platform.pids(target)
+
+
+def test_the_demo_goes_well(platform):
+    Demo(platform, slow=0).check()
+
+
+@pytest.mark.parametrize("backwards", [False, True], ids=["in order", "in reverse order"])
+def test_the_demo_ends_well_whatever_is_killed_meanwhile(platform, backwards):
+    """All processes of each part at once; the demo is started again until every part had its turn during one."""
+    targets = sorted([*PARTS, "supervisord", "script", "recorder"], reverse=backwards)
+    demo = Demo(platform, slow=4)
+    for target in targets:
+        end = time.monotonic() + WAIT_S
+        while not (found := victims(platform, target)) or not demo.running:
+            if not demo.running:
+                demo.check()
+                demo = Demo(platform, slow=4)
+            assert time.monotonic() < end, f"there is no process of {target} to kill"
+            time.sleep(0.05)
+        for pid in found:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        platform.wait_healthy()
+    demo.check()

@@ -1,0 +1,88 @@
+"""Limits of single users inside a tenant: off until an operator sets one. Called by tcc, api and admin.
+
+A user's own row takes the place of the row for everybody (`*` on the wire) as a whole. What counts is what the user's
+objects hold in that tenant. A limit may be set below that: it then only keeps more from being added.
+"""
+
+from __future__ import annotations
+
+from django.contrib.auth import get_user_model
+from django.db import transaction
+from django.db.models import Sum
+
+from mlp.kernel.errors import Refused
+from mlp.kernel.locking import Missing
+
+from .models import KINDS, LIVE, ResourceRequest, Tenant, UserLimit
+from .units import amounts, kinds_of, say, zero
+
+EVERYBODY = "*"
+
+
+class OverLimit(Refused):
+    """Only the user's own limit is in the way: the tenant may have enough, and others need not wait."""
+
+
+def limit_of(tenant_id: int, user: str) -> UserLimit | None:
+    """The row that holds for the user: their own, else everybody's, else None."""
+    rows = {row.user: row for row in UserLimit.objects.filter(tenant_id=tenant_id, user__in=[user, ""])}
+    return rows.get(user) or rows.get("")
+
+
+def held(tenant_id: int, user: str, but: str = "") -> dict:
+    """What the user's objects hold in the tenant, without the request `but`."""
+    live = ResourceRequest.objects.filter(LIVE, tenant_id=tenant_id, owner=user).exclude(pk=but)
+    return kinds_of(live.aggregate(**{f"{kind}_sum": Sum(kind) for kind in KINDS}), "_sum")
+
+
+def check(row: ResourceRequest, limit: UserLimit) -> None:
+    """Raises OverLimit naming what is short. The tenant's row is locked, so nobody adds to the user's sum meanwhile."""
+    user, has = row.owner, held(row.tenant_id, row.owner, but=row.pk)
+    for kind, value in row.amounts().items():
+        most = getattr(limit, kind)
+        if most is not None and value and has[kind] + value > most:
+            left = say(kind, max(most - has[kind], zero(kind)))
+            raise OverLimit(
+                f"{kind}: {say(kind, value)} asked, {left} left of the limit of {say(kind, most)} for user {user}"
+            )
+
+
+def never_fits(tenant_id: int, user: str, wanted: dict) -> None:
+    """Raises OverLimit when the amounts alone exceed the user's limit: waiting would not help."""
+    limit = limit_of(tenant_id, user)
+    for kind, value in wanted.items():
+        most = getattr(limit, kind, None)
+        if most is not None and value > most:
+            raise OverLimit(f"{kind}: {say(kind, value)} asked, the limit for user {user} is {say(kind, most)}")
+
+
+def set_limit(*, tenant: str, user: str, by: str, **values) -> UserLimit:
+    """Sets the limits named, None for none; the others stay. `user` may be `*`. Raises Missing."""
+    name = _known(user)
+    rounded = {kind: None if value is None else amounts(**{kind: value})[kind] for kind, value in values.items()}
+    with transaction.atomic():
+        found = Tenant.objects.select_for_update(no_key=True).filter(name=tenant).first()
+        if found is None:
+            raise Missing("tenant")
+        limit, _ = UserLimit.objects.update_or_create(tenant=found, user=name, defaults=rounded)
+    return limit
+
+
+def remove_limit(*, tenant: str, user: str, by: str) -> UserLimit:
+    """Takes the row away and returns it as it was. Raises Missing."""
+    name = "" if user == EVERYBODY else user
+    with transaction.atomic():
+        limit = UserLimit.objects.select_for_update(of=("self",)).filter(tenant__name=tenant, user=name).first()
+        if limit is None:
+            raise Missing("limit")
+        limit.delete()
+    return limit
+
+
+def _known(user: str) -> str:
+    """The user's name as the rows have it. Raises Missing for nobody's name."""
+    if user == EVERYBODY:
+        return ""
+    if not get_user_model().objects.filter(username=user).exists():
+        raise Missing("user")
+    return user
