@@ -22,6 +22,7 @@ from errno import EDQUOT, EEXIST, EISDIR, ELOOP, ENAMETOOLONG, ENOSPC, ENOTDIR, 
 from pathlib import Path
 
 from django.conf import settings
+from django.db import transaction
 from django.db.utils import DatabaseError
 from django.http import HttpRequest, HttpResponse
 from django.views.decorators.csrf import csrf_exempt
@@ -32,10 +33,11 @@ from accounts.tokens import Holder
 from mlp.kernel import storage
 from mlp.kernel.errors import Fault, Refused
 
+from . import webdav_flight
 from . import webdav_tree as tree
 from .models import Dataset
 from .webdav_paths import Answer, Target, parse
-from .webdav_room import admit_write, clear, own, writing
+from .webdav_room import admit_write, claim, clear, own, writing
 from .webdav_verbs import METHODS
 
 log = logging.getLogger(__name__)
@@ -88,6 +90,9 @@ def guarded(view):
         except DatabaseError:
             log.exception("data service: the database failed in %s", request.path)
             return _response(Answer(503, "the database is not available, try again later", Retry_After="2"))
+        except Exception:  # a bug: told to nobody but the log
+            log.exception("data service: %s failed", request.path)
+            return _response(Answer(503, Fault().msg, Retry_After="2"))
 
     return wrapper
 
@@ -114,7 +119,10 @@ def for_subrequest(view):
 def may(request: HttpRequest) -> HttpResponse:
     """May this PUT be? Asked before its body is read; judges what can be known by then."""
     storage.spool_dir()  # made anew should it have vanished: nginx makes it at its start only
-    left = admit_write(_put_target(request, authenticate(request)), _length(request))
+    target, length = _put_target(request, authenticate(request)), _length(request)
+    row, left = admit_write(target, length)
+    if row is not None:
+        webdav_flight.begin(request.META.get("HTTP_X_DATA_ID", ""), row.pk, length)
     if "chunked" in request.META.get("HTTP_X_DATA_CHUNKED", "").lower():
         # no length to be judged by: nginx takes the body in the location that allows just enough
         headers = {"X-Data-Status": "chunked", "X-Data-Class": _class(left)}
@@ -132,17 +140,14 @@ def store(request: HttpRequest) -> HttpResponse:
     spool, made = _spooled(request)
     try:
         info = spool.stat(follow_symlinks=False)
+        if info.st_size >= webdav_flight.WORTH_NOTING:
+            webdav_flight.end(request.META.get("HTTP_X_DATA_ID", ""))
         _verify_digest(request, spool)
         os.chmod(spool, 0o644)
-        with writing(target) as (room,), tree.folder(target.steps[:-1], make=True) as parent:
-            replaced = _at(parent, target.steps[-1])
-            if replaced and request.META.get("HTTP_IF_NONE_MATCH", "").strip() == "*":
-                raise Answer(412, "path: a file of that name is there already")
-            if replaced and stat.S_ISDIR(replaced.st_mode):
-                raise Answer(405, "path: a folder of that name is there", Allow="PROPFIND, DELETE, MOVE, COPY")
-            gone = replaced.st_size if replaced and stat.S_ISREG(replaced.st_mode) else 0
-            room.grow(info.st_size - gone)
-            os.rename(spool, target.steps[-1], dst_dir_fd=parent)
+        only_new = request.META.get("HTTP_IF_NONE_MATCH", "").strip() == "*"
+        replaced = _place_quickly(target, spool, info.st_size) if not only_new else None
+        if replaced is None:
+            replaced = _place(target, spool, info.st_size, only_new)
     finally:
         if made:
             spool.unlink(missing_ok=True)
@@ -177,7 +182,11 @@ def list_files(dataset: Dataset) -> list[dict]:
 
 
 def sweep_spool(older_than_s: float = 3600) -> int:
-    """Removes what a killed nginx or application left in the spool; returns how many. Called by the reconcile loop."""
+    """Removes what a killed nginx or application left in the spool; returns how many. Called by the reconcile loop.
+
+    It also keeps the datasets alive whose uploads still grow there.
+    """
+    webdav_flight.keep_alive()
     deadline = time.time() - max(older_than_s, SPOOL_KEEP_S)
     removed = 0
     for path in storage.spool_dir().iterdir():
@@ -205,6 +214,38 @@ def _length(request: HttpRequest) -> int | None:
     return int(told) if told.isascii() and told.isdigit() else None
 
 
+def _place_quickly(target: Target, spool: Path, size: int) -> bool | None:
+    """The common case in one statement: the dataset is creating and has room. None: nothing was done, `_place` it.
+
+    The guess of what is replaced is made before the lock and proven under it, which the statement takes.
+    """
+    guess = tree.look(target.steps)
+    if target.is_home or (guess is not None and not stat.S_ISREG(guess.st_mode)):
+        return None
+    with transaction.atomic():
+        if claim(target, size - (guess.st_size if guess else 0)):
+            with tree.folder(target.steps[:-1], make=True) as parent:
+                replaced = _at(parent, target.steps[-1])
+                if (replaced and (replaced.st_ino, replaced.st_size)) == (guess and (guess.st_ino, guess.st_size)):
+                    os.rename(spool, target.steps[-1], dst_dir_fd=parent)
+                    return replaced is not None
+            transaction.set_rollback(True)
+    return None
+
+
+def _place(target: Target, spool: Path, size: int, only_new: bool) -> bool:
+    """Renames the spooled body into place under the dataset's lock; returns whether it replaced a file."""
+    with writing(target) as (room,), tree.folder(target.steps[:-1], make=True) as parent:
+        replaced = _at(parent, target.steps[-1])
+        if replaced and only_new:
+            raise Answer(412, "path: a file of that name is there already")
+        if replaced and stat.S_ISDIR(replaced.st_mode):
+            raise Answer(405, "path: a folder of that name is there", Allow="PROPFIND, DELETE, MOVE, COPY")
+        room.grow(size - (replaced.st_size if replaced and stat.S_ISREG(replaced.st_mode) else 0))
+        os.rename(spool, target.steps[-1], dst_dir_fd=parent)
+    return replaced is not None
+
+
 def _class(room: int) -> str:
     """The smallest of nginx's locations for chunked bodies (1m, 4m, … 1024g) that holds `room` bytes."""
     mebi = 1
@@ -222,7 +263,9 @@ def _spooled(request: HttpRequest) -> tuple[Path, bool]:
         path.touch(mode=0o600, exist_ok=False)
         return path, True
     path = folder / Path(told).name
-    if Path(told).parent.resolve() != folder.resolve() or not stat.S_ISREG(path.lstat().st_mode):
+    # compared as written first: resolving costs more than all the rest
+    apart = os.path.dirname(told) != str(folder) and Path(told).parent.resolve() != folder.resolve()
+    if apart or not stat.S_ISREG(path.lstat().st_mode):
         log.error("nginx handed over %r, which is no file of the spool", told)
         raise Fault()
     return path, False

@@ -6,6 +6,7 @@ Streamed, so a listing of any length costs no memory. Called by datasets.webdav_
 from __future__ import annotations
 
 import os
+import re
 import stat
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -33,6 +34,7 @@ LIVE = [
     for name in ("displayname", "resourcetype", "getcontentlength", "getcontenttype", "getlastmodified", "getetag")
 ]
 QUOTA = [f"{{{DAV}}}quota-available-bytes", f"{{{DAV}}}quota-used-bytes"]
+NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # what XML 1.0 cannot carry
 Entry = tuple[tuple[str, ...], os.stat_result | None]  # steps below /data; None: a folder that is not on disk yet
 
 
@@ -148,7 +150,7 @@ def _value(tag: str, steps: tuple[str, ...], info: os.stat_result | None, row, c
     file = info is not None and stat.S_ISREG(info.st_mode)
     match tag.removeprefix(f"{{{DAV}}}"):
         case "displayname":
-            return escape(steps[-1]) if steps else "data"
+            return escape(NOT_XML.sub("?", steps[-1])) if steps else "data"
         case "resourcetype":
             return "" if file else "<d:collection/>"
         case "getlastmodified":

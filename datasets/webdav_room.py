@@ -70,8 +70,8 @@ def must_be_readable(row: Dataset | None) -> None:
         raise Answer(409, f"state: the dataset is {row.state}, files are given out once it is ready")
 
 
-def admit_write(target: Target, length: int | None) -> int:
-    """May a file of this length (None: not told) be uploaded there? Returns how many bytes it could have.
+def admit_write(target: Target, length: int | None) -> tuple[Dataset | None, int]:
+    """May a file of this length (None: not told) be uploaded there? Returns the row, and how many bytes it may have.
 
     Raises Answer 404, 405, 409, 413 or 507.
     """
@@ -98,7 +98,24 @@ def admit_write(target: Target, length: int | None) -> int:
     free = disk.f_bavail * disk.f_frsize - DISK_RESERVE
     if free < (length or 0):
         raise Answer(507, "the platform's disk is full")
-    return min(left + replaced, free)
+    return row, min(left + replaced, free)
+
+
+# One round trip takes the lock, checks the state and the size and accounts. The commit does not wait for the disk: were
+# it lost with a crash of the machine, `stored` would be counted anew (see above).
+CLAIM = """
+UPDATE dataset SET stored = stored + %(growth)s, touched = now()
+WHERE user_id = (SELECT id FROM "user" WHERE username = %(user)s) AND name = %(name)s AND state = 'creating'
+AND stored + %(growth)s >= 0 AND (%(growth)s <= 0 OR stored + %(growth)s <= size)
+RETURNING set_config('synchronous_commit', 'off', true)
+"""
+
+
+def claim(target: Target, growth: int) -> bool:
+    """Accounts for `growth` bytes of a dataset in one statement; the row stays locked. False: look closer."""
+    with connection.cursor() as cursor:
+        cursor.execute(CLAIM, {"growth": growth, "user": target.user, "name": target.dataset})
+        return cursor.fetchone() is not None
 
 
 @dataclass

@@ -12,6 +12,7 @@ import hashlib
 import os
 import shutil
 import stat
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,6 +23,8 @@ FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 DIGEST = "user.mlp.sha256"  # extended attribute: "{size} {mtime_ns} {hex}"
 CHUNK = 1 << 20
+_computing: dict[tuple[int, int], threading.Lock] = {}
+_computing_lock = threading.Lock()
 
 
 def base() -> Path:
@@ -34,10 +37,14 @@ def folder(steps: tuple[str, ...], *, make: bool = False) -> Iterator[int]:
     here = os.open(base(), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         for step in steps:
-            if make:
+            try:
+                below = os.open(step, FOLDER, dir_fd=here)
+            except FileNotFoundError:
+                if not make:
+                    raise
                 with contextlib.suppress(FileExistsError):
                     os.mkdir(step, 0o755, dir_fd=here)
-            below = os.open(step, FOLDER, dir_fd=here)
+                below = os.open(step, FOLDER, dir_fd=here)
             os.close(here)
             here = below
         yield here
@@ -172,6 +179,19 @@ def _noted(reader: int) -> str | None:
 
 
 def _compute(reader: int) -> str:
+    """Reads the file once, however many ask for its checksum at the same time (clients lose patience)."""
+    info = os.fstat(reader)
+    with _computing_lock:
+        turn = _computing.setdefault((info.st_dev, info.st_ino), threading.Lock())
+    try:
+        with turn:
+            return _noted(reader) or _read_whole(reader)
+    finally:
+        with _computing_lock:
+            _computing.pop((info.st_dev, info.st_ino), None)
+
+
+def _read_whole(reader: int) -> str:
     before, digest, offset = os.fstat(reader), hashlib.sha256(), 0
     while chunk := os.pread(reader, CHUNK, offset):
         digest.update(chunk)

@@ -19,6 +19,7 @@ from mlp.kernel.errors import Refused
 from mlp.kernel.locking import Missing, WrongState, locked
 from mlp.kernel.models import record_created
 from resources import tcc
+from resources.limits import OverLimit
 from resources.models import Tenant
 
 from .models import Job, State
@@ -51,8 +52,8 @@ def create_job(
 ) -> Job:
     """Makes the row and queues it; its resources are reserved at once when nobody waits and they are there.
 
-    Raises Refused: a missing script or dataset, a name taken, more than the tenant has at all. Raises Fault, with
-    nothing stored, when the task queue is away.
+    Raises Refused: a missing script or dataset, a name taken, more than the tenant has or the user may hold at all.
+    Raises Fault, with nothing stored, when the task queue is away.
     """
     script = storage.safe_join(storage.home_dir(user.username), names.entry(entry))
     if not script.is_file():
@@ -60,7 +61,7 @@ def create_job(
     found = Tenant.objects.filter(name=tenant).first() if tenant else user.tenant
     if found is None:
         raise Missing("tenant")
-    tcc.never_fits(found, gpu=gpu, cpu=cpu, ram=ram)
+    tcc.never_fits(found, user.username, gpu=gpu, cpu=cpu, ram=ram)
     broker.require()
     try:
         with transaction.atomic():
@@ -72,7 +73,10 @@ def create_job(
             record_created(job, by=by)
             if not _waiting().exclude(pk=job.pk).exists():
                 _reserve(job)
-            after_commit.enqueue("jobs.launch", job.pk)
+            if job.reserved:
+                after_commit.enqueue("jobs.launch", job.pk)
+            else:
+                after_commit.enqueue("jobs.admit")
     except IntegrityError as problem:
         if "job_name_once_per_user" in str(problem):
             raise Refused(f"name: you have a job {name} already")
@@ -171,24 +175,29 @@ def delete_job(*, user, name: str, by: str) -> Job:
 def reserve_next() -> list[int]:
     """Gives waiting jobs their turn; returns their ids. Whose user holds fewest is first, then who waited longest.
 
-    It stops at the first that does not fit, so that a large job is not starved by small ones that come later.
+    A tenant's queue stops at the first that does not fit, so that a large job is not starved by small ones that come
+    later; when only its user's limit is in the way, just that user's jobs stop there.
     """
     held: dict[int, int] = {}
     for user_id in Job.objects.filter(reserved=True).values_list("user_id", flat=True):
         held[user_id] = held.get(user_id, 0) + 1
-    waiting = list(_waiting().values_list("pk", "user_id"))
-    started = Job.objects.filter(user_id__in={user_id for _, user_id in waiting}, started__isnull=False)
+    waiting = list(_waiting().values_list("pk", "user_id", "tenant_id"))
+    started = Job.objects.filter(user_id__in={user_id for _, user_id, _ in waiting}, started__isnull=False)
     served = dict(started.values_list("user_id").annotate(last=Max("started")))
     admitted = []
     while waiting:
-        pk, user_id = min(waiting, key=lambda entry: (held.get(entry[1], 0), served.get(entry[1], LONG_AGO), entry[0]))
-        waiting.remove((pk, user_id))
+        first = min(waiting, key=lambda entry: (held.get(entry[1], 0), served.get(entry[1], LONG_AGO), entry[0]))
+        waiting.remove(first)
+        pk, user_id, tenant_id = first
         with transaction.atomic():
             job = Job.objects.select_for_update(of=("self",)).filter(pk=pk).first()
             if job is None or job.state != State.CREATING or job.reserved:
                 continue
-            if not _reserve(job):
-                break
+            refusal = _reserve(job)
+            if refusal is not None:
+                stopped = (user_id, tenant_id) if isinstance(refusal, OverLimit) else (tenant_id,)
+                waiting = [entry for entry in waiting if entry[-len(stopped) :] != stopped]
+                continue
             after_commit.enqueue("jobs.launch", pk)
         held[user_id] = held.get(user_id, 0) + 1
         admitted.append(pk)
@@ -203,18 +212,18 @@ def _waiting():
     return Job.objects.filter(state=State.CREATING, reserved=False).order_by("pk")
 
 
-def _reserve(job: Job) -> bool:
-    """Tries the job's resources, in the caller's transaction. False when they are not there now."""
+def _reserve(job: Job) -> Refused | None:
+    """Tries the job's resources, in the caller's transaction. Returns what is in the way now, None for nothing."""
     try:
         tcc.try_(
             id=request_id(job.pk), applier=APPLIER, request_type="request", tenant=job.tenant.name,
             owner=job.user.username, gpu=job.gpu, cpu=job.cpu, ram=job.ram,
         )  # fmt: skip
-    except Refused:
-        return False
+    except Refused as refusal:
+        return refusal
     job.reserved = True
     job.save(update_fields=["reserved"])
-    return True
+    return None
 
 
 def _finish(job: Job, by: str) -> None:

@@ -124,6 +124,7 @@ ROOT_URLCONF = "mlp.urls"
 WSGI_APPLICATION = "mlp.wsgi.application"
 ASGI_APPLICATION = "mlp.asgi.application"
 APPEND_SLASH = False
+CSRF_FAILURE_VIEW = "mlp.pages.forbidden"
 TEMPLATES = [
     {
         "BACKEND": "django.template.backends.django.DjangoTemplates",

@@ -25,6 +25,10 @@ api = [
     re_path(r"^(?P<path>.*)$", unknown),
 ]
 
+handler403 = pages.forbidden
+handler404 = pages.not_found
+handler500 = pages.broken
+
 urlpatterns = [
     path("healthz", health.healthz),
     path("healthz/live", health.live),

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
+from django.utils import timezone
+
 from mlp.kernel.errors import Refused
 from mlp.kernel.locking import Missing
-from mlp.kernel.views import Call, ContractView
+from mlp.kernel.views import Call, ContractView, query_int
 
-from . import tcc
+from . import limits, tcc, usage
 from .models import Tenant
-from .serializers import CapacityIn, SettleIn, TenantOut, TryIn
+from .serializers import CapacityIn, LimitIn, LimitOut, SettleIn, TenantOut, TryIn, UsageOut
+
+MAX_HOURS = usage.KEPT.days * 24
 
 
 class TryRequest(ContractView):
@@ -57,12 +63,89 @@ class TenantDetail(ContractView):
     }
 
     def get(self, request, tenant):
-        found = Tenant.objects.filter(name=tenant).first()
-        if found is None or not (request.user.is_staff or request.user.tenant_id == found.pk):
-            raise Missing("tenant")
-        return self.answer(found)
+        return self.answer(visible_tenant(request.user, tenant))
 
     def put(self, request, tenant):
-        if not request.user.is_staff:
-            raise Refused("tenant: only staff may change a capacity")
+        only_staff(request.user, "tenant: only staff may change a capacity")
         return self.answer(tcc.set_capacity(name=tenant, by=self.by, **self.body()))
+
+
+class TenantUsage(ContractView):
+    """Staff see everybody; a user sees their own share. Layer "" is what came over REST without an object."""
+
+    kind = "tenant"
+    calls = {
+        "GET": Call(
+            "Usage over time",
+            out=UsageOut,
+            query=(
+                ("hours", int, f"how far back, 1 to {MAX_HOURS}; 24 unless told"),
+                ("by", str, "a layer for each owner or kind; owner unless told"),
+            ),
+        )
+    }
+
+    def get(self, request, tenant):
+        for parameter in request.query_params:
+            if parameter not in {"hours", "by"}:
+                raise Refused(f"{parameter}: unknown parameter")
+        hours = query_int(request, "hours", 24, 1, MAX_HOURS)
+        by = request.query_params.get("by", "owner")
+        if by not in usage.BY:
+            raise Refused("by: must be one of " + ", ".join(usage.BY))
+        found, now = visible_tenant(request.user, tenant), timezone.now()
+        owner = None if request.user.is_staff else request.user.username
+        return self.answer(usage.series(found, now - timedelta(hours=hours), now, by=by, owner=owner))
+
+
+class LimitList(ContractView):
+    """Staff see all; a user sees the one that holds for them."""
+
+    kind = "tenant"
+    calls = {"GET": Call("Limits of users", out=LimitOut, many=True)}
+
+    def get(self, request, tenant):
+        found = visible_tenant(request.user, tenant)
+        rows = found.limits.select_related("tenant")
+        if not request.user.is_staff:
+            mine = limits.limit_of(found.pk, request.user.username)
+            rows = rows.filter(pk=mine.pk if mine else None)
+        return self.page(rows)
+
+
+class LimitDetail(ContractView):
+    """`*` in place of a user is everybody who has no limit of their own."""
+
+    kind = "limit"
+    calls = {
+        "GET": Call("The limit that holds for a user", out=LimitOut),
+        "PUT": Call("Set a limit; null is none (staff)", body=LimitIn, out=LimitOut),
+        "DELETE": Call("Take a limit away (staff)", out=LimitOut),
+    }
+
+    def get(self, request, tenant, name):
+        found = visible_tenant(request.user, tenant)
+        if not request.user.is_staff and name != request.user.username:
+            raise Missing("limit")
+        return self.answer(limits.holds_for(found, name))
+
+    def put(self, request, tenant, name):
+        only_staff(request.user, "limit: only staff may set one")
+        return self.answer(limits.set_limit(tenant=tenant, user=name, by=self.by, **self.body()))
+
+    def delete(self, request, tenant, name):
+        only_staff(request.user, "limit: only staff may take one away")
+        return self.answer(limits.remove_limit(tenant=tenant, user=name, by=self.by))
+
+
+def visible_tenant(user, name: str) -> Tenant:
+    """The tenant, for staff and its own users. Raises Missing for everybody else, as for one that is not there."""
+    found = Tenant.objects.filter(name=name).first()
+    if found is None or not (user.is_staff or user.tenant_id == found.pk):
+        raise Missing("tenant")
+    return found
+
+
+def only_staff(user, words: str) -> None:
+    if not user.is_staff:
+        raise Refused(words)

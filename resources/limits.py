@@ -13,10 +13,8 @@ from django.db.models import Sum
 from mlp.kernel.errors import Refused
 from mlp.kernel.locking import Missing
 
-from .models import KINDS, LIVE, ResourceRequest, Tenant, UserLimit
+from .models import EVERYBODY, KINDS, LIVE, ResourceRequest, Tenant, UserLimit
 from .units import amounts, kinds_of, say, zero
-
-EVERYBODY = "*"
 
 
 class OverLimit(Refused):
@@ -27,6 +25,12 @@ def limit_of(tenant_id: int, user: str) -> UserLimit | None:
     """The row that holds for the user: their own, else everybody's, else None."""
     rows = {row.user: row for row in UserLimit.objects.filter(tenant_id=tenant_id, user__in=[user, ""])}
     return rows.get(user) or rows.get("")
+
+
+def holds_for(tenant: Tenant, user: str) -> UserLimit:
+    """The row that holds for the user, or an empty one that is not stored. Raises Missing for nobody's name."""
+    name = _known(user)
+    return limit_of(tenant.pk, name) or UserLimit(tenant=tenant, user=name)
 
 
 def held(tenant_id: int, user: str, but: str = "") -> dict:
@@ -83,6 +87,6 @@ def _known(user: str) -> str:
     """The user's name as the rows have it. Raises Missing for nobody's name."""
     if user == EVERYBODY:
         return ""
-    if not get_user_model().objects.filter(username=user).exists():
+    if user == "" or not get_user_model().objects.filter(username=user).exists():
         raise Missing("user")
     return user

@@ -23,6 +23,7 @@ from django.db.models import F, Q
 from django.utils.translation import gettext_lazy as _
 from django_fsm import ConcurrentTransitionMixin, FSMField, transition
 
+EVERYBODY = "*"
 KINDS = ("gpu", "cpu", "ram", "rom")
 PLATFORM_ID = re.compile(r"((job|dataset|model|app):[0-9]+|aiops:[0-9a-f-]{36})")
 
@@ -188,7 +189,11 @@ class UserLimit(models.Model):
         ]
 
     def __str__(self) -> str:
-        return f"{self.tenant}/{self.user or '*'}"
+        return f"{self.tenant}/{self.who}"
+
+    @property
+    def who(self) -> str:
+        return self.user or EVERYBODY
 
 
 class UsageSample(Amounts):

@@ -7,18 +7,25 @@ be left open by a crash of whoever sent them.
 from __future__ import annotations
 
 from datetime import timedelta
+from time import monotonic
 
 from django.conf import settings
 from django.utils import timezone
 
 from mlp.kernel.errors import Refused
 
-from . import tcc
+from . import tcc, usage
 from .models import ResourceRequest, State
+
+SAMPLE_EVERY_S = 60
+_sampled = [-SAMPLE_EVERY_S]  # when, by this process's clock
 
 
 def run() -> None:
     sweep()
+    if monotonic() - _sampled[0] >= SAMPLE_EVERY_S:
+        _sampled[0] = monotonic()
+        usage.record()
 
 
 def sweep() -> None:

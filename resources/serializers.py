@@ -55,3 +55,43 @@ class TenantOut(serializers.Serializer):
     ram_inuse = serializers.IntegerField()
     rom_inuse = serializers.IntegerField()
     source = serializers.CharField()
+
+
+class LimitIn(StrictSerializer):
+    """A limit that is not named stays as it is; null is no limit."""
+
+    cpu = StrictNumber(required=False, allow_null=True, min_value=0, max_value=1_000_000)
+    gpu = StrictInt(required=False, allow_null=True, min_value=0, max_value=1_000_000)
+    ram = StrictInt(required=False, allow_null=True, min_value=0, max_value=BIG, help_text="Mi")
+    rom = StrictInt(required=False, allow_null=True, min_value=0, max_value=BIG, help_text="bytes")
+
+
+class LimitOut(serializers.Serializer):
+    """User `*` is everybody who has no limit of their own; null is no limit."""
+
+    tenant = serializers.CharField(source="tenant.name")
+    user = serializers.CharField(source="who")
+    cpu = serializers.FloatField(allow_null=True)
+    gpu = serializers.IntegerField(allow_null=True)
+    ram = serializers.IntegerField(allow_null=True)
+    rom = serializers.IntegerField(allow_null=True)
+
+
+class LayerOut(serializers.Serializer):
+    """One colour of the stacked chart: a value for each of `times`."""
+
+    name = serializers.CharField(allow_blank=True)
+    cpu = serializers.ListField(child=serializers.FloatField())
+    gpu = serializers.ListField(child=serializers.IntegerField())
+    ram = serializers.ListField(child=serializers.IntegerField())
+    rom = serializers.ListField(child=serializers.IntegerField())
+
+
+class UsageOut(serializers.Serializer):
+    tenant = serializers.CharField()
+    by = serializers.ChoiceField(choices=["owner", "kind"])
+    since = serializers.DateTimeField()
+    until = serializers.DateTimeField()
+    step_s = serializers.IntegerField()
+    times = serializers.ListField(child=serializers.DateTimeField())
+    layers = LayerOut(many=True)

@@ -9,7 +9,7 @@ key makes two tries of one id agree, and a cancel that came earlier has left its
 from __future__ import annotations
 
 from django.db import connection, transaction
-from django.db.models import F, Q, Sum
+from django.db.models import F, Q, QuerySet, Sum
 from django.utils import timezone
 
 from mlp.kernel.errors import Refused
@@ -147,6 +147,11 @@ def books(tenant: Tenant) -> dict:
     return {kind: taken[kind] - given[kind] for kind in KINDS}
 
 
+def add_up(rows: QuerySet) -> dict:
+    """The four amounts of the rows added up."""
+    return kinds_of(rows.aggregate(**{f"{kind}_sum": Sum(kind) for kind in KINDS}), "_sum")
+
+
 def lock_tenant(**key) -> Tenant:
     """The tenant's row, locked. Raises Missing. NO KEY: whoever only refers to the tenant need not wait for us."""
     tenant = Tenant.objects.select_for_update(no_key=True).filter(**key).first()
@@ -225,8 +230,7 @@ def _give_back(row: ResourceRequest) -> None:
 
 def _spoken_for(tenant: Tenant, rows: Q) -> dict:
     """The sums of those rows of the tenant, whose row is locked."""
-    found = ResourceRequest.objects.filter(rows, tenant=tenant)
-    return kinds_of(found.aggregate(**{f"{kind}_sum": Sum(kind) for kind in KINDS}), "_sum")
+    return add_up(ResourceRequest.objects.filter(rows, tenant=tenant))
 
 
 def _must_be_left(tenant: Tenant, spoken_for: dict, wanted: dict, words: str) -> None:

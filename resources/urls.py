@@ -12,4 +12,7 @@ urlpatterns = [
     path("resource_request:cancel", api.CancelRequest.as_view()),
     path("tenants", api.TenantList.as_view()),
     path("tenants/<seg:tenant>", api.TenantDetail.as_view()),
+    path("tenants/<seg:tenant>/usage", api.TenantUsage.as_view()),
+    path("tenants/<seg:tenant>/limits", api.LimitList.as_view()),
+    path("tenants/<seg:tenant>/limits/<seg:name>", api.LimitDetail.as_view()),
 ]

@@ -37,7 +37,7 @@ def main():
         found = ".".join(map(str, sys.version_info[:3]))
         hint = "name another one with: make PYTHON=python3.11 up"
         return fail(f"this needs Python 3.11 or newer, and {sys.executable} is {found}; {hint}")
-    lock = os.open(BASE, os.O_RDONLY)  # the folder itself: no file is left over, and the lock dies with us
+    lock = os.open(BASE, os.O_RDONLY)  # the folder itself: no file is left over, and the lock goes with its holders
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -46,17 +46,17 @@ def main():
     if stamped() == wanted() and works("import django"):
         os.utime(STAMP)
         return 0
-    return build()
+    return build(lock)
 
 
-def build():
+def build(lock):
     print("preparing .venv (the first time this takes some minutes)", flush=True)
     if os.path.exists(STAMP):
         os.unlink(STAMP)
-    if not works("import pip") and not make_venv():
+    if not works("import pip") and not make_venv(lock):
         return 1
     install = [VENV_PYTHON, "-m", "pip", "install", "--disable-pip-version-check", "--quiet", "-r", REQUIREMENTS]
-    if subprocess.call(install) != 0:
+    if run(install, lock) != 0:
         return fail("the packages of requirements.txt could not be installed (pip's own words are above)")
     draft = STAMP + ".part"
     with open(draft, "w") as file:
@@ -64,6 +64,11 @@ def build():
     os.replace(draft, STAMP)
     print("preparing .venv: done", flush=True)
     return 0
+
+
+def run(command, lock):
+    """Whoever writes into .venv holds the lock as well, also when we are killed meanwhile."""
+    return subprocess.call(command, pass_fds=(lock,))
 
 
 def stamped():
@@ -89,13 +94,13 @@ def works(statement):
         return False
 
 
-def make_venv():
+def make_venv(lock):
     command = [sys.executable, "-m", "venv", "--clear"]
     try:
-        import ensurepip  # noqa: F401 (only whether it is there)
+        from ensurepip import bootstrap  # noqa: F401 (only whether it is there)
     except ImportError:
         command.append("--without-pip")
-    if subprocess.call([*command, VENV]) != 0:
+    if run([*command, VENV], lock) != 0:
         return not fail(" ".join(command) + " could not make .venv (its own words are above)")
     if works("import pip"):
         return True
@@ -105,7 +110,7 @@ def make_venv():
         wheel = fetch_pip(folder)
         # A wheel is a zip file, and Python runs the pip inside of it, which then installs itself.
         command = [VENV_PYTHON, os.path.join(wheel, "pip"), "install", "--quiet", "--no-index", wheel]
-        return subprocess.call(command) == 0
+        return run(command, lock) == 0
     except (OSError, ValueError, urllib.error.URLError) as problem:
         return not fail(f"pip could not be fetched: {problem}")
     finally:

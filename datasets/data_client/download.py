@@ -39,7 +39,7 @@ def download(platform: Platform, options, say) -> dict:
     try:
         (folder / DRAFTS).mkdir(parents=True, exist_ok=True)
         with Progress("downloading", total, len(remotes), options.quiet) as progress:
-            platform.web.note = progress.note
+            platform.web.note = progress.say
             job = Download(platform, options.name, folder, progress)
             each(job.one, remotes, options.jobs, platform.web)
             received = progress.moved
@@ -105,7 +105,7 @@ class Download:
             if self._sum(draft) == self._expected(remote):
                 os.replace(str(draft), str(target))
                 return
-            self.progress.note(f"{remote.path} arrived damaged; fetching it again")
+            self.progress.say(f"{remote.path} arrived damaged; fetching it again")
             self.progress.add(-remote.size)
             draft.unlink()
             remote.sha256 = ""
@@ -127,7 +127,7 @@ class Download:
                 waited = time.monotonic() - last
                 if waited > web.patience:
                     raise Failure(UNREACHABLE, f"{trouble.line} (gave up after {waited:.0f} s)")
-                web.note(f"{trouble.line}; trying again")
+                web.say(trouble)
                 web.stopping.wait(max(trouble.wait, delay))
                 delay = min(delay * 2, 10.0)
 

@@ -40,7 +40,6 @@ class Progress:
         self.tty = sys.stderr.isatty()
         self.began = time.monotonic()
         self.window: deque = deque([(self.began, 0)])
-        self.noted = 0.0
         self.thread = threading.Thread(target=self._run, daemon=True)
 
     def __enter__(self):
@@ -76,13 +75,6 @@ class Progress:
             return
         sys.stderr.write(("\r\033[K" if self.tty else "") + printable(line) + "\n")
         sys.stderr.flush()
-
-    def note(self, line: str) -> None:
-        """A line about a retry: not more than one in two seconds, since all threads have the same trouble."""
-        now = time.monotonic()
-        if now - self.noted > 2:
-            self.noted = now
-            self.say(line)
 
     def rate(self) -> float:
         """Bytes a second over the last seconds."""

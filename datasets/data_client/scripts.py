@@ -29,7 +29,7 @@ def put(platform: Platform, options, say) -> dict:
     if not ENTRY.fullmatch(name):
         say(f"note: a job cannot be started by the name {name} (A-Z a-z 0-9 . _ / - only)")
     with Progress("uploading", local.size, 1, options.quiet) as progress:
-        platform.web.note = progress.note
+        platform.web.note = progress.say
         Upload(platform, HOME, {}, progress, False).one(local)
     return {"script": name, "bytes": local.size}
 
@@ -46,7 +46,7 @@ def get(platform: Platform, options, say):
     try:
         folder = tempfile.mkdtemp(prefix=".mlp-", dir=beside)
         with Progress("downloading", remote.size, 1, options.quiet) as progress:
-            platform.web.note = progress.note
+            platform.web.note = progress.say
             Download(platform, HOME, Path(folder), progress).fetch(
                 remote, Path(folder) / "file", Path(folder) / "draft"
             )

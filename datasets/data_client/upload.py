@@ -35,7 +35,7 @@ def upload(platform: Platform, options, say) -> dict:
     elif set(there) != {local.path for local in files}:
         raise _different(options.name)
     with Progress("uploading", total, len(files), options.quiet) as progress:
-        platform.web.note = progress.note
+        platform.web.note = progress.say
         job = Upload(platform, options.name, there, progress, complete)
         with _Heartbeat(platform, options.name, progress, enabled=not complete):
             each(job.one, files, options.jobs, platform.web)
@@ -132,7 +132,7 @@ class Upload:
             except Failure as failure:
                 if failure.code != DAMAGED:
                     raise
-            self.progress.note(f"{local.path} arrived damaged; sending it again")
+            self.progress.say(f"{local.path} arrived damaged; sending it again")
             self.progress.add(-local.size)
         raise Failure(DAMAGED, f"{local.path}: arrived damaged {TRIES} times")
 

@@ -23,6 +23,7 @@ from .errors import DAMAGED, LOGIN, REFUSED, UNREACHABLE, USAGE, Failure, Troubl
 BLOCK = 1 << 20
 ASK_FIRST = 1 << 20  # from this size on a body is sent only once the platform has said that it wants it
 TIMEOUT_S = 120
+LONG_S, SLOW = 900, {"PROPFIND", "DELETE"}  # the checksum of a large file, the removal of many files
 PASSING = {408, 429, 500, 502, 503, 504}
 
 
@@ -65,6 +66,7 @@ class Web:
         self.local = threading.local()
         self.stopping = threading.Event()
         self.reached = False
+        self.said = -100.0
         self.proxy = self._proxy()
 
     def call(self, method: str, path: str, body: bytes | None = None, headers: dict | None = None, expect=()) -> Answer:
@@ -93,9 +95,16 @@ class Web:
                 if waited > self.patience:
                     raise Failure(UNREACHABLE, f"{trouble.line} (gave up after {waited:.0f} s)")
                 pause = max(trouble.wait, delay * random.uniform(0.5, 1.0))
-                self.note(f"{trouble.line}; trying again")
+                self.say(trouble)
                 self.stopping.wait(min(pause, max(0.1, self.patience - waited)))
                 delay = min(delay * 2, 10.0)
+
+    def say(self, trouble: Trouble) -> None:
+        """Tells the user of a retry, once in five seconds: all threads have the same trouble."""
+        now = time.monotonic()
+        if now - self.said > 5:
+            self.said = now
+            self.note(f"{trouble.line}; trying again")
 
     def open(self, path: str, headers: dict) -> http.client.HTTPResponse:
         """A GET whose body the caller reads. Raises Trouble or Failure; a status from 400 on is judged here."""
@@ -148,6 +157,7 @@ class Web:
             kept = getattr(self.local, "connection", None) is not None
             try:
                 connection = self._connection()
+                connection.sock.settimeout(LONG_S if method in SLOW else TIMEOUT_S)
                 connection.request(method, self._target(path), body=body, headers=self._all(headers))
                 return connection.getresponse()
             except (OSError, http.client.HTTPException) as problem:
@@ -160,6 +170,7 @@ class Web:
         connection = None
         try:
             connection = self._connection()
+            connection.sock.settimeout(TIMEOUT_S)
             connection.putrequest(method, self._target(path), skip_accept_encoding=True)
             ask = size >= ASK_FIRST and self.scheme == "http"
             for name, value in self._all(headers).items():

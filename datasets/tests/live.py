@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -19,8 +20,10 @@ from django.db import connection
 
 from accounts import lifecycle as accounts
 from datasets.client_build import build
+from datasets.models import Dataset
 from mlp.supervisor import gateway
 from mlp.tests.servers import free_port
+
 
 class Service:
     """The two servers; each can be stopped and started again in the middle of a test."""
@@ -38,13 +41,25 @@ class Service:
         database = urlsplit(os.environ["DATABASE_URL"])._replace(path="/" + connection.settings_dict["NAME"]).geturl()
         environment = {
             **os.environ, "DATABASE_URL": database, "MLP_ROOT": str(self.root), "MLP_SECRET_KEY": settings.SECRET_KEY,
-            "MLP_HOME_LIMIT": str(8 << 20), "HOME": str(self.folder), "DJANGO_SETTINGS_MODULE": os.environ.get("LIVE_SETTINGS", "mlp.settings"),
+            "MLP_HOME_LIMIT": str(8 << 20), "HOME": str(self.folder),
         }  # fmt: skip
-        command = [sys.executable, "-m", "gunicorn", os.environ.get("LIVE_WSGI", "mlp.wsgi") + ":application", "-b", f"127.0.0.1:{self.web_port}"]
+        command = [
+            sys.executable,
+            "-m",
+            "gunicorn",
+            "mlp.wsgi:application",
+            "-b",
+            f"127.0.0.1:{self.web_port}",
+        ]
         options = ["-k", "gthread", "-w", "2", "--threads", "8", "--no-control-socket"]
         with (self.folder / "web.log").open("ab") as log:
             self.web = subprocess.Popen(
-                command + options, env=environment, cwd=settings.BASE_DIR, stdout=log, stderr=log, start_new_session=True
+                command + options,
+                env=environment,
+                cwd=settings.BASE_DIR,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
             )
         _wait(self.web_port)
 
@@ -69,10 +84,8 @@ class Service:
 
     def stop(self, process: subprocess.Popen, number: int = signal.SIGKILL) -> None:
         """Ends the server and its workers, at once by default."""
-        try:
+        with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, number)
-        except ProcessLookupError:
-            pass
         process.wait(20)
         port = self.port if process is self.nginx else self.web_port
         end = time.monotonic() + 10
@@ -162,3 +175,22 @@ def bob_there(service, bob):
 @pytest.fixture
 def staff_there(service, staff):
     return Person(service, staff)
+
+
+@pytest.fixture
+def photos(alice_there):
+    """Alice's dataset `photos` of 100 declared bytes."""
+    alice_there.create("photos", 100)
+    return alice_there
+
+
+def stored(name: str = "photos") -> int:
+    return Dataset.objects.get(name=name).stored
+
+
+def wait_until(condition, seconds: float = 5) -> None:
+    """nginx removes a spooled body a moment after it has answered."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)

@@ -17,7 +17,6 @@ from django.conf import global_settings
 
 from datasets import lifecycle
 from datasets.models import Dataset
-from datasets.tests.live import alice_there, bob_there, servers, service  # noqa: F401 (fixtures)
 
 PASSWORD = "correct horse battery"
 
@@ -25,7 +24,7 @@ PASSWORD = "correct horse battery"
 class Client:
     """Runs commands as alice would, in a home of its own."""
 
-    def __init__(self, service, token: str, home: Path):  # noqa: F811
+    def __init__(self, service, token: str, home: Path):
         self.service, self.home = service, home
         proxies = ("http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "all_proxy")
         self.environment = {key: value for key, value in os.environ.items() if key not in proxies}
@@ -54,7 +53,7 @@ class Client:
 
 
 @pytest.fixture
-def client(service, alice_there, tmp_path):  # noqa: F811
+def client(service, alice_there, tmp_path):
     home = tmp_path / "home"
     home.mkdir()
     return Client(service, alice_there.token, home)
@@ -96,12 +95,12 @@ def wait_for(condition, seconds: float = 30) -> None:
         time.sleep(0.002)
 
 
-def arrived(service, name: str) -> int:  # noqa: F811
+def arrived(service, name: str) -> int:
     folder = service.path("alice", name)
     return len(list(folder.iterdir())) if folder.is_dir() else 0
 
 
-def test_what_is_downloaded_is_what_was_uploaded(client, tree, tmp_path, service):  # noqa: F811
+def test_what_is_downloaded_is_what_was_uploaded(client, tree, tmp_path, service):
     result = client.json("upload", tree, "--name", "photos")
     assert (result["files"], result["sent"]) == (15, result["bytes"])
     assert Dataset.objects.get().state == "ready"
@@ -127,7 +126,7 @@ def test_it_runs_on_other_pythons(client, tree, tmp_path, version):
 
 
 @pytest.mark.parametrize("moment", [1, 5, 20])
-def test_an_upload_killed_midway_goes_on(client, tmp_path, service, moment):  # noqa: F811
+def test_an_upload_killed_midway_goes_on(client, tmp_path, service, moment):
     folder = many(tmp_path / "many", 40, 1 << 20)
     process = client.start("upload", folder, "--name", "photos", "--jobs", "2")
     wait_for(lambda: arrived(service, "photos") >= moment)
@@ -142,7 +141,7 @@ def test_an_upload_killed_midway_goes_on(client, tmp_path, service, moment):  # 
     wait_for(lambda: service.spooled() == [], 5)
 
 
-def test_an_upload_killed_in_the_middle_of_a_large_file_goes_on(client, tmp_path, service):  # noqa: F811
+def test_an_upload_killed_in_the_middle_of_a_large_file_goes_on(client, tmp_path, service):
     folder = many(tmp_path / "many", 1, 150 << 20)
     process = client.start("upload", folder, "--name", "photos")
     wait_for(service.spooled)
@@ -153,7 +152,7 @@ def test_an_upload_killed_in_the_middle_of_a_large_file_goes_on(client, tmp_path
 
 
 @pytest.mark.parametrize("killed", ["web", "nginx", "both"])
-def test_the_platform_may_be_killed_and_started_again_meanwhile(client, tmp_path, service, killed):  # noqa: F811
+def test_the_platform_may_be_killed_and_started_again_meanwhile(client, tmp_path, service, killed):
     folder = many(tmp_path / "many", 40, 1 << 20)
     process = client.start("upload", folder, "--name", "photos", "--jobs", "2")
     wait_for(lambda: arrived(service, "photos") >= 3)
@@ -164,13 +163,13 @@ def test_the_platform_may_be_killed_and_started_again_meanwhile(client, tmp_path
     time.sleep(1.5)
     service.start_web() if service.web.poll() is not None else None
     service.start_nginx() if service.nginx.poll() is not None else None
-    out, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=60)
     assert process.returncode == 0, err
     assert "trying again" in err
     assert same(folder, service.path("alice", "photos"))
 
 
-def test_a_download_goes_on_when_the_platform_was_killed(client, tmp_path, service):  # noqa: F811
+def test_a_download_goes_on_when_the_platform_was_killed(client, tmp_path, service):
     folder = many(tmp_path / "many", 3, 60 << 20)
     client.run("upload", folder, "--name", "photos")
     process = client.start("download", tmp_path / "got", "--name", "photos", "--jobs", "1")
@@ -197,7 +196,7 @@ def test_a_download_killed_midway_fetches_only_the_rest(client, tmp_path):
     assert not drafts.exists()
 
 
-def test_a_file_changed_on_the_way_is_sent_again(client, tree, service, alice_there):  # noqa: F811
+def test_a_file_changed_on_the_way_is_sent_again(client, tree, service, alice_there):
     """A file of the right size and the wrong bytes, left by an earlier upload, is found by its checksum."""
     total = sum(path.stat().st_size for path in tree.rglob("*") if path.is_file())
     alice_there.create("photos", total)
@@ -207,7 +206,7 @@ def test_a_file_changed_on_the_way_is_sent_again(client, tree, service, alice_th
     assert same(tree, service.path("alice", "photos"))
 
 
-def test_links_are_skipped_with_a_line_or_followed_on_request(client, tmp_path, service):  # noqa: F811
+def test_links_are_skipped_with_a_line_or_followed_on_request(client, tmp_path, service):
     folder, other = tmp_path / "tree", tmp_path / "other"
     folder.mkdir()
     other.mkdir()
@@ -221,7 +220,7 @@ def test_links_are_skipped_with_a_line_or_followed_on_request(client, tmp_path, 
     assert sorted(path.name for path in service.path("alice", "b").rglob("*")) == ["link", "x", "y"]
 
 
-def test_replace_deletes_and_starts_anew(client, tmp_path, tree, alice_there, service, alice, tasks):  # noqa: F811
+def test_replace_deletes_and_starts_anew(client, tmp_path, tree, alice_there, service, alice, tasks):
     one, two = many(tmp_path / "one", 2, 10), many(tmp_path / "two", 3, 10)
     client.run("upload", one, "--name", "photos")
     assert "--replace" in client.run("upload", two, "--name", "photos", code=4).stderr
@@ -236,12 +235,12 @@ def test_replace_deletes_and_starts_anew(client, tmp_path, tree, alice_there, se
     assert "in error (reported by the uploader)" in client.run("upload", one, "--name", "broken", code=4).stderr
 
 
-def test_another_size_than_declared_is_not_resumed(client, tmp_path, alice_there):  # noqa: F811
+def test_another_size_than_declared_is_not_resumed(client, tmp_path, alice_there):
     alice_there.create("photos", 7)
     assert "--replace" in client.run("upload", many(tmp_path / "one", 2, 10), "--name", "photos", code=4).stderr
 
 
-def test_an_upload_ends_when_its_dataset_has_ended(client, tmp_path, service, alice):  # noqa: F811
+def test_an_upload_ends_when_its_dataset_has_ended(client, tmp_path, service, alice):
     folder = many(tmp_path / "many", 60, 1 << 20)
     process = client.start("upload", folder, "--name", "photos", "--jobs", "1")
     wait_for(lambda: arrived(service, "photos") >= 2)
@@ -250,7 +249,7 @@ def test_an_upload_ends_when_its_dataset_has_ended(client, tmp_path, service, al
     assert (process.returncode, "state: the dataset is error" in err) == (4, True)
 
 
-def test_a_file_that_changes_meanwhile_is_noticed(client, tmp_path, service):  # noqa: F811
+def test_a_file_that_changes_meanwhile_is_noticed(client, tmp_path, service):
     folder = many(tmp_path / "many", 1, 100 << 20)
     process = client.start("upload", folder, "--name", "photos")
     wait_for(service.spooled)
@@ -331,7 +330,7 @@ def test_login_keeps_the_token_for_this_user_alone(client, alice, settings):
     client.run("list")
 
 
-def test_scripts_go_there_and_back(client, tmp_path, service):  # noqa: F811
+def test_scripts_go_there_and_back(client, tmp_path, service):
     script = tmp_path / "train.py"
     script.write_text("print('hello')\n")
     client.run("script", "put", script)
@@ -348,14 +347,14 @@ def test_scripts_go_there_and_back(client, tmp_path, service):  # noqa: F811
     assert sorted(path.name for path in tmp_path.iterdir()) == ["got.py", "home", "train.py"]
 
 
-def test_the_proxy_of_the_environment_is_used(client, service):  # noqa: F811
+def test_the_proxy_of_the_environment_is_used(client, service):
     client.environment["http_proxy"] = service.url.replace("http://", "http://u:p@")
     client.run("list", "--url", "http://platform.invalid:5")
     client.environment["no_proxy"] = "platform.invalid"
     client.run("list", "--url", "http://platform.invalid:5", code=5)
 
 
-def test_interrupting_is_said_in_one_line(client, tmp_path, service):  # noqa: F811
+def test_interrupting_is_said_in_one_line(client, tmp_path, service):
     folder = many(tmp_path / "many", 1, 150 << 20)
     process = client.start("upload", folder, "--name", "photos")
     wait_for(service.spooled)

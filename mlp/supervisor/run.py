@@ -59,6 +59,7 @@ def up() -> int:
             say("Stop it first (Ctrl-C there, or `make down`), or choose another MLP_ROOT and MLP_PORT_BASE.")
             return 1
         try:
+            runners.get()  # a wrong MLP_RUNNER is said here
             return Platform(platform_parts()).run()
         except ImproperlyConfigured as problem:
             say(f"\n{problem}")
@@ -94,7 +95,9 @@ class Platform:
     def __init__(self, parts: list[Part]):
         self.parts = parts
         self.supervisord = Supervisord(parts)
+        self.started: list[Part] = []
         self.signals = 0
+        self.signalled = float("-inf")
         self.began = time.monotonic()
 
     # --- the whole ---------------------------------------------------------------------------------------------------
@@ -103,20 +106,23 @@ class Platform:
         for number in SIGNALS:
             if old[number] is not signal.SIG_IGN:  # nohup wants SIGHUP ignored
                 signal.signal(number, self._on_signal)
+        code = 1
         try:
             self.start()
             self.watch()
         except Stopped:
-            pass
+            code = 0
         except (Failed, SupervisorGone, ImproperlyConfigured, OSError, RuntimeError) as problem:
-            say(f"\nThe platform could not be started: {problem}\n")
+            say(f"\nThe platform could not be started: {problem}")
+        finally:
             self.end()
-            return 1
-        self.end()
-        return 0
+        return code
 
     def _on_signal(self, number, frame) -> None:
-        self.signals += 1
+        """Counts; what comes within a second is one wish (make hands on what the terminal sends to both of us)."""
+        if time.monotonic() - self.signalled > 1:
+            self.signals += 1
+            self.signalled = time.monotonic()
 
     def pause(self, seconds: float) -> None:
         """Sleeps; raises Stopped when a signal came (a signal cuts no sleep short, so they are short)."""
@@ -139,7 +145,7 @@ class Platform:
         self.start_parts(servers)
         self.pause(0)
         setup.run(self.pause)
-        self.progress("database, operator and static files", "ready")
+        self.progress("migrations, operator, static files", "ready")
         rest = [part for part in self.parts if part.stage != "servers"]
         self.start_parts(rest)
         self.wait_healthy()
@@ -155,8 +161,12 @@ class Platform:
 
     def start_parts(self, parts: list[Part]) -> None:
         """Starts them all at once and waits until those that can be asked do their work."""
-        for part in parts:
-            self.supervisord.start_part(part)
+        self.started += parts
+        try:
+            self.start_started()
+        except SupervisorGone:
+            if self.supervisord.alive():
+                raise
         waiting = [part for part in parts if part.ready]
         end = time.monotonic() + START_LIMIT_S
         problems = {}
@@ -165,13 +175,28 @@ class Platform:
             for part in [part for part in waiting if problems[part.name] == "ok"]:
                 self.progress(part.name, "ready")
                 waiting.remove(part)
-            self.give_up_on(parts)
+            self.keep(parts)
             if waiting and time.monotonic() > end:
                 why = problems[waiting[0].name]
                 raise Failed(what_failed(waiting[0], f"is not ready after {START_LIMIT_S} s: {why}"))
             self.pause(0.05)
 
-    def give_up_on(self, parts: list[Part]) -> None:
+    def start_started(self) -> None:
+        for part in self.started:
+            self.supervisord.start_part(part)
+
+    def revive(self) -> bool:
+        """Starts supervisord, and what it ran, anew when it has died; whether it had."""
+        if self.supervisord.alive():
+            return False
+        say(f"{now()}  supervisord ended unexpectedly; starting it and its parts again")
+        self.supervisord.start()
+        self.start_started()
+        return True
+
+    def keep(self, parts: list[Part]) -> None:
+        """While the platform starts: heals a killed supervisord, gives up on a part that cannot live."""
+        self.revive()
         for part in parts:
             if part.quick_ends() >= TOO_OFTEN:
                 raise Failed(what_failed(part, "ends again and again"))
@@ -185,21 +210,20 @@ class Platform:
                 status, body = health.get(*address, "/healthz", timeout_s=5)
                 if status == 200:
                     return
-            self.give_up_on(self.parts)
+            self.keep(self.parts)
             self.pause(0.1)
         raise Failed(f"/healthz is not 200 after {START_LIMIT_S} s: {status} {body.decode(errors='replace')[:500]}")
 
     def greet(self) -> None:
         password = "as given in MLP_ADMIN_PASSWORD"
         if not env("MLP_ADMIN_PASSWORD"):
-            password = f"its password is in {settings.MLP_ROOT / 'admin-password'}"
+            password = f"password in {settings.MLP_ROOT / 'admin-password'}"
         apps = f"http://{health.gateway_host()}:{settings.APP_GATEWAY_PORT}"
         say(f"\nReady after {time.monotonic() - self.began:.1f} s.\n")
-        say(f"  Platform      {settings.GATEWAY_URL}")
-        say(f"  Administration {settings.GATEWAY_URL}/admin/")
-        say(f"  Applications  {apps}")
-        say(f"  Operator      admin; {password}")
-        say(f"  Logs          {settings.MLP_ROOT / 'log'}")
+        say(f"  Platform        {settings.GATEWAY_URL}")
+        say(f"  Applications    {apps}")
+        say(f"  Administration  {settings.GATEWAY_URL}/admin/ as admin; {password}")
+        say(f"  Logs            {settings.MLP_ROOT / 'log'}")
         say("\nCtrl-C ends everything.")
 
     def progress(self, what: str, how: str) -> None:
@@ -208,19 +232,12 @@ class Platform:
     # --- while it runs -----------------------------------------------------------------------------------------------
     def watch(self) -> None:
         """Starts supervisord anew when it dies, and says which parts had to be started again."""
-        pids = self.supervisord.pids()
+        pids: dict[str, int] = {}
         failures = 0
         while True:
             self.pause(LOOK_EVERY_S if self.supervisord.alive() and not failures else 0.2)
             try:
-                if not self.supervisord.alive():
-                    say(f"{now()}  supervisord ended unexpectedly; starting it and all parts again")
-                    self.supervisord.start()
-                    for part in self.parts:
-                        self.supervisord.start_part(part)
-                    pids = self.supervisord.pids()
-                else:
-                    pids = self.report_restarts(pids)
+                pids = self.supervisord.pids() if self.revive() else self.report_restarts(pids)
                 failures = 0
             except (SupervisorGone, OSError) as problem:
                 failures += 1
@@ -244,7 +261,7 @@ class Platform:
         say("\nEnding the platform ...")
         asked = self.signals
         began = time.monotonic()
-        self.end_processes(lambda: self.signals > max(asked, 1), runs=True)
+        self.end_processes(lambda: self.signals > asked, runs=settings.MLP_RUNNER == "local")
         with contextlib.suppress(subprocess.TimeoutExpired):
             if self.supervisord.process:
                 self.supervisord.process.wait(5)
@@ -255,6 +272,8 @@ class Platform:
 
     def end_processes(self, hurry: Callable[[], bool] = lambda: False, runs: bool = False) -> None:
         """First what begins new work, then the runs, then the front, then the servers, then supervisord."""
+        if not self.supervisord.answers():  # its death tells the parts to end, and nobody starts them again
+            launch.end_leftovers(self.supervisord.part.folder, 0)
         self.end_parts([part for part in self.parts if part.stage == "background"], hurry)
         if runs:
             end_runs(hurry)

@@ -1,0 +1,337 @@
+"""Users and tokens for operators, and the admin's own login with the platform's brute-force slow-down."""
+
+from __future__ import annotations
+
+from django import forms
+from django.contrib import admin
+from django.contrib.auth import update_session_auth_hash
+from django.contrib.auth.models import Group
+from django.core.exceptions import ValidationError
+from django.db.models import Count, Exists, OuterRef, Subquery
+from django.db.models.functions import Coalesce
+from django.http import HttpResponse, HttpResponseRedirect
+from django.urls import reverse
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
+from unfold.decorators import display
+from unfold.forms import AuthenticationForm
+from unfold.widgets import (
+    UnfoldAdminPasswordWidget,
+    UnfoldAdminSelectWidget,
+    UnfoldAdminTextInputWidget,
+    UnfoldBooleanSwitchWidget,
+)
+
+from mlp.kernel.admin import LifecycleAdmin, Verb
+from mlp.kernel.admin_display import link, list_address, moment, url_of
+from mlp.kernel.errors import Refused
+from mlp.kernel.models import StateChange
+
+from . import lifecycle, throttle
+from .models import State, Token, User
+
+
+def waiting():
+    """Users who have registered and whom no operator has let in yet; who was de-registered does not wait."""
+    let_in = StateChange.objects.filter(kind="user", object_id=OuterRef("pk"), transition="activate")
+    return User.objects.filter(~Exists(let_in), state=State.NOT_ACTIVE)
+
+
+# --- forms ------------------------------------------------------------------------------------------------------
+class LoginForm(AuthenticationForm):
+    """The admin's login form; guessing is slowed down exactly as it is at the platform's own login."""
+
+    def clean(self):
+        username = self.cleaned_data.get("username") or ""
+        address = throttle.client_address(self.request)
+        try:
+            throttle.check_login(username, address)
+        except Refused as refused:
+            raise ValidationError(refused.msg.partition(": ")[2] or refused.msg)
+        try:
+            cleaned = super().clean()
+        except ValidationError:
+            throttle.login_failed(username, address)
+            raise
+        throttle.login_succeeded(username, address)
+        return cleaned
+
+
+def password_field(label: str, **options) -> forms.CharField:
+    widget = UnfoldAdminPasswordWidget(attrs={"autocomplete": "new-password"})
+    return forms.CharField(label=label, widget=widget, strip=False, **options)
+
+
+class PasswordForm(forms.Form):
+    password = password_field(_("New password"), help_text=_("8 to 128 characters; not a common one."))
+    again = password_field(_("The same again"))
+
+    def clean(self):
+        cleaned = super().clean()
+        again = cleaned.pop("again", None)
+        if "password" in cleaned and again is not None and cleaned["password"] != again:
+            self.add_error("again", _("The two passwords differ."))
+        return cleaned
+
+
+class UserForm(PasswordForm):
+    username = forms.CharField(
+        label=_("Username"),
+        widget=UnfoldAdminTextInputWidget(attrs={"autocomplete": "off", "autocapitalize": "none"}),
+        help_text=_("1 to 50 letters a to z. It can never be changed or given to somebody else."),
+    )
+    is_staff = forms.BooleanField(
+        label=_("Operator"),
+        required=False,
+        widget=UnfoldBooleanSwitchWidget(),
+        help_text=_("May use this administration, and see and manage everybody's objects."),
+    )
+    active = forms.BooleanField(
+        label=_("Active at once"), required=False, initial=True, widget=UnfoldBooleanSwitchWidget()
+    )
+    field_order = ["username", "password", "again", "active", "is_staff"]
+
+
+class ServiceTokenForm(forms.Form):
+    name = forms.CharField(
+        label=_("Name"),
+        widget=UnfoldAdminTextInputWidget(),
+        help_text=_("What the token is for: 1 to 50 letters a to z."),
+    )
+    user = forms.ModelChoiceField(
+        label=_("Operator"),
+        queryset=User.objects.none(),
+        widget=UnfoldAdminSelectWidget(),
+        help_text=_("Who answers for it; the token dies when this user stops being an operator."),
+    )
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.fields["user"].queryset = User.objects.filter(is_staff=True, state=State.ACTIVED).order_by("username")
+
+
+# --- users ------------------------------------------------------------------------------------------------------
+class WaitingFilter(admin.SimpleListFilter):
+    title = _("waiting for activation")
+    parameter_name = "waiting"
+
+    def lookups(self, request, model_admin):
+        return [("yes", _("waiting"))]
+
+    def queryset(self, request, queryset):
+        return queryset.filter(pk__in=waiting()) if self.value() == "yes" else queryset
+
+
+def _count(relation: str, **only) -> Coalesce:
+    """How many rows of the relation a user has; a subquery, for joins would multiply each other."""
+    rows = User._meta.get_field(relation).related_model.objects.filter(user=OuterRef("pk"), **only)
+    return Coalesce(Subquery(rows.order_by().values("user").annotate(n=Count("pk")).values("n")), 0)
+
+
+def _not_oneself(user: User, by: str, what: str) -> None:
+    if by == f"operator:{user.username}":
+        raise Refused(gettext("you cannot %s yourself: another operator has to") % what)
+
+
+def activate(user: User, *, by: str) -> None:
+    lifecycle.activate(username=user.username, by=by)
+
+
+def deregister(user: User, *, by: str) -> None:
+    _not_oneself(user, by, gettext("de-register"))
+    lifecycle.deregister(username=user.username, by=by)
+
+
+def make_operator(user: User, *, by: str) -> None:
+    lifecycle.set_staff(username=user.username, staff=True, by=by)
+
+
+def take_back(user: User, *, by: str) -> None:
+    _not_oneself(user, by, gettext("take the operator's rights from"))
+    lifecycle.set_staff(username=user.username, staff=False, by=by)
+
+
+def set_password(user: User, *, by: str, password: str) -> None:
+    lifecycle.change_password(user=user, password=password, by=by)
+
+
+def rotate(user: User, *, by: str) -> None:
+    lifecycle.rotate_token(user=user, by=by)
+
+
+@admin.register(User)
+class UserAdmin(LifecycleAdmin):
+    icon = "group"
+    list_display = ("username", "state_badge", "is_staff", "tenant_link", "dataset_count", "job_count", "created_at")
+    list_filter = ("state", WaitingFilter, "is_staff", "tenant")
+    search_fields = ("username",)
+    search_help_text = _("Username")
+    date_hierarchy = "created"
+    ordering = ("-id",)
+    list_select_related = ("tenant",)
+    create_form = UserForm
+    fieldsets = (
+        (None, {"fields": (("username", "state_badge"), ("is_staff", "tenant_link"), ("created", "last_login"))}),
+        (_("Belongs to this user"), {"fields": (("datasets_of", "jobs_of"), ("requests_of", "tokens_of"))}),
+    )
+    verbs = {
+        "activate": Verb(label=_("Activate"), run=activate, transition="activate", icon="how_to_reg", tone="primary"),
+        "password": Verb(label=_("Set password"), run=set_password, form=PasswordForm, icon="password", on_lists=False),
+        "rotate": Verb(
+            label=_("Replace API token"),
+            run=rotate,
+            when=lambda user: user.is_active,
+            question=_("The user's API token stops working at once. The new one is on the user's own page."),
+            icon="autorenew",
+            on_lists=False,
+        ),
+        "operator": Verb(
+            label=_("Make operator"),
+            run=make_operator,
+            when=lambda user: user.is_active and not user.is_staff,
+            question=_("An operator may use this administration, and see and manage everybody's objects."),
+            icon="shield_person",
+            on_lists=False,
+        ),
+        "takeback": Verb(
+            label=_("Take operator's rights back"),
+            run=take_back,
+            when=lambda user: user.is_staff,
+            question=_("The user can no longer use this administration, and the user's service tokens die."),
+            icon="remove_moderator",
+            on_lists=False,
+        ),
+        "deregister": Verb(
+            label=_("De-register"),
+            run=deregister,
+            transition="deregister",
+            question=_("The user's tokens die and running work is cancelled. Datasets stay; the name stays taken."),
+            icon="person_off",
+            tone="danger",
+        ),
+    }
+
+    def get_queryset(self, request):
+        """The two counts come with the list's own query."""
+        active = _count("jobs", state__in=["creating", "running"])
+        return super().get_queryset(request).annotate(n_jobs=active, n_datasets=_count("datasets"))
+
+    def create(self, *, by, **values):
+        return lifecycle.register(by=by, **values)
+
+    def verb_done(self, request, name, obj):
+        if name == "password" and obj.pk == request.user.pk:
+            update_session_auth_hash(request, obj)  # else one's own new password would end this session
+
+    @display(description=_("tenant"), ordering="tenant__name")
+    def tenant_link(self, user: User) -> str:
+        return link(url_of(user.tenant), user.tenant)
+
+    @display(description=_("datasets"), ordering="n_datasets")
+    def dataset_count(self, user: User) -> int:
+        return user.n_datasets
+
+    @display(description=_("active jobs"), ordering="n_jobs")
+    def job_count(self, user: User) -> int:
+        return user.n_jobs
+
+    @display(description=_("datasets"))
+    def datasets_of(self, user: User) -> str:
+        return link(list_address("datasets_dataset", user__id__exact=user.pk), user.n_datasets)
+
+    @display(description=_("jobs"))
+    def jobs_of(self, user: User) -> str:
+        text = gettext("%(all)s, %(active)s of them active") % {"all": user.jobs.count(), "active": user.n_jobs}
+        return link(list_address("jobs_job", user__id__exact=user.pk), text)
+
+    @display(description=_("resource requests"))
+    def requests_of(self, user: User) -> str:
+        return link(list_address("resources_resourcerequest", owner__exact=user.username), gettext("show"))
+
+    @display(description=_("tokens"))
+    def tokens_of(self, user: User) -> str:
+        return link(list_address("accounts_token", user__id__exact=user.pk), user.tokens.count())
+
+
+# --- tokens -----------------------------------------------------------------------------------------------------
+def revoke(token: Token, *, by: str) -> None:
+    lifecycle.revoke_service_token(pk=token.pk, by=by)
+
+
+def replace(token: Token, *, by: str) -> None:
+    lifecycle.rotate_token(user=token.user, by=by)
+
+
+@admin.register(Token)
+class TokenAdmin(LifecycleAdmin):
+    """Who holds which kind of token since when. The token itself is shown once, when a service token is made."""
+
+    icon = "key"
+    list_display = ("title", "kind", "user_link", "created_at", "rotated_at")
+    list_filter = ("kind",)
+    search_fields = ("user__username", "name")
+    search_help_text = _("Username or the token's name")
+    date_hierarchy = "created"
+    ordering = ("-id",)
+    list_select_related = ("user",)
+    create_form = ServiceTokenForm
+    fieldsets = ((None, {"fields": (("title", "kind"), "user_link", ("created", "rotated"))}),)
+    verbs = {
+        "replace": Verb(
+            label=_("Replace"),
+            run=replace,
+            when=lambda token: token.kind == Token.Kind.USER and token.user.is_active,
+            question=_("The user's API token stops working at once. The new one is on the user's own page."),
+            icon="autorenew",
+        ),
+        "revoke": Verb(
+            label=_("Revoke"),
+            run=revoke,
+            when=lambda token: token.kind == Token.Kind.SERVICE,
+            question=_("Whoever uses this service token is refused from now on."),
+            icon="key_off",
+            tone="danger",
+            permission="delete",
+        ),
+    }
+
+    def get_queryset(self, request):
+        return super().get_queryset(request).select_related("user")
+
+    def create_initial(self, request):
+        return {"user": request.user}
+
+    def create(self, *, by, **values):
+        text = lifecycle.create_service_token(by=by, **values)
+        return text, Token.objects.filter(kind=Token.Kind.SERVICE, **values).latest("pk")
+
+    def created(self, request, made):
+        """Shown in the answer to the POST itself: kept nowhere, gone with the next page."""
+        text, token = made
+        self.note(request, token, gettext("Added"))
+        context = {"token": text, "object": token, "title": gettext("Service token")}
+        response = self._page(request, "admin/lifecycle/token.html", context)
+        response["Cache-Control"] = "no-store"
+        return response
+
+    @display(description=_("rotated"), ordering="rotated")
+    def rotated_at(self, token: Token) -> str:
+        return moment(token.rotated)
+
+    @display(description=_("token"), ordering="name")
+    def title(self, token: Token) -> str:
+        return token.name or gettext("API token")
+
+    @display(description=_("user"), ordering="user__username")
+    def user_link(self, token: Token) -> str:
+        return link(url_of(token.user), token.user)
+
+
+def own_password(request, extra_context=None) -> HttpResponse:
+    """Django's page for one's own password would write past the lifecycle; the user's page has the verb."""
+    return HttpResponseRedirect(reverse("admin:accounts_user_verb", args=[request.user.pk, "password"]))
+
+
+admin.site.unregister(Group)
+admin.site.login_form = LoginForm
+admin.site.password_change = own_password

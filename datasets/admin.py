@@ -1,0 +1,92 @@
+"""Datasets for operators: look, end a stuck upload, delete."""
+
+from __future__ import annotations
+
+from django.contrib import admin
+from django.template.defaultfilters import filesizeformat
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
+from unfold.decorators import display
+
+from mlp.kernel import storage
+from mlp.kernel.admin import LifecycleAdmin, Verb
+from mlp.kernel.admin_display import bar, link, object_url, short, url_of
+
+from . import lifecycle
+from .models import Dataset
+
+
+def delete(dataset: Dataset, *, by: str) -> None:
+    lifecycle.delete_dataset(user=dataset.user, name=dataset.name, by=by)
+
+
+def end_upload(dataset: Dataset, *, by: str) -> None:
+    lifecycle.fail(dataset.pk, "ended by an operator", by=by)
+
+
+@admin.register(Dataset)
+class DatasetAdmin(LifecycleAdmin):
+    icon = "database"
+    list_display = ("name", "user_link", "state_badge", "stored_bar", "size_text", "why", "tenant", "created_at")
+    list_filter = ("state", "tenant")
+    search_fields = ("name", "user__username", "reason")
+    search_help_text = _("Name, username or reason")
+    date_hierarchy = "created"
+    ordering = ("-id",)
+    list_select_related = ("user", "tenant")
+    fieldsets = (
+        (None, {"fields": (("name", "user_link"), ("state_badge", "progress"), "reason")}),
+        (_("Bytes"), {"fields": (("size_text", "stored_bar"), ("tenant_link", "request_link"), "folder")}),
+        (_("When"), {"fields": (("created", "touched"),)}),
+    )
+    verbs = {
+        "end": Verb(
+            label=_("End the upload"),
+            run=end_upload,
+            transition="fail",
+            question=_("The dataset goes to error; its uploader is refused from now on. It can be deleted then."),
+            icon="stop_circle",
+        ),
+        "delete": Verb(
+            label=_("Delete"),
+            run=delete,
+            transition="erase",
+            question=_("All files of the dataset are removed, and its space is free again. There is no way back."),
+            icon="delete",
+            tone="danger",
+            permission="delete",
+        ),
+    }
+
+    def get_queryset(self, request):
+        return super().get_queryset(request).select_related("user", "tenant")
+
+    @display(description=_("user"), ordering="user__username")
+    def user_link(self, dataset: Dataset) -> str:
+        return link(url_of(dataset.user), dataset.user)
+
+    @display(description=_("tenant"))
+    def tenant_link(self, dataset: Dataset) -> str:
+        return link(url_of(dataset.tenant), dataset.tenant)
+
+    @display(description=_("size"), ordering="size")
+    def size_text(self, dataset: Dataset) -> str:
+        return filesizeformat(dataset.size)
+
+    @display(description=_("stored"), ordering="stored")
+    def stored_bar(self, dataset: Dataset) -> str:
+        told = {"part": filesizeformat(dataset.stored), "percent": dataset.progress}
+        return bar(dataset.progress, 100, gettext("%(part)s, %(percent)s %%") % told, plain=True)
+
+    @display(description=_("reason"))
+    def why(self, dataset: Dataset) -> str:
+        return short(dataset.reason) or "-"
+
+    @display(description=_("resource request"))
+    def request_link(self, dataset: Dataset) -> str:
+        pk = lifecycle.request_id(dataset.pk)
+        return link(object_url("resourcerequest", pk), pk)
+
+    @display(description=_("folder"))
+    def folder(self, dataset: Dataset) -> str:
+        return str(storage.dataset_dir(dataset.user.username, dataset.name))

@@ -1,0 +1,68 @@
+"""The WSGI shortcut of the data service's inner addresses, and what is noted of uploads on their way."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+
+from datasets import webdav, webdav_flight
+from datasets.data_urls import FastData
+from mlp.kernel import storage
+
+
+def ask(path: str, method: str = "POST", **headers) -> tuple[str, bytes]:
+    """The status and body that the wrapper answers; `(through)` when it hands on."""
+    environ = {
+        "REQUEST_METHOD": method, "PATH_INFO": path, "QUERY_STRING": "", "SERVER_NAME": "x", "SERVER_PORT": "80",
+        "wsgi.input": io.BytesIO(), "wsgi.url_scheme": "http", "wsgi.errors": io.StringIO(), "HTTP_HOST": "x",
+        **{f"HTTP_{name.upper()}": value for name, value in headers.items()},
+    }  # fmt: skip
+    seen = []
+    body = FastData(lambda environ, start: [b"(through)"])(environ, lambda status, headers: seen.append(status))
+    return (seen or [""])[0], b"".join(body)
+
+
+def test_other_addresses_go_through():
+    assert ask("/internal/data/storage") == ("", b"(through)")
+    assert ask("/api/v1/auth") == ("", b"(through)")
+
+
+@pytest.mark.parametrize("path", ["/internal/data/may", "/internal/data/store", "/internal/data/verb"])
+def test_without_the_key_there_is_nothing(path):
+    for headers in ({}, {"x_internal_key": "guess"}, {"x_internal_key": "\xff"}):
+        assert ask(path, **headers)[0] in {"404 Not Found", "403 Forbidden"}
+        assert b"no such address" in ask(path, **headers)[1]
+
+
+def test_the_views_answer_as_they_do_behind_django(transactional_db):
+    key = {"x_internal_key": webdav.internal_key()}
+    assert ask("/internal/data/verb", "GET", x_data_uri="/data/alice/x", **key)[0] == "401 Unauthorized"
+    assert ask("/internal/data/verb", "OPTIONS", **key) == ("200 OK", b"")
+    assert ask("/internal/data/verb", "BREW", **key)[0] == "405 Method Not Allowed"
+
+
+def test_a_bug_is_a_fault_without_details(monkeypatch, transactional_db):
+    monkeypatch.setattr(webdav, "authenticate", lambda request: 1 / 0)
+    status, body = ask("/internal/data/verb", "GET", x_internal_key=webdav.internal_key())
+    assert status == "503 Service Unavailable"
+    assert b"ZeroDivision" not in body
+
+
+def test_a_broken_off_upload_is_forgotten(db, monkeypatch):
+    webdav_flight.begin("one", 7, None)
+    webdav_flight.begin("small", 7, 10)
+    assert webdav_flight.broker().client.hkeys(webdav_flight.KEY) == [b"one"]
+    webdav_flight.keep_alive()
+    assert webdav_flight.broker().client.hlen(webdav_flight.KEY) == 1
+    monkeypatch.setattr(webdav_flight, "FORGET_S", -1)
+    webdav_flight.keep_alive()
+    assert webdav_flight.broker().client.hlen(webdav_flight.KEY) == 0
+
+
+def test_the_sweep_takes_trash_at_once_and_bodies_late():
+    spool = storage.spool_dir()
+    (spool / "trash-1" / "x").mkdir(parents=True)
+    (spool / "0000000001").touch()
+    assert webdav.sweep_spool(0) == 1
+    assert [path.name for path in spool.iterdir()] == ["0000000001"]

@@ -1,0 +1,257 @@
+"""Uploads through a real nginx and a real gunicorn: exact, atomic, refused early, and whole after any kill."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import threading
+import time
+from pathlib import Path
+
+import pytest
+import requests
+
+from datasets import webdav
+from datasets.models import Dataset
+from datasets.tests.live import stored, wait_until
+
+DAV = "{DAV:}"
+
+
+def raw(service, request: bytes, wait_s: float = 3.0) -> bytes:
+    """Sends the bytes as they are; what comes back until the server closes or falls silent."""
+    with socket.create_connection(("127.0.0.1", service.port), wait_s) as sock:
+        sock.sendall(request)
+        sock.settimeout(wait_s)
+        came = b""
+        try:
+            while block := sock.recv(65536):
+                came += block
+                if b"\r\n\r\n" in came and came.endswith(b"}"):
+                    break
+        except TimeoutError:
+            pass
+        return came
+
+
+def test_an_upload_is_created_then_replaced_and_accounted_exactly(photos, service):
+    assert photos.put("/data/alice/photos/a/b.txt", data=b"x" * 60).status_code == 201
+    assert (stored(), service.path("alice", "photos", "a", "b.txt").read_bytes()) == (60, b"x" * 60)
+    assert photos.put("/data/alice/photos/a/b.txt", data=b"y" * 100).status_code == 204
+    assert (stored(), service.path("alice", "photos", "a", "b.txt").read_bytes()) == (100, b"y" * 100)
+    assert photos.put("/data/alice/photos/a/b.txt", data=b"z").status_code == 204
+    assert stored() == 1
+    wait_until(lambda: service.spooled() == [])
+
+
+@pytest.mark.parametrize("body", [b"", iter([]), iter([b"chunk", b"", b"ed" * 20])])
+def test_empty_and_chunked_bodies_arrive(photos, service, body):
+    wanted = 0 if not isinstance(body, bytes) and body.__length_hint__() == 0 else (0 if body == b"" else 45)
+    assert photos.put("/data/alice/photos/x", data=body).status_code == 201
+    assert service.path("alice", "photos", "x").stat().st_size == wanted
+
+
+def test_more_than_the_declared_size_is_refused(photos):
+    assert photos.put("/data/alice/photos/a", data=b"x" * 60).status_code == 201
+    refusal = photos.put("/data/alice/photos/b", data=b"x" * 41)
+    assert (refusal.status_code, "100 bytes" in refusal.json()["msg"]) == (413, True)
+    assert photos.put("/data/alice/photos/b", data=iter([b"x" * 41])).status_code == 413
+    assert photos.put("/data/alice/photos/b", data=b"x" * 40).status_code == 201
+    assert stored() == 100
+
+
+@pytest.mark.parametrize(
+    ("headers", "code"), [("Content-Length: 999999999", 413), ("Content-Length: 101\r\nExpect: 100-continue", 413)]
+)
+def test_a_refused_upload_is_refused_before_its_body_is_sent(photos, service, headers, code):
+    head = f"PUT /data/alice/photos/x HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {photos.token}\r\n{headers}\r\n\r\n"
+    answer = raw(service, head.encode())
+    assert answer.startswith(f"HTTP/1.1 {code} ".encode()), answer
+    assert b'{"msg"' in answer
+    wait_until(lambda: service.spooled() == [])
+
+
+def test_a_welcome_upload_is_told_to_go_on(photos, service):
+    head = f"PUT /data/alice/photos/x HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {photos.token}\r\n"
+    assert raw(service, (head + "Content-Length: 5\r\nExpect: 100-continue\r\n\r\n").encode(), 1).startswith(
+        b"HTTP/1.1 100 Continue"
+    )
+
+
+def test_a_wrong_checksum_is_refused_and_a_right_one_kept(alice_there):
+    wrong = {"Repr-Digest": "sha-256=:" + "A" * 43 + "=:"}
+    assert alice_there.put("/data/alice/.home/x", data=b"abc", headers=wrong).status_code == 400
+    right = {"Repr-Digest": "sha-256=:ungWv48Bz+pBQUDeXa4iI7ADYaOWF3qctBD/YfIAFa0=:"}
+    assert alice_there.put("/data/alice/.home/x", data=b"abc", headers=right).status_code == 201
+    assert alice_there.get("/data/alice/.home/x").headers["Repr-Digest"] == right["Repr-Digest"]
+    alice_there.put("/data/alice/.home/x", data=b"abd")
+    assert "Repr-Digest" not in alice_there.get("/data/alice/.home/x").headers
+
+
+def test_the_home_has_its_limit(alice_there):
+    assert alice_there.put("/data/alice/.home/big", data=b"x" * (8 << 20)).status_code == 201
+    refusal = alice_there.put("/data/alice/.home/more", data=b"x")
+    assert (refusal.status_code, "full" in refusal.json()["msg"]) == (507, True)
+    assert alice_there.put("/data/alice/.home/big", data=b"x" * (4 << 20)).status_code == 204
+    assert alice_there.put("/data/alice/.home/more", data=b"x").status_code == 201
+
+
+@pytest.mark.parametrize(
+    ("headers", "code"),
+    [({"Content-Range": "bytes 0-0/1"}, 400), ({"Content-Encoding": "gzip"}, 415), ({"If-None-Match": "*"}, 412)],
+)
+def test_uploads_that_would_not_mean_what_they_say(photos, headers, code):
+    photos.put("/data/alice/photos/x", data=b"x")
+    assert photos.put("/data/alice/photos/x", data=b"y", headers=headers).status_code == code
+
+
+def test_a_chunked_body_is_cut_off_while_it_arrives(alice_there, service):
+    """No length to judge by: at most the next class above what fits is ever spooled."""
+    alice_there.create("big", 3 << 20)
+    spooled = []
+
+    def endless():
+        for _ in range(200):
+            spooled.extend(path.stat().st_size for path in service.spooled())
+            yield b"x" * (1 << 20)
+
+    with contextlib.suppress(requests.ConnectionError):  # cut off
+        assert alice_there.put("/data/alice/big/x", data=endless()).status_code == 413
+    assert max(spooled) <= 4 << 20
+    assert alice_there.put("/data/alice/big/x", data=iter([b"x" * (3 << 20)])).status_code == 201
+    assert alice_there.put("/data/alice/big/x", data=iter([b"y" * (3 << 20)])).status_code == 204
+    assert alice_there.put("/data/alice/big/x", data=iter([b"y" * (3 << 20), b"z"])).status_code == 413
+
+
+def test_parallel_uploads_never_pass_the_declared_size(photos, alice, service):
+    codes = []
+
+    def put(number):
+        url = f"{service.url}/data/alice/photos/{number}"
+        codes.append(requests.put(url, data=b"x" * 30, headers=dict(photos.headers)).status_code)
+
+    threads = [threading.Thread(target=put, args=(number,)) for number in range(12)]
+    [thread.start() for thread in threads]
+    [thread.join() for thread in threads]
+    assert sorted(set(codes)) == [201, 413]
+    assert codes.count(201) == 3
+    assert stored() == 90 == sum(path.stat().st_size for path in service.path("alice", "photos").iterdir())
+
+
+def test_a_reader_never_sees_half_a_file(alice_there, service):
+    bodies = [letter * 3_000_000 for letter in (b"a", b"b")]
+    alice_there.put("/data/alice/.home/x", data=bodies[0])
+    done, seen = threading.Event(), set()
+
+    def read():
+        while not done.is_set():
+            answer = requests.get(service.url + "/data/alice/.home/x", headers=dict(alice_there.headers))
+            seen.add((answer.status_code, len(answer.content), answer.content[:1], answer.content[-1:]))
+
+    thread = threading.Thread(target=read)
+    thread.start()
+    for number in range(20):
+        assert alice_there.put("/data/alice/.home/x", data=bodies[number % 2]).status_code == 204
+    done.set()
+    thread.join()
+    assert seen <= {(200, 3_000_000, b"a", b"a"), (200, 3_000_000, b"b", b"b")}
+
+
+def test_a_broken_off_upload_leaves_nothing(photos, service):
+    head = f"PUT /data/alice/photos/x HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {photos.token}\r\n"
+    with socket.create_connection(("127.0.0.1", service.port)) as sock:
+        sock.sendall(head.encode() + b"Content-Length: 90\r\n\r\n" + b"x" * 50)
+        time.sleep(0.3)
+    time.sleep(0.3)
+    wait_until(lambda: service.spooled() == [])
+    assert (stored(), service.path("alice", "photos", "x").exists()) == (0, False)
+
+
+def test_a_killed_nginx_leaves_a_spool_file_that_is_swept(alice_there, service, settings):
+    head = f"PUT /data/alice/.home/x HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {alice_there.token}\r\n"
+    with socket.create_connection(("127.0.0.1", service.port)) as sock:
+        sock.sendall(head.encode() + b"Content-Length: 4000000\r\n\r\n" + b"x" * 3_000_000)
+        time.sleep(0.5)
+        assert len(service.spooled()) == 1
+        service.stop(service.nginx)
+    service.start_nginx()
+    assert len(service.spooled()) == 1
+    settings.MLP_ROOT = service.root
+    assert webdav.sweep_spool(0) == 0
+    os.utime(service.spooled()[0], (1, 1))
+    assert webdav.sweep_spool(0) == 1
+    wait_until(lambda: service.spooled() == [])
+    assert alice_there.put("/data/alice/.home/x", data=b"x").status_code == 201
+
+
+def test_a_dead_application_is_a_fault_told_as_503(photos, service):
+    service.stop(service.web)
+    try:
+        assert photos.put("/data/alice/photos/x", data=b"x").status_code == 503
+        assert photos.get("/data/alice/.home/x").status_code == 503
+        wait_until(lambda: service.spooled() == [])
+    finally:
+        service.start_web()
+    assert photos.put("/data/alice/photos/x", data=b"x").status_code == 201
+
+
+@pytest.mark.parametrize("size", [1, 200_000])
+def test_a_vanished_spool_comes_back(alice_there, service, settings, size):
+    """An upload that is asked for first makes it; for small ones the sweep does, within seconds."""
+    service.path(".spool").rmdir()
+    if size == 1:
+        assert alice_there.put("/data/alice/.home/x", data=b"x").status_code == 503
+        settings.MLP_ROOT = service.root
+        webdav.sweep_spool()
+    assert alice_there.put("/data/alice/.home/x", data=b"x" * size).status_code == 201
+
+
+def test_an_upload_is_a_sign_of_life(photos):
+    Dataset.objects.update(touched="2020-01-01T00:00Z")
+    photos.put("/data/alice/photos/x", data=b"x")
+    assert Dataset.objects.get().touched.year > 2020
+
+
+def test_bytes_on_their_way_are_a_sign_of_life(alice_there, service, settings):
+    alice_there.create("big", 9 << 20)
+    Dataset.objects.update(touched="2020-01-01T00:00Z")
+    settings.MLP_ROOT = service.root
+    head = f"PUT /data/alice/big/x HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {alice_there.token}\r\n"
+    with socket.create_connection(("127.0.0.1", service.port)) as sock:
+        sock.sendall(head.encode() + b"Content-Length: 4000000\r\n\r\n" + b"x" * 3_000_000)
+        wait_until(service.spooled)
+        Dataset.objects.update(touched="2020-01-01T00:00Z")
+        webdav.sweep_spool()
+        assert Dataset.objects.get().touched.year > 2020
+        Dataset.objects.update(touched="2020-01-01T00:00Z")
+    wait_until(lambda: not service.spooled())
+    webdav.sweep_spool()
+    assert Dataset.objects.get().touched.year == 2020
+
+
+def test_a_large_upload_costs_no_memory(alice_there, service):
+    alice_there.create("big", 300 << 20)
+    block = b"\0" * (1 << 20)
+
+    class Body:
+        def __len__(self):
+            return 300 << 20
+
+        def __iter__(self):
+            return (block for _ in range(300))
+
+    assert alice_there.put("/data/alice/big/x", data=Body()).status_code == 201
+    assert _peak(service.nginx.pid) < 60 << 20
+    assert service.path("alice", "big", "x").stat().st_size == 300 << 20
+    service.path("alice", "big", "x").unlink()
+
+
+def _peak(pid: int) -> int:
+    """The largest peak of resident memory among the process and its children."""
+    peak = 0
+    for task in [pid, *map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())]:
+        for line in Path(f"/proc/{task}/status").read_text().splitlines():
+            if line.startswith("VmHWM"):
+                peak = max(peak, int(line.split()[1]) << 10)
+    return peak

@@ -1,0 +1,178 @@
+"""Jobs and their metrics for operators: look, read the log's end, cancel, delete."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from django.contrib import admin
+from django.template.loader import render_to_string
+from django.urls import NoReverseMatch, reverse
+from django.utils import timezone
+from django.utils.html import format_html_join
+from django.utils.safestring import SafeString
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
+from unfold.decorators import display
+
+from mlp.kernel.admin import LifecycleAdmin, Verb
+from mlp.kernel.admin_display import bar, link, list_address, object_url, short, url_of
+
+from . import environment, lifecycle
+from .models import Job, Metrics
+
+LOG_TAIL = 8 << 10
+
+
+def cancel(job: Job, *, by: str) -> None:
+    lifecycle.cancel(user=job.user, name=job.name, by=by)
+
+
+def delete(job: Job, *, by: str) -> None:
+    lifecycle.delete_job(user=job.user, name=job.name, by=by)
+
+
+@admin.register(Job)
+class JobAdmin(LifecycleAdmin):
+    icon = "model_training"
+    list_display = (
+        "name", "user_link", "state_badge", "progress_bar", "why", "asked", "created_at", "took",
+    )  # fmt: skip
+    list_filter = ("state", "runtime", "tenant", "reserved")
+    search_fields = ("name", "user__username", "entry", "reason")
+    search_help_text = _("Name, username, script or reason")
+    date_hierarchy = "created"
+    ordering = ("-id",)
+    list_select_related = ("user", "tenant")
+    fieldsets = (
+        (None, {"fields": (("name", "user_link"), ("state_badge", "progress_bar"), "reason", "links")}),
+        (_("Script"), {"fields": (("entry", "runtime"), ("dataset_links", "arguments"), "variables")}),
+        (_("Resources"), {"fields": (("asked", "reserved"), ("tenant_link", "request_link"))}),
+        (_("Run"), {"fields": (("attempt", "retries"), ("run_name", "created"), ("started", "ended"))}),
+        (_("End of the log"), {"fields": ("log_end",)}),
+    )
+    verbs = {
+        "cancel": Verb(
+            label=_("Cancel"),
+            run=cancel,
+            transition="fail",
+            question=_("The job's process is ended: it is told to stop, then killed. The job goes to error."),
+            icon="cancel",
+        ),
+        "delete": Verb(
+            label=_("Delete"),
+            run=delete,
+            transition="erase",
+            question=_("The job's output, log and metrics are removed. There is no way back."),
+            icon="delete",
+            tone="danger",
+            permission="delete",
+        ),
+    }
+
+    def get_queryset(self, request):
+        return super().get_queryset(request).select_related("user", "tenant")
+
+    @display(description=_("user"), ordering="user__username")
+    def user_link(self, job: Job) -> str:
+        return link(url_of(job.user), job.user)
+
+    @display(description=_("tenant"))
+    def tenant_link(self, job: Job) -> str:
+        return link(url_of(job.tenant), job.tenant)
+
+    @display(description=_("progress"), ordering="progress")
+    def progress_bar(self, job: Job) -> str:
+        return bar(job.progress, 100, f"{job.progress} %", plain=True)
+
+    @display(description=_("reason"))
+    def why(self, job: Job) -> str:
+        return short(job.reason) or "-"
+
+    @display(description=_("asked"))
+    def asked(self, job: Job) -> str:
+        return gettext("%(cpu)g CPU · %(gpu)s GPU · %(ram)s Mi") % {"cpu": job.cpu, "gpu": job.gpu, "ram": job.ram}
+
+    @display(description=_("took"))
+    def took(self, job: Job) -> str:
+        if job.started is None:
+            return "-"
+        return str(timedelta(seconds=int(((job.ended or timezone.now()) - job.started).total_seconds())))
+
+    @display(description=_("resource request"))
+    def request_link(self, job: Job) -> str:
+        pk = lifecycle.request_id(job.pk)
+        return link(object_url("resourcerequest", pk), pk) if job.reserved or job.started else "-"
+
+    @display(description=_("datasets"))
+    def dataset_links(self, job: Job) -> str:
+        there = dict(job.user.datasets.filter(name__in=job.datasets).values_list("name", "pk"))
+        links = [(link(object_url("dataset", there[name]) if name in there else "", name),) for name in job.datasets]
+        return format_html_join(", ", "{}", links) or "-"
+
+    @display(description=_("arguments"))
+    def arguments(self, job: Job) -> str:
+        return format_html_join(" ", "<code>{}</code>", ((word,) for word in job.args)) or "-"
+
+    @display(description=_("environment"))
+    def variables(self, job: Job) -> str:
+        """The names alone: what the user gave may be secret."""
+        return ", ".join(sorted(job.env)) or "-"
+
+    @display(description=_("more"))
+    def links(self, job: Job) -> SafeString:
+        api = f"/api/v1/users/{job.user}/jobs/{job.name}"
+        metrics = list_address("jobs_metrics", job__id__exact=job.pk)
+        shown = [
+            (page_of(job), gettext("the job's page")),
+            (f"{api}/log", gettext("whole log")),
+            (f"{api}/artifacts", gettext("output files")),
+            (metrics, gettext("metrics (%s)") % job.metrics.count()),
+        ]
+        return format_html_join(" · ", "{}", ((link(url, text),) for url, text in shown if url))
+
+    @display(description=_("log"))
+    def log_end(self, job: Job) -> SafeString:
+        return render_to_string("admin/jobs/log.html", {"text": tail(job)})
+
+
+def page_of(job: Job) -> str:
+    try:
+        return reverse("job", args=[job.name]) + f"?user={job.user}"
+    except NoReverseMatch:
+        return ""
+
+
+def tail(job: Job) -> str:
+    """The last lines of what the script has said."""
+    try:
+        with environment.log_path(job).open("rb") as file:
+            size = file.seek(0, 2)
+            file.seek(max(0, size - LOG_TAIL))
+            text = file.read(LOG_TAIL).decode(errors="replace")
+    except OSError:
+        return ""
+    return text.partition("\n")[2] if size > LOG_TAIL else text
+
+
+@admin.register(Metrics)
+class MetricsAdmin(LifecycleAdmin):
+    icon = "monitoring"
+    list_display = ("job_link", "seq", "attempt", "epoch", "accuracy", "loss", "progress", "at")
+    list_display_links = ("seq",)
+    list_filter = ("job__state",)
+    search_fields = ("=job__name", "=job__user__username")
+    search_help_text = _("The job's name or the username, in full")
+    ordering = ("-id",)
+    list_select_related = ("job__user",)
+    show_full_result_count = False
+    fieldsets = (
+        (None, {"fields": ("job_link", ("seq", "attempt"), ("epoch", "progress"), ("accuracy", "loss"))}),
+        (_("Message"), {"fields": (("msg_id", "at"),)}),
+    )
+
+    def get_queryset(self, request):
+        return super().get_queryset(request).select_related("job__user")
+
+    @display(description=_("job"), ordering="job")
+    def job_link(self, row: Metrics) -> str:
+        return link(url_of(row.job), row.job)

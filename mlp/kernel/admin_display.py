@@ -1,0 +1,161 @@
+"""What the admin's pages show alike: badges, links, bars, and the history of an object as one line of time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from urllib.parse import urlencode
+
+from django.contrib import admin
+from django.contrib.admin.models import LogEntry
+from django.contrib.admin.utils import quote
+from django.contrib.contenttypes.models import ContentType
+from django.db.models import Model
+from django.urls import NoReverseMatch, reverse
+from django.utils import timezone
+from django.utils.html import format_html
+
+from .models import StateChange, history_of
+
+TONES = {
+    "creating": "info",
+    "running": "primary",
+    "ready": "success",
+    "finished": "success",
+    "error": "danger",
+    "deleting": "warning",
+    "Actived": "success",
+    "NotActive": "warning",
+    "tried": "info",
+    "confirmed": "success",
+    "training": "primary",
+    "completed": "success",
+}
+HISTORY_ROWS = 50
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One line of a history: who did what to which object, when and why."""
+
+    at: datetime
+    who: str
+    kind: str
+    subject: str
+    url: str
+    source: str
+    target: str
+    what: str
+    why: str
+
+    @property
+    def tone(self) -> str:
+        return TONES.get(self.target, "plain")
+
+    @property
+    def brief(self) -> str:
+        return short(self.why, 200)
+
+
+def badge(state: str, text: str) -> str:
+    return format_html('<span class="mlp-badge mlp-{}">{}</span>', TONES.get(state, "plain"), text)
+
+
+def link(url: str, text: object) -> str:
+    return format_html('<a class="mlp-link" href="{}">{}</a>', url, text) if url else str(text)
+
+
+def short(text: str, limit: int = 90) -> str:
+    """A reason on one line: of several lines what came first and what came last; the whole of it as the tool tip."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    line = lines[0] if lines else ""
+    if len(lines) > 1:
+        line = f"{line.partition(': ')[0][:30]}: … {lines[-1]}"
+    return line if line == text and len(line) <= limit else _cut(text, line, limit)
+
+
+def _cut(text: str, line: str, limit: int) -> str:
+    return format_html('<span title="{}">{}{}</span>', text, line[:limit], "…" if len(line) > limit else "")
+
+
+def moment(at: datetime | None) -> str:
+    """`2026-01-31 09:05`, with the second and the zone as the tool tip."""
+    if at is None:
+        return "-"
+    local = timezone.localtime(at)
+    return format_html(
+        '<time datetime="{}" title="{}" class="mlp-moment">{}</time>',
+        at.isoformat(),
+        f"{local:%F %T %Z}",
+        f"{local:%F %H:%M}",
+    )
+
+
+def bar(part: float, whole: float, text: str, *, plain: bool = False) -> str:
+    """A bar with its words; of one that fills up (not `plain`) the colour warns."""
+    share = 0 if whole <= 0 else min(1.0, float(part) / float(whole))
+    tone = "primary" if plain or share < 0.75 else "warning" if share < 0.9 else "danger"
+    return format_html(
+        '<span class="mlp-meter"><progress class="mlp-{}" max="100" value="{}" aria-label="{}"></progress>'
+        "<span>{}</span></span>",
+        tone,
+        round(share * 100),
+        text,
+        text,
+    )
+
+
+def url_of(obj: Model) -> str:
+    return reverse(f"admin:{obj._meta.app_label}_{obj._meta.model_name}_change", args=[quote(obj.pk)])
+
+
+def list_address(name: str, **query) -> str:
+    """The list of `app_model`, filtered; "" where there is no such list."""
+    try:
+        address = reverse(f"admin:{name}_changelist")
+    except NoReverseMatch:
+        return ""
+    return f"{address}?{urlencode(query)}" if query else address
+
+
+def object_url(kind: str, pk: object) -> str:
+    """The admin page of an object known by its model's name, "" where there is no such model."""
+    for model in admin.site._registry:
+        if model._meta.model_name == kind:
+            try:
+                return reverse(f"admin:{model._meta.app_label}_{kind}_change", args=[quote(pk)])
+            except NoReverseMatch:
+                return ""
+    return ""
+
+
+def timeline_of(obj: Model, limit: int = HISTORY_ROWS) -> list[Entry]:
+    """What happened to the object, newest first: its state changes and what operators did besides."""
+    rows = []
+    if hasattr(obj, "history_owner"):
+        rows += [changed(change) for change in history_of(obj).order_by("-id")[:limit]]
+    kind = ContentType.objects.get_for_model(obj)
+    acts = LogEntry.objects.filter(content_type=kind, object_id=str(obj.pk)).select_related("user", "content_type")
+    rows += [acted(entry) for entry in acts.order_by("-id")[:limit]]
+    return sorted(rows, key=lambda entry: entry.at, reverse=True)[:limit]
+
+
+def changed(row: StateChange) -> Entry:
+    url = object_url(row.kind, row.object_id)
+    return Entry(row.at, row.by, row.kind, subject_of(row), url, row.source, row.target, row.transition, row.reason)
+
+
+def subject_of(row: StateChange) -> str:
+    """owner/name; a user is their own owner."""
+    return row.name if row.owner == row.name else f"{row.owner}/{row.name}"
+
+
+def acted(row: LogEntry) -> Entry:
+    kind = row.content_type.model if row.content_type else ""
+    url = object_url(kind, row.object_id)
+    who = f"operator:{row.user.get_username()}"
+    return Entry(row.action_time, who, kind, row.object_repr, url, "", "", row.get_change_message(), "")
+
+
+def state_name(obj: Model) -> str:
+    return str(obj.get_state_display()) if hasattr(obj, "get_state_display") else ""

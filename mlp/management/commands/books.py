@@ -1,0 +1,58 @@
+"""`manage.py books`: do the tenants' sums, the resource requests and the objects of the platform agree?
+
+Ends with 0 when they do (or all was repaired), 1 when they differ, 2 when a difference outlived the repair.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from django.core.management.base import BaseCommand, CommandError
+from django.db.models import Q
+
+from datasets.models import Dataset
+from jobs.models import Job
+from resources import books, tcc
+from resources.models import Tenant
+
+# What each kind of object holds by its own account: a job while it is reserved, a dataset until its row is gone.
+SOURCES = (
+    books.Source("job", "jm", Job, Q(reserved=True), lambda job: tcc.amounts(gpu=job.gpu, cpu=job.cpu, ram=job.ram)),
+    books.Source("dataset", "dm", Dataset, Q(), lambda dataset: tcc.amounts(rom=dataset.size)),
+)
+HEADINGS = ("TENANT", "WHAT", "SAYS", "SHOULD SAY")
+
+
+class Command(BaseCommand):
+    help = "Explains every difference between the books and the world; --repair puts it right."
+
+    def add_arguments(self, parser):
+        parser.add_argument("--tenant", help="only this one")
+        parser.add_argument("--repair", action="store_true", help="put it right, in one transaction for each tenant")
+
+    def handle(self, *args, tenant: str | None = None, repair: bool = False, **options):
+        tenants = list(Tenant.objects.filter(**({"name": tenant} if tenant else {})).order_by("name"))
+        if tenant and not tenants:
+            raise CommandError(f"there is no tenant {tenant}", returncode=2)
+        wrong = [line for one in tenants for line in books.explain(one, SOURCES)]
+        if not wrong:
+            self.stdout.write(f"the books of {', '.join(one.name for one in tenants) or 'no tenant'} are right")
+            return
+        self._table(wrong)
+        if not repair:
+            self.stdout.write(f"differences: {len(wrong)}; --repair puts them right")
+            sys.exit(1)
+        for one in tenants * 2:  # twice, for what one tenant must let go before another can have it
+            books.repair(one, SOURCES)
+        left = [line for one in tenants for line in books.explain(one, SOURCES)]
+        if left:
+            self.stdout.write("these are left, run it again:")
+            self._table(left)
+            sys.exit(2)
+        self.stdout.write("repaired; the books are right")
+
+    def _table(self, lines: list[books.Difference]) -> None:
+        rows = [HEADINGS, *((line.tenant, line.what, line.found, line.expected) for line in lines)]
+        widths = [max(len(row[column]) for row in rows) for column in range(len(HEADINGS))]
+        for row in rows:
+            self.stdout.write("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip())

@@ -1,0 +1,36 @@
+"""The addresses of the pages (contract 7). Included by mlp.urls."""
+
+from __future__ import annotations
+
+from django.urls import path
+from django.views.i18n import set_language
+
+from accounts import pages as accounts
+from datasets import pages as datasets
+from jobs import pages as jobs
+from mlp import pages
+from resources import pages as resources
+
+urlpatterns = [
+    path("", pages.index),
+    path("index", pages.index, name="index"),
+    path("index.jsp", pages.index),
+    path("regist_login", accounts.regist_login, name="regist_login"),
+    path("regist_login.jsp", accounts.regist_login),
+    path("logout", accounts.logout, name="logout"),
+    path("account", accounts.account, name="account"),
+    path("account/token", accounts.rotate_token, name="rotate_token"),
+    path("account/password", accounts.change_password, name="change_password"),
+    path("account/deregister", accounts.deregister, name="deregister"),
+    path("datasets", datasets.datasets, name="datasets"),
+    path("datasets/<str:name>", datasets.dataset, name="dataset"),
+    path("datasets/<str:name>/delete", datasets.delete, name="dataset_delete"),
+    path("jobs", jobs.jobs, name="jobs"),
+    path("jobs/<str:name>", jobs.job, name="job"),
+    path("jobs/<str:name>/cancel", jobs.cancel, name="job_cancel"),
+    path("jobs/<str:name>/delete", jobs.delete, name="job_delete"),
+    path("usage", resources.usage, name="usage"),
+    path("data_client.pyz", datasets.data_client, name="data_client"),
+    path("data_client.jar", datasets.data_client),
+    path("set_language", set_language, name="set_language"),
+]

@@ -1,0 +1,63 @@
+"""One object of every kind in every state, for the tests of the admin."""
+
+from __future__ import annotations
+
+from django.contrib import admin
+from django.db.models import Model
+
+from accounts import lifecycle as accounts
+from accounts.models import Token, User
+from datasets.models import Dataset
+from jobs.models import Job, Metrics
+from mlp.kernel.models import StateChange, record_created
+from resources import limits, tcc
+from resources.models import ResourceRequest, UsageSample
+
+# The transitions that lead to each state from the beginning.
+WAYS = {
+    Job: {
+        "creating": [],
+        "running": ["start"],
+        "finished": ["start", "finish"],
+        "error": ["fail"],
+        "deleting": ["fail", "erase"],
+    },
+    Dataset: {"creating": [], "ready": ["complete"], "error": ["fail"], "deleting": ["complete", "erase"]},
+}
+
+
+def put(model: type[Model], user: User, name: str, state: str) -> Model:
+    """A job or dataset that has gone its way to the state."""
+    extra = {"size": 1000} if model is Dataset else {"entry": "train.py", "env": {"SECRET": "hush"}}
+    obj = model.objects.create(user=user, tenant=user.tenant, name=name, **extra)
+    record_created(obj, by=user.username)
+    for step in WAYS[model][state]:
+        getattr(obj, step)(by="test", reason="for the test")
+    obj.save()
+    return obj
+
+
+def fill(alice: User, staff: User) -> dict[str, Model]:
+    """At least one row for each model that the admin shows; by `app.model`."""
+    job, dataset = put(Job, alice, "train", "running"), put(Dataset, alice, "digits", "ready")
+    tcc.try_(id="ext-1", applier="mm", request_type="request", cpu=1)
+    accounts.create_service_token(user=staff, name="shipper", by="test")
+    Metrics.objects.create(job=job, seq=1, epoch=1, accuracy=0.5, loss=1.0, progress=10, msg_id="one")
+    UsageSample.objects.create(tenant=alice.tenant, at=job.created, owner="alice", applier="jm", cpu=1)
+    limit = limits.set_limit(tenant="default", user="alice", by="test", gpu=1)
+    rows = {
+        "jobs.job": job,
+        "jobs.metrics": job.metrics.get(),
+        "datasets.dataset": dataset,
+        "resources.tenant": alice.tenant,
+        "resources.resourcerequest": ResourceRequest.objects.get(pk="ext-1"),
+        "resources.userlimit": limit,
+        "resources.usagesample": UsageSample.objects.get(),
+        "accounts.user": alice,
+        "accounts.token": Token.objects.get(name="shipper"),
+        "kernel.statechange": StateChange.objects.filter(kind="job").latest("pk"),
+    }
+    for model in admin.site._registry:  # a model that came later: any row of it will do
+        if model._meta.label_lower not in rows and (row := model._default_manager.first()) is not None:
+            rows[model._meta.label_lower] = row
+    return rows

@@ -1,0 +1,148 @@
+"""The operator's start page: what it counts, names and links to, and that a slow part does not hold it up."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from django.urls import reverse
+
+from accounts import lifecycle as accounts
+from accounts.models import User
+from datasets.models import Dataset
+from jobs.models import Job
+from mlp import admin as site
+from mlp import health
+from mlp.kernel.admin_display import list_address, short, url_of
+from resources import tcc
+from resources.models import UserLimit
+
+from .admin_world import fill, put
+
+
+def overview(client):
+    answer = client.get("/admin/")
+    assert answer.status_code == 200
+    return answer
+
+
+def test_it_counts_every_state_and_links_to_the_filtered_list(staff_client, alice):
+    for index, state in enumerate(("running", "running", "error")):
+        put(Job, alice, "abc"[index], state)
+    put(Dataset, alice, "digits", "ready")
+    answer = overview(staff_client)
+    kinds = {str(kind["name"]): kind for kind in answer.context["kinds"]}
+    assert list(kinds)[:2] == ["Jobs", "Datasets"]
+    jobs = {state["label"]: state for state in kinds["Jobs"]["states"]}
+    assert {str(label): state["count"] for label, state in jobs.items()} == {
+        "creating": 0, "running": 2, "finished": 0, "error": 1, "deleting": 0,
+    }  # fmt: skip
+    running = next(state for label, state in jobs.items() if str(label) == "running")
+    page = staff_client.get(running["url"])
+    assert page.context["cl"].result_count == 2
+
+
+def test_it_shows_what_happened_and_what_failed_with_the_reason(staff_client, alice):
+    job = put(Job, alice, "train", "running")
+    job.fail(by="runner", reason="exit code 1: Traceback\n  File x\nMemoryError: no more")
+    job.save()
+    cancelled = put(Job, alice, "other", "running")
+    cancelled.fail(by="alice", reason="cancelled")
+    cancelled.save()
+    answer = overview(staff_client)
+    assert [(entry.subject, entry.who) for entry in answer.context["failed"]] == [("alice/train", "runner")]
+    assert answer.context["latest"][0].why == "cancelled"
+    text = answer.content.decode()
+    assert "exit code 1: … MemoryError: no more" in text
+    assert url_of(job) in text
+
+
+def test_users_wait_until_they_are_let_in_and_never_again(staff_client, make_user):
+    for name in ("carol", "dave"):
+        make_user(name, active=False)
+    accounts.deregister(username=make_user("erin").username, by="operator:oscar")
+    answer = overview(staff_client)
+    assert [user.username for user in answer.context["waiting"]] == ["carol", "dave"]
+    listed = staff_client.get(answer.context["waiting_url"]).context["cl"].queryset
+    assert sorted(user.username for user in listed) == ["carol", "dave"]
+    carol = User.objects.get(username="carol")
+    button = reverse("admin:accounts_user_verb", args=[carol.pk, "activate"])
+    assert button in answer.content.decode()
+    assert staff_client.post(button, {"next": "/admin/"})["Location"] == "/admin/"
+    assert [user.username for user in overview(staff_client).context["waiting"]] == ["dave"]
+
+
+def test_it_shows_what_each_tenant_has_in_use(staff_client, default_tenant):
+    tcc.try_(id="ext-1", applier="jm", request_type="request", cpu=8, ram=4000)
+    [tenant] = overview(staff_client).context["tenants"]
+    bars = {str(row["name"]): row["bar"] for row in tenant["bars"]}
+    assert "8 of 8" in bars["CPU"]
+    assert "mlp-danger" in bars["CPU"]
+    assert 'value="25"' in bars["RAM"]
+
+
+def test_it_names_addresses_and_versions(staff_client):
+    text = overview(staff_client).content.decode()
+    assert "/api/v1/docs" in text
+    assert "PostgreSQL" in text
+
+
+# --- the parts ----------------------------------------------------------------------------------------------------
+def test_the_parts_are_told_one_by_one(staff_client, monkeypatch):
+    monkeypatch.setattr(health, "report", lambda: {"nats": "ok", "worker": "no heart-beat"})
+    answer = staff_client.get(reverse("admin:parts"))
+    assert [(row["name"], row["ok"]) for row in answer.context["parts"]] == [("nats", True), ("worker", False)]
+    assert "no heart-beat" in answer.content.decode()
+    assert answer["Cache-Control"] == "no-store"
+
+
+def test_a_part_that_hangs_holds_up_neither_the_overview_nor_the_answer(staff_client, monkeypatch):
+    monkeypatch.setattr(health, "report", lambda: time.sleep(5))
+    monkeypatch.setattr(site, "PATIENCE_S", 0.2)
+    begin = time.monotonic()
+    overview(staff_client)
+    answer = staff_client.get(reverse("admin:parts"))
+    assert time.monotonic() - begin < 3
+    assert "did not answer in time" in answer.content.decode()
+
+
+def test_a_report_that_breaks_is_no_answer_either(staff_client, monkeypatch):
+    def broken():
+        raise RuntimeError("broken")
+
+    monkeypatch.setattr(health, "report", broken)
+    with pytest.warns(pytest.PytestUnhandledThreadExceptionWarning):
+        assert staff_client.get(reverse("admin:parts")).status_code == 200
+
+
+# --- around the pages ------------------------------------------------------------------------------------------------
+def test_the_sidebar_leads_to_every_list(staff_client, alice, staff):
+    fill(alice, staff)
+    text = overview(staff_client).content.decode()
+    for model in site.admin.site._registry:
+        assert f'href="{list_address(f"{model._meta.app_label}_{model._meta.model_name}")}"' in text
+
+
+def test_the_search_finds_objects_by_their_names(staff_client, alice):
+    job = put(Job, alice, "train", "running")
+    page = staff_client.get(reverse("admin:search"), {"s": "train", "extended": "1"}).content.decode()
+    assert url_of(job) in page
+
+
+def test_the_admin_speaks_chinese_where_it_can(staff_client):
+    page = staff_client.get("/admin/", headers={"accept-language": "zh-hans"})
+    assert page.status_code == 200
+    assert 'lang="zh-hans"' in page.content.decode()
+
+
+def test_a_long_reason_is_cut_to_its_beginning_and_its_end():
+    assert short("plain words") == "plain words"
+    assert "exit code 1: … Boom" in short("exit code 1: Traceback\n  line\nBoom")
+    assert short("x" * 500).count("x") == 500 + 90
+    assert short("") == ""
+    assert "<b>" not in short("<b>\n<i>")
+
+
+def test_everybodys_limit_has_a_name(staff_client, default_tenant):
+    UserLimit.objects.create(tenant=default_tenant, user="", gpu=1)
+    assert "everybody" in staff_client.get(reverse("admin:resources_userlimit_changelist")).content.decode()

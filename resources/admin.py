@@ -1,0 +1,365 @@
+"""Tenants, limits of users, resource requests and usage for operators, all changed through tcc and limits alone."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+from django import forms
+from django.apps import apps
+from django.contrib import admin
+from django.db.models import Model
+from django.template.defaultfilters import filesizeformat
+from django.template.loader import render_to_string
+from django.utils.safestring import SafeString
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
+from unfold.decorators import display
+from unfold.widgets import (
+    UnfoldAdminDecimalFieldWidget,
+    UnfoldAdminIntegerFieldWidget,
+    UnfoldAdminSelectWidget,
+    UnfoldAdminTextInputWidget,
+)
+
+from mlp.kernel.admin import LifecycleAdmin, Verb
+from mlp.kernel.admin_display import bar, link, list_address, moment, object_url, url_of
+from mlp.kernel.errors import Refused
+
+from . import limits, tcc
+from .models import KINDS, ResourceRequest, State, Tenant, UsageSample, UserLimit
+
+NAMES = {"gpu": _("GPU"), "cpu": _("CPU"), "ram": _("RAM"), "rom": _("ROM")}
+# Whose request it is, by the beginning of its id (see the managers' `request_id`).
+OWNERS = {"job": "jobs.Job", "dataset": "datasets.Dataset", "model": "models_app.Model", "app": "apps.Application"}
+
+
+# --- amounts in words ----------------------------------------------------------------------------------------------
+def amount(kind: str, value) -> str:
+    """The amount as people say it: `2 GPU`, `1.5 cores`, `4.0 GB`."""
+    if kind == "rom":
+        return filesizeformat(value)
+    if kind == "ram":
+        return filesizeformat(int(value) << 20)
+    if kind == "cpu":
+        return f"{Decimal(value).normalize():f}"
+    return str(value)
+
+
+def share(tenant: Tenant, kind: str) -> str:
+    """What is in use of a tenant's capacity, as a bar."""
+    used, whole = getattr(tenant, f"{kind}_inuse"), getattr(tenant, kind)
+    text = gettext("%(used)s of %(whole)s") % {"used": amount(kind, used), "whole": amount(kind, whole)}
+    return bar(used, whole, text)
+
+
+def in_words(row) -> str:
+    """All amounts that are not zero: `1 GPU, 2 CPU, 512 MB RAM`."""
+    given = [f"{amount(kind, getattr(row, kind))} {NAMES[kind]}" for kind in KINDS if getattr(row, kind)]
+    return ", ".join(given) or "-"
+
+
+# --- tenants ------------------------------------------------------------------------------------------------------
+class CapacityForm(forms.Form):
+    cpu = forms.DecimalField(
+        label=_("CPU (cores)"), min_value=0, max_digits=14, decimal_places=6, widget=UnfoldAdminDecimalFieldWidget()
+    )
+    gpu = forms.IntegerField(label=_("GPU (devices)"), min_value=0, widget=UnfoldAdminIntegerFieldWidget())
+    ram = forms.IntegerField(label=_("RAM (Mi)"), min_value=0, widget=UnfoldAdminIntegerFieldWidget())
+    rom = forms.IntegerField(label=_("ROM (bytes)"), min_value=0, widget=UnfoldAdminIntegerFieldWidget())
+
+
+def capacity(tenant: Tenant, *, by: str, **values) -> None:
+    """Sets what differs; a form sent as it was makes the capacity the operator's own, so that it stays."""
+    changed = {kind: value for kind, value in values.items() if value != getattr(tenant, kind)}
+    tcc.set_capacity(name=tenant.name, by=by, **(changed or values))
+
+
+def compare(tenant: Tenant) -> list[dict]:
+    """What the tenant's row says is in use beside what its requests add up to; looked at again when they differ.
+
+    The two are read one after the other, and requests come and go: only a difference that stays is one.
+    """
+    for _attempt in range(3):
+        books = tcc.books(tenant)
+        row = Tenant.objects.get(pk=tenant.pk)
+        differs = [kind for kind in KINDS if books[kind] != getattr(row, f"{kind}_inuse")]
+        if not differs:
+            break
+    return [
+        {
+            "name": NAMES[kind],
+            "bar": share(row, kind),
+            "capacity": amount(kind, getattr(row, kind)),
+            "inuse": amount(kind, getattr(row, f"{kind}_inuse")),
+            "books": amount(kind, books[kind]),
+            "differs": kind in differs,
+        }
+        for kind in KINDS
+    ]
+
+
+@admin.register(Tenant)
+class TenantAdmin(LifecycleAdmin):
+    icon = "domain"
+    list_display = ("name", "gpu_share", "cpu_share", "ram_share", "rom_share", "source")
+    search_fields = ("name",)
+    search_help_text = _("Name")
+    ordering = ("name",)
+    fieldsets = (
+        (None, {"fields": (("name", "source"), ("users_of", "open_of"), "limits_of")}),
+        (_("Resources"), {"fields": ("comparison",)}),
+    )
+    verbs = {
+        "capacity": Verb(
+            label=_("Set capacity"),
+            run=capacity,
+            form=CapacityForm,
+            initial=Tenant.amounts,
+            icon="tune",
+            tone="primary",
+            on_lists=False,
+        ),
+    }
+
+    @display(description=_("GPU"), ordering="gpu_inuse")
+    def gpu_share(self, tenant: Tenant) -> str:
+        return share(tenant, "gpu")
+
+    @display(description=_("CPU"), ordering="cpu_inuse")
+    def cpu_share(self, tenant: Tenant) -> str:
+        return share(tenant, "cpu")
+
+    @display(description=_("RAM"), ordering="ram_inuse")
+    def ram_share(self, tenant: Tenant) -> str:
+        return share(tenant, "ram")
+
+    @display(description=_("ROM"), ordering="rom_inuse")
+    def rom_share(self, tenant: Tenant) -> str:
+        return share(tenant, "rom")
+
+    @display(description=_("users"))
+    def users_of(self, tenant: Tenant) -> str:
+        return link(list_address("accounts_user", tenant__id__exact=tenant.pk), tenant.users.count())
+
+    @display(description=_("open requests"))
+    def open_of(self, tenant: Tenant) -> str:
+        count = tenant.requests.filter(state=State.TRIED).count()
+        query = {"tenant__id__exact": tenant.pk, "state__exact": State.TRIED.value}
+        return link(list_address("resources_resourcerequest", **query), count)
+
+    @display(description=_("limits of users"))
+    def limits_of(self, tenant: Tenant) -> str:
+        return link(list_address("resources_userlimit", tenant__id__exact=tenant.pk), tenant.limits.count())
+
+    @display(description=_("in use, and what the requests add up to"))
+    def comparison(self, tenant: Tenant) -> SafeString:
+        return render_to_string("admin/resources/books.html", {"rows": compare(tenant)})
+
+
+# --- limits -------------------------------------------------------------------------------------------------------
+class AmountsForm(forms.Form):
+    """Four amounts, each of which may be left empty: no limit."""
+
+    cpu = forms.DecimalField(
+        label=_("CPU (cores)"),
+        min_value=0,
+        max_digits=14,
+        decimal_places=6,
+        required=False,
+        widget=UnfoldAdminDecimalFieldWidget(),
+        help_text=_("What is left empty is not limited."),
+    )
+    gpu = forms.IntegerField(
+        label=_("GPU (devices)"), min_value=0, required=False, widget=UnfoldAdminIntegerFieldWidget()
+    )
+    ram = forms.IntegerField(label=_("RAM (Mi)"), min_value=0, required=False, widget=UnfoldAdminIntegerFieldWidget())
+    rom = forms.IntegerField(
+        label=_("ROM (bytes)"), min_value=0, required=False, widget=UnfoldAdminIntegerFieldWidget()
+    )
+
+
+class LimitForm(AmountsForm):
+    tenant = forms.ModelChoiceField(
+        label=_("Tenant"), queryset=Tenant.objects.order_by("name"), widget=UnfoldAdminSelectWidget()
+    )
+    user = forms.CharField(
+        label=_("User"),
+        required=False,
+        widget=UnfoldAdminTextInputWidget(),
+        help_text=_("Left empty: everybody who has no limit of their own."),
+    )
+    field_order = ["tenant", "user"]
+
+
+def set_limit(limit: UserLimit, *, by: str, **values) -> None:
+    limits.set_limit(tenant=limit.tenant.name, user=limit.user or limits.EVERYBODY, by=by, **values)
+
+
+def remove_limit(limit: UserLimit, *, by: str) -> None:
+    limits.remove_limit(tenant=limit.tenant.name, user=limit.user or limits.EVERYBODY, by=by)
+
+
+@admin.register(UserLimit)
+class UserLimitAdmin(LifecycleAdmin):
+    icon = "speed"
+    list_display = ("whose", "tenant_link", "gpu", "cpu", "ram", "rom")
+    list_filter = ("tenant",)
+    search_fields = ("user",)
+    search_help_text = _("Username")
+    ordering = ("tenant__name", "user")
+    list_select_related = ("tenant",)
+    create_form = LimitForm
+    fieldsets = (
+        (None, {"fields": (("whose", "tenant_link"),)}),
+        (_("At a time at most"), {"fields": (("gpu", "cpu"), ("ram", "rom"))}),
+    )
+    verbs = {
+        "change": Verb(
+            label=_("Change"),
+            run=set_limit,
+            form=AmountsForm,
+            initial=lambda limit: {kind: getattr(limit, kind) for kind in KINDS},
+            icon="tune",
+            tone="primary",
+        ),
+        "remove": Verb(
+            label=_("Remove"),
+            run=remove_limit,
+            question=_("The user may then hold as much as everybody else."),
+            icon="delete",
+            tone="danger",
+            permission="delete",
+        ),
+    }
+
+    def get_queryset(self, request):
+        return super().get_queryset(request).select_related("tenant")
+
+    def create(self, *, by, tenant, user, **values):
+        return limits.set_limit(tenant=tenant.name, user=user or limits.EVERYBODY, by=by, **values)
+
+    @display(description=_("user"), ordering="user")
+    def whose(self, limit: UserLimit) -> str:
+        return limit.user or gettext("everybody")
+
+    @display(description=_("tenant"), ordering="tenant__name")
+    def tenant_link(self, limit: UserLimit) -> str:
+        return link(url_of(limit.tenant), limit.tenant)
+
+
+@admin.register(UsageSample)
+class UsageSampleAdmin(LifecycleAdmin):
+    icon = "query_stats"
+    list_display = ("at_text", "tenant", "owner", "applier", "amounts")
+    list_filter = ("tenant", "applier")
+    search_fields = ("=owner",)
+    search_help_text = _("Owner, in full")
+    date_hierarchy = "at"
+    ordering = ("-id",)
+    list_select_related = ("tenant",)
+    show_full_result_count = False
+    fieldsets = ((None, {"fields": ("at", ("tenant", "owner", "applier"), ("gpu", "cpu"), ("ram", "rom"))}),)
+
+    @display(description=_("at"), ordering="at")
+    def at_text(self, row: UsageSample) -> str:
+        return moment(row.at)
+
+    @display(description=_("amounts"))
+    def amounts(self, row: UsageSample) -> str:
+        return in_words(row)
+
+
+# --- requests -----------------------------------------------------------------------------------------------------
+def owning(row: ResourceRequest) -> tuple[type[Model], str] | None:
+    """The model and the key of the platform's object whose request this is; None for what came over REST."""
+    prefix, _colon, pk = row.pk.partition(":")
+    label = OWNERS.get(prefix)
+    if not row.owner or label is None or not apps.is_installed(label.partition(".")[0]):
+        return None
+    return apps.get_model(label), pk
+
+
+def is_open(row: ResourceRequest) -> bool:
+    """Tried over REST and not settled. What belongs to an object of the platform is settled by the object's life."""
+    return row.state == State.TRIED and not row.owner
+
+
+def may_cancel(row: ResourceRequest) -> bool:
+    """Also what an object that is gone has left behind, if ever a bug should do that."""
+    if row.state != State.TRIED or not row.owner:
+        return is_open(row)
+    found = owning(row)
+    return found is not None and not found[0].objects.filter(pk=found[1]).exists()
+
+
+def confirm(row: ResourceRequest, *, by: str) -> None:
+    _still_open(row)
+    tcc.confirm(id=row.pk, applier=row.applier)
+
+
+def cancel(row: ResourceRequest, *, by: str) -> None:
+    _still_open(row)
+    tcc.cancel(id=row.pk, applier=row.applier)
+
+
+def _still_open(row: ResourceRequest) -> None:
+    """tcc says yes to what is settled already, for it is idempotent; an operator wants to know."""
+    if not ResourceRequest.objects.filter(pk=row.pk, state=State.TRIED).exists():
+        raise Refused("state: the request was settled meanwhile")
+
+
+@admin.register(ResourceRequest)
+class ResourceRequestAdmin(LifecycleAdmin):
+    icon = "receipt_long"
+    list_display = ("id", "state_badge", "request_type", "amounts", "applier", "tenant_link", "owner", "created_at")
+    list_filter = ("state", "request_type", "applier", "tenant")
+    search_fields = ("id", "owner")
+    search_help_text = _("Id or owner")
+    date_hierarchy = "created"
+    ordering = ("-created", "id")
+    list_select_related = ("tenant",)
+    show_full_result_count = False
+    fieldsets = (
+        (None, {"fields": (("id", "state_badge"), ("request_type", "applier"), ("owner", "belongs_to"))}),
+        (_("Resources"), {"fields": ("tenant_link", ("gpu", "cpu"), ("ram", "rom"))}),
+        (_("When"), {"fields": (("created", "settled", "released"),)}),
+    )
+    verbs = {
+        "confirm": Verb(
+            label=_("Confirm"),
+            run=confirm,
+            when=is_open,
+            question=_("A request keeps what it has reserved; a release gives back what it has earmarked."),
+            icon="check",
+        ),
+        "cancel": Verb(
+            label=_("Cancel"),
+            run=cancel,
+            when=may_cancel,
+            question=_("A request gives back what it has reserved; a release is forgotten."),
+            icon="close",
+            tone="danger",
+        ),
+    }
+
+    def get_queryset(self, request):
+        return super().get_queryset(request).select_related("tenant")
+
+    @display(description=_("amounts"))
+    def amounts(self, row: ResourceRequest) -> str:
+        return in_words(row)
+
+    @display(description=_("tenant"), ordering="tenant__name")
+    def tenant_link(self, row: ResourceRequest) -> str:
+        return link(url_of(row.tenant), row.tenant) if row.tenant else "-"
+
+    @display(description=_("belongs to"))
+    def belongs_to(self, row: ResourceRequest) -> str:
+        found = owning(row)
+        if found is None:
+            return gettext("nobody here: it came over REST") if not row.owner else "-"
+        model, pk = found
+        obj = model.objects.filter(pk=pk).first()
+        if obj is None:
+            return gettext("%(kind)s %(pk)s, which is gone") % {"kind": model._meta.verbose_name, "pk": pk}
+        return link(object_url(model._meta.model_name, pk), f"{model._meta.verbose_name} {obj}")

@@ -1,0 +1,145 @@
+"""`manage.py books` against damage done by raw SQL: it is explained, then repaired, and nothing else is touched."""
+
+from __future__ import annotations
+
+import io
+import logging
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.db import connection
+
+from datasets import lifecycle as datasets
+from jobs.models import Job
+from resources import tcc
+from resources.models import KINDS, ResourceRequest, Tenant
+
+pytestmark = pytest.mark.usefixtures("transactional_db")
+
+
+@pytest.fixture(autouse=True)
+def world(alice):
+    """A reserved job, a waiting one, a dataset, one request over REST with a part of it released, one of aiops'."""
+    options = {"user": alice, "tenant": alice.tenant, "entry": "x.py"}
+    job = Job.objects.create(**options, name="held", cpu=2, gpu=1, ram=500, reserved=True)
+    job.refresh_from_db()
+    Job.objects.create(**options, name="waiting", cpu=4)
+    dataset = datasets.create_dataset(user=alice, name="digits", size=1000, by="test")
+    ask(f"job:{job.pk}", owner="alice", cpu=2, gpu=1, ram=500)
+    ask("x", cpu=1, rom=50)
+    ask("r", "release", cpu=0.5)
+    for id in (f"job:{job.pk}", "x", "r"):
+        tcc.confirm(id=id, applier="jm")
+    ask("aiops:" + "0" * 36, owner="aiops", gpu=1)
+    return {"job": f"job:{job.pk}", "dataset": f"dataset:{dataset.pk}"}
+
+
+def ask(id: str, kind: str = "request", owner: str = "", **amounts):
+    tcc.try_(id=id, applier="jm", request_type=kind, owner=owner, **amounts)
+
+
+def sql(statement: str) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(statement)
+
+
+def run(*arguments: str) -> tuple[int, str]:
+    out = io.StringIO()
+    try:
+        call_command("books", *arguments, stdout=out)
+    except SystemExit as end:
+        return end.code, out.getvalue()
+    return 0, out.getvalue()
+
+
+def in_use() -> dict:
+    tenant = Tenant.objects.get(name="default")
+    found = {kind: getattr(tenant, f"{kind}_inuse") for kind in KINDS}
+    assert tcc.books(tenant) == found
+    return {kind: float(value) for kind, value in found.items()}
+
+
+RIGHT = {"gpu": 2.0, "cpu": 2.5, "ram": 500.0, "rom": 1050.0}
+
+
+def test_right_books_are_right():
+    assert run() == (0, "the books of default are right\n")
+    assert run("--repair", "--tenant", "default")[0] == 0
+    assert in_use() == RIGHT
+    with pytest.raises(CommandError):
+        run("--tenant", "none")
+
+
+DAMAGE = {
+    "the sum of a tenant": ("UPDATE tenant SET cpu_inuse = 6, rom_inuse = 0", ["cpu_inuse  6", "rom_inuse  0 bytes"]),
+    "the capacity with it": (
+        "UPDATE tenant SET cpu_inuse = 0, cpu = 1",
+        ["cpu_inuse  0", "cpu        1     2.5: so much"],
+    ),
+    "a request is gone": ("DELETE FROM resource_request WHERE id = '{job}'", ["request {job}  not live", "cpu 2"]),
+    "a request is settled": (
+        "UPDATE resource_request SET state = 'cancelled' WHERE id = '{dataset}'",
+        ["request {dataset}  not live", "rom 1000 bytes for alice (dm)"],
+    ),
+    "a request says another amount": (
+        "UPDATE resource_request SET cpu = 5, owner = '' WHERE id = '{job}'",
+        ["request {job}", "cpu 5, ram 500 Mi for nobody (jm)", "cpu 2, ram 500 Mi for alice (jm)"],
+    ),
+    "a request is of another tenant": (
+        "WITH other AS (INSERT INTO tenant (name, cpu, gpu, ram, rom, cpu_inuse, gpu_inuse, ram_inuse, rom_inuse, source)"
+        " VALUES ('another', 9, 9, 9, 9, 0, 0, 0, 0, 'set') RETURNING id)"
+        " UPDATE resource_request SET tenant_id = other.id FROM other WHERE resource_request.id = '{job}'",
+        ["another  request {job}", "default  request {job}"],
+    ),
+    "more is released than was requested": (
+        "UPDATE resource_request SET cpu = 4 WHERE id = 'r'",
+        ["cpu released  3 more than requests"],
+    ),
+    "everything at once": (
+        "DELETE FROM resource_request; UPDATE tenant SET cpu_inuse = 0, gpu_inuse = 0, cpu = 0",
+        ["request {job}", "request {dataset}", "ram_inuse", "rom_inuse"],
+    ),
+}
+
+
+@pytest.mark.parametrize(("damage", "lines"), DAMAGE.values(), ids=DAMAGE)
+def test_damage_is_explained_and_repaired(world, damage, lines, caplog):
+    sql(damage.format(**world))
+    code, text = run()
+    assert code == 1
+    for line in lines:
+        assert " ".join(line.format(**world).split()) in " ".join(text.split()), text
+    with caplog.at_level(logging.WARNING, "resources.books"):
+        assert run("--repair")[0] == 0
+    assert caplog.records
+    assert run()[0] == 0
+    held = in_use()
+    if "DELETE FROM resource_request;" in damage:
+        assert held == {"gpu": 1.0, "cpu": 2.0, "ram": 500.0, "rom": 1000.0}
+    elif "'r'" in damage:
+        assert held == {**RIGHT, "cpu": 2.0}
+    else:
+        assert held == RIGHT
+    for id in world.values():
+        row = ResourceRequest.objects.get(pk=id)
+        assert (row.state in ("tried", "confirmed"), row.owner, row.tenant.name) == (True, "alice", "default")
+
+
+def test_a_request_without_its_object_is_given_back(world):
+    sql(f"UPDATE job SET reserved = false WHERE id = {world['job'].partition(':')[2]}")
+    ask("job:99999", owner="alice", cpu=1)
+    code, text = run("--repair")
+    assert (code, text.count("no object holds it")) == (0, 2)
+    states = dict(ResourceRequest.objects.filter(pk__startswith="job:").values_list("pk", "state"))
+    assert states == {world["job"]: "released", "job:99999": "cancelled"}
+    assert in_use() == {"gpu": 1.0, "cpu": 0.5, "ram": 0.0, "rom": 1050.0}
+
+
+def test_after_a_repair_the_objects_end_as_ever(world, alice):
+    sql("DELETE FROM resource_request WHERE id LIKE 'dataset:%'")
+    assert run("--repair")[0] == 0
+    datasets.fail(int(world["dataset"].partition(":")[2]), "test", by="test")
+    datasets.delete_dataset(user=alice, name="digits", by="test")
+    datasets.erase(int(world["dataset"].partition(":")[2]))
+    assert in_use() == {**RIGHT, "rom": 50.0}
+    assert run()[0] == 0
