@@ -310,9 +310,7 @@ class TokenAdmin(LifecycleAdmin):
         text, token = made
         self.note(request, token, gettext("Added"))
         context = {"token": text, "object": token, "title": gettext("Service token")}
-        response = self._page(request, "admin/lifecycle/token.html", context)
-        response["Cache-Control"] = "no-store"
-        return response
+        return self._page(request, "admin/lifecycle/token.html", context)
 
     @display(description=_("rotated"), ordering="rotated")
     def rotated_at(self, token: Token) -> str:

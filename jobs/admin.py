@@ -6,7 +6,6 @@ from datetime import timedelta
 
 from django.contrib import admin
 from django.template.loader import render_to_string
-from django.urls import NoReverseMatch, reverse
 from django.utils import timezone
 from django.utils.html import format_html_join
 from django.utils.safestring import SafeString
@@ -15,12 +14,13 @@ from django.utils.translation import gettext_lazy as _
 from unfold.decorators import display
 
 from mlp.kernel.admin import LifecycleAdmin, Verb
-from mlp.kernel.admin_display import bar, link, list_address, object_url, short, url_of
+from mlp.kernel.admin_display import bar, link, list_address, moment, object_url, short, url_of
+from mlp.runners import tail
 
 from . import environment, lifecycle
 from .models import Job, Metrics
 
-LOG_TAIL = 8 << 10
+LOG_LINES = 200
 
 
 def cancel(job: Job, *, by: str) -> None:
@@ -123,41 +123,21 @@ class JobAdmin(LifecycleAdmin):
         api = f"/api/v1/users/{job.user}/jobs/{job.name}"
         metrics = list_address("jobs_metrics", job__id__exact=job.pk)
         shown = [
-            (page_of(job), gettext("the job's page")),
             (f"{api}/log", gettext("whole log")),
             (f"{api}/artifacts", gettext("output files")),
             (metrics, gettext("metrics (%s)") % job.metrics.count()),
         ]
-        return format_html_join(" · ", "{}", ((link(url, text),) for url, text in shown if url))
+        return format_html_join(" · ", "{}", ((link(url, text),) for url, text in shown))
 
     @display(description=_("log"))
     def log_end(self, job: Job) -> SafeString:
-        return render_to_string("admin/jobs/log.html", {"text": tail(job)})
-
-
-def page_of(job: Job) -> str:
-    try:
-        return reverse("job", args=[job.name]) + f"?user={job.user}"
-    except NoReverseMatch:
-        return ""
-
-
-def tail(job: Job) -> str:
-    """The last lines of what the script has said."""
-    try:
-        with environment.log_path(job).open("rb") as file:
-            size = file.seek(0, 2)
-            file.seek(max(0, size - LOG_TAIL))
-            text = file.read(LOG_TAIL).decode(errors="replace")
-    except OSError:
-        return ""
-    return text.partition("\n")[2] if size > LOG_TAIL else text
+        return render_to_string("admin/jobs/log.html", {"text": tail(environment.log_path(job), lines=LOG_LINES)})
 
 
 @admin.register(Metrics)
 class MetricsAdmin(LifecycleAdmin):
     icon = "monitoring"
-    list_display = ("job_link", "seq", "attempt", "epoch", "accuracy", "loss", "progress", "at")
+    list_display = ("job_link", "seq", "attempt", "epoch", "accuracy", "loss", "progress", "at_text")
     list_display_links = ("seq",)
     list_filter = ("job__state",)
     search_fields = ("=job__name", "=job__user__username")
@@ -172,6 +152,10 @@ class MetricsAdmin(LifecycleAdmin):
 
     def get_queryset(self, request):
         return super().get_queryset(request).select_related("job__user")
+
+    @display(description=_("at"), ordering="at")
+    def at_text(self, row: Metrics) -> str:
+        return moment(row.at)
 
     @display(description=_("job"), ordering="job")
     def job_link(self, row: Metrics) -> str:

@@ -111,7 +111,8 @@ def test_delete_of_files_folders_and_whole_datasets(photos, service):
 @pytest.mark.parametrize(
     "path",
     ["/data/alice/photos/../../../x", "/data/alice/photos/%2e%2e/%2e%2e/x", "/data/alice/photos/a%2fb",
-     "/data/alice/photos//x",     "/data/alice/photos/a%00", "/data/alice/photos/%ff", "/data/alice/photos/./x", "/data/../data/alice/photos/x",
+     "/data/alice/photos//x", "/data/alice/photos/a%00", "/data/alice/photos/%ff",
+     "/data/alice/photos/./x", "/data/../data/alice/photos/x",
      "/data/alice/photos/" + "a" * 256, "/data/alice/photos/%0d%0ax", "/data/alice/photos/%252e%252e%2f"],
 )  # fmt: skip
 @pytest.mark.parametrize("method", ["PUT", "GET", "DELETE", "MKCOL"])
@@ -126,6 +127,24 @@ def test_tricks_in_paths_touch_nothing(photos, service, path, method):
     connection.close()
     assert status in {400, 403, 404}
     wait_until(lambda: sorted(map(str, service.folder.parent.rglob("*"))) == before)
+
+
+@pytest.mark.parametrize("method", ["PUT", "GET", "PROPFIND"])
+@pytest.mark.parametrize("length", [100, 200_000])
+@pytest.mark.parametrize(
+    "long", ["path", "Authorization", "Cookie", "X-Other", "Repr-Digest", "If-None-Match", "Depth"]
+)
+def test_what_is_too_long_is_the_callers_mistake(photos, service, long, method, length):
+    headers, path = {"Content-Length": str(length)}, "/data/alice/photos/x"
+    if long == "path":
+        path += "x/" * 10_000 + "x"
+    else:
+        headers[long] = "x" * 20_000
+    body = b"x" * length if method == "PUT" else None
+    status = photos.request(
+        method, path, data=body, headers=headers if body else {long: headers.get(long, "")}
+    ).status_code
+    assert status < 500
 
 
 def test_links_are_never_followed(alice_there, service, tmp_path):

@@ -196,7 +196,7 @@ def _program(part: Part) -> str:
         "stopwaitsecs": part.stop_wait_s,
         "killasgroup": "true",
         "redirect_stderr": "true",
-        "stdout_logfile": part.log,
+        "stdout_logfile": str(part.log).replace("%", "%%"),  # supervisord fills in names twice here
         "stdout_logfile_maxbytes": "10MB",
         "stdout_logfile_backups": 5,
     }

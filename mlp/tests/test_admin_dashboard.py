@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 
-import pytest
 from django.urls import reverse
 
 from accounts import lifecycle as accounts
@@ -88,21 +87,26 @@ def test_it_names_addresses_and_versions(staff_client):
 
 
 # --- the parts ----------------------------------------------------------------------------------------------------
+def test_the_overview_itself_asks_no_part(staff_client, monkeypatch):
+    monkeypatch.setattr(health, "report", lambda: 1 / 0)
+    assert reverse("admin:parts") in overview(staff_client).content.decode()
+
+
 def test_the_parts_are_told_one_by_one(staff_client, monkeypatch):
     monkeypatch.setattr(health, "report", lambda: {"nats": "ok", "worker": "no heart-beat"})
     answer = staff_client.get(reverse("admin:parts"))
     assert [(row["name"], row["ok"]) for row in answer.context["parts"]] == [("nats", True), ("worker", False)]
     assert "no heart-beat" in answer.content.decode()
-    assert answer["Cache-Control"] == "no-store"
+    assert "no-store" in answer["Cache-Control"]
 
 
-def test_a_part_that_hangs_holds_up_neither_the_overview_nor_the_answer(staff_client, monkeypatch):
-    monkeypatch.setattr(health, "report", lambda: time.sleep(5))
+def test_a_part_that_hangs_does_not_hold_up_the_answer(staff_client, monkeypatch):
+    monkeypatch.setattr(health, "report", lambda: time.sleep(1) or {})
     monkeypatch.setattr(site, "PATIENCE_S", 0.2)
-    begin = time.monotonic()
     overview(staff_client)
+    begin = time.monotonic()
     answer = staff_client.get(reverse("admin:parts"))
-    assert time.monotonic() - begin < 3
+    assert time.monotonic() - begin < 0.9
     assert "did not answer in time" in answer.content.decode()
 
 
@@ -111,8 +115,7 @@ def test_a_report_that_breaks_is_no_answer_either(staff_client, monkeypatch):
         raise RuntimeError("broken")
 
     monkeypatch.setattr(health, "report", broken)
-    with pytest.warns(pytest.PytestUnhandledThreadExceptionWarning):
-        assert staff_client.get(reverse("admin:parts")).status_code == 200
+    assert "did not answer" in staff_client.get(reverse("admin:parts")).content.decode()
 
 
 # --- around the pages ------------------------------------------------------------------------------------------------

@@ -72,7 +72,7 @@ def test_a_verb_that_is_not_legal_changes_nothing_and_says_so(staff_client, alic
     for name in set(admin.site._registry[model].verbs) - LEGAL[model, state]:
         answer = do(staff_client, obj, name)
         assert answer.status_code == 302
-        assert [level for level, _text in told(answer)] == ["error"]
+        assert {level for level, _text in told(answer)} == {"error"}
     assert model.objects.get(pk=obj.pk).state == state
     assert StateChange.objects.count() == rows
 
@@ -258,7 +258,7 @@ def test_a_user_is_added_by_registering(staff_client):
 # --- tokens ---------------------------------------------------------------------------------------------------------
 def test_a_service_token_is_shown_once_works_and_is_revoked(staff_client, staff, api):
     page = staff_client.post(reverse("admin:accounts_token_add"), {"name": "shipper", "user": staff.pk})
-    assert page["Cache-Control"] == "no-store"
+    assert "no-store" in page["Cache-Control"]
     text = re.search(r'id="token">(mlp_s[^<]+)<', page.content.decode())[1]
     assert api(text).call("get", "auth").json() == "oscar"
     token = Token.objects.get(name="shipper")

@@ -28,7 +28,8 @@ LEVELS = {
 AIOPS_MAY = {0, 1, 2, 3}  # aiops stands beside the platform's objects, not on them
 LAYERS = [
     {"models"},
-    {"auth", "tokens", "throttle", "environment", "lifecycle", "tcc", "launching", "inventory"},
+    {"auth", "tokens", "throttle", "environment", "lifecycle", "launching"}
+    | {"tcc", "inventory", "units", "limits", "usage", "books"},
     {
         "serializers",
         "metrics",

@@ -1,7 +1,7 @@
 // A small line chart in SVG: accuracy on the left axis, loss on the right, epochs below; values under the pointer.
 
-const WIDTH = 720;
 const HEIGHT = 240;
+const EMPTY_HEIGHT = 48;
 const EDGE = { left: 46, right: 46, top: 24, bottom: 26 };
 const SPACE = "http://www.w3.org/2000/svg";
 
@@ -30,8 +30,10 @@ export class Chart {
     this.figure = figure;
     this.names = { accuracy: figure.dataset.accuracy, loss: figure.dataset.loss, epoch: figure.dataset.epoch };
     this.rows = [];
-    this.svg = element("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img" });
+    this.svg = element("svg", { role: "img" });
     figure.replaceChildren(this.svg);
+    // As many units as there are pixels, so that the words keep their size on a phone.
+    new ResizeObserver(() => this.draw()).observe(figure);
     this.svg.addEventListener("pointermove", (event) => this.point(event));
     this.svg.addEventListener("pointerleave", () => this.draw());
     this.draw();
@@ -46,7 +48,7 @@ export class Chart {
   }
 
   x(index) {
-    const width = WIDTH - EDGE.left - EDGE.right;
+    const width = this.width - EDGE.left - EDGE.right;
     return EDGE.left + (this.rows.length < 2 ? width / 2 : (width * index) / (this.rows.length - 1));
   }
 
@@ -56,9 +58,12 @@ export class Chart {
 
   draw(marked) {
     const parts = [];
+    this.width = Math.max(280, this.figure.clientWidth || 720);
+    const height = this.rows.length ? HEIGHT : EMPTY_HEIGHT;
+    this.svg.setAttribute("viewBox", `0 0 ${this.width} ${height}`);
     this.svg.setAttribute("aria-label", this.describe());
     if (this.rows.length === 0) {
-      parts.push(element("text", { x: WIDTH / 2, y: HEIGHT / 2, "text-anchor": "middle" }, this.figure.dataset.empty));
+      parts.push(element("text", { x: this.width / 2, y: EMPTY_HEIGHT / 2, "text-anchor": "middle" }, this.figure.dataset.empty));
       this.svg.replaceChildren(...parts);
       return;
     }
@@ -67,9 +72,9 @@ export class Chart {
     for (let step = 0; step <= 4; step += 1) {
       const y = EDGE.top + ((HEIGHT - EDGE.top - EDGE.bottom) * step) / 4;
       const at = (range) => short(range[1] - ((range[1] - range[0]) * step) / 4);
-      parts.push(element("line", { class: "grid", x1: EDGE.left, x2: WIDTH - EDGE.right, y1: y, y2: y }));
+      parts.push(element("line", { class: "grid", x1: EDGE.left, x2: this.width - EDGE.right, y1: y, y2: y }));
       parts.push(element("text", { x: EDGE.left - 6, y: y + 4, "text-anchor": "end" }, at(accuracy)));
-      parts.push(element("text", { x: WIDTH - EDGE.right + 6, y: y + 4 }, at(loss)));
+      parts.push(element("text", { x: this.width - EDGE.right + 6, y: y + 4 }, at(loss)));
     }
     const last = this.rows.length - 1;
     for (const index of new Set([0, Math.round(last / 2), last])) {
@@ -85,18 +90,18 @@ export class Chart {
     const shown = this.rows[marked ?? last];
     if (marked !== undefined) {
       parts.push(element("line", { class: "cursor", x1: this.x(marked), x2: this.x(marked), y1: EDGE.top, y2: HEIGHT - EDGE.bottom }));
-      parts.push(element("text", { x: WIDTH / 2, y: 14, "text-anchor": "middle" }, `${this.names.epoch} ${shown.epoch}`));
+      parts.push(element("text", { x: this.width / 2, y: 14, "text-anchor": "middle" }, `${this.names.epoch} ${shown.epoch}`));
     }
     parts.push(element("text", { class: "one", x: EDGE.left, y: 14 }, `${this.names.accuracy} ${short(shown.accuracy)}`));
-    parts.push(element("text", { class: "two", x: WIDTH - EDGE.right, y: 14, "text-anchor": "end" }, `${this.names.loss} ${short(shown.loss)}`));
+    parts.push(element("text", { class: "two", x: this.width - EDGE.right, y: 14, "text-anchor": "end" }, `${this.names.loss} ${short(shown.loss)}`));
     this.svg.replaceChildren(...parts);
   }
 
   point(event) {
     if (this.rows.length < 2) return;
     const box = this.svg.getBoundingClientRect();
-    const x = ((event.clientX - box.left) / box.width) * WIDTH;
-    const share = (x - EDGE.left) / (WIDTH - EDGE.left - EDGE.right);
+    const x = ((event.clientX - box.left) / box.width) * this.width;
+    const share = (x - EDGE.left) / (this.width - EDGE.left - EDGE.right);
     this.draw(Math.max(0, Math.min(this.rows.length - 1, Math.round(share * (this.rows.length - 1)))));
   }
 

@@ -1,0 +1,181 @@
+"""Full try+confirm cycles per second with 1, 8 and 32 client processes, beside the same transactions as bare SQL.
+
+All clients reserve from one tenant, so they queue for one row: the worst case there is. PostgreSQL is the platform's
+embedded one with the platform's own configuration (every commit is on the disk), or the one DATABASE_URL names.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[0] = str(ROOT)  # in place of this folder, whose resources.py would hide the app
+
+SECONDS = float(os.environ.get("MLP_BENCH_S", "3"))
+ROUNDS = 3
+CLIENTS = (1, 8, 32)
+TENANT = "bench"
+ENOUGH = 10**12
+GOAL = 0.5
+
+TRY = """
+INSERT INTO resource_request
+    (id, applier, request_type, tenant_id, owner, state, cpu, gpu, ram, rom, created, settled, released)
+SELECT %(id)s, 'jm', 'request', id, '', 'tried', 0.1, 0, 100, 0, now(), NULL, NULL FROM tenant WHERE name = %(tenant)s
+ON CONFLICT (id) DO NOTHING
+"""
+TAKE = """
+UPDATE tenant SET cpu_inuse = cpu_inuse + 0.1, ram_inuse = ram_inuse + 100
+WHERE name = %(tenant)s AND cpu_inuse <= cpu - 0.1 AND ram_inuse <= ram - 100
+"""
+LOOK = "SELECT state, applier FROM resource_request WHERE id = %(id)s FOR UPDATE"
+CONFIRM = "UPDATE resource_request SET state = 'confirmed', settled = now() WHERE id = %(id)s AND state = 'tried'"
+
+
+@contextmanager
+def database():
+    """The embedded PostgreSQL alone, on ports and in a root of its own."""
+    if os.environ.get("DATABASE_URL"):
+        yield
+        return
+    with tempfile.TemporaryDirectory(prefix="mlp-bench-") as root:
+        os.environ |= {"MLP_ROOT": root, "MLP_PORT_BASE": "35100"}
+        os.chmod(root, 0o755)
+        from mlp.supervisor import servers
+
+        part = servers.database()
+        part.prepare(None)
+        with open(part.log, "wb") as log:
+            process = subprocess.Popen(part.command, cwd=part.cwd, stdout=log, stderr=log, start_new_session=True)
+        try:
+            wait_for(part, process)
+            yield
+        finally:
+            process.send_signal(2)
+            process.wait(20)
+
+
+def wait_for(part, process: subprocess.Popen) -> None:
+    end = time.monotonic() + 30
+    while True:
+        try:
+            return part.ready()
+        except Exception:
+            if process.poll() is not None or time.monotonic() > end:
+                raise SystemExit("the database did not start:\n" + part.log_tail())
+            time.sleep(0.05)
+
+
+def cycle_of(kind: str, who: str):
+    """One client's cycle: a function of a number that never comes twice."""
+    from django.db import connection
+
+    if kind == "tcc":
+        from resources import tcc
+
+        connection.ensure_connection()
+
+        def cycle(number: int) -> None:
+            id = f"{who}.{number}"
+            tcc.try_(id=id, applier="jm", request_type="request", tenant=TENANT, cpu=0.1, ram=100)
+            tcc.confirm(id=id, applier="jm")
+
+        return cycle
+
+    import psycopg
+
+    known = ("dbname", "user", "password", "host", "port", "options")
+    link = psycopg.connect(**{key: value for key, value in connection.get_connection_params().items() if key in known})
+
+    def bare(number: int) -> None:
+        values = {"id": f"{who}.{number}", "tenant": TENANT}
+        with link.transaction():
+            assert link.execute(TRY, values).rowcount == 1
+            assert link.execute(TAKE, values).rowcount == 1
+        with link.transaction():
+            assert link.execute(LOOK, values).fetchone() == ("tried", "jm")
+            assert link.execute(CONFIRM, values).rowcount == 1
+
+    link.autocommit = True
+    return bare
+
+
+def client(kind: str, who: str, barrier, results) -> None:
+    cycle, number = cycle_of(kind, who), 0
+    for number in range(20):
+        cycle(number)
+    barrier.wait()
+    done, end = 0, time.perf_counter() + SECONDS
+    while time.perf_counter() < end:
+        number, done = number + 1, done + 1
+        cycle(number)
+    results.put(done / SECONDS)
+
+
+def rate(kind: str, clients: int, label: str) -> float:
+    """Cycles per second of all clients together."""
+    fork = multiprocessing.get_context("fork")
+    barrier, results = fork.Barrier(clients), fork.Queue()
+    workers = [
+        fork.Process(target=client, args=(kind, f"{label}.{number}", barrier, results)) for number in range(clients)
+    ]
+    for worker in workers:
+        worker.start()
+    total = sum(results.get(timeout=SECONDS + 60) for _ in workers)
+    for worker in workers:
+        worker.join()
+    return total
+
+
+def right_books() -> bool:
+    from django.db import connection
+
+    from resources import tcc
+    from resources.models import KINDS, Tenant
+
+    tenant = Tenant.objects.get(name=TENANT)
+    agree = tcc.books(tenant) == {kind: getattr(tenant, f"{kind}_inuse") for kind in KINDS}
+    connection.close()
+    return agree
+
+
+def main() -> int:
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "mlp.settings")
+    worst = 10.0
+    with database():
+        import django
+
+        django.setup()
+        from django.core.management import call_command
+        from django.db import connection
+
+        from resources.models import Tenant
+
+        call_command("migrate", verbosity=0)
+        Tenant.objects.update_or_create(name=TENANT, defaults={"cpu": 10**7, "ram": ENOUGH})
+        connection.close()  # the clients are forked, and each makes its own
+        print(f"try+confirm cycles per second, {SECONDS:g} s each, median of {ROUNDS}, one tenant")
+        for clients in CLIENTS:
+            found: dict[str, list[float]] = {"bare": [], "tcc": []}
+            for turn in range(ROUNDS):
+                for kind in found:
+                    found[kind].append(rate(kind, clients, f"{kind}{turn}of{clients}"))
+            bare, ours = (statistics.median(found[kind]) for kind in ("bare", "tcc"))
+            worst = min(worst, ours / bare)
+            print(f"{clients:3} clients   bare SQL {bare:7.0f}   tcc {ours:7.0f}   ratio {ours / bare:.2f}", flush=True)
+        agree = right_books()
+    print("the books are right" if agree else "THE BOOKS ARE WRONG")
+    print(f"worst ratio {worst:.2f}, goal {GOAL}")
+    return 0 if agree and worst >= GOAL else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
