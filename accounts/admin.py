@@ -53,7 +53,8 @@ class LoginForm(AuthenticationForm):
         except ValidationError:
             throttle.login_failed(username, address)
             raise
-        throttle.login_succeeded(username, address)
+        if self.get_user() is not None:  # without a password nothing was tried, and nothing may be forgotten
+            throttle.login_succeeded(username, address)
         return cleaned
 
 

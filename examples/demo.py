@@ -55,7 +55,10 @@ class Platform:
             form = {**form, "csrfmiddlewaretoken": field.group(1)}
         data = urllib.parse.urlencode(form).encode() if form else None
         request = urllib.request.Request(self.url + path, data, {"Referer": self.url + path})
-        answer = patiently(lambda: self.browser.open(request, timeout=30))
+        try:
+            answer = patiently(lambda: self.browser.open(request, timeout=30))
+        except urllib.error.HTTPError as refusal:
+            answer = refusal  # a page as well: the form again, with the reason
         with answer:
             return answer.geturl(), answer.read().decode()
 

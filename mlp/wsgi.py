@@ -1,4 +1,4 @@
-"""HTTP for gunicorn: REST, pages and admin, with the gateway's question answered before Django is reached."""
+"""HTTP for gunicorn: REST, pages and admin, with the gateway's questions answered before Django's machinery is reached."""
 
 from __future__ import annotations
 
@@ -10,5 +10,6 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "mlp.settings")
 django_application = get_wsgi_application()
 
 from accounts.auth import FastAuth  # noqa: E402 (needs Django set up)
+from datasets.data_urls import FastData  # noqa: E402
 
-application = FastAuth(django_application)
+application = FastAuth(FastData(django_application))

@@ -8,7 +8,9 @@ from django.utils.translation import gettext_lazy as _
 from django.views.decorators.http import require_GET
 
 from .models import KINDS, RequestType, ResourceRequest, State, Tenant
+from .usage import BY
 
+SPANS = [("1", _("1 hour")), ("24", _("1 day")), ("168", _("1 week")), ("720", _("30 days")), ("2160", _("90 days"))]
 LABELS = {"cpu": _("CPU"), "gpu": _("GPU"), "ram": _("Memory"), "rom": _("Disk")}
 
 
@@ -22,17 +24,30 @@ def bars(tenant: Tenant) -> list[dict]:
     return rows
 
 
+def _chosen(request, name: str, legal: list[str], default: str) -> str:
+    value = request.GET.get(name, default)
+    return value if value in legal else default
+
+
 @login_required
 @require_GET
 def usage(request):
     tenant = Tenant.objects.get(pk=request.user.tenant_id)
-    mine = ResourceRequest.objects.filter(tenant=tenant, owner=request.user.username)
-    given_back = {
-        pk.removesuffix(":release")
-        for pk in mine.filter(request_type=RequestType.RELEASE, state=State.CONFIRMED).values_list("pk", flat=True)
-    }
-    live = mine.filter(request_type=RequestType.REQUEST).exclude(state=State.CANCELLED).order_by("-created")
-    held = [row for row in live if row.pk not in given_back]
+    held = ResourceRequest.objects.filter(
+        tenant=tenant,
+        owner=request.user.username,
+        request_type=RequestType.REQUEST,
+        state__in=[State.TRIED, State.CONFIRMED],
+    ).order_by("-created")
     totals = {kind: sum(getattr(row, kind) for row in held) for kind in KINDS}
-    context = {"tenant": tenant, "bars": bars(tenant), "held": held[:200], "totals": totals}
+    context = {
+        "tenant": tenant,
+        "bars": bars(tenant),
+        "held": held[:200],
+        "totals": totals,
+        "spans": SPANS,
+        "hours": _chosen(request, "hours", [str(hours) for hours, _label in SPANS], "24"),
+        "by": _chosen(request, "by", list(BY), "owner"),
+        "resource": _chosen(request, "resource", list(LABELS), "cpu"),
+    }
     return render(request, "resources/usage.html", context)

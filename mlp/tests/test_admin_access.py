@@ -128,3 +128,12 @@ def test_a_success_forgets_ones_own_failures(client, staff, settings):
         log_in(client, "oscar", "wrong guess")
         assert log_in(client, "oscar", PASSWORD).status_code == 302
         client.logout()
+
+
+@pytest.mark.parametrize("form", [{"username": "oscar"}, {"username": "oscar", "password": ""}, {}])
+def test_an_empty_form_forgets_no_failures(client, staff, settings, form):
+    settings.LOGIN_FAILURES_BEFORE_SLOWDOWN = 3
+    for _ in range(4):
+        log_in(client, "oscar", "wrong guess")
+        assert client.post(LOGIN, form).status_code == 200
+    assert "too many failed logins" in log_in(client, "oscar", PASSWORD).content.decode()

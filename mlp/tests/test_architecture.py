@@ -39,6 +39,7 @@ LAYERS = [
         "webdav_room",
         "webdav_propfind",
         "webdav_verbs",
+        "webdav_flight",
     },
     {"api", "metrics_api", "pages", "admin", "actors", "reconcile", "consumers", "ingest", "client_build"},
     {"urls", "data_urls"},
