@@ -1,4 +1,4 @@
-"""HTTP for gunicorn: REST, pages and admin, with the gateway's questions answered before Django's machinery is reached."""
+"""HTTP for gunicorn: REST, pages and admin; the gateway's own questions are answered before the middleware."""
 
 from __future__ import annotations
 

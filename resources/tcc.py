@@ -8,14 +8,13 @@ key makes two tries of one id agree, and a cancel that came earlier has left its
 
 from __future__ import annotations
 
-from django.db import connection, transaction
+from django.db import transaction
 from django.db.models import F, Q, QuerySet, Sum
-from django.utils import timezone
 
 from mlp.kernel.errors import Refused
-from mlp.kernel.locking import Missing, lock_row
+from mlp.kernel.locking import Missing
 
-from . import limits
+from . import limits, rows
 from .models import GIVEN_BACK, HELD, KINDS, LIVE, RequestType, ResourceRequest, State, Tenant, is_platform_id
 from .units import amounts, kinds_of, say, zero
 
@@ -32,12 +31,9 @@ def try_(
     if bool(owner) != is_platform_id(id):
         raise ValueError(f"{id}: platform ids, and only they, have an owner")
     wanted = amounts(**asked)
+    row = ResourceRequest(id=id, applier=applier, request_type=request_type, owner=owner, **wanted)
     with transaction.atomic():
-        tenant_id = Tenant.objects.filter(name=tenant).values_list("pk", flat=True).first()
-        row = ResourceRequest(
-            id=id, applier=applier, request_type=request_type, tenant_id=tenant_id, owner=owner, **wanted
-        )
-        if tenant_id is None or not _insert(row):
+        if not rows.insert(row, tenant):
             known = ResourceRequest.objects.filter(pk=id).first()
             if known is None:
                 raise Missing("tenant")
@@ -46,7 +42,7 @@ def try_(
             _earmark(row, wanted)
         else:
             _keep_limit(row)
-            _take(tenant_id, wanted)
+            _take(row.tenant_id, wanted)
     return row
 
 
@@ -56,11 +52,11 @@ def confirm(*, id: str, applier: str) -> None:
     Raises Refused for a release when less than it names is left in use, since a try that it counted on was cancelled.
     """
     with transaction.atomic():
-        row = lock_row(ResourceRequest, pk=id)
+        row = rows.lock(id)
         if row is None or _own(row, applier).state != State.TRIED:
             return
         row.confirm(by=applier)
-        _save(row, "settled")
+        rows.save(row, State.TRIED)
         if row.request_type == RequestType.RELEASE:
             _give_back(row)
 
@@ -71,22 +67,15 @@ def cancel(*, id: str, applier: str) -> None:
     Raises Refused for a request when less than it names is left in use, since a release has given it back already.
     """
     with transaction.atomic():
-        row = lock_row(ResourceRequest, pk=id)
+        row = rows.lock(id)
         if row is None:
-            mark = ResourceRequest(
-                id=id,
-                applier=applier,
-                request_type=RequestType.REQUEST,
-                state=State.CANCELLED,
-                settled=timezone.now(),
-            )
-            if _insert(mark):
+            if rows.mark(id, applier):
                 return
-            row = lock_row(ResourceRequest, pk=id)
+            row = rows.lock(id)  # a try was just being made
         if _own(row, applier).state != State.TRIED:
             return
         row.cancel(by=applier)
-        _save(row, "settled")
+        rows.save(row, State.TRIED)
         if row.request_type == RequestType.REQUEST:
             _give_back(row)
 
@@ -97,17 +86,17 @@ def release(*, id: str, applier: str) -> None:
     For the managers, inside their object's transaction: the object is at its end, so nothing is earmarked first.
     """
     with transaction.atomic():
-        row = lock_row(ResourceRequest, pk=id)
+        row = rows.lock(id)
         if row is None or _own(row, applier).request_type != RequestType.REQUEST:
             return
-        if row.state == State.TRIED:
+        before = row.state
+        if before == State.TRIED:
             row.cancel(by=applier)
-            _save(row, "settled")
-        elif row.state == State.CONFIRMED:
+        elif before == State.CONFIRMED:
             row.release(by=applier)
-            _save(row, "released")
         else:
             return
+        rows.save(row, before)
         _give_back(row)
 
 
@@ -147,9 +136,9 @@ def books(tenant: Tenant) -> dict:
     return {kind: taken[kind] - given[kind] for kind in KINDS}
 
 
-def add_up(rows: QuerySet) -> dict:
+def add_up(requests: QuerySet) -> dict:
     """The four amounts of the rows added up."""
-    return kinds_of(rows.aggregate(**{f"{kind}_sum": Sum(kind) for kind in KINDS}), "_sum")
+    return kinds_of(requests.aggregate(**{f"{kind}_sum": Sum(kind) for kind in KINDS}), "_sum")
 
 
 def lock_tenant(**key) -> Tenant:
@@ -158,29 +147,6 @@ def lock_tenant(**key) -> Tenant:
     if tenant is None:
         raise Missing("tenant")
     return tenant
-
-
-def _save(row: ResourceRequest, moment: str) -> None:
-    setattr(row, moment, timezone.now())
-    row.save(update_fields=["state", moment])
-
-
-def _insert(row: ResourceRequest) -> bool:
-    """Whether the row is new. Waits for another transaction that is just inserting the same id.
-
-    Bare SQL, since Django's `bulk_create(ignore_conflicts=True)` does not tell which rows were inserted.
-    """
-    row.created = timezone.now()
-    columns = [field.column for field in ResourceRequest._meta.concrete_fields]
-    values = [getattr(row, field.attname) for field in ResourceRequest._meta.concrete_fields]
-    marks = ", ".join(["%s"] * len(columns))
-    with connection.cursor() as cursor:
-        cursor.execute(
-            f"INSERT INTO resource_request ({', '.join(columns)}) VALUES ({marks}) ON CONFLICT (id) DO NOTHING",
-            [str(value) if isinstance(value, str) else value for value in values],
-        )
-        row._state.adding = False
-        return cursor.rowcount == 1
 
 
 def _own(row: ResourceRequest, applier: str) -> ResourceRequest:
@@ -198,11 +164,8 @@ def _keep_limit(row: ResourceRequest) -> None:
 
 
 def _take(tenant_id: int, wanted: dict) -> None:
-    """Adds to what is in use in one statement that checks and locks at once. Raises Refused naming what is short."""
-    # capacity less what is asked, not in use plus what is asked: the sum of two whole numbers could be too large a one
-    fits = {f"{kind}_inuse__lte": F(kind) - value for kind, value in wanted.items() if value}
-    sums = {f"{kind}_inuse": F(f"{kind}_inuse") + value for kind, value in wanted.items() if value}
-    while sums and not Tenant.objects.filter(pk=tenant_id, **fits).update(**sums):
+    """Adds to what is in use. Raises Refused naming what is short and how much is left."""
+    while not rows.take(tenant_id, wanted):
         tenant = lock_tenant(pk=tenant_id)  # nobody gives anything back between the look and the answer
         for kind, value in wanted.items():
             if value > tenant.left(kind):
@@ -228,9 +191,9 @@ def _give_back(row: ResourceRequest) -> None:
         Tenant.objects.filter(pk=row.tenant_id).update(**sums)
 
 
-def _spoken_for(tenant: Tenant, rows: Q) -> dict:
+def _spoken_for(tenant: Tenant, which: Q) -> dict:
     """The sums of those rows of the tenant, whose row is locked."""
-    return add_up(ResourceRequest.objects.filter(rows, tenant=tenant))
+    return add_up(ResourceRequest.objects.filter(which, tenant=tenant))
 
 
 def _must_be_left(tenant: Tenant, spoken_for: dict, wanted: dict, words: str) -> None:

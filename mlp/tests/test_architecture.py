@@ -29,7 +29,7 @@ AIOPS_MAY = {0, 1, 2, 3}  # aiops stands beside the platform's objects, not on t
 LAYERS = [
     {"models"},
     {"auth", "tokens", "throttle", "environment", "lifecycle", "launching"}
-    | {"tcc", "inventory", "units", "limits", "usage", "books"},
+    | {"tcc", "inventory", "units", "rows", "limits", "usage", "books"},
     {
         "serializers",
         "metrics",
