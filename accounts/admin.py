@@ -309,7 +309,7 @@ class TokenAdmin(LifecycleAdmin):
     def created(self, request, made):
         """Shown in the answer to the POST itself: kept nowhere, gone with the next page."""
         text, token = made
-        self.note(request, token, gettext("Added"))
+        self.note(request, token, gettext("Added") + f": {token.name}")
         context = {"token": text, "object": token, "title": gettext("Service token")}
         return self._page(request, "admin/lifecycle/token.html", context)
 

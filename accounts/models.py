@@ -98,4 +98,4 @@ class Token(models.Model):
         ]
 
     def __str__(self) -> str:
-        return f"{self.kind} token of {self.user_id}"
+        return f"{self.get_kind_display()} {self.name}".strip()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from django.contrib import admin
 from django.urls import include, path, re_path
+from django.views.generic import RedirectView
 from drf_spectacular.views import SpectacularJSONAPIView
 
 from mlp import health, pages
@@ -35,6 +36,7 @@ urlpatterns = [
     path("api/v1/", include(api)),
     path("api/v1", unknown),
     path("internal/data/", include("datasets.data_urls")),
+    path("admin", RedirectView.as_view(pattern_name="admin:index")),
     path("admin/", admin.site.urls),
     path("", include("mlp.page_urls")),
 ]

@@ -202,7 +202,7 @@ def remove_limit(limit: UserLimit, *, by: str) -> None:
 @admin.register(UserLimit)
 class UserLimitAdmin(LifecycleAdmin):
     icon = "speed"
-    list_display = ("whose", "tenant_link", "gpu", "cpu", "ram", "rom")
+    list_display = ("whose", "tenant_link", "gpu", "cpu_cores", "ram", "rom")
     list_filter = ("tenant",)
     search_fields = ("user",)
     search_help_text = _("Username")
@@ -211,7 +211,7 @@ class UserLimitAdmin(LifecycleAdmin):
     create_form = LimitForm
     fieldsets = (
         (None, {"fields": (("whose", "tenant_link"),)}),
-        (_("At a time at most"), {"fields": (("gpu", "cpu"), ("ram", "rom"))}),
+        (_("At a time at most"), {"fields": (("gpu", "cpu_cores"), ("ram", "rom"))}),
     )
     verbs = {
         "change": Verb(
@@ -238,6 +238,10 @@ class UserLimitAdmin(LifecycleAdmin):
     def create(self, *, by, tenant, user, **values):
         return limits.set_limit(tenant=tenant.name, user=user or limits.EVERYBODY, by=by, **values)
 
+    @display(description=_("CPU"), ordering="cpu")
+    def cpu_cores(self, limit: UserLimit) -> str:
+        return "-" if limit.cpu is None else amount("cpu", limit.cpu)
+
     @display(description=_("user"), ordering="user")
     def whose(self, limit: UserLimit) -> str:
         return limit.user or gettext("everybody")
@@ -258,7 +262,7 @@ class UsageSampleAdmin(LifecycleAdmin):
     ordering = ("-id",)
     list_select_related = ("tenant",)
     show_full_result_count = False
-    fieldsets = ((None, {"fields": ("at", ("tenant", "owner", "applier"), ("gpu", "cpu"), ("ram", "rom"))}),)
+    fieldsets = ((None, {"fields": (("at", "amounts"), ("tenant", "owner"), "applier")}),)
 
     @display(description=_("at"), ordering="at")
     def at_text(self, row: UsageSample) -> str:
@@ -321,8 +325,8 @@ class ResourceRequestAdmin(LifecycleAdmin):
     show_full_result_count = False
     fieldsets = (
         (None, {"fields": (("id", "state_badge"), ("request_type", "applier"), ("owner", "belongs_to"))}),
-        (_("Resources"), {"fields": ("tenant_link", ("gpu", "cpu"), ("ram", "rom"))}),
-        (_("When"), {"fields": (("created", "settled", "released"),)}),
+        (_("Resources"), {"fields": (("amounts", "tenant_link"),)}),
+        (_("When"), {"fields": (("created", "settled"), "released")}),
     )
     verbs = {
         "confirm": Verb(

@@ -33,17 +33,19 @@ def try_(
     wanted = amounts(**asked)
     row = ResourceRequest(id=id, applier=applier, request_type=request_type, owner=owner, **wanted)
     with transaction.atomic():
-        if not rows.insert(row, tenant):
-            known = ResourceRequest.objects.filter(pk=id).first()
-            if known is None:
-                raise Missing("tenant")
-            return _own(known, applier)
-        if request_type == RequestType.RELEASE:
+        if request_type == RequestType.REQUEST:
+            taken = rows.insert_and_take(row, tenant)
+            if taken is not None:
+                _keep_limit(row)
+                _take(row, taken)
+                return row
+        elif rows.insert(row, tenant):
             _earmark(row, wanted)
-        else:
-            _keep_limit(row)
-            _take(row.tenant_id, wanted)
-    return row
+            return row
+        known = ResourceRequest.objects.filter(pk=id).first()
+        if known is None:
+            raise Missing("tenant")
+        return _own(known, applier)
 
 
 def confirm(*, id: str, applier: str) -> None:
@@ -51,6 +53,8 @@ def confirm(*, id: str, applier: str) -> None:
 
     Raises Refused for a release when less than it names is left in use, since a try that it counted on was cancelled.
     """
+    if rows.confirm(id, applier):
+        return
     with transaction.atomic():
         row = rows.lock(id)
         if row is None or _own(row, applier).state != State.TRIED:
@@ -156,21 +160,22 @@ def _own(row: ResourceRequest, applier: str) -> ResourceRequest:
 
 
 def _keep_limit(row: ResourceRequest) -> None:
-    """Raises OverLimit. Locks the tenant first when there is a limit, so that the owner's sum stands still."""
+    """Raises OverLimit. With the tenant locked, the owner's sum stands still."""
     limit = limits.limit_of(row.tenant_id, row.owner) if row.owner else None
     if limit is not None:
         lock_tenant(pk=row.tenant_id)
         limits.check(row, limit)
 
 
-def _take(tenant_id: int, wanted: dict) -> None:
-    """Adds to what is in use. Raises Refused naming what is short and how much is left."""
-    while not rows.take(tenant_id, wanted):
-        tenant = lock_tenant(pk=tenant_id)  # nobody gives anything back between the look and the answer
-        for kind, value in wanted.items():
+def _take(row: ResourceRequest, taken: bool) -> None:
+    """Adds to what is in use, if that is not done. Raises Refused naming what is short and how much is left."""
+    while not taken:
+        tenant = lock_tenant(pk=row.tenant_id)  # nobody gives anything back between the look and the answer
+        for kind, value in row.amounts().items():
             if value > tenant.left(kind):
                 left = say(kind, tenant.left(kind))
                 raise Refused(f"{kind}: {say(kind, value)} asked, {left} left in tenant {tenant.name}")
+        taken = rows.take(row)
 
 
 def _earmark(row: ResourceRequest, wanted: dict) -> None:

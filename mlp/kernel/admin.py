@@ -187,14 +187,14 @@ class LifecycleAdmin(ModelAdmin):
                     return self._back(request, obj)
                 show_refusal(form, refused)
             else:
-                return self._done(request, verb, chosen, obj)
+                return self._done(request, verb, chosen, obj, values_told(form))
         context = {"verb": chosen, "form": form, "title": chosen.label, "submit": chosen.label, "object": obj}
         return self._page(request, "admin/lifecycle/verb.html", context)
 
-    def _done(self, request: HttpRequest, name: str, verb: Verb, obj: Model) -> HttpResponse:
+    def _done(self, request: HttpRequest, name: str, verb: Verb, obj: Model, values: str) -> HttpResponse:
         fresh = self.get_object(request, str(obj.pk))
         if not verb.transition:  # a transition has written its StateChange
-            self.note(request, obj, str(verb.label))
+            self.note(request, obj, f"{verb.label}: {values}" if values else str(verb.label))
         messages.success(request, done_text(verb, fresh or obj))
         self.verb_done(request, name, fresh or obj)
         return self._back(request, fresh)
@@ -340,6 +340,13 @@ def done_text(verb: Verb, obj: Model) -> str:
     if verb.transition:
         return gettext("%(verb)s: %(object)s is now %(state)s") % told
     return gettext("%(verb)s: done for %(object)s") % told
+
+
+def values_told(form: forms.Form | None) -> str:
+    """What was changed in a form, for the record; never a password."""
+    names = form.changed_data if form else []
+    told = [name for name in names if not isinstance(form.fields[name].widget, forms.PasswordInput)]
+    return ", ".join(f"{name} {form.cleaned_data.get(name)}" for name in told)
 
 
 def show_refusal(form: forms.Form, refused: Refused) -> None:

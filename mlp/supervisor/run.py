@@ -96,6 +96,7 @@ class Platform:
         self.parts = parts
         self.supervisord = Supervisord(parts)
         self.started: list[Part] = []
+        self.idle = False  # supervisord runs anew, and has not been told yet what to start
         self.signals = 0
         self.signalled = float("-inf")
         self.began = time.monotonic()
@@ -187,11 +188,14 @@ class Platform:
 
     def revive(self) -> bool:
         """Starts supervisord, and what it ran, anew when it has died; whether it had."""
-        if self.supervisord.alive():
+        if not self.supervisord.alive():
+            say(f"{now()}  supervisord ended unexpectedly; starting it and its parts again")
+            self.idle = True
+            self.supervisord.start()
+        elif not self.idle:
             return False
-        say(f"{now()}  supervisord ended unexpectedly; starting it and its parts again")
-        self.supervisord.start()
         self.start_started()
+        self.idle = False
         return True
 
     def keep(self, parts: list[Part]) -> None:

@@ -233,6 +233,9 @@ def test_a_password_is_set_through_the_lifecycle(staff_client, alice):
     assert "differ" in do(staff_client, alice, "password", password="one password", again="another").content.decode()
     assert do(staff_client, alice, "password", password="new horse staple", again="new horse staple").status_code == 302
     assert User.objects.get(pk=alice.pk).check_password("new horse staple")
+    page = staff_client.get(url_of(alice)).content.decode()
+    assert "operator:oscar" in page
+    assert "horse" not in page
 
 
 def test_ones_own_new_password_keeps_the_session(staff_client, staff):
@@ -286,6 +289,7 @@ def test_capacity_is_set_through_tcc_and_never_below_what_is_in_use(staff_client
     assert do(staff_client, default_tenant, "capacity", cpu="6.5", **same).status_code == 302
     tenant = Tenant.objects.get(pk=default_tenant.pk)
     assert (float(tenant.cpu), tenant.source) == (6.5, "set")
+    assert "Set capacity: cpu 6.5" in staff_client.get(url_of(tenant)).content.decode()
 
 
 def test_books_that_do_not_balance_are_red(staff_client, default_tenant):

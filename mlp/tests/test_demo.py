@@ -95,3 +95,13 @@ def test_the_demo_ends_well_whatever_is_killed_meanwhile(platform, backwards):
                 os.kill(pid, signal.SIGKILL)
         platform.wait_healthy()
     demo.check()
+
+
+def test_the_demo_goes_on_when_the_foreground_itself_is_killed(platform):
+    """The parts live on without it; the next `up` takes them over."""
+    demo = Demo(platform, slow=0.2)
+    os.kill(platform.process.pid, signal.SIGKILL)
+    platform.process.wait()
+    demo.check()
+    platform.start()
+    assert platform.health()[0] == 200
