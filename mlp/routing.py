@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
-from django.urls import path
+from channels.generic.websocket import WebsocketConsumer
+from django.urls import path, re_path
 
 from jobs.consumers import JobMetricsConsumer
 
+
+class Unknown(WebsocketConsumer):
+    """Refuses the handshake; without it the router would raise, which is a fault."""
+
+    def connect(self) -> None:
+        self.close()
+
+
 websocket_urlpatterns = [
     path("api/v1/users/<seg:user>/job_metrics/<seg:name>", JobMetricsConsumer.as_asgi()),
+    re_path(r"^.*$", Unknown.as_asgi()),
 ]

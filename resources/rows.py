@@ -6,7 +6,7 @@ only over the state that was read.
 
 from __future__ import annotations
 
-from django.db import connection
+from django.db import IntegrityError, connection
 from django.utils import timezone
 
 from .models import KINDS, ResourceRequest, State
@@ -14,78 +14,66 @@ from .models import KINDS, ResourceRequest, State
 COLUMNS = [field.column for field in ResourceRequest._meta.concrete_fields]
 NAMES = [field.attname for field in ResourceRequest._meta.concrete_fields]
 
+VALUES = ", ".join("tenant.id" if name == "tenant_id" else f"%({name})s" for name in NAMES)
+# Capacity less what is asked, not in use plus what is asked: the sum of two whole numbers could be too large a one.
+TRY = f"""
+WITH tenant AS (
+    UPDATE tenant SET {", ".join(f"{kind}_inuse = {kind}_inuse + %({kind})s" for kind in KINDS)}
+    WHERE name = %(tenant)s AND {" AND ".join(f"{kind}_inuse <= {kind} - %({kind})s" for kind in KINDS)}
+    AND NOT EXISTS (SELECT FROM resource_request WHERE id = %(id)s)
+    RETURNING tenant.id
+)
+INSERT INTO resource_request ({", ".join(COLUMNS)}) SELECT {VALUES} FROM tenant RETURNING tenant_id
+"""
 INSERT = f"""
 INSERT INTO resource_request ({", ".join(COLUMNS)})
-SELECT {", ".join("tenant.id" if name == "tenant_id" else f"%({name})s" for name in NAMES)}
-FROM tenant WHERE tenant.name = %(tenant)s
-ON CONFLICT (id) DO NOTHING RETURNING tenant_id
+VALUES ({", ".join(f"%({name})s" for name in NAMES)}) ON CONFLICT (id) DO NOTHING
 """
-# Capacity less what is asked, not in use plus what is asked: the sum of two whole numbers could be too large a one.
-TAKE = f"""
-UPDATE tenant SET {", ".join(f"{kind}_inuse = {kind}_inuse + %({kind})s" for kind in KINDS)}
-FROM new WHERE tenant.id = new.tenant_id AND {" AND ".join(f"{kind}_inuse <= {kind} - %({kind})s" for kind in KINDS)}
-RETURNING tenant.id
-"""
-INSERT_AND_TAKE = f"WITH new AS ({INSERT}), taken AS ({TAKE}) SELECT tenant_id, EXISTS (SELECT FROM taken) FROM new"
-TAKE_LATER = f"WITH new AS (SELECT %(tenant_id)s AS tenant_id) {TAKE}"
 CONFIRM = """
 UPDATE resource_request SET state = 'confirmed', settled = %s
 WHERE id = %s AND applier = %s AND state = 'tried' AND request_type = 'request'
-"""
-MARK = """
-INSERT INTO resource_request (id, applier, request_type, owner, state, gpu, cpu, ram, rom, created, settled)
-VALUES (%(id)s, %(applier)s, 'request', '', 'cancelled', 0, 0, 0, 0, %(now)s, %(now)s) ON CONFLICT (id) DO NOTHING
 """
 LOCK = f"SELECT {', '.join(COLUMNS)} FROM resource_request WHERE id = %s FOR UPDATE"
 SAVE = "UPDATE resource_request SET state = %s, settled = %s, released = %s WHERE id = %s AND state = %s"
 
 
-def insert(row: ResourceRequest, tenant: str) -> bool:
-    """Stores a new row of the tenant of that name. False when the id is known, or the tenant is not.
+def try_at_once(row: ResourceRequest, tenant: str) -> bool:
+    """A whole try in one statement, where nobody else's transaction is around it.
 
-    Waits for another transaction that is just inserting the same id.
+    False, with nothing done, when anything at all is in the way: tcc then looks what it is.
     """
-    return _insert(INSERT, row, tenant) is not None
+    row.created = timezone.now()
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute(TRY, {**_values(row), "tenant": tenant})
+            found = cursor.fetchone()
+    except IntegrityError:
+        return False  # the same id was being tried or cancelled at this very moment
+    if found is None:
+        return False
+    row.tenant_id = found[0]
+    row._state.adding = False
+    return True
 
 
-def insert_and_take(row: ResourceRequest, tenant: str) -> bool | None:
-    """The same, and adds its amounts to what is in use, after the insert. None for `insert`'s False.
-
-    False when there is not enough: then only the row is stored.
-    """
-    found = _insert(INSERT_AND_TAKE, row, tenant)
-    return found and found[1]
-
-
-def _insert(statement: str, row: ResourceRequest, tenant: str) -> tuple | None:
+def insert(row: ResourceRequest) -> bool:
+    """Stores a new row. False when the id is known. Waits for another transaction that is just inserting it."""
     row.created = timezone.now()
     with connection.cursor() as cursor:
-        cursor.execute(statement, {**{name: getattr(row, name) for name in NAMES}, "tenant": tenant})
-        found = cursor.fetchone()
-    if found is not None:
-        row.tenant_id = found[0]
+        cursor.execute(INSERT, _values(row))
         row._state.adding = False
-    return found
-
-
-def take(row: ResourceRequest) -> bool:
-    """Adds the stored row's amounts to what is in use. False when there is not enough."""
-    with connection.cursor() as cursor:
-        cursor.execute(TAKE_LATER, {**row.amounts(), "tenant_id": row.tenant_id})
         return cursor.rowcount == 1
+
+
+def _values(row: ResourceRequest) -> dict:
+    values = {name: getattr(row, name) for name in NAMES}
+    return {name: str(value) if isinstance(value, str) else value for name, value in values.items()}
 
 
 def confirm(id: str, applier: str) -> bool:
     """The transition confirm of a tried request, in one statement: compare and set. False: look more closely."""
     with connection.cursor() as cursor:
         cursor.execute(CONFIRM, [timezone.now(), id, applier])
-        return cursor.rowcount == 1
-
-
-def mark(id: str, applier: str) -> bool:
-    """Stores that the id is cancelled before it was tried. False when it is known."""
-    with connection.cursor() as cursor:
-        cursor.execute(MARK, {"id": id, "applier": applier, "now": timezone.now()})
         return cursor.rowcount == 1
 
 

@@ -8,8 +8,9 @@ key makes two tries of one id agree, and a cancel that came earlier has left its
 
 from __future__ import annotations
 
-from django.db import transaction
+from django.db import connection, transaction
 from django.db.models import F, Q, QuerySet, Sum
+from django.utils import timezone
 
 from mlp.kernel.errors import Refused
 from mlp.kernel.locking import Missing
@@ -32,20 +33,22 @@ def try_(
         raise ValueError(f"{id}: platform ids, and only they, have an owner")
     wanted = amounts(**asked)
     row = ResourceRequest(id=id, applier=applier, request_type=request_type, owner=owner, **wanted)
+    alone = request_type == RequestType.REQUEST and not owner and not connection.in_atomic_block
+    if alone and rows.try_at_once(row, tenant):
+        return row
     with transaction.atomic():
+        found = Tenant.objects.select_for_update(no_key=True).filter(name=tenant).first()
+        row.tenant = found
+        if found is None or not rows.insert(row):
+            known = ResourceRequest.objects.filter(pk=id).first()
+            if known is None:
+                raise Missing("tenant")
+            return _own(known, applier)
         if request_type == RequestType.REQUEST:
-            taken = rows.insert_and_take(row, tenant)
-            if taken is not None:
-                _keep_limit(row)
-                _take(row, taken)
-                return row
-        elif rows.insert(row, tenant):
-            _earmark(row, wanted)
-            return row
-        known = ResourceRequest.objects.filter(pk=id).first()
-        if known is None:
-            raise Missing("tenant")
-        return _own(known, applier)
+            _take(row, found)
+        else:
+            _earmark(row, found)
+    return row
 
 
 def confirm(*, id: str, applier: str) -> None:
@@ -73,7 +76,8 @@ def cancel(*, id: str, applier: str) -> None:
     with transaction.atomic():
         row = rows.lock(id)
         if row is None:
-            if rows.mark(id, applier):
+            nothing = {"request_type": RequestType.REQUEST, "state": State.CANCELLED, "settled": timezone.now()}
+            if rows.insert(ResourceRequest(id=id, applier=applier, **nothing)):
                 return
             row = rows.lock(id)  # a try was just being made
         if _own(row, applier).state != State.TRIED:
@@ -159,50 +163,43 @@ def _own(row: ResourceRequest, applier: str) -> ResourceRequest:
     return row
 
 
-def _keep_limit(row: ResourceRequest) -> None:
-    """Raises OverLimit. With the tenant locked, the owner's sum stands still."""
-    limit = limits.limit_of(row.tenant_id, row.owner) if row.owner else None
+def _take(row: ResourceRequest, tenant: Tenant) -> None:
+    """Adds to what is in use of the locked tenant. Raises OverLimit or Refused, naming what is short and what is left."""
+    limit = limits.limit_of(tenant.pk, row.owner) if row.owner else None
     if limit is not None:
-        lock_tenant(pk=row.tenant_id)
         limits.check(row, limit)
+    wanted = {kind: value for kind, value in row.amounts().items() if value}
+    for kind, value in wanted.items():
+        if value > tenant.left(kind):
+            left = say(kind, tenant.left(kind))
+            raise Refused(f"{kind}: {say(kind, value)} asked, {left} left in tenant {tenant.name}")
+    _change(tenant, wanted)
 
 
-def _take(row: ResourceRequest, taken: bool) -> None:
-    """Adds to what is in use, if that is not done. Raises Refused naming what is short and how much is left."""
-    while not taken:
-        tenant = lock_tenant(pk=row.tenant_id)  # nobody gives anything back between the look and the answer
-        for kind, value in row.amounts().items():
-            if value > tenant.left(kind):
-                left = say(kind, tenant.left(kind))
-                raise Refused(f"{kind}: {say(kind, value)} asked, {left} left in tenant {tenant.name}")
-        taken = rows.take(row)
-
-
-def _earmark(row: ResourceRequest, wanted: dict) -> None:
-    """Raises Refused when all earmarked releases together would exceed what is in use."""
-    tenant = lock_tenant(pk=row.tenant_id)
+def _earmark(row: ResourceRequest, tenant: Tenant) -> None:
+    """Raises Refused when all releases earmarked in the locked tenant would together exceed what is in use."""
     earmarked = Q(request_type=RequestType.RELEASE, state=State.TRIED) & ~Q(pk=row.pk)
-    _must_be_left(tenant, _spoken_for(tenant, HELD | earmarked), wanted, "release of {} asked, only {} in use")
+    _must_be_left(row, tenant, HELD | earmarked, "release of {} asked, only {} in use")
 
 
 def _give_back(row: ResourceRequest) -> None:
     """Takes the row's amounts from what is in use. Raises Refused when a row of REST names more than REST holds."""
-    held = {kind: value for kind, value in row.amounts().items() if value}
+    tenant = lock_tenant(pk=row.tenant_id)
     if not row.owner:
-        tenant = lock_tenant(pk=row.tenant_id)
-        _must_be_left(tenant, _spoken_for(tenant, HELD), held, "this would give back {}, only {} in use")
-    sums = {f"{kind}_inuse": F(f"{kind}_inuse") - value for kind, value in held.items()}
-    if held:
-        Tenant.objects.filter(pk=row.tenant_id).update(**sums)
+        _must_be_left(row, tenant, HELD, "this would give back {}, only {} in use")
+    _change(tenant, {kind: -value for kind, value in row.amounts().items() if value})
 
 
-def _spoken_for(tenant: Tenant, which: Q) -> dict:
-    """The sums of those rows of the tenant, whose row is locked."""
-    return add_up(ResourceRequest.objects.filter(which, tenant=tenant))
+def _change(tenant: Tenant, by: dict) -> None:
+    """Adds to what is in use. The database's own constraints stand behind what was checked before."""
+    if by:
+        Tenant.objects.filter(pk=tenant.pk).update(**{f"{kind}_inuse": F(f"{kind}_inuse") + by[kind] for kind in by})
 
 
-def _must_be_left(tenant: Tenant, spoken_for: dict, wanted: dict, words: str) -> None:
-    for kind, value in wanted.items():
-        left = max(getattr(tenant, f"{kind}_inuse") - spoken_for[kind], zero(kind))
+def _must_be_left(row: ResourceRequest, tenant: Tenant, spoken_for: Q, words: str) -> None:
+    """Raises Refused unless the row's amounts are in use beyond what those other rows stand for."""
+    others = add_up(ResourceRequest.objects.filter(spoken_for, tenant=tenant))
+    for kind, value in row.amounts().items():
+        left = max(getattr(tenant, f"{kind}_inuse") - others[kind], zero(kind))
         if value > left:
             raise Refused(f"{kind}: " + words.format(say(kind, value), say(kind, left)))

@@ -269,6 +269,13 @@ class TestWebsocket:
 
         assert self.live(work) == ("websocket.send", {"type": "websocket.close", "code": 1000})
 
+    @pytest.mark.parametrize("path", ["/", "/api/v1/nothing", "/api/v1/users/alice/jobs/fit"])
+    def test_an_unknown_address_is_refused(self, path):
+        async def work():
+            return (await socket(path=path).connect())[0]
+
+        assert self.live(work) is False
+
     def test_the_session_opens_it(self, running, client):
         client.force_login(running.user)
         cookie = f"sessionid={client.cookies['sessionid'].value}".encode()
