@@ -33,7 +33,7 @@ test: export MLP_ROOT := $(CURDIR)/test-artifacts/root
 test: lint
 	@$(VENV)/python manage.py check --deploy --fail-level WARNING
 	@$(VENV)/python manage.py makemigrations --check --dry-run
-	@$(VENV)/pytest
+	@$(VENV)/python -m pytest -n 2 --dist loadfile
 
 venv: $(READY)
 
