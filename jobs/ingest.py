@@ -6,6 +6,7 @@ Killed between recording and acknowledging, it gets the messages again and their
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 from asgiref.sync import sync_to_async
 from django.db import close_old_connections
@@ -17,14 +18,16 @@ from . import metrics
 DURABLE = "platform"
 
 
-async def run(stop: asyncio.Event) -> None:
-    await bus.consume(metrics.STREAM, DURABLE, sync_to_async(_record), stop, sync_to_async(_beat))
+async def run(stop: asyncio.Event, check: Callable[[], None] = lambda: None) -> None:
+    """Works until `stop` is set. `check` is asked each second and raises when this process must not go on."""
+
+    def idle() -> None:
+        check()
+        beats.beat("ingest")
+
+    await bus.consume(metrics.STREAM, DURABLE, sync_to_async(_record), stop, sync_to_async(idle))
 
 
 def _record(deliveries: list[bus.Delivery]) -> None:
     close_old_connections()
     metrics.record(deliveries)
-
-
-def _beat() -> None:
-    beats.beat("ingest")

@@ -72,8 +72,8 @@ def explain(tenant: Tenant, sources: Iterable[Source]) -> list[Difference]:
 def repair(tenant: Tenant, sources: Iterable[Source]) -> None:
     """Puts the books of one tenant right, in one transaction (and another when something new was seen meanwhile).
 
-    Locks in the order of mlp.kernel.locking: the objects and requests that looked wrong, then the tenant. Under its
-    lock no sum moves; so what is still wrong then is mended, and what is seen only now waits for another round.
+    Locks as tcc does: the objects that looked wrong, the tenant, the requests. Under the tenant's lock no sum moves; so
+    what is still wrong then is mended, and what is seen only now waits for another round.
     """
     sources = list(sources)
     for _ in range(ROUNDS):
@@ -82,8 +82,9 @@ def repair(tenant: Tenant, sources: Iterable[Source]) -> None:
             return
         with transaction.atomic():
             suspects = sorted({one.id for one in seen if one.id})
-            _lock(suspects, sources)
+            _lock_objects(suspects, sources)
             locked = tcc.lock_tenant(pk=tenant.pk)
+            list(ResourceRequest.objects.select_for_update(of=("self",)).filter(pk__in=suspects).order_by("pk"))
             claims = _claims(locked, sources)
             for one in _row_differences(locked, claims, sources):
                 if one.id in suspects:
@@ -153,11 +154,10 @@ def _sum_differences(tenant: Tenant, claims: dict[str, Claim], sources: list[Sou
     return found
 
 
-def _lock(suspects: list[str], sources: list[Source]) -> None:
+def _lock_objects(suspects: list[str], sources: list[Source]) -> None:
     for source in sources:
         keys = [int(id.partition(":")[2]) for id in suspects if id.startswith(f"{source.prefix}:")]
         list(source.model._default_manager.select_for_update(of=("self",)).filter(pk__in=keys).order_by("pk"))
-    list(ResourceRequest.objects.select_for_update(of=("self",)).filter(pk__in=suspects).order_by("pk"))
 
 
 def _mend_row(tenant: Tenant, id: str, claim: Claim | None) -> None:

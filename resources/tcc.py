@@ -2,8 +2,10 @@
 argues why it is safe.
 
 Called by the managers inside the transaction of their own object, and by the REST calls, which are a thin shell.
-Locks: the request's row, then the tenant's row, last (mlp.kernel.locking). A try inserts its row first: the primary
-key makes two tries of one id agree, and a cancel that came earlier has left its mark there.
+Locks: the object's row (the caller has it), the tenant's row, then request rows. So whoever holds a request's row and
+waits for a tenant does not exist, and nobody waits in a circle. The one call that needs no tenant, the confirm of a
+request, is a single statement. The primary key makes two tries of one id agree, and a cancel that came before its try
+has left its mark there.
 """
 
 from __future__ import annotations
@@ -38,17 +40,16 @@ def try_(
         return row
     with transaction.atomic():
         found = Tenant.objects.select_for_update(no_key=True).filter(name=tenant).first()
-        row.tenant = found
-        if found is None or not rows.insert(row):
-            known = ResourceRequest.objects.filter(pk=id).first()
-            if known is None:
+        known = ResourceRequest.objects.filter(pk=id).first()
+        if known is None:
+            if found is None:
                 raise Missing("tenant")
-            return _own(known, applier)
-        if request_type == RequestType.REQUEST:
-            _take(row, found)
-        else:
-            _earmark(row, found)
-    return row
+            row.tenant = found
+            if rows.insert(row):
+                (_earmark if request_type == RequestType.RELEASE else _take)(row, found)
+                return row
+            known = ResourceRequest.objects.get(pk=id)  # just tried with another tenant, or just cancelled
+        return _own(known, applier)
 
 
 def confirm(*, id: str, applier: str) -> None:
@@ -59,13 +60,12 @@ def confirm(*, id: str, applier: str) -> None:
     if rows.confirm(id, applier):
         return
     with transaction.atomic():
-        row = rows.lock(id)
-        if row is None or _own(row, applier).state != State.TRIED:
-            return
-        row.confirm(by=applier)
-        rows.save(row, State.TRIED)
-        if row.request_type == RequestType.RELEASE:
-            _give_back(row)
+        row, tenant = _open(id, applier, State.TRIED)
+        if row is not None:
+            row.confirm(by=applier)
+            rows.save(row, State.TRIED)
+            if row.request_type == RequestType.RELEASE:
+                _give_back(row, tenant)
 
 
 def cancel(*, id: str, applier: str) -> None:
@@ -74,18 +74,16 @@ def cancel(*, id: str, applier: str) -> None:
     Raises Refused for a request when less than it names is left in use, since a release has given it back already.
     """
     with transaction.atomic():
-        row = rows.lock(id)
-        if row is None:
+        if not ResourceRequest.objects.filter(pk=id).exists():
             nothing = {"request_type": RequestType.REQUEST, "state": State.CANCELLED, "settled": timezone.now()}
             if rows.insert(ResourceRequest(id=id, applier=applier, **nothing)):
                 return
-            row = rows.lock(id)  # a try was just being made
-        if _own(row, applier).state != State.TRIED:
-            return
-        row.cancel(by=applier)
-        rows.save(row, State.TRIED)
-        if row.request_type == RequestType.REQUEST:
-            _give_back(row)
+        row, tenant = _open(id, applier, State.TRIED)
+        if row is not None:
+            row.cancel(by=applier)
+            rows.save(row, State.TRIED)
+            if row.request_type == RequestType.REQUEST:
+                _give_back(row, tenant)
 
 
 def release(*, id: str, applier: str) -> None:
@@ -94,18 +92,16 @@ def release(*, id: str, applier: str) -> None:
     For the managers, inside their object's transaction: the object is at its end, so nothing is earmarked first.
     """
     with transaction.atomic():
-        row = rows.lock(id)
-        if row is None or _own(row, applier).request_type != RequestType.REQUEST:
+        row, tenant = _open(id, applier, State.TRIED, State.CONFIRMED)
+        if row is None or row.request_type != RequestType.REQUEST:
             return
         before = row.state
         if before == State.TRIED:
             row.cancel(by=applier)
-        elif before == State.CONFIRMED:
-            row.release(by=applier)
         else:
-            return
+            row.release(by=applier)
         rows.save(row, before)
-        _give_back(row)
+        _give_back(row, tenant)
 
 
 def never_fits(tenant: Tenant, owner: str = "", **asked) -> None:
@@ -157,6 +153,16 @@ def lock_tenant(**key) -> Tenant:
     return tenant
 
 
+def _open(id: str, applier: str, *states: State) -> tuple[ResourceRequest | None, Tenant | None]:
+    """The request while it is in one of those states, locked, and its tenant, locked before it; else two None."""
+    row = ResourceRequest.objects.filter(pk=id).first()
+    if row is None or _own(row, applier).state not in states:
+        return None, None
+    tenant = lock_tenant(pk=row.tenant_id)
+    row = rows.lock(id)
+    return (row, tenant) if row.state in states else (None, None)
+
+
 def _own(row: ResourceRequest, applier: str) -> ResourceRequest:
     if row.applier != applier:
         raise Refused(f"applier: this id belongs to {row.applier}")
@@ -164,7 +170,7 @@ def _own(row: ResourceRequest, applier: str) -> ResourceRequest:
 
 
 def _take(row: ResourceRequest, tenant: Tenant) -> None:
-    """Adds to what is in use of the locked tenant. Raises OverLimit or Refused, naming what is short and what is left."""
+    """Adds to what is in use of the locked tenant. Raises OverLimit or Refused, naming what is short and how much."""
     limit = limits.limit_of(tenant.pk, row.owner) if row.owner else None
     if limit is not None:
         limits.check(row, limit)
@@ -182,9 +188,8 @@ def _earmark(row: ResourceRequest, tenant: Tenant) -> None:
     _must_be_left(row, tenant, HELD | earmarked, "release of {} asked, only {} in use")
 
 
-def _give_back(row: ResourceRequest) -> None:
-    """Takes the row's amounts from what is in use. Raises Refused when a row of REST names more than REST holds."""
-    tenant = lock_tenant(pk=row.tenant_id)
+def _give_back(row: ResourceRequest, tenant: Tenant) -> None:
+    """Takes from what is in use of the locked tenant. Raises Refused when a row of REST names more than REST holds."""
     if not row.owner:
         _must_be_left(row, tenant, HELD, "this would give back {}, only {} in use")
     _change(tenant, {kind: -value for kind, value in row.amounts().items() if value})

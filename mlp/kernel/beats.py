@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import logging
 import time
 
+from redis.exceptions import RedisError
+
 from .broker import broker
+
+log = logging.getLogger(__name__)
 
 KEY = "mlp:beat:{part}"
 TTL_S = 60
 
 
 def beat(part: str) -> None:
-    broker().client.set(KEY.format(part=part), time.time(), ex=TTL_S)
+    """Says that the part is at work. Not being seen is no reason to stop working."""
+    try:
+        broker().client.set(KEY.format(part=part), time.time(), ex=TTL_S)
+    except RedisError as problem:
+        log.warning("%s cannot beat: %s", part, problem)
 
 
 def age(part: str) -> float | None:

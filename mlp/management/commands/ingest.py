@@ -8,19 +8,19 @@ import signal
 from django.core.management.base import BaseCommand
 
 from jobs import ingest
-from mlp.kernel.singleton import only_one
+from mlp.kernel.singleton import Held, only_one
 
 
 class Command(BaseCommand):
     help = "Reads job metrics from JetStream into the database until it is told to stop."
 
     def handle(self, *args, **options):
-        with only_one("ingest"):
-            asyncio.run(self._run())
+        with only_one("ingest") as held:
+            asyncio.run(self._run(held))
 
-    async def _run(self) -> None:
+    async def _run(self, held: Held) -> None:
         stop = asyncio.Event()
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stop.set)
-        await ingest.run(stop)
+        await ingest.run(stop, held.check)

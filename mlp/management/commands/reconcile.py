@@ -57,10 +57,7 @@ class Command(BaseCommand):
                 step()
             except Exception:  # whatever it is, the next round may find it healed; the others must go on
                 log.exception("%s failed; trying again in %s s", step.__module__, ROUND_S)
-        try:
-            beats.beat("reconcile")
-        except Exception:  # valkey away: /healthz will say so
-            log.exception("could not beat")
+        beats.beat("reconcile")
 
     @staticmethod
     def _ask_workers() -> None:
