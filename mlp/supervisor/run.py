@@ -105,7 +105,8 @@ class Platform:
     def run(self) -> int:
         old = {number: signal.getsignal(number) for number in SIGNALS}
         for number in SIGNALS:
-            if old[number] is not signal.SIG_IGN:  # nohup wants SIGHUP ignored
+            # nohup wants SIGHUP ignored; an ignored SIGINT is only what shells give to their background jobs
+            if number != signal.SIGHUP or old[number] is not signal.SIG_IGN:
                 signal.signal(number, self._on_signal)
         code = 1
         try:
