@@ -48,7 +48,9 @@ class UserList(ContractView):
 class UserDetail(ContractView):
     calls = {
         "GET": Call("One user", out=UserOut),
-        "PUT": Call("De-register: tokens die, running work is cancelled; the body is ignored", out=UserOut),
+        "PUT": Call(
+            "De-register: tokens die, running work is cancelled; the body is ignored", out=UserOut, ignores_body=True
+        ),
     }
 
     def get(self, request, user):

@@ -14,6 +14,7 @@ from django.db import close_old_connections
 from django.db.utils import DatabaseError
 from rest_framework import authentication
 
+from mlp.kernel import names
 from mlp.kernel.errors import Refused
 
 from . import throttle, tokens
@@ -56,6 +57,10 @@ class SessionAuthentication(authentication.SessionAuthentication):
 
 def login(request, username: str, password: str) -> User:
     """The active user with that password. Raises Refused: wrong, not active, or too many failures."""
+    try:
+        names.name(username, "username")
+    except Refused:
+        raise Refused("username: wrong username or password")  # nobody is called that, and the database need not see it
     address = throttle.client_address(request)
     throttle.check_login(username, address)
     user = authenticate(request, username=username, password=password)
@@ -95,8 +100,8 @@ def basic(header: str) -> tuple[str, str] | None:
 
 
 def user_of_token(token: str) -> User | None:
-    """The active user behind a user or service token, or None."""
-    holder = tokens.lookup(token)
+    """The active user behind a user token, or None."""
+    holder = tokens.person(token)
     user = holder and User.objects.filter(pk=holder.user_id).first()
     return user if user and user.is_active else None
 
@@ -106,7 +111,7 @@ def username_of_header(header: str) -> str:
     token = bearer(header)
     if token is None:
         raise Refused("not authenticated: send Authorization: Bearer {token}")
-    holder = tokens.lookup(token)
+    holder = tokens.person(token)
     if holder is None:
         raise Refused(BAD_TOKEN)
     return holder.username

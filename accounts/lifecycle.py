@@ -14,7 +14,7 @@ from django.utils import timezone
 
 from mlp.kernel import names
 from mlp.kernel.errors import Refused
-from mlp.kernel.locking import locked
+from mlp.kernel.locking import lock_row, locked
 from mlp.kernel.models import record_created
 
 from . import tokens
@@ -61,6 +61,16 @@ def register(
     except IntegrityError:
         raise Refused("username: already taken")
     return user
+
+
+def hold_active(user: User) -> None:
+    """Locks the user's row for the rest of the caller's transaction. Raises Refused when they are not active.
+
+    Whoever makes an object for a user calls this first: so de-registration finds everything that was made before it.
+    """
+    row = lock_row(User, pk=user.pk)
+    if row is None or not row.is_active:
+        raise Refused("user: not active")
 
 
 def activate(*, username: str, by: str) -> User:

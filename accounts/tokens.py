@@ -80,6 +80,12 @@ def lookup(text: str) -> Holder | None:
     return Holder(known["user_id"], known["username"], known["is_staff"], known["kind"])
 
 
+def person(text: str) -> Holder | None:
+    """The holder of a living user token, else None: a service token stands for no person (contract 1)."""
+    holder = lookup(text)
+    return holder if holder is not None and holder.kind == Token.Kind.USER else None
+
+
 def forget(pks: list[int]) -> None:
     """Makes every reader look at the database again; call it inside the transaction that changes the rows.
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from django.db import IntegrityError, transaction
 from django.utils import timezone
 
+from accounts import lifecycle as accounts
 from mlp.kernel import after_commit, names, storage
 from mlp.kernel.errors import Refused
 from mlp.kernel.locking import Missing, WrongState, locked
@@ -34,6 +35,7 @@ def create_dataset(*, user, name: str, size: int, tenant: str | None = None, by:
         raise Missing("tenant")
     try:
         with transaction.atomic():
+            accounts.hold_active(user)
             dataset = Dataset.objects.create(user=user, tenant=found, name=name, size=size)
             record_created(dataset, by=by)
             tcc.try_(
@@ -113,6 +115,13 @@ def fail_silent(pk: int, since, reason: str) -> None:
                 _fail(dataset, reason, "reconcile")
     except (Missing, WrongState):
         return
+
+
+def fail_all_of(user, by: str) -> None:
+    """Ends the uploads of a user who is being de-registered; called inside that transaction."""
+    uploading = Dataset.objects.filter(user=user, state=State.CREATING).order_by("pk")
+    for dataset in list(uploading.select_for_update(of=("self",), no_key=True)):
+        _fail(dataset, "cancelled: the user was de-registered", by)
 
 
 def delete_dataset(*, user, name: str, by: str) -> Dataset:

@@ -62,7 +62,7 @@ def authenticate(request: HttpRequest) -> Holder:
         token = given[1] if given else bearer(header)
     except Refused as refused:
         raise Answer(401, refused.msg, WWW_Authenticate=ASK)
-    holder = tokens.lookup(token) if token else None
+    holder = tokens.person(token) if token else None
     if holder is None or (given and not hmac.compare_digest(given[0].encode(), holder.username.encode())):
         raise Answer(401, "token: not valid", WWW_Authenticate=ASK)
     return holder

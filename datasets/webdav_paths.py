@@ -90,7 +90,7 @@ def parse_destination(header: str, host: str) -> Target:
     except ValueError:
         raise Answer(400, "Destination: not an address")
     if pieces.netloc and pieces.netloc.lower() != host.lower():
-        raise Answer(502, "Destination: must be on this server")
+        raise Answer(403, "Destination: must be on this server")
     if pieces.query or pieces.fragment:
         raise Answer(400, "Destination: must have no query and no fragment")
     return parse(pieces.path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from datetime import UTC, datetime
 
 from django.http import FileResponse, HttpResponse
@@ -87,7 +88,7 @@ class JobLog(JobView):
         offset = query_int(request, "offset", 0, 0)
         try:
             with path.open("rb") as file:
-                file.seek(offset)
+                file.seek(min(offset, os.fstat(file.fileno()).st_size))
                 data = file.read(LOG_CHUNK)
         except FileNotFoundError:
             data = b""

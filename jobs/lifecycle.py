@@ -12,11 +12,12 @@ from django.db import IntegrityError, transaction
 from django.db.models import Max
 from django.utils import timezone
 
+from accounts import lifecycle as accounts
 from datasets.models import Dataset
 from datasets.models import State as DatasetState
 from mlp.kernel import after_commit, broker, names, storage
 from mlp.kernel.errors import Refused
-from mlp.kernel.locking import Missing, WrongState, locked
+from mlp.kernel.locking import Missing, WrongState, lock_row, locked
 from mlp.kernel.models import record_created
 from resources import tcc
 from resources.limits import OverLimit
@@ -65,6 +66,7 @@ def create_job(
     broker.require()
     try:
         with transaction.atomic():
+            accounts.hold_active(user)
             _need_datasets(user, datasets)
             job = Job.objects.create(
                 user=user, tenant=found, name=name, entry=entry, runtime=runtime, gpu=gpu, cpu=cpu, ram=ram,
@@ -158,7 +160,8 @@ def cancel(*, user, name: str, by: str) -> Job:
 
 def cancel_all_of(user, by: str) -> None:
     """Ends everything a de-registered user has queued or running; called inside that transaction."""
-    for job in Job.objects.select_for_update(of=("self",)).filter(user=user, state__in=[State.CREATING, State.RUNNING]):
+    live = Job.objects.filter(user=user, state__in=[State.CREATING, State.RUNNING]).order_by("pk")
+    for job in list(live.select_for_update(of=("self",), no_key=True)):  # all of them before the tenant's row
         _fail(job, "cancelled: the user was de-registered", by)
 
 
@@ -190,7 +193,7 @@ def reserve_next() -> list[int]:
         waiting.remove(first)
         pk, user_id, tenant_id = first
         with transaction.atomic():
-            job = Job.objects.select_for_update(of=("self",)).filter(pk=pk).first()
+            job = lock_row(Job, pk=pk)
             if job is None or job.state != State.CREATING or job.reserved:
                 continue
             refusal = _reserve(job)

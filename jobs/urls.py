@@ -17,7 +17,7 @@ urlpatterns = [
     path(f"{JOB}/log", api.JobLog.as_view()),
     path(f"{JOB}/metrics", metrics_api.JobMetricsRows.as_view()),
     path(f"{JOB}/artifacts", api.JobArtifacts.as_view()),
-    path(f"{JOB}/artifacts/<path:path>", api.JobArtifact.as_view()),
+    path(f"{JOB}/artifacts/<anypath:path>", api.JobArtifact.as_view()),
     path(METRICS, metrics_api.JobMetricsReport.as_view()),
     path(f"{METRICS}:begin", metrics_api.JobMetricsBegin.as_view()),
     path(f"{METRICS}:finish", metrics_api.JobMetricsFinish.as_view()),

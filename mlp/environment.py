@@ -35,6 +35,26 @@ def env_int(name: str, default: int, low: int = 0, high: int = 2**63 - 1) -> int
     return number
 
 
+def env_choice(name: str, default: str, choices: list[str]) -> str:
+    value = env(name, default).upper()
+    if value not in choices:
+        raise ImproperlyConfigured(f"{name} must be one of {', '.join(choices)}, not {value!r}")
+    return value
+
+
+def env_url(name: str, default: str, schemes: tuple[str, ...]) -> str:
+    """A URL with a host, of one of the schemes; the message shows no password."""
+    value = env(name, default)
+    try:
+        parts = urlsplit(value)
+        good = parts.scheme in schemes and bool(parts.hostname) and (parts.port or 1) > 0
+    except ValueError:
+        good = False
+    if not good:
+        raise ImproperlyConfigured(f"{name} must be like {schemes[0]}://host:port")
+    return value
+
+
 def env_list(name: str) -> list[str]:
     return [part.strip() for part in env(name).split(",") if part.strip()]
 

@@ -11,7 +11,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.utils.translation import gettext_lazy as _
 
 from mlp import admin_theme
-from mlp.environment import env, env_bool, env_int, env_list, postgres_settings
+from mlp.environment import env, env_bool, env_choice, env_int, env_list, env_url, postgres_settings
 from mlp.kernel.secrets import secret
 
 BASE_DIR = Path(__file__).resolve().parent.parent
@@ -39,7 +39,7 @@ NATS_PORT = MLP_PORT_BASE + 10
 DATABASE_PORT = MLP_PORT_BASE + 11
 VALKEY_PORT = MLP_PORT_BASE + 12
 _public_host = INTERNAL_HOST if MLP_HOST in {"0.0.0.0", "::"} else MLP_HOST
-GATEWAY_URL = env("MLP_URL", f"http://{_public_host}:{GATEWAY_PORT}").rstrip("/")
+GATEWAY_URL = env_url("MLP_URL", f"http://{_public_host}:{GATEWAY_PORT}", ("http", "https")).rstrip("/")
 
 # --- secrets ----------------------------------------------------------------------------------------------------
 SECRET_KEY = env("MLP_SECRET_KEY") or secret(MLP_ROOT, "secret-key", 64)
@@ -56,10 +56,13 @@ EMBEDDED = {
 DATABASE_URL = env("DATABASE_URL") or (
     f"postgresql://platform:{quote(secret(MLP_ROOT, 'database-password'))}@{INTERNAL_HOST}:{DATABASE_PORT}/mlp"
 )
-REDIS_URL = env("REDIS_URL") or (
-    f"redis://:{quote(secret(MLP_ROOT, 'valkey-password'))}@{INTERNAL_HOST}:{VALKEY_PORT}/0"
+REDIS_URL = env_url(
+    "REDIS_URL",
+    f"redis://:{quote(secret(MLP_ROOT, 'valkey-password'))}@{INTERNAL_HOST}:{VALKEY_PORT}/0",
+    ("redis", "rediss"),
 )
-_nats = urlsplit(env("NATS_URL") or f"nats://{INTERNAL_HOST if _loopback else _public_host}:{NATS_PORT}")
+_nats_host = INTERNAL_HOST if _loopback else _public_host
+_nats = urlsplit(env_url("NATS_URL", f"nats://{_nats_host}:{NATS_PORT}", ("nats", "tls")))
 NATS_URL = f"{_nats.scheme}://{_nats.hostname}:{_nats.port or 4222}"
 NATS_USER = unquote(_nats.username or "") if not EMBEDDED["nats"] else "platform"
 NATS_PASSWORD = unquote(_nats.password or "") if not EMBEDDED["nats"] else secret(MLP_ROOT, "nats-password")
@@ -224,7 +227,10 @@ LOGGING = {
     "disable_existing_loggers": False,
     "formatters": {"line": {"format": "{asctime} {levelname} {name}: {message}", "style": "{"}},
     "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
-    "root": {"handlers": ["stderr"], "level": env("MLP_LOG_LEVEL", "INFO")},
+    "root": {
+        "handlers": ["stderr"],
+        "level": env_choice("MLP_LOG_LEVEL", "INFO", ["DEBUG", "INFO", "WARNING", "ERROR"]),
+    },
     "loggers": {
         "django.server": {"level": "WARNING"},
         "django.request": {"level": "ERROR"},

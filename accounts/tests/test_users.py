@@ -9,6 +9,7 @@ from django.test import Client
 from redis.exceptions import ConnectionError as ConnectionLost
 
 from accounts import lifecycle, tokens
+from accounts.auth import user_of_token
 from accounts.models import Token, User
 from conftest import PASSWORD
 from mlp.kernel import broker
@@ -178,12 +179,15 @@ class TestServiceToken:
         body = {"id": "x", "applier": "jm", "request_type": "request", "cpu": 1}
         assert service.call("put", "resource_request:try", body).status_code == 200
         service.refused("get", "users/oscar/jobs")
+        service.refused("get", "auth")
+        assert user_of_token(service.token) is None
 
     def test_it_dies_when_revoked_and_with_the_operators_rights(self, api, staff):
         service = api(lifecycle.create_service_token(user=staff, name="metrics", by="test"))
-        assert service.call("get", "auth").status_code == 200
+        body = {"id": "x", "applier": "jm"}
+        assert service.call("put", "resource_request:confirm", body).status_code == 200
         lifecycle.set_staff(username="oscar", staff=False, by="test")
-        service.refused("get", "auth")
+        service.refused("put", "resource_request:confirm", body)
 
     def test_ordinary_users_may_not_make_the_internal_calls(self, as_alice):
         as_alice.refused("put", "resource_request:try", {"id": "x", "applier": "jm", "request_type": "request"})

@@ -19,11 +19,18 @@ class Segment:
     to_url = to_python
 
 
+class AnyPath(Segment):
+    """The rest of the path, whatever characters are in it."""
+
+    regex = r"[\s\S]+"
+
+
 class KernelConfig(AppConfig):
     name = "mlp.kernel"
     label = "kernel"
 
     def ready(self) -> None:
         register_converter(Segment, "seg")
+        register_converter(AnyPath, "anypath")
         # django_fsm's signals may be imported only once the models are loaded
         import_module("mlp.kernel.models").listen()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 
-from django.core.exceptions import PermissionDenied
+from django.core.exceptions import PermissionDenied, SuspiciousOperation
 from django.http import Http404, JsonResponse
 from rest_framework import exceptions as drf
 from rest_framework.response import Response
@@ -57,12 +57,16 @@ def describe(exc: Exception) -> tuple[int, str]:
             return FAULT, exc.msg
         case drf.NotAuthenticated():
             return REFUSED, "not authenticated: send Authorization: Bearer {token}"
+        case drf.UnsupportedMediaType():
+            return REFUSED, "Content-Type: must be application/json"
         case drf.ValidationError():
             return REFUSED, flatten(exc.detail) or "the request is not valid"
         case drf.APIException() if exc.status_code < 500:
             return REFUSED, flatten(exc.detail) or "the request is not valid"
         case Http404():
             return REFUSED, "no such object"
+        case SuspiciousOperation():
+            return REFUSED, "the request is not valid: too large, too many fields, or not for this host"
         case PermissionDenied():
             return REFUSED, str(exc) or "not allowed"
     return FAULT, "the platform has a fault, try again later"

@@ -24,6 +24,8 @@ class StrictSerializer(serializers.Serializer):
     @classmethod
     def read(cls, data) -> dict:
         """The validated values of `data`; raises Refused."""
+        if not isinstance(data, dict):
+            raise Refused("body: must be a JSON object")
         serializer = cls(data=data)
         serializer.is_valid(raise_exception=True)
         return serializer.validated_data

@@ -1,7 +1,8 @@
 """Row locks, and the one page about them.
 
 Policy: lock only what you make scarcer or move, once per transaction, as late as possible but before the check.
-Order: 1. the object's row (job, dataset, model, application, user), 2. the tenant's row, last and at most once.
+Order: 1. the user's row, where an object is made or the user is de-registered, 2. the objects' rows (dataset, job,
+model, application; several of a kind by their key), 3. the tenant's row, last and at most once.
 Releasing needs the tenant's lock too, since the sum is kept in the row. Never call a runner, NATS, Valkey or the
 file system while holding a lock. A verb on a list of objects takes one transaction for each.
 
@@ -32,8 +33,11 @@ class WrongState(Refused):
 
 
 def lock_row(model: type[models.Model], **key) -> models.Model | None:
-    """The row, locked until the transaction ends, or None. Foreign keys are not locked along."""
-    return model._default_manager.select_for_update(of=("self",)).filter(**key).first()
+    """The row, locked until the transaction ends, or None. Foreign keys are not locked along.
+
+    FOR NO KEY UPDATE: those who only refer to the row (a foreign key's check) need not wait, so cannot deadlock.
+    """
+    return model._default_manager.select_for_update(of=("self",), no_key=True).filter(**key).first()
 
 
 @contextmanager

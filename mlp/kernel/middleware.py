@@ -41,7 +41,10 @@ class ApiErrors:
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
         if not is_api(request.path_info):
-            return self.get_response(request)
+            # the database cannot hold a null character, so nothing of that name is there
+            return self.get_response(request) if "\0" not in request.path_info else HttpResponse(status=404)
+        if "\0" in request.path_info:
+            return error_response(REFUSED, "path: must not hold a null character")
         response = self.get_response(request)
         if response.status_code in ALLOWED and (response.status_code < 400 or self.has_msg(response)):
             return response
@@ -69,7 +72,10 @@ class ApiErrors:
 
 
 class ContentSecurityPolicy(MiddlewareMixin):
-    """Only our own files run in our pages. The admin's theme evaluates expressions (Alpine), so it needs more."""
+    """Only our own files run in our pages, and what comes from Django is private: no cache on the way keeps it.
+
+    The admin's theme evaluates expressions (Alpine), so it needs a wider policy.
+    """
 
     STRICT = (
         "default-src 'self'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; "
@@ -90,6 +96,8 @@ class ContentSecurityPolicy(MiddlewareMixin):
         request.csp_nonce = secrets.token_urlsafe(16)
 
     def process_response(self, request: HttpRequest, response: HttpResponse) -> HttpResponse:
+        if "Cache-Control" not in response:
+            response["Cache-Control"] = "no-store" if is_api(request.path_info) else "private, no-cache"
         if "Content-Security-Policy" in response:
             return response
         if request.path_info.startswith("/admin"):

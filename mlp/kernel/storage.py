@@ -63,13 +63,18 @@ def safe_join(base: Path, relative: str) -> Path:
 
 
 def files(base: Path) -> Iterator[tuple[str, os.stat_result]]:
-    """Regular files below `base` as (relative path, stat), sorted by path; links are neither followed nor listed."""
+    """Regular files below `base` as (relative path, stat), sorted by path; links are neither followed nor listed.
+
+    Names that are not UTF-8 are left out: no interface of ours could say them.
+    """
     if not base.is_dir():
         return
     for folder, folders, filenames in os.walk(base, followlinks=False):
         folders.sort()
         for filename in sorted(filenames):
             path = Path(folder) / filename
+            if any(0xD800 <= ord(char) <= 0xDFFF for char in str(path)):
+                continue
             with contextlib.suppress(FileNotFoundError):
                 info = path.lstat()
                 if stat.S_ISREG(info.st_mode):
@@ -77,8 +82,14 @@ def files(base: Path) -> Iterator[tuple[str, os.stat_result]]:
 
 
 def tree_size(base: Path) -> int:
-    """Bytes in all regular files below `base`; 0 when it does not exist."""
-    return sum(info.st_size for _, info in files(base))
+    """Bytes in all regular files below `base`, whatever they are called; 0 when it does not exist."""
+    total = 0
+    for folder, _folders, filenames in os.walk(base, followlinks=False):
+        for filename in filenames:
+            with contextlib.suppress(FileNotFoundError):
+                info = os.lstat(os.path.join(folder, filename))
+                total += info.st_size if stat.S_ISREG(info.st_mode) else 0
+    return total
 
 
 def write_atomic(path: Path, data: bytes) -> None:

@@ -32,6 +32,7 @@ class Call:
     query: tuple[tuple[str, type, str], ...] = field(default=())
     media: str = ""
     one_or_many: bool = False
+    ignores_body: bool = False
 
 
 class ContractView(APIView):
@@ -53,6 +54,8 @@ class ContractView(APIView):
     def initial(self, request, *args, **kwargs):
         super().initial(request, *args, **kwargs)
         self._check_token(request)
+        self._check_query(request)
+        self._check_body(request)
         if "user" in kwargs:
             self.owner = self._owner(request, kwargs["user"])
 
@@ -69,6 +72,26 @@ class ContractView(APIView):
         elif kind not in self.accepted:
             raise Refused(f"token: a {kind} token may not make this call")
 
+    def _check_query(self, request) -> None:
+        call = self.calls.get("GET" if request.method == "HEAD" else request.method)
+        if call is None:
+            return  # the method is about to be refused
+        known = {name for name, _kind, _words in call.query}
+        known |= ({"limit", "offset"} if call.many else set()) | ({"state"} if call.states else set())
+        for parameter in request.query_params:
+            if parameter not in known:
+                raise Refused(f"{parameter}: unknown parameter")
+
+    def _check_body(self, request) -> None:
+        """Judges the body before anything is looked for: a wrong type is told before a missing object (contract 11)."""
+        if request.method.upper() not in self.calls or self.call.one_or_many or self.call.ignores_body:
+            return
+        if self.call.body is not None:
+            self._body = self.call.body.read(request.data)
+        elif request.method != "GET" and request.data:
+            extra = next(iter(request.data)) if isinstance(request.data, dict) else "body"
+            raise Refused(f"{extra}: unknown field" if extra != "body" else "body: must be empty")
+
     def _owner(self, request, username: str):
         """The user of the path: the caller, or for staff anybody. Somebody else's answers as a missing object."""
         if request.user.username == username:
@@ -77,6 +100,7 @@ class ContractView(APIView):
             owner = get_user_model().objects.filter(username=username).first()
             if owner is not None:
                 return owner
+            raise Missing("user")
         raise Missing(self.kind)
 
     @property
@@ -89,8 +113,8 @@ class ContractView(APIView):
         return self.calls["GET" if self.request.method == "HEAD" else self.request.method]
 
     def body(self) -> dict:
-        """The validated body of this call; raises Refused naming the field."""
-        return self.call.body.read(self.request.data)
+        """The validated body of this call."""
+        return self._body
 
     def answer(self, instance=None) -> Response:
         """The answer as the call declares it: the object, or "" when it declares none."""
@@ -101,10 +125,6 @@ class ContractView(APIView):
 
     def page(self, queryset) -> Response:
         """A plain array, newest first, paged by ?limit= and ?offset=, filtered by ?state= where the call has states."""
-        known = {"limit", "offset"} | ({"state"} if self.call.states else set())
-        for parameter in self.request.query_params:
-            if parameter not in known:
-                raise Refused(f"{parameter}: unknown parameter")
         state = self.request.query_params.get("state")
         if state is not None:
             if state not in self.call.states:

@@ -160,3 +160,32 @@ def test_lists_are_plain_newest_first_and_counted(as_alice):
     assert response["X-Total-Count"] == "3"
     assert len(as_alice.call("get", "users/alice/datasets?state=creating").json()) == 3
     assert as_alice.call("get", "users/alice/datasets?state=ready").json() == []
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "field"),
+    [
+        ("put", "users/alice/token:rotate", {"x": 1}, "x"),
+        ("put", "users/alice/jobs/x:cancel", {"x": 1}, "x"),
+        ("put", "users/alice/jobs/x:cancel", [1], "body"),
+        ("delete", "users/alice/jobs/x", {"x": 1}, "x"),
+        ("get", "users/alice/jobs/x?y=1", None, "y"),
+        ("get", "users/alice/jobs/x/log?foo=1", None, "foo"),
+        ("post", "users/nobody/datasets", {"name": 1}, "name"),
+    ],
+)
+def test_what_the_interface_does_not_list_is_named_before_anything_is_looked_for(as_staff, method, path, body, field):
+    assert as_staff.refused(method, path, body).startswith(f"{field}:")
+
+
+@pytest.mark.parametrize("path", ["users/alice%00", "users/alice/jobs/x%00", "users/alice/jobs/x/artifacts/a%00b"])
+def test_a_null_character_in_a_path_is_a_refusal(as_staff, path):
+    assert as_staff.refused("get", path)
+
+
+def test_too_many_parameters_are_a_refusal(as_alice):
+    assert as_alice.refused("get", "users/alice/jobs?" + "&".join(["limit=1"] * 5000))
+
+
+def test_nothing_of_the_interface_is_kept_by_a_cache(as_alice):
+    assert as_alice.call("get", "users/alice/token")["Cache-Control"] == "no-store"
