@@ -1,6 +1,7 @@
 """Full try+confirm cycles per second with 1, 8 and 32 client processes, beside the same transactions as bare SQL.
 
-All clients reserve from one tenant, so they queue for one row: the worst case there is. PostgreSQL is the platform's
+`tcc` is a call as REST makes it, `within` one inside the transaction of an object, as the managers make it. All clients
+reserve from one tenant, so they queue for one row: the worst case there is. PostgreSQL is the platform's
 embedded one with the platform's own configuration (every commit is on the disk), or the one DATABASE_URL names.
 """
 
@@ -90,6 +91,22 @@ def cycle_of(kind: str, who: str):
 
         return cycle
 
+    if kind == "within":
+        from django.db import transaction
+
+        from resources import tcc
+
+        connection.ensure_connection()
+
+        def within(number: int) -> None:
+            id = f"job:{os.getpid()}{number:09}"
+            with transaction.atomic():
+                tcc.try_(id=id, applier="jm", request_type="request", tenant=TENANT, owner="bench", cpu=0.1, ram=100)
+            with transaction.atomic():
+                tcc.confirm(id=id, applier="jm")
+
+        return within
+
     import psycopg
 
     known = ("dbname", "user", "password", "host", "port", "options")
@@ -164,13 +181,17 @@ def main() -> int:
         connection.close()  # the clients are forked, and each makes its own
         print(f"try+confirm cycles per second, {SECONDS:g} s each, median of {ROUNDS}, one tenant")
         for clients in CLIENTS:
-            found: dict[str, list[float]] = {"bare": [], "tcc": []}
+            found: dict[str, list[float]] = {"bare": [], "tcc": [], "within": []}
             for turn in range(ROUNDS):
                 for kind in found:
                     found[kind].append(rate(kind, clients, f"{kind}{turn}of{clients}"))
-            bare, ours = (statistics.median(found[kind]) for kind in ("bare", "tcc"))
+            bare, ours, within = (statistics.median(rates) for rates in found.values())
             worst = min(worst, ours / bare)
-            print(f"{clients:3} clients   bare SQL {bare:7.0f}   tcc {ours:7.0f}   ratio {ours / bare:.2f}", flush=True)
+            print(
+                f"{clients:3} clients   bare SQL {bare:6.0f}   tcc {ours:6.0f}   ratio {ours / bare:.2f}"
+                f"   within {within:6.0f}   ratio {within / bare:.2f}",
+                flush=True,
+            )
         agree = right_books()
     print("the books are right" if agree else "THE BOOKS ARE WRONG")
     print(f"worst ratio {worst:.2f}, goal {GOAL}")

@@ -84,7 +84,11 @@ def repair(tenant: Tenant, sources: Iterable[Source]) -> None:
             suspects = sorted({one.id for one in seen if one.id})
             _lock_objects(suspects, sources)
             locked = tcc.lock_tenant(pk=tenant.pk)
-            list(ResourceRequest.objects.select_for_update(of=("self",)).filter(pk__in=suspects).order_by("pk"))
+            list(
+                ResourceRequest.objects.select_for_update(of=("self",), no_key=True)
+                .filter(pk__in=suspects)
+                .order_by("pk")
+            )
             claims = _claims(locked, sources)
             for one in _row_differences(locked, claims, sources):
                 if one.id in suspects:
@@ -157,7 +161,11 @@ def _sum_differences(tenant: Tenant, claims: dict[str, Claim], sources: list[Sou
 def _lock_objects(suspects: list[str], sources: list[Source]) -> None:
     for source in sources:
         keys = [int(id.partition(":")[2]) for id in suspects if id.startswith(f"{source.prefix}:")]
-        list(source.model._default_manager.select_for_update(of=("self",)).filter(pk__in=keys).order_by("pk"))
+        list(
+            source.model._default_manager.select_for_update(of=("self",), no_key=True)
+            .filter(pk__in=keys)
+            .order_by("pk")
+        )
 
 
 def _mend_row(tenant: Tenant, id: str, claim: Claim | None) -> None:

@@ -114,7 +114,7 @@ class ResourceRequest(ConcurrentTransitionMixin, Amounts):
     id = models.CharField(max_length=64, primary_key=True)
     applier = models.CharField(_("applier"), max_length=2, choices=Applier.choices)
     request_type = models.CharField(_("type"), max_length=7, choices=RequestType.choices)
-    tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, null=True, related_name="requests")
+    tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, null=True, related_name="requests", verbose_name=_("tenant"))
     owner = models.CharField(_("owner"), max_length=50, blank=True)
     state = FSMField(_("state"), default=State.TRIED, choices=State.choices, protected=True)
     created = models.DateTimeField(_("created"), auto_now_add=True)
@@ -167,7 +167,7 @@ class UserLimit(models.Model):
     Users are named, not referred to: accounts stands on resources, not the other way round.
     """
 
-    tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="limits")
+    tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="limits", verbose_name=_("tenant"))
     user = models.CharField(_("user"), max_length=50, blank=True, help_text=_("empty: all users without their own"))
     cpu = models.DecimalField(_("CPU"), max_digits=14, decimal_places=6, null=True, blank=True)
     gpu = models.BigIntegerField(_("GPU"), null=True, blank=True)
@@ -203,7 +203,7 @@ class UsageSample(Amounts):
     """
 
     at = models.DateTimeField(_("at"))
-    tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="samples")
+    tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="samples", verbose_name=_("tenant"))
     owner = models.CharField(_("owner"), max_length=50, blank=True)
     applier = models.CharField(_("applier"), max_length=2, blank=True)
 

@@ -1,12 +1,14 @@
 """The few statements that every try and confirm makes, as SQL: building them anew each time costs more than they do.
 
-Only tcc uses them. Whether a state may be left for another is still asked of the model's transitions; `save` writes
-only over the state that was read.
+Only tcc uses them. `try_at_once` and `confirm` are the whole of their call where nothing is in the way, as compare and
+set; in every other case they do nothing, and tcc goes the longer way, by locks and the model's transitions.
 """
 
 from __future__ import annotations
 
-from django.db import IntegrityError, connection
+from contextlib import nullcontext
+
+from django.db import IntegrityError, connection, transaction
 from django.utils import timezone
 
 from .models import KINDS, ResourceRequest, State
@@ -21,6 +23,9 @@ WITH tenant AS (
     UPDATE tenant SET {", ".join(f"{kind}_inuse = {kind}_inuse + %({kind})s" for kind in KINDS)}
     WHERE name = %(tenant)s AND {" AND ".join(f"{kind}_inuse <= {kind} - %({kind})s" for kind in KINDS)}
     AND NOT EXISTS (SELECT FROM resource_request WHERE id = %(id)s)
+    AND (%(owner)s = '' OR NOT EXISTS (
+        SELECT FROM user_limit WHERE user_limit.tenant_id = tenant.id AND user_limit.user IN (%(owner)s, '')
+    ))
     RETURNING tenant.id
 )
 INSERT INTO resource_request ({", ".join(COLUMNS)}) SELECT {VALUES} FROM tenant RETURNING tenant_id
@@ -38,13 +43,14 @@ SAVE = "UPDATE resource_request SET state = %s, settled = %s, released = %s WHER
 
 
 def try_at_once(row: ResourceRequest, tenant: str) -> bool:
-    """A whole try in one statement, where nobody else's transaction is around it.
+    """A whole try of a request in one statement, by itself or inside the caller's transaction.
 
-    False, with nothing done, when anything at all is in the way: tcc then looks what it is.
+    False, with nothing done, when anything at all is in the way, a limit of the owner included: tcc then looks what.
     """
     row.created = timezone.now()
+    within = transaction.atomic() if connection.in_atomic_block else nullcontext()
     try:
-        with connection.cursor() as cursor:
+        with within, connection.cursor() as cursor:
             cursor.execute(TRY, {**_values(row), "tenant": tenant})
             found = cursor.fetchone()
     except IntegrityError:

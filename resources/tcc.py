@@ -10,7 +10,7 @@ has left its mark there.
 
 from __future__ import annotations
 
-from django.db import connection, transaction
+from django.db import transaction
 from django.db.models import F, Q, QuerySet, Sum
 from django.utils import timezone
 
@@ -35,8 +35,7 @@ def try_(
         raise ValueError(f"{id}: platform ids, and only they, have an owner")
     wanted = amounts(**asked)
     row = ResourceRequest(id=id, applier=applier, request_type=request_type, owner=owner, **wanted)
-    alone = request_type == RequestType.REQUEST and not owner and not connection.in_atomic_block
-    if alone and rows.try_at_once(row, tenant):
+    if request_type == RequestType.REQUEST and rows.try_at_once(row, tenant):
         return row
     with transaction.atomic():
         found = Tenant.objects.select_for_update(no_key=True).filter(name=tenant).first()

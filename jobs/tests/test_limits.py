@@ -19,6 +19,16 @@ def limit(alice):
 
 
 @pytest.fixture
+def sleeper(submit, script, until):
+    """A running job of alice's; its script is not that of the others, which would overwrite it."""
+
+    def start(cpu: float) -> Job:
+        return until(submit("pass", name="first", entry=script(SLEEP, "sleep.py"), cpu=cpu), "running")
+
+    return start
+
+
+@pytest.fixture
 def submit_as_bob(as_bob):
     (storage.home_dir("bob") / "x.py").write_text("pass")
 
@@ -30,8 +40,8 @@ def submit_as_bob(as_bob):
     return post
 
 
-def test_what_is_over_the_limit_now_waits_until_the_users_own_job_ends(limit, submit, until):
-    first = until(submit(SLEEP, name="first", cpu=2), "running")
+def test_what_is_over_the_limit_now_waits_until_the_users_own_job_ends(limit, sleeper, submit, until):
+    first = sleeper(2)
     second = submit("pass", name="second", cpu=1)
     until(first, "running")
     second.refresh_from_db()
@@ -40,8 +50,8 @@ def test_what_is_over_the_limit_now_waits_until_the_users_own_job_ends(limit, su
     until(second, "finished")
 
 
-def test_nobody_else_waits_for_it(limit, submit, until, submit_as_bob, tasks):
-    first = until(submit(SLEEP, name="first", cpu=2), "running")
+def test_nobody_else_waits_for_it(limit, sleeper, submit, until, submit_as_bob):
+    first = sleeper(2)
     mine = [submit("pass", name=name, cpu=1) for name in ("second", "third")]
     until(submit_as_bob("theirs", cpu=6), "finished")
     assert not any(job.reserved for job in Job.objects.filter(pk__in=[job.pk for job in mine]))
@@ -51,8 +61,8 @@ def test_nobody_else_waits_for_it(limit, submit, until, submit_as_bob, tasks):
     assert Tenant.objects.get(name="default").cpu_inuse == 0
 
 
-def test_the_smaller_jobs_of_the_user_do_not_overtake_the_one_that_waits(limit, submit, until):
-    until(submit(SLEEP, name="first", cpu=1.5), "running")
+def test_the_smaller_jobs_of_the_user_do_not_overtake_the_one_that_waits(limit, sleeper, submit):
+    sleeper(1.5)
     submit("pass", name="second", cpu=1)
     submit("pass", name="third", cpu=0.5)
     lifecycle.reserve_next()

@@ -2,7 +2,7 @@
 
 Policy: lock only what you make scarcer or move, once per transaction, as late as possible but before the check.
 Order: 1. the user's row, where an object is made or the user is de-registered, 2. the objects' rows (dataset, job,
-model, application; several of a kind by their key), 3. the tenant's row, last and at most once.
+model, application; several of a kind by their key), 3. the tenant's row, at most once, then its request rows (tcc).
 Releasing needs the tenant's lock too, since the sum is kept in the row. Never call a runner, NATS, Valkey or the
 file system while holding a lock. A verb on a list of objects takes one transaction for each.
 

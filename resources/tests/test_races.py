@@ -10,6 +10,7 @@ import random
 import threading
 import time
 from collections import Counter
+from contextlib import nullcontext
 from decimal import Decimal
 
 import pytest
@@ -126,6 +127,30 @@ class TestSingleRaces:
         assert in_use() == 2
 
 
+class TestAlone:
+    """A try outside of any transaction, as REST makes it, answers what the longer way answers."""
+
+    def test_refusals_are_the_same(self, default_tenant):
+        ask("a", rom=1, cpu=7.5)()
+        for amounts, words in (({"rom": 2**63 - 1}, "rom:"), ({"cpu": 1}, "cpu: 1 asked, 0.5 left")):
+            for around in (transaction.atomic, nullcontext):
+                with pytest.raises(Refused, match=words), around():
+                    ask("b", **amounts)()
+        with pytest.raises(Refused, match="tenant"):
+            tcc.try_(id="b", applier="jm", request_type="request", tenant="none")
+        with pytest.raises(Refused, match="applier"):
+            tcc.try_(id="a", applier="dm", request_type="request")
+        assert not ResourceRequest.objects.filter(pk="b").exists()
+        assert (in_use(), in_use("rom")) == (Decimal("7.5"), 1)
+
+    def test_the_row_is_whole(self):
+        made = ask("it", gpu=1, cpu=0.5, ram=100, rom=7)()
+        found = ResourceRequest.objects.get()
+        for field in ResourceRequest._meta.concrete_fields:
+            assert getattr(made, field.attname) == getattr(found, field.attname), field.name
+        assert (found.state, found.tenant.name, found.settled) == ("tried", "default", None)
+
+
 class Storm:
     """Clients that do anything to few ids of two tenants, now and then dying before their commit."""
 
@@ -167,12 +192,14 @@ class Storm:
         try:
             if verb == "sweep":
                 reconcile.sweep()
-                return verb
-            with transaction.atomic():
+            elif chance.random() < 0.5:
                 self.do(verb, id, inside, owner, tenant, wish, chance)
-                if chance.random() < 0.05:
-                    transaction.set_rollback(True)
-                    return "died"
+            else:
+                with transaction.atomic():
+                    self.do(verb, id, inside, owner, tenant, wish, chance)
+                    if chance.random() < 0.1:
+                        transaction.set_rollback(True)
+                        return "died"
         except Refused:
             return f"{verb} refused"
         return verb

@@ -1,4 +1,4 @@
-"""Try-confirm-cancel through REST (contract 8). The storm and the model-based proof are in test_races.py."""
+"""Try-confirm-cancel through REST (contract 8). Its corners are in test_tcc_edges.py, the proof in test_model.py."""
 
 from __future__ import annotations
 
@@ -10,10 +10,17 @@ from resources.models import ResourceRequest, State, Tenant
 
 pytestmark = pytest.mark.django_db
 
-TABLE = {("tried", "confirm"): "confirmed", ("tried", "cancel"): "cancelled"}
+TABLE = {
+    ("tried", "confirm"): "confirmed",
+    ("tried", "cancel"): "cancelled",
+    ("confirmed", "release"): "released",
+    ("cancelled", "reinstate"): "confirmed",
+    ("released", "reinstate"): "confirmed",
+}
+VERBS = ["confirm", "cancel", "release", "reinstate"]
 
 
-@pytest.mark.parametrize(("state", "verb", "target"), fsm.pairs(State.values, ["confirm", "cancel"], TABLE))
+@pytest.mark.parametrize(("state", "verb", "target"), fsm.pairs(State.values, VERBS, TABLE))
 def test_every_pair(default_tenant, state, verb, target):
     request = ResourceRequest(id="x", applier="jm", request_type="request", tenant=default_tenant)
     fsm.check(request, state, verb, target)
