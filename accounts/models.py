@@ -33,7 +33,9 @@ class User(ConcurrentTransitionMixin, AbstractBaseUser, PermissionsMixin):
     state = FSMField(_("state"), default=State.NOT_ACTIVE, choices=State.choices, protected=True)
     is_staff = models.BooleanField(_("operator"), default=False)
     created = models.DateTimeField(_("created"), auto_now_add=True)
-    tenant = models.ForeignKey("resources.Tenant", on_delete=models.PROTECT, related_name="users")
+    tenant = models.ForeignKey(
+        "resources.Tenant", on_delete=models.PROTECT, related_name="users", verbose_name=_("tenant")
+    )
 
     objects = UserManager()
 
@@ -81,7 +83,7 @@ class Token(models.Model):
         USER = "user", _("user")
         SERVICE = "service", _("service")
 
-    user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="tokens")
+    user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="tokens", verbose_name=_("user"))
     kind = models.CharField(_("kind"), max_length=8, choices=Kind.choices, default=Kind.USER)
     name = models.CharField(_("name"), max_length=50, blank=True)
     nonce = models.CharField(max_length=32, default=new_nonce)

@@ -12,13 +12,13 @@ from django.shortcuts import redirect, render
 from django.utils.translation import gettext as _
 from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
-from django.views.decorators.http import require_http_methods, require_POST
+from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
-from mlp.kernel.errors import Fault, Refused
-from mlp.kernel.pages import attempt, safe_next
+from mlp.kernel.pages import Problems, attempt, problems_of, safe_next
 
 from . import lifecycle, throttle
 from .auth import login
+from .models import User
 
 BACKEND = "django.contrib.auth.backends.ModelBackend"
 
@@ -27,21 +27,19 @@ BACKEND = "django.contrib.auth.backends.ModelBackend"
 @never_cache
 @require_http_methods(["GET", "POST"])
 def regist_login(request):
-    """One page for both; `action` is login or register. Ends at the index, or where `next` leads to."""
+    """One form for both; `action` is login or register. Ends at the index, or where `next` leads to.
+
+    A caller that does not say which (a script; the buttons always do) logs in to a name that is there, else registers.
+    """
     target = safe_next(request, settings.LOGIN_REDIRECT_URL)
-    action = "register" if request.POST.get("action", request.GET.get("action")) == "register" else "login"
-    context = {"action": action, "next": target, "username": request.POST.get("username", "")}
     if request.method == "GET":
-        return (
-            redirect(target)
-            if request.user.is_authenticated
-            else render(request, "accounts/regist_login.html", context)
-        )
-    try:
-        user = _register(request) if action == "register" else _login(request)
-    except (Refused, Fault) as problem:
-        status = 403 if isinstance(problem, Refused) else 503
-        return render(request, "accounts/regist_login.html", {**context, "error": problem.msg}, status=status)
+        return redirect(target) if request.user.is_authenticated else _form(request, target)
+    made: list[User] = []
+    enter = _register if _action(request) == "register" else _login
+    problems = problems_of(lambda: made.append(enter(request)), ("username", "password"))
+    if problems:
+        return _form(request, target, problems)
+    user = made[0]
     if not user.is_active:
         messages.info(request, _("You are registered. An operator will activate your account."))
         return redirect("regist_login")
@@ -49,13 +47,30 @@ def regist_login(request):
     return redirect(target)
 
 
-def _login(request):
-    return login(request, request.POST.get("username", ""), request.POST.get("password", ""))
+def _form(request, target: str, problems: Problems | None = None):
+    context = {"next": target, "username": request.POST.get("username", ""), "problems": problems}
+    status = problems.status if problems else 200
+    return render(request, "accounts/regist_login.html", context, status=status)
 
 
-def _register(request):
+def _action(request) -> str:
+    told = request.POST.get("action", "")
+    if told in {"login", "register"}:
+        return told
+    return "login" if User.objects.filter(username=_username(request)).exists() else "register"
+
+
+def _username(request) -> str:
+    return request.POST.get("username", "").strip().replace("\x00", "")  # which PostgreSQL would not even look for
+
+
+def _login(request) -> User:
+    return login(request, _username(request), request.POST.get("password", ""))
+
+
+def _register(request) -> User:
     throttle.count_registration(throttle.client_address(request))
-    username = request.POST.get("username", "")
+    username = _username(request)
     return lifecycle.register(
         username=username,
         password=request.POST.get("password", ""),
@@ -72,53 +87,62 @@ def logout(request):
 
 @login_required
 @never_cache
+@require_GET
 def account(request):
-    return render(request, "accounts/account.html", {"token": lifecycle.token_of(request.user)})
+    return _account(request)
+
+
+def _account(request, problems: Problems | None = None):
+    context = {"token": lifecycle.token_of(request.user), "problems": problems}
+    return render(request, "accounts/account.html", context, status=problems.status if problems else 200)
 
 
 @login_required
 @require_POST
 def rotate_token(request):
     problem = attempt(lambda: lifecycle.rotate_token(user=request.user, by=request.user.username))
-    messages.error(request, problem) if problem else messages.success(
-        request, _("You have a new token; the old one is dead.")
-    )
+    if problem:
+        messages.error(request, problem)
+    else:
+        messages.success(request, _("You have a new token; the old one is dead."))
     return redirect(safe_next(request, "account"))
 
 
 @sensitive_post_parameters()
 @login_required
-@require_POST
+@never_cache
+@require_http_methods(["GET", "POST"])
 def change_password(request):
     """Asks for the present password; other sessions of the user end."""
-    user = request.user
-    if not user.check_password(request.POST.get("current", "")):
-        messages.error(request, _("That is not your present password."))
+    if request.method == "GET":  # after a log-in that came in between
         return redirect("account")
-    problem = attempt(
-        lambda: lifecycle.change_password(user=user, password=request.POST.get("password", ""), by=user.username)
+    user, password = request.user, request.POST.get("password", "")
+    if not user.check_password(request.POST.get("current", "")):
+        return _account(request, Problems(fields={"current": _("That is not your present password.")}))
+    problems = problems_of(
+        lambda: lifecycle.change_password(user=user, password=password, by=user.username), ("password",)
     )
-    if problem:
-        messages.error(request, problem)
-    else:
-        user.refresh_from_db()
-        update_session_auth_hash(request, user)
-        messages.success(request, _("Your password is changed."))
+    if problems:
+        return _account(request, problems)
+    user.refresh_from_db()
+    update_session_auth_hash(request, user)
+    messages.success(request, _("Your password is changed."))
     return redirect("account")
 
 
 @login_required
-@require_POST
+@never_cache
+@require_http_methods(["GET", "POST"])
 def deregister(request):
     """Ends the account for good, when its name was typed as a confirmation."""
+    if request.method == "GET":
+        return redirect("account")
     username = request.user.username
-    if request.POST.get("confirm") != username:
-        messages.error(request, _("Type your username to confirm."))
-        return redirect("account")
-    problem = attempt(lambda: lifecycle.deregister(username=username, by=username))
-    if problem:
-        messages.error(request, problem)
-        return redirect("account")
+    if request.POST.get("confirm", "").strip() != username:
+        return _account(request, Problems(fields={"confirm": _("Type your username to confirm.")}))
+    problems = problems_of(lambda: lifecycle.deregister(username=username, by=username))
+    if problems:
+        return _account(request, problems)
     close_session(request)
     messages.success(request, _("You are de-registered."))
     return redirect("regist_login")

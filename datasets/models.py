@@ -28,8 +28,12 @@ class State(models.TextChoices):
 class Dataset(ConcurrentTransitionMixin, Lifecycle):
     """A folder of files of one user. `size` is declared, `stored` is what the data service has accepted (bytes)."""
 
-    user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="datasets")
-    tenant = models.ForeignKey("resources.Tenant", on_delete=models.PROTECT, related_name="datasets")
+    user = models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="datasets", verbose_name=_("user")
+    )
+    tenant = models.ForeignKey(
+        "resources.Tenant", on_delete=models.PROTECT, related_name="datasets", verbose_name=_("tenant")
+    )
     name = models.CharField(_("name"), max_length=50)
     size = models.BigIntegerField(_("size"))
     stored = models.BigIntegerField(_("stored"), default=0)

@@ -1,80 +1,143 @@
-"""Datasets in the browser: the list with its form, one dataset, and the data client to take home (contract 7)."""
+"""Datasets and scripts in the browser: lists with their forms, one of each, the data client (contract 7)."""
 
 from __future__ import annotations
 
 import hashlib
+import os
+import stat
+import uuid
 from functools import cache
+from itertools import islice
+from typing import BinaryIO
 
+from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
-from django.http import Http404, HttpResponse
+from django.http import FileResponse, Http404, HttpResponse
 from django.shortcuts import redirect, render
+from django.utils.timezone import datetime, get_current_timezone
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
-from mlp.kernel import storage
+from mlp.kernel import names, storage
+from mlp.kernel.errors import Refused
 from mlp.kernel.models import history_of
-from mlp.kernel.pages import attempt, page_of, read_form
+from mlp.kernel.pages import (
+    Problems,
+    address,
+    attempt,
+    filtered,
+    form_mark,
+    made_by,
+    page_of,
+    problems_of,
+    read_form,
+    remember_made,
+)
+from mlp.kernel.words import say
 
 from . import client_build, lifecycle
+from . import webdav_tree as tree
 from .models import Dataset, State
 from .serializers import DatasetIn
+from .webdav_paths import HOME, Answer, Target
+from .webdav_room import clear, discard, writing
 
 FILES_SHOWN = 500
+EDITED_BYTES = 256 << 10  # what the editor takes
+SCRIPT_BYTES = 5 << 20  # what the form takes; more goes through the data service
+EXAMPLE = "plain_python/train.py"
+HISTORY_SHOWN = 50
 
 
+# --- datasets --------------------------------------------------------------------------------------------------------
 @login_required
 @require_http_methods(["GET", "POST"])
 def datasets(request):
-    error = ""
+    problems = Problems()
     if request.method == "POST":
-        error = attempt(lambda: _create(request))
-        if not error:
-            return redirect("dataset", name=request.POST["name"].strip())
-    rows = Dataset.objects.filter(user=request.user).order_by("-pk")
-    state = request.GET.get("state", "")
-    if state in State.values:
-        rows = rows.filter(state=state)
+        problems = problems_of(lambda: _create(request), ("name", "size"))
+        name = made_by(request) if problems else request.POST["name"].strip()
+        if name:
+            return redirect("dataset", name=name)
+    mine = Dataset.objects.filter(user=request.user)
+    rows, chosen = filtered(request, mine.order_by("-pk"), State.values)
+    page = page_of(request, rows)
     context = {
-        "page": page_of(request, rows),
+        "page": page,
         "states": State.choices,
-        "state": state,
-        "error": error,
+        "any": bool(page.object_list) or mine.exists(),
+        "problems": problems,
         "form": request.POST,
+        "mark": form_mark(request),
+        "gateway": address(request),
+        **chosen,
     }
-    return render(request, "datasets/datasets.html", context, status=403 if error else 200)
+    return render(request, "datasets/datasets.html", context, status=problems.status if problems else 200)
 
 
 def _create(request) -> None:
     fields = read_form(request, DatasetIn, size=int)
-    lifecycle.create_dataset(user=request.user, name=fields["name"], size=fields["size"], by=request.user.username)
+    fields.pop("user", None)
+    row = lifecycle.create_dataset(user=request.user, by=request.user.username, **fields)
+    remember_made(request, row.name)
+
+
+def _own(request, name: str) -> Dataset:
+    row = Dataset.objects.filter(user=request.user, name=name).first() if "\x00" not in name else None
+    if row is None:
+        raise Http404
+    return row
 
 
 @login_required
 @require_GET
 def dataset(request, name):
-    row = Dataset.objects.filter(user=request.user, name=name).first()
-    if row is None:
-        raise Http404
-    files = []
-    for path, info in storage.files(storage.dataset_dir(request.user.username, name)):
-        files.append({"path": path, "size": info.st_size})
-        if len(files) > FILES_SHOWN:
-            break
+    row = _own(request, name)
+    found = storage.files(storage.dataset_dir(request.user.username, row.name))
+    files = [{"path": path, "size": info.st_size} for path, info in islice(found, FILES_SHOWN + 1)]
     context = {
         "dataset": row,
         "files": files[:FILES_SHOWN],
         "more": len(files) > FILES_SHOWN,
-        "history": history_of(row)[:50],
+        "shown": FILES_SHOWN,
+        "history": history_of(row)[:HISTORY_SHOWN],
         "deletable": row.state in (State.READY, State.ERROR),
+        "gateway": address(request),
     }
     return render(request, "datasets/dataset.html", context)
 
 
 @login_required
+@require_GET
+def dataset_file(request, name, path):
+    """One file to take home. A person's click, not a client's download: that is the data service's (`/data`)."""
+    row = _own(request, name)
+    file = _open((request.user.username, row.name), path) if row.state != State.DELETING else None
+    if file is None:
+        raise Http404
+    return _download(file, path)
+
+
+@login_required
+@require_POST
+def end_upload(request, name):
+    """The uploader's last word, for those who have no data client: `state` ready (the bytes must add up) or error."""
+    state = State.READY if request.POST.get("state") == State.READY else State.ERROR
+    by = request.user.username
+    row = _own(request, name)
+    progress = 100 if state == State.READY else row.progress
+    problem = attempt(lambda: lifecycle.heartbeat(user=request.user, name=name, state=state, progress=progress, by=by))
+    if problem:
+        messages.error(request, problem)
+    return redirect("dataset", name=name)
+
+
+@login_required
 @require_POST
 def delete(request, name):
-    problem = attempt(lambda: lifecycle.delete_dataset(user=request.user, name=name, by=request.user.username))
+    row = _own(request, name)
+    problem = attempt(lambda: lifecycle.delete_dataset(user=request.user, name=row.name, by=request.user.username))
     if problem:
         messages.error(request, problem)
     else:
@@ -82,6 +145,190 @@ def delete(request, name):
     return redirect("datasets")
 
 
+# --- scripts: the user's .home --------------------------------------------------------------------------------------
+@login_required
+@require_http_methods(["GET", "POST"])
+def scripts(request):
+    """What lies in `.home`, with a form that takes a file."""
+    problems = Problems()
+    if request.method == "POST":
+        problems = problems_of(lambda: _upload_script(request), ("path", "file"))
+        if not problems:
+            return redirect("scripts")
+    found = list(islice(storage.files(storage.home_dir(request.user.username)), FILES_SHOWN + 1))
+    rows = [
+        {"path": path, "size": info.st_size, "modified": _moment(info.st_mtime), "runs": path.endswith(".py")}
+        for path, info in found[:FILES_SHOWN]
+    ]
+    context = {
+        "rows": rows,
+        "more": len(found) > FILES_SHOWN,
+        "shown": FILES_SHOWN,
+        "problems": problems,
+        "form": request.POST,
+        "gateway": address(request),
+    }
+    return render(request, "datasets/scripts.html", context, status=problems.status if problems else 200)
+
+
+def _upload_script(request) -> None:
+    file = request.FILES.get("file")
+    if file is None or file.size > SCRIPT_BYTES:
+        raise Refused("file: " + _("choose a file of at most 5 MB; larger ones go through the data client"))
+    path = request.POST.get("path", "").strip() or file.name
+    _save_script(request.user, path, file.read(), replace=bool(request.POST.get("replace")))
+    messages.success(request, _("%(path)s is saved.") % {"path": path})
+
+
+@login_required
+@require_http_methods(["GET", "POST"])
+def script(request, path=""):
+    """One script in the editor; without a path a new one, on request (`?example=1`) with the example in it."""
+    problems, text, digest, too_much = Problems(), "", "", False
+    if path:
+        data = _read(request.user.username, path)
+        text, too_much = _text(data)
+        digest = _digest(data)
+        if too_much and request.method == "POST":
+            raise Http404
+    elif request.GET.get("example"):
+        text = (settings.BASE_DIR / "examples" / EXAMPLE).read_text()
+    if request.method == "POST":
+        text = request.POST.get("text", "").replace("\r\n", "\n")
+        problems = problems_of(lambda: _save_edited(request, path, text), ("path",))
+        if not problems:
+            name = path or request.POST["path"].strip()
+            messages.success(request, _("%(path)s is saved.") % {"path": name})
+            return redirect("script", path=name)
+        digest = request.POST.get("was", "")
+    context = {
+        "path": path,
+        "name": request.POST.get("path", "train.py" if request.GET.get("example") else ""),
+        "text": text,
+        "digest": digest,
+        "too_much": too_much,
+        "problems": problems,
+    }
+    return render(request, "datasets/script.html", context, status=problems.status if problems else 200)
+
+
+def _save_edited(request, path: str, text: str) -> None:
+    if path:
+        there = _digest(_read(request.user.username, path))
+        if there != request.POST.get("was") and not request.POST.get("replace"):
+            raise Refused(_("The script has changed since you opened it. Tick “replace” to save yours all the same."))
+    replace = bool(path) or bool(request.POST.get("replace"))
+    _save_script(request.user, path or request.POST.get("path", "").strip(), text.encode(), replace=replace)
+
+
+@login_required
+@require_GET
+def script_file(request, path):
+    file = _open((request.user.username, HOME), path)
+    if file is None:
+        raise Http404
+    return _download(file, path)
+
+
+@login_required
+@require_POST
+def delete_script(request, path):
+    target = _target(request.user, path)
+    try:
+        with writing(target) as (room,):
+            if tree.look(target.steps) is None:
+                raise Http404
+            room.grow(-tree.size(target.steps))
+            trash = discard(target.steps)
+        clear(trash)
+    except Answer as answer:
+        messages.error(request, say(answer.msg))
+    else:
+        messages.success(request, _("%(path)s is deleted.") % {"path": path})
+    return redirect("scripts")
+
+
+def _target(user, path: str) -> Target:
+    try:
+        names.file_path(path)
+    except Refused:
+        raise Http404
+    return Target(user.username, HOME, tuple(path.split("/")))
+
+
+def _save_script(user, path: str, data: bytes, *, replace: bool) -> None:
+    """Takes a script into `.home` in the way of the data service: within its limit, and never half a file."""
+    names.entry(path, "path")
+    target = Target(user.username, HOME, tuple(path.split("/")))
+    spool = storage.spool_dir() / f"page-{uuid.uuid4().hex}"
+    try:
+        spool.write_bytes(data)
+        with writing(target) as (room,), tree.folder(target.steps[:-1], make=True) as parent:
+            there = tree.look(target.steps)
+            if there is not None and stat.S_ISDIR(there.st_mode):
+                raise Refused("path: a folder of that name is there")
+            if there is not None and not replace:
+                raise Refused("path: a file of that name is there already")
+            room.grow(len(data) - (there.st_size if there else 0))
+            os.rename(spool, target.steps[-1], dst_dir_fd=parent)
+    except Answer as answer:
+        raise Refused(answer.msg)
+    except (NotADirectoryError, FileExistsError):
+        raise Refused("path: a folder on the way is a file or a link")
+    finally:
+        spool.unlink(missing_ok=True)
+
+
+# --- files ---------------------------------------------------------------------------------------------------------
+def _open(base: tuple[str, ...], path: str) -> BinaryIO | None:
+    """A regular file below `base`, reached without following any link; None when there is none."""
+    steps = (*base, *path.split("/"))
+    try:
+        names.file_path(path)
+        info = tree.look(steps)
+        if info is None or not stat.S_ISREG(info.st_mode):
+            return None
+        with tree.folder(steps[:-1]) as parent:
+            return os.fdopen(os.open(steps[-1], tree.FILE, dir_fd=parent), "rb")
+    except (Refused, OSError):
+        return None
+
+
+def _read(username: str, path: str) -> bytes:
+    """A script's bytes, at most one more than the editor takes."""
+    file = _open((username, HOME), path)
+    if file is None:
+        raise Http404
+    with file:
+        return file.read(EDITED_BYTES + 1)
+
+
+def _text(data: bytes) -> tuple[str, bool]:
+    """(text, False), or ("", True) for what is too long for the editor or no text."""
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        return "", True
+    return ("", True) if len(data) > EDITED_BYTES or "\x00" in text else (text, False)
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def _moment(stamp: float):
+    return datetime.fromtimestamp(stamp, get_current_timezone())
+
+
+def _download(file: BinaryIO, path: str) -> FileResponse:
+    headers = {"X-Content-Type-Options": "nosniff", "Content-Security-Policy": "default-src 'none'; sandbox"}
+    name = path.rpartition("/")[2]
+    return FileResponse(
+        file, as_attachment=True, filename=name, content_type="application/octet-stream", headers=headers
+    )
+
+
+# --- the data client -----------------------------------------------------------------------------------------------
 @cache
 def _client() -> tuple[bytes, str]:
     data = client_build.build()

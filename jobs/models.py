@@ -48,8 +48,12 @@ def new_nonce() -> str:
 class Job(ConcurrentTransitionMixin, Lifecycle):
     """One training script of one user, run until it ends. cpu in cores, gpu in devices, ram in Mi."""
 
-    user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="jobs")
-    tenant = models.ForeignKey("resources.Tenant", on_delete=models.PROTECT, related_name="jobs")
+    user = models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="jobs", verbose_name=_("user")
+    )
+    tenant = models.ForeignKey(
+        "resources.Tenant", on_delete=models.PROTECT, related_name="jobs", verbose_name=_("tenant")
+    )
     name = models.CharField(_("name"), max_length=50)
     runtime = models.CharField(_("runtime"), max_length=10, choices=Runtime.choices, default=Runtime.PYTHON)
     entry = models.CharField(_("script"), max_length=200)
@@ -65,9 +69,9 @@ class Job(ConcurrentTransitionMixin, Lifecycle):
     reason = models.TextField(_("reason"), blank=True)
     reserved = models.BooleanField(_("resources reserved"), default=False)
     attempt = models.PositiveSmallIntegerField(_("attempt"), default=0)
-    run_name = models.CharField(max_length=64, blank=True)
+    run_name = models.CharField(_("run"), max_length=64, blank=True)
     run_started = models.BooleanField(default=False)
-    not_before = models.DateTimeField(null=True, blank=True)
+    not_before = models.DateTimeField(_("not before"), null=True, blank=True)
     metrics_open = models.BooleanField(default=False)
     nonce = models.CharField(max_length=32, default=new_nonce)
     created = models.DateTimeField(_("created"), auto_now_add=True)
@@ -123,18 +127,19 @@ class Job(ConcurrentTransitionMixin, Lifecycle):
 class Metrics(models.Model):
     """One report of a job's script. `seq` orders a job's rows without gaps; `msg_id` makes a repeated report one."""
 
-    job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="metrics")
-    seq = models.PositiveIntegerField()
-    epoch = models.BigIntegerField()
-    accuracy = models.FloatField()
-    loss = models.FloatField()
-    progress = models.SmallIntegerField()
-    attempt = models.PositiveSmallIntegerField(default=1)
-    msg_id = models.CharField(max_length=200)
-    at = models.DateTimeField(auto_now_add=True)
+    job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="metrics", verbose_name=_("job"))
+    seq = models.PositiveIntegerField(_("number"))
+    epoch = models.BigIntegerField(_("epoch"))
+    accuracy = models.FloatField(_("accuracy"))
+    loss = models.FloatField(_("loss"))
+    progress = models.SmallIntegerField(_("progress"))
+    attempt = models.PositiveSmallIntegerField(_("attempt"), default=1)
+    msg_id = models.CharField(_("message"), max_length=200)
+    at = models.DateTimeField(_("at"), auto_now_add=True)
 
     class Meta:
         db_table = "metrics"
+        verbose_name = _("metrics")
         verbose_name_plural = _("metrics")
         ordering = ["seq"]
         constraints = [

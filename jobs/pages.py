@@ -2,65 +2,127 @@
 
 from __future__ import annotations
 
+import codecs
+import re
 import shlex
+from itertools import islice
 
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.http import Http404
 from django.shortcuts import redirect, render
+from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from datasets.models import Dataset
 from datasets.models import State as DatasetState
 from mlp.kernel import storage
+from mlp.kernel.errors import Refused
 from mlp.kernel.models import history_of
-from mlp.kernel.pages import attempt, page_of, read_form
-from mlp.runners import tail
+from mlp.kernel.pages import (
+    Problems,
+    attempt,
+    filtered,
+    form_mark,
+    made_by,
+    page_of,
+    problems_of,
+    read_form,
+    remember_made,
+)
+from resources.models import Tenant
 
 from . import environment, lifecycle
 from .models import Job, Runtime, State
 from .serializers import JobIn
 
 SCRIPTS_SHOWN = 200
+DATASETS_SHOWN = 200
 FILES_SHOWN = 200
-LOG_LINES = 200
+HISTORY_SHOWN = 50
+METRICS_SHOWN = 200
+LOG_SHOWN = 64 << 10  # bytes
+ACTIVE = (State.CREATING, State.RUNNING)
+# Colours and cursor movements are for terminals; a carriage return draws a line anew, as progress bars do.
+TERMINAL = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 
 
+# --- the list and the form -----------------------------------------------------------------------------------------
 @login_required
 @require_http_methods(["GET", "POST"])
 def jobs(request):
-    error = ""
+    problems = Problems()
     if request.method == "POST":
-        error = attempt(lambda: _submit(request))
-        if not error:
-            return redirect("job", name=request.POST["name"].strip())
-    rows = Job.objects.filter(user=request.user).order_by("-pk")
-    state = request.GET.get("state", "")
-    if state in State.values:
-        rows = rows.filter(state=state)
+        problems = problems_of(lambda: _submit(request), set(JobIn().fields) - {"tenant"})
+        name = made_by(request) if problems else request.POST["name"].strip()
+        if name:
+            return redirect("job", name=name)
+    mine = Job.objects.filter(user=request.user)
+    rows, chosen = filtered(request, mine.order_by("-pk"), State.values)
+    page = page_of(request, rows)
+    form = request.POST.dict() if request.method == "POST" else _first_values(request)
+    datasets = request.POST.getlist("datasets") if request.method == "POST" else form.get("datasets", [])
+    any_job = bool(page.object_list) or mine.exists()
     context = {
-        "page": page_of(request, rows),
+        "page": page,
         "states": State.choices,
-        "state": state,
-        "error": error,
-        "form": request.POST or {"cpu": 1, "gpu": 0, "ram": 512, "retries": 0},
-        "chosen": request.POST.getlist("datasets"),
+        "any": any_job,
+        "problems": problems,
+        "form": form,
+        "chosen": datasets,
+        "open": bool(problems or not any_job or {"new", "from", "entry", "dataset"} & set(request.GET)),
+        "more_open": bool({"env", "retries", "runtime"} & set(problems.fields)) or _unusual(form),
+        "mark": form_mark(request),
         **_choices(request.user),
+        **chosen,
     }
-    return render(request, "jobs/jobs.html", context, status=403 if error else 200)
+    return render(request, "jobs/jobs.html", context, status=problems.status if problems else 200)
 
 
 def _choices(user) -> dict:
-    """What the submit form offers: the user's scripts, ready datasets and the runtimes."""
-    scripts = []
-    for path, _info in storage.files(storage.home_dir(user.username)):
-        if path.endswith(".py"):
-            scripts.append(path)
-        if len(scripts) >= SCRIPTS_SHOWN:
-            break
+    """What the submit form offers: the user's scripts, ready datasets, the runtimes, and what is free."""
+    scripts = islice(
+        (path for path, _info in storage.files(storage.home_dir(user.username)) if path.endswith(".py")), SCRIPTS_SHOWN
+    )
     ready = Dataset.objects.filter(user=user, state=DatasetState.READY).order_by("name")
-    return {"scripts": scripts, "ready": ready.values_list("name", flat=True), "runtimes": Runtime.choices}
+    tenant = Tenant.objects.get(pk=user.tenant_id)
+    return {
+        "scripts": list(scripts),
+        "ready": list(ready.values("name", "size")[:DATASETS_SHOWN]),
+        "runtimes": Runtime.choices,
+        "free": {kind: tenant.left(kind) for kind in ("cpu", "gpu", "ram")},
+    }
+
+
+def _first_values(request) -> dict:
+    """The form as it is opened: with the usual values, or (`?from=job`) with those of an earlier job."""
+    form = {"cpu": 1, "gpu": 0, "ram": 512, "retries": 0, "runtime": Runtime.PYTHON, "datasets": []}
+    form["entry"] = request.GET.get("entry", "")
+    form["datasets"] = request.GET.getlist("dataset")
+    earlier = Job.objects.filter(user=request.user, name=request.GET.get("from", "").replace("\x00", "")).first()
+    if earlier is not None:
+        for name in ("entry", "runtime", "gpu", "cpu", "ram", "retries", "datasets"):
+            form[name] = getattr(earlier, name)
+        form["cpu"] = f"{earlier.cpu:g}"
+        form["args"] = shlex.join(earlier.args)
+        form["env"] = "\n".join(f"{name}={value}" for name, value in earlier.env.items())
+        form["name"] = _next_name(request.user, earlier.name)
+    return form
+
+
+def _next_name(user, name: str) -> str:
+    """train, trainb, trainc, …: the first that is free; names have letters only."""
+    stem = name[:48]
+    taken = set(Job.objects.filter(user=user, name__startswith=stem).values_list("name", flat=True))
+    letters = "bcdefghijklmnopqrstuvwxyz"
+    free = (stem + one + two for one in ("", *letters) for two in letters if stem + one + two not in taken)
+    return next(free, "")
+
+
+def _unusual(form: dict) -> bool:
+    usual = form.get("runtime", "python") == "python" and str(form.get("retries") or 0) == "0"
+    return not usual or bool(form.get("env"))
 
 
 def _submit(request) -> None:
@@ -72,14 +134,37 @@ def _submit(request) -> None:
         cpu=float,
         ram=int,
         retries=int,
-        args=shlex.split,
+        args=_arguments,
+        env=_variables,
         datasets=lambda _text: chosen,
     )
-    lifecycle.create_job(user=request.user, by=request.user.username, **fields)
+    job = lifecycle.create_job(user=request.user, by=request.user.username, **fields)
+    remember_made(request, job.name)
 
 
+def _arguments(text: str) -> list[str]:
+    try:
+        return shlex.split(text)
+    except ValueError:
+        raise Refused("args: " + _("a quotation mark is not closed"))
+
+
+def _variables(text: str) -> dict[str, str]:
+    """`NAME=value` a line."""
+    found = {}
+    for line in text.splitlines():
+        if line.strip():
+            name, equals, value = line.partition("=")
+            if not equals:
+                raise Refused("env: " + _("each line must be NAME=value"))
+            found[name.strip()] = value
+    return found
+
+
+# --- one job ---------------------------------------------------------------------------------------------------------
 def _own(request, name: str) -> Job:
-    row = Job.objects.filter(user=request.user, name=name).select_related("user", "tenant").first()
+    rows = Job.objects.filter(user=request.user, name=name).select_related("user", "tenant")
+    row = rows.first() if "\x00" not in name else None
     if row is None:
         raise Http404
     return row
@@ -89,37 +174,60 @@ def _own(request, name: str) -> Job:
 @require_GET
 def job(request, name):
     row = _own(request, name)
-    files = []
-    for path, info in storage.files(storage.job_dir(request.user.username, name)):
-        files.append({"path": path, "size": info.st_size})
-        if len(files) > FILES_SHOWN:
-            break
+    found = storage.files(storage.job_dir(request.user.username, row.name))
+    files = [{"path": path, "size": info.st_size} for path, info in islice(found, FILES_SHOWN + 1)]
+    log, offset, cut = log_tail(environment.log_path(row))
     context = {
         "job": row,
-        "metrics": list(row.metrics.order_by("-seq")[:20]),
-        "log": tail(environment.log_path(row), LOG_LINES),
-        "log_size": _size(environment.log_path(row)),
+        "metrics": list(row.metrics.order_by("-seq")[:METRICS_SHOWN]),
+        "log": log,
+        "log_offset": offset,
+        "log_cut": cut,
         "files": files[:FILES_SHOWN],
         "more": len(files) > FILES_SHOWN,
-        "history": history_of(row)[:50],
+        "history": history_of(row)[:HISTORY_SHOWN],
         "command": shlex.join([row.entry, *row.args]),
-        "active": row.state in (State.CREATING, State.RUNNING),
+        "waits": row.state == State.CREATING and not row.reserved,
+        "ran_for": _seconds(row.started, row.ended),
+        "waited_for": (_seconds(row.created, row.started) or 0) // 1 if row.started else None,
+        "active": row.state in ACTIVE,
         "deletable": row.state in (State.FINISHED, State.ERROR),
     }
     return render(request, "jobs/job.html", context)
 
 
-def _size(path) -> int:
+def _seconds(since, until) -> float | None:
+    return ((until or timezone.now()) - since).total_seconds() if since else None
+
+
+def log_tail(path, limit: int = LOG_SHOWN) -> tuple[str, int, bool]:
+    """(the log's end as text, the byte at which to read on, whether there is more before it)."""
     try:
-        return path.stat().st_size
+        with path.open("rb") as file:
+            size = file.seek(0, 2)
+            start = file.seek(max(0, size - limit))
+            data = file.read(limit)
     except OSError:
-        return 0
+        return "", 0, False
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    text = decoder.decode(data)
+    half = len(decoder.getstate()[0])  # of a character whose other bytes are not written yet
+    if start and "\n" in text:
+        text = text[text.index("\n") + 1 :]
+    return readable(text), start + len(data) - half, start > 0
+
+
+def readable(text: str) -> str:
+    """A log as a terminal would leave it: without colours, and each line as it was last drawn."""
+    lines = TERMINAL.sub("", text).replace("\r\n", "\n").split("\n")
+    return "\n".join(line.rstrip("\r").rpartition("\r")[2] for line in lines)
 
 
 @login_required
 @require_POST
 def cancel(request, name):
-    problem = attempt(lambda: lifecycle.cancel(user=request.user, name=name, by=request.user.username))
+    row = _own(request, name)
+    problem = attempt(lambda: lifecycle.cancel(user=request.user, name=row.name, by=request.user.username))
     if problem:
         messages.error(request, problem)
     return redirect("job", name=name)
@@ -128,7 +236,8 @@ def cancel(request, name):
 @login_required
 @require_POST
 def delete(request, name):
-    problem = attempt(lambda: lifecycle.delete_job(user=request.user, name=name, by=request.user.username))
+    row = _own(request, name)
+    problem = attempt(lambda: lifecycle.delete_job(user=request.user, name=row.name, by=request.user.username))
     if problem:
         messages.error(request, problem)
         return redirect("job", name=name)

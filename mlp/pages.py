@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+import time
+from datetime import UTC, datetime, timedelta
 
 from django.conf import settings
 from django.contrib.auth.decorators import login_required
-from django.shortcuts import render
+from django.db.models import Count, Q
+from django.shortcuts import redirect, render
 from django.utils import timezone
+from django.utils.cache import patch_vary_headers
 from django.views.decorators.cache import never_cache
-from django.views.decorators.http import require_GET
+from django.views.decorators.http import require_GET, require_POST
 
 from accounts import lifecycle as accounts
 from datasets.models import Dataset
+from datasets.models import State as DatasetState
 from jobs.models import Job, State
+from mlp.kernel import storage
+from mlp.kernel.models import StateChange
+from mlp.kernel.pages import address
 from resources.models import Tenant
 from resources.pages import bars
 
 LIVE_SHOWN = 6
-RECENT_SHOWN = 8
+WAITING_SHOWN = 10
+RECENT_SHOWN = 10
+FAILURES_SHOWN = 8
+FAILURES_FOR = timedelta(days=7)
+SEEN_FOR_S = 365 * 86400
 
 
 @login_required
@@ -26,24 +37,79 @@ RECENT_SHOWN = 8
 @require_GET
 def index(request):
     """Username, API token, job metrics and the script that shows them live (contract 7)."""
-    mine = Job.objects.filter(user=request.user).order_by("-pk")
-    day = timezone.now() - timedelta(days=1)
+    mine = Job.objects.filter(user=request.user)
+    count = mine.aggregate(
+        all=Count("pk"),
+        running=Count("pk", filter=Q(state=State.RUNNING)),
+        waiting=Count("pk", filter=Q(state=State.CREATING)),
+    )
+    sets = Dataset.objects.filter(user=request.user).aggregate(
+        all=Count("pk"), ready=Count("pk", filter=Q(state=DatasetState.READY))
+    )
+    newest = mine.order_by("-pk")
+    failures = _failures(request.user, _seen(request))
     context = {
         "token": accounts.token_of(request.user),
-        "gateway": settings.GATEWAY_URL,
-        "live": list(mine.filter(state__in=[State.CREATING, State.RUNNING])[:LIVE_SHOWN]),
-        "recent": list(mine.exclude(state__in=[State.CREATING, State.RUNNING])[:RECENT_SHOWN]),
-        "failed": list(mine.filter(state=State.ERROR, ended__gt=day)[:RECENT_SHOWN]),
-        "datasets": Dataset.objects.filter(user=request.user).count(),
+        "gateway": address(request),
+        "count": count,
+        "datasets": sets,
+        "live": list(newest.filter(state=State.RUNNING)[:LIVE_SHOWN]) if count["running"] else [],
+        "waiting": list(newest.filter(state=State.CREATING)[:WAITING_SHOWN]) if count["waiting"] else [],
+        "recent": list(newest.exclude(state__in=[State.CREATING, State.RUNNING])[:RECENT_SHOWN]),
+        "failures": failures[:FAILURES_SHOWN],
+        "failed": len(failures),
         "bars": bars(Tenant.objects.get(pk=request.user.tenant_id)),
     }
+    if not count["all"]:
+        context["has_script"] = any(storage.files(storage.home_dir(request.user.username)))
     return render(request, "index.html", context)
+
+
+@login_required
+@require_POST
+def failures_seen(request):
+    """The failures shown so far are known; the index shows only later ones."""
+    response = redirect("index")
+    response.set_cookie(
+        _seen_cookie(request.user), str(int(time.time())), max_age=SEEN_FOR_S, httponly=True, samesite="Lax",
+        secure=settings.SESSION_COOKIE_SECURE,
+    )  # fmt: skip
+    return response
+
+
+def _seen_cookie(user) -> str:
+    return f"seen_{user.username}"
+
+
+def _seen(request) -> datetime:
+    """From when on failures are news: since the last "seen", a week at most."""
+    oldest = timezone.now() - FAILURES_FOR
+    try:
+        told = datetime.fromtimestamp(int(request.COOKIES.get(_seen_cookie(request.user), "")), UTC)
+    except (ValueError, OverflowError, OSError):
+        return oldest
+    return max(told, oldest)
+
+
+def _failures(user, since: datetime) -> list[StateChange]:
+    """What of the user's went wrong since then and is still there, newest first; what was cancelled did not fail."""
+    changes = StateChange.objects.filter(owner=user.username, target="error", at__gt=since, kind__in=["job", "dataset"])
+    rows = list(changes.exclude(reason__startswith="cancelled").order_by("-id")[:200])
+    wanted = {kind: [row.object_id for row in rows if row.kind == kind] for kind in ("job", "dataset")}
+    there = {
+        kind: set(model.objects.filter(pk__in=wanted[kind], state="error").values_list("pk", flat=True))
+        for kind, model in (("job", Job), ("dataset", Dataset))
+        if wanted[kind]
+    }
+    return [row for row in rows if row.object_id in there.get(row.kind, ())]
 
 
 @require_GET
 def reference(request):
     """The REST reference, drawn from the schema that the code itself declares."""
-    return render(request, "reference.html")
+    response = render(request, "reference.html")
+    patch_vary_headers(response, ["Cookie"])
+    return response
 
 
 def not_found(request, exception):
@@ -55,4 +121,5 @@ def forbidden(request, exception=None, reason=""):
 
 
 def broken(request):
-    return render(request, "error.html", {"code": 500}, status=500)
+    """Leans on nothing that may itself be what is broken: no session, no database."""
+    return render(None, "broken.html", status=500)

@@ -114,7 +114,9 @@ class ResourceRequest(ConcurrentTransitionMixin, Amounts):
     id = models.CharField(max_length=64, primary_key=True)
     applier = models.CharField(_("applier"), max_length=2, choices=Applier.choices)
     request_type = models.CharField(_("type"), max_length=7, choices=RequestType.choices)
-    tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, null=True, related_name="requests", verbose_name=_("tenant"))
+    tenant = models.ForeignKey(
+        Tenant, on_delete=models.PROTECT, null=True, related_name="requests", verbose_name=_("tenant")
+    )
     owner = models.CharField(_("owner"), max_length=50, blank=True)
     state = FSMField(_("state"), default=State.TRIED, choices=State.choices, protected=True)
     created = models.DateTimeField(_("created"), auto_now_add=True)

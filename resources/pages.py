@@ -7,6 +7,8 @@ from django.shortcuts import render
 from django.utils.translation import gettext_lazy as _
 from django.views.decorators.http import require_GET
 
+from mlp.kernel.models import StateChange
+
 from .models import KINDS, RequestType, ResourceRequest, State, Tenant
 from .usage import BY
 
@@ -20,13 +22,28 @@ def bars(tenant: Tenant) -> list[dict]:
     for kind in ("cpu", "gpu", "ram", "rom"):
         used, whole = getattr(tenant, f"{kind}_inuse"), getattr(tenant, kind)
         percent = round(100 * float(used) / float(whole)) if whole else 0
-        rows.append({"kind": kind, "label": LABELS[kind], "used": used, "whole": whole, "percent": percent})
+        free = max(whole - used, 0)
+        rows.append(
+            {"kind": kind, "label": LABELS[kind], "used": used, "whole": whole, "free": free, "percent": percent}
+        )
     return rows
 
 
 def _chosen(request, name: str, legal: list[str], default: str) -> str:
     value = request.GET.get(name, default)
     return value if value in legal else default
+
+
+def _with_objects(held: list[ResourceRequest]) -> list[tuple[ResourceRequest, str, str]]:
+    """Each request with the kind and the name of the object that it is for, as far as the history knows them.
+
+    By the history and not by the objects' own tables: those stand above this app.
+    """
+    keys = {row.pk: row.pk.partition(":")[::2] for row in held}
+    ids = [int(number) for _kind, number in keys.values() if number.isdigit()]
+    made = StateChange.objects.filter(transition="create", object_id__in=ids).values_list("kind", "object_id", "name")
+    names = {(kind, str(pk)): name for kind, pk, name in made}
+    return [(row, keys[row.pk][0], names.get(keys[row.pk], "")) for row in held]
 
 
 @login_required
@@ -39,15 +56,16 @@ def usage(request):
         request_type=RequestType.REQUEST,
         state__in=[State.TRIED, State.CONFIRMED],
     ).order_by("-created")
-    totals = {kind: sum(getattr(row, kind) for row in held) for kind in KINDS}
+    rows = list(held)
+    totals = {kind: sum(getattr(row, kind) for row in rows) for kind in KINDS}
     context = {
         "tenant": tenant,
         "bars": bars(tenant),
-        "held": held[:200],
+        "held": _with_objects(rows[:200]),
         "totals": totals,
         "spans": SPANS,
         "hours": _chosen(request, "hours", [str(hours) for hours, _label in SPANS], "24"),
-        "by": _chosen(request, "by", list(BY), "owner"),
+        "by": _chosen(request, "by", list(BY), "owner" if request.user.is_staff else "kind"),
         "resource": _chosen(request, "resource", list(LABELS), "cpu"),
     }
     return render(request, "resources/usage.html", context)

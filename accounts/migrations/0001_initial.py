@@ -58,7 +58,10 @@ class Migration(migrations.Migration):
                 (
                     "tenant",
                     models.ForeignKey(
-                        on_delete=django.db.models.deletion.PROTECT, related_name="users", to="resources.tenant"
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="users",
+                        to="resources.tenant",
+                        verbose_name="tenant",
                     ),
                 ),
                 (
@@ -100,7 +103,10 @@ class Migration(migrations.Migration):
                 (
                     "user",
                     models.ForeignKey(
-                        on_delete=django.db.models.deletion.CASCADE, related_name="tokens", to=settings.AUTH_USER_MODEL
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="tokens",
+                        to=settings.AUTH_USER_MODEL,
+                        verbose_name="user",
                     ),
                 ),
             ],

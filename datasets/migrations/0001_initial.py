@@ -8,36 +8,75 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     initial = True
 
     dependencies = [
-        ('resources', '0001_initial'),
+        ("resources", "0001_initial"),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 
     operations = [
         migrations.CreateModel(
-            name='Dataset',
+            name="Dataset",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('name', models.CharField(max_length=50, verbose_name='name')),
-                ('size', models.BigIntegerField(verbose_name='size')),
-                ('stored', models.BigIntegerField(default=0, verbose_name='stored')),
-                ('state', django_fsm.FSMField(choices=[('creating', 'creating'), ('ready', 'ready'), ('error', 'error'), ('deleting', 'deleting')], default='creating', max_length=50, protected=True, verbose_name='state')),
-                ('progress', models.PositiveSmallIntegerField(default=0, verbose_name='progress')),
-                ('reason', models.TextField(blank=True, verbose_name='reason')),
-                ('created', models.DateTimeField(auto_now_add=True, verbose_name='created')),
-                ('touched', models.DateTimeField(default=django.utils.timezone.now, verbose_name='last sign of life')),
-                ('tenant', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='datasets', to='resources.tenant')),
-                ('user', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='datasets', to=settings.AUTH_USER_MODEL)),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("name", models.CharField(max_length=50, verbose_name="name")),
+                ("size", models.BigIntegerField(verbose_name="size")),
+                ("stored", models.BigIntegerField(default=0, verbose_name="stored")),
+                (
+                    "state",
+                    django_fsm.FSMField(
+                        choices=[
+                            ("creating", "creating"),
+                            ("ready", "ready"),
+                            ("error", "error"),
+                            ("deleting", "deleting"),
+                        ],
+                        default="creating",
+                        max_length=50,
+                        protected=True,
+                        verbose_name="state",
+                    ),
+                ),
+                ("progress", models.PositiveSmallIntegerField(default=0, verbose_name="progress")),
+                ("reason", models.TextField(blank=True, verbose_name="reason")),
+                ("created", models.DateTimeField(auto_now_add=True, verbose_name="created")),
+                ("touched", models.DateTimeField(default=django.utils.timezone.now, verbose_name="last sign of life")),
+                (
+                    "tenant",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="datasets",
+                        to="resources.tenant",
+                        verbose_name="tenant",
+                    ),
+                ),
+                (
+                    "user",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="datasets",
+                        to=settings.AUTH_USER_MODEL,
+                        verbose_name="user",
+                    ),
+                ),
             ],
             options={
-                'verbose_name': 'dataset',
-                'verbose_name_plural': 'datasets',
-                'db_table': 'dataset',
-                'indexes': [models.Index(fields=['state', 'touched'], name='dataset_unsteady')],
-                'constraints': [models.UniqueConstraint(fields=('user', 'name'), name='dataset_name_once_per_user'), models.CheckConstraint(condition=models.Q(('state__in', ['creating', 'ready', 'error', 'deleting'])), name='dataset_state'), models.CheckConstraint(condition=models.Q(('size__gte', 0), ('stored__gte', 0)), name='dataset_sizes'), models.CheckConstraint(condition=models.Q(('progress__lte', 100)), name='dataset_progress')],
+                "verbose_name": "dataset",
+                "verbose_name_plural": "datasets",
+                "db_table": "dataset",
+                "indexes": [models.Index(fields=["state", "touched"], name="dataset_unsteady")],
+                "constraints": [
+                    models.UniqueConstraint(fields=("user", "name"), name="dataset_name_once_per_user"),
+                    models.CheckConstraint(
+                        condition=models.Q(("state__in", ["creating", "ready", "error", "deleting"])),
+                        name="dataset_state",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(("size__gte", 0), ("stored__gte", 0)), name="dataset_sizes"
+                    ),
+                    models.CheckConstraint(condition=models.Q(("progress__lte", 100)), name="dataset_progress"),
+                ],
             },
             bases=(django_fsm.ConcurrentTransitionMixin, models.Model),
         ),

@@ -59,9 +59,9 @@ class Migration(migrations.Migration):
                 ("reason", models.TextField(blank=True, verbose_name="reason")),
                 ("reserved", models.BooleanField(default=False, verbose_name="resources reserved")),
                 ("attempt", models.PositiveSmallIntegerField(default=0, verbose_name="attempt")),
-                ("run_name", models.CharField(blank=True, max_length=64)),
+                ("run_name", models.CharField(blank=True, max_length=64, verbose_name="run")),
                 ("run_started", models.BooleanField(default=False)),
-                ("not_before", models.DateTimeField(blank=True, null=True)),
+                ("not_before", models.DateTimeField(blank=True, null=True, verbose_name="not before")),
                 ("metrics_open", models.BooleanField(default=False)),
                 ("nonce", models.CharField(default=jobs.models.new_nonce, max_length=32)),
                 ("created", models.DateTimeField(auto_now_add=True, verbose_name="created")),
@@ -70,13 +70,19 @@ class Migration(migrations.Migration):
                 (
                     "tenant",
                     models.ForeignKey(
-                        on_delete=django.db.models.deletion.PROTECT, related_name="jobs", to="resources.tenant"
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="jobs",
+                        to="resources.tenant",
+                        verbose_name="tenant",
                     ),
                 ),
                 (
                     "user",
                     models.ForeignKey(
-                        on_delete=django.db.models.deletion.PROTECT, related_name="jobs", to=settings.AUTH_USER_MODEL
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="jobs",
+                        to=settings.AUTH_USER_MODEL,
+                        verbose_name="user",
                     ),
                 ),
             ],
@@ -91,22 +97,26 @@ class Migration(migrations.Migration):
             name="Metrics",
             fields=[
                 ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
-                ("seq", models.PositiveIntegerField()),
-                ("epoch", models.BigIntegerField()),
-                ("accuracy", models.FloatField()),
-                ("loss", models.FloatField()),
-                ("progress", models.SmallIntegerField()),
-                ("attempt", models.PositiveSmallIntegerField(default=1)),
-                ("msg_id", models.CharField(max_length=200)),
-                ("at", models.DateTimeField(auto_now_add=True)),
+                ("seq", models.PositiveIntegerField(verbose_name="number")),
+                ("epoch", models.BigIntegerField(verbose_name="epoch")),
+                ("accuracy", models.FloatField(verbose_name="accuracy")),
+                ("loss", models.FloatField(verbose_name="loss")),
+                ("progress", models.SmallIntegerField(verbose_name="progress")),
+                ("attempt", models.PositiveSmallIntegerField(default=1, verbose_name="attempt")),
+                ("msg_id", models.CharField(max_length=200, verbose_name="message")),
+                ("at", models.DateTimeField(auto_now_add=True, verbose_name="at")),
                 (
                     "job",
                     models.ForeignKey(
-                        on_delete=django.db.models.deletion.CASCADE, related_name="metrics", to="jobs.job"
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="metrics",
+                        to="jobs.job",
+                        verbose_name="job",
                     ),
                 ),
             ],
             options={
+                "verbose_name": "metrics",
                 "verbose_name_plural": "metrics",
                 "db_table": "metrics",
                 "ordering": ["seq"],

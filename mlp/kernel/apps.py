@@ -6,6 +6,7 @@ from importlib import import_module
 
 from django.apps import AppConfig
 from django.urls import register_converter
+from django.utils.translation import gettext_lazy as _
 
 
 class Segment:
@@ -28,6 +29,7 @@ class AnyPath(Segment):
 class KernelConfig(AppConfig):
     name = "mlp.kernel"
     label = "kernel"
+    verbose_name = _("Record")
 
     def ready(self) -> None:
         register_converter(Segment, "seg")

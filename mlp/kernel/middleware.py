@@ -41,8 +41,9 @@ class ApiErrors:
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
         if not is_api(request.path_info):
-            # the database cannot hold a null character, so nothing of that name is there
-            return self.get_response(request) if "\0" not in request.path_info else HttpResponse(status=404)
+            # The database cannot hold a null character, so nothing of that name is there; asking it would be a fault.
+            request.path_info = request.path_info.replace("\0", "\ufffd")
+            return self.get_response(request)
         if "\0" in request.path_info:
             return error_response(REFUSED, "path: must not hold a null character")
         response = self.get_response(request)

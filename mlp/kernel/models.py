@@ -7,23 +7,26 @@ other. Rows are keyed by kind, owner and name, so they outlive the object. Read 
 from __future__ import annotations
 
 from django.db import models
+from django.utils.translation import gettext_lazy as _
 from django_fsm.signals import post_transition
 
 
 class StateChange(models.Model):
-    at = models.DateTimeField(auto_now_add=True)
-    kind = models.CharField(max_length=32)
-    owner = models.CharField(max_length=64)
-    name = models.CharField(max_length=64)
-    object_id = models.BigIntegerField()
-    transition = models.CharField(max_length=32)
-    source = models.CharField(max_length=16)
-    target = models.CharField(max_length=16)
-    by = models.CharField(max_length=80)
-    reason = models.TextField(blank=True)
+    at = models.DateTimeField(_("at"), auto_now_add=True)
+    kind = models.CharField(_("kind"), max_length=32)
+    owner = models.CharField(_("owner"), max_length=64)
+    name = models.CharField(_("name"), max_length=64)
+    object_id = models.BigIntegerField(_("object"))
+    transition = models.CharField(_("transition"), max_length=32)
+    source = models.CharField(_("from"), max_length=16)
+    target = models.CharField(_("to"), max_length=16)
+    by = models.CharField(_("who"), max_length=80)
+    reason = models.TextField(_("reason"), blank=True)
 
     class Meta:
         db_table = "state_change"
+        verbose_name = _("state change")
+        verbose_name_plural = _("state changes")
         ordering = ["-id"]
         indexes = [
             models.Index(fields=["kind", "object_id"], name="state_change_object"),
@@ -73,7 +76,7 @@ def _write(instance, transition: str, source: str, target: str, by: str, reason:
     )
 
 
-def _after_transition(sender, instance, name, source, target, method_kwargs=None, **_):
+def _after_transition(sender, instance, name, source, target, method_kwargs=None, **_others):
     if getattr(instance, "keeps_own_history", False):
         return
     given = method_kwargs or {}

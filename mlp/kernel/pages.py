@@ -1,21 +1,43 @@
-"""What all pages share: reading forms in the REST interface's own terms, and paging. Used by every app's pages.py."""
+"""What all pages share: forms in the REST interface's own terms, what is wrong with them, paging, safe ways on.
+
+Used by every app's pages.py.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import secrets
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 
+from django.conf import settings
 from django.core.paginator import Page, Paginator
 from django.http import HttpRequest
 from django.utils.http import url_has_allowed_host_and_scheme
+from rest_framework import exceptions as drf
 
-from .errors import Fault, Refused
+from .errors import Fault, Refused, flatten
 from .fields import StrictSerializer
+from .words import say
 
 ROWS = 50
+FORMS_REMEMBERED = 20
+MADE = "forms"  # the session's {form's mark: name of what it made}
+
+
+@dataclass
+class Problems:
+    """What is wrong with a form, in the reader's language: with it as a whole, and with single fields."""
+
+    general: str = ""
+    fields: dict[str, str] = field(default_factory=dict)
+    status: int = 403
+
+    def __bool__(self) -> bool:
+        return bool(self.general or self.fields)
 
 
 def read_form(request: HttpRequest, serializer: type[StrictSerializer], **convert: Callable[[str], object]) -> dict:
-    """The posted fields the serializer knows, judged by it; empty ones are left out. Raises Refused naming the field.
+    """The posted fields the serializer knows, judged by it; empty ones are left out. Raises as the serializer does.
 
     `convert` turns a field's text into what REST would have sent; text that does not convert is left for the
     serializer to refuse, so both interfaces give the same words.
@@ -27,18 +49,53 @@ def read_form(request: HttpRequest, serializer: type[StrictSerializer], **conver
             continue
         try:
             values[name] = convert[name](request.POST[name]) if name in convert else text
-        except ValueError:
+        except (ValueError, OverflowError):
             values[name] = text
     return serializer.read(values)
 
 
-def attempt(action: Callable[[], object]) -> str:
-    """Runs a verb for a form; "" when it went well, else what to tell the person."""
+def problems_of(action: Callable[[], object], fields: Iterable[str] = ()) -> Problems:
+    """Runs what a form asks for; the problems are empty when it went well. `fields` are those the form shows."""
     try:
         action()
-    except (Refused, Fault) as problem:
-        return problem.msg
-    return ""
+    except drf.ValidationError as refusal:
+        detail = refusal.detail if isinstance(refusal.detail, dict) else {"": refusal.detail}
+        return _sorted({name: flatten(words) for name, words in detail.items()}, fields)
+    except Refused as refusal:
+        name, colon, words = refusal.msg.partition(": ")
+        return _sorted({name: words} if colon and name in fields else {"": refusal.msg}, fields)
+    except Fault as fault:
+        return Problems(general=say(fault.msg), status=503)
+    return Problems()
+
+
+def _sorted(messages: dict[str, str], fields: Iterable[str]) -> Problems:
+    shown = {name: say(words) for name, words in messages.items() if name in fields}
+    others = [say(f"{name}: {words}" if name else words) for name, words in messages.items() if name not in fields]
+    return Problems(general="; ".join(others), fields=shown)
+
+
+def attempt(action: Callable[[], object]) -> str:
+    """Runs the verb of a button; "" when it went well, else what to tell the person."""
+    return problems_of(action).general
+
+
+def form_mark(request: HttpRequest) -> str:
+    """Goes into a form that makes something, so that the same form sent twice makes it once."""
+    return request.POST.get("mark") or secrets.token_urlsafe(12)
+
+
+def made_by(request: HttpRequest) -> str:
+    """The name of what this very form has made before, or ""; filled in anew under another name it is another form."""
+    made = request.session.get(MADE, {}).get(request.POST.get("mark", "")[:40], "")
+    return made if made == request.POST.get("name", "").strip() else ""
+
+
+def remember_made(request: HttpRequest, name: str) -> None:
+    mark = request.POST.get("mark", "")[:40]
+    if mark:
+        made = {**request.session.get(MADE, {}), mark: name}
+        request.session[MADE] = dict(list(made.items())[-FORMS_REMEMBERED:])
 
 
 def page_of(request: HttpRequest, rows) -> Page:
@@ -46,8 +103,25 @@ def page_of(request: HttpRequest, rows) -> Page:
     return Paginator(rows, ROWS).get_page(request.GET.get("page"))
 
 
+def filtered(request: HttpRequest, rows, states: list[str]) -> tuple[object, dict]:
+    """The rows of `?state=` whose name has `?q=` in it, and what the template shows of that."""
+    state, query = request.GET.get("state", ""), request.GET.get("q", "").strip()[:50]
+    if state in states:
+        rows = rows.filter(state=state)
+    if query and "\x00" not in query:
+        rows = rows.filter(name__contains=query.lower())
+    return rows, {"state": state if state in states else "", "q": query}
+
+
+def address(request: HttpRequest) -> str:
+    """The platform's address for what is shown to be typed elsewhere: as this very visitor has reached it."""
+    told = settings.GATEWAY_URL  # behind TLS only the operator knows it
+    return told if told.startswith("https://") else f"{request.scheme}://{request.get_host()}"
+
+
 def safe_next(request: HttpRequest, default: str) -> str:
-    """Where a form leads to: `next` when it stays on this host, else the default."""
+    """Where a form leads to: `next` when it is a path on this host, else the default."""
     wanted = request.POST.get("next") or request.GET.get("next") or ""
-    safe = url_has_allowed_host_and_scheme(wanted, {request.get_host()}, require_https=request.is_secure())
-    return wanted if wanted and safe else default
+    # Only paths: `redirect` takes any other word for the name of a page, and fails when there is none of that name.
+    safe = wanted.startswith("/") and url_has_allowed_host_and_scheme(wanted, None)
+    return wanted if safe else default

@@ -117,7 +117,8 @@ class Migration(migrations.Migration):
                         null=True,
                         on_delete=django.db.models.deletion.PROTECT,
                         related_name="requests",
-                        to="resources.tenant", verbose_name="tenant",
+                        to="resources.tenant",
+                        verbose_name="tenant",
                     ),
                 ),
             ],
@@ -170,7 +171,10 @@ class Migration(migrations.Migration):
                 (
                     "tenant",
                     models.ForeignKey(
-                        on_delete=django.db.models.deletion.CASCADE, related_name="samples", to="resources.tenant", verbose_name="tenant"
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="samples",
+                        to="resources.tenant",
+                        verbose_name="tenant",
                     ),
                 ),
             ],
@@ -204,7 +208,10 @@ class Migration(migrations.Migration):
                 (
                     "tenant",
                     models.ForeignKey(
-                        on_delete=django.db.models.deletion.CASCADE, related_name="limits", to="resources.tenant", verbose_name="tenant"
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="limits",
+                        to="resources.tenant",
+                        verbose_name="tenant",
                     ),
                 ),
             ],

@@ -16,9 +16,10 @@ from resources import books, tcc
 from resources.models import Tenant
 
 # What each kind of object holds by its own account: a job while it is reserved, a dataset until its row is gone.
+# In the order in which their rows are locked (mlp.kernel.locking).
 SOURCES = (
-    books.Source("job", "jm", Job, Q(reserved=True), lambda job: tcc.amounts(gpu=job.gpu, cpu=job.cpu, ram=job.ram)),
     books.Source("dataset", "dm", Dataset, Q(), lambda dataset: tcc.amounts(rom=dataset.size)),
+    books.Source("job", "jm", Job, Q(reserved=True), lambda job: tcc.amounts(gpu=job.gpu, cpu=job.cpu, ram=job.ram)),
 )
 HEADINGS = ("TENANT", "WHAT", "SAYS", "SHOULD SAY")
 

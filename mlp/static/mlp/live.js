@@ -4,70 +4,108 @@
 // close (1000) means that the job has ended; anything else is tried again, with growing pauses.
 
 import { Chart } from "./chart.js";
+import { connection } from "./page.js";
 
 const NORMAL = 1000;
-const LONGEST_PAUSE_MS = 10000;
+const FIRST_PAUSE_MS = 500;
+const LONGEST_PAUSE_MS = 15000;
+const STEADY_MS = 5000; // a connection that lives this long counts as good, and the pauses begin anew
 
 export class LiveJob {
   constructor(card, ended) {
     this.card = card;
     this.ended = ended;
     this.chart = new Chart(card.querySelector("[data-chart]"));
-    this.pause = 500;
+    this.pause = FIRST_PAUSE_MS;
+    addEventListener("pagehide", () => { this.leaving = true; this.socket?.close(); });
+    addEventListener("pageshow", (event) => { if (event.persisted) { this.leaving = false; this.connect(); } });
+    addEventListener("online", () => { if (this.timer) this.connect(); });
     this.connect();
   }
 
   connect() {
+    clearTimeout(this.timer);
+    this.timer = 0;
     const address = new URL(this.card.dataset.socket, location.href);
     address.protocol = location.protocol === "https:" ? "wss:" : "ws:";
     const rows = [];
     const socket = new WebSocket(address);
+    let steady = 0;
+    this.socket = socket;
     socket.addEventListener("open", () => {
-      this.pause = 500;
-      this.card.querySelector("[data-lost]").hidden = true;
+      steady = setTimeout(() => { this.pause = FIRST_PAUSE_MS; }, STEADY_MS);
+      this.lost(false);
     });
     socket.addEventListener("message", (event) => {
+      if (socket !== this.socket) return;
       rows.push(JSON.parse(event.data));
       this.show(rows);
     });
     socket.addEventListener("close", (event) => {
-      if (event.code === NORMAL) {
-        this.refresh();
-        return;
-      }
-      this.card.querySelector("[data-lost]").hidden = false;
-      setTimeout(() => this.connect(), this.pause * (0.7 + 0.6 * Math.random()));
-      this.pause = Math.min(LONGEST_PAUSE_MS, this.pause * 2);
+      clearTimeout(steady);
+      if (socket !== this.socket || this.leaving) return;
+      if (event.code === NORMAL) this.finish();
+      else this.again();
     });
-    addEventListener("pagehide", () => socket.close(), { once: true });
+  }
+
+  // Refused or broken off: perhaps the job is gone, or the session; that is asked before the next try.
+  async again() {
+    this.lost(true);
+    this.timer = setTimeout(() => this.connect(), this.pause * (0.75 + 0.5 * Math.random()));
+    this.pause = Math.min(LONGEST_PAUSE_MS, this.pause * 2);
+    const row = await this.ask().catch(() => null);
+    if (row === "gone") {
+      clearTimeout(this.timer);
+      this.lost(false);
+      this.ended?.(null);
+    }
+  }
+
+  // The job has ended: how, says its row.
+  async finish() {
+    this.lost(false);
+    const row = await this.ask().catch(() => null);
+    if (row === null) { this.again(); return; }
+    if (row !== "gone") {
+      this.setState(row.state);
+      this.setProgress(row.progress);
+    }
+    this.ended?.(row);
+  }
+
+  async ask() {
+    const { user, job } = this.card.dataset;
+    const answer = await fetch(`/api/v1/users/${user}/jobs/${job}`, { credentials: "same-origin" });
+    if (answer.status === 403) return "gone";
+    return answer.ok ? answer.json() : null;
   }
 
   show(rows) {
     const row = rows.at(-1);
-    const values = { epoch: row.epoch, accuracy: row.accuracy.toFixed(4), loss: row.loss.toFixed(4) };
-    if (row.progress >= 0) values.progress = `${row.progress} %`;
-    for (const [name, value] of Object.entries(values)) this.card.querySelector(`[data-value="${name}"]`).textContent = value;
-    if (row.progress >= 0) this.card.querySelector("[data-progress]").value = row.progress;
-    this.setState("running");
+    this.card.querySelector("[data-values]").hidden = false;
+    this.card.querySelector('[data-value="epoch"]').textContent = row.epoch;
+    this.setProgress(row.progress);
+    if (this.card.dataset.state === "creating") this.setState("running");
     this.chart.set(rows);
   }
 
-  setState(state, words) {
-    const label = this.card.querySelector("[data-state]");
-    if (label.classList.contains(`state-${state}`)) return;
-    label.className = `state state-${state}`;
-    label.textContent = words ?? this.card.dataset[state] ?? state;
+  setProgress(progress) {
+    if (progress < 0) return;
+    this.card.querySelector("[data-progress]").value = progress;
+    this.card.querySelector("[data-progress-words]").textContent = `${progress} %`;
   }
 
-  // The job has ended: how, says its row.
-  async refresh() {
-    const { user, job } = this.card.dataset;
-    const answer = await fetch(`/api/v1/users/${user}/jobs/${job}`, { credentials: "same-origin" });
-    if (!answer.ok) return;
-    const row = await answer.json();
-    this.setState(row.state);
-    this.card.querySelector("[data-progress]").value = row.progress;
-    this.card.querySelector('[data-value="progress"]').textContent = `${row.progress} %`;
-    this.ended?.(row);
+  setState(state) {
+    this.card.dataset.state = state;
+    const label = this.card.querySelector("[data-state]");
+    if (!label) return;
+    label.className = `state state-${state}`;
+    label.textContent = this.card.dataset[`word${state[0].toUpperCase()}${state.slice(1)}`] ?? state;
+  }
+
+  lost(is) {
+    this.card.querySelector("[data-lost]").hidden = !is;
+    connection(this, !is);
   }
 }

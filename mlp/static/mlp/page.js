@@ -1,47 +1,188 @@
-// On every page: light or dark, copy buttons, confirmations, local times. The pages work without it.
+// On every page: light or dark, copying, questions before what cannot be undone, local times, forms that are sent once
+// and survive an expired session. The pages work without it.
 
 const root = document.documentElement;
+const words = document.body.dataset;
+
+// --- light or dark: the system's, until the switch says otherwise ---------------------------------------------------
+const THEMES = ["auto", "light", "dark"];
 const themeSwitch = document.querySelector("[data-theme-switch]");
+
+function showTheme() {
+  const theme = root.dataset.theme;
+  themeSwitch.querySelector("[data-theme-word]").textContent = themeSwitch.dataset[theme];
+}
 
 if (themeSwitch) {
   themeSwitch.hidden = false;
+  showTheme();
   themeSwitch.addEventListener("click", () => {
-    const systemDark = matchMedia("(prefers-color-scheme: dark)").matches;
-    const dark = root.dataset.theme === "dark" || (root.dataset.theme !== "light" && systemDark);
-    root.dataset.theme = dark ? "light" : "dark";
+    root.dataset.theme = THEMES[(THEMES.indexOf(root.dataset.theme) + 1) % THEMES.length];
     document.cookie = `theme=${root.dataset.theme}; path=/; max-age=31536000; samesite=lax`;
+    showTheme();
   });
 }
 
-for (const button of document.querySelectorAll("[data-copy]")) {
-  if (!navigator.clipboard) continue; // only there on secure origins
-  button.hidden = false;
-  button.addEventListener("click", async () => {
-    await navigator.clipboard.writeText(document.querySelector(button.dataset.copy).textContent.trim());
-    const words = button.textContent;
-    button.textContent = "✓";
-    setTimeout(() => { button.textContent = words; }, 1200);
-  });
+// --- copying ----------------------------------------------------------------------------------------------------------
+async function copy(text) {
+  if (navigator.clipboard) return navigator.clipboard.writeText(text);
+  const area = document.createElement("textarea"); // the clipboard proper is for secure origins only
+  area.value = text;
+  area.className = "sr";
+  document.body.append(area);
+  area.select();
+  document.execCommand("copy");
+  area.remove();
 }
 
-for (const form of document.querySelectorAll("form[data-confirm]")) {
-  form.addEventListener("submit", (event) => {
-    if (!confirm(form.dataset.confirm)) event.preventDefault();
-  });
-}
-
-for (const form of document.querySelectorAll("form[method=post]")) {
-  form.addEventListener("submit", (event) => {
-    if (form.dataset.sent) event.preventDefault(); // a double click sends once
-    else if (!event.defaultPrevented) form.dataset.sent = "1";
-  });
-}
-addEventListener("pageshow", () => {
-  for (const form of document.querySelectorAll("form[data-sent]")) delete form.dataset.sent; // back again
+addEventListener("click", async (event) => {
+  const button = event.target.closest?.("[data-copy]");
+  if (!button) return;
+  await copy(document.querySelector(button.dataset.copy).textContent.trim());
+  const use = button.querySelector("use");
+  const label = button.querySelector("[data-copy-word]");
+  const before = [use?.getAttribute("href"), label?.textContent];
+  if (button.dataset.busy) return;
+  button.dataset.busy = "1";
+  use?.setAttribute("href", before[0].replace(/#.*/, "#done"));
+  if (label) label.textContent = words.wordCopied;
+  button.setAttribute("aria-description", words.wordCopied);
+  setTimeout(() => {
+    use?.setAttribute("href", before[0]);
+    if (label) label.textContent = before[1];
+    button.removeAttribute("aria-description");
+    delete button.dataset.busy;
+  }, 1400);
 });
 
-const format = new Intl.DateTimeFormat(root.lang, { dateStyle: "medium", timeStyle: "medium" });
-for (const time of document.querySelectorAll("time[data-time]")) {
-  const date = new Date(time.dateTime);
-  if (!Number.isNaN(date.valueOf())) time.textContent = format.format(date);
+// --- forms: asked about, sent once, kept ------------------------------------------------------------------------------
+const dialog = document.querySelector("#confirm");
+
+function ask(form) {
+  dialog.querySelector("#confirm-title").textContent = form.dataset.confirmTitle;
+  dialog.querySelector("#confirm-words").textContent = form.dataset.confirm;
+  dialog.querySelector("#confirm-yes").textContent = form.dataset.confirmButton;
+  dialog.returnValue = "no";
+  dialog.showModal();
+  return new Promise((resolve) => dialog.addEventListener("close", () => resolve(dialog.returnValue === "yes"), { once: true }));
+}
+
+addEventListener("submit", async (event) => {
+  const form = event.target;
+  if (form.method !== "post" || event.defaultPrevented) return;
+  if (form.dataset.sent) { event.preventDefault(); return; } // a double click sends once
+  if (form.dataset.confirm && !form.dataset.agreed) {
+    event.preventDefault();
+    if (await ask(form)) {
+      form.dataset.agreed = "1";
+      form.requestSubmit(event.submitter);
+    }
+    return;
+  }
+  form.dataset.sent = "1";
+  if (form.dataset.draft) keep(form);
+});
+addEventListener("pageshow", () => {
+  for (const form of document.querySelectorAll("form[data-sent]")) { delete form.dataset.sent; delete form.dataset.agreed; } // back again
+});
+
+// What was typed outlives a session that had expired: sending leads to the log-in, and from there back to the form.
+const DRAFT = "mlp-draft:";
+const HIDDEN = new Set(["csrfmiddlewaretoken", "mark", "was"]);
+
+function keep(form) {
+  const values = [...new FormData(form)].filter(([name, value]) => !HIDDEN.has(name) && typeof value === "string");
+  sessionStorage.setItem(DRAFT + form.dataset.draft, JSON.stringify(values));
+}
+
+function restore(form) {
+  const values = JSON.parse(sessionStorage.getItem(DRAFT + form.dataset.draft) ?? "null");
+  if (!values || form.querySelector("[aria-invalid]")) return;
+  for (const [name, value] of values) {
+    for (const field of form.querySelectorAll(`[name="${CSS.escape(name)}"]`)) {
+      if (field.type === "checkbox") field.checked ||= field.value === value;
+      else field.value = value;
+    }
+  }
+  for (let box = form.closest("details"); box; box = box.parentElement.closest("details")) box.open = true;
+}
+
+if (!document.querySelector("#regist_login")) {
+  for (const form of document.querySelectorAll("form[data-draft]")) restore(form);
+  for (const key of Object.keys(sessionStorage)) if (key.startsWith(DRAFT)) sessionStorage.removeItem(key);
+}
+
+// --- times: the reader's own zone; what is near as "3 minutes ago" --------------------------------------------------
+const whole = new Intl.DateTimeFormat(root.lang, { dateStyle: "medium", timeStyle: "medium" });
+const near = new Intl.RelativeTimeFormat(root.lang, { numeric: "auto" });
+const STEPS = [["second", 60], ["minute", 60], ["hour", 24], ["day", 7]];
+
+function ago(date) {
+  let amount = (date - Date.now()) / 1000;
+  for (const [unit, next] of STEPS) {
+    if (Math.abs(amount) < next) return near.format(Math.trunc(amount), unit);
+    amount /= next;
+  }
+  return whole.format(date);
+}
+
+// What a piece of a page needs once it is there; called again for what a refresh has put in.
+export function hydrate(part) {
+  for (const time of part.querySelectorAll("time[data-time]")) {
+    const date = new Date(time.dateTime);
+    if (Number.isNaN(date.valueOf())) continue;
+    const text = time.dataset.time === "near" ? ago(date) : whole.format(date);
+    if (time.textContent !== text) time.textContent = text;
+    time.title = whole.format(date);
+  }
+  for (const button of part.querySelectorAll("[data-copy]")) button.hidden = false;
+}
+
+hydrate(document);
+setInterval(() => { if (!document.hidden) hydrate(document); }, 20000);
+
+// On a phone the navigation is a row that can be longer than the screen.
+document.querySelector(".main-nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
+
+// A link to a form that is folded away opens it.
+function unfold() {
+  const target = location.hash.length > 1 && document.querySelector(`details[id="${CSS.escape(location.hash.slice(1))}"]`);
+  if (target) {
+    target.open = true;
+    target.querySelector("input:not([type=hidden]):not([type=file])")?.focus({ preventScroll: true });
+  }
+}
+addEventListener("hashchange", unfold);
+unfold();
+
+// --- the connection: one line at the bottom of the page, only while there is something to say -----------------------
+const line = document.querySelector("[data-link-state]");
+const troubled = new Set();
+let hiding = 0;
+
+// Who has lost or found its connection; `who` is any object.
+export function connection(who, good) {
+  const before = troubled.size;
+  if (good) troubled.delete(who);
+  else troubled.add(who);
+  if (line.dataset.ended) return;
+  clearTimeout(hiding);
+  if (troubled.size) {
+    line.textContent = words.wordLost;
+    line.hidden = false;
+  } else if (before) {
+    line.textContent = words.wordBack;
+    hiding = setTimeout(() => { line.hidden = true; }, 1800);
+  }
+}
+
+// The session is over: nothing will come any more until the person has logged in.
+export function sessionEnded() {
+  if (line.dataset.ended) return;
+  line.dataset.ended = "1";
+  const link = document.createElement("a");
+  link.href = `/regist_login?next=${encodeURIComponent(location.pathname + location.search)}`;
+  link.textContent = words.wordLogin;
+  line.replaceChildren(`${words.wordEnded} `, link);
+  line.hidden = false;
 }

@@ -1,0 +1,307 @@
+"""Registering, logging in and out, and the account in the browser (contract 7)."""
+
+from __future__ import annotations
+
+import pytest
+from django.contrib.auth import SESSION_KEY
+
+from accounts import lifecycle
+from accounts.models import User
+from conftest import PASSWORD
+from mlp.kernel.pages import safe_next
+from mlp.tests.page_world import EVIL, markup, visitor, words_of
+
+pytestmark = pytest.mark.django_db
+
+ADDRESSES = ["/regist_login", "/regist_login.jsp"]
+ELSEWHERE = [
+    "//evil.example/x",
+    "///evil.example",
+    "https://evil.example/",
+    "http:///evil.example",
+    "https:evil.example",
+    "javascript:alert(1)",
+    "JaVaScRiPt:alert(1)",
+    "data:text/html,x",
+    "\\\\evil.example",
+    "/\\evil.example",
+    "\\/evil.example",
+    "/\t/evil.example",
+    " //evil.example",
+    "\x00//evil.example",
+    "//testserver@evil.example",
+    "http://testserver:pass@evil.example/",
+    "nowhere",
+    "logout",
+    "..",
+    "",
+]
+
+
+def form(username="alice", password=PASSWORD, action="login", **more) -> dict:
+    return {"username": username, "password": password, "action": action, **more}
+
+
+def logged_in(client) -> str:
+    """Whose session it is, or ""."""
+    pk = client.session.get(SESSION_KEY)
+    return User.objects.get(pk=pk).username if pk else ""
+
+
+class TestLogIn:
+    @pytest.mark.parametrize("address", ADDRESSES)
+    def test_the_form_is_there(self, address):
+        response = visitor().get(address)
+        assert response.status_code == 200
+        names = [attrs.get("name") for tag, attrs in markup(response).tags if tag in {"input", "button"}]
+        assert {"username", "password", "action", "csrfmiddlewaretoken"} <= set(names)
+        assert "no-store" in response["Cache-Control"]
+
+    @pytest.mark.parametrize("address", ADDRESSES)
+    def test_it_ends_at_the_index(self, alice, address):
+        client = visitor()
+        response = client.post(address, form())
+        assert (response.status_code, response["Location"]) == (302, "/index")
+        assert logged_in(client) == "alice"
+
+    def test_somebody_who_is_logged_in_goes_on_to_the_index(self, alice):
+        assert visitor(alice).get("/regist_login")["Location"] == "/index"
+
+    @pytest.mark.parametrize(
+        ("username", "password"),
+        [
+            ("alice", "not hers"),
+            ("alice", ""),
+            ("nobody", PASSWORD),
+            ("", ""),
+            ("ALICE", PASSWORD),
+            ("a\x00", PASSWORD),
+        ],
+    )
+    def test_wrong_ones_are_told_so_and_nothing_more(self, alice, username, password):
+        client = visitor()
+        response = client.post("/regist_login", form(username, password))
+        assert response.status_code == 403
+        assert "wrong username or password" in words_of(response)
+        assert logged_in(client) == ""
+        assert password == "" or password not in response.content.decode()
+
+    def test_what_was_typed_is_kept_and_escaped(self, alice):
+        response = visitor().post("/regist_login", form(EVIL, "wrong", next="/jobs"))
+        found = markup(response)
+        assert found.values["username"] == EVIL
+        assert found.values["next"] == "/jobs"
+        assert found.inline == []
+        assert not found.values.get("password")
+
+    def test_guessing_is_slowed_down(self, alice, settings):
+        settings.LOGIN_FAILURES_BEFORE_SLOWDOWN = 3
+        client = visitor()
+        for _ in range(4):
+            client.post("/regist_login", form(password="wrong"))
+        response = client.post("/regist_login", form())
+        assert response.status_code == 403
+        assert "too many failed logins" in words_of(response)
+        assert logged_in(client) == ""
+
+    def test_somebody_who_is_held_is_told_so(self, make_user):
+        make_user("carol", active=False)
+        client = visitor()
+        response = client.post("/regist_login", form("carol"))
+        assert response.status_code == 403
+        assert "not active" in words_of(response)
+        assert logged_in(client) == ""
+
+    def test_the_session_gets_a_new_key(self, alice):
+        client = visitor()
+        session = client.session
+        session["planted"] = "by somebody else"
+        session.save()
+        client.cookies["sessionid"] = before = session.session_key
+        client.post("/regist_login", form())
+        assert client.cookies["sessionid"].value != before
+        assert logged_in(client) == "alice"
+        stranger = visitor()
+        stranger.cookies["sessionid"] = before
+        assert stranger.get("/index").status_code == 302
+
+    def test_the_cookie_is_not_for_scripts(self, alice):
+        client = visitor()
+        client.post("/regist_login", form())
+        assert client.cookies["sessionid"]["httponly"]
+        assert client.cookies["sessionid"]["samesite"] == "Lax"
+
+
+class TestNext:
+    @pytest.mark.parametrize("target", ["/jobs", "/jobs/fit?x=1&y=2", "/datasets#main"])
+    def test_it_leads_on(self, alice, target):
+        assert visitor().post("/regist_login", form(next=target))["Location"] == target
+
+    @pytest.mark.parametrize("target", ELSEWHERE)
+    def test_it_never_leads_elsewhere(self, alice, target):
+        assert visitor().post("/regist_login", form(next=target))["Location"] == "/index"
+        assert visitor(alice).get("/regist_login", {"next": target})["Location"] == "/index"
+        response = visitor(alice).post("/account/token", {"next": target})
+        assert response["Location"] == "/account"
+
+    def test_a_line_break_makes_no_header(self, alice):
+        response = visitor().post("/regist_login", form(next="/jobs\r\nX-Planted: 1"))
+        assert response.status_code in {302, 400}
+        assert "X-Planted" not in response
+
+    def test_it_survives_the_form(self, alice):
+        response = visitor().get("/jobs/fit?a=1&b=2", follow=True)
+        assert response.redirect_chain == [("/regist_login?next=/jobs/fit%3Fa%3D1%26b%3D2", 302)]
+        assert markup(response).values["next"] == "/jobs/fit?a=1&b=2"
+
+    def test_without_one_the_default(self, rf):
+        assert safe_next(rf.get("/"), "/there") == "/there"
+
+
+class TestRegister:
+    @pytest.mark.parametrize("address", ADDRESSES)
+    def test_it_logs_in_and_ends_at_the_index(self, default_tenant, address):
+        client = visitor()
+        response = client.post(address, form("carol", action="register"))
+        assert (response.status_code, response["Location"]) == (302, "/index")
+        assert logged_in(client) == "carol"
+        assert "carol" in words_of(client.get("/index"))
+
+    @pytest.mark.parametrize(
+        ("username", "password", "words"),
+        [
+            ("alice", PASSWORD, "already taken"),
+            ("Carol", PASSWORD, "letters a to z"),
+            ("", PASSWORD, "letters a to z"),
+            (EVIL, PASSWORD, "letters a to z"),
+            ("c\x00", PASSWORD.upper(), ""),
+            ("carol", "short", "8 to 128 characters"),
+            ("carol", "x" * 129, "8 to 128 characters"),
+            ("carol", "12345678901", "numeric"),
+            ("carol", "password", "too common"),
+            ("carolina", "carolinas", "similar"),
+        ],
+    )
+    def test_wrong_fields(self, alice, username, password, words):
+        client = visitor()
+        response = client.post("/regist_login", form(username, password, "register"))
+        if "\x00" in username:  # cannot be typed: what is left of it may well be taken
+            assert response.status_code in {302, 403}
+            return
+        assert response.status_code == 403
+        assert words in words_of(response)
+        assert markup(response).values["username"] == username
+        assert markup(response).inline == []
+        assert password not in [attrs.get("value") for _tag, attrs in markup(response).tags]
+        assert list(User.objects.values_list("username", flat=True)) == ["alice"]
+        assert logged_in(client) == ""
+
+    def test_a_taken_name_does_not_log_in(self, alice):
+        """Also with the right password: the button said "register"."""
+        client = visitor()
+        assert client.post("/regist_login", form(action="register")).status_code == 403
+        assert logged_in(client) == ""
+
+    def test_with_approval_nobody_is_let_in_yet(self, default_tenant, settings):
+        settings.REGISTRATION_NEEDS_APPROVAL = True
+        client = visitor()
+        response = client.post("/regist_login", form("carol", action="register"), follow=True)
+        assert response.status_code == 200
+        assert "An operator will activate your account" in words_of(response)
+        assert logged_in(client) == ""
+        lifecycle.activate(username="carol", by="test")
+        client.post("/regist_login", form("carol"))
+        assert logged_in(client) == "carol"
+
+    def test_too_many_from_one_address(self, default_tenant, settings):
+        settings.REGISTRATIONS_PER_HOUR = 1
+        visitor().post("/regist_login", form("carol", action="register"))
+        response = visitor().post("/regist_login", form("dora", action="register"))
+        assert response.status_code == 403
+        assert "too many registrations" in words_of(response)
+        assert not User.objects.filter(username="dora").exists()
+
+
+class TestLogOut:
+    def test_only_by_post(self, alice):
+        client = visitor(alice)
+        assert client.get("/logout").status_code == 405
+        assert logged_in(client) == "alice"
+
+    def test_it_ends_the_session(self, alice):
+        client = visitor(alice)
+        key = client.cookies["sessionid"].value
+        assert client.post("/logout")["Location"] == "/regist_login"
+        old = visitor()
+        old.cookies["sessionid"] = key
+        assert old.get("/index").status_code == 302
+
+
+class TestAccount:
+    def test_the_token_is_the_one_of_rest(self, alice):
+        response = visitor(alice).get("/account")
+        assert lifecycle.token_of(alice) in response.content.decode()
+        assert "no-store" in response["Cache-Control"]
+
+    def test_a_new_token_kills_the_old(self, alice, api):
+        old = lifecycle.token_of(alice)
+        client = visitor(alice)
+        page = client.post("/account/token", {"next": "/account"}, follow=True)
+        new = lifecycle.token_of(alice)
+        assert new != old
+        assert new in page.content.decode()
+        assert old not in page.content.decode()
+        assert api(old).call("get", "users/alice/token").status_code == 403
+        assert api(new).call("get", "users/alice/token").status_code == 200
+
+    @pytest.mark.parametrize("address", ["/account/token"])
+    def test_only_by_post(self, alice, address):
+        assert visitor(alice).get(address).status_code == 405
+
+    def test_a_new_password_ends_the_other_sessions(self, alice):
+        here, there = visitor(alice), visitor(alice)
+        response = here.post("/account/password", {"current": PASSWORD, "password": "another good one"}, follow=True)
+        assert response.redirect_chain == [("/account", 302)]
+        assert "Your password is changed" in words_of(response)
+        assert here.get("/index").status_code == 200
+        assert there.get("/index").status_code == 302
+        fresh = visitor()
+        assert fresh.post("/regist_login", form()).status_code == 403
+        assert fresh.post("/regist_login", form(password="another good one")).status_code == 302
+
+    @pytest.mark.parametrize(
+        ("current", "password", "words"),
+        [
+            ("wrong", "another good one", "not your present password"),
+            ("", "another good one", "not your present password"),
+            (PASSWORD, "short", "8 to 128 characters"),
+            (PASSWORD, "", "8 to 128 characters"),
+            (PASSWORD, "12345678901", "numeric"),
+        ],
+    )
+    def test_wrong_passwords(self, alice, current, password, words):
+        response = visitor(alice).post("/account/password", {"current": current, "password": password}, follow=True)
+        assert words in words_of(response)
+        assert current == "" or current not in response.content.decode().replace(lifecycle.token_of(alice), "")
+        alice.refresh_from_db()
+        assert alice.check_password(PASSWORD)
+
+    @pytest.mark.parametrize("typed", ["", "Alice", "bob", EVIL])
+    def test_it_asks_before_it_deregisters(self, alice, typed):
+        response = visitor(alice).post("/account/deregister", {"confirm": typed}, follow=True)
+        assert "Type your username to confirm" in words_of(response)
+        assert markup(response).inline == []
+        alice.refresh_from_db()
+        assert alice.is_active
+
+    def test_deregistering_ends_everything(self, alice, api):
+        token, here, there = lifecycle.token_of(alice), visitor(alice), visitor(alice)
+        response = here.post("/account/deregister", {"confirm": "alice"}, follow=True)
+        assert response.redirect_chain == [("/regist_login", 302)]
+        assert "You are de-registered" in words_of(response)
+        alice.refresh_from_db()
+        assert not alice.is_active
+        assert [client.get("/index").status_code for client in (here, there)] == [302, 302]
+        assert api(token).call("get", "users/alice/token").status_code == 403
+        assert visitor().post("/regist_login", form()).status_code == 403
+        assert visitor().post("/regist_login", form(action="register")).status_code == 403

@@ -1,0 +1,247 @@
+"""Datasets, scripts and the data client in the browser (contract 7)."""
+
+from __future__ import annotations
+
+import pytest
+from django.core.files.uploadedfile import SimpleUploadedFile
+
+from datasets.client_build import build
+from datasets.models import Dataset, State
+from mlp.kernel import storage
+from mlp.tests.admin_world import put
+from mlp.tests.page_world import EVIL, EVIL_FILE, fill, markup, visitor, words_of
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def her(alice):
+    return visitor(alice)
+
+
+def stored() -> list[str]:
+    return list(Dataset.objects.values_list("name", flat=True))
+
+
+class TestCreate:
+    def test_it_ends_at_the_dataset(self, her):
+        response = her.post("/datasets", {"name": "digits", "size": "1000"}, follow=True)
+        assert response.redirect_chain == [("/datasets/digits", 302)]
+        row = Dataset.objects.get()
+        assert (row.user.username, row.size, row.state) == ("alice", 1000, "creating")
+
+    @pytest.mark.parametrize(
+        ("fields", "words"),
+        [
+            ({"name": "", "size": "1"}, "required"),
+            ({"name": "Digits", "size": "1"}, "1 to 50 of a to z"),
+            ({"name": ".home", "size": "1"}, "not begin with a dot"),
+            ({"name": "a" * 51, "size": "1"}, "1 to 50 of a to z"),
+            ({"name": "a/b", "size": "1"}, "1 to 50 of a to z"),
+            ({"name": EVIL, "size": "1"}, "1 to 50 of a to z"),
+            ({"name": "digits", "size": ""}, "required"),
+            ({"name": "digits", "size": "-1"}, "must be"),
+            ({"name": "digits", "size": "1.5"}, "must be a whole number"),
+            ({"name": "digits", "size": "1e3"}, "must be a whole number"),
+            ({"name": "digits", "size": "many"}, "must be a whole number"),
+            ({"name": "digits", "size": EVIL}, "must be a whole number"),
+            ({"name": "digits", "size": str(2**63)}, "must be"),
+            ({"name": "digits", "size": "9" * 5000}, "must be"),
+            ({"name": "digits", "size": str(2**62)}, "asked"),
+            ({"name": "digits", "size": "1", "tenant": "another"}, "tenant"),
+        ],
+    )
+    def test_wrong_fields(self, her, fields, words):
+        response = her.post("/datasets", fields)
+        assert response.status_code == 403
+        assert words in words_of(response)
+        found = markup(response)
+        assert found.values["name"] == fields["name"]
+        assert found.values["size"] == fields["size"]
+        assert found.inline == []
+        assert stored() == []
+
+    def test_a_taken_name(self, her):
+        her.post("/datasets", {"name": "digits", "size": "1000"})
+        response = her.post("/datasets", {"name": "digits", "size": "5"})
+        assert response.status_code == 403
+        assert "you have a dataset digits already" in words_of(response)
+        assert Dataset.objects.get().size == 1000
+
+    def test_sent_twice_it_is_made_once(self, her):
+        mark = markup(her.get("/datasets")).values["mark"]
+        for _ in range(2):
+            response = her.post("/datasets", {"name": "digits", "size": "1000", "mark": mark})
+            assert (response.status_code, response["Location"]) == (302, "/datasets/digits")
+        assert stored() == ["digits"]
+
+    def test_the_form_sent_again_with_other_values_is_judged_anew(self, her):
+        mark = markup(her.get("/datasets")).values["mark"]
+        her.post("/datasets", {"name": "digits", "size": "1000", "mark": mark})
+        response = her.post("/datasets", {"name": "Letters", "size": "1000", "mark": mark})
+        assert response.status_code == 403
+        assert markup(response).values["name"] == "Letters"
+
+    def test_nobody_makes_one_for_somebody_else(self, her, bob):
+        her.post("/datasets", {"name": "digits", "size": "1", "user": "bob"})
+        assert not Dataset.objects.filter(user=bob).exists()
+
+
+class TestOne:
+    @pytest.mark.parametrize("address", ["", "/files/one.csv"])
+    def test_somebody_elses_is_as_a_missing_one(self, her, bob, address):
+        fill(bob)
+        theirs, missing = her.get(f"/datasets/digits{address}"), her.get(f"/datasets/nothing{address}")
+        assert theirs.status_code == missing.status_code == 404
+        assert "There is nothing here" in words_of(theirs)
+        assert words_of(theirs) == words_of(missing)
+
+    @pytest.mark.parametrize("verb", ["delete", "end"])
+    def test_nor_does_it_take_orders(self, her, bob, verb):
+        fill(bob)
+        for name in ("digits", "coming", "broken", "nothing"):
+            assert her.post(f"/datasets/{name}/{verb}").status_code == 404
+        assert sorted(Dataset.objects.values_list("name", "state")) == [
+            ("broken", "error"),
+            ("coming", "creating"),
+            ("digits", "ready"),
+        ]
+
+    def test_it_is_deleted(self, her, alice):
+        fill(alice)
+        response = her.post("/datasets/digits/delete", follow=True)
+        assert response.redirect_chain == [("/datasets", 302)]
+        assert "is being deleted" in words_of(response)
+        assert Dataset.objects.get(name="digits").state == State.DELETING
+        again = her.post("/datasets/digits/delete", follow=True)
+        assert again.status_code == 200
+        assert "not allowed while" in words_of(again)
+
+    def test_one_that_is_coming_is_not(self, her, alice):
+        fill(alice)
+        assert "not allowed while" in words_of(her.post("/datasets/coming/delete", follow=True))
+        assert Dataset.objects.get(name="coming").state == State.CREATING
+
+    @pytest.mark.parametrize("verb", ["delete", "end"])
+    def test_only_by_post(self, her, alice, verb):
+        fill(alice)
+        assert her.get(f"/datasets/digits/{verb}").status_code == 405
+
+    @pytest.mark.parametrize("name", ["%00", "a%00b", "%2e%2e", "x" * 300, "%F0%9F%92%A9", "<b>"])
+    def test_names_that_cannot_be(self, her, name):
+        assert her.get(f"/datasets/{name}").status_code == 404
+
+    @pytest.mark.parametrize("path", ["../../bob/secret", "..%2f..%2fsecret", "link", "%00", "nothing", "folder"])
+    def test_files_are_not_had_from_elsewhere(self, her, alice, path):
+        fill(alice)
+        folder = storage.dataset_dir("alice", "digits")
+        (storage.root() / "secret").write_text("secret")
+        (folder / "link").symlink_to(storage.root() / "secret")
+        (folder / "folder").mkdir()
+        assert her.get(f"/datasets/digits/files/{path}").status_code == 404
+
+    def test_a_page_in_it_never_opens_as_one(self, her, alice):
+        fill(alice)
+        (storage.dataset_dir("alice", "digits") / "page.html").write_text("<script>alert(1)</script>")
+        response = her.get("/datasets/digits/files/page.html")
+        assert response.status_code == 200
+        assert response["Content-Disposition"].startswith("attachment")
+        assert response["X-Content-Type-Options"] == "nosniff"
+        assert "html" not in response["Content-Type"]
+
+
+class TestList:
+    def test_it_is_filtered_and_paged(self, her, alice, bob):
+        put(Dataset, bob, "theirs", "ready")
+        for number in range(60):
+            put(Dataset, alice, "a" * (number + 1) if number < 50 else "b" * (number - 49), "ready")
+        put(Dataset, alice, "coming", "creating")
+        assert "theirs" not in words_of(her.get("/datasets"))
+        second = words_of(her.get("/datasets?page=2"))
+        assert " aaa " in second
+        assert " bbb " not in second
+        assert "coming" in words_of(her.get("/datasets?state=creating"))
+        assert " aaa " not in words_of(her.get("/datasets?state=creating"))
+
+    @pytest.mark.parametrize("query", ["page=0", "page=99", "page=x", "page=-1", "state=x", "q=%00", "q=%25", "q='"])
+    def test_odd_questions_are_answered(self, her, query):
+        assert her.get(f"/datasets?{query}").status_code == 200
+
+
+class TestScripts:
+    def test_one_is_written_and_edited(self, her):
+        response = her.post("/scripts/new", {"path": "fit.py", "text": "print(1)\r\nprint(2)"}, follow=True)
+        assert response.redirect_chain == [("/scripts/edit/fit.py", 302)]
+        assert (storage.home_dir("alice") / "fit.py").read_text() == "print(1)\nprint(2)"
+        was = markup(response).values["was"]
+        her.post("/scripts/edit/fit.py", {"text": "print(3)", "was": was})
+        assert (storage.home_dir("alice") / "fit.py").read_text() == "print(3)"
+        late = her.post("/scripts/edit/fit.py", {"text": "print(4)", "was": was})
+        assert late.status_code == 403
+        assert "print(4)" in words_of(late)
+        assert (storage.home_dir("alice") / "fit.py").read_text() == "print(3)"
+
+    @pytest.mark.parametrize("path", ["", "../x.py", "/x.py", "a b.py", "x\x00.py", EVIL, "a/../b.py", "folder"])
+    def test_wrong_names(self, her, home, path):
+        (home / "folder").mkdir()
+        response = her.post("/scripts/new", {"path": path, "text": EVIL})
+        assert response.status_code == 403
+        assert markup(response).inline == []
+        assert EVIL in words_of(response).replace("\x00", "") or EVIL[:3] in words_of(response)
+        assert sorted(entry.name for entry in home.iterdir()) == ["folder", "train.py"]
+
+    def test_a_file_is_taken(self, her):
+        file = SimpleUploadedFile("fit.py", b"print(1)")
+        assert her.post("/scripts", {"file": file})["Location"] == "/scripts"
+        assert (storage.home_dir("alice") / "fit.py").read_bytes() == b"print(1)"
+        again = her.post("/scripts", {"file": SimpleUploadedFile("fit.py", b"print(2)")})
+        assert again.status_code == 403
+        assert "there already" in words_of(again)
+        her.post("/scripts", {"file": SimpleUploadedFile("fit.py", b"print(2)"), "replace": "1"})
+        assert (storage.home_dir("alice") / "fit.py").read_bytes() == b"print(2)"
+
+    def test_without_a_file(self, her):
+        assert her.post("/scripts", {"path": "fit.py"}).status_code == 403
+
+    def test_nobody_elses_are_seen(self, her, bob):
+        (storage.home_dir("bob") / "secret.py").write_text("secret")
+        (storage.home_dir("alice") / "link.py").symlink_to(storage.home_dir("bob") / "secret.py")
+        assert "secret.py" not in words_of(her.get("/scripts"))
+        for path in ("secret.py", "link.py", "../../bob/.home/secret.py"):
+            assert her.get(f"/scripts/edit/{path}").status_code == 404
+            assert her.get(f"/scripts/file/{path}").status_code == 404
+        for path in ("secret.py", "../../bob/.home/secret.py"):
+            assert her.post(f"/scripts/delete/{path}").status_code == 404
+        assert (storage.home_dir("bob") / "secret.py").exists()
+
+    def test_one_is_deleted(self, her, home):
+        assert her.get("/scripts/delete/train.py").status_code == 405
+        assert her.post("/scripts/delete/train.py")["Location"] == "/scripts"
+        assert not (home / "train.py").exists()
+
+    def test_odd_names_of_files_have_working_links(self, her, home):
+        odd = f"a #?%2e&{EVIL_FILE}"
+        folder, _, _name = odd.rpartition("/")
+        (home / folder).mkdir(parents=True, exist_ok=True)
+        (home / odd).write_text("odd")
+        links = [
+            attrs["href"] for _tag, attrs in markup(her.get("/scripts")).tags if "/scripts/" in attrs.get("href", "")
+        ]
+        odd_ones = [link for link in links if "%23" in link]
+        assert odd_ones
+        assert {her.get(link).status_code for link in odd_ones} == {200}
+
+
+class TestDataClient:
+    def test_both_names_give_the_same_file(self):
+        one, two = visitor().get("/data_client.pyz"), visitor().get("/data_client.jar")
+        assert one.status_code == two.status_code == 200
+        assert one.content == two.content == build()
+        assert one["ETag"] == two["ETag"]
+        assert one["Content-Disposition"] == 'attachment; filename="data_client.pyz"'
+
+    def test_who_has_it_is_not_sent_it_again(self):
+        tag = visitor().get("/data_client.pyz")["ETag"]
+        same = visitor().get("/data_client.pyz", headers={"if-none-match": tag})
+        assert (same.status_code, same.content) == (304, b"")
+        assert visitor().get("/data_client.pyz", headers={"if-none-match": '"old"'}).status_code == 200

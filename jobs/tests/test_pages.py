@@ -1,0 +1,257 @@
+"""Jobs in the browser: the list, the submit form, one job (contract 7)."""
+
+from __future__ import annotations
+
+import pytest
+
+from datasets.models import Dataset
+from jobs.models import Job, State
+from mlp.kernel import storage
+from mlp.tests.admin_world import put
+from mlp.tests.page_world import EVIL, fill, markup, visitor, words_of
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def her(alice, home):
+    return visitor(alice)
+
+
+def form(**fields) -> dict:
+    return {"name": "fit", "entry": "train.py", "runtime": "python", "cpu": "1", "gpu": "0", "ram": "512", **fields}
+
+
+def value(response, name: str) -> str:
+    return markup(response).values[name]
+
+
+class TestSubmit:
+    def test_it_ends_at_the_job(self, her, alice):
+        put(Dataset, alice, "digits", "ready")
+        fields = form(args="--epochs 3 'two words'", datasets=["digits"], cpu="0.5", retries="2")
+        response = her.post("/jobs", fields, follow=True)
+        assert response.redirect_chain == [("/jobs/fit", 302)]
+        job = Job.objects.get()
+        assert (job.user, job.entry, job.args) == (alice, "train.py", ["--epochs", "3", "two words"])
+        assert (job.datasets, job.cpu, job.retries) == (["digits"], 0.5, 2)
+
+    def test_variables_are_taken(self, her):
+        her.post("/jobs", form(env="ONE=1\r\n\r\nTWO=a=b \n"))
+        assert Job.objects.get().env == {"ONE": "1", "TWO": "a=b "}
+
+    def test_two_fields_are_enough(self, her):
+        assert her.post("/jobs", {"name": "fit", "entry": "train.py"})["Location"] == "/jobs/fit"
+
+    @pytest.mark.parametrize(
+        ("field", "typed", "words"),
+        [
+            ("name", "", "required"),
+            ("name", "Fit", "1 to 50 letters"),
+            ("name", "a" * 51, "1 to 50 letters"),
+            ("name", EVIL, "1 to 50 letters"),
+            ("name", "taken", "you have a job taken already"),
+            ("entry", "", "required"),
+            ("entry", "nothing.py", "there is no script nothing.py"),
+            ("entry", "../x.py", "without '..'"),
+            ("entry", "/etc/passwd", "relative path"),
+            ("entry", EVIL, "relative path"),
+            ("runtime", "java", "must be one of"),
+            ("cpu", "0", "must be"),
+            ("cpu", "11", "must be"),
+            ("cpu", "nan", "finite"),
+            ("cpu", "inf", "finite"),
+            ("cpu", "many", "must be a number"),
+            ("cpu", "9", "asked"),
+            ("gpu", "-1", "must be"),
+            ("gpu", "17", "must be"),
+            ("gpu", "0.5", "whole number"),
+            ("gpu", EVIL, "whole number"),
+            ("ram", "99", "must be"),
+            ("ram", "10001", "must be"),
+            ("ram", "9" * 5000, "must be"),
+            ("retries", "11", "must be"),
+            ("retries", "x", "whole number"),
+            ("args", "'open", "quotation mark is not closed"),
+            ("args", "x\x00y", "valid text"),
+            ("args", EVIL, "quotation mark is not closed"),
+            ("env", "NOVALUE", "NAME=value"),
+            ("env", "1A=x", "must match"),
+            ("env", "MLP_TOKEN=x", "platform's own"),
+            ("env", EVIL, "NAME=value"),
+            ("datasets", "nothing", "no ready dataset"),
+            ("datasets", EVIL, "a to z"),
+            ("tenant", "another", "tenant"),
+        ],
+    )
+    def test_wrong_fields(self, her, alice, field, typed, words):
+        put(Job, alice, "taken", "creating")
+        response = her.post("/jobs", form(**{"args": "--kept", "retries": "1", field: typed}))
+        assert response.status_code == 403
+        assert words in words_of(response)
+        found = markup(response)
+        assert found.inline == []
+        kept = {
+            "name": "fit",
+            "entry": "train.py",
+            "cpu": "1",
+            "gpu": "0",
+            "ram": "512",
+            "args": "--kept",
+            field: typed,
+        }
+        for name in ("name", "entry", "cpu", "gpu", "ram", "args"):
+            assert found.values[name].replace("\x00", "\ufffd") == kept[name].replace("\x00", "\ufffd")
+        if field == "env":
+            assert typed in words_of(response)
+        assert list(Job.objects.values_list("name", flat=True)) == ["taken"]
+
+    def test_somebody_elses_dataset_is_not_had(self, her, bob):
+        put(Dataset, bob, "theirs", "ready")
+        assert her.post("/jobs", form(datasets=["theirs"])).status_code == 403
+        assert not Job.objects.exists()
+
+    def test_sent_twice_it_is_made_once(self, her):
+        mark = value(her.get("/jobs"), "mark")
+        for _ in range(2):
+            response = her.post("/jobs", form(mark=mark))
+            assert (response.status_code, response["Location"]) == (302, "/jobs/fit")
+        assert Job.objects.count() == 1
+
+    def test_sent_twice_without_its_mark_the_second_is_refused(self, her):
+        assert her.post("/jobs", form()).status_code == 302
+        assert her.post("/jobs", form()).status_code == 403
+        assert Job.objects.count() == 1
+
+    def test_the_form_sent_again_with_other_values_is_judged_anew(self, her):
+        mark = value(her.get("/jobs"), "mark")
+        her.post("/jobs", form(mark=mark))
+        response = her.post("/jobs", form(mark=mark, name="second", ram="1"))
+        assert response.status_code == 403
+        assert value(response, "name") == "second"
+
+    @pytest.mark.parametrize("mark", ["x" * 5000, "\x00", EVIL])
+    def test_odd_marks_do_no_harm(self, her, mark):
+        assert her.post("/jobs", form(mark=mark)).status_code == 302
+        assert markup(her.post("/jobs", form(mark=mark, name=""))).inline == []
+
+    def test_an_earlier_job_fills_the_form(self, her, alice):
+        fill(alice, evil=True)
+        response = her.get("/jobs?from=done")
+        assert value(response, "entry") == "train.py"
+        assert value(response, "name") == "doneb"
+        again = {name: value(response, name) for name in ("name", "entry", "args", "cpu", "gpu", "ram", "retries")}
+        assert her.post("/jobs", again)["Location"] == "/jobs/doneb"
+        assert Job.objects.get(name="doneb").args == Job.objects.get(name="done").args
+
+    def test_not_somebody_elses(self, her, bob):
+        fill(bob)
+        Job.objects.update(args=["--secret"])
+        assert "--secret" not in her.get("/jobs?from=done").content.decode()
+
+
+class TestOne:
+    def test_somebody_elses_is_as_a_missing_one(self, her, bob):
+        fill(bob)
+        theirs, missing = her.get("/jobs/fit"), her.get("/jobs/nothing")
+        assert theirs.status_code == missing.status_code == 404
+        assert words_of(theirs) == words_of(missing)
+
+    @pytest.mark.parametrize("verb", ["cancel", "delete"])
+    def test_nor_does_it_take_orders(self, her, bob, verb):
+        fill(bob)
+        before = sorted(Job.objects.values_list("name", "state"))
+        for name in ("fit", "done", "broken", "nothing"):
+            assert her.post(f"/jobs/{name}/{verb}").status_code == 404
+        assert sorted(Job.objects.values_list("name", "state")) == before
+
+    def test_staff_see_their_own_here(self, staff, alice, home):
+        """Operators look at others' in the admin; the pages are everybody's own."""
+        fill(alice)
+        assert visitor(staff).get("/jobs/fit").status_code == 404
+
+    @pytest.mark.parametrize("verb", ["cancel", "delete"])
+    def test_only_by_post(self, her, alice, verb):
+        fill(alice)
+        assert her.get(f"/jobs/fit/{verb}").status_code == 405
+
+    def test_it_is_cancelled_and_deleted(self, her, alice):
+        fill(alice)
+        assert her.post("/jobs/fit/cancel")["Location"] == "/jobs/fit"
+        assert Job.objects.get(name="fit").reason == "cancelled"
+        assert "not allowed while" in words_of(her.post("/jobs/fit/cancel", follow=True))
+        assert her.post("/jobs/fit/delete")["Location"] == "/jobs"
+        assert Job.objects.get(name="fit").state == State.DELETING
+        assert "not allowed while" in words_of(her.post("/jobs/fit/delete", follow=True))
+
+    @pytest.mark.parametrize("name", ["%00", "a%00b", "%2e%2e", "x" * 300, "%F0%9F%92%A9", "<b>"])
+    def test_names_that_cannot_be(self, her, name):
+        assert her.get(f"/jobs/{name}").status_code == 404
+
+    def test_it_shows_what_it_ran_and_said(self, her, alice):
+        fill(alice)
+        words = words_of(her.get("/jobs/broken"))
+        for part in ("train.py", "--epochs", "epoch 1", "exit code 1", "ckpt/model.pt", "digits"):
+            assert part in words
+
+    @pytest.mark.parametrize(
+        "log", [b"", b"\xff\xfe\x00", b"x" * 300_000, "é".encode() * 100_000, b"\x1b[31mred\x1b[0m"]
+    )
+    def test_odd_logs_are_shown(self, her, alice, log):
+        fill(alice)
+        (storage.job_dir("alice", "fit") / "log" / "job.log").write_bytes(log)
+        response = her.get("/jobs/fit")
+        assert response.status_code == 200
+        assert len(response.content) < 200_000
+        assert b"\x1b" not in response.content
+
+    def test_links_lead_to_its_files(self, her, alice):
+        fill(alice)
+        folder = storage.job_dir("alice", "fit") / "out" / "a #?%2e&;"
+        folder.mkdir(parents=True)
+        (folder / "x.txt").write_text("odd")
+        links = [
+            attrs["href"] for _, attrs in markup(her.get("/jobs/fit")).tags if "/artifacts/" in attrs.get("href", "")
+        ]
+        assert len(links) == 3
+        assert {her.get(link).status_code for link in links} == {200}
+
+
+class TestArtifacts:
+    @pytest.mark.parametrize("name", ["page.html", "page.svg", "page.xhtml", "page.js", "page", "page.pdf"])
+    def test_what_a_job_wrote_never_runs_in_our_origin(self, her, alice, name):
+        fill(alice)
+        (storage.job_dir("alice", "fit") / name).write_text("<html><script>alert(1)</script></html>")
+        response = her.get(f"/api/v1/users/alice/jobs/fit/artifacts/{name}")
+        assert response.status_code == 200
+        assert response["Content-Disposition"].startswith("attachment")
+        assert response["X-Content-Type-Options"] == "nosniff"
+        assert (
+            "script-src 'self'" in response["Content-Security-Policy"]
+            or "sandbox" in response["Content-Security-Policy"]
+        )
+
+    def test_nor_does_its_log(self, her, alice):
+        fill(alice, evil=True)
+        response = her.get("/api/v1/users/alice/jobs/fit/log")
+        assert response["Content-Type"] == "text/plain; charset=utf-8"
+        assert response["X-Content-Type-Options"] == "nosniff"
+
+
+class TestList:
+    def test_it_is_everybodys_own(self, her, bob):
+        fill(bob)
+        assert "done" not in words_of(her.get("/jobs"))
+
+    def test_it_is_filtered(self, her, alice):
+        fill(alice)
+        for state, there, not_there in (("running", "fit", "done"), ("error", "broken", "fit")):
+            hrefs = [attrs.get("href") for _tag, attrs in markup(her.get(f"/jobs?state={state}")).tags]
+            assert f"/jobs/{there}" in hrefs
+            assert f"/jobs/{not_there}" not in hrefs
+
+    @pytest.mark.parametrize(
+        "query", ["page=0", "page=99", "page=x", "state=x", "q=%00", "from=%00", "q=%25", "dataset=x"]
+    )
+    def test_odd_questions_are_answered(self, her, query):
+        assert her.get(f"/jobs?{query}").status_code == 200

@@ -1,0 +1,191 @@
+// Uploading in the browser: creates the dataset, sends its files to the data service three at a time, reports how far it
+// is, and says "ready" when all bytes are there. The form makes the dataset alone where no files were chosen.
+
+const PARALLEL = 3;
+const TRIES = 6;
+const REPORT_EVERY_MS = 5000;
+
+class Refusal extends Error {}
+
+const form = document.querySelector("form[data-upload]");
+const part = (name) => form.querySelector(`[data-${name}]`);
+const unit = new Intl.NumberFormat(document.documentElement.lang, { maximumFractionDigits: 1 });
+let chosen = [];
+let folder = "";
+let working = false;
+
+function bytes(value) {
+  const units = ["B", "KB", "MB", "GB", "TB"];
+  let step = 0;
+  while (value >= 1024 && step < units.length - 1) { value /= 1024; step += 1; }
+  return `${unit.format(value)} ${units[step]}`;
+}
+
+// --- choosing -----------------------------------------------------------------------------------------------------------
+async function entriesOf(entry, base = "") {
+  if (entry.isFile) {
+    const file = await new Promise((resolve, reject) => entry.file(resolve, reject));
+    return [{ path: base + entry.name, file }];
+  }
+  const reader = entry.createReader();
+  const found = [];
+  for (;;) { // a reader gives a hundred at a time
+    const some = await new Promise((resolve, reject) => reader.readEntries(resolve, reject));
+    if (!some.length) break;
+    for (const one of some) found.push(...(await entriesOf(one, `${base}${entry.name}/`)));
+  }
+  return found;
+}
+
+// A single folder is the dataset itself: its name goes, what is in it stays.
+function choose(found) {
+  const tops = new Set(found.map(({ path }) => (path.includes("/") ? path.slice(0, path.indexOf("/")) : "")));
+  folder = tops.size === 1 ? [...tops][0] : "";
+  chosen = found.map(({ path, file }) => ({ path: folder ? path.slice(folder.length + 1) : path, file }));
+  const total = chosen.reduce((sum, { file }) => sum + file.size, 0);
+  part("picked").textContent = chosen.length ? `${chosen.length} ${form.dataset.wordFiles} · ${bytes(total)}` : "";
+  const [name, size] = [form.querySelector("#name"), form.querySelector("#size")];
+  if (size) {
+    size.value = chosen.length ? total : "";
+    size.readOnly = chosen.length > 0;
+    const proposal = (folder || chosen[0]?.path || "").toLowerCase().replace(/[^a-z.]/g, "").replace(/^\.+/, "").slice(0, 50);
+    if (!name.value) name.value = proposal;
+  }
+  const submit = part("upload-submit");
+  if (submit) submit.hidden = chosen.length === 0;
+  if (chosen.length) part("upload-button").textContent = form.dataset.wordCreate;
+}
+
+// --- sending --------------------------------------------------------------------------------------------------------------
+async function call(method, path, token, body) {
+  const headers = token ? { Authorization: `Bearer ${token}` } : {};
+  if (body) headers["Content-Type"] = "application/json";
+  const answer = await fetch(form.dataset.api + path, { method, headers, credentials: "same-origin", body: body && JSON.stringify(body) });
+  const value = await answer.json().catch(() => ({}));
+  if (answer.status === 403) throw new Refusal(value.msg);
+  if (!answer.ok) throw new Error(value.msg ?? String(answer.status));
+  return value;
+}
+
+function send(address, token, file, moved) {
+  return new Promise((resolve, reject) => {
+    const request = new XMLHttpRequest(); // fetch tells nothing of an upload's progress
+    request.open("PUT", address);
+    request.setRequestHeader("Authorization", `Bearer ${token}`);
+    request.upload.addEventListener("progress", (event) => moved(event.loaded));
+    request.addEventListener("load", () => {
+      if (request.status < 300) { resolve(); return; }
+      let words = String(request.status);
+      try { words = JSON.parse(request.responseText).msg ?? words; } catch { /* no words then */ }
+      reject(request.status < 500 ? new Refusal(words) : new Error(words));
+    });
+    request.addEventListener("error", () => reject(new Error(form.dataset.wordFailed)));
+    request.send(file);
+  });
+}
+
+async function stubbornly(action) {
+  for (let attempt = 1; ; attempt += 1) {
+    try {
+      return await action();
+    } catch (problem) {
+      if (problem instanceof Refusal || attempt === TRIES) throw problem;
+      await new Promise((resolve) => setTimeout(resolve, 400 * 2 ** attempt));
+    }
+  }
+}
+
+function show(words, percent, detail = "") {
+  part("upload-state").hidden = false;
+  part("upload-words").textContent = words;
+  part("upload-file").textContent = detail;
+  part("upload-progress").value = percent;
+}
+
+async function sendAll(name, token) {
+  const total = chosen.reduce((sum, { file }) => sum + file.size, 0);
+  const done = new Map();
+  const waiting = [...chosen];
+  let reported = 0;
+  const moved = (entry, loaded) => {
+    done.set(entry, Math.min(loaded, entry.file.size));
+    const sum = [...done.values()].reduce((one, two) => one + two, 0);
+    const percent = total ? Math.floor((100 * sum) / total) : 100;
+    show(`${form.dataset.wordUploading} ${percent} %`, percent, `${bytes(sum)} / ${bytes(total)} · ${entry.path}`);
+    if (Date.now() - reported > REPORT_EVERY_MS) {
+      reported = Date.now();
+      call("PUT", `/datasets/${name}:heartbeat`, token, { state: "creating", progress: Math.min(percent, 99) }).catch(() => {});
+    }
+  };
+  const lane = async () => {
+    for (let entry = waiting.shift(); entry; entry = waiting.shift()) {
+      const path = entry.path.split("/").map(encodeURIComponent).join("/");
+      const address = `/data/${form.dataset.user}/${name}/${path}`;
+      await stubbornly(() => send(address, token, entry.file, (loaded) => moved(entry, loaded)));
+      moved(entry, entry.file.size);
+    }
+  };
+  await Promise.all(Array.from({ length: PARALLEL }, lane));
+}
+
+async function upload() {
+  const token = await stubbornly(() => call("GET", "/token"));
+  let name = form.dataset.into;
+  if (!name) {
+    name = form.querySelector("#name").value.trim();
+    const row = await stubbornly(() => call("POST", "/datasets", token, { name, size: Number(form.querySelector("#size").value) }));
+    form.dataset.into = row.name; // from now on another try goes on with it
+  }
+  await sendAll(name, token);
+  show(form.dataset.wordChecking, 100);
+  const row = await stubbornly(() => call("GET", `/datasets/${name}`, token));
+  if (row.state === "creating" && row.stored === row.size) {
+    await stubbornly(() => call("PUT", `/datasets/${name}:heartbeat`, token, { state: "ready", progress: 100 }));
+  }
+  working = false;
+  location.assign(`/datasets/${name}`);
+}
+
+async function begin(event) {
+  if (!chosen.length && !form.dataset.into) return; // the plain form does it
+  event.preventDefault();
+  if (working || !chosen.length) return;
+  working = true;
+  const button = part("upload-button");
+  const error = part("upload-error");
+  button.disabled = true;
+  error.hidden = true;
+  try {
+    await upload();
+  } catch (problem) {
+    show(form.dataset.wordFailed, part("upload-progress").value);
+    error.textContent = problem.message;
+    error.hidden = false;
+    button.textContent = form.dataset.wordAgain;
+  } finally {
+    working = false;
+    button.disabled = false;
+  }
+}
+
+if (form) {
+  const drop = part("drop");
+  drop.hidden = false;
+  for (const input of form.querySelectorAll("[data-files]")) {
+    input.addEventListener("change", () => {
+      choose([...input.files].map((file) => ({ path: file.webkitRelativePath || file.name, file })));
+    });
+  }
+  for (const kind of ["dragover", "dragleave", "drop"]) {
+    drop.addEventListener(kind, (event) => {
+      event.preventDefault();
+      drop.classList.toggle("is-over", kind === "dragover");
+    });
+  }
+  drop.addEventListener("drop", async (event) => {
+    const entries = [...event.dataTransfer.items].map((item) => item.webkitGetAsEntry?.()).filter(Boolean);
+    choose((await Promise.all(entries.map((entry) => entriesOf(entry)))).flat());
+  });
+  form.addEventListener("submit", begin);
+  addEventListener("beforeunload", (event) => { if (working) event.preventDefault(); });
+}

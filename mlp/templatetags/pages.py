@@ -1,0 +1,49 @@
+"""The templates' own filters: `{% load pages %}`."""
+
+from __future__ import annotations
+
+from django import template
+from django.utils.formats import number_format
+from django.utils.translation import gettext as _
+
+from mlp.kernel import words
+
+register = template.Library()
+
+
+@register.filter
+def say(message: str) -> str:
+    """A reason or refusal in the reader's language."""
+    return words.say(message or "")
+
+
+@register.filter
+def plain(number) -> str:
+    """A number with as few digits as it has, at most three behind the point."""
+    rounded = round(float(number), 3)
+    digits = len(f"{rounded:.3f}".rstrip("0").partition(".")[2])
+    return number_format(rounded, digits)
+
+
+@register.filter
+def memory(mebi) -> str:
+    """`512 Mi`, `1.5 Gi`: the units in which jobs ask for memory."""
+    if mebi >= 1024:
+        gibi = mebi / 1024
+        return f"{number_format(gibi, 0 if gibi >= 100 or gibi == int(gibi) else 1)} Gi"
+    return f"{number_format(mebi, 0)} Mi"
+
+
+@register.filter
+def duration(seconds) -> str:
+    """`12 s`, `3 min 12 s`, `2 h 5 min`; "" for nothing."""
+    if seconds is None:
+        return ""
+    seconds = max(0, int(seconds))
+    if seconds < 60:
+        return _("%(s)d s") % {"s": seconds}
+    if seconds < 3600:
+        return _("%(m)d min %(s)d s") % {"m": seconds // 60, "s": seconds % 60}
+    if seconds < 172800:
+        return _("%(h)d h %(m)d min") % {"h": seconds // 3600, "m": seconds // 60 % 60}
+    return _("%(d)d d %(h)d h") % {"d": seconds // 86400, "h": seconds // 3600 % 24}

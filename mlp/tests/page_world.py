@@ -1,0 +1,110 @@
+"""What the tests of the pages share: visitors, a world with something on every page, HTML looked into."""
+
+from __future__ import annotations
+
+import html
+import re
+from html.parser import HTMLParser
+
+from django.test import Client
+
+from datasets.models import Dataset
+from jobs.models import Job, Metrics
+from mlp.kernel import storage
+
+from .admin_world import put
+
+EVIL = "\"'><script>alert(1)</script><img src=x onerror=alert(2)>"
+EVIL_FILE = "\"'><script>alert(1)<img src=x onerror=alert(2)>.txt"
+# Every page a user can open, in a world made by `fill`.
+PAGES = [
+    "/",
+    "/index",
+    "/index.jsp",
+    "/account",
+    "/datasets",
+    "/datasets?state=ready&q=dig",
+    "/datasets/digits",
+    "/datasets/broken",
+    "/datasets/coming",
+    "/scripts",
+    "/scripts/new",
+    "/scripts/new?example=1",
+    "/scripts/edit/train.py",
+    "/jobs",
+    "/jobs?new=1",
+    "/jobs?from=done",
+    "/jobs?state=running&q=fit",
+    "/jobs/fit",
+    "/jobs/waiting",
+    "/jobs/done",
+    "/jobs/broken",
+    "/usage",
+]
+
+
+def visitor(user=None, **options) -> Client:
+    """A browser, logged in as that user. Faults of the server come back as its page, not as exceptions."""
+    client = Client(raise_request_exception=False, **options)
+    if user is not None:
+        client.force_login(user)
+    return client
+
+
+def fill(user, *, evil: bool = False) -> None:
+    """Jobs and datasets in the states that the pages tell apart; `evil` puts markup wherever text can come in."""
+    words = EVIL if evil else "exit code 1"
+    for name, state in (("waiting", "creating"), ("fit", "running"), ("done", "finished"), ("broken", "error")):
+        put(Job, user, name, state)
+    jobs = Job.objects.filter(user=user)
+    jobs.update(args=["--epochs", words], env={"WORDS": words}, datasets=["digits"])
+    jobs.filter(name="broken").update(reason=words)
+    for name, state in (("coming", "creating"), ("digits", "ready"), ("broken", "error")):
+        put(Dataset, user, name, state)
+    Dataset.objects.filter(user=user, name="broken").update(reason=words)
+    for job in jobs:
+        Metrics.objects.create(job=job, seq=1, epoch=1, accuracy=0.5, loss=1.5, progress=10, msg_id="one")
+        folder = storage.job_dir(user.username, job.name)
+        (folder / "log").mkdir(parents=True)
+        (folder / "log" / "job.log").write_text(f"epoch 1\n{words}\n")
+        (folder / "ckpt").mkdir()
+        (folder / "ckpt" / (EVIL_FILE if evil else "model.pt")).write_text("x")
+    folder = storage.dataset_dir(user.username, "digits")
+    folder.mkdir(parents=True)
+    (folder / (EVIL_FILE if evil else "one.csv")).write_text("1,2\n")
+    (storage.home_dir(user.username) / "train.py").write_text(f"print({words!r})\n</textarea>{words}")
+    if evil:
+        (storage.home_dir(user.username) / EVIL_FILE).write_text("x")
+        (storage.home_dir(user.username) / f"{EVIL_FILE}.py").write_text("x")
+
+
+class Markup(HTMLParser):
+    """The start tags of a page, the values of its fields by name, and what of it would be code of its own."""
+
+    def __init__(self, text: str):
+        super().__init__()
+        self.tags: list[tuple[str, dict]] = []
+        self.values: dict[str, str] = {}
+        self.inline: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        found = dict(attrs)
+        self.tags.append((tag, found))
+        if tag == "input" and found.get("name"):
+            self.values[found["name"]] = found.get("value") or ""
+        if tag == "style" or (tag == "script" and not found.get("src")):
+            self.inline.append(tag)
+        self.inline += [f"{tag} {name}" for name in found if name == "style" or name.startswith("on")]
+        links = (found.get(name) or "" for name in ("href", "src", "action", "formaction"))
+        self.inline += [link for link in links if re.match(r"\s*(javascript|data|vbscript):", link, re.IGNORECASE)]
+
+
+def markup(response) -> Markup:
+    return Markup(response.content.decode())
+
+
+def words_of(response) -> str:
+    """The page's text as a reader sees it, in one line."""
+    text = re.sub(r"<[^>]*>", " ", response.content.decode())
+    return re.sub(r"\s+", " ", html.unescape(text))

@@ -1,0 +1,349 @@
+"""The pages in a real browser, before a real server of HTTP and websockets: journeys, live metrics, every page's looks.
+
+Without Chromium these tests fail, unless MLP_NO_BROWSER=1 says that this is meant.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+from django.conf import settings
+from django.db import connection
+from django.test import Client
+from django.utils import timezone
+from playwright.sync_api import expect
+
+from conftest import PASSWORD
+from jobs import lifecycle, metrics
+from jobs.models import Job
+from mlp.kernel.bus import Delivery
+
+from .admin_world import put
+from .page_world import PAGES, fill
+from .servers import HOST, WAIT_S, free_port
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+LIVE_MS = 15_000  # how long a page may take to notice; a busy machine is slow
+LOST = re.compile("connection lost", re.IGNORECASE)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def chromium():
+    if shutil.which("chromium") is None:
+        if os.environ.get("MLP_NO_BROWSER") == "1":
+            pytest.skip("no browser tests: MLP_NO_BROWSER=1")
+        pytest.fail("chromium is not installed; set MLP_NO_BROWSER=1 to go without the browser tests")
+
+
+class Site:
+    """Daphne on the tests' own database, storage and Valkey; it can go away and come back under the same address."""
+
+    def __init__(self, log: Path):
+        self.log, self.port, self.process = log, free_port(), None
+        self.url = f"http://{HOST}:{self.port}"
+
+    def start(self) -> None:
+        database = urlsplit(os.environ["DATABASE_URL"])._replace(path="/" + connection.settings_dict["NAME"]).geturl()
+        environment = {**os.environ, "DATABASE_URL": database, "MLP_SECRET_KEY": settings.SECRET_KEY}
+        command = [sys.executable, "-m", "daphne", "-b", HOST, "-p", str(self.port), "mlp.asgi:application"]
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                command, env=environment, cwd=settings.BASE_DIR, stdout=log, stderr=log, start_new_session=True
+            )
+        end = time.monotonic() + WAIT_S
+        while not self.listens():
+            assert self.process.poll() is None, self.log.read_text()[-2000:]
+            assert time.monotonic() < end, "the server does not come up"
+            time.sleep(0.05)
+
+    def listens(self) -> bool:
+        with socket.socket() as probe:
+            return probe.connect_ex((HOST, self.port)) == 0
+
+    def stop(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory, django_db_setup, django_db_blocker):
+    with django_db_blocker.unblock():
+        site = Site(tmp_path_factory.mktemp("browser") / "daphne.log")
+        site.start()
+    yield site
+    site.stop()
+
+
+@pytest.fixture
+def site(server, transactional_db, default_tenant):
+    if server.process.poll() is not None:
+        server.start()
+    return server
+
+
+@pytest.fixture
+def troubles(page):
+    """What the browser complained about."""
+    found: list[str] = []
+    page.on("console", lambda message: found.append(message.text) if message.type in {"error", "warning"} else None)
+    page.on("pageerror", lambda error: found.append(str(error)))
+    page.on("response", lambda answer: found.append(f"{answer.status} {answer.url}") if answer.status >= 400 else None)
+    return found
+
+
+@pytest.fixture(scope="session")
+def browser_context_args(browser_context_args, server):
+    return {**browser_context_args, "base_url": server.url}
+
+
+@pytest.fixture
+def hers(page, context, site, alice, home, troubles):
+    """A page of a browser in which alice is logged in."""
+    client = Client()
+    client.force_login(alice)
+    context.add_cookies([{"name": "sessionid", "value": client.cookies["sessionid"].value, "url": site.url}])
+    return page
+
+
+def elsewhere(action) -> None:
+    """Runs it in a thread of its own: the browser's driver keeps a loop in this one, in which nobody can be woken."""
+    problems = []
+
+    def run():
+        try:
+            action()
+        except BaseException as problem:  # raised again below, in the test
+            problems.append(problem)
+        finally:
+            connection.close()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    if problems:
+        raise problems[0]
+
+
+def report(epoch: int, accuracy: float, progress: int, job: str = "fit") -> None:
+    """One message of alice's job, as the ingest process stores it."""
+    data = f'{{"epoch": {epoch}, "accuracy": {accuracy}, "loss": {1 - accuracy}, "progress": {progress}}}'
+    message = Delivery(metrics.subject("alice", job), data.encode(), f"{job}-{epoch}", epoch, timezone.now())
+    elsewhere(lambda: metrics.record([message]))
+
+
+def running(alice, name: str = "fit") -> Job:
+    job = put(Job, alice, name, "running")
+    Job.objects.filter(pk=job.pk).update(metrics_open=True)
+    return job
+
+
+def shows(card, epoch: int, accuracy: float, progress: int, timeout: int = LIVE_MS) -> None:
+    """Waits until the job's chart and progress are there."""
+    told = re.compile(rf"Epoch {epoch}\b.* {re.escape(str(accuracy))}0*\b")
+    expect(card.locator("[data-chart] [role=img]")).to_have_attribute("aria-label", told, timeout=timeout)
+    expect(card).to_contain_text(f"{progress} %", timeout=timeout)
+    expect(card.locator("progress")).to_have_js_property("value", progress)
+
+
+def loads(page) -> list[str]:
+    """The addresses the page goes to from now on."""
+    found: list[str] = []
+    page.on("framenavigated", lambda frame: found.append(frame.url))
+    return found
+
+
+class TestJourneys:
+    def test_register_log_out_log_in(self, page, site, troubles):
+        page.goto("/")
+        page.wait_for_url(re.compile("/regist_login"))
+        page.fill("[name=username]", "carol")
+        page.fill("[name=password]", PASSWORD)
+        page.click("button[value=register]")
+        expect(page.locator("body")).to_contain_text("Hello, carol")
+        expect(page.locator("main")).to_contain_text("First steps")
+        page.click("form[action='/logout'] button")
+        page.wait_for_url("**/regist_login")
+        page.goto("/jobs")
+        page.wait_for_url("**/regist_login?next=/jobs")
+        page.fill("[name=username]", "carol")
+        page.fill("[name=password]", PASSWORD)
+        page.press("[name=password]", "Enter")  # the first button: log in
+        page.wait_for_url("**/jobs")
+        assert troubles == []
+
+    def test_a_wrong_password_keeps_the_name(self, page, site, alice):
+        page.goto("/regist_login")
+        page.fill("[name=username]", "alice")
+        page.fill("[name=password]", "not hers")
+        page.click("button[value=login]")
+        expect(page.locator("main")).to_contain_text("wrong username or password")
+        expect(page.locator("[name=username]")).to_have_value("alice")
+        expect(page.locator("[name=password]")).to_have_value("")
+
+    def test_from_the_example_to_a_job(self, hers, troubles):
+        hers.goto("/scripts/new?example=1")
+        hers.fill("[name=path]", "first.py")
+        hers.locator("main form[method=post] button.primary").first.click()
+        hers.wait_for_url("**/scripts/edit/first.py")
+        hers.goto("/jobs?new=1&entry=first.py")
+        hers.fill("form [name=name]", "example")
+        hers.locator("form:has([name=entry]) button.primary").dblclick()
+        hers.wait_for_url("**/jobs/example")
+        expect(hers.locator("main")).to_contain_text("first.py")
+        assert Job.objects.get().entry == "first.py"
+        assert troubles == []
+
+    def test_a_mistake_in_a_form_is_shown_at_its_field(self, hers):
+        hers.goto("/jobs?new=1")
+        hers.fill("form [name=name]", "mine")
+        hers.fill("[name=entry]", "nothing.py")
+        hers.locator("form:has([name=entry]) button.primary").click()
+        expect(hers.locator("main")).to_contain_text("there is no script nothing.py")
+        expect(hers.locator("[name=entry]")).to_have_attribute("aria-invalid", "true")
+        expect(hers.locator("form [name=name]")).to_have_value("mine")
+
+    def test_nothing_is_deleted_unasked(self, hers, alice, troubles):
+        put(Job, alice, "done", "finished")
+        hers.goto("/jobs/done")
+        delete = hers.locator("form[action='/jobs/done/delete'] button").first
+        delete.click()
+        hers.locator("#confirm button[value=no]").click()
+        assert Job.objects.get().state == "finished"
+        delete.click()
+        hers.locator("#confirm-yes").click()
+        hers.wait_for_url("**/jobs")
+        assert Job.objects.get().state == "deleting"
+        assert troubles == []
+
+
+class TestLive:
+    def test_metrics_move_on_the_index(self, hers, alice, troubles):
+        running(alice)
+        report(1, 0.125, 10)
+        hers.goto("/index")
+        card = hers.locator("[data-live]")
+        shows(card, 1, 0.125, 10)
+        loaded = loads(hers)
+        for epoch, accuracy, progress in ((2, 0.5, 40), (3, 0.75, 73)):
+            report(epoch, accuracy, progress)
+            shows(card, epoch, accuracy, progress)
+        expect(card.locator("[data-chart] svg").first).to_be_visible()
+        assert loaded == []
+        assert troubles == []
+
+    def test_several_jobs_do_not_mix(self, hers, alice):
+        for name in ("fit", "second"):
+            running(alice, name)
+        hers.goto("/index")
+        report(1, 0.25, 5)
+        report(1, 0.75, 5, job="second")
+        shows(hers.locator("[data-job=second]"), 1, 0.75, 5)
+        shows(hers.locator("[data-job=fit]"), 1, 0.25, 5)
+
+    def test_the_end_of_a_job_is_seen(self, hers, alice, troubles):
+        job = running(alice)
+        report(1, 0.5, 50)
+        hers.goto("/jobs/fit")
+        shows(hers.locator("[data-live]"), 1, 0.5, 50)
+        elsewhere(lambda: lifecycle.fail(job.pk, "exit code 7", "test"))
+        expect(hers.locator("main")).to_contain_text("exit code 7", timeout=LIVE_MS)
+        expect(hers.locator("form[action='/jobs/fit/delete']").first).to_be_visible()
+        assert troubles == []
+
+    def test_a_log_grows(self, hers, alice):
+        fill(alice)
+        hers.goto("/jobs/fit")
+        expect(hers.locator("[data-log]")).to_contain_text("epoch 1")
+        log = settings.MLP_ROOT / "jobs" / "alice" / "fit" / "log" / "job.log"
+        with log.open("a") as file:
+            file.write("<b>epoch 2</b>\n")
+        expect(hers.locator("[data-log]")).to_contain_text("<b>epoch 2</b>", timeout=LIVE_MS)
+
+    def test_a_lost_connection_is_told_and_found_again(self, hers, alice, site):
+        running(alice)
+        report(1, 0.125, 10)
+        hers.goto("/index")
+        shows(hers.locator("[data-live]"), 1, 0.125, 10)
+        loaded = loads(hers)
+        site.stop()
+        expect(hers.get_by_text(LOST).filter(visible=True).first).to_be_visible(timeout=LIVE_MS)
+        report(2, 0.625, 20)
+        site.start()
+        shows(hers.locator("[data-live]"), 2, 0.625, 20, timeout=2 * LIVE_MS)
+        expect(hers.get_by_text(LOST).filter(visible=True)).to_have_count(0, timeout=LIVE_MS)
+        assert loaded == []
+
+
+class TestLooks:
+    def test_the_theme_is_kept(self, hers):
+        hers.emulate_media(color_scheme="light")
+        hers.goto("/index")
+        root, switch = hers.locator("html"), hers.locator("[data-theme-switch]")
+        light = hers.locator("body").evaluate("body => getComputedStyle(body).backgroundColor")
+        for _ in range(3):
+            switch.click()
+            if root.get_attribute("data-theme") == "dark":
+                break
+        expect(root).to_have_attribute("data-theme", "dark")
+        assert hers.locator("body").evaluate("body => getComputedStyle(body).backgroundColor") != light
+        for address in ("/index", "/jobs"):
+            hers.goto(address)
+            expect(root).to_have_attribute("data-theme", "dark")
+            assert hers.locator("body").evaluate("body => getComputedStyle(body).backgroundColor") != light
+
+    def test_the_language_is_kept(self, hers):
+        hers.goto("/jobs?state=running")
+        hers.click("button[name=language]")
+        expect(hers.locator("html")).to_have_attribute("lang", "zh-hans")
+        assert hers.url.endswith("/jobs?state=running")
+        hers.goto("/index")
+        expect(hers.locator("html")).to_have_attribute("lang", "zh-hans")
+        hers.click("button[name=language]")
+        expect(hers.locator("html")).to_have_attribute("lang", "en")
+
+    @pytest.mark.parametrize("scheme", ["light", "dark"])
+    def test_no_page_complains_and_all_fit_a_phone(self, hers, alice, troubles, scheme):
+        """At 360 pixels the body never scrolls sideways; tables may, within their own box."""
+        fill(alice, evil=True)
+        hers.set_viewport_size({"width": 360, "height": 740})
+        hers.emulate_media(color_scheme=scheme)
+        wide = {}
+        for address in [*PAGES, "/api/v1/docs"]:
+            hers.goto(address, wait_until="load")
+            width = hers.locator("html").evaluate("root => root.scrollWidth")
+            if width > 360:
+                wide[address] = width
+            assert troubles == [], address
+        assert wide == {}
+
+    @pytest.mark.parametrize("address", ["/regist_login", "/nothing"])
+    def test_pages_for_everybody_fit_too(self, page, site, troubles, address):
+        page.set_viewport_size({"width": 360, "height": 740})
+        page.goto(address)
+        assert page.locator("html").evaluate("root => root.scrollWidth") <= 360
+        assert [trouble for trouble in troubles if "404" not in trouble] == []
+
+    def test_without_scripts_the_pages_work(self, browser, site, alice, home):
+        context = browser.new_context(java_script_enabled=False, base_url=site.url)
+        page = context.new_page()
+        page.goto("/index")
+        client = Client()
+        client.force_login(alice)
+        context.add_cookies([{"name": "sessionid", "value": client.cookies["sessionid"].value, "url": site.url}])
+        page.goto("/jobs?new=1")
+        page.fill("form [name=name]", "plain")
+        page.fill("[name=entry]", "train.py")
+        page.locator("form:has([name=entry]) button.primary").click()
+        page.wait_for_url("**/jobs/plain")
+        context.close()

@@ -1,0 +1,325 @@
+"""What holds for every page: who may see it, what runs in it, what it costs; and the index (contract 7)."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from django.contrib.staticfiles import finders
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+from django.urls import resolve, reverse
+
+from accounts import lifecycle as accounts
+from conftest import PASSWORD
+from datasets.models import Dataset
+from jobs.models import Job
+from mlp import page_urls
+from mlp.kernel import storage
+
+from .admin_world import put
+from .page_world import EVIL, PAGES, fill, markup, visitor, words_of
+
+pytestmark = pytest.mark.django_db
+
+OPEN = {"regist_login", "regist_login.jsp", "logout", "data_client.pyz", "data_client.jar", "set_language"}
+# Database queries of a page at most, session and user included; how many rows there are must not matter.
+QUERIES = {
+    "/index": 14,
+    "/account": 4,
+    "/datasets": 6,
+    "/datasets/digits": 5,
+    "/scripts": 3,
+    "/scripts/edit/train.py": 3,
+    "/jobs": 8,
+    "/jobs?from=done": 10,
+    "/jobs/fit": 6,
+    "/usage": 6,
+}
+
+
+def addresses() -> list[str]:
+    """Every address of the pages, with something put in for its parts."""
+    found = []
+    for pattern in page_urls.urlpatterns:
+        route = str(pattern.pattern)
+        if route not in OPEN:
+            found.append("/" + re.sub(r"<path:\w+>", "train.py", re.sub(r"<(str:|seg:)?\w+>", "digits", route)))
+    return found
+
+
+@pytest.fixture
+def her(alice):
+    return visitor(alice)
+
+
+@pytest.fixture
+def shown(alice):
+    fill(alice)
+
+
+class TestWhoMaySeeIt:
+    def test_every_address_leads_to_a_page(self):
+        assert len(addresses()) > 15
+        for address in addresses():
+            assert resolve(address)
+
+    @pytest.mark.parametrize("address", addresses())
+    @pytest.mark.parametrize("method", ["get", "post"])
+    def test_a_stranger_is_asked_to_log_in_and_comes_back(self, default_tenant, address, method):
+        response = getattr(visitor(), method)(address)
+        assert response.status_code == 302
+        assert response["Location"] == f"/regist_login?next={address}"
+
+    @pytest.mark.parametrize("address", addresses())
+    def test_somebody_de_registered_is_a_stranger(self, alice, her, address):
+        accounts.deregister(username="alice", by="test")
+        assert her.get(address)["Location"].startswith("/regist_login")
+
+    @pytest.mark.parametrize("address", PAGES)
+    def test_its_owner_may(self, her, shown, address):
+        assert her.get(address).status_code == 200
+
+    @pytest.mark.parametrize("address", PAGES)
+    def test_pages_know_only_their_methods(self, her, shown, address):
+        assert her.delete(address).status_code == 405
+        assert her.put(address).status_code == 405
+
+    @pytest.mark.parametrize("address", ["/index", "/account"])
+    def test_what_shows_the_token_is_not_kept(self, her, address):
+        assert "no-store" in her.get(address)["Cache-Control"]
+
+    def test_old_names_lead_to_the_same_pages(self, her):
+        for name in ("index", "regist_login", "datasets", "jobs", "usage"):
+            assert reverse(name) == f"/{name}"
+
+    def test_every_link_of_the_index_leads_somewhere(self, her, shown):
+        links = {attrs.get("href", "") for tag, attrs in markup(her.get("/index")).tags if tag == "a"}
+        for link in sorted(link for link in links if link.startswith("/")):
+            assert her.get(link).status_code == 200, link
+        assert {"/datasets", "/jobs", "/usage", "/scripts", "/account", "/data_client.pyz"} <= links
+
+
+class TestIndex:
+    def test_all_its_names_show_the_same(self, her, shown):
+        pages = []
+        for name in ("/index", "/index.jsp", "/"):
+            text = re.sub(r'name="csrfmiddlewaretoken" value="\w+"', "", her.get(name).content.decode())
+            text = re.sub(r"\d+:\d+:\d+\.\d+", "now", text)
+            pages.append(text.replace(f'value="{name}"', "here"))
+        assert pages[0] == pages[1] == pages[2]
+
+    def test_it_has_the_username_the_token_and_the_script(self, her, alice, shown):
+        response = her.get("/index.jsp")
+        found = markup(response)
+        assert "alice" in words_of(response)
+        assert accounts.token_of(alice) in response.content.decode()
+        assert any("mlp/index.js" in attrs.get("src", "") for tag, attrs in found.tags if tag == "script")
+        sockets = [attrs["data-socket"] for _tag, attrs in found.tags if "data-socket" in attrs]
+        assert "/api/v1/users/alice/job_metrics/fit" in sockets
+
+    def test_it_has_nothing_of_others(self, her, bob):
+        put(Job, bob, "theirs", "running")
+        put(Job, bob, "failure", "error")
+        put(Dataset, bob, "secret", "error")
+        words = words_of(her.get("/index"))
+        for name in ("theirs", "failure", "secret"):
+            assert name not in words
+
+    def test_a_new_user_is_shown_the_way(self, her):
+        response = her.get("/index")
+        links = [attrs.get("href", "") for tag, attrs in markup(response).tags if tag == "a"]
+        assert any("/datasets" in link for link in links)
+
+    def test_failures_are_shown_until_they_are_seen(self, her, alice):
+        job = put(Job, alice, "broken", "running")
+        job.fail(by="test", reason="exit code 7")
+        job.save()
+        assert "exit code 7" in words_of(her.get("/index"))
+        assert her.get("/index/seen").status_code == 405
+
+    @pytest.mark.parametrize("cookie", ["x", "", "9" * 99, "-1", "1e9", "\xff", EVIL])
+    def test_an_odd_cookie_does_no_harm(self, her, shown, cookie):
+        for name in ("seen_alice", "theme", "django_language", "messages"):
+            her.cookies[name] = cookie
+        response = her.get("/index")
+        assert response.status_code == 200
+        assert markup(response).inline == []
+
+
+class TestWhatRunsInIt:
+    """Nothing but our own files: the policy says so, and the pages keep to it."""
+
+    @pytest.mark.parametrize("address", [*PAGES, "/regist_login", "/regist_login?action=register", "/nothing"])
+    def test_nothing_inline_whatever_users_wrote(self, her, alice, address):
+        fill(alice, evil=True)
+        response = (visitor() if "login" in address else her).get(address)
+        found = markup(response)
+        assert found.inline == []
+        assert not any(tag == "img" and attrs.get("src") == "x" for tag, attrs in found.tags)
+
+    def test_what_users_wrote_is_shown_as_they_wrote_it(self, her, alice):
+        fill(alice, evil=True)
+        assert EVIL in words_of(her.get("/jobs/broken"))
+        assert "<img src=x" in words_of(her.get("/datasets/digits"))
+        assert "<img src=x" in words_of(her.get("/scripts"))
+
+    @pytest.mark.parametrize("address", ["/datasets", "/jobs", "/usage", "/index", "/regist_login"])
+    def test_what_is_asked_is_escaped(self, her, shown, address):
+        asked = dict.fromkeys(("q", "state", "page", "next", "from", "entry", "dataset", "new", "action"), EVIL)
+        response = (visitor() if "login" in address else her).get(address, asked)
+        assert response.status_code == 200
+        assert markup(response).inline == []
+
+    @pytest.mark.parametrize("address", [*PAGES, "/regist_login", "/nothing", "/data_client.pyz", "/logout"])
+    def test_the_headers(self, her, shown, address):
+        response = (visitor() if "login" in address else her).get(address)
+        policy = dict(part.strip().split(" ", 1) for part in response["Content-Security-Policy"].split(";"))
+        assert policy["default-src"] == policy["script-src"] == policy["style-src"] == "'self'"
+        assert policy["object-src"] == policy["base-uri"] == policy["frame-ancestors"] == "'none'"
+        assert policy["form-action"] == "'self'"
+        assert response["X-Frame-Options"] == "DENY"
+        assert response["X-Content-Type-Options"] == "nosniff"
+        assert response["Referrer-Policy"] == "same-origin"
+
+    def test_the_reference_runs_our_files_too(self):
+        response = visitor().get("/api/v1/docs")
+        assert response.status_code == 200
+        assert "'unsafe-eval'" not in response["Content-Security-Policy"]
+        assert [entry for entry in markup(response).inline if entry != "script"] == []
+
+    @pytest.mark.parametrize("address", [*PAGES, "/regist_login", "/api/v1/docs"])
+    def test_every_file_it_needs_is_there(self, her, shown, address):
+        response = (visitor() if "login" in address else her).get(address)
+        wanted = [attrs.get(name) or "" for _tag, attrs in markup(response).tags for name in ("src", "href")]
+        static = {link.partition("#")[0] for link in wanted if link.startswith("/static/")}
+        assert static
+        for link in static:
+            assert finders.find(link.removeprefix("/static/")), link
+
+
+class TestForms:
+    @pytest.mark.parametrize("address", ["/jobs", "/datasets", "/scripts", "/account/token", "/account/password",
+                                         "/account/deregister", "/logout", "/jobs/fit/cancel", "/set_language",
+                                         "/index/seen", "/datasets/digits/delete"])  # fmt: skip
+    def test_without_their_token_they_are_refused(self, alice, shown, address):
+        client = visitor(alice, enforce_csrf_checks=True)
+        response = client.post(address, {"name": "new", "size": "1", "entry": "train.py", "confirm": "alice"})
+        assert response.status_code == 403
+        assert "This was not accepted" in words_of(response)
+        assert any(tag == "link" and "stylesheet" in attrs.get("rel", "") for tag, attrs in markup(response).tags)
+        assert markup(response).inline == []
+        assert client.get("/index").status_code == 200  # still there, still logged in
+        assert not Job.objects.filter(name="new").exists()
+        assert not Dataset.objects.filter(name="new").exists()
+
+    def test_nor_does_a_log_in_without_one(self, alice):
+        client = visitor(enforce_csrf_checks=True)
+        response = client.post("/regist_login", {"username": "alice", "password": PASSWORD, "action": "login"})
+        assert response.status_code == 403
+        assert "This was not accepted" in words_of(response)
+
+    def test_with_it_they_are_taken(self, alice):
+        client = visitor(alice, enforce_csrf_checks=True)
+        token = markup(client.get("/datasets")).values["csrfmiddlewaretoken"]
+        fields = {"name": "digits", "size": "1", "csrfmiddlewaretoken": token}
+        assert client.post("/datasets", fields).status_code == 302
+
+    @pytest.mark.parametrize("address", PAGES)
+    def test_every_form_that_posts_carries_one(self, her, shown, address):
+        text = her.get(address).content.decode()
+        forms = re.findall(r"<form[^>]*>.*?</form>", text, re.DOTALL)
+        posting = [form for form in forms if re.search(r'method="post"', form, re.IGNORECASE)]
+        assert posting
+        for form in posting:
+            assert "csrfmiddlewaretoken" in form
+            action = re.search(r'action="([^"]*)"', form)
+            assert action is None or resolve(action[1].partition("?")[0])
+
+    @pytest.mark.parametrize("address", PAGES)
+    def test_every_field_has_a_label(self, her, shown, address):
+        tags = markup(her.get(address)).tags
+        labelled = {attrs.get("for") for tag, attrs in tags if tag == "label"}
+        for tag, attrs in tags:
+            if tag in {"select", "textarea"} or (
+                tag == "input" and attrs.get("type") not in {"hidden", "radio", "checkbox"}
+            ):
+                assert attrs.get("id") in labelled or "aria-label" in attrs or "hidden" in attrs, attrs
+
+    @pytest.mark.parametrize("address", PAGES)
+    def test_no_id_twice(self, her, shown, address):
+        ids = [attrs["id"] for _tag, attrs in markup(her.get(address)).tags if "id" in attrs]
+        assert sorted(set(ids)) == sorted(ids)
+
+
+class TestWrongAddresses:
+    @pytest.mark.parametrize("address", ["/nothing", "/jobs/", "/index/", "/index.php", "/jobs/a/b", "/é"])
+    def test_a_styled_page_says_so(self, her, address):
+        response = her.get(address)
+        assert response.status_code == 404
+        assert "There is nothing here" in words_of(response)
+
+    def test_a_null_character_is_no_fault(self, her):
+        """Refused before any page is asked, hence without one."""
+        assert her.get("/%00").status_code == 404
+
+    def test_a_fault_is_told_without_its_inside(self, her, monkeypatch):
+        monkeypatch.setattr("mlp.pages.accounts.token_of", lambda user: 1 / 0)
+        response = her.get("/index")
+        assert response.status_code == 500
+        assert "Something is broken on our side" in words_of(response)
+        assert "ZeroDivision" not in response.content.decode()
+        assert markup(response).inline == []
+
+
+class TestLanguage:
+    def test_it_is_kept(self, her):
+        response = her.post("/set_language", {"language": "zh-hans", "next": "/jobs"})
+        assert response["Location"] == "/jobs"
+        assert 'lang="zh-hans"' in her.get("/index").content.decode()
+
+    @pytest.mark.parametrize(
+        "target", ["//evil.example", "https://evil.example", "javascript:alert(1)", "/\\evil.example"]
+    )
+    def test_it_never_leads_elsewhere(self, her, target):
+        assert "evil" not in her.post("/set_language", {"language": "en", "next": target})["Location"]
+
+    @pytest.mark.parametrize("address", PAGES)
+    def test_every_page_has_it(self, her, shown, address):
+        her.cookies["django_language"] = "zh-hans"
+        response = her.get(address)
+        assert response.status_code == 200
+        assert markup(response).inline == []
+
+
+class TestQueries:
+    @pytest.mark.parametrize(("address", "most"), QUERIES.items())
+    def test_they_are_bounded_whatever_there_is(self, her, alice, shown, address, most):
+        few = self.count(her, address)
+        for number in range(12):
+            name = "n" * (number + 1)
+            for state in ("creating", "running", "error"):
+                put(Job, alice, state[0] + name, state)
+                if state != "running":
+                    put(Dataset, alice, state[0] + name, state)
+            put(Dataset, alice, "r" + name, "ready")
+            (storage.home_dir("alice") / f"{name}.py").write_text("")
+        many = self.count(her, address)
+        assert many <= few, f"{many} queries with many rows, {few} with few"
+        assert few <= most
+
+    def count(self, client, address: str) -> int:
+        client.get(address)
+        with CaptureQueriesContext(connection) as queries:
+            assert client.get(address).status_code == 200
+        return len(queries)
+
+
+def test_this_file_knows_every_page(her, shown):
+    """A page that comes later belongs into PAGES: what holds for every page is then checked there, too."""
+    known = {resolve(address.partition("?")[0]).func for address in PAGES}
+    for address in addresses():
+        if resolve(address).func not in known:
+            response = her.get(address)
+            is_page = response.status_code == 200 and "attachment" not in response.get("Content-Disposition", "")
+            assert not is_page, f"{address} is missing in PAGES"

@@ -1,0 +1,72 @@
+"""The usage page (contract 7)."""
+
+from __future__ import annotations
+
+import pytest
+
+from jobs.models import Job
+from mlp.tests.admin_world import put
+from mlp.tests.page_world import EVIL, markup, visitor, words_of
+from resources import tcc
+from resources.models import Tenant
+
+pytestmark = pytest.mark.django_db
+
+
+def hold(user, name: str, **amounts) -> None:
+    """What a running job of the user's holds."""
+    job = put(Job, user, name, "running")
+    tcc.try_(id=f"job:{job.pk}", applier="jm", request_type="request", tenant="default", owner=user.username, **amounts)
+
+
+def test_it_shows_what_one_holds_and_not_others(alice, bob):
+    hold(alice, "mine", cpu=1.5, ram=300)
+    hold(bob, "theirs", cpu=2, gpu=1)
+    response = visitor(alice).get("/usage")
+    words = words_of(response)
+    assert "mine" in words
+    assert "theirs" not in words
+    assert "1.5" in words
+    assert "300 Mi" in words
+    assert "3.5 / 8" in words  # the tenant's own sum is everybody's
+
+
+def test_an_operator_holds_only_their_own_either(alice, staff):
+    hold(alice, "mine", cpu=1.5)
+    assert "mine" not in words_of(visitor(staff).get("/usage"))
+
+
+def test_with_nothing_held(alice):
+    assert visitor(alice).get("/usage").status_code == 200
+
+
+def test_a_tenant_without_anything(alice):
+    """No division by a capacity of nothing."""
+    Tenant.objects.update(cpu=0, gpu=0, ram=0, rom=0)
+    client = visitor(alice)
+    assert [client.get(address).status_code for address in ("/usage", "/index", "/jobs")] == [200, 200, 200]
+
+
+@pytest.mark.parametrize("name", ["hours", "by", "resource"])
+@pytest.mark.parametrize("typed", [EVIL, "", "0", "-1", "9" * 99, "\x00", "owner&owner=bob"])
+def test_odd_choices_become_the_usual_ones(alice, name, typed):
+    response = visitor(alice).get("/usage", {name: typed})
+    assert response.status_code == 200
+    found = markup(response)
+    assert found.inline == []
+    address = next(attrs["data-usage"] for _tag, attrs in found.tags if "data-usage" in attrs)
+    assert address == "/api/v1/tenants/default/usage?hours=24&by=kind"
+
+
+def test_what_its_script_asks_for_is_there(alice):
+    client = visitor(alice)
+    for hours in ("1", "24", "168", "720", "2160"):
+        for by in ("owner", "kind"):
+            found = markup(client.get("/usage", {"hours": hours, "by": by}))
+            address = next(attrs["data-usage"] for _tag, attrs in found.tags if "data-usage" in attrs)
+            assert f"hours={hours}&by={by}" in address
+            assert client.get(address).status_code == 200
+
+
+def test_only_to_read(alice):
+    assert visitor(alice).post("/usage").status_code == 405
