@@ -34,7 +34,7 @@ def prepare(platform: demo.Platform, username: str, password: str) -> None:
         subprocess.run([sys.executable, ROOT / "examples/digits/make_dataset.py", folder / "digits"], check=True)
         demo.client(platform, username, folder, "upload", str(folder / "digits"), "--name", "digits", "--quiet")
         demo.client(platform, username, folder, "script", "put", str(ROOT / "examples/digits/train.py"), "train.py")
-    broken = {"name": "oops", "entry": "train.py", "args": ["--dataset", "none"]}
+    broken = {"name": "oops", "entry": "train.py", "args": ["--epochs", "many"]}
     platform.must("POST", f"users/{username}/jobs", broken)
     demo.submit(platform, username, slow=3)
 
