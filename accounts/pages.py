@@ -32,6 +32,7 @@ def regist_login(request):
     A caller that does not say which (a script; the buttons always do) logs in to a name that is there, else registers.
     """
     target = safe_next(request, settings.LOGIN_REDIRECT_URL)
+    target = settings.LOGIN_REDIRECT_URL if target == "/" else target  # the index, under its own name
     if request.method == "GET":
         return redirect(target) if request.user.is_authenticated else _form(request, target)
     made: list[User] = []

@@ -87,6 +87,7 @@ SAYINGS = (
     _("the message bus is not available, try again later"),
     _("the platform has a fault, try again later"),
 )
+LONGEST = 500  # what is longer was not said by the platform
 VARYING = re.compile(r"%\((\w+)\)s")
 
 
@@ -104,6 +105,8 @@ def _patterns() -> list[tuple[str, re.Pattern]]:
 def say(message: str) -> str:
     """The message in the language of the page. `field: words` keeps its field; only the first line is translated."""
     first, newline, rest = str(message).partition("\n")
+    if len(first) > LONGEST:
+        return str(message)
     return (_saying(first) or _with_prefix(first) or first) + newline + rest
 
 

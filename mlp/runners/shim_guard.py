@@ -152,8 +152,8 @@ def become_script(spec: dict, log: int, guard: int, failing: int) -> None:
         if os.getppid() != guard:
             return
         signal.set_wakeup_fd(-1)
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD, signal.SIGPIPE, signal.SIGXFSZ):
-            signal.signal(number, signal.SIG_DFL)
+        for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
+            signal.signal(number, signal.SIG_DFL)  # shells ignore some for their background jobs, Python others
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         step = f"its working folder {spec['cwd']}"
         os.chdir(spec["cwd"])

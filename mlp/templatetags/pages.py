@@ -18,6 +18,13 @@ def say(message: str) -> str:
 
 
 @register.filter
+def brief(reason: str) -> str:
+    """A reason's first line, which says what happened, and its last, which mostly says why."""
+    lines = [line.strip() for line in reason.splitlines() if line.strip()]
+    return "\n".join([lines[0], lines[-1]] if len(lines) > 1 else lines)
+
+
+@register.filter
 def plain(number) -> str:
     """A number with as few digits as it has, at most three behind the point."""
     rounded = round(float(number), 3)

@@ -176,6 +176,7 @@ export class Chart {
     this.last?.forEach((row, index) => {
       if (Math.abs(pane.x(row.epoch) - x) < Math.abs(pane.x(this.last[nearest].epoch) - x)) nearest = index;
     });
+    this.over = svg;
     this.mark(nearest);
   }
 
@@ -205,11 +206,13 @@ export class Chart {
     this.plots.setAttribute("aria-label", this.describe(row));
     if (index === null) return;
     this.tip.textContent = this.describe(row);
-    const [pane] = this.panes;
-    const at = pane.svg.getBoundingClientRect().left - this.figure.getBoundingClientRect().left + pane.x(row.epoch);
+    const pane = this.panes.find((one) => one.svg === this.over) ?? this.panes[0];
+    const [box, frame] = [pane.svg.getBoundingClientRect(), this.figure.getBoundingClientRect()];
+    const at = box.left - frame.left + (pane.x(row.epoch) * box.width) / pane.width;
     const room = this.figure.clientWidth - this.tip.offsetWidth;
-    this.tip.style.left = `${Math.max(0, Math.min(room, at - this.tip.offsetWidth / 2))}px`;
-    this.tip.style.top = `${-this.tip.offsetHeight + 4}px`;
+    const beside = at + 12 <= room ? at + 12 : at - 12 - this.tip.offsetWidth;
+    this.tip.style.left = `${Math.max(0, Math.min(room, beside))}px`;
+    this.tip.style.top = `${box.top - frame.top + EDGE.top}px`;
   }
 
   describe(row) {

@@ -9,6 +9,7 @@ import { connection } from "./page.js";
 const NORMAL = 1000;
 const FIRST_PAUSE_MS = 500;
 const LONGEST_PAUSE_MS = 15000;
+const CATCH_UP_MS = 3000;
 const STEADY_MS = 5000; // a connection that lives this long counts as good, and the pauses begin anew
 
 export class LiveJob {
@@ -29,6 +30,8 @@ export class LiveJob {
     const address = new URL(this.card.dataset.socket, location.href);
     address.protocol = location.protocol === "https:" ? "wss:" : "ws:";
     const rows = [];
+    const before = this.count ?? 0; // what is shown already stays until as much has come again
+    const begun = Date.now();
     const socket = new WebSocket(address);
     let steady = 0;
     this.socket = socket;
@@ -39,12 +42,17 @@ export class LiveJob {
     socket.addEventListener("message", (event) => {
       if (socket !== this.socket) return;
       rows.push(JSON.parse(event.data));
+      if (rows.length < before && Date.now() - begun < CATCH_UP_MS) return;
+      this.count = rows.length;
       this.show(rows);
     });
     socket.addEventListener("close", (event) => {
       clearTimeout(steady);
       if (socket !== this.socket || this.leaving) return;
-      if (event.code === NORMAL) this.finish();
+      if (event.code === NORMAL) {
+        if (rows.length) this.show(rows);
+        this.finish();
+      }
       else this.again();
     });
   }
