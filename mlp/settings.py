@@ -109,6 +109,9 @@ INSTALLED_APPS = [
     "resources",
     "datasets",
     "jobs",
+    "models_app",
+    "apps",
+    "aiops",
 ]
 MIDDLEWARE = [
     "mlp.kernel.middleware.ApiErrors",

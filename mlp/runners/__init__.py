@@ -13,10 +13,10 @@ from pathlib import Path
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 
-from .base import Runner, RunnerError, RunSpec, RunStatus
+from .base import Mount, Runner, RunnerError, RunSpec, RunStatus
 from .local import LocalRunner, tail
 
-__all__ = ["RunSpec", "RunStatus", "Runner", "RunnerError", "get", "tail"]
+__all__ = ["Mount", "RunSpec", "RunStatus", "Runner", "RunnerError", "get", "tail"]
 
 
 @cache

@@ -24,6 +24,17 @@ class RunnerError(Exception):
 
 
 @dataclass(frozen=True)
+class Mount:
+    """A file or folder of the storage that a run sees: at `target` where the runner can place it (a mount
+    namespace, a container), else at its own path. `read_only` is kept wherever the runner can keep it.
+    """
+
+    source: Path
+    target: str
+    read_only: bool = True
+
+
+@dataclass(frozen=True)
 class RunSpec:
     """One run, complete: nothing of the caller's process (environment, folder, open files) reaches it
     otherwise.
@@ -31,7 +42,14 @@ class RunSpec:
     `environment` is the whole environment: PATH, HOME and LANG are the caller's to set. The local runner
     adds only OMP_NUM_THREADS (from `cpu`, where not given) and MLP_RUN_ID (by which leftovers of a lost run
     are found). `grace_s` holds when the machine, not a caller, asks the run to stop. `log_limit` bounds the
-    log file in bytes.
+    log file in bytes. `cwd` is the one folder that the run may write; `mounts` are what it sees besides.
+
+    `kind` is "job" (runs to its end) or "service" (listens on `port` until it is stopped). `runtime` chooses
+    the image where runs are containers. `owner` is the number of the user on whose behalf it runs (None: the
+    platform's own): runs of two owners are kept apart. `disk_mib` bounds what it may add to `cwd` and
+    `processes` how many it may have (None: the runner's default). `workers` > 1 starts that many copies with
+    torchrun's variables (MASTER_ADDR, MASTER_PORT, WORLD_SIZE, RANK, LOCAL_RANK); each is given all of `cpu`,
+    `gpu` and `ram_mib`.
     """
 
     name: str
@@ -45,6 +63,14 @@ class RunSpec:
     grace_s: float = 10
     labels: Mapping[str, str] = field(default_factory=dict)
     log_limit: int = 256 << 20
+    kind: Literal["job", "service"] = "job"
+    runtime: str = "python"
+    mounts: tuple[Mount, ...] = ()
+    port: int | None = None
+    owner: int | None = None
+    disk_mib: int | None = None
+    processes: int | None = None
+    workers: int = 1
 
     def __post_init__(self) -> None:
         check_name(self.name)
@@ -106,6 +132,10 @@ class Runner(ABC):
     @abstractmethod
     def names(self) -> list[str]:
         """All runs that have records, running or not, sorted."""
+
+    def address(self, name: str) -> tuple[str, int] | None:
+        """Where a service that runs can be reached, (host, port); None when there is nothing to reach."""
+        return None
 
     @abstractmethod
     def stop_all(self, grace: float = 10) -> list[str]:
