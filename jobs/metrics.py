@@ -18,9 +18,9 @@ from mlp.kernel.bus import Delivery, Stream
 from mlp.kernel.errors import Refused
 from mlp.kernel.locking import lock_row, locked
 
-from . import lifecycle
-from .models import Job, Metrics
-from .serializers import MetricsIn
+from . import lifecycle, series
+from .models import Job, Metrics, Value
+from .serializers import MetricsIn, ValuesIn
 
 log = logging.getLogger(__name__)
 
@@ -31,6 +31,11 @@ MESSAGE_BYTES = 64 << 10
 
 def subject(user: str, job: str) -> str:
     return f"job_metrics.{user}.{job}"
+
+
+def values_subject(user: str, job: str) -> str:
+    """Where numbers beyond the contract's four go (jobs.series); in the same stream, so in the same order."""
+    return f"job_metrics.{user}.{job}.values"
 
 
 def record(deliveries: list[Delivery]) -> int:
@@ -56,23 +61,34 @@ def _record_job(user: str, name: str, rows: list[tuple[Delivery, dict]]) -> int:
             log.info("ignored metrics of %s/%s: not running", user, name)
             return 0
         lifecycle.begin(job, by="job")
-        repeated = Metrics.objects.filter(job=job, msg_id__in=[_id(sent) for sent, _ in rows])
-        known = set(repeated.values_list("msg_id", flat=True))
-        seq = Metrics.objects.filter(job=job).aggregate(last=Max("seq"))["last"] or 0
-        fresh = []
-        for sent, row in rows:
-            if _id(sent) in known or not job.metrics_open:
-                continue
-            known.add(_id(sent))
-            seq += 1
-            values = {key: row[key] for key in ("epoch", "accuracy", "loss", "progress")}
-            fresh.append(Metrics(job=job, seq=seq, msg_id=_id(sent), attempt=job.attempt, **values))
-            job.progress = max(job.progress, row["progress"])
-            job.metrics_open = row["progress"] not in ENDED
-        Metrics.objects.bulk_create(fresh)
-        job.save(update_fields=["progress", "metrics_open"])
-        if fresh:
+        values = [(_id(sent), sent.sent, row) for sent, row in rows if "values" in row]
+        stored = series.store(job, values) if values else 0
+        stored += _store(job, [(sent, row) for sent, row in rows if "values" not in row])
+        if stored:
             after_commit.wake("job", job.pk)
+    return stored
+
+
+def _store(job: Job, rows: list[tuple[Delivery, dict]]) -> int:
+    """Adds the new ones of these JobMetrics to a locked job that lives."""
+    if not rows:
+        return 0
+    known = set(
+        Metrics.objects.filter(job=job, msg_id__in=[_id(sent) for sent, _ in rows]).values_list("msg_id", flat=True)
+    )
+    seq = Metrics.objects.filter(job=job).aggregate(last=Max("seq"))["last"] or 0
+    fresh = []
+    for sent, row in rows:
+        if _id(sent) in known or not job.metrics_open:
+            continue
+        known.add(_id(sent))
+        seq += 1
+        numbers = {key: row[key] for key in ("epoch", "accuracy", "loss", "progress")}
+        fresh.append(Metrics(job=job, seq=seq, msg_id=_id(sent), attempt=job.attempt, **numbers))
+        job.progress = max(job.progress, row["progress"])
+        job.metrics_open = row["progress"] not in ENDED
+    Metrics.objects.bulk_create(fresh)
+    job.save(update_fields=["progress", "metrics_open"])
     return len(fresh)
 
 
@@ -92,8 +108,9 @@ def finish(job_pk: int) -> None:
 
 
 def delete(job_pk: int) -> None:
-    """Deletes the job's metrics. Idempotent."""
+    """Deletes the job's metrics, and what it reported beside them. Idempotent."""
     Metrics.objects.filter(job_id=job_pk).delete()
+    Value.objects.filter(job_id=job_pk).delete()
 
 
 def as_object(row: Metrics, user: str, name: str) -> dict:
@@ -115,10 +132,12 @@ def _id(delivery: Delivery) -> str:
 def _parse(delivery: Delivery) -> dict | None:
     """The message's values with the user and the job of its subject, or None when it is to be ignored."""
     try:
-        _, user, name = delivery.subject.split(".")
+        _, user, name, *kind = delivery.subject.split(".")
+        if kind not in ([], ["values"]):
+            raise Refused("subject: unknown")
         if len(delivery.data) > MESSAGE_BYTES:
             raise Refused("body: too large")
-        values = MetricsIn.read(json.loads(delivery.data, parse_constant=_no_constant))
+        values = (ValuesIn if kind else MetricsIn).read(json.loads(delivery.data, parse_constant=_no_constant))
         if values.get("user", user) != user or values.get("name", name) != name:
             raise Refused("body: disagrees with its subject")
     except Exception as problem:  # whatever a stranger can send: it is logged, dropped, and the ingest lives

@@ -8,6 +8,7 @@ import uuid
 
 from mlp.kernel import bus
 from mlp.kernel.errors import Refused
+from mlp.kernel.fields import StrictSerializer
 from mlp.kernel.views import Call
 
 from . import metrics
@@ -53,7 +54,7 @@ class JobMetricsReport(JobView):
     calls = {"POST": Call("Report metrics", body=MetricsIn, one_or_many=True)}
 
     def post(self, request, user, name):
-        rows = self._rows(request.data, user, name)
+        rows = elements_of(MetricsIn, request.data, user, name)
         job = self.job(name)
         require_own_job(request, job)
         if job.is_live and rows:
@@ -63,20 +64,21 @@ class JobMetricsReport(JobView):
             bus.publish([(target, body, id) for body, id in zip(bodies, ids, strict=True)])
         return self.answer()
 
-    @staticmethod
-    def _rows(data, user: str, name: str) -> list[dict]:
-        elements = data if isinstance(data, list) else [data]
-        if len(elements) > MOST:
-            raise Refused(f"body: at most {MOST} elements")
-        rows = []
-        for element in elements:
-            row = MetricsIn.read(element)
-            if row.get("user", user) != user:
-                raise Refused("user: must be the user of the path")
-            if row.get("name", name) != name:
-                raise Refused("name: must be the job of the path")
-            rows.append(row)
-        return rows
+
+def elements_of(serializer: type[StrictSerializer], data, user: str, name: str) -> list[dict]:
+    """The one object or the list of objects of a report, each judged. Raises Refused for the whole of it."""
+    elements = data if isinstance(data, list) else [data]
+    if len(elements) > MOST:
+        raise Refused(f"body: at most {MOST} elements")
+    rows = []
+    for element in elements:
+        row = serializer.read(element)
+        if row.get("user", user) != user:
+            raise Refused("user: must be the user of the path")
+        if row.get("name", name) != name:
+            raise Refused("name: must be the job of the path")
+        rows.append(row)
+    return rows
 
 
 def message_ids(job_pk: int, given: str, count: int) -> list[str]:

@@ -151,3 +151,29 @@ class Metrics(models.Model):
 
     def __str__(self) -> str:
         return f"{self.job_id} #{self.seq}"
+
+
+class Value(models.Model):
+    """One number under a name of the script's choosing, at a step. A job's rows are in order of their keys."""
+
+    job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="values", verbose_name=_("job"))
+    name = models.CharField(_("name"), max_length=100)
+    step = models.BigIntegerField(_("step"))
+    value = models.FloatField(_("value"))
+    at = models.DateTimeField(_("at"))
+    attempt = models.PositiveSmallIntegerField(_("attempt"), default=1)
+    msg_id = models.CharField(_("message"), max_length=200)
+
+    class Meta:
+        db_table = "metric_value"
+        verbose_name = _("value")
+        verbose_name_plural = _("values")
+        ordering = ["pk"]
+        constraints = [
+            models.UniqueConstraint(fields=["job", "msg_id", "name"], name="value_message_once"),
+            models.CheckConstraint(condition=Q(step__gte=0), name="value_step"),
+        ]
+        indexes = [models.Index(fields=["job", "name", "id"], name="value_series")]
+
+    def __str__(self) -> str:
+        return f"{self.job_id} {self.name} #{self.step}"

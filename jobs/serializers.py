@@ -21,6 +21,7 @@ from mlp.kernel.fields import (
 from .models import Runtime, State
 
 MAX_BYTES = 64 << 10
+RESERVED = ("epoch", "accuracy", "loss", "progress")  # these are JobMetrics
 
 
 @extend_schema_field({"type": "object", "additionalProperties": {"type": "string"}})
@@ -108,6 +109,60 @@ class MetricsOut(serializers.Serializer):
     accuracy = serializers.FloatField()
     loss = serializers.FloatField()
     progress = serializers.IntegerField()
+
+
+NUMBER = {"type": "object", "additionalProperties": {"type": "number"}, "minProperties": 1, "maxProperties": 100}
+
+
+@extend_schema_field(NUMBER)
+class NumbersField(serializers.Field):
+    """A map of names to finite numbers, 1 to 100 of them."""
+
+    def to_internal_value(self, data):
+        if not isinstance(data, dict) or not 1 <= len(data) <= 100:
+            raise serializers.ValidationError("must be an object of 1 to 100 numbers")
+        for key, value in data.items():
+            if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.:/ -]{0,99}", key) or key in RESERVED:
+                raise serializers.ValidationError(
+                    "names are letters, digits and _.:/- and spaces, at most 100, and none of " + ", ".join(RESERVED)
+                )
+            try:
+                StrictNumber().run_validation(value)
+            except serializers.ValidationError as problem:
+                raise serializers.ValidationError(f"{key}: {problem.detail[0]}")
+        return {key: float(value) for key, value in data.items()}
+
+    def to_representation(self, value):
+        return value
+
+
+class ValuesIn(StrictSerializer):
+    """Numbers of the script's own choosing at one step; a POST takes one object or a list of up to 1000."""
+
+    step = StrictInt(min_value=0, max_value=2**63 - 1)
+    values = NumbersField(help_text="name: number")
+    time = StrictNumber(required=False, min_value=0, max_value=1e11, help_text="seconds since 1970; default: now")
+    user = StrictString(required=False, help_text="when given, the user of the path")
+    name = StrictString(required=False, help_text="when given, the job of the path")
+
+
+class ValueOut(serializers.Serializer):
+    name = serializers.CharField()
+    step = serializers.IntegerField()
+    value = serializers.FloatField()
+    time = serializers.DateTimeField(source="at")
+    attempt = serializers.IntegerField()
+
+
+class SeriesOut(serializers.Serializer):
+    name = serializers.CharField()
+    count = serializers.IntegerField()
+    last = serializers.FloatField()
+    min = serializers.FloatField()
+    max = serializers.FloatField()
+    points = serializers.ListField(
+        child=serializers.ListField(child=serializers.FloatField()), help_text="[step, value, attempt], in order"
+    )
 
 
 class ArtifactOut(serializers.Serializer):

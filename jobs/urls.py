@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import path
 
-from . import api, metrics_api
+from . import api, metrics_api, series_api
 
 JOB = "users/<seg:user>/jobs/<seg:name>"
 METRICS = "users/<seg:user>/job_metrics/<seg:name>"
@@ -16,6 +16,8 @@ urlpatterns = [
     path(f"{JOB}:cancel", api.JobCancel.as_view()),
     path(f"{JOB}/log", api.JobLog.as_view()),
     path(f"{JOB}/metrics", metrics_api.JobMetricsRows.as_view()),
+    path(f"{JOB}/values", series_api.JobValues.as_view()),
+    path(f"{JOB}/series", series_api.JobSeries.as_view()),
     path(f"{JOB}/artifacts", api.JobArtifacts.as_view()),
     path(f"{JOB}/artifacts/<anypath:path>", api.JobArtifact.as_view()),
     path(METRICS, metrics_api.JobMetricsReport.as_view()),

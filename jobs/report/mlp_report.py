@@ -5,8 +5,9 @@
         ...
         report(epoch=epoch, accuracy=0.93, loss=0.21, progress=100 * (epoch + 1) / 10)
 
-Also `progress(40)` alone, and at the end, where wanted, `finish()` or `fail("why")`: without them the exit code
-decides.
+Other names are taken too, `report(loss=0.2, learning_rate=1e-3)`, and `values(step, name=number, …)` reports numbers
+at a step of their own. `progress(40)` tells the progress alone; `artifact(path)` keeps a file or folder with the job's
+output; at the end, where wanted, `finish()` or `fail("why")`: without them the exit code decides.
 
 The platform puts this file on a job's path and tells it by MLP_API_URL, MLP_TOKEN, MLP_USER, MLP_JOB and MLP_ATTEMPT
 where to report. Run by hand, without MLP_TOKEN, it prints each report to stdout instead.
@@ -17,10 +18,11 @@ the exit of the program what is left is sent, for at most MLP_REPORT_FLUSH_S sec
 on stderr, once.
 
 On the wire: `POST {MLP_API_URL}/api/v1/users/{user}/job_metrics/{job}` with a list of objects (user, name, epoch,
-accuracy, loss, progress), and `PUT .../jobs/{job}:heartbeat` with {"state", "progress"}. Each POST carries the header
+accuracy, loss, progress), `POST .../jobs/{job}/values` with a list of objects (step, values, time), and
+`PUT .../jobs/{job}:heartbeat` with {"state", "progress"}. Each POST carries the header
 `X-Message-Id: {job}:{attempt}:{run}:{counter}`; `run` is drawn once per process and `counter` is that of the list's
-first object, all objects being counted from 0. A POST that is tried again is the same list under the same id, so the
-platform knows each object by `{job}:{attempt}:{run}:{counter + its index in the list}` and stores it once.
+first object, all of that address being counted from 0. A POST that is tried again is the same list under the same id,
+so the platform knows each object by `{job}:{attempt}:{run}:{counter + its index in the list}` and stores it once.
 """
 
 import atexit
@@ -30,12 +32,13 @@ import json
 import math
 import os
 import random
+import shutil
 import sys
 import threading
 import time
 from urllib.parse import quote, urlsplit
 
-__all__ = ["Reporter", "fail", "finish", "flush", "progress", "report"]
+__all__ = ["Reporter", "artifact", "fail", "finish", "flush", "progress", "report", "values"]
 
 QUEUE_SIZE = 10000
 BATCH_SIZE = 1000
@@ -52,6 +55,16 @@ class Refused(Exception):
 
 class Away(Exception):
     """The platform could not be reached, or has a fault: worth another try."""
+
+
+class Channel:
+    """What waits for one address: a bounded queue, and the batch that is on its way."""
+
+    def __init__(self, path):
+        self.path = path
+        self.queue = collections.deque()  # of (counter, object)
+        self.counter = 0  # of the next object
+        self.batch = []  # kept until the platform has it, or refuses it
 
 
 class Reporter:
@@ -85,9 +98,11 @@ class Reporter:
         """A fresh queue: at the start, and in a forked child, which has the memory but not the thread."""
         self.run = f"{random.SystemRandom().getrandbits(64):016x}"
         self.changed = threading.Condition()
-        self.queue = collections.deque()  # of (counter, object)
-        self.counter = 0  # of the next object
-        self.batch = []  # on its way: kept until the platform has it, or refuses it
+        user, job = quote(self.user, safe=""), quote(self.job, safe="")
+        self.job_path = f"/api/v1/users/{user}/jobs/{job}"
+        self.metrics = Channel(f"/api/v1/users/{user}/job_metrics/{job}")
+        self.numbers = Channel(self.job_path + "/values")
+        self.channels = (self.metrics, self.numbers)
         self.heartbeat = None  # the newest state that the platform has not been told
         self.told = None
         self.flushing = 0  # how many callers wait for the queue to be empty
@@ -96,28 +111,54 @@ class Reporter:
 
     # --- what a script calls ------------------------------------------------------------------------------------
     def report(self, epoch=None, accuracy=None, loss=None, progress=None, **extra):
-        """One line of metrics. What is not given: the next epoch; accuracy, loss and progress as last reported.
+        """One line of metrics. What is not given: the next epoch; the others as last reported.
 
-        Other names are printed when run by hand, and not sent: the platform does not take them yet.
+        Numbers under other names go beside it, at this epoch; where only such are given, no line is made.
         """
         given = {"epoch": epoch, "accuracy": accuracy, "loss": loss, "progress": progress}
-        checked = {}
-        for name, value in given.items():
-            if value is not None:
-                number = self._number(name, value)
-                if number is None:
-                    return
-                checked[name] = number
+        checked = {name: self._number(name, value) for name, value in given.items() if value is not None}
+        if None in checked.values():
+            return
         with self.changed:
-            checked.setdefault("epoch", self.last["epoch"] + 1)
-            self.last.update(checked)
-            values = dict(self.last)
-            if self.online:
-                self._enqueue(values)
+            if checked or not extra:
+                checked.setdefault("epoch", self.last["epoch"] + 1)
+                self.last.update(checked)
+                if self.online:
+                    self._enqueue(self.metrics, dict(self.last, user=self.user, name=self.job))
+                    if self.last["progress"] >= 0:
+                        self._set_heartbeat("running", self.last["progress"])
+            step = max(0, self.last["epoch"])
+        shown = {name: checked[name] for name in self.last if name in checked}
+        self._numbers(shown, step, extra)
+
+    def values(self, step, **numbers):
+        """Numbers under names of your own at a step (a whole number from 0): learning rate, gradient norm, …"""
+        step = self._number("epoch", step)
+        if step is not None:
+            self._numbers({"step": step}, step, numbers)
+
+    def _numbers(self, shown, step, numbers):
+        """Sends what are numbers; by hand, prints them after what is to be shown."""
+        numbers = {name: self._number(name, value) for name, value in numbers.items()}
+        numbers = {name: value for name, value in numbers.items() if value is not None}
         if not self.online:
-            words = [f"{name} {value:g}" for name, value in values.items() if name in checked]
-            words += [f"{name} {value}" for name, value in extra.items()]
-            self._print("  ".join(words))
+            self._print("  ".join(f"{name} {value:g}" for name, value in {**shown, **numbers}.items()))
+        elif numbers:
+            with self.changed:
+                self._enqueue(self.numbers, {"step": step, "values": numbers, "time": round(time.time(), 3)})
+
+    def artifact(self, path, name=None):
+        """Keeps a file or folder from elsewhere with the job's output; gives its new place, None where it failed."""
+        target = os.path.join(self.environment.get("MLP_WORKSPACE", "."), "artifacts", name or os.path.basename(path))
+        try:
+            os.makedirs(os.path.dirname(target), exist_ok=True)
+            if os.path.isdir(path):
+                return shutil.copytree(path, target, dirs_exist_ok=True)
+            shutil.copyfile(path, target + ".part")
+            os.replace(target + ".part", target)
+            return target
+        except (OSError, shutil.Error) as error:
+            return self._warn("artifact", f"{path} could not be kept: {error}")
 
     def progress(self, percent):
         """The job's progress alone, 0 to 100."""
@@ -159,8 +200,7 @@ class Reporter:
     def close(self):
         """At exit: sends what is left, for at most the flush time."""
         if not self.flush():
-            left = len(self.queue) + len(self.batch)
-            self._warn("left", f"the platform did not take the last {left} reports in {self.flush_s:g} s")
+            self._warn("left", f"the platform did not take the last {self._left()} reports in {self.flush_s:g} s")
 
     # --- checks -----------------------------------------------------------------------------------------------
     def _number(self, name, value):
@@ -205,15 +245,12 @@ class Reporter:
             return
 
     # --- the queue (all with `changed` held) --------------------------------------------------------------------
-    def _enqueue(self, values):
-        values["user"], values["name"] = self.user, self.job
-        if len(self.queue) >= QUEUE_SIZE:
-            self.queue.popleft()
+    def _enqueue(self, channel, element):
+        if len(channel.queue) >= QUEUE_SIZE:
+            channel.queue.popleft()
             self._warn("full", "the platform has been away for long: the oldest reports are dropped")
-        self.queue.append((self.counter, values))
-        self.counter += 1
-        if values["progress"] >= 0:
-            self._set_heartbeat("running", values["progress"])
+        channel.queue.append((channel.counter, element))
+        channel.counter += 1
         self._ensure_thread()
         self.changed.notify_all()
 
@@ -246,7 +283,10 @@ class Reporter:
         self.flush()
 
     def _pending(self):
-        return bool(self.queue or self.batch or self.heartbeat)
+        return bool(self.heartbeat or self._left())
+
+    def _left(self):
+        return sum(len(channel.queue) + len(channel.batch) for channel in self.channels)
 
     def _wait(self, pause):
         """Until there is something to send, and for others to come along, or for the platform to come back."""
@@ -254,7 +294,8 @@ class Reporter:
             self.changed.wait()
         began = time.monotonic()
         while True:
-            limit = pause or (BATCH_S if len(self.queue) < BATCH_SIZE else 0)
+            full = any(len(channel.queue) >= BATCH_SIZE for channel in self.channels)
+            limit = pause or (0 if full else BATCH_S)
             if self.flushing:
                 limit = min(pause, FIRST_PAUSE_S)
             left = began + limit - time.monotonic()
@@ -268,10 +309,11 @@ class Reporter:
         while True:
             with self.changed:
                 self._wait(pause)
-                if not self.batch:
-                    self.batch = [self.queue.popleft() for _ in range(min(BATCH_SIZE, len(self.queue)))]
+                for channel in self.channels:
+                    if not channel.batch:
+                        channel.batch = [channel.queue.popleft() for _ in range(min(BATCH_SIZE, len(channel.queue)))]
                 heartbeat = self.heartbeat
-                if heartbeat and heartbeat["state"] != "running" and self.queue:
+                if heartbeat and heartbeat["state"] != "running" and any(one.queue for one in self.channels):
                     heartbeat = None  # the last word comes last
             try:
                 self._send(heartbeat)
@@ -284,15 +326,15 @@ class Reporter:
                 self.changed.notify_all()
 
     def _send(self, heartbeat):
-        """The batch, then the heartbeat; each is struck off when it is settled. Raises Away."""
-        user, job = quote(self.user, safe=""), quote(self.job, safe="")
-        if self.batch:
-            number = f"{self.job}:{self.attempt}:{self.run}:{self.batch[0][0]}"
-            objects = [values for _, values in self.batch]
-            self._settle("POST", f"/api/v1/users/{user}/job_metrics/{job}", objects, {"X-Message-Id": number})
-            self.batch = []
+        """The batches, then the heartbeat; each is struck off when it is settled. Raises Away."""
+        for channel in self.channels:
+            if channel.batch:
+                number = f"{self.job}:{self.attempt}:{self.run}:{channel.batch[0][0]}"
+                objects = [element for _, element in channel.batch]
+                self._settle("POST", channel.path, objects, {"X-Message-Id": number})
+                channel.batch = []
         if heartbeat:
-            self._settle("PUT", f"/api/v1/users/{user}/jobs/{job}:heartbeat", heartbeat, {})
+            self._settle("PUT", self.job_path + ":heartbeat", heartbeat, {})
             with self.changed:
                 self.told = heartbeat
                 if self.heartbeat is heartbeat:
@@ -302,17 +344,16 @@ class Reporter:
         """Returns when the platform has taken or refused it, raises Away when it should be tried again."""
         try:
             self._call(method, path, body, headers)
-        except Away:
-            raise
         except Refused as error:
             self._warn("refused " + method, f"the platform refuses {method} {path}: {error}")
+        except Away:
+            raise
         except Exception as error:  # whatever it is, it must neither stop the thread nor come again for ever
             self._warn("failed " + method, f"{method} {path} failed: {error!r}")
 
     def _call(self, method, path, body, headers):
         data = json.dumps(body, allow_nan=False, separators=(",", ":")).encode()
-        headers = dict(headers, Authorization="Bearer " + self.token)
-        headers["Content-Type"] = "application/json"
+        headers = {**headers, "Authorization": "Bearer " + self.token, "Content-Type": "application/json"}
         try:
             connection = self._connect()
             connection.request(method, self.url.path + path, body=data, headers=headers)
@@ -346,14 +387,14 @@ class Reporter:
         return self.connection
 
     def _disconnect(self):
-        connection, self.connection = self.connection, None
-        if connection is not None:
-            connection.close()
+        if self.connection is not None:
+            self.connection.close()
+        self.connection = None
 
 
 _reporter = Reporter()
-report, progress, flush = _reporter.report, _reporter.progress, _reporter.flush
-finish, fail = _reporter.finish, _reporter.fail
+report, values, progress, artifact = _reporter.report, _reporter.values, _reporter.progress, _reporter.artifact
+flush, finish, fail = _reporter.flush, _reporter.finish, _reporter.fail
 atexit.register(_reporter.close)
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_reporter.reset)

@@ -17,6 +17,7 @@ import pytest
 
 FILE = Path(__file__).parents[1] / "report" / "mlp_report.py"
 METRICS = "/api/v1/users/alice/job_metrics/train"
+VALUES = "/api/v1/users/alice/jobs/train/values"
 HEARTBEAT = "/api/v1/users/alice/jobs/train:heartbeat"
 
 
@@ -140,6 +141,32 @@ def test_what_is_not_given_is_as_before(fast, platform):
     values = [tuple(line[key] for key in keys) for line in platform.taken()]
     assert values == [(0, 0.0, 2.0, 0), (1, 0.5, 2.0, 10), (7, 0.5, 1.0, 10), (8, 0.5, 1.0, 10)]
     assert all(set(line) == {"user", "name", *keys} for line in platform.taken())
+
+
+def test_other_names_go_beside_the_metrics_and_at_steps_of_their_own(fast, platform):
+    reporter = fast.Reporter(environment(platform.port))
+    reporter.report(epoch=3, loss=0.5, learning_rate=1e-3)
+    reporter.values(40, norm=2, bad="x", rate=float("nan"))
+    reporter.report(batch=7)
+    assert reporter.flush(10)
+    assert [line["epoch"] for line in platform.taken()] == [3]
+    numbers = [line for batch in platform.taken(VALUES) for line in batch]
+    assert [(line["step"], line["values"]) for line in numbers] == [
+        (3, {"learning_rate": 1e-3}),
+        (40, {"norm": 2.0}),
+        (3, {"batch": 7.0}),
+    ]
+    assert all(abs(line["time"] - time.time()) < 60 for line in numbers)
+
+
+def test_an_artifact_is_kept_with_the_output(fast, tmp_path, capsys):
+    (tmp_path / "model.bin").write_bytes(b"weights")
+    reporter = fast.Reporter({"MLP_WORKSPACE": str(tmp_path / "work")})
+    kept = reporter.artifact(str(tmp_path / "model.bin"))
+    assert Path(kept) == tmp_path / "work" / "artifacts" / "model.bin"
+    assert Path(kept).read_bytes() == b"weights"
+    assert reporter.artifact(str(tmp_path / "none")) is None
+    assert "could not be kept" in capsys.readouterr().err
 
 
 def test_reports_go_in_batches(module, platform):

@@ -35,6 +35,7 @@ LAYERS = [
     {
         "serializers",
         "metrics",
+        "series",
         "webdav",
         "webdav_paths",
         "webdav_tree",
@@ -43,7 +44,18 @@ LAYERS = [
         "webdav_verbs",
         "webdav_flight",
     },
-    {"api", "metrics_api", "pages", "admin", "actors", "reconcile", "consumers", "ingest", "client_build"},
+    {
+        "api",
+        "metrics_api",
+        "series_api",
+        "pages",
+        "admin",
+        "actors",
+        "reconcile",
+        "consumers",
+        "ingest",
+        "client_build",
+    },
     {"urls", "data_urls"},
 ]
 APP_FILES = {name for layer in LAYERS for name in layer} | {"apps", "__init__"}

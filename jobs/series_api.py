@@ -1,0 +1,65 @@
+"""REST for numbers beyond JobMetrics: any name, with step and time. Stored by way of JetStream, as metrics are."""
+
+from __future__ import annotations
+
+import json
+
+from rest_framework.response import Response
+
+from mlp.kernel import bus
+from mlp.kernel.rest import PAGE_LIMIT
+from mlp.kernel.views import Call, query_int
+
+from . import metrics, series
+from .api import JobView
+from .auth import require_own_job
+from .metrics_api import elements_of, message_ids
+from .models import Value
+from .serializers import SeriesOut, ValueOut, ValuesIn
+
+
+class JobValues(JobView):
+    """X-Message-Id makes a report that is sent again count once, as it does for JobMetrics."""
+
+    accepted = frozenset({"user", "job"})
+    calls = {
+        "POST": Call("Report numbers of any name, at a step", body=ValuesIn, one_or_many=True),
+        "GET": Call("Reported numbers, newest first", out=ValueOut, many=True, query=(("name", str, "only these"),)),
+    }
+
+    def post(self, request, user, name):
+        rows = elements_of(ValuesIn, request.data, user, name)
+        job = self.job(name)
+        require_own_job(request, job)
+        if job.is_live and rows:
+            ids = message_ids(job.pk, "values " + request.headers.get("X-Message-Id", ""), len(rows))
+            target = metrics.values_subject(user, name)
+            bus.publish([(target, json.dumps(row).encode(), id) for row, id in zip(rows, ids, strict=True)])
+        return self.answer()
+
+    def get(self, request, user, name):
+        rows = Value.objects.filter(job=self.job(name))
+        if "name" in request.query_params:
+            rows = rows.filter(name=request.query_params["name"].replace("\x00", ""))
+        return self.page(rows)
+
+
+class JobSeries(JobView):
+    """One series a name, accuracy and loss among them, each thinned out to `points` points."""
+
+    calls = {
+        "GET": Call(
+            "What a job reported, by name",
+            out=SeriesOut,
+            many=True,
+            query=(("points", int, "how many points of each, 0 to 2000; default 0"),),
+        )
+    }
+
+    def get(self, request, user, name):
+        points = query_int(request, "points", 0, 0, series.MOST_POINTS)
+        found = series.of_job(self.job(name), points)
+        limit = query_int(request, "limit", PAGE_LIMIT, 1, PAGE_LIMIT)
+        offset = query_int(request, "offset", 0, 0)
+        rows = SeriesOut(found[offset : offset + limit], many=True).data
+        return Response(rows, headers={"X-Total-Count": str(len(found))})
