@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 
 from django.conf import settings
 
+from mlp import runners
 from mlp.kernel import storage
-from mlp.runners import RunSpec
+from mlp.runners import Mount, Runner, RunSpec
 
 from .auth import job_token
 from .models import Job
 
 REPORT_DIR = Path(__file__).resolve().parent / "report"
 FOLDERS = ("ckpt", "log", "metrics")
+# Where a run finds them when the runner can place them; a script reads the variables and need not know.
+WORKSPACE, DATASETS, SCRIPTS, REPORT = "/workspace", "/datasets", "/scripts", "/opt/mlp"
 
 
 def log_path(job: Job) -> Path:
@@ -24,15 +26,23 @@ def log_path(job: Job) -> Path:
 
 def run_spec(job: Job, user) -> RunSpec:
     """The spec of the job's present attempt; makes its workspace and the folder of links to its datasets."""
+    runner = runners.get()
     workspace = storage.job_dir(user.username, job.name)
     for folder in FOLDERS:
         (workspace / folder).mkdir(parents=True, exist_ok=True)
-    script = storage.safe_join(storage.home_dir(user.username), job.entry)
+    home = storage.home_dir(user.username)
+    storage.safe_join(home, job.entry)
+    datasets = [Mount(storage.dataset_dir(user.username, name), f"{DATASETS}/{name}") for name in job.datasets]
+    links = storage.root() / "run" / "datasets" / f"job-{job.pk}"
+    mounts = [Mount(home, SCRIPTS), Mount(REPORT_DIR, REPORT), *datasets]
+    if runner.place(links, DATASETS) == str(links):
+        _link(links, datasets)
+        mounts.append(Mount(links, DATASETS))
     return RunSpec(
         name=job.run_name,
-        command=[sys.executable, "-u", str(script), *job.args],
+        command=[runner.python, "-u", f"{runner.place(home, SCRIPTS)}/{job.entry}", *job.args],
         cwd=workspace,
-        environment=_environment(job, user, workspace, _link_datasets(job, user)),
+        environment=_environment(job, user, runner, workspace, links),
         log=log_path(job),
         cpu=job.cpu,
         gpu=job.gpu,
@@ -40,23 +50,27 @@ def run_spec(job: Job, user) -> RunSpec:
         grace_s=settings.JOB_CANCEL_GRACE_S,
         log_limit=settings.JOB_LOG_LIMIT,
         labels={"user": user.username, "job": job.name},
+        runtime=job.runtime,
+        mounts=tuple(mounts),
+        owner=user.pk,
+        disk_mib=settings.JOB_DISK_MIB,
     )
 
 
-def _environment(job: Job, user, workspace: Path, datasets: Path) -> dict[str, str]:
+def _environment(job: Job, user, runner: Runner, workspace: Path, links: Path) -> dict[str, str]:
     """The user's own variables first: the platform's win, so none of them can be faked."""
-    bin_dir = Path(sys.executable).parent
+    seen = runner.place(workspace, WORKSPACE)
     return {
         **{key: str(value) for key, value in job.env.items()},
-        "PATH": f"{bin_dir}:/usr/local/bin:/usr/bin:/bin",
-        "HOME": str(workspace),
+        "PATH": f"{os.path.dirname(runner.python)}:/usr/local/bin:/usr/bin:/bin".removeprefix(":"),
+        "HOME": seen,
         "LANG": "C.UTF-8",
         "TZ": "UTC",
         "PYTHONUNBUFFERED": "1",
         **({} if job.gpu else {"CUDA_VISIBLE_DEVICES": ""}),  # a job without a GPU must not see one
-        "PYTHONPATH": str(REPORT_DIR),
-        "MLP_WORKSPACE": str(workspace),
-        "MLP_DATASETS": str(datasets),
+        "PYTHONPATH": runner.place(REPORT_DIR, REPORT),
+        "MLP_WORKSPACE": seen,
+        "MLP_DATASETS": runner.place(links, DATASETS),
         "MLP_API_URL": settings.GATEWAY_URL,
         "MLP_TOKEN": job_token(job),
         "MLP_USER": user.username,
@@ -65,12 +79,10 @@ def _environment(job: Job, user, workspace: Path, datasets: Path) -> dict[str, s
     }
 
 
-def _link_datasets(job: Job, user) -> Path:
-    """`$MLP_DATASETS/{name}` for each dataset the job named, and no other."""
-    folder = storage.root() / "run" / "datasets" / f"job-{job.pk}"
+def _link(folder: Path, datasets: list[Mount]) -> None:
+    """`$MLP_DATASETS/{name}` for each dataset the job named, and no other, where the runner cannot place them."""
     folder.mkdir(parents=True, exist_ok=True)
-    for name in job.datasets:
-        link = folder / name
+    for mount in datasets:
+        link = folder / mount.source.name
         if not link.is_symlink():
-            os.symlink(storage.dataset_dir(user.username, name), link)
-    return folder
+            os.symlink(mount.source, link)

@@ -86,6 +86,7 @@ DATASET_SILENCE_S = env_int("MLP_DATASET_SILENCE_S", 600, 1)
 DATA_HOME_LIMIT = env_int("MLP_HOME_LIMIT", 1 << 30)
 JOB_CANCEL_GRACE_S = env_int("MLP_JOB_CANCEL_GRACE_S", 10, 0, 600)
 JOB_LOG_LIMIT = env_int("MLP_JOB_LOG_LIMIT", 256 << 20)
+JOB_DISK_MIB = env_int("MLP_JOB_DISK_MIB", 20 << 10, 1)
 
 # --- Django ---------------------------------------------------------------------------------------------------------
 INSTALLED_APPS = [

@@ -1,4 +1,4 @@
-"""What a runner is: the order (RunSpec), the facts (RunStatus) and the five verbs. Implemented by `local`.
+"""What a runner is: the order (RunSpec), the facts (RunStatus) and the verbs. Implemented by `local`.
 
 A runner knows nothing of the database, users or states. Every verb is idempotent by the run's name: a
 message may come twice, late, or from two callers at once. A name stands for one run for ever, until
@@ -45,11 +45,16 @@ class RunSpec:
     log file in bytes. `cwd` is the one folder that the run may write; `mounts` are what it sees besides.
 
     `kind` is "job" (runs to its end) or "service" (listens on `port` until it is stopped). `runtime` chooses
-    the image where runs are containers. `owner` is the number of the user on whose behalf it runs (None: the
-    platform's own): runs of two owners are kept apart. `disk_mib` bounds what it may add to `cwd` and
-    `processes` how many it may have (None: the runner's default). `workers` > 1 starts that many copies with
-    torchrun's variables (MASTER_ADDR, MASTER_PORT, WORLD_SIZE, RANK, LOCAL_RANK); each is given all of `cpu`,
-    `gpu` and `ram_mib`.
+    the image where runs are containers. `owner` is the number of the user on whose behalf it runs: runs of two
+    owners are kept apart, and each sees, of the platform's files, `cwd`, `mounts` and the interpreter with its
+    packages only (the platform's own code is not among them: mount what a program needs of it). None is the
+    platform's own program, which is trusted: it is bounded, and sees what the platform sees. `disk_mib` bounds
+    what it may add to `cwd` and `processes` how many it may have (None: the runner's default). `workers` > 1
+    starts that many copies with torchrun's variables (MASTER_ADDR, MASTER_PORT, WORLD_SIZE, RANK, LOCAL_RANK,
+    LOCAL_WORLD_SIZE); each is given all of `cpu`, `gpu` and `ram_mib`. The run ends when all have ended and fails,
+    the others being stopped, when one fails.
+
+    Paths in `command` and `environment` are those that the run sees: `Runner.place` gives them.
     """
 
     name: str
@@ -74,6 +79,10 @@ class RunSpec:
 
     def __post_init__(self) -> None:
         check_name(self.name)
+        if self.workers < 1:
+            raise ValueError(f"workers: {self.workers} cannot run")
+        if (self.kind == "service") != (self.port is not None):
+            raise ValueError("port: a service has one, a job has none")
         if not self.command or not all(isinstance(part, str) and "\0" not in part for part in self.command):
             raise ValueError("command: a list of strings, at least one, none with a null character")
         for key, value in self.environment.items():
@@ -133,9 +142,20 @@ class Runner(ABC):
     def names(self) -> list[str]:
         """All runs that have records, running or not, sorted."""
 
+    @abstractmethod
     def address(self, name: str) -> tuple[str, int] | None:
         """Where a service that runs can be reached, (host, port); None when there is nothing to reach."""
-        return None
+
+    @abstractmethod
+    def place(self, source: Path, target: str) -> str:
+        """Where a run with an owner finds the file or folder `source` of the storage, its `cwd` or one of its
+        mounts: at `target` where the runner can place it, else at its own path.
+        """
+
+    @property
+    @abstractmethod
+    def python(self) -> str:
+        """The Python that a run has, for `command`."""
 
     @abstractmethod
     def stop_all(self, grace: float = 10) -> list[str]:

@@ -34,6 +34,7 @@ from .base import Runner, RunnerError, RunSpec, RunStatus, check_name
 SHIM = Path(__file__).with_name("shim.py")
 START_LIMIT_S = 30
 RUN_ID = "MLP_RUN_ID"
+LOOPBACK = "127.0.0.1"
 
 
 class LocalRunner(Runner):
@@ -114,6 +115,19 @@ class LocalRunner(Runner):
         for rest in self.folder.glob(".*.forgotten"):  # of a caller killed while it removed them
             shutil.rmtree(rest, ignore_errors=True)
         return sorted(entry.name for entry in self.folder.iterdir() if not entry.name.startswith("."))
+
+    def address(self, name: str) -> tuple[str, int] | None:
+        if self.poll(name).state != "running":
+            return None
+        port = (_read(self.folder / name / "spec.json") or {}).get("port")
+        return (LOOPBACK, port) if port else None
+
+    def place(self, source: Path, target: str) -> str:
+        return str(source)
+
+    @property
+    def python(self) -> str:
+        return sys.executable
 
     def stop_all(self, grace: float = 10) -> list[str]:
         left = [name for name in self.names() if self.poll(name).state == "running"]
@@ -197,7 +211,8 @@ def _spec(spec: RunSpec) -> dict:
     run_id = secrets.token_hex(16)
     environment = {"OMP_NUM_THREADS": str(max(1, int(spec.cpu)))} | dict(spec.environment) | {RUN_ID: run_id}
     values = asdict(spec) | {"labels": dict(spec.labels), "environment": environment, "run_id": run_id}
-    return values | {"cwd": str(spec.cwd), "log": str(Path(spec.log).absolute())}
+    values |= {"cwd": str(spec.cwd), "log": str(Path(spec.log).absolute())}
+    return values | {"mounts": [asdict(mount) | {"source": str(mount.source)} for mount in spec.mounts]}
 
 
 def _spawn(path: Path, lock: int) -> None:

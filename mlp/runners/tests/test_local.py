@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import socket
 import stat
 import time
 
@@ -195,6 +197,32 @@ def test_it_refuses_a_name_that_cannot_be_a_folder(runner, tmp_path, name):
 def test_it_refuses_a_bad_environment(tmp_path, environment):
     with pytest.raises(ValueError, match="environment"):
         spec(tmp_path, "", environment=environment)
+
+
+@pytest.mark.parametrize("fields", [{"workers": 0}, {"kind": "service"}, {"port": 31000}])
+def test_it_refuses_what_makes_no_sense(tmp_path, fields):
+    with pytest.raises(ValueError, match=r"workers|port"):
+        spec(tmp_path, "", **fields)
+
+
+def test_a_service_has_an_address_while_it_runs(runner, tmp_path):
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    code = f"import socket; s = socket.create_server(('127.0.0.1', {port}))\nwhile True: s.accept()[0].sendall(b'here')"
+    assert runner.address("app") is None
+    runner.start(spec(tmp_path, code, name="app", kind="service", port=port))
+    host, port = runner.address("app")
+
+    def answer() -> bytes:
+        with contextlib.suppress(ConnectionRefusedError), socket.create_connection((host, port), 5) as link:
+            return link.recv(10)
+        return b""
+
+    assert eventually(answer) == b"here"
+    runner.stop("app", 0)
+    end_of(runner, "app")
+    assert runner.address("app") is None
 
 
 # --- stopping -------------------------------------------------------------------------------------------------
