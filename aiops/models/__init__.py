@@ -1,0 +1,7 @@
+"""The rows of AIOps: trainings and model versions (`runs`). Written only through aiops.lifecycle."""
+
+from __future__ import annotations
+
+from .runs import ModelVersion, State, TrainingRun
+
+__all__ = ["ModelVersion", "State", "TrainingRun"]
