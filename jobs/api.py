@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import os
 from datetime import UTC, datetime
 
-from django.http import FileResponse, HttpResponse
+from django.core.handlers.asgi import ASGIRequest
+from django.http import FileResponse, HttpResponse, StreamingHttpResponse
 from rest_framework.response import Response
 
 from mlp.kernel import storage
 from mlp.kernel.locking import Missing
 from mlp.kernel.views import Call, ContractView, query_int
 
-from . import environment, lifecycle
+from . import lifecycle, logs
 from .auth import require_own_job
 from .models import Job, State
 from .serializers import ArtifactOut, JobHeartbeatIn, JobIn, JobOut
 
 STATES = tuple(State.values)
-LOG_CHUNK = 16 << 20
+TEXT = "text/plain; charset=utf-8"
 
 
 class JobView(ContractView):
@@ -77,24 +77,28 @@ class JobCancel(JobView):
 
 
 class JobLog(JobView):
-    """stdout and stderr together, from byte `offset`, 16 MiB at most; X-Next-Offset says where to go on."""
+    """stdout and stderr together, from byte `offset`, 16 MiB at most; X-Next-Offset says where to go on.
+
+    With `follow=1` the answer goes on with what is written, until the job has ended; it has no X-Next-Offset.
+    """
 
     calls = {
-        "GET": Call("The log", media="text/plain", query=(("offset", int, "the first byte wanted"),)),
+        "GET": Call(
+            "The log",
+            media="text/plain",
+            query=(("offset", int, "the first byte wanted"), ("follow", int, "1: stay, and send what comes")),
+        ),
     }
 
     def get(self, request, user, name):
-        path = environment.log_path(self.job(name))
+        job = self.job(name)
         offset = query_int(request, "offset", 0, 0)
-        try:
-            with path.open("rb") as file:
-                file.seek(min(offset, os.fstat(file.fileno()).st_size))
-                data = file.read(LOG_CHUNK)
-        except FileNotFoundError:
-            data = b""
-        answer = HttpResponse(data, content_type="text/plain; charset=utf-8")
-        answer["X-Next-Offset"] = str(offset + len(data))
-        return answer
+        if query_int(request, "follow", 0, 0, 1):
+            streams = isinstance(request._request, ASGIRequest)
+            pieces = logs.follow_async(job, offset) if streams else logs.follow(job, offset)
+            return StreamingHttpResponse(pieces, content_type=TEXT, headers={"X-Accel-Buffering": "no"})
+        data = logs.read(job, offset)
+        return HttpResponse(data, content_type=TEXT, headers={"X-Next-Offset": str(offset + len(data))})
 
 
 class JobArtifacts(JobView):

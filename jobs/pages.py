@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
-import re
 import shlex
 from itertools import islice
 
@@ -33,7 +31,7 @@ from mlp.kernel.pages import (
 )
 from resources.models import Tenant
 
-from . import environment, lifecycle
+from . import lifecycle, logs
 from .models import Job, Runtime, State
 from .serializers import JobIn
 
@@ -44,8 +42,6 @@ HISTORY_SHOWN = 50
 METRICS_SHOWN = 200
 LOG_SHOWN = 64 << 10  # bytes
 ACTIVE = (State.CREATING, State.RUNNING)
-# Colours and cursor movements are for terminals; a carriage return draws a line anew, as progress bars do.
-TERMINAL = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 
 
 # --- the list and the form -----------------------------------------------------------------------------------------
@@ -176,12 +172,12 @@ def job(request, name):
     row = _own(request, name)
     found = storage.files(storage.job_dir(request.user.username, row.name))
     files = [{"path": path, "size": info.st_size} for path, info in islice(found, FILES_SHOWN + 1)]
-    log, offset, cut = log_tail(environment.log_path(row))
+    log, log_start, _next, cut = logs.tail(row, LOG_SHOWN)
     context = {
         "job": row,
         "metrics": list(row.metrics.order_by("-seq")[:METRICS_SHOWN]),
         "log": log,
-        "log_offset": offset,
+        "log_start": log_start,
         "log_cut": cut,
         "files": files[:FILES_SHOWN],
         "more": len(files) > FILES_SHOWN,
@@ -198,29 +194,6 @@ def job(request, name):
 
 def _seconds(since, until) -> float | None:
     return ((until or timezone.now()) - since).total_seconds() if since else None
-
-
-def log_tail(path, limit: int = LOG_SHOWN) -> tuple[str, int, bool]:
-    """(the log's end as text, the byte at which to read on, whether there is more before it)."""
-    try:
-        with path.open("rb") as file:
-            size = file.seek(0, 2)
-            start = file.seek(max(0, size - limit))
-            data = file.read(limit)
-    except OSError:
-        return "", 0, False
-    decoder = codecs.getincrementaldecoder("utf-8")("replace")
-    text = decoder.decode(data)
-    half = len(decoder.getstate()[0])  # of a character whose other bytes are not written yet
-    if start and "\n" in text:
-        text = text[text.index("\n") + 1 :]
-    return readable(text), start + len(data) - half, start > 0
-
-
-def readable(text: str) -> str:
-    """A log as a terminal would leave it: without colours, and each line as it was last drawn."""
-    lines = TERMINAL.sub("", text).replace("\r\n", "\n").split("\n")
-    return "\n".join(line.rstrip("\r").rpartition("\r")[2] for line in lines)
 
 
 @login_required

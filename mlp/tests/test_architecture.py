@@ -36,6 +36,7 @@ LAYERS = [
         "serializers",
         "metrics",
         "series",
+        "logs",
         "webdav",
         "webdav_paths",
         "webdav_tree",

@@ -1,46 +1,70 @@
-// A job's log, read on from where the page ends while the job works. Shown as a terminal would leave it.
+// A log: read from where the page begins to show it, and followed over one answer that lasts while the run works.
 
-const LOOK_EVERY_MS = 1200;
-const MOST = 400000; // characters kept on the page
-const TERMINAL = /\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])/g;
+import { Terminal } from "./terminal.js";
+
+const FIRST_PAUSE_MS = 500;
+const LONGEST_PAUSE_MS = 15000;
 
 export class Log {
   constructor(element) {
     this.element = element;
-    this.offset = Number(element.dataset.offset);
+    this.offset = Number(element.dataset.start);
     this.decoder = new TextDecoder();
-    this.text = element.textContent;
-    this.on = false;
+    this.terminal = null; // the server's own text stays until ours is there
+    this.pause = FIRST_PAUSE_MS;
+    this.on = "follow" in element.dataset;
+    this.mark();
     element.scrollTop = element.scrollHeight;
-    this.following("follow" in element.dataset);
-  }
-
-  // While it is not followed any more, once more to the very end.
-  following(is) {
-    document.querySelector("[data-following]").hidden = !is;
-    if (is === this.on) return;
-    this.on = is;
+    addEventListener("pagehide", () => this.stop());
+    addEventListener("pageshow", (event) => { if (event.persisted && this.on) this.read(); });
     this.read();
   }
 
-  async read() {
-    clearTimeout(this.timer);
-    try {
-      const answer = await fetch(`${this.element.dataset.log}?offset=${this.offset}`, { credentials: "same-origin" });
-      if (answer.ok) this.add(await answer.arrayBuffer(), Number(answer.headers.get("X-Next-Offset")));
-    } catch { /* the next look will tell; the page says that the connection is lost */ }
-    if (this.on) this.timer = setTimeout(() => this.read(), LOOK_EVERY_MS);
+  // While it is not followed any more, the answer that is under way still brings the very end.
+  following(is) {
+    if (is === this.on) return;
+    this.on = is;
+    this.mark();
+    if (is) this.read();
   }
 
-  add(bytes, offset) {
-    if (bytes.byteLength === 0) return;
-    this.offset = offset;
+  mark() {
+    const label = document.querySelector("[data-following]");
+    if (label) label.hidden = !this.on;
+  }
+
+  stop() {
+    clearTimeout(this.timer);
+    this.answer?.abort();
+  }
+
+  async read() {
+    this.stop();
+    const answer = new AbortController();
+    this.answer = answer;
+    try {
+      const follow = this.on ? "&follow=1" : "";
+      const response = await fetch(`${this.element.dataset.log}?offset=${this.offset}${follow}`, { credentials: "same-origin", signal: answer.signal });
+      if (!response.ok) throw new Error(response.status);
+      for (let part, reader = response.body.getReader(); !(part = await reader.read()).done;) {
+        if (answer.signal.aborted) return;
+        this.pause = FIRST_PAUSE_MS;
+        this.add(part.value);
+      }
+      if (!this.on) return;
+    } catch {
+      if (answer.signal.aborted) return;
+    }
+    // It ended, or broke off: the page says whether the run works on.
+    this.timer = setTimeout(() => { if (this.on) this.read(); }, this.pause);
+    this.pause = Math.min(LONGEST_PAUSE_MS, this.pause * 2);
+  }
+
+  add(bytes) {
     const atEnd = this.element.scrollTop + this.element.clientHeight >= this.element.scrollHeight - 30;
-    this.text += this.decoder.decode(bytes, { stream: true });
-    const last = this.text.lastIndexOf("\n", this.text.length - MOST);
-    if (this.text.length > MOST) this.text = this.text.slice(Math.max(last + 1, this.text.length - MOST));
-    const lines = this.text.replace(TERMINAL, "").replaceAll("\r\n", "\n").split("\n");
-    this.element.textContent = lines.map((line) => line.replace(/\r+$/, "").replace(/^.*\r/, "")).join("\n");
+    if (!this.terminal) this.terminal = new Terminal(this.element);
+    this.offset += bytes.byteLength;
+    this.terminal.write(this.decoder.decode(bytes, { stream: true }));
     if (atEnd) this.element.scrollTop = this.element.scrollHeight;
   }
 }

@@ -1,0 +1,134 @@
+"""A job's log as its readers want it: a piece from an offset, followed to the end, or its tail as plain text.
+
+Used by api, pages and admin. The file is written by the run; it is bounded there (JOB_LOG_LIMIT). No link is followed:
+the folder belongs to the job, and what it plants there must not be read with the platform's rights.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import codecs
+import os
+import re
+import time
+from collections.abc import AsyncIterator, Iterator
+from typing import BinaryIO
+
+from asgiref.sync import sync_to_async
+from django.db import connection
+
+from . import environment
+from .models import Job
+
+CHUNK = 16 << 20  # bytes of one answer (contract 11)
+PIECE = 64 << 10  # bytes read at once while following
+LOOK_EVERY_S = 0.25
+ASK_EVERY_S = 1.0  # the database, whether the job has ended
+LONGEST_S = 3000  # of one following; whoever wants more asks again from where it was
+# Colours and cursor movements are for terminals; a carriage return draws a line anew, as progress bars do.
+TERMINAL = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
+
+
+def open_log(job: Job) -> BinaryIO | None:
+    """The log, or None while there is none (or something else lies in its place)."""
+    path = environment.log_path(job)
+    try:
+        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        return os.fdopen(os.open(path.name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder), "rb")
+    except OSError:
+        return None
+    finally:
+        os.close(folder)
+
+
+def size(job: Job) -> int:
+    file = open_log(job)
+    if file is None:
+        return 0
+    with file:
+        return os.fstat(file.fileno()).st_size
+
+
+def read(job: Job, offset: int, most: int = CHUNK) -> bytes:
+    """At most `most` bytes from `offset`; nothing where there is nothing yet."""
+    file = open_log(job)
+    if file is None:
+        return b""
+    with file:
+        file.seek(min(offset, os.fstat(file.fileno()).st_size))
+        return file.read(most)
+
+
+def follow(job: Job, offset: int) -> Iterator[bytes]:
+    """What is there from `offset` on, then what is written, until the job and its run have ended."""
+    reader = _Follower(job, offset)
+    while not reader.done:
+        data = reader.step()
+        if data:
+            yield data
+        elif not reader.done:
+            time.sleep(LOOK_EVERY_S)
+
+
+async def follow_async(job: Job, offset: int) -> AsyncIterator[bytes]:
+    """The same without holding a thread or a database connection between two looks."""
+    reader = _Follower(job, offset)
+
+    def step() -> bytes:
+        try:
+            return reader.step()
+        finally:
+            connection.close()
+
+    while not reader.done:
+        data = await sync_to_async(step, thread_sensitive=False)()
+        if data:
+            yield data
+        elif not reader.done:
+            await asyncio.sleep(LOOK_EVERY_S)
+
+
+class _Follower:
+    """Reads on. `done` once nothing came after the job was seen to have ended, or after LONGEST_S."""
+
+    def __init__(self, job: Job, offset: int):
+        self.job, self.offset = job, offset
+        self.begun = time.monotonic()
+        self.asked = 0.0
+        self.over = self.done = False
+
+    def step(self) -> bytes:
+        data = read(self.job, self.offset, PIECE)
+        self.offset += len(data)
+        now = time.monotonic()
+        if data:
+            self.done = now - self.begun > LONGEST_S
+        elif self.over or now - self.begun > LONGEST_S:
+            self.done = True
+        elif now - self.asked >= ASK_EVERY_S:
+            self.asked = now
+            self.over = not Job.objects.filter(pk=self.job.pk).exclude(run_name="", ended__isnull=False).exists()
+        return data
+
+
+def tail(job: Job, limit: int) -> tuple[str, int, int, bool]:
+    """(the log's end as text, the byte it begins at, the byte to read on from, whether there is more before it)."""
+    whole = size(job)
+    start = max(0, whole - limit)
+    data = read(job, start, limit)
+    if start and b"\n" in data:
+        cut = data.index(b"\n") + 1
+        start, data = start + cut, data[cut:]
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    text = decoder.decode(data)
+    half = len(decoder.getstate()[0])  # of a character whose other bytes are not written yet
+    return readable(text), start, start + len(data) - half, start > 0
+
+
+def readable(text: str) -> str:
+    """A log as a terminal would leave it: without colours, and each line as it was last drawn."""
+    lines = TERMINAL.sub("", text).replace("\r\n", "\n").split("\n")
+    return "\n".join(line.rstrip("\r").rpartition("\r")[2] for line in lines)

@@ -1,0 +1,91 @@
+"""A job's log over REST: by offset, followed to its end, never through a link (contract 4, 11)."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+from django.test import AsyncClient
+
+from accounts import lifecycle as accounts
+from jobs import lifecycle, logs
+from mlp.kernel import storage
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+URL = "/api/v1/users/alice/jobs/fit/log"
+SPEAKS = "import time\nprint('begun', flush=True)\nwhile True: time.sleep(0.05)"
+
+
+def log_file():
+    return storage.job_dir("alice", "fit") / "log" / "job.log"
+
+
+def test_by_offset_it_tells_where_to_go_on(as_alice, submit, until):
+    until(submit("print('one')\nprint('two')"), "finished")
+    first = as_alice.call("get", "users/alice/jobs/fit/log?offset=4")
+    assert (first.content, first["X-Next-Offset"]) == (b"two\n", "8")
+    assert as_alice.call("get", "users/alice/jobs/fit/log?offset=99").content == b""
+
+
+def test_followed_it_comes_as_it_is_written_and_ends_with_the_job(submit, until, alice):
+    job = until(submit(SPEAKS), "running")
+    seen: list[bytes] = []
+
+    async def read():
+        client = AsyncClient()
+        headers = {"authorization": f"Bearer {accounts.token_of(alice)}"}
+        answer = await client.get(URL + "?follow=1&offset=2", headers=headers)
+        assert answer["Content-Type"] == "text/plain; charset=utf-8"
+        async for piece in answer.streaming_content:
+            seen.append(piece)
+            if b"gun" in b"".join(seen):
+                cancelled.set()
+
+    cancelled = threading.Event()
+    reader = threading.Thread(target=asyncio.run, args=(read(),))
+    reader.start()
+    assert cancelled.wait(20)
+    lifecycle.cancel(user=alice, name="fit", by="alice")
+    until(job, "error")
+    reader.join(20)
+    assert not reader.is_alive()
+    assert b"".join(seen).startswith(b"gun\n")
+
+
+def test_of_a_job_that_has_ended_the_followed_answer_is_the_whole(as_alice, submit, until):
+    until(submit("print('all of it')"), "finished")
+    answer = as_alice.call("get", "users/alice/jobs/fit/log?follow=1")
+    assert b"".join(answer.streaming_content) == b"all of it\n"
+
+
+@pytest.mark.parametrize("query", ["follow=2", "follow=yes", "offset=-1", "more=1"])
+def test_a_wrong_parameter_is_named(as_alice, submit, query):
+    submit()
+    assert as_alice.refused("get", f"users/alice/jobs/fit/log?{query}").startswith(query.partition("=")[0])
+
+
+def test_a_link_in_its_place_is_not_followed(as_alice, submit, until, tmp_path):
+    until(submit("print('mine')"), "finished")
+    (tmp_path / "secret").write_text("of the platform")
+    log_file().unlink()
+    log_file().symlink_to(tmp_path / "secret")
+    assert as_alice.call("get", "users/alice/jobs/fit/log").content == b""
+    log_file().unlink()
+    log_file().parent.rmdir()
+    (tmp_path / "job.log").write_text("of the platform")
+    log_file().parent.symlink_to(tmp_path)
+    assert as_alice.call("get", "users/alice/jobs/fit/log").content == b""
+
+
+def test_the_tail_begins_at_a_line_and_tells_where(submit, until):
+    job = until(submit("for n in range(100): print('line', n)"), "finished")
+    text, start, after, cut = logs.tail(job, 50)
+    whole = log_file().read_bytes()
+    assert (text.encode(), after, cut) == (whole[start:], len(whole), True)
+    assert text.startswith("line")
+
+
+def test_it_reads_as_a_terminal_would_leave_it():
+    assert logs.readable("\x1b[31mred\x1b[0m\r\n10 %\r20 %\rdone\nend") == "red\ndone\nend"
