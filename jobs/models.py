@@ -18,6 +18,7 @@ import secrets
 from django.conf import settings
 from django.db import models
 from django.db.models import Q
+from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 from django_fsm import ConcurrentTransitionMixin, FSMField, transition
 
@@ -104,6 +105,18 @@ class Job(ConcurrentTransitionMixin, Lifecycle):
     def is_live(self) -> bool:
         """Running, or about to be marked so: its run has been ordered and may speak already."""
         return self.state == State.RUNNING or (self.state == State.CREATING and bool(self.run_name))
+
+    @property
+    def ran_for(self) -> float | None:
+        """Seconds from the start to the end, or until now; None before it has begun."""
+        return ((self.ended or timezone.now()) - self.started).total_seconds() if self.started else None
+
+    @property
+    def left_for(self) -> float | None:
+        """Seconds that it will still take if it goes on as it has; None while that cannot be said."""
+        if self.state != State.RUNNING or not 0 < self.progress < 100 or self.attempt > 1:
+            return None
+        return self.ran_for * (100 - self.progress) / self.progress
 
     @transition(field=state, source=State.CREATING, target=State.RUNNING)
     def start(self, *, by, reason=""):

@@ -9,7 +9,6 @@ from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.http import Http404
 from django.shortcuts import redirect, render
-from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
@@ -184,16 +183,11 @@ def job(request, name):
         "history": history_of(row)[:HISTORY_SHOWN],
         "command": shlex.join([row.entry, *row.args]),
         "waits": row.state == State.CREATING and not row.reserved,
-        "ran_for": _seconds(row.started, row.ended),
-        "waited_for": (_seconds(row.created, row.started) or 0) // 1 if row.started else None,
+        "waited_for": (row.started - row.created).total_seconds() // 1 if row.started else None,
         "active": row.state in ACTIVE,
         "deletable": row.state in (State.FINISHED, State.ERROR),
     }
     return render(request, "jobs/job.html", context)
-
-
-def _seconds(since, until) -> float | None:
-    return ((until or timezone.now()) - since).total_seconds() if since else None
 
 
 @login_required

@@ -7,6 +7,7 @@ from django.views.i18n import set_language
 
 from accounts import pages as accounts
 from datasets import pages as datasets
+from jobs import compare
 from jobs import pages as jobs
 from mlp import pages
 from resources import pages as resources
@@ -37,6 +38,8 @@ urlpatterns = [
     path("jobs/<str:name>", jobs.job, name="job"),
     path("jobs/<str:name>/cancel", jobs.cancel, name="job_cancel"),
     path("jobs/<str:name>/delete", jobs.delete, name="job_delete"),
+    path("compare", compare.compare, name="compare"),
+    path("compare.csv", compare.compare_csv, name="compare_csv"),
     path("usage", resources.usage, name="usage"),
     path("data_client.pyz", datasets.data_client, name="data_client"),
     path("data_client.jar", datasets.data_client),

@@ -33,6 +33,15 @@ def plain(number) -> str:
 
 
 @register.filter
+def short(number) -> str:
+    """A measured number with about four digits; very large and very small ones by powers of ten."""
+    size = abs(float(number))
+    if size and not 0.001 <= size < 100000:
+        return f"{float(number):.2e}"
+    return number_format(float(f"{float(number):.4g}"))
+
+
+@register.filter
 def memory(mebi) -> str:
     """`512 Mi`, `1.5 Gi`: the units in which jobs ask for memory."""
     if mebi >= 1024:

@@ -39,6 +39,8 @@ PAGES = [
     "/jobs/waiting",
     "/jobs/done",
     "/jobs/broken",
+    "/compare",
+    "/compare?job=fit&job=done",
     "/usage",
 ]
 

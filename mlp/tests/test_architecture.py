@@ -49,6 +49,7 @@ LAYERS = [
         "api",
         "metrics_api",
         "series_api",
+        "compare",
         "pages",
         "admin",
         "actors",

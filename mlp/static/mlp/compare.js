@@ -1,0 +1,18 @@
+// Several jobs on the same charts: one chart for each name, one line for each job.
+
+import { SeriesCharts } from "./lines.js";
+import { watch } from "./refresh.js";
+
+const box = document.querySelector("[data-compare]");
+if (box) {
+  const jobs = [...document.querySelectorAll("[data-compared]")].map((one, index) => ({
+    label: one.dataset.compared,
+    address: `/api/v1/users/${one.dataset.user}/jobs/${one.dataset.compared}/series?points=800`,
+    colour: index,
+  }));
+  const charts = new SeriesCharts(box, jobs, {
+    then: (names) => { document.querySelector("[data-no-series]").hidden = names.length > 0; },
+  });
+  charts.load();
+  watch({ then: () => charts.load() });
+}
