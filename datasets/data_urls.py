@@ -12,17 +12,17 @@ from django.core.handlers.wsgi import WSGIRequest
 from django.core.signals import request_finished, request_started
 from django.urls import path
 
-from . import webdav
+from .webdav import put, verbs
 
 urlpatterns = [
-    path("may", webdav.may),
-    path("store", webdav.store),
-    path("verb", webdav.verb),
+    path("may", put.may),
+    path("store", put.store),
+    path("verb", verbs.verb),
 ]
 VIEWS = {
-    "/internal/data/may": webdav.may,
-    "/internal/data/store": webdav.store,
-    "/internal/data/verb": webdav.verb,
+    "/internal/data/may": put.may,
+    "/internal/data/store": put.store,
+    "/internal/data/verb": verbs.verb,
 }
 
 

@@ -37,11 +37,11 @@ from mlp.kernel.pages import (
 from mlp.kernel.words import say
 
 from . import client_build, lifecycle
-from . import webdav_tree as tree
 from .models import Dataset, State
 from .serializers import DatasetIn
-from .webdav_paths import HOME, Answer, Target
-from .webdav_room import clear, discard, writing
+from .webdav import tree
+from .webdav.paths import HOME, Answer, Target
+from .webdav.room import clear, discard, writing
 
 FILES_SHOWN = 500
 EDITED_BYTES = 256 << 10  # what the editor takes

@@ -10,8 +10,9 @@ from django.utils import timezone
 from mlp.kernel import after_commit
 from mlp.kernel.models import StateChange
 
-from . import lifecycle, webdav
+from . import lifecycle
 from .models import Dataset, State
+from .webdav import spool
 
 AGAIN_AFTER = timedelta(seconds=10)
 SPOOL_KEPT_S = 24 * 3600
@@ -27,4 +28,4 @@ def run() -> None:
         told = StateChange.objects.filter(kind="dataset", object_id=pk, target=State.DELETING).first()
         if told is None or told.at < now - AGAIN_AFTER:
             after_commit.enqueue("datasets.erase", pk, queue="files")
-    webdav.sweep_spool(SPOOL_KEPT_S)
+    spool.sweep(SPOOL_KEPT_S)

@@ -6,8 +6,8 @@ import io
 
 import pytest
 
-from datasets import webdav, webdav_flight
 from datasets.data_urls import FastData
+from datasets.webdav import flight, gate, spool, verbs
 from mlp.kernel import storage
 
 
@@ -36,33 +36,33 @@ def test_without_the_key_there_is_nothing(path):
 
 
 def test_the_views_answer_as_they_do_behind_django(transactional_db):
-    key = {"x_internal_key": webdav.internal_key()}
+    key = {"x_internal_key": gate.internal_key()}
     assert ask("/internal/data/verb", "GET", x_data_uri="/data/alice/x", **key)[0] == "401 Unauthorized"
     assert ask("/internal/data/verb", "OPTIONS", **key) == ("200 OK", b"")
     assert ask("/internal/data/verb", "BREW", **key)[0] == "405 Method Not Allowed"
 
 
 def test_a_bug_is_a_fault_without_details(monkeypatch, transactional_db):
-    monkeypatch.setattr(webdav, "authenticate", lambda request: 1 / 0)
-    status, body = ask("/internal/data/verb", "GET", x_internal_key=webdav.internal_key())
+    monkeypatch.setattr(verbs, "authenticate", lambda request: 1 / 0)
+    status, body = ask("/internal/data/verb", "GET", x_internal_key=gate.internal_key())
     assert status == "503 Service Unavailable"
     assert b"ZeroDivision" not in body
 
 
 def test_a_broken_off_upload_is_forgotten(db, monkeypatch):
-    webdav_flight.begin("one", 7, None)
-    webdav_flight.begin("small", 7, 10)
-    assert webdav_flight.broker().client.hkeys(webdav_flight.KEY) == [b"one"]
-    webdav_flight.keep_alive()
-    assert webdav_flight.broker().client.hlen(webdav_flight.KEY) == 1
-    monkeypatch.setattr(webdav_flight, "FORGET_S", -1)
-    webdav_flight.keep_alive()
-    assert webdav_flight.broker().client.hlen(webdav_flight.KEY) == 0
+    flight.begin("one", 7, None)
+    flight.begin("small", 7, 10)
+    assert flight.broker().client.hkeys(flight.KEY) == [b"one"]
+    flight.keep_alive()
+    assert flight.broker().client.hlen(flight.KEY) == 1
+    monkeypatch.setattr(flight, "FORGET_S", -1)
+    flight.keep_alive()
+    assert flight.broker().client.hlen(flight.KEY) == 0
 
 
 def test_the_sweep_takes_trash_at_once_and_bodies_late():
-    spool = storage.spool_dir()
-    (spool / "trash-1" / "x").mkdir(parents=True)
-    (spool / "0000000001").touch()
-    assert webdav.sweep_spool(0) == 1
-    assert [path.name for path in spool.iterdir()] == ["0000000001"]
+    folder = storage.spool_dir()
+    (folder / "trash-1" / "x").mkdir(parents=True)
+    (folder / "0000000001").touch()
+    assert spool.sweep(0) == 1
+    assert [path.name for path in folder.iterdir()] == ["0000000001"]

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from datasets.webdav_paths import Answer, Target, href, parse, parse_destination
+from datasets.webdav.paths import Answer, Target, href, parse, parse_destination
 
 GOOD_PART = (
     st.text(st.characters(exclude_categories=("Cs", "Cc"), exclude_characters="/"), min_size=1, max_size=60)

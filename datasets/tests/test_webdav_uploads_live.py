@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 import requests
 
-from datasets import webdav
 from datasets.models import Dataset
 from datasets.tests.live import stored, wait_until
+from datasets.webdav import spool
 
 DAV = "{DAV:}"
 
@@ -178,9 +178,9 @@ def test_a_killed_nginx_leaves_a_spool_file_that_is_swept(alice_there, service, 
     service.start_nginx()
     assert len(service.spooled()) == 1
     settings.MLP_ROOT = service.root
-    assert webdav.sweep_spool(0) == 0
+    assert spool.sweep(0) == 0
     os.utime(service.spooled()[0], (1, 1))
-    assert webdav.sweep_spool(0) == 1
+    assert spool.sweep(0) == 1
     wait_until(lambda: service.spooled() == [])
     assert alice_there.put("/data/alice/.home/x", data=b"x").status_code == 201
 
@@ -203,7 +203,7 @@ def test_a_vanished_spool_comes_back(alice_there, service, settings, size):
     if size == 1:
         assert alice_there.put("/data/alice/.home/x", data=b"x").status_code == 503
         settings.MLP_ROOT = service.root
-        webdav.sweep_spool()
+        spool.sweep()
     assert alice_there.put("/data/alice/.home/x", data=b"x" * size).status_code == 201
 
 
@@ -222,11 +222,11 @@ def test_bytes_on_their_way_are_a_sign_of_life(alice_there, service, settings):
         sock.sendall(head.encode() + b"Content-Length: 4000000\r\n\r\n" + b"x" * 3_000_000)
         wait_until(service.spooled)
         Dataset.objects.update(touched="2020-01-01T00:00Z")
-        webdav.sweep_spool()
+        spool.sweep()
         assert Dataset.objects.get().touched.year > 2020
         Dataset.objects.update(touched="2020-01-01T00:00Z")
     wait_until(lambda: not service.spooled())
-    webdav.sweep_spool()
+    spool.sweep()
     assert Dataset.objects.get().touched.year == 2020
 
 

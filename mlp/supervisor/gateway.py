@@ -30,7 +30,7 @@ from urllib.parse import urlsplit
 
 from django.conf import settings
 
-from datasets.webdav import internal_key
+from datasets.webdav.gate import internal_key
 from mlp.environment import env
 from mlp.kernel import storage
 

@@ -32,19 +32,7 @@ LAYERS = [
     {"models"},
     {"auth", "tokens", "throttle", "environment", "lifecycle", "launching"}
     | {"tcc", "inventory", "units", "rows", "limits", "usage", "books"},
-    {
-        "serializers",
-        "metrics",
-        "series",
-        "logs",
-        "webdav",
-        "webdav_paths",
-        "webdav_tree",
-        "webdav_room",
-        "webdav_propfind",
-        "webdav_verbs",
-        "webdav_flight",
-    },
+    {"serializers", "metrics", "series", "logs"},
     {
         "api",
         "metrics_api",

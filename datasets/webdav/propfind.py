@@ -1,6 +1,6 @@
 """PROPFIND (RFC 4918): what is there, for WebDAV clients and for the data client, which asks for checksums too.
 
-Streamed, so a listing of any length costs no memory. Called by datasets.webdav_verbs.
+Streamed, so a listing of any length costs no memory. Called by verbs.py.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from django.utils.http import http_date
 from accounts.models import User
 from accounts.tokens import Holder
 
-from . import webdav_tree as tree
-from .models import Dataset, State
-from .webdav_paths import HOME, Answer, Target, href
-from .webdav_room import find, home_bytes
+from ..models import Dataset, State
+from . import tree
+from .paths import HOME, Answer, Target, href
+from .room import find, home_bytes
 
 DAV = "DAV:"
 OURS = "urn:mlp:data"

@@ -20,7 +20,7 @@ from redis.exceptions import RedisError
 from mlp.kernel import storage
 from mlp.kernel.broker import broker
 
-from .models import Dataset, State
+from ..models import Dataset, State
 
 KEY = "mlp:uploads"
 WORTH_NOTING = 1 << 20  # a smaller body is through before anybody could call it silent

@@ -1,7 +1,7 @@
 """Where a caller may read and write on the data service, and how many bytes: the dataset's row and the home's limit.
 
 `admit_write` is the quick look before an upload's body is sent; `writing` is the exact one, under the locks, around
-the moment in which files change place. Both raise Answer. Used by datasets.webdav and datasets.webdav_verbs.
+the moment in which files change place. Both raise Answer. Used by put.py and verbs.py.
 
 A dataset's `stored` is kept in step with its files under the row's lock. A crash between the rename and the commit can
 leave it off, so it is counted anew from the files before anything is refused for it, and when a dataset gets ready.
@@ -31,9 +31,9 @@ from mlp.kernel import storage
 from mlp.kernel.broker import broker
 from mlp.kernel.locking import lock_row
 
-from . import webdav_tree as tree
-from .models import Dataset
-from .webdav_paths import Answer, Target
+from ..models import Dataset
+from . import tree
+from .paths import Answer, Target
 
 log = logging.getLogger(__name__)
 

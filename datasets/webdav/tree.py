@@ -1,7 +1,8 @@
 """Files of the data service on disk, reached from `{root}/datasets` step by step by descriptors.
 
 Every step is opened relative to the one before and never through a symbolic link, so nothing outside of the user's
-tree can be touched, not even by one who swaps a folder for a link in the middle of it. Used by datasets.webdav*.
+tree can be touched, not even by one who swaps a folder for a link in the middle of it. Used by all of
+datasets.webdav and by the pages.
 """
 
 from __future__ import annotations

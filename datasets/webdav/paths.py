@@ -1,7 +1,7 @@
 """Which file a `/data/…` address means: the path rules of the data service, pure functions without Django's request.
 
 The raw request target is decoded exactly once, here, part by part, so no encoding trick can add a part, climb out
-of a folder or name something twice. Used by datasets.webdav and datasets.webdav_verbs.
+of a folder or name something twice. Used by all of datasets.webdav.
 """
 
 from __future__ import annotations

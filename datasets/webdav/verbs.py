@@ -1,6 +1,7 @@
 """The methods of the data service other than PUT: one function each, all on metadata, none on a file's bytes.
 
-Called by datasets.webdav.verb with the request, the token's holder and the target of the address.
+`verb` is the door: nginx asks it, and it answers, or points nginx at the file to send (X-Accel-Redirect). Routed by
+datasets.data_urls.
 """
 
 from __future__ import annotations
@@ -15,13 +16,14 @@ from accounts.models import User
 from accounts.tokens import Holder
 from mlp.kernel import storage
 
-from . import lifecycle
-from . import webdav_tree as tree
-from .models import State
-from .serializers import DatasetOut
-from .webdav_paths import Answer, Target, href, parse_destination
-from .webdav_propfind import propfind
-from .webdav_room import clear, discard, find, must_be_creating, must_be_readable, own, writing
+from .. import lifecycle
+from ..models import State
+from ..serializers import DatasetOut
+from . import tree
+from .gate import authenticate, guarded
+from .paths import Answer, Target, href, parse, parse_destination
+from .propfind import propfind
+from .room import clear, discard, find, must_be_creating, must_be_readable, own, writing
 
 FILES = "/-data/files"  # nginx's internal address of {root}/datasets
 
@@ -222,3 +224,17 @@ METHODS = {
     "MOVE": move,
     "COPY": copy,
 }
+
+
+@guarded
+def verb(request: HttpRequest) -> HttpResponse:
+    """Every method but PUT."""
+    method = METHODS.get(request.method)
+    if method is None:
+        raise Answer(405, f"method: {request.method[:20]} is not known here", Allow=", ".join(["PUT", *METHODS]))
+    if request.method == "OPTIONS":  # asked without credentials by many clients; tells nothing of anybody
+        return method(request, None, Target())
+    holder = authenticate(request)
+    target = parse(request.META.get("HTTP_X_DATA_URI", ""))
+    own(holder, target)
+    return method(request, holder, target)
