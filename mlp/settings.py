@@ -86,6 +86,9 @@ DATASET_SILENCE_S = env_int("MLP_DATASET_SILENCE_S", 600, 1)
 DATA_HOME_LIMIT = env_int("MLP_HOME_LIMIT", 1 << 30)
 JOB_CANCEL_GRACE_S = env_int("MLP_JOB_CANCEL_GRACE_S", 10, 0, 600)
 JOB_LOG_LIMIT = env_int("MLP_JOB_LOG_LIMIT", 256 << 20)
+AIOPS_TRAINING_WINDOW_S = env_int("MLP_AIOPS_TRAINING_WINDOW_S", 24 * 3600, 60)
+AIOPS_TRAINING_RAM_MIB = env_int("MLP_AIOPS_TRAINING_RAM", 8192, 512)
+AIOPS_TRAINING_PARAMETERS: dict = {}  # overrides of the model's own; tests make it small
 JOB_DISK_MIB = env_int("MLP_JOB_DISK_MIB", 20 << 10, 1)
 
 # --- Django ---------------------------------------------------------------------------------------------------------

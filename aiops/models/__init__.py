@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from .runs import ModelVersion, State, TrainingRun
+from .runs import ENDED, ModelVersion, State, TrainingRun
 
-__all__ = ["ModelVersion", "State", "TrainingRun"]
+__all__ = ["ENDED", "ModelVersion", "State", "TrainingRun"]

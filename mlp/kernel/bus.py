@@ -1,6 +1,7 @@
 """NATS: the only module that speaks it. One connection per process, kept by a thread with its own event loop.
 
-Synchronous code calls `publish` and `check`; the long-running commands call `consume`. The connection reconnects for
+Synchronous code calls `publish` (JetStream), `send` and `request` (plain NATS) and `check`; the long-running commands
+call `consume`. Key-value buckets are in keyvalue.py, services that subscribe in serve.py. The connection reconnects for
 ever; a call that cannot be answered in time raises Fault.
 """
 
@@ -12,7 +13,7 @@ import contextlib
 import logging
 import os
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -20,16 +21,30 @@ import nats
 from django.conf import settings
 from nats.aio.client import Client
 from nats.errors import Error as NatsError
+from nats.errors import NoRespondersError
 from nats.errors import TimeoutError as NatsTimeout
-from nats.js.api import AckPolicy, ConsumerConfig, DiscardPolicy, RetentionPolicy, StreamConfig
-from nats.js.errors import APIError, NotFoundError
+from nats.js.api import AckPolicy, ConsumerConfig, DiscardPolicy, RetentionPolicy, StorageType, StreamConfig
+from nats.js.errors import APIError, NoStreamResponseError, NotFoundError
 
 from .errors import Fault
 
+__all__ = [
+    "APIError",
+    "Client",
+    "DiscardPolicy",
+    "NatsError",
+    "NoStreamResponseError",
+    "NotFoundError",
+    "RetentionPolicy",
+    "StorageType",
+    "StreamConfig",
+]
 log = logging.getLogger(__name__)
 
 DAY_S = 24 * 3600
 RETRY_S = 1
+PING_S = 10  # a server that hangs without closing is given up after two of them
+PENDING = 16 << 20  # bytes kept for a server that is away for a moment
 UNAVAILABLE = "the message bus is not available, try again later"
 
 
@@ -42,6 +57,10 @@ class Stream:
     max_age_s: int = 7 * DAY_S
     max_bytes: int = 4 << 30
     duplicate_window_s: int = 600
+
+
+class NoAnswer(Fault):
+    """Nobody answered a request in time, or nobody listens."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +84,8 @@ async def connect() -> Client:
         max_reconnect_attempts=-1,
         reconnect_time_wait=0.5,
         allow_reconnect=True,
+        ping_interval=PING_S,
+        pending_size=PENDING,
         error_cb=_log_error,
         **options,
     )
@@ -159,6 +180,36 @@ def publish(messages: list[tuple[str, bytes, str]], timeout_s: float = 5) -> Non
         await asyncio.gather(*acks)
 
     _connection().call(work, timeout_s)
+
+
+def send(messages: Sequence[tuple[str, bytes]], timeout_s: float = 5) -> None:
+    """Publishes (subject, body) as plain messages, in order; returns once the server has them. Raises Fault."""
+
+    async def work(client: Client) -> None:
+        for subject, data in messages:
+            await client.publish(subject, data)
+        await client.flush(timeout=max(1, int(timeout_s)))
+
+    _connection().call(work, timeout_s)
+
+
+def request(subject: str, data: bytes, timeout_s: float) -> bytes:
+    """The first answer to a plain request. Raises NoAnswer; Fault when the server is away."""
+
+    async def work(client: Client) -> bytes:
+        try:
+            return (await client.request(subject, data, timeout=timeout_s)).data
+        except NoRespondersError as problem:
+            raise NoAnswer(f"{subject}: nobody listens") from problem
+        except NatsTimeout as problem:
+            raise NoAnswer(f"{subject}: no answer within {timeout_s:g} s") from problem
+
+    return _connection().call(work, timeout_s + 3)
+
+
+def call(work: Callable[[Client], Awaitable], timeout_s: float = 5):
+    """Lets the coroutine work with the shared connection and gives what it returns. Raises Fault. For keyvalue.py."""
+    return _connection().call(work, timeout_s)
 
 
 def check(timeout_s: float = 2) -> None:

@@ -24,17 +24,54 @@ class Held:
         self.link.execute("SELECT 1")
 
 
+def _number(name: str) -> int:
+    return int.from_bytes(hashlib.sha256(f"mlp.{name}".encode()).digest()[:8], signed=True)
+
+
+def _connect() -> psycopg.Connection:
+    parameters = connection.get_connection_params()
+    parameters = {key: parameters[key] for key in ("dbname", "user", "password", "host", "port") if key in parameters}
+    return psycopg.connect(**parameters, autocommit=True, connect_timeout=5)
+
+
 @contextmanager
 def only_one(name: str) -> Iterator[Held]:
     """Waits until this process is the only one of that name. The lock ends with the connection, hence with us."""
-    number = int.from_bytes(hashlib.sha256(f"mlp.{name}".encode()).digest()[:8], signed=True)
-    parameters = connection.get_connection_params()
-    parameters = {key: parameters[key] for key in ("dbname", "user", "password", "host", "port") if key in parameters}
-    with psycopg.connect(**parameters, autocommit=True, connect_timeout=5) as link:
+    with _connect() as link:
         waiting = False
-        while not link.execute("SELECT pg_try_advisory_lock(%s)", [number]).fetchone()[0]:
+        while not link.execute("SELECT pg_try_advisory_lock(%s)", [_number(name)]).fetchone()[0]:
             if not waiting:
                 log.info("another %s is running; waiting for it to end", name)
                 waiting = True
             time.sleep(0.5)
         yield Held(link)
+
+
+class Holder:
+    """The same lock for those who do not wait: `hold` tries, and says each time whether we have it (still).
+
+    For services of which one replica is active. Losing the database loses the lock; the next `hold` tries anew.
+    """
+
+    def __init__(self, name: str):
+        self.name = name
+        self.link: psycopg.Connection | None = None
+
+    def hold(self) -> bool:
+        try:
+            if self.link is None:
+                link = _connect()
+                if not link.execute("SELECT pg_try_advisory_lock(%s)", [_number(self.name)]).fetchone()[0]:
+                    link.close()
+                    return False
+                self.link = link
+            self.link.execute("SELECT 1")
+        except psycopg.Error as problem:
+            log.warning("%s: the lock cannot be had or was lost: %s", self.name, problem)
+            self.let_go()
+        return self.link is not None
+
+    def let_go(self) -> None:
+        if self.link is not None:
+            self.link.close()
+            self.link = None

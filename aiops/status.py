@@ -1,0 +1,87 @@
+"""ModelStatus, the value of `modelTrainingStatus`: read strictly, written as protobuf's JSON. Used by the gateway.
+
+Opni's gateway refuses a value with one field too many, so nothing of ours is ever added here (see kv.detail).
+"""
+
+from __future__ import annotations
+
+INTEGERS = ("timeElapsed", "percentageCompleted", "remainingTime", "currentEpoch")
+ACCURACY, STAGE = "modelAccuracy", "stage"
+FIELDS = ("timeElapsed", "percentageCompleted", "remainingTime", "currentEpoch", ACCURACY, STAGE)
+INT64 = 2**63
+
+
+def read(data) -> dict:
+    """{"status": str, "statistics": dict or None} out of JSON that was sent to us. Raises ValueError naming the field.
+
+    Whole numbers may be JSON numbers or strings of digits, as protobuf's JSON allows; null is the default.
+    """
+    if not isinstance(data, dict):
+        raise ValueError("body: must be an object")
+    for name in data:
+        if name not in {"status", "statistics"}:
+            raise ValueError(f"{name}: unknown field")
+    status = data.get("status") or ""
+    if not isinstance(status, str):
+        raise ValueError("status: must be a string")
+    statistics = data.get("statistics")
+    return {"status": status, "statistics": None if statistics is None else read_statistics(statistics)}
+
+
+def read_statistics(data) -> dict:
+    """The six fields with their defaults filled in. Raises ValueError naming the field."""
+    if not isinstance(data, dict):
+        raise ValueError("statistics: must be an object")
+    for name in data:
+        if name not in FIELDS:
+            raise ValueError(f"{name}: unknown field")
+    found: dict = {name: _whole(name, data.get(name)) for name in INTEGERS}
+    found[ACCURACY] = _number(data.get(ACCURACY))
+    found[STAGE] = data.get(STAGE) or ""
+    if not isinstance(found[STAGE], str):
+        raise ValueError(f"{STAGE}: must be a string")
+    return found
+
+
+def make(status: str, **statistics) -> dict:
+    """A status of our own; `statistics` by their names, none of them for none at all."""
+    return {"status": status, "statistics": read_statistics(statistics) if statistics else None}
+
+
+def stored(value: dict) -> dict:
+    """As protobuf's JSON writes it into the key: whole numbers are strings, zero values are left out."""
+    kept = {"status": value["status"]} if value["status"] else {}
+    if value["statistics"] is not None:
+        kept["statistics"] = {
+            name: str(given) if name in INTEGERS else given for name, given in value["statistics"].items() if given
+        }
+    return kept
+
+
+def answered(value: dict | None) -> dict:
+    """As the REST interface answers it: with defaults, unset statistics null."""
+    value = value or {"status": "", "statistics": None}
+    statistics = value["statistics"]
+    if statistics is not None:
+        statistics = {name: str(given) if name in INTEGERS else given for name, given in statistics.items()}
+    return {"status": value["status"], "statistics": statistics}
+
+
+def _whole(name: str, value) -> int:
+    if value is None:
+        return 0
+    if isinstance(value, str) and value.removeprefix("-").isdecimal() and value.isascii() and len(value) < 21:
+        value = int(value)
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int) or not -INT64 <= value < INT64:
+        raise ValueError(f"{name}: must be a whole number")
+    return value
+
+
+def _number(value) -> float:
+    if value is None:
+        return 0
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError(f"{ACCURACY}: must be a number")
+    return value

@@ -1,0 +1,64 @@
+"""The watchlist: which workloads are watched, as the wire says it, and what a change of it means.
+
+`workloads` is always {cluster: {namespace: [deployment, …]}}. Used by the gateway, the training controller and the
+preprocessing; knows neither NATS nor the database.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+Triple = tuple[str, str, str]
+MAX_NAME = 253
+TRAIN, UPDATE, RESET, NOTHING = "train", "update", "reset", "nothing"
+
+
+def check(data) -> dict[str, dict[str, list[str]]]:
+    """The workloads, sorted and without doubles or empty branches. Raises ValueError naming what is wrong."""
+    found: set[Triple] = set()
+    for cluster, namespaces in _items(data, "workloads"):
+        for namespace, deployments in _items(namespaces, f"workloads.{cluster}"):
+            if not isinstance(deployments, list):
+                raise ValueError(f"workloads.{cluster}.{namespace}: must be a list of deployments")
+            for deployment in deployments:
+                found.add((cluster, namespace, _name(deployment, f"workloads.{cluster}.{namespace}")))
+    return tree(found)
+
+
+def tree(triples: Iterable[Triple]) -> dict[str, dict[str, list[str]]]:
+    made: dict[str, dict[str, list[str]]] = {}
+    for cluster, namespace, deployment in sorted(set(triples)):
+        made.setdefault(cluster, {}).setdefault(namespace, []).append(deployment)
+    return made
+
+
+def triples(workloads: dict | None) -> set[Triple]:
+    return {
+        (cluster, namespace, deployment)
+        for cluster, namespaces in (workloads or {}).items()
+        for namespace, deployments in namespaces.items()
+        for deployment in deployments
+    }
+
+
+def decide(current: dict, last: dict) -> str:
+    """What a new watchlist asks for: `train` when something was added to what the last model saw, `update` when only
+    removed, `reset` when nothing is left.
+    """
+    wanted = triples(current)
+    if not wanted:
+        return RESET
+    return UPDATE if wanted <= triples(last) else TRAIN
+
+
+def _items(data, where: str):
+    if not isinstance(data, dict):
+        raise ValueError(f"{where}: must be an object")
+    for name, value in data.items():
+        yield _name(name, where), value
+
+
+def _name(value, where: str) -> str:
+    if not isinstance(value, str) or not value or len(value) > MAX_NAME or not value.isprintable():
+        raise ValueError(f"{where}: {value!r} is no name")
+    return value

@@ -1,0 +1,232 @@
+"""Services on NATS: `serve` subscribes what they declare, hands them bytes in threads and publishes what they return.
+
+A service is a plain object with `name` and `subjects`: a map of subject to Route (or a tuple of its fields). Handlers
+know no NATS: they take bytes (a list of them when the route batches) and give messages or a Reply, so tests call them.
+
+    handle(data) -> None | [(subject, bytes), …] | Reply
+
+Optional: `start()` before the first message, `ticks` = ((seconds, function), …), `stop()` at the end; all may return
+messages. Handlers of one service run one at a time unless it says `serial = False`; of one subject always in order.
+What a handler raises is logged with the subject, and the message is dropped. Used by `manage.py aiops`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+from django.db import close_old_connections
+
+from . import bus
+from .bus import Client, NatsError
+
+log = logging.getLogger(__name__)
+
+Messages = Sequence[tuple[str, bytes]]
+RETRY_S = 1.0
+DRAIN_S = 2.0
+WAITING = 1024  # messages of one subject in memory here; behind them the client's own queue, then the server's limit
+WAITING_BYTES = 64 << 20
+
+
+@dataclass(frozen=True)
+class Route:
+    """How a subject is heard. `batch` > 1: the handler takes a list of up to that many bodies, gathered for at most
+    `linger_s` after the first; such a route cannot reply. `queue` is the queue group, "" for every replica.
+    """
+
+    handle: Callable[[Any], Any]
+    queue: str = ""
+    batch: int = 1
+    linger_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class Reply:
+    """An answer: `before` is published, the answer leaves, then `after` does the work and may return messages."""
+
+    data: bytes
+    before: Messages = ()
+    after: Callable[[], Messages | None] | None = None
+
+
+class _Subscription:
+    """One subject of one service: gathers, calls, publishes, one batch at a time."""
+
+    def __init__(self, host: _Host, service, subject: str, route: Route):
+        self.host, self.service, self.subject, self.route = host, service, subject, route
+        self.waiting: deque = deque()
+        self.arrived, self.room = asyncio.Event(), asyncio.Event()
+        self.room.set()
+        self.busy = False
+        self.inner = None
+
+    async def open(self, client: Client) -> None:
+        self.inner = await client.subscribe(
+            self.subject, self.route.queue, cb=self._take, pending_bytes_limit=WAITING_BYTES
+        )
+
+    async def _take(self, message) -> None:
+        self.waiting.append(message)
+        self.arrived.set()
+        if len(self.waiting) >= WAITING:
+            self.room.clear()
+            await self.room.wait()
+
+    async def pump(self) -> None:
+        while True:
+            await self.arrived.wait()
+            if self.route.batch > 1 and self.route.linger_s and len(self.waiting) < self.route.batch:
+                await asyncio.sleep(self.route.linger_s)
+            self.busy = True
+            batch = [self.waiting.popleft() for _ in range(min(self.route.batch, len(self.waiting)))]
+            if not self.waiting:
+                self.arrived.clear()
+            if len(self.waiting) < WAITING // 2:
+                self.room.set()
+            try:
+                await self._handle(batch)
+            finally:
+                self.busy = False
+
+    async def _handle(self, batch: list) -> None:
+        body = [message.data for message in batch] if self.route.batch > 1 else batch[0].data
+        result = await self.host.run(self.service, self.subject, self.route.handle, body)
+        if isinstance(result, Reply):
+            answer = [(batch[0].reply, result.data)] if batch[0].reply else []
+            await self.host.publish([*result.before, *answer], flush=True)
+            if result.after is not None:
+                await self.host.publish(await self.host.run(self.service, self.subject, result.after))
+        else:
+            await self.host.publish(result)
+
+    @property
+    def idle(self) -> bool:
+        return not self.waiting and not self.busy
+
+
+class _Host:
+    """What all subscriptions of a process share: the connection, the threads, one lock for each serial service."""
+
+    def __init__(self, services: Sequence):
+        self.services = services
+        self.client: Client | None = None
+        routes = sum(len(service.subjects) for service in services)
+        self.threads = ThreadPoolExecutor(routes + 2 * len(services) + 2, thread_name_prefix="service")
+        self.locks = {id(service): asyncio.Lock() for service in services if getattr(service, "serial", True)}
+
+    async def run(self, service, what: str, work: Callable, *arguments):
+        """Calls in a thread; an exception is logged with the subject and swallowed."""
+
+        def guarded():
+            close_old_connections()
+            try:
+                return work(*arguments)
+            except Exception as problem:  # whatever it is: this message is dropped, the service lives
+                expected = isinstance(problem, ValueError | bus.Fault)
+                log.warning("%s: %s: dropped: %s", service.name, what, problem, exc_info=None if expected else problem)
+                return None
+            finally:
+                close_old_connections()
+
+        async with self.locks.get(id(service)) or contextlib.nullcontext():
+            return await asyncio.get_running_loop().run_in_executor(self.threads, guarded)
+
+    async def publish(self, messages, flush: bool = False) -> None:
+        for subject, data in messages or ():
+            try:
+                await self.client.publish(subject, data)
+            except (NatsError, OSError) as problem:
+                log.warning("%s: could not be published: %s", subject, problem or type(problem).__name__)
+        if flush:
+            with contextlib.suppress(NatsError, OSError, TimeoutError):
+                await self.client.flush(1)
+
+    async def tick(self, service, seconds: float, work: Callable) -> None:
+        while True:
+            if self.client.is_connected:
+                await self.publish(await self.run(service, getattr(work, "__name__", "tick"), work))
+            await asyncio.sleep(seconds)
+
+
+async def serve(services: Sequence, stop: asyncio.Event, ready: Callable[[], None] = lambda: None) -> None:
+    """Serves until `stop`, then drains: what has arrived is handled, what was returned is sent. Waits for a server
+    that is not there (yet); nothing of a service is lost by that but what was in flight.
+    """
+    host = _Host(services)
+    host.client = await _connected(stop)
+    if host.client is None:
+        return
+    opened = [
+        _Subscription(host, service, subject, route if isinstance(route, Route) else Route(*route))
+        for service in services
+        for subject, route in service.subjects.items()
+    ]
+    tasks: list[asyncio.Task] = []
+    try:
+        for service in services:
+            if hasattr(service, "start"):
+                await host.publish(await host.run(service, "start", service.start))
+        for subscription in opened:
+            await subscription.open(host.client)
+            tasks.append(asyncio.create_task(subscription.pump()))
+        await host.publish((), flush=True)
+        for service in services:
+            for seconds, work in getattr(service, "ticks", ()):
+                tasks.append(asyncio.create_task(host.tick(service, seconds, work)))
+        ready()
+        await _until(stop, tasks)
+    finally:
+        await _close(host, opened, tasks)
+
+
+async def _connected(stop: asyncio.Event) -> Client | None:
+    told = False
+    while not stop.is_set():
+        try:
+            return await bus.connect()
+        except (NatsError, OSError, TimeoutError) as problem:
+            if not told:
+                log.warning("message bus: %s; waiting for it", problem or type(problem).__name__)
+            told = True
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(stop.wait(), RETRY_S)
+    return None
+
+
+async def _until(stop: asyncio.Event, tasks: list[asyncio.Task]) -> None:
+    """Waits for `stop`. A pump or tick that ends by itself is a fault of ours: the process ends, to be started anew."""
+    waiting = asyncio.create_task(stop.wait())
+    done, _ = await asyncio.wait([waiting, *tasks], return_when=asyncio.FIRST_COMPLETED)
+    waiting.cancel()
+    for task in done - {waiting}:
+        task.result()
+
+
+async def _close(host: _Host, opened: list[_Subscription], tasks: list[asyncio.Task]) -> None:
+    loop = asyncio.get_running_loop()
+    end = loop.time() + DRAIN_S
+    connected = host.client.is_connected
+    for subscription in opened:
+        if subscription.inner is not None and connected:
+            with contextlib.suppress(NatsError, OSError):
+                await subscription.inner.unsubscribe()
+    while loop.time() < end and not all(subscription.idle for subscription in opened):
+        await asyncio.sleep(0.02)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    for service in host.services:
+        if hasattr(service, "stop"):
+            await host.publish(await host.run(service, "stop", service.stop))
+    if connected:
+        await host.publish((), flush=True)
+    with contextlib.suppress(NatsError, OSError, TimeoutError):
+        await asyncio.wait_for(host.client.close(), 1)
+    host.threads.shutdown(wait=False, cancel_futures=True)
