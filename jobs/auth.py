@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hmac
+import re
 from dataclasses import dataclass
 
+from django.conf import settings
 from rest_framework import authentication
 
 from accounts import auth as accounts_auth
@@ -14,6 +16,7 @@ from mlp.kernel.errors import Refused
 from .models import Job
 
 PREFIX = "mlp_j"
+NATS_USER = "job"
 
 
 @dataclass(frozen=True)
@@ -33,7 +36,7 @@ class JobTokenAuthentication(authentication.BaseAuthentication):
         token = accounts_auth.bearer(request.META.get("HTTP_AUTHORIZATION", ""))
         if token is None or not token.startswith(PREFIX):
             return None
-        job = _job_of(token)
+        job = job_of_token(token)
         if job is None:
             raise Refused(accounts_auth.BAD_TOKEN)
         return job.user, JobHolder(job.pk)
@@ -42,7 +45,10 @@ class JobTokenAuthentication(authentication.BaseAuthentication):
         return "Bearer"
 
 
-def _job_of(token: str) -> Job | None:
+def job_of_token(token: str) -> Job | None:
+    """The live job whose token this is; None for any other word."""
+    if not token.startswith(PREFIX):
+        return None
     number = token[len(PREFIX) :].partition("_")[0]
     if not (number.isascii() and number.isalnum() and len(number) <= 12):
         return None
@@ -56,3 +62,15 @@ def require_own_job(request, job: Job) -> None:
     """Raises Refused when a job's token speaks for another job."""
     if isinstance(request.auth, JobHolder) and request.auth.job_id != job.pk:
         raise Refused("token: this token speaks for another job")
+
+
+def nats_address(job: Job) -> str | None:
+    """MLP_NATS_URL with the job's credentials; None where the server is somebody else's and does not ask us."""
+    if not settings.EMBEDDED["nats"]:
+        return None
+    return re.sub(r"^(\w+)://", rf"\1://{NATS_USER}:{job_token(job)}@", settings.NATS_URL)
+
+
+def nats_inbox(user: str, job: str) -> str:
+    """Where a job may listen for acknowledgements: the usual `_INBOX` would show it everybody's answers."""
+    return f"_INBOX_{user}_{job}"

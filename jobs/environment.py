@@ -11,7 +11,7 @@ from mlp import runners
 from mlp.kernel import storage
 from mlp.runners import Mount, Runner, RunSpec
 
-from .auth import job_token
+from .auth import job_token, nats_address, nats_inbox
 from .models import Job
 
 REPORT_DIR = Path(__file__).resolve().parent / "report"
@@ -59,6 +59,7 @@ def run_spec(job: Job, user) -> RunSpec:
 
 def _environment(job: Job, user, runner: Runner, workspace: Path, links: Path) -> dict[str, str]:
     """The user's own variables first: the platform's win, so none of them can be faked."""
+    nats = nats_address(job)
     seen = runner.place(workspace, WORKSPACE)
     return {
         **{key: str(value) for key, value in job.env.items()},
@@ -76,6 +77,7 @@ def _environment(job: Job, user, runner: Runner, workspace: Path, links: Path) -
         "MLP_USER": user.username,
         "MLP_JOB": job.name,
         "MLP_ATTEMPT": str(job.attempt),
+        **({"MLP_NATS_URL": nats, "MLP_NATS_INBOX": nats_inbox(user.username, job.name)} if nats else {}),
     }
 
 

@@ -1,5 +1,7 @@
 """JetStream to metrics: pulls the stream, records, and only then acknowledges. Run by `manage.py ingest`.
 
+It also answers the server's questions about jobs that connect themselves.
+
 Killed between recording and acknowledging, it gets the messages again and their ids make that a no-op.
 """
 
@@ -13,7 +15,7 @@ from django.db import close_old_connections
 
 from mlp.kernel import beats, bus
 
-from . import metrics
+from . import metrics, nats_auth
 
 DURABLE = "platform"
 
@@ -25,7 +27,10 @@ async def run(stop: asyncio.Event, check: Callable[[], None] = lambda: None) -> 
         check()
         beats.beat("ingest")
 
-    await bus.consume(metrics.STREAM, DURABLE, sync_to_async(_record), stop, sync_to_async(idle))
+    await asyncio.gather(
+        bus.consume(metrics.STREAM, DURABLE, sync_to_async(_record), stop, sync_to_async(idle)),
+        bus.answer(nats_auth.SUBJECT, "ingest", sync_to_async(nats_auth.answer), stop),
+    )
 
 
 def _record(deliveries: list[bus.Delivery]) -> None:

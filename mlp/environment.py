@@ -46,7 +46,7 @@ def env_url(name: str, default: str, schemes: tuple[str, ...]) -> str:
     """A URL with a host, of one of the schemes; the message shows no password."""
     value = env(name, default)
     try:
-        parts = urlsplit(value)
+        parts = urlsplit(value.partition(",")[0])  # some take several hosts
         good = parts.scheme in schemes and bool(parts.hostname) and (parts.port or 1) > 0
     except ValueError:
         good = False

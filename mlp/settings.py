@@ -66,6 +66,9 @@ _nats = urlsplit(env_url("NATS_URL", f"nats://{_nats_host}:{NATS_PORT}", ("nats"
 NATS_URL = f"{_nats.scheme}://{_nats.hostname}:{_nats.port or 4222}"
 NATS_USER = unquote(_nats.username or "") if not EMBEDDED["nats"] else "platform"
 NATS_PASSWORD = unquote(_nats.password or "") if not EMBEDDED["nats"] else secret(MLP_ROOT, "nats-password")
+# Where given, metrics that scripts send to this topic are read as well.
+KAFKA_URL = env_url("KAFKA_URL", "", ("kafka", "kafka+ssl")) if env("KAFKA_URL") else ""
+KAFKA_TOPIC = env("KAFKA_TOPIC", "job_metrics")
 
 DATABASES = {"default": postgres_settings(DATABASE_URL)}
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"

