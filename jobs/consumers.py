@@ -1,70 +1,86 @@
 """The live half of the Metrics-manager: history first, then each new row, in order, none twice (contract 4).
 
-The group is joined before the history is read, so nothing falls between the two; a wake carries nothing and only says
-"look again", so a lost or doubled one is harmless.
+The feed is joined before the history is read, so nothing falls between the two. Each row has its number, and a row
+that is not after the last one sent is not sent.
 """
 
 from __future__ import annotations
 
+import asyncio
 from urllib.parse import urlsplit
 
-from asgiref.sync import async_to_sync
-from channels.generic.websocket import JsonWebsocketConsumer
+from channels.db import database_sync_to_async
+from channels.generic.websocket import AsyncJsonWebsocketConsumer
 
 from accounts.auth import user_of_token
-from accounts.models import State as Active
-from accounts.models import User
-from mlp.kernel.after_commit import group
 
-from . import metrics
+from . import feed, metrics
 from .models import Job, Metrics
 
 NORMAL_CLOSE = 1000
-CHUNK = 1000
 
 
-class JobMetricsConsumer(JsonWebsocketConsumer):
+class JobMetricsConsumer(AsyncJsonWebsocketConsumer):
     job_id: int | None = None
+    caller_id = 0
     last = 0
+    behind = True  # until the history is sent, we read by ourselves
+    feed: feed.Feed | None = None
 
-    def connect(self) -> None:
+    async def connect(self) -> None:
         route = self.scope["url_route"]["kwargs"]
-        caller, subprotocol = self._caller()
-        job = caller and self._job(caller, route["user"], route["name"])
-        if not job:
-            self.close()  # before accept: the handshake is refused
+        self.user, self.name = route["user"], route["name"]
+        found, subprotocol = await database_sync_to_async(self._find)()
+        if found is None:
+            await self.close()  # before accept: the handshake is refused
             return
-        self.job_id, self.user, self.name = job.pk, route["user"], route["name"]
-        self.caller_id = caller.pk
-        async_to_sync(self.channel_layer.group_add)(group("job", job.pk), self.channel_name)
-        self.accept(subprotocol)
-        self._send_news()
+        self.caller_id, self.job_id = found
+        self.turn = asyncio.Lock()
+        self.feed = await feed.join(self.job_id, self)
+        await self.accept(subprotocol)
+        await self._catch_up()
 
-    def disconnect(self, code) -> None:
-        if self.job_id is not None:
-            async_to_sync(self.channel_layer.group_discard)(group("job", self.job_id), self.channel_name)
+    async def disconnect(self, code) -> None:
+        if self.feed is not None:
+            self.feed.leave(self)
+            self.feed = None
 
-    def receive(self, text_data=None, bytes_data=None, **kwargs) -> None:
+    async def receive(self, text_data=None, bytes_data=None, **kwargs) -> None:
         """What a client says is of no interest."""
 
-    def wake(self, event) -> None:
-        if User.objects.filter(pk=self.caller_id, state=Active.ACTIVED).exists():
-            self._send_news()
-        else:
-            self.close()  # de-registered meanwhile
+    async def take(self, rows: list[Metrics], ended: bool) -> None:
+        """From the feed: what is new to us of these rows; a normal close once the job had ended before."""
+        await self._send(rows)
+        if ended:
+            await self.close(NORMAL_CLOSE)
 
-    def _send_news(self) -> None:
-        """Every row after the last one sent; then a normal close if the job had ended before they were read."""
-        job = Job.objects.filter(pk=self.job_id).first()
+    async def refuse(self) -> None:
+        await self.close()
+
+    async def _catch_up(self) -> None:
+        """Everything up to now. The last look is taken with `behind` off, so the feed has what comes after it."""
         while True:
-            rows = list(Metrics.objects.filter(job_id=self.job_id, seq__gt=self.last)[:CHUNK])
+            rows, ended = await database_sync_to_async(feed.read)(self.job_id, self.last)
+            await self._send(rows)
+            if ended:
+                await self.close(NORMAL_CLOSE)
+                return
+            if not self.behind:
+                return
+            self.behind = len(rows) >= feed.CHUNK
+
+    async def _send(self, rows: list[Metrics]) -> None:
+        async with self.turn:
             for row in rows:
-                self.send_json(metrics.as_object(row, self.user, self.name))
-                self.last = row.seq
-            if len(rows) < CHUNK:
-                break
-        if job is None or job.has_ended:
-            self.close(NORMAL_CLOSE)
+                if row.seq > self.last:
+                    self.last = row.seq
+                    await self.send_json(metrics.as_object(row, self.user, self.name))
+
+    def _find(self):
+        """((caller's key, job's key), subprotocol); None in the first place for who may not see it."""
+        caller, subprotocol = self._caller()
+        job = caller and self._job(caller, self.user, self.name)
+        return ((caller.pk, job.pk) if job else None), subprotocol
 
     def _caller(self):
         """The user behind `?token=`, the subprotocols `bearer` and the token, or the session."""

@@ -12,6 +12,7 @@ from dramatiq.brokers.redis import RedisBroker
 from .errors import Fault
 
 QUEUES = ("default", "files", "gpu")
+IDLE_LOOK_MS = 100
 
 
 class DatabaseConnections(dramatiq.Middleware):
@@ -26,6 +27,13 @@ class DatabaseConnections(dramatiq.Middleware):
     after_skip_message = before_process_message
 
 
+class Broker(RedisBroker):
+    """Looks often into a queue that is idle: Dramatiq's own pause grows to a second, which each job would wait."""
+
+    def consume(self, queue_name, prefetch=1, timeout=5000):
+        return super().consume(queue_name, prefetch, min(timeout, IDLE_LOOK_MS))
+
+
 @cache
 def broker() -> RedisBroker:
     """The broker, also set as Dramatiq's own default.
@@ -33,7 +41,7 @@ def broker() -> RedisBroker:
     The short heart-beat time-out and the certain maintenance give a killed worker's messages to another one within
     seconds; Dramatiq's defaults may leave them for minutes on an idle queue.
     """
-    made = RedisBroker(url=settings.REDIS_URL, heartbeat_timeout=10_000, maintenance_chance=1_000_000)
+    made = Broker(url=settings.REDIS_URL, heartbeat_timeout=10_000, maintenance_chance=1_000_000)
     made.add_middleware(DatabaseConnections())
     dramatiq.set_broker(made)
     return made

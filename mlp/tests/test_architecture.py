@@ -32,7 +32,7 @@ LAYERS = [
     {"models"},
     {"auth", "tokens", "throttle", "environment", "lifecycle", "launching"}
     | {"tcc", "inventory", "units", "rows", "limits", "usage", "books"},
-    {"serializers", "metrics", "series", "logs", "kafka_source", "nats_auth"},
+    {"serializers", "metrics", "series", "logs", "feed", "kafka_source", "nats_auth"},
     {
         "api",
         "metrics_api",

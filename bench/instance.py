@@ -1,0 +1,109 @@
+"""A platform of a benchmark's own, on a port base and storage root of its own, called as its users call it."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+HOST = "127.0.0.1"
+MANAGE = Path(__file__).resolve().parent.parent / "manage.py"
+PASSWORD = "only for this benchmark"
+START_S = 120
+
+
+@dataclass
+class Instance:
+    """A platform that runs. `call` raises urllib's HTTPError for any answer that is no success."""
+
+    root: Path
+    base: int
+    token: str = ""
+    user: str = "bench"
+
+    @property
+    def port(self) -> int:
+        return self.base + 1
+
+    @property
+    def environment(self) -> dict[str, str]:
+        mine = {"MLP_ROOT": str(self.root), "MLP_PORT_BASE": str(self.base), "MLP_ADMIN_PASSWORD": PASSWORD}
+        return {**os.environ, **mine}
+
+    def request(self, method: str, path: str, data: bytes | None = None, headers: dict | None = None) -> bytes:
+        given = {"Authorization": f"Bearer {self.token}"} if self.token else {}
+        whole = urllib.request.Request(f"http://{HOST}:{self.port}{path}", data, {**given, **(headers or {})})
+        whole.method = method
+        with urllib.request.urlopen(whole, timeout=120) as answer:
+            return answer.read()
+
+    def call(self, method: str, path: str, body=None) -> object:
+        data = None if body is None else json.dumps(body).encode()
+        return json.loads(self.request(method, f"/api/v1{path}", data, {"Content-Type": "application/json"}))
+
+    def script(self, name: str, text: str) -> None:
+        """Puts a script into the user's home."""
+        self.request("PUT", f"/data/{self.user}/.home/{name}", text.encode())
+
+    def wait_job(self, name: str, state: str, seconds: float = 60) -> dict:
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            job = self.call("GET", f"/users/{self.user}/jobs/{name}")
+            if job["state"] == state:
+                return job
+            if job["state"] == "error":
+                raise SystemExit(f"the job {name} failed: {job['reason']}")
+            time.sleep(0.05)
+        raise SystemExit(f"the job {name} is not {state} after {seconds} s")
+
+    def manage(self, *arguments: str, text: str | None = None) -> str:
+        command = [sys.executable, str(MANAGE), *arguments]
+        done = subprocess.run(command, env=self.environment, input=text, text=True, capture_output=True)
+        if done.returncode:
+            raise SystemExit(done.stderr)
+        return done.stdout
+
+
+@contextlib.contextmanager
+def running(base: int = 27000, **settings: str) -> Iterator[Instance]:
+    """Starts a platform, registers `bench`, and ends it all."""
+    with tempfile.TemporaryDirectory(prefix="mlp-bench-") as root:
+        instance = Instance(Path(root), base)
+        command = [sys.executable, str(MANAGE), "up"]
+        process = subprocess.Popen(command, env={**instance.environment, **settings}, stdout=subprocess.DEVNULL)
+        try:
+            _wait_healthy(instance, process)
+            instance.call("POST", "/users", {"username": instance.user, "password": PASSWORD})
+            login = base64.b64encode(f"{instance.user}:{PASSWORD}".encode()).decode()
+            path = f"/api/v1/users/{instance.user}/token"
+            instance.token = json.loads(instance.request("GET", path, None, {"Authorization": f"Basic {login}"}))
+            yield instance
+        finally:
+            process.terminate()
+            process.wait(60)
+
+
+def _wait_healthy(instance: Instance, process: subprocess.Popen) -> None:
+    end = time.monotonic() + START_S
+    while time.monotonic() < end and process.poll() is None:
+        with contextlib.suppress(OSError):
+            if json.loads(instance.request("GET", "/healthz"))["status"] == "ok":
+                return
+        time.sleep(0.2)
+    raise SystemExit("the platform did not start")
+
+
+def spread(times: list[float]) -> str:
+    """`median 1.2 ms   p99 3.4 ms` of seconds."""
+    ordered = sorted(times)
+    median, late = ordered[len(ordered) // 2], ordered[min(len(ordered) - 1, int(len(ordered) * 0.99))]
+    return f"median {1000 * median:8.2f} ms   p99 {1000 * late:8.2f} ms"
