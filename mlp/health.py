@@ -69,6 +69,7 @@ def checks() -> dict[str, Callable[[], None]]:
         "nats": bus.check,
         "web": lambda: None,  # it is answering this very question
         "websockets": lambda: answers(settings.INTERNAL_HOST, settings.WEBSOCKET_PORT, "/healthz/live"),
+        "data": lambda: answers(settings.INTERNAL_HOST, settings.DATA_PORT, "/healthz/live"),
         **{name: lambda name=name: check_beat(name) for name in BEATING},
         "gateway": check_gateway,
         "app-gateway": check_app_gateway,

@@ -30,9 +30,9 @@ class Service:
 
     def __init__(self, folder: Path):
         self.folder, self.root = folder, folder / "root"
-        self.port, self.web_port, self.app_port = free_port(), free_port(), free_port()
+        self.port, self.web_port, self.app_port, self.data_port = (free_port() for _ in range(4))
         self.url = f"http://127.0.0.1:{self.port}"
-        self.web = self.nginx = None
+        self.web = self.data = self.nginx = None
         self.client = folder / "data_client.pyz"
         self.client.write_bytes(build())
         (self.root / "datasets" / ".spool").mkdir(parents=True)
@@ -52,16 +52,20 @@ class Service:
             f"127.0.0.1:{self.web_port}",
         ]
         options = ["-k", "gthread", "-w", "2", "--threads", "8", "--no-control-socket"]
+        taker = [sys.executable, "manage.py", "data", "--port", str(self.data_port)]
+        started = []
         with (self.folder / "web.log").open("ab") as log:
-            self.web = subprocess.Popen(
-                command + options,
-                env=environment,
-                cwd=settings.BASE_DIR,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
+            for words in (command + options, taker):
+                options = {"cwd": settings.BASE_DIR, "stdout": log, "stderr": log, "start_new_session": True}
+                started.append(subprocess.Popen(words, env=environment, **options))
+        self.web, self.data = started
         _wait(self.web_port)
+        _wait(self.data_port)
+
+    def stop_web(self) -> None:
+        """Both processes of the application."""
+        self.stop(self.web)
+        self.stop(self.data)
 
     def start_nginx(self) -> None:
         """The gateway's own configuration, with this service's folders and ports."""
@@ -69,6 +73,7 @@ class Service:
             **gateway.variables(), "root": str(self.root), "spool": str(self.root / "datasets" / ".spool"),
             "run": str(self.folder), "gateway_listen": f"127.0.0.1:{self.port}",
             "app_listen": f"127.0.0.1:{self.app_port}", "web_server": f"127.0.0.1:{self.web_port}",
+            "data_server": f"127.0.0.1:{self.data_port}",
             "data_include": f'include "{self.folder}/data.conf";', "apps": str(self.folder),
         }  # fmt: skip
         (self.folder / "temp").mkdir(exist_ok=True)
@@ -87,7 +92,7 @@ class Service:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, number)
         process.wait(20)
-        port = self.port if process is self.nginx else self.web_port
+        port = {self.nginx: self.port, self.web: self.web_port, self.data: self.data_port}[process]
         end = time.monotonic() + 10
         while _listens(port) and time.monotonic() < end:
             time.sleep(0.02)  # its workers end a moment after it
@@ -125,7 +130,7 @@ def servers(tmp_path_factory, django_db_setup):
     made.start_nginx()
     yield made
     made.stop(made.nginx)
-    made.stop(made.web)
+    made.stop_web()
 
 
 @pytest.fixture

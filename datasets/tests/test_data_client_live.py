@@ -159,7 +159,7 @@ def test_the_platform_may_be_killed_and_started_again_meanwhile(client, tmp_path
     if killed in ("nginx", "both"):
         service.stop(service.nginx)
     if killed in ("web", "both"):
-        service.stop(service.web)
+        service.stop_web()
     time.sleep(1.5)
     service.start_web() if service.web.poll() is not None else None
     service.start_nginx() if service.nginx.poll() is not None else None

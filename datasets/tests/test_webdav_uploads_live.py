@@ -186,7 +186,7 @@ def test_a_killed_nginx_leaves_a_spool_file_that_is_swept(alice_there, service, 
 
 
 def test_a_dead_application_is_a_fault_told_as_503(photos, service):
-    service.stop(service.web)
+    service.stop_web()
     try:
         assert photos.put("/data/alice/photos/x", data=b"x").status_code == 503
         assert photos.get("/data/alice/.home/x").status_code == 503

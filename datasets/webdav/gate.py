@@ -29,6 +29,7 @@ log = logging.getLogger(__name__)
 ASK = 'Basic realm="data", charset="UTF-8"'
 
 
+@functools.cache
 def internal_key() -> str:
     """What nginx shows to prove that it is nginx; derived, so it is nowhere stored but in its configuration."""
     return hashlib.sha256(b"internal:" + settings.SECRET_KEY.encode()).hexdigest()
@@ -56,27 +57,38 @@ def guarded(view):
     @csrf_exempt
     @functools.wraps(view)
     def wrapper(request: HttpRequest) -> HttpResponse:
-        shown = request.META.get("HTTP_X_INTERNAL_KEY", "")
-        if not hmac.compare_digest(shown.encode(), internal_key().encode()):
-            return _response(Answer(404, "no such address"))
+        if not from_nginx(request):
+            return respond(Answer(404, "no such address"))
         try:
             return view(request)
-        except Answer as answer:
-            return _response(answer)
-        except Refused as refused:
-            return _response(Answer(409, refused.msg))
-        except Fault as fault:
-            return _response(Answer(503, fault.msg, Retry_After="2"))
-        except OSError as problem:
-            return _response(_disk_answer(request, problem))
-        except DatabaseError:
-            log.exception("data service: the database failed in %s", request.path)
-            return _response(Answer(503, "the database is not available, try again later", Retry_After="2"))
-        except Exception:  # a bug: told to nobody but the log
-            log.exception("data service: %s failed", request.path)
-            return _response(Answer(503, Fault().msg, Retry_After="2"))
+        except Exception as problem:
+            return answer_to(problem, request.path)
 
     return wrapper
+
+
+def from_nginx(request: HttpRequest) -> bool:
+    shown = request.META.get("HTTP_X_INTERNAL_KEY", "")
+    return hmac.compare_digest(shown.encode(), internal_key().encode())
+
+
+def answer_to(problem: Exception, where: str) -> HttpResponse:
+    """The answer to whatever went wrong while `where` was asked."""
+    match problem:
+        case Answer():
+            return respond(problem)
+        case Refused():
+            return respond(Answer(409, problem.msg))
+        case Fault():
+            return respond(Answer(503, problem.msg, Retry_After="2"))
+        case OSError():
+            return respond(_disk_answer(where, problem))
+        case DatabaseError():
+            log.error("data service: the database failed in %s", where, exc_info=problem)
+            return respond(Answer(503, "the database is not available, try again later", Retry_After="2"))
+        case _:  # a bug: told to nobody but the log
+            log.error("data service: %s failed", where, exc_info=problem)
+            return respond(Answer(503, Fault().msg, Retry_After="2"))
 
 
 def for_subrequest(view):
@@ -96,7 +108,7 @@ def for_subrequest(view):
     return csrf_exempt(wrapper)
 
 
-def _disk_answer(request: HttpRequest, problem: OSError) -> Answer:
+def _disk_answer(where: str, problem: OSError) -> Answer:
     if problem.errno in {ENOTDIR, ELOOP}:
         return Answer(409, "path: a folder on the way is a file or a link")
     if problem.errno in {EISDIR, ENOTEMPTY, EEXIST}:
@@ -107,9 +119,9 @@ def _disk_answer(request: HttpRequest, problem: OSError) -> Answer:
         return Answer(400, "path: too long")
     if isinstance(problem, FileNotFoundError):
         return Answer(409, "path: it vanished meanwhile")
-    log.error("data service: %s failed", request.path, exc_info=problem)
+    log.error("data service: %s failed", where, exc_info=problem)
     return Answer(503, "the platform's storage has a fault, try again later", Retry_After="2")
 
 
-def _response(answer: Answer) -> HttpResponse:
+def respond(answer: Answer) -> HttpResponse:
     return HttpResponse(answer.body(), status=answer.status, content_type="application/json", headers=answer.headers)

@@ -11,7 +11,6 @@ import stat
 import time
 from pathlib import Path
 
-from django.db import transaction
 from django.http import HttpRequest, HttpResponse
 
 from accounts.tokens import Holder
@@ -21,7 +20,7 @@ from mlp.kernel.errors import Fault
 from . import flight, tree
 from .gate import authenticate, for_subrequest, guarded
 from .paths import Answer, Target, parse
-from .room import admit_write, claim, own, writing
+from .room import admit_write, own, writing
 
 log = logging.getLogger(__name__)
 
@@ -33,7 +32,7 @@ DIGEST = re.compile(r"sha-256=:([A-Za-z0-9+/]{43}=):")
 def may(request: HttpRequest) -> HttpResponse:
     """May this PUT be? Asked before its body is read; judges what can be known by then."""
     storage.spool_dir()  # made anew should it have vanished: nginx makes it at its start only
-    target, length = _put_target(request, authenticate(request)), _length(request)
+    target, length = put_target(request, authenticate(request)), _length(request)
     row, left = admit_write(target, length)
     if row is not None:
         flight.begin(request.META.get("HTTP_X_DATA_ID", ""), row.pk, length)
@@ -50,25 +49,23 @@ def store(request: HttpRequest) -> HttpResponse:
 
     The caller is asked for again: the token may have died, and the dataset moved on, while the body came.
     """
-    target = _put_target(request, authenticate(request))
-    spool, made = _spooled(request)
+    target = put_target(request, authenticate(request))
+    spool, made = spooled(request)
     try:
         info = spool.stat(follow_symlinks=False)
         if info.st_size >= flight.WORTH_NOTING:
             flight.end(request.META.get("HTTP_X_DATA_ID", ""))
-        _verify_digest(request, spool)
+        verify_digest(request, spool)
         os.chmod(spool, 0o644)
         only_new = request.META.get("HTTP_IF_NONE_MATCH", "").strip() == "*"
-        replaced = _place_quickly(target, spool, info.st_size) if not only_new else None
-        if replaced is None:
-            replaced = _place(target, spool, info.st_size, only_new)
+        replaced = _place(target, spool, info.st_size, only_new)
     finally:
         if made:
             spool.unlink(missing_ok=True)
     return HttpResponse(status=204 if replaced else 201)
 
 
-def _put_target(request: HttpRequest, holder: Holder) -> Target:
+def put_target(request: HttpRequest, holder: Holder) -> Target:
     target = parse(request.META.get("HTTP_X_DATA_URI", ""))
     own(holder, target)
     if not target.parts or target.slash:
@@ -85,29 +82,10 @@ def _length(request: HttpRequest) -> int | None:
     return int(told) if told.isascii() and told.isdigit() else None
 
 
-def _place_quickly(target: Target, spool: Path, size: int) -> bool | None:
-    """The common case in one statement: the dataset is creating and has room. None: nothing was done, `_place` it.
-
-    The guess of what is replaced is made before the lock and proven under it, which the statement takes.
-    """
-    guess = tree.look(target.steps)
-    if target.is_home or (guess is not None and not stat.S_ISREG(guess.st_mode)):
-        return None
-    with transaction.atomic():
-        if claim(target, size - (guess.st_size if guess else 0)):
-            with tree.folder(target.steps[:-1], make=True) as parent:
-                replaced = _at(parent, target.steps[-1])
-                if (replaced and (replaced.st_ino, replaced.st_size)) == (guess and (guess.st_ino, guess.st_size)):
-                    os.rename(spool, target.steps[-1], dst_dir_fd=parent)
-                    return replaced is not None
-            transaction.set_rollback(True)
-    return None
-
-
 def _place(target: Target, spool: Path, size: int, only_new: bool) -> bool:
     """Renames the spooled body into place under the dataset's lock; returns whether it replaced a file."""
     with writing(target) as (room,), tree.folder(target.steps[:-1], make=True) as parent:
-        replaced = _at(parent, target.steps[-1])
+        replaced = at(parent, target.steps[-1])
         if replaced and only_new:
             raise Answer(412, "path: a file of that name is there already")
         if replaced and stat.S_ISDIR(replaced.st_mode):
@@ -125,7 +103,7 @@ def _class(room: int) -> str:
     return f"{mebi}m" if mebi < 1024 else f"{mebi >> 10}g"
 
 
-def _spooled(request: HttpRequest) -> tuple[Path, bool]:
+def spooled(request: HttpRequest) -> tuple[Path, bool]:
     """The body's file, and whether we made it ourselves (a PUT without any body has none)."""
     told = request.META.get("HTTP_X_DATA_FILE", "")
     folder = storage.spool_dir()
@@ -142,7 +120,7 @@ def _spooled(request: HttpRequest) -> tuple[Path, bool]:
     return path, False
 
 
-def _verify_digest(request: HttpRequest, spool: Path) -> None:
+def verify_digest(request: HttpRequest, spool: Path | str) -> None:
     """A checksum sent along (`Repr-Digest`, RFC 9530) must be that of what arrived."""
     told = request.META.get("HTTP_REPR_DIGEST", "")
     if not told:
@@ -154,7 +132,7 @@ def _verify_digest(request: HttpRequest, spool: Path) -> None:
         raise Answer(400, "Repr-Digest: does not belong to the bytes that arrived")
 
 
-def _at(parent: int, name: str) -> os.stat_result | None:
+def at(parent: int, name: str) -> os.stat_result | None:
     try:
         return os.stat(name, dir_fd=parent, follow_symlinks=False)
     except FileNotFoundError:

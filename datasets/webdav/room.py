@@ -101,23 +101,6 @@ def admit_write(target: Target, length: int | None) -> tuple[Dataset | None, int
     return row, min(left + replaced, free)
 
 
-# One round trip takes the lock, checks the state and the size and accounts. The commit does not wait for the disk: were
-# it lost with a crash of the machine, `stored` would be counted anew (see above).
-CLAIM = """
-UPDATE dataset SET stored = stored + %(growth)s, touched = now()
-WHERE user_id = (SELECT id FROM "user" WHERE username = %(user)s) AND name = %(name)s AND state = 'creating'
-AND stored + %(growth)s >= 0 AND (%(growth)s <= 0 OR stored + %(growth)s <= size)
-RETURNING set_config('synchronous_commit', 'off', true)
-"""
-
-
-def claim(target: Target, growth: int) -> bool:
-    """Accounts for `growth` bytes of a dataset in one statement; the row stays locked. False: look closer."""
-    with connection.cursor() as cursor:
-        cursor.execute(CLAIM, {"growth": growth, "user": target.user, "name": target.dataset})
-        return cursor.fetchone() is not None
-
-
 @dataclass
 class Room:
     """A dataset (or home) held for writing; `grow` says what its files gained or lost."""

