@@ -102,12 +102,20 @@ def note_start(pk: int, run_name: str, lines: int) -> None:
     with locked(TrainingRun, pk=pk) as run:
         if run.run_name != run_name or run.has_ended:
             return
-        run.run_started, run.lines = True, lines
+        run.run_started, run.lines, run.reason = True, lines, ""
         run.owner, run.heartbeat, run.lease_until = run_name, timezone.now(), _lease()
         run.save()
         if run.reserved:
             tcc.confirm(id=request_id(run.uuid), applier=APPLIER)
         after_commit.wake("aiops", 0)
+
+
+def note_trouble(pk: int, reason: str) -> None:
+    """Why the training has not begun yet; no sign of life."""
+    with locked(TrainingRun, pk=pk) as run:
+        if not run.has_ended and run.reason != reason:
+            run.reason = reason
+            run.save(update_fields=["reason"])
 
 
 def beat(pk: int, **fields) -> None:

@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 LIMIT_S = 2.0
 KEEP_S = 1.0
 BEAT_LIMIT_S = 15
-BEATING = ("worker", "worker-gpu", "ingest", "reconcile", *(("kafka",) if settings.KAFKA_URL else ()))
+BEATING = ("worker", "worker-gpu", "ingest", "reconcile", "aiops", *(("kafka",) if settings.KAFKA_URL else ()))
 
 
 def healthz(request: HttpRequest) -> HttpResponse:

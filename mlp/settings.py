@@ -66,6 +66,7 @@ _nats_host = INTERNAL_HOST if _loopback else _public_host
 _nats = urlsplit(env_url("NATS_URL", f"nats://{_nats_host}:{NATS_PORT}", ("nats", "tls")))
 NATS_URL = f"{_nats.scheme}://{_nats.hostname}:{_nats.port or 4222}"
 NATS_USER = unquote(_nats.username or "") if not EMBEDDED["nats"] else "platform"
+NATS_NKEY_SEED = env("NKEY_SEED_FILENAME") if not EMBEDDED["nats"] else ""
 NATS_PASSWORD = unquote(_nats.password or "") if not EMBEDDED["nats"] else secret(MLP_ROOT, "nats-password")
 # Where given, metrics that scripts send to this topic are read as well.
 KAFKA_URL = env_url("KAFKA_URL", "", ("kafka", "kafka+ssl")) if env("KAFKA_URL") else ""
@@ -92,6 +93,7 @@ JOB_CANCEL_GRACE_S = env_int("MLP_JOB_CANCEL_GRACE_S", 10, 0, 600)
 JOB_LOG_LIMIT = env_int("MLP_JOB_LOG_LIMIT", 256 << 20)
 AIOPS_TRAINING_WINDOW_S = env_int("MLP_AIOPS_TRAINING_WINDOW_S", 24 * 3600, 60)
 AIOPS_TRAINING_RAM_MIB = env_int("MLP_AIOPS_TRAINING_RAM", 8192, 512)
+AIOPS_LOGSTORE = "database"
 AIOPS_TRAINING_PARAMETERS: dict = {}  # overrides of the model's own; tests make it small
 JOB_DISK_MIB = env_int("MLP_JOB_DISK_MIB", 20 << 10, 1)
 

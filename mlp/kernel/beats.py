@@ -1,4 +1,4 @@
-"""Heart-beats of the parts that have no port to ask: worker, worker-gpu, ingest, reconcile. Read by /healthz."""
+"""Heart-beats of the parts that have no port to ask: worker, worker-gpu, ingest, reconcile, aiops. Read by /healthz."""
 
 from __future__ import annotations
 

@@ -13,6 +13,7 @@ import contextlib
 import logging
 import os
 import threading
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -43,6 +44,7 @@ log = logging.getLogger(__name__)
 
 DAY_S = 24 * 3600
 RETRY_S = 1
+TELL_EVERY_S = 5
 PING_S = 10  # a server that hangs without closing is given up after two of them
 PENDING = 16 << 20  # bytes kept for a server that is away for a moment
 UNAVAILABLE = "the message bus is not available, try again later"
@@ -77,6 +79,8 @@ class Delivery:
 async def connect() -> Client:
     """A new connection with the platform's credentials, reconnecting for ever once it was up."""
     options = {"user": settings.NATS_USER, "password": settings.NATS_PASSWORD} if settings.NATS_USER else {}
+    if settings.NATS_NKEY_SEED:
+        options = {"nkeys_seed": settings.NATS_NKEY_SEED}
     return await nats.connect(
         settings.NATS_URL,
         name=f"platform-{os.getpid()}",
@@ -91,8 +95,15 @@ async def connect() -> Client:
     )
 
 
+_told: dict[str, float] = {}
+
+
 async def _log_error(problem: Exception) -> None:
-    log.warning("message bus: %s", problem or type(problem).__name__)
+    """Each kind once in a while: a consumer that is too slow would say so for every single message."""
+    kind = f"{type(problem).__name__} {getattr(problem, 'subject', '')}"
+    if time.monotonic() - _told.get(kind, float("-inf")) >= TELL_EVERY_S:
+        _told[kind] = time.monotonic()
+        log.warning("message bus: %s", problem or kind)
 
 
 async def make_stream(client: Client, stream: Stream) -> None:

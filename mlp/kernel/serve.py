@@ -15,13 +15,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import Any
 
-from django.db import close_old_connections
+from django.db import close_old_connections, connections
 
 from . import bus
 from .bus import Client, NatsError
@@ -31,8 +32,9 @@ log = logging.getLogger(__name__)
 Messages = Sequence[tuple[str, bytes]]
 RETRY_S = 1.0
 DRAIN_S = 2.0
-WAITING = 1024  # messages of one subject in memory here; behind them the client's own queue, then the server's limit
-WAITING_BYTES = 64 << 20
+# What waits for one subject's handler: here, and behind it in the client. Beyond that the newest is dropped and logged.
+WAITING, WAITING_BYTES = 4096, 32 << 20
+BEHIND, BEHIND_BYTES = 65536, 64 << 20
 
 
 @dataclass(frozen=True)
@@ -65,17 +67,23 @@ class _Subscription:
         self.arrived, self.room = asyncio.Event(), asyncio.Event()
         self.room.set()
         self.busy = False
+        self.bytes = 0
         self.inner = None
 
     async def open(self, client: Client) -> None:
         self.inner = await client.subscribe(
-            self.subject, self.route.queue, cb=self._take, pending_bytes_limit=WAITING_BYTES
+            self.subject,
+            self.route.queue,
+            cb=self._take,
+            pending_msgs_limit=BEHIND,
+            pending_bytes_limit=BEHIND_BYTES,
         )
 
     async def _take(self, message) -> None:
         self.waiting.append(message)
+        self.bytes += len(message.data)
         self.arrived.set()
-        if len(self.waiting) >= WAITING:
+        if len(self.waiting) >= WAITING or self.bytes >= WAITING_BYTES:
             self.room.clear()
             await self.room.wait()
 
@@ -88,7 +96,8 @@ class _Subscription:
             batch = [self.waiting.popleft() for _ in range(min(self.route.batch, len(self.waiting)))]
             if not self.waiting:
                 self.arrived.clear()
-            if len(self.waiting) < WAITING // 2:
+            self.bytes -= sum(len(message.data) for message in batch)
+            if len(self.waiting) < WAITING // 2 and self.bytes < WAITING_BYTES // 2:
                 self.room.set()
             try:
                 await self._handle(batch)
@@ -138,6 +147,19 @@ class _Host:
         async with self.locks.get(id(service)) or contextlib.nullcontext():
             return await asyncio.get_running_loop().run_in_executor(self.threads, guarded)
 
+    def let_go(self) -> None:
+        """Ends the threads, each with its database connections; a handler that is still at work keeps its own."""
+        count = len(self.threads._threads)
+        meet = threading.Barrier(max(1, count))
+
+        def close() -> None:
+            connections.close_all()
+            with contextlib.suppress(threading.BrokenBarrierError):
+                meet.wait(1)
+
+        wait([self.threads.submit(close) for _ in range(count)], 1.5)
+        self.threads.shutdown(wait=False, cancel_futures=True)
+
     async def publish(self, messages, flush: bool = False) -> None:
         for subject, data in messages or ():
             try:
@@ -180,6 +202,7 @@ async def serve(services: Sequence, stop: asyncio.Event, ready: Callable[[], Non
         for service in services:
             for seconds, work in getattr(service, "ticks", ()):
                 tasks.append(asyncio.create_task(host.tick(service, seconds, work)))
+        log.info("serving %s", ", ".join(service.name for service in services))
         ready()
         await _until(stop, tasks)
     finally:
@@ -229,4 +252,4 @@ async def _close(host: _Host, opened: list[_Subscription], tasks: list[asyncio.T
         await host.publish((), flush=True)
     with contextlib.suppress(NatsError, OSError, TimeoutError):
         await asyncio.wait_for(host.client.close(), 1)
-    host.threads.shutdown(wait=False, cancel_futures=True)
+    await loop.run_in_executor(None, host.let_go)

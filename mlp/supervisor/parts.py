@@ -86,7 +86,7 @@ def listeners() -> list[Part]:
 
 
 def ending_first() -> list[Part]:
-    return [command("reconcile", "background")]
+    return [command("aiops", "background"), command("reconcile", "background")]
 
 
 def front() -> Part:

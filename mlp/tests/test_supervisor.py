@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.e2e]
 
 HEAL_S = 30
 SERVERS = {"database", "valkey", "nats"}
-PARTS = SERVERS | {"web", "websockets", "data", "worker", "worker-gpu", "ingest", "reconcile", "gateway"}
+PARTS = SERVERS | {"web", "websockets", "data", "worker", "worker-gpu", "ingest", "reconcile", "aiops", "gateway"}
 OURS = ("MLP_", "PYTEST_", "DATABASE_URL", "REDIS_URL", "NATS_URL")
 
 

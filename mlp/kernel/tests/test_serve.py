@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+import os
 import shutil
 import subprocess
 import sys
 import threading
 from pathlib import Path
 
+import nkeys
 import pytest
 
 from mlp.kernel import bus
@@ -143,10 +145,10 @@ class Server:
     def __init__(self, folder: Path):
         self.folder, self.port, self.process = folder, free_port(), None
 
-    def start(self):
+    def start(self, *options):
         binary = shutil.which("nats-server", path=str(Path(sys.executable).parent)) or "nats-server"
         log = self.folder / "nats.log"
-        command = [binary, "-a", "127.0.0.1", "-p", str(self.port), "-js", "-sd", str(self.folder / "js")]
+        command = [binary, "-a", "127.0.0.1", "-p", str(self.port), "-js", "-sd", str(self.folder / "js"), *options]
         with log.open("ab") as output:
             self.process = subprocess.Popen(command, stdout=output, stderr=output)
         wait_for_port(self.port, self.process, log)
@@ -183,3 +185,45 @@ def test_requests_tell_silence_from_nobody(peer):
         bus.request("test.silent", b"", 0.2)
     peer.listen("test.talks", answer=lambda data: data + b"!")
     assert bus.request("test.talks", b"hello", 1) == b"hello!"
+
+
+def test_a_server_that_knows_its_clients_by_nkey(tmp_path, settings):
+    """As Opni's does."""
+    pair = nkeys.from_seed(nkeys.encode_seed(os.urandom(32), nkeys.PREFIX_BYTE_USER))
+    seed = tmp_path / "seed"
+    seed.write_bytes(bytes(pair.seed))
+    conf = tmp_path / "nats.conf"
+    conf.write_text(f"authorization {{ users: [ {{ nkey: {pair.public_key.decode()} }} ] }}\n")
+    server = Server(tmp_path)
+    settings.NATS_URL = f"nats://127.0.0.1:{server.port}"
+    try:
+        server.start("-c", str(conf))
+        settings.NATS_NKEY_SEED = str(seed)
+        far = Peer("test.out")
+        far.publish("test.out", b"let in")
+        assert far.wait("test.out") == [b"let in"]
+        far.close()
+    finally:
+        server.kill()
+
+
+def test_what_comes_faster_than_it_is_handled_waits_in_bounds(peer, monkeypatch):
+    """Bug 13 of the original: its queues had no bound."""
+    monkeypatch.setattr("mlp.kernel.serve.WAITING", 10)
+    monkeypatch.setattr("mlp.kernel.serve.BEHIND", 20)
+    go, handled = threading.Event(), []
+
+    def handle(data):
+        assert go.wait(10)
+        handled.append(data)
+
+    with serving(Echo(handle)) as served:
+        served.wait()
+        for number in range(200):
+            peer.publish("test.in", b"%d" % number)
+        go.set()
+        until(lambda: len(handled) >= 20)
+        until(lambda: peer.publish("test.in", b"last") or handled[-1] == b"last")
+    assert len(handled) < 200
+    numbers = [int(data) for data in handled if data != b"last"]
+    assert numbers == sorted(numbers)

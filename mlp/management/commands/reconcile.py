@@ -14,6 +14,7 @@ import time
 from django.core.management.base import BaseCommand
 from django.db import close_old_connections
 
+import aiops.reconcile
 import datasets.reconcile
 import jobs.reconcile
 import resources.reconcile
@@ -24,7 +25,7 @@ log = logging.getLogger(__name__)
 
 ROUND_S = 2.0
 BEAT_EVERY_S = 4.0
-STEPS = (jobs.reconcile.run, datasets.reconcile.run, resources.reconcile.run)
+STEPS = (jobs.reconcile.run, datasets.reconcile.run, resources.reconcile.run, aiops.reconcile.run)
 WORKERS = {"default": "worker", "gpu": "worker-gpu"}
 
 

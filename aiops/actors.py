@@ -1,0 +1,23 @@
+"""What a worker does for AIOps. Each message may come twice or late: the row decides. Torch never runs here."""
+
+from __future__ import annotations
+
+import dramatiq
+
+from mlp.kernel.broker import broker
+
+from . import training
+
+HOUR_MS = 3_600_000
+
+
+@dramatiq.actor(
+    actor_name="aiops.train", queue_name="gpu", broker=broker(), max_retries=5, min_backoff=2000, time_limit=2 * HOUR_MS
+)
+def train(pk: int) -> None:
+    training.launch(pk)
+
+
+@dramatiq.actor(actor_name="aiops.settle", broker=broker(), max_retries=3, min_backoff=1000)
+def settle(pk: int) -> None:
+    training.settle(pk)

@@ -1,0 +1,7 @@
+"""Where log lines and their verdicts are kept: one interface (base.py), an adapter for each kind of store."""
+
+from __future__ import annotations
+
+from .base import LogStore, get
+
+__all__ = ["LogStore", "get"]

@@ -1,0 +1,66 @@
+"""What a log store does, and which one this platform has (MLP_AIOPS_LOGSTORE). Used by intake, services, trainings.
+
+Documents are dicts with Opni's field names: `_id, time, log, masked_log, cluster_id, namespace_name, deployment,
+service, pod_name, log_type, anomaly_level, template_matched, template_cluster_id, inference_model, opnilog_confidence`.
+`body` is an OpenSearch query, {"query": …}; a store refuses (ValueError) what it does not know instead of ignoring it.
+Every call may raise Fault while the store is away.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from functools import cache
+from importlib import import_module
+
+from django.conf import settings
+
+from mlp.kernel.errors import Fault
+
+ADAPTERS = {
+    "database": "aiops.logstore.database.DatabaseStore",
+    "opensearch": "aiops.logstore.opensearch.OpenSearchStore",
+}
+
+
+class LogStore(ABC):
+    @abstractmethod
+    def append(self, lines: Sequence[dict]) -> int:
+        """Stores lines, durably when it returns; one whose `_id` is known is stored once. How many were new."""
+
+    @abstractmethod
+    def update_many(self, changes: Sequence[tuple[str, dict]]) -> None:
+        """Writes fields of the lines with those ids. Any number of times with the same effect."""
+
+    @abstractmethod
+    def search(self, body: dict, size: int, after=None) -> tuple[list[dict], object]:
+        """The newest matching documents, and the mark to go on from (None: that was all)."""
+
+    @abstractmethod
+    def scan(self, body: dict) -> Iterator[dict]:
+        """All matching documents, in no particular order, a few at a time in memory."""
+
+    @abstractmethod
+    def count(self, body: dict) -> int: ...
+
+    @abstractmethod
+    def aggregate_workloads(self) -> list[tuple[str, str, str, int]]:
+        """(cluster, namespace, deployment, lines) of every workload that has a namespace and a deployment."""
+
+    @abstractmethod
+    def put_templates(self, templates: Sequence[dict]) -> None:
+        """Writes templates by their `_id`, whole."""
+
+
+@cache
+def _adapter(kind: str) -> LogStore:
+    module, _, name = ADAPTERS[kind].rpartition(".")
+    try:
+        return getattr(import_module(module), name)()
+    except ModuleNotFoundError as problem:
+        raise Fault(f"there is no log store {kind} in this installation") from problem
+
+
+def get() -> LogStore:
+    """This platform's store. Raises Fault when it is not installed."""
+    return _adapter(settings.AIOPS_LOGSTORE)

@@ -1,0 +1,136 @@
+"""Versions of the model on disk: added whole or not at all, verified before they serve, switched atomically.
+
+    {folder}/v000001/{nulog_model_latest.pt, vocab.txt, manifest.json}
+    {folder}/serving          the name of the version that serves
+
+Any number of processes may read while one adds or switches. Knows neither Django nor torch: what can be verified here
+is that every file is there and is the one that the manifest describes (`files`: name to SHA-256, where it has them);
+that the model loads and scores is the trainer's to prove before it ends well.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import secrets
+import shutil
+from pathlib import Path
+
+NAME = re.compile(r"v[0-9]{6,}")
+MODEL, VOCAB, MANIFEST, SERVING = "nulog_model_latest.pt", "vocab.txt", "manifest.json", "serving"
+NEEDED = (MODEL, VOCAB, MANIFEST)
+
+
+class BadVersion(ValueError):
+    """A version that is not there, or not whole."""
+
+
+class Versions:
+    def __init__(self, folder: Path):
+        self.folder = Path(folder)
+
+    def add(self, source: Path) -> str:
+        """Copies a trained model in and returns its version. Raises BadVersion when it is not whole."""
+        verify(Path(source))
+        self.folder.mkdir(parents=True, exist_ok=True)
+        draft = self.folder / f".{secrets.token_hex(6)}.part"
+        try:
+            shutil.copytree(source, draft)
+            _sync(draft)
+            while True:
+                version = f"v{self._highest() + 1:06d}"
+                try:
+                    draft.rename(self.folder / version)
+                except OSError:  # somebody else has taken the name just now
+                    if not (self.folder / version).exists():
+                        raise
+                    continue
+                return version
+        finally:
+            shutil.rmtree(draft, ignore_errors=True)
+
+    def all(self) -> list[str]:
+        """Every version, oldest first."""
+        if not self.folder.is_dir():
+            return []
+        found = (path.name for path in self.folder.iterdir() if path.is_dir())
+        return sorted((name for name in found if NAME.fullmatch(name)), key=_number)
+
+    def serving(self) -> str | None:
+        """The version that serves, None when none does."""
+        try:
+            version = (self.folder / SERVING).read_text().strip()
+        except FileNotFoundError:
+            return None
+        return version if NAME.fullmatch(version) and (self.folder / version).is_dir() else None
+
+    def serve(self, version: str | None) -> None:
+        """Lets the version serve; None: no model at all. Raises BadVersion."""
+        if version is None:
+            (self.folder / SERVING).unlink(missing_ok=True)
+            return
+        verify(self.folder_of(version))
+        draft = self.folder / f".{secrets.token_hex(6)}.part"
+        with draft.open("w") as file:
+            file.write(version)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(self.folder / SERVING)
+
+    def remove(self, version: str) -> None:
+        """Gone already is success. Raises BadVersion for the one that serves."""
+        if version == self.serving():
+            raise BadVersion(f"{version} serves")
+        if NAME.fullmatch(version) and (self.folder / version).is_dir():
+            gone = self.folder / f".{secrets.token_hex(6)}.gone"
+            (self.folder / version).rename(gone)
+            shutil.rmtree(gone, ignore_errors=True)
+
+    def folder_of(self, version: str) -> Path:
+        """Where the version's files lie. Raises BadVersion."""
+        path = self.folder / version
+        if not NAME.fullmatch(version) or not path.is_dir():
+            raise BadVersion(f"there is no version {version}")
+        return path
+
+    def manifest(self, version: str) -> dict:
+        return json.loads((self.folder_of(version) / MANIFEST).read_bytes())
+
+    def _highest(self) -> int:
+        """Never below what serves, so that a removed version's number does not come back while it is in use."""
+        known = [*self.all(), *([self.serving()] if self.serving() else [])]
+        return max(map(_number, known), default=0)
+
+
+def verify(path: Path) -> dict:
+    """The manifest of a whole model. Raises BadVersion naming what is wrong."""
+    for name in NEEDED:
+        if not (path / name).is_file() or not (path / name).stat().st_size:
+            raise BadVersion(f"{name}: missing or empty")
+    try:
+        manifest = json.loads((path / MANIFEST).read_bytes())
+    except ValueError as problem:
+        raise BadVersion(f"{MANIFEST}: not valid JSON") from problem
+    if not isinstance(manifest, dict):
+        raise BadVersion(f"{MANIFEST}: must be an object")
+    for name, digest in (manifest.get("files") or {}).items():
+        with (path / name).open("rb") as file:
+            if hashlib.file_digest(file, "sha256").hexdigest() != digest:
+                raise BadVersion(f"{name}: not the file that the manifest describes")
+    return manifest
+
+
+def _number(version: str) -> int:
+    return int(version[1:])
+
+
+def _sync(folder: Path) -> None:
+    for path in folder.rglob("*"):
+        if path.is_file():
+            descriptor = os.open(path, os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)

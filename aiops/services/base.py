@@ -1,0 +1,61 @@
+"""What the services share: decoding of batches that may hold a wrong message, and JSON bodies."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Iterable, Sequence
+
+from aiops import subjects, watchlist, wire
+
+log = logging.getLogger(__name__)
+
+
+def items_of(subject: str, messages: Sequence[bytes], decode: Callable[[bytes], list] = wire.decode) -> list:
+    """The items of all messages that are what the subject carries; others are logged with the subject and dropped."""
+    found: list = []
+    for message in messages:
+        try:
+            found += decode(message)
+        except wire.WireError as problem:
+            log.warning("%s: a wrong payload is dropped: %s", subject, problem)
+    return found
+
+
+def one(message: bytes) -> list:
+    """A message of a single Payload, for `items_of`."""
+    return [wire.decode_one(message)]
+
+
+def read_json(data: bytes) -> dict:
+    """A JSON object. Raises ValueError."""
+    value = json.loads(data)
+    if not isinstance(value, dict):
+        raise ValueError("must be a JSON object")
+    return value
+
+
+def read_parameters(data: bytes) -> tuple[dict, str]:
+    """`model_workload_parameters`: the workloads and what happened to them. Raises ValueError."""
+    body = read_json(data)
+    kind = body.get("status_type")
+    if kind not in {subjects.STATUS_TRAIN, subjects.STATUS_UPDATE, subjects.STATUS_RESET}:
+        raise ValueError(f"status_type: {kind!r} is none of train, update, reset")
+    return watchlist.check(body.get("workloads") or {}), kind
+
+
+def dump(value) -> bytes:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def lists(subject: str, items: Sequence, most: int = 1 << 30) -> list[tuple[str, bytes]]:
+    """The items as messages, none larger than the server takes."""
+    return [(subject, data) for data in wire.batches(items, most)]
+
+
+def by_shape(items: Iterable, key: Callable) -> dict:
+    """The items gathered by key, in order."""
+    found: dict = {}
+    for item in items:
+        found.setdefault(key(item), []).append(item)
+    return found

@@ -1,0 +1,21 @@
+"""Every service by its name: what `manage.py aiops [name …]` can run, and runs all of when none is named.
+
+By dotted path, so that a process loads only what it runs: torch is large.
+"""
+
+from __future__ import annotations
+
+from django.utils.module_loading import import_string
+
+SERVICES = {
+    "gateway": "aiops.services.gateway.Gateway",
+    "gpu-controller": "aiops.services.gpu_controller.GpuController",
+    "training-controller": "aiops.services.training_controller.TrainingController",
+}
+
+
+def make(name: str):
+    """A new instance of the service of that name."""
+    service = import_string(SERVICES[name])()
+    assert service.name == name, f"{SERVICES[name]} is called {service.name}"
+    return service

@@ -1,0 +1,142 @@
+"""Training controller: decides what a new watchlist asks for, guards the GPU, sends lines to it or to the CPU.
+
+The decision is not a message's but a state's: `step` compares what was asked for (the gateway's key) with what was
+decided last (our own key) and goes on from there, after a message, every two seconds and at the start. So a message
+may be lost, doubled or late, a request waits while another training runs, and several replicas do no harm.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import uuid as uuids
+
+from aiops import decisions, gateway, gpus, kv, lease, lifecycle, subjects, training_data, watchlist, wire
+from mlp.kernel import bus
+from mlp.kernel.errors import Fault
+from mlp.kernel.serve import Reply, Route
+
+from . import base
+
+log = logging.getLogger(__name__)
+
+STEP_EVERY_S = 2.0
+LOOK_EVERY_S = 3.0
+LOOK_TIMEOUT_S = 2.0
+
+
+class TrainingController:
+    name = "training-controller"
+    serial = False
+
+    def __init__(self, ask=bus.request, send=bus.send):
+        self.ask, self.send = ask, send
+        self.busy = True  # until we know better
+        self.gpu_ready = False
+        self.lock = threading.Lock()
+        shared = "controllers"
+        self.subjects = {
+            subjects.TRAIN_MODEL: Route(self.train_model, shared),
+            subjects.TRAIN: Route(self.train, shared),
+            subjects.GPU_INFERENCE: Route(self.offer, shared),
+            subjects.GPU_JOB_STATUS: Route(self.job_status),
+            subjects.GPU_JOB_STATUS_ALSO: Route(self.job_status),
+            subjects.MODEL_STATUS: Route(self.model_status, shared),
+            subjects.WORKLOAD_PARAMETERS: Route(self.workload_parameters, shared),
+        }
+        self.ticks = ((STEP_EVERY_S, self.step), (LOOK_EVERY_S, self.look))
+
+    def start(self) -> None:
+        kv.ensure()
+
+    # --- requests --------------------------------------------------------------------------------------------------
+    def train_model(self, data: bytes) -> Reply:
+        """Answers before any work. G3 sends uuid and workloads (none: reset), G1 the bare map, `{}` resets."""
+        body = base.read_json(data)
+        g3 = isinstance(body.get("uuid"), str) and set(body) <= {"uuid", "workloads"}
+        uuid = body["uuid"] if g3 else ""
+        workloads = watchlist.check((body.get("workloads") or {}) if g3 else body)
+
+        def work() -> None:
+            self._note(uuid, workloads)
+            self.step()
+
+        return Reply(subjects.SUBMITTED if workloads else subjects.MODEL_RESET, after=work)
+
+    @staticmethod
+    def _note(uuid: str, workloads: dict) -> None:
+        """A G3 gateway has written its key before it asked, and the key is the truth, not the message: it may be late.
+        Who writes no key (G1, a reset by `{}`) is written down here.
+        """
+        if not uuid or kv.parameters() is None:
+            kv.put_parameters(uuid or str(uuids.uuid4()), workloads)
+
+    def model_status(self, data: bytes) -> Reply:
+        if lease.is_live(lease.current()):
+            return Reply(subjects.TRAINING.encode())
+        trained = lifecycle.serving() is not None or bool(kv.last_trained().workloads)
+        return Reply((subjects.COMPLETED if trained else subjects.NOT_STARTED).encode())
+
+    def workload_parameters(self, data: bytes) -> Reply:
+        asked = kv.parameters()
+        return Reply(base.dump(asked.workloads if asked else {}))
+
+    def offer(self, data: bytes) -> Reply:
+        """From facts that `look` keeps: within a moment, whatever the rest is doing."""
+        wire.decode(data)
+        if self.busy or not self.gpu_ready:
+            return Reply(subjects.NO)
+        return Reply(subjects.YES, before=[(subjects.GPU_INFERENCE_INTERNAL, data)])
+
+    # --- training --------------------------------------------------------------------------------------------------
+    def step(self) -> None:
+        """Goes on with what was asked for last. One at a time here; replicas do not disturb each other."""
+        if not self.lock.acquire(blocking=False):
+            return
+        try:
+            decisions.step(self.send, self.gpu_runs)
+        finally:
+            self.lock.release()
+
+    def train(self, data: bytes) -> list[tuple[str, bytes]] | None:
+        """`train`: begins, unless somebody trains or has trained this request."""
+        payload = training_data.check(base.read_json(data))
+        uuid = lifecycle.uuid_of(payload)
+        if lifecycle.find(uuid) is not None or not lease.take(uuid, "training controller"):
+            log.info("%s: %s is in hand already, or another training runs", subjects.TRAIN, uuid)
+            return None
+        self.busy = True
+        order = training_data.internal(payload)
+        return [(subjects.GPU_JOB_STATUS, subjects.JOB_START), (subjects.GPU_TRAINING_INTERNAL, base.dump(order))]
+
+    def job_status(self, data: bytes) -> None:
+        """Our own trainings keep their lease; this is for trainers that are not ours. Never counts below nothing."""
+        if data == subjects.JOB_START:
+            self.busy = True
+            lease.take("", "another training controller", lease.FOREIGN_S)
+        elif data == subjects.JOB_END:
+            held = lease.current()
+            if lease.is_live(held) and lifecycle.find(held.get("uuid") or "") is None:
+                lease.end(held.get("uuid") or "")
+            self.busy = lease.is_live(lease.current())
+        else:
+            raise ValueError(f"{data[:40]!r} is neither JobStart nor JobEnd")
+
+    # --- facts -----------------------------------------------------------------------------------------------------
+    def look(self) -> None:
+        """Keeps what `offer` answers from; ends the lease of a trainer that has gone silent and has no row here."""
+        held = lease.current()
+        if lease.is_overdue(held) and lifecycle.find(held.get("uuid") or "") is None:
+            if lease.end(held.get("uuid") or ""):
+                self.send([(subjects.GPU_JOB_STATUS, subjects.JOB_END)])
+                gateway.failed(held.get("uuid") or "", "the trainer has not been heard of and its lease ran out")
+            held = {}
+        self.busy = lease.is_live(held)
+        self.gpu_ready = gpus.any_there() and (self.busy or self.gpu_runs(LOOK_TIMEOUT_S))
+
+    def gpu_runs(self, timeout_s: float = subjects.RUNNING_TIMEOUT_S) -> bool:
+        """Whether a GPU controller answers."""
+        try:
+            return self.ask(subjects.GPU_RUNNING, subjects.CHECK_UP, timeout_s) == subjects.RUNNING
+        except Fault:
+            return False

@@ -1,0 +1,314 @@
+"""Between a training's row and its run: fetch the lines, start it, follow it, tell its end. For actors and reconcile.
+
+Nothing is called while a lock is held, and every step may be repeated: the runner's calls are idempotent by the run's
+name, the files are written whole or not at all, and what was told is marked on the row.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import shutil
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from django.conf import settings
+from django.utils import timezone
+
+from mlp import runners
+from mlp.kernel import after_commit, bus
+from mlp.kernel import storage as kernel_storage
+from mlp.kernel.errors import Fault, Refused
+from mlp.runners import RunSpec, tail
+
+from . import decisions, gateway, kv, lease, lifecycle, logstore, storage, subjects, training_data, versions
+from .models import State, TrainingRun
+
+log = logging.getLogger(__name__)
+
+ATTEMPTS = 3  # of a run that was lost with its machine; one that failed by itself is not tried again
+BEAT_EVERY_S = 5.0
+AGAIN_AFTER_S = 20.0
+LOG_LINES_IN_REASON = 5
+PACKAGE = Path(__file__).parent
+BY = "runner"
+
+
+def launch(pk: int) -> None:
+    """Fetches the lines and starts the run, unless the training has ended or runs already."""
+    run = TrainingRun.objects.filter(pk=pk).first()
+    if run is None or run.has_ended or run.run_started:
+        return
+    run = lifecycle.order_run(pk, max(1, run.attempt))
+    if run is None:
+        return
+    try:
+        count = _fetch(run)
+        if not count:
+            lifecycle.fail(pk, _nothing(run), by=BY)
+            return
+        runners.get().start(_spec(run))
+    except (Refused, ValueError) as problem:
+        lifecycle.fail(pk, f"could not be started: {problem}", by=BY)
+        return
+    except (Fault, runners.RunnerError, OSError) as problem:  # worth another try, until the lease has run out
+        lifecycle.note_trouble(pk, str(problem))
+        raise
+    lifecycle.note_start(pk, run.run_name, count)
+
+
+def look(run: TrainingRun) -> None:
+    """Follows a training that has not ended: progress, the end of its run, a trainer that has gone silent."""
+    _keep_lease(run)
+    if not run.run_started:
+        if run.lease_until < timezone.now():
+            lifecycle.fail(run.pk, f"could not be started: {run.reason or 'no worker has taken it'}", by=BY)
+        elif (timezone.now() - run.heartbeat).total_seconds() > AGAIN_AFTER_S:
+            after_commit.enqueue("aiops.train", run.pk, queue=lifecycle.QUEUE)
+        return
+    status = runners.get().poll(run.run_name)
+    rows = _progress(run)
+    if status.state == "running":
+        if not _report(run, rows) and run.lease_until < timezone.now():
+            silent = f"the trainer has been silent for {lifecycle.LEASE_S} s"
+            lifecycle.fail(run.pk, silent, by=BY)
+    elif status.succeeded:
+        _adopt(run)
+    elif status.state == "exited":
+        lifecycle.fail(run.pk, _reason(run, rows, status.reason), by=BY)
+    elif run.attempt < ATTEMPTS:
+        if lifecycle.order_run(run.pk, run.attempt + 1) is not None:
+            after_commit.enqueue("aiops.train", run.pk, queue=lifecycle.QUEUE)
+    else:
+        lifecycle.fail(run.pk, f"{status.reason} ({run.attempt} times)", by=BY)
+
+
+def settle(pk: int) -> None:
+    """Tells the end of a training once, in Opni's order (JobEnd first), and cleans its run away."""
+    run = TrainingRun.objects.filter(pk=pk).exclude(state=State.TRAINING).first()
+    if run is None:
+        return
+    _send_job_end(run)
+    if not run.announced:
+        if run.state == State.COMPLETED:
+            _announce(run)
+        elif run.reason != decisions.CANCELLED:
+            gateway.failed(str(run.uuid), run.reason)
+        lifecycle.note_told(pk, announced=True)
+    _clean(run)
+
+
+# --- the run -------------------------------------------------------------------------------------------------------
+def _fetch(run: TrainingRun) -> int:
+    """The lines of the query as a file; a later attempt finds it there."""
+    path = storage.training(run.uuid) / "lines.jsonl"
+    if not path.exists():
+        payload = run.payload["payload"]
+        most = payload.get("max_size") or training_data.most_lines(path)
+        found = logstore.get().scan(payload["query"])
+        training_data.write(_beating(run.pk, found), path, most)
+    with path.open("rb") as file:
+        return sum(1 for _ in file)
+
+
+def _beating(pk: int, documents: Iterable[dict]) -> Iterator[dict]:
+    beaten = time.monotonic()
+    for document in documents:
+        if time.monotonic() - beaten > BEAT_EVERY_S:
+            beaten = time.monotonic()
+            lifecycle.beat(pk, stage=subjects.FETCHING)
+        yield document
+
+
+def _nothing(run: TrainingRun) -> str:
+    window = run.payload["payload"]["query"]["query"]["bool"]["filter"][0]["range"]["time"]
+    minutes = max(1, round((int(window["lte"]) - int(window["gte"])) / 60000))
+    return f"there is no log line of the watched workloads to learn from, within the last {minutes} minutes"
+
+
+def _spec(run: TrainingRun) -> RunSpec:
+    folder = storage.training(run.uuid)
+    out = folder / f"out-{run.attempt}"
+    command = [sys.executable, "-u", "-m", "aiops.opnilog.train", "--lines", str(folder / "lines.jsonl")]
+    command += ["--out", str(out), "--progress", str(_progress_file(run))]
+    if settings.AIOPS_TRAINING_PARAMETERS:
+        parameters = folder / "parameters.json"
+        kernel_storage.write_atomic(parameters, json.dumps(settings.AIOPS_TRAINING_PARAMETERS).encode())
+        command += ["--parameters", str(parameters)]
+    cpus = len(os.sched_getaffinity(0))
+    return RunSpec(
+        name=run.run_name,
+        command=command,
+        cwd=folder,
+        environment={
+            "PATH": f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin",
+            "HOME": str(folder),
+            "LANG": "C.UTF-8",
+            "TZ": "UTC",
+            "PYTHONUNBUFFERED": "1",
+            "PYTHONPATH": str(_code(folder)),
+            "OMP_NUM_THREADS": str(cpus),
+            **({} if run.gpu else {"CUDA_VISIBLE_DEVICES": ""}),
+        },
+        log=folder / "train.log",
+        cpu=cpus,
+        gpu=run.gpu,
+        ram_mib=settings.AIOPS_TRAINING_RAM_MIB,
+        runtime="torch",
+        labels={"aiops": str(run.uuid)},
+    )
+
+
+def _code(folder: Path) -> Path:
+    """The trainer's modules beside its data, so that it runs wherever the storage root is to be seen."""
+    target = folder / "code"
+    shutil.rmtree(target, ignore_errors=True)
+    shutil.copytree(
+        PACKAGE, target / "aiops", ignore=shutil.ignore_patterns("tests", "migrations", "__pycache__", "services")
+    )
+    return target
+
+
+# --- progress ------------------------------------------------------------------------------------------------------
+def _progress_file(run: TrainingRun) -> Path:
+    return storage.training(run.uuid) / f"progress-{run.attempt}.jsonl"
+
+
+def _progress(run: TrainingRun) -> list[dict]:
+    """The whole lines of the progress file; a line that is being written is left for the next look."""
+    try:
+        text = _progress_file(run).read_text(errors="replace")
+    except FileNotFoundError:
+        return []
+    rows = []
+    for line in text.rpartition("\n")[0].splitlines()[-lifecycle.CURVE :]:
+        try:
+            row = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(row, dict):
+            rows.append(row)
+    return rows
+
+
+def _report(run: TrainingRun, rows: list[dict]) -> bool:
+    """Writes the newest progress to the row and the status. False when there is nothing new."""
+    if not rows:
+        return False
+    last = rows[-1]
+    found = {
+        "stage": str(last.get("stage") or subjects.TRAIN_STAGE)[:40],
+        "percent": min(100, max(0, int(last.get("percent") or 0))),
+        "elapsed": max(0, int(last.get("elapsed") or 0)),
+        "eta": None if last.get("eta") is None else max(0, int(last["eta"])),
+        "epoch": max(0, int(last.get("epoch") or 0)),
+        "epochs": max(0, int(last.get("epochs") or 0)),
+        "loss": last.get("loss"),
+    }
+    if all(getattr(run, name) == value for name, value in found.items()):
+        return False
+    lifecycle.beat(run.pk, **found)
+    gateway.set_status(
+        subjects.TRAINING,
+        uuid=str(run.uuid),
+        stage=subjects.TRAIN_STAGE,
+        percentageCompleted=found["percent"],
+        timeElapsed=found["elapsed"],
+        remainingTime=found["eta"] or 0,
+        currentEpoch=found["epoch"],
+        detail={"stage": found["stage"], "loss": found["loss"], "epochs": found["epochs"], "gpu": run.gpu},
+    )
+    return True
+
+
+def _keep_lease(run: TrainingRun) -> None:
+    """While the row trains and is alive, nobody else does: also when the order did not come from our controller."""
+    if run.lease_until < timezone.now():
+        return
+    owner = run.run_name or "platform"
+    held = lease.current()
+    if not lease.is_live(held):
+        lease.take(str(run.uuid), owner)
+    elif held.get("uuid") in {"", str(run.uuid)}:
+        lease.renew(held.get("uuid") or "", owner)
+
+
+def _reason(run: TrainingRun, rows: list[dict], ended: str) -> str:
+    told = [str(row["error"]) for row in rows if row.get("error")]
+    if told:
+        return told[-1]
+    return "\n".join([ended, *tail(storage.training(run.uuid) / "train.log", LOG_LINES_IN_REASON).splitlines()])
+
+
+# --- the end -------------------------------------------------------------------------------------------------------
+def _adopt(run: TrainingRun) -> None:
+    """The model of a run that went well becomes a version; verified, it serves."""
+    _report(run, _progress(run))
+    files = versions.files()
+    out = storage.training(run.uuid) / f"out-{run.attempt}"
+    try:
+        manifest = json.loads((out / "manifest.json").read_bytes())
+        version = files.add(out)
+        files.serve(version)
+    except (OSError, ValueError) as problem:
+        lifecycle.fail(run.pk, f"the trained model cannot be used: {problem}", by=BY)
+        return
+    lifecycle.complete(run.pk, version=version, manifest=manifest, by=BY)
+    versions.prune()
+
+
+def _send_job_end(run: TrainingRun) -> None:
+    """Exactly once: whoever sets the mark sends it. Not sent, the mark is taken back, and the next look tries again."""
+    if not TrainingRun.objects.filter(pk=run.pk, job_end_sent=False).update(job_end_sent=True):
+        return
+    try:
+        bus.send([(subjects.GPU_JOB_STATUS, subjects.JOB_END)])
+        lease.end(str(run.uuid))
+    except bus.Fault:
+        lifecycle.note_told(run.pk, job_end_sent=False)
+        raise
+
+
+def _announce(run: TrainingRun) -> None:
+    kv.put_last_trained(run.payload)
+    gateway.set_status(
+        subjects.COMPLETED,
+        uuid=str(run.uuid),
+        percentageCompleted=100,
+        timeElapsed=run.elapsed,
+        currentEpoch=run.epoch,
+        stage=subjects.TRAIN_STAGE,
+        detail={"loss": run.loss, "epochs": run.epochs, "gpu": run.gpu, "lines": run.lines},
+    )
+    versions.tell()
+
+
+def _clean(run: TrainingRun) -> None:
+    if not run.run_name:
+        return
+    runner = runners.get()
+    if runner.poll(run.run_name).state == "running":
+        runner.stop(run.run_name, settings.JOB_CANCEL_GRACE_S)
+        return after_commit.enqueue("aiops.settle", run.pk, delay_ms=1000)
+    runner.forget(run.run_name)
+    folder = storage.training(run.uuid)
+    kernel_storage.remove_tree(folder / "code")
+    (folder / "lines.jsonl").unlink(missing_ok=True)
+    if run.state == State.COMPLETED:
+        kernel_storage.remove_tree(folder / f"out-{run.attempt}")
+    lifecycle.give_back(run.pk, run.run_name)
+
+
+def sweep() -> None:
+    """Ends and forgets trainings' runs that no row names any more (earlier attempts)."""
+    runner = runners.get()
+    names = [name for name in runner.names() if name.startswith("aiops-")]
+    owned = set(TrainingRun.objects.filter(run_name__in=names).values_list("run_name", flat=True))
+    for name in set(names) - owned:
+        if runner.poll(name).state == "running":
+            runner.stop(name, 0)
+        else:
+            runner.forget(name)
