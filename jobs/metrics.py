@@ -26,7 +26,8 @@ log = logging.getLogger(__name__)
 
 STREAM = Stream(name="JOB_METRICS", subjects=("job_metrics.>",))
 ENDED = (100, -1)
-MESSAGE_BYTES = 64 << 10
+MESSAGE_BYTES = 1 << 20
+PACK = 250  # rows of numbers in one message
 
 
 def subject(user: str, job: str) -> str:
@@ -61,9 +62,9 @@ def _record_job(user: str, name: str, rows: list[tuple[Delivery, dict]]) -> int:
             log.info("ignored metrics of %s/%s: not running", user, name)
             return 0
         lifecycle.begin(job, by="job")
-        values = [(_id(sent), sent.sent, row) for sent, row in rows if "values" in row]
+        values = [(_id(sent), sent.sent, row["rows"]) for sent, row in rows if "rows" in row]
         stored = series.store(job, values) if values else 0
-        stored += _store(job, [(sent, row) for sent, row in rows if "values" not in row])
+        stored += _store(job, [(sent, row) for sent, row in rows if "rows" not in row])
         if stored:
             after_commit.wake("job", job.pk)
     return stored
@@ -137,7 +138,13 @@ def _parse(delivery: Delivery) -> dict | None:
             raise Refused("subject: unknown")
         if len(delivery.data) > MESSAGE_BYTES:
             raise Refused("body: too large")
-        values = (ValuesIn if kind else MetricsIn).read(json.loads(delivery.data, parse_constant=_no_constant))
+        body = json.loads(delivery.data, parse_constant=_no_constant)
+        if kind:
+            rows = [ValuesIn.read(row) for row in (body if isinstance(body, list) else [body])]
+            if any(row.get("user", user) != user or row.get("name", name) != name for row in rows):
+                raise Refused("body: disagrees with its subject")
+            return {"rows": rows, "user": user, "name": name}
+        values = MetricsIn.read(body)
         if values.get("user", user) != user or values.get("name", name) != name:
             raise Refused("body: disagrees with its subject")
     except Exception as problem:  # whatever a stranger can send: it is logged, dropped, and the ingest lives

@@ -81,15 +81,16 @@ def elements_of(serializer: type[StrictSerializer], data, user: str, name: str) 
     return rows
 
 
-def message_ids(job_pk: int, given: str, count: int) -> list[str]:
+def message_ids(job_pk: int, given: str, count: int, kind: str = "") -> list[str]:
     """An id for each element: `given` ends in the number of the first and the others count on from there.
 
-    So a report that is sent again counts once, also when it comes in batches that are cut differently.
+    So a report that is sent again counts once, also when it comes in batches that are cut differently. `kind` keeps
+    two addresses' reports apart.
     """
     stem, number = re.fullmatch(r"(.*?)(\d{0,15})", given[:MESSAGE_ID_LENGTH], re.DOTALL).groups()
     if not given:
         stem = uuid.uuid4().hex + ":"
-    return [f"{job_pk}.{stem}{int(number or 0) + index}" for index in range(count)]
+    return [f"{job_pk}.{kind}{stem}{int(number or 0) + index}" for index in range(count)]
 
 
 class _Registration(JobView):

@@ -6,10 +6,15 @@ whoever draws or exports needs to know one shape only.
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
+from collections.abc import Iterator
 from datetime import UTC, datetime
+from functools import lru_cache
+from itertools import count
 from typing import NamedTuple
 
+from django.db import connection
 from django.db.models import Count, F, Max, Min, Window
 from django.db.models.functions import RowNumber
 
@@ -18,6 +23,23 @@ from .models import Job, Metrics, Value
 MOST_POINTS = 2000
 MOST_NAMES = 500  # different names in one job; a name made from a counter would fill the table
 CONTRACT = ("accuracy", "loss")
+
+# By columns: many times as fast as a row each, and numbers come by the thousand.
+INSERT = """
+INSERT INTO metric_value (job_id, attempt, name, step, value, at, msg_id)
+SELECT %s, %s, * FROM unnest(%s::text[], %s::bigint[], %s::float8[], %s::timestamptz[], %s::text[])
+ON CONFLICT DO NOTHING
+"""
+# From one name to the next by the index: a plain DISTINCT would read every row of the job.
+NAMES = """
+WITH RECURSIVE found AS (
+    SELECT min(name) AS name FROM metric_value WHERE job_id = %s
+    UNION ALL
+    SELECT (SELECT min(name) FROM metric_value WHERE job_id = %s AND name > found.name) FROM found
+    WHERE found.name IS NOT NULL
+)
+SELECT name FROM found
+"""
 
 
 class Series(NamedTuple):
@@ -31,23 +53,46 @@ class Series(NamedTuple):
     points: list[list[float]]
 
 
-def store(job: Job, rows: list[tuple[str, datetime, dict]]) -> int:
-    """Adds (message id, sent, values) to a locked job; what was stored before is left as it is. Returns the number
-    of values given. New names beyond MOST_NAMES are dropped.
+def store(job: Job, packs: list[tuple[str, datetime, list[dict]]]) -> int:
+    """Adds (message id, sent, rows) to a locked job; what was stored before is left as it is. Returns the number of
+    numbers given. New names beyond MOST_NAMES are dropped.
     """
-    known = set(Value.objects.filter(job=job).values_list("name", flat=True).distinct())
-    fresh = []
-    for message_id, sent, row in rows:
-        at = datetime.fromtimestamp(row["time"], UTC) if "time" in row else sent
-        for name, value in row["values"].items():
-            if name not in known and len(known) >= MOST_NAMES:
-                continue
-            known.add(name)
-            fresh.append(
-                Value(job=job, name=name, step=row["step"], value=value, at=at, attempt=job.attempt, msg_id=message_id)
-            )
-    Value.objects.bulk_create(fresh, ignore_conflicts=True)
-    return len(fresh)
+    known = _names(job.pk)
+    columns: list[tuple] = []
+    for message_id, sent, rows in packs:
+        ids = row_ids(message_id)
+        for row in rows:
+            row_id = next(ids)
+            at = datetime.fromtimestamp(row["time"], UTC) if "time" in row else sent
+            for name, value in row["values"].items():
+                if name not in known:
+                    if len(known) >= MOST_NAMES:
+                        continue
+                    known.add(name)
+                columns.append((name, row["step"], float(value), at, row_id))
+    if columns:
+        with connection.cursor() as cursor:
+            cursor.execute(INSERT, [job.pk, job.attempt, *(list(column) for column in zip(*columns, strict=True))])
+    return len(columns)
+
+
+def row_ids(message_id: str) -> Iterator[str]:
+    """The rows' own ids. `run:7/3` is a message of 3 rows, the first of which is `run:7`: so a report that is sent
+    again in other cuts counts once. Any other id is that of one message, always the same.
+    """
+    counted = re.fullmatch(r"(.*?)(\d{1,15})/\d+", message_id, re.DOTALL)
+    if counted is None:
+        return (f"{message_id}#{index}" for index in count())
+    stem, first = counted.groups()
+    return (f"{stem}{number}" for number in count(int(first)))
+
+
+@lru_cache(maxsize=1000)
+def _names(job_pk: int) -> set[str]:
+    """The names of a job's series, kept up to date by `store`, whose process is the only one that adds any."""
+    with connection.cursor() as cursor:
+        cursor.execute(NAMES, [job_pk, job_pk])
+        return {name for (name,) in cursor.fetchall() if name is not None}
 
 
 def of_job(job: Job, points: int = 0) -> list[Series]:

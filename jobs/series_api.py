@@ -32,9 +32,12 @@ class JobValues(JobView):
         job = self.job(name)
         require_own_job(request, job)
         if job.is_live and rows:
-            ids = message_ids(job.pk, "values " + request.headers.get("X-Message-Id", ""), len(rows))
+            # Some hundred rows a message: the stream's cost is by the message.
+            packs = [rows[start : start + metrics.PACK] for start in range(0, len(rows), metrics.PACK)]
+            ids = message_ids(job.pk, request.headers.get("X-Message-Id", ""), len(rows), "values.")[:: metrics.PACK]
             target = metrics.values_subject(user, name)
-            bus.publish([(target, json.dumps(row).encode(), id) for row, id in zip(rows, ids, strict=True)])
+            named = [f"{id}/{len(pack)}" for pack, id in zip(packs, ids, strict=True)]
+            bus.publish([(target, json.dumps(pack).encode(), id) for pack, id in zip(packs, named, strict=True)])
         return self.answer()
 
     def get(self, request, user, name):

@@ -52,6 +52,11 @@ class TestReport:
         wait_for(lambda: Metrics.objects.exists() and Value.objects.filter(step=2).exists())
         assert list(Value.objects.values_list("step", flat=True)) == [0, 1, 2]
 
+    def test_without_an_id_every_report_counts(self, as_alice, running, ingesting):  # noqa: F811
+        for _ in range(3):
+            as_alice.call("post", URL, numbers(0))
+        wait_for(lambda: Value.objects.count() == 3)
+
     @pytest.mark.parametrize(
         ("body", "field"),
         [

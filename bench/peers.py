@@ -1,0 +1,27 @@
+"""Other products to measure beside, each in a virtual environment of its own: never among the platform's requirements.
+
+Made on first use below .venv/peers, from the package index; later runs find them there.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+FOLDER = Path(sys.executable).parent.parent / "peers"
+
+
+def peer(name: str, *requirements: str) -> Path:
+    """The `bin` folder of an environment with these packages. Raises SystemExit where they cannot be had."""
+    home = FOLDER / name
+    ready = home / "requirements.txt"
+    wanted = "\n".join(requirements)
+    if not ready.is_file() or ready.read_text() != wanted:
+        print(f"  (installing {', '.join(requirements)} beside, once)", flush=True)
+        subprocess.run([sys.executable, "-m", "venv", "--clear", str(home)], check=True)
+        command = [str(home / "bin" / "pip"), "install", "--quiet", "--disable-pip-version-check", *requirements]
+        if subprocess.run(command).returncode:
+            raise SystemExit(f"{name} could not be installed: no comparison")
+        ready.write_text(wanted)
+    return home / "bin"
