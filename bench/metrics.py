@@ -122,7 +122,7 @@ def mlflow(platform: instance.Instance) -> None:
 
 @contextlib.contextmanager
 def mlflow_server(platform: instance.Instance) -> Iterator[tuple[Callable, str]]:
-    binaries = peers.peer("mlflow", MLFLOW, "psycopg2-binary")
+    binaries = peers.peer("mlflow", MLFLOW, "psycopg[binary]")
     url = database_url(platform)
     with psycopg.connect(url, autocommit=True) as link:
         link.execute("CREATE DATABASE mlflow")
@@ -131,7 +131,8 @@ def mlflow_server(platform: instance.Instance) -> Iterator[tuple[Callable, str]]
     command = [str(binaries / "mlflow"), "server", "--backend-store-uri", url, "--host", instance.HOST]
     command += ["--port", str(port), "--workers", "2", "--default-artifact-root", str(platform.root / "mlflow")]
     environment = {**platform.environment, "PATH": f"{binaries}:/usr/bin:/bin"}
-    process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    log = (platform.root / "mlflow.log").open("w+")
+    process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
 
     def call(path: str, body: dict) -> dict:
         request = urllib.request.Request(
@@ -150,7 +151,8 @@ def mlflow_server(platform: instance.Instance) -> Iterator[tuple[Callable, str]]
                 break
             except OSError:
                 if time.monotonic() > end or process.poll() is not None:
-                    raise SystemExit("MLflow did not start: no comparison")
+                    log.seek(0)
+                    raise SystemExit("MLflow did not start: no comparison\n" + log.read()[-3000:])
                 time.sleep(0.3)
         yield call, url
     finally:

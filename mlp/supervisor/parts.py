@@ -49,7 +49,7 @@ def web() -> Part:
 
 def websockets() -> Part:
     address = (settings.INTERNAL_HOST, settings.WEBSOCKET_PORT)
-    arguments = ["-m", "daphne", "-b", address[0], "-p", str(address[1]), "--no-server-name", "--proxy-headers"]
+    arguments = ["-m", "mlp.websockets", "-b", address[0], "-p", str(address[1]), "--no-server-name", "--proxy-headers"]
     # -v 0: no access log of its own. It would show tokens, and nginx writes one.
     arguments += ["--application-close-timeout", "2", "-v", "0", "mlp.asgi:application"]
     # Daphne may ignore SIGTERM while clients hang on to it.
