@@ -19,14 +19,12 @@ import sys
 import tempfile
 import threading
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
-import auth
+import instance
 
-BASE = 21200  # below the ports that outgoing connections use
+BASE = 21200
 LARGE = int(os.environ.get("MLP_BENCH_LARGE_MIB", "512")) << 20
 HUGE = int(os.environ.get("MLP_BENCH_HUGE_MIB", "2048")) << 20
 FILES = int(os.environ.get("MLP_BENCH_FILES", "10000"))
@@ -159,38 +157,20 @@ def plain(folder: Path) -> Iterator[Place]:
         process.wait(20)
 
 
-@contextlib.contextmanager
-def platform(root: Path) -> Iterator[str]:
-    """A platform of its own; the token of its user `bench`."""
-    auth.BASE = BASE
-    environment = {
-        **os.environ,
-        "MLP_ROOT": str(root),
-        "MLP_PORT_BASE": str(BASE),
-        "MLP_ADMIN_PASSWORD": auth.PASSWORD,
-    }
-    process = subprocess.Popen([sys.executable, str(auth.MANAGE), "up"], env=environment, stdout=subprocess.DEVNULL)
-    try:
-        auth.wait_healthy(process)
-        auth.ask("/api/v1/users", {"username": "bench", "password": auth.PASSWORD})
-        yield auth.token_of("bench")
-    finally:
-        process.terminate()
-        process.wait(60)
-
-
-def dataset(token: str, name: str, size: int) -> Place:
+def dataset(platform: instance.Instance, name: str, size: int) -> Place:
     """A dataset to put files into."""
-    auth.ask("/api/v1/users/bench/datasets", {"name": name, "size": size}, token)
-    return Place("platform", BASE + 1, f"/data/bench/{name}", {"Authorization": f"Bearer {token}"})
+    platform.call("POST", f"/users/{platform.user}/datasets", {"name": name, "size": size})
+    return place_in(platform, name)
 
 
-def ready(token: str, name: str) -> None:
-    url = f"http://127.0.0.1:{BASE + 1}/api/v1/users/bench/datasets/{name}:heartbeat"
-    headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
-    body = json.dumps({"state": "ready", "progress": 100}).encode()
-    with urllib.request.urlopen(urllib.request.Request(url, body, headers, method="PUT"), timeout=60):
-        pass
+def place_in(platform: instance.Instance, name: str) -> Place:
+    headers = {"Authorization": f"Bearer {platform.token}"}
+    return Place("platform", platform.port, f"/data/{platform.user}/{name}", headers)
+
+
+def ready(platform: instance.Instance, name: str) -> None:
+    body = {"state": "ready", "progress": 100}
+    platform.call("PUT", f"/users/{platform.user}/datasets/{name}:heartbeat", body)
 
 
 def resident(root: Path) -> dict[str, int]:
@@ -231,7 +211,7 @@ def compare(name: str, unit: str, ours, theirs, factor: float) -> float:
     return mine / other
 
 
-def large(place: Place, peer: Place, token: str, source: Path) -> float:
+def large(platform: instance.Instance, place: Place, peer: Place, source: Path) -> float:
     """Whole files up and down; returns the worse ratio."""
     mib = 1 << 20
     up = compare(
@@ -248,7 +228,7 @@ def large(place: Place, peer: Place, token: str, source: Path) -> float:
         lambda turn: put_file(peer, "large/file", source),
         mib,
     )
-    ready(token, "large")
+    ready(platform, "large")
     down = compare(
         f"download, {LARGE // mib} MiB in one file",
         "MiB/s",
@@ -259,17 +239,17 @@ def large(place: Place, peer: Place, token: str, source: Path) -> float:
     return min(up, down)
 
 
-def memory(root: Path, token: str, source: Path) -> bool:
+def memory(platform: instance.Instance, source: Path) -> bool:
     """Does what the servers hold stay as it is while a huge file arrives?"""
     os.truncate(source, HUGE)
-    place, seen, done = dataset(token, "huge", HUGE), [], threading.Event()
-    put_file(Place("warm", BASE + 1, "/data/bench/.home", {"Authorization": f"Bearer {token}"}), "x", Path(__file__))
-    before = resident(root)
+    place, seen, done = dataset(platform, "huge", HUGE), [], threading.Event()
+    put_file(place_in(platform, ".home"), "x", Path(__file__))
+    before = resident(platform.root)
 
     def look() -> None:
         while not done.wait(0.2):
-            seen.append(resident(root))
-        seen.append(resident(root))
+            seen.append(resident(platform.root))
+        seen.append(resident(platform.root))
 
     watcher = threading.Thread(target=look)
     watcher.start()
@@ -294,14 +274,13 @@ def main() -> int:
 def run(folder: Path) -> int:
     ratios = {}
     try:
-        folder.chmod(0o755)
-        with plain(folder / "plain") as peer, platform(folder / "root") as token:
+        with plain(folder / "plain") as peer, instance.running(BASE) as platform:
             source = folder / "source"
             with source.open("wb") as file:
                 for _ in range(LARGE >> 20):
                     file.write(os.urandom(1 << 20))
-            ratios["large"] = large(dataset(token, "large", LARGE), peer, token, source)
-            place = dataset(token, "small", ROUNDS * FILES * SMALL)
+            ratios["large"] = large(platform, dataset(platform, "large", LARGE), peer, source)
+            place = dataset(platform, "small", ROUNDS * FILES * SMALL)
             ratios["small"] = compare(
                 f"upload, {FILES} files of 4 KiB",
                 "/s",
@@ -309,7 +288,7 @@ def run(folder: Path) -> int:
                 lambda turn: put_small(peer, f"small{turn}", FILES),
                 1,
             )
-            steady = memory(folder / "root", token, source)
+            steady = memory(platform, source)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     for name, ratio in ratios.items():

@@ -29,3 +29,4 @@ def run() -> None:
         if told is None or told.at < now - AGAIN_AFTER:
             after_commit.enqueue("datasets.erase", pk, queue="files")
     spool.sweep(SPOOL_KEPT_S)
+    spool.sweep_parts(SPOOL_KEPT_S)

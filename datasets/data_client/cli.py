@@ -67,6 +67,7 @@ def parser() -> argparse.ArgumentParser:
     made = command("upload", upload, "upload a folder (or one file) as a dataset; resumes an interrupted upload")
     _dataset(made, "the dataset: letters a to z and dots")
     made.add_argument("--replace", action="store_true", help="delete a dataset of that name that cannot be resumed")
+    made.add_argument("--part", type=_part, default=64, metavar="MIB", help="large files go in parts of this size (64)")
     made.add_argument("--follow", action="store_true", help="go through symbolic links (skipped else)")
     _dataset(
         command("download", download, "download a dataset into a folder; resumes an interrupted one"), "the dataset"
@@ -211,4 +212,11 @@ def _jobs(text: str) -> int:
     return value
 
 
-_seconds.__name__, _jobs.__name__ = "number of seconds", "number from 1 to 64"
+def _part(text: str) -> int:
+    value = int(text)
+    if not 1 <= value <= 1024:
+        raise ValueError
+    return value
+
+
+_seconds.__name__, _jobs.__name__, _part.__name__ = "number of seconds", "number from 1 to 64", "number from 1 to 1024"

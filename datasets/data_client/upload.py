@@ -37,6 +37,7 @@ def upload(platform: Platform, options, say) -> dict:
     with Progress("uploading", total, len(files), options.quiet) as progress:
         platform.web.note = progress.say
         job = Upload(platform, options.name, there, progress, complete)
+        job.part = options.part << 20
         with _Heartbeat(platform, options.name, progress, enabled=not complete):
             each(job.one, files, options.jobs, platform.web)
         sent = progress.moved
@@ -99,6 +100,8 @@ def _clear(platform: Platform, name: str, files: list, there: dict, say) -> None
 class Upload:
     """The work on one file, done by several threads."""
 
+    part = 64 << 20  # larger files go in parts of so many bytes
+
     def __init__(self, platform: Platform, name: str, there: dict, progress: Progress, complete: bool):
         self.platform, self.name, self.there = platform, name, there
         self.progress, self.complete = progress, complete
@@ -119,7 +122,7 @@ class Upload:
         if local.size == 0:
             return True
         digest = hashlib.sha256()
-        for _ in _blocks(local, self._alive, digest):
+        for _ in _blocks(local, self.alive, digest):
             pass
         return digest.hexdigest() == (remote.sha256 or self.platform.sha256(self.name, local.path))
 
@@ -141,39 +144,87 @@ class Upload:
         path = self.platform.file_path(self.name, local.path)
         if local.size <= WHOLE:
             digest = hashlib.sha256()
-            body = b"".join(_blocks(local, self._alive, digest))
+            body = b"".join(_blocks(local, self.alive, digest))
             headers = {"Repr-Digest": f"sha-256=:{base64.b64encode(digest.digest()).decode()}:"}
-            answer = self._deliver(path, len(body), lambda: [body] if body else [], headers)
+            answer = self.deliver(path, len(body), lambda: [body] if body else [], headers)
             if answer.status == 405:  # an emptied folder of an earlier upload is in the way
                 self.platform.remove(self.name, local.path)
-                self._deliver(path, len(body), lambda: [body] if body else [], headers, expect=())
+                self.deliver(path, len(body), lambda: [body] if body else [], headers, expect=())
             self.progress.add(len(body))
             return digest.hexdigest()
-        state: dict = {"sent": 0}
+        return PartsOf(self, local, path).send()
 
-        def blocks():
-            self.progress.add(-state["sent"])  # the try before was in vain
-            state["sent"], state["digest"] = 0, hashlib.sha256()
-            return _blocks(local, count, state["digest"])
-
-        def count(length: int) -> None:
-            self._alive(length)
-            state["sent"] += length
-            self.progress.add(length)
-
-        answer = self._deliver(path, local.size, blocks, {})
-        if answer.status == 405:
-            self.platform.remove(self.name, local.path)
-            self._deliver(path, local.size, blocks, {}, expect=())
-        return state["digest"].hexdigest()
-
-    def _alive(self, _count: int) -> None:
+    def alive(self, _count: int) -> None:
         """Ends this thread's work as soon as another one has failed."""
         if self.platform.web.stopping.is_set():
             raise Failure(UNREACHABLE, "stopped")
 
-    def _deliver(self, path: str, size: int, blocks, headers: dict, expect=(405,)):
+    def deliver(self, path: str, size: int, blocks, headers: dict, expect=(405,)):
         return self.platform.web.send("PUT", path, size, blocks, headers, expect)
+
+
+class PartsOf:
+    """One large file, sent in parts: what an earlier try has brought there is only read, not sent again."""
+
+    def __init__(self, job: Upload, local: Local, path: str):
+        self.job, self.local, self.path = job, local, path
+        self.counted = 0  # bytes of this file that the progress knows
+
+    def send(self) -> str:
+        """Returns the checksum of the file's bytes."""
+        while True:
+            have = self._arrived()
+            digest = hashlib.sha256()
+            for _ in _blocks(self.local, self.job.alive, digest, 0, have):
+                pass
+            self._count(have, moved=False)
+            while have < self.local.size:
+                length = min(self.job.part, self.local.size - have)
+                sent, answer = self._part(have, length, digest)
+                if answer.status == 409:
+                    break  # a try whose answer was lost had brought it; or somebody else sends the same file
+                have, digest = have + length, sent
+            else:
+                return digest.hexdigest()
+            if have + length == self.local.size and self._there():
+                return sent.hexdigest()
+
+    def _part(self, first: int, length: int, before):
+        """Sends one part; returns the checksum with it, and the answer."""
+        state = {}
+
+        def blocks():
+            self._count(first)  # the try before was in vain
+            state["digest"] = before.copy()
+            return _blocks(self.local, self._sent, state["digest"], first, length)
+
+        headers = {"Content-Range": f"bytes {first}-{first + length - 1}/{self.local.size}"}
+        answer = self.job.deliver(self.path, length, blocks, headers, expect=(405, 409))
+        if answer.status == 405:  # an emptied folder of an earlier upload is in the way
+            self.job.platform.remove(self.job.name, self.local.path)
+            answer = self.job.deliver(self.path, length, blocks, headers, expect=(409,))
+        if answer.status == 409 and not answer.msg.startswith("Content-Range:"):
+            self.job.platform.web.judge(answer, ())
+        return state.get("digest", before), answer
+
+    def _arrived(self) -> int:
+        headers = {"Content-Range": f"bytes */{self.local.size}"}
+        answer = self.job.platform.web.call("PUT", self.path, None, headers)
+        told = answer.headers.get("Upload-Offset", "0")
+        return min(int(told), self.local.size) if told.isdigit() else 0
+
+    def _there(self) -> bool:
+        remote = self.job.platform.file(self.job.name, self.local.path)
+        return remote is not None and remote.size == self.local.size
+
+    def _sent(self, length: int) -> None:
+        self.job.alive(length)
+        self._count(self.counted + length)
+
+    def _count(self, size: int, moved: bool = True) -> None:
+        """So much of this file is there now."""
+        self.job.progress.add(size - self.counted, moved=moved)
+        self.counted = size
 
 
 class _Heartbeat:
@@ -206,11 +257,12 @@ class _Heartbeat:
                 return
 
 
-def _blocks(local: Local, count, digest):
+def _blocks(local: Local, count, digest, first: int = 0, length=None):
     """The file's bytes, exactly as many as it had when the folder was read. Raises Failure when it has changed."""
     try:
         with open(local.source, "rb", buffering=0) as file:
-            left = local.size
+            file.seek(first)
+            left = local.size - first if length is None else length
             while left:
                 block = file.read(min(BLOCK, left))
                 if not block:

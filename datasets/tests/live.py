@@ -98,7 +98,7 @@ class Service:
             time.sleep(0.02)  # its workers end a moment after it
 
     def spooled(self) -> list[Path]:
-        return list((self.root / "datasets" / ".spool").iterdir())
+        return [path for path in (self.root / "datasets" / ".spool").iterdir() if path.name != "parts"]
 
     def path(self, *steps: str) -> Path:
         return self.root.joinpath("datasets", *steps)
@@ -107,6 +107,7 @@ class Service:
         for path in (self.root / "datasets").iterdir():
             if path.name != ".spool":
                 shutil.rmtree(path)
+        shutil.rmtree(self.root / "datasets" / ".spool" / "parts", ignore_errors=True)
 
 
 def _listens(port: int) -> bool:

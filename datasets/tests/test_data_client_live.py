@@ -142,12 +142,17 @@ def test_an_upload_killed_midway_goes_on(client, tmp_path, service, moment):
 
 
 def test_an_upload_killed_in_the_middle_of_a_large_file_goes_on(client, tmp_path, service):
-    folder = many(tmp_path / "many", 1, 150 << 20)
-    process = client.start("upload", folder, "--name", "photos")
-    wait_for(service.spooled)
+    """Only what had not arrived is sent again, though the file itself is seen by nobody before it is whole."""
+    folder, total = many(tmp_path / "many", 1, 150 << 20), 150 << 20
+    parts = service.root / "datasets" / ".spool" / "parts"
+    process = client.start("upload", folder, "--name", "photos", "--part", "2")
+    wait_for(lambda: sum(path.stat().st_size for path in parts.rglob("*.*")) >= 20 << 20)
     process.kill()
     process.communicate()
-    client.run("upload", folder, "--name", "photos")
+    wait_for(lambda: service.spooled() == [], 5)
+    before = sum(path.stat().st_size for path in parts.rglob("*.*"))
+    assert (arrived(service, "photos"), 20 << 20 <= before < total) == (0, True)
+    assert client.json("upload", folder, "--name", "photos")["sent"] == total - before
     assert same(folder, service.path("alice", "photos"))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import socket
 
 import pytest
 
@@ -49,13 +50,28 @@ def test_a_bug_is_a_fault_without_details(monkeypatch, transactional_db):
     assert b"ZeroDivision" not in body
 
 
-def test_a_broken_off_upload_is_forgotten(db, monkeypatch):
-    flight.begin("one", 7, None)
-    flight.begin("small", 7, 10)
-    assert flight.broker().client.hkeys(flight.KEY) == [b"one"]
+@pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_INET6])
+def test_an_upload_is_on_its_way_as_long_as_its_connection_stands(db, family):
+    with socket.create_server(("::1" if family == socket.AF_INET6 else "127.0.0.1", 0), family=family) as listener:
+        client = socket.create_connection(listener.getsockname()[:2])
+        server, far = listener.accept()
+        flight.begin(f"{far[0]}:{far[1]}", 7, 100_000)
+        flight.begin("small", 8, 99_999)
+        flight.begin("127.0.0.1:1", 9, None)
+        flight.keep_alive()
+        assert flight.broker().client.hkeys(flight.KEY) == [f"{far[0]}:{far[1]}".encode()]
+        server.close()
+        client.close()
+    flight.keep_alive()
+    assert flight.broker().client.hlen(flight.KEY) == 0
+
+
+def test_where_no_connections_are_shown_an_upload_is_believed_for_a_while(db, monkeypatch):
+    monkeypatch.setattr(flight, "TABLES", ())
+    flight.begin("10.0.0.1:1", 7, None)
     flight.keep_alive()
     assert flight.broker().client.hlen(flight.KEY) == 1
-    monkeypatch.setattr(flight, "FORGET_S", -1)
+    monkeypatch.setattr(flight, "BLIND_S", -1)
     flight.keep_alive()
     assert flight.broker().client.hlen(flight.KEY) == 0
 

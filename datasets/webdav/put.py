@@ -17,10 +17,11 @@ from accounts.tokens import Holder
 from mlp.kernel import storage
 from mlp.kernel.errors import Fault
 
-from . import flight, tree
+from ..models import Dataset
+from . import flight, parts, tree
 from .gate import authenticate, for_subrequest, guarded
 from .paths import Answer, Target, parse
-from .room import admit_write, own, writing
+from .room import admit_write, find, must_be_creating, own, writing
 
 log = logging.getLogger(__name__)
 
@@ -32,10 +33,13 @@ DIGEST = re.compile(r"sha-256=:([A-Za-z0-9+/]{43}=):")
 def may(request: HttpRequest) -> HttpResponse:
     """May this PUT be? Asked before its body is read; judges what can be known by then."""
     storage.spool_dir()  # made anew should it have vanished: nginx makes it at its start only
-    target, length = put_target(request, authenticate(request)), _length(request)
-    row, left = admit_write(target, length)
+    target, length, part = put_target(request, authenticate(request)), _length(request), parts.told(request)
+    if part is None:
+        row, left = admit_write(target, length)
+    else:
+        row, left = _admit_part(target, part, length)
     if row is not None:
-        flight.begin(request.META.get("HTTP_X_DATA_ID", ""), row.pk, length)
+        flight.begin(request.META.get("HTTP_X_DATA_PEER", ""), row.pk, length)
     if "chunked" in request.META.get("HTTP_X_DATA_CHUNKED", "").lower():
         # no length to be judged by: nginx takes the body in the location that allows just enough
         headers = {"X-Data-Status": "chunked", "X-Data-Class": _class(left)}
@@ -49,20 +53,46 @@ def store(request: HttpRequest) -> HttpResponse:
 
     The caller is asked for again: the token may have died, and the dataset moved on, while the body came.
     """
-    target = put_target(request, authenticate(request))
+    target, part = put_target(request, authenticate(request)), parts.told(request)
+    if part:
+        return _store_part(request, target, part)
     spool, made = spooled(request)
     try:
-        info = spool.stat(follow_symlinks=False)
-        if info.st_size >= flight.WORTH_NOTING:
-            flight.end(request.META.get("HTTP_X_DATA_ID", ""))
-        verify_digest(request, spool)
-        os.chmod(spool, 0o644)
-        only_new = request.META.get("HTTP_IF_NONE_MATCH", "").strip() == "*"
-        replaced = _place(target, spool, info.st_size, only_new)
+        return _finish(request, target, spool)
     finally:
         if made:
             spool.unlink(missing_ok=True)
-    return HttpResponse(status=204 if replaced else 201)
+
+
+def _finish(request: HttpRequest, target: Target, spool: Path) -> HttpResponse:
+    """A whole file: checked, accounted for and put into place."""
+    info = spool.stat(follow_symlinks=False)
+    if info.st_size >= flight.WORTH_NOTING:
+        flight.end(request.META.get("HTTP_X_DATA_PEER", ""))
+    verify_digest(request, spool)
+    os.chmod(spool, 0o644)
+    only_new = request.META.get("HTTP_IF_NONE_MATCH", "").strip() == "*"
+    return HttpResponse(status=204 if _place(target, spool, info.st_size, only_new) else 201)
+
+
+def _store_part(request: HttpRequest, target: Target, part: parts.Part) -> HttpResponse:
+    """Adds the part. The last one, or a question after a kill had come in between, puts the file into place."""
+    if part.length:
+        spool, _ = spooled(request)
+        size = spool.stat(follow_symlinks=False).st_size
+        _admit_part(target, part, size)
+        whole = parts.take(target, part, spool, size)
+        flight.end(request.META.get("HTTP_X_DATA_PEER", ""))
+    else:
+        must_be_creating(find(target))
+        whole = parts.whole(target, part.total)
+    if whole is None:
+        return HttpResponse(status=202, headers={"Upload-Offset": str(parts.arrived(target, part.total))})
+    try:
+        return _finish(request, target, whole)
+    except Answer:
+        whole.unlink(missing_ok=True)  # refused as it is: to be begun anew
+        raise
 
 
 def put_target(request: HttpRequest, holder: Holder) -> Target:
@@ -70,11 +100,20 @@ def put_target(request: HttpRequest, holder: Holder) -> Target:
     own(holder, target)
     if not target.parts or target.slash:
         raise Answer(405, "path: PUT takes a file's path: /data/{user}/{dataset}/{file}")
-    if "HTTP_CONTENT_RANGE" in request.META:
-        raise Answer(400, "Content-Range: a file is uploaded whole")
     if request.META.get("HTTP_CONTENT_ENCODING", "identity") != "identity":
         raise Answer(415, "Content-Encoding: a file is uploaded as it is")
     return target
+
+
+def _admit_part(target: Target, part: parts.Part, length: int | None) -> tuple[Dataset | None, int]:
+    """May this part of a file be? Raises Answer, as `admit_write` does for the whole file."""
+    if length is None:
+        raise Answer(411, "Content-Length: must be told for a part")
+    if length != part.length:
+        raise Answer(400, f"Content-Range: names {part.length} bytes, {length} come")
+    found = admit_write(target, part.total, held=parts.held(target), coming=part.length)
+    parts.must_fit(target, part)
+    return found
 
 
 def _length(request: HttpRequest) -> int | None:

@@ -70,8 +70,12 @@ def must_be_readable(row: Dataset | None) -> None:
         raise Answer(409, f"state: the dataset is {row.state}, files are given out once it is ready")
 
 
-def admit_write(target: Target, length: int | None) -> tuple[Dataset | None, int]:
+def admit_write(
+    target: Target, length: int | None, *, held: int = 0, coming: int | None = None
+) -> tuple[Dataset | None, int]:
     """May a file of this length (None: not told) be uploaded there? Returns the row, and how many bytes it may have.
+
+    `held`: bytes of other files that are on their way; `coming`: bytes that come now, where these are not all.
 
     Raises Answer 404, 405, 409, 413 or 507.
     """
@@ -81,11 +85,11 @@ def admit_write(target: Target, length: int | None) -> tuple[Dataset | None, int
     if there is not None and stat.S_ISDIR(there.st_mode):
         raise Answer(405, "path: a folder of that name is there", Allow="PROPFIND, DELETE, MOVE, COPY")
     replaced = there.st_size if there else 0
-    growth = (length or 0) - replaced
+    growth = (length or 0) - replaced + held
     if row is None:
-        held = home_bytes(target.user)
-        _check_home(target.user, held, growth)
-        left = settings.DATA_HOME_LIMIT - held
+        stored = home_bytes(target.user)
+        _check_home(target.user, stored, growth)
+        left = settings.DATA_HOME_LIMIT - stored
     else:
         left = row.size - row.stored
         if growth > max(left, 0):
@@ -96,7 +100,7 @@ def admit_write(target: Target, length: int | None) -> tuple[Dataset | None, int
             Dataset.objects.filter(pk=row.pk, state="creating").update(touched=timezone.now())
     disk = os.statvfs(tree.base())
     free = disk.f_bavail * disk.f_frsize - DISK_RESERVE
-    if free < (length or 0):
+    if free < (length or 0 if coming is None else coming):
         raise Answer(507, "the platform's disk is full")
     return row, min(left + replaced, free)
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import time
+from pathlib import Path
 
 from mlp.kernel import storage
 
-from . import flight
+from ..models import Dataset
+from . import flight, parts
+from .paths import HOME
 from .room import clear
 
 SPOOL_KEEP_S = 600  # a body still arriving grows at least every two minutes, nginx drops it else
@@ -22,8 +25,37 @@ def sweep(older_than_s: float = 3600) -> int:
     deadline = time.time() - max(older_than_s, SPOOL_KEEP_S)
     removed = 0
     for path in storage.spool_dir().iterdir():
+        if path.name == parts.FOLDER:
+            continue
         with contextlib.suppress(FileNotFoundError):
             if path.name.startswith("trash-") or path.lstat().st_mtime < deadline:
                 clear(path)
                 removed += 1
     return removed
+
+
+def stale_parts(older_than_s: float) -> list[Path]:
+    """Unfinished files that nobody can finish: their dataset takes no more uploads, or `.home`'s are too old."""
+    top, found = storage.spool_dir() / parts.FOLDER, []
+    for folder in sorted(top.glob("*/*")):
+        if folder.name == HOME:
+            deadline = time.time() - older_than_s
+            found += [path for path in folder.iterdir() if _modified(path) < deadline]
+        elif not Dataset.objects.filter(user__username=folder.parent.name, name=folder.name, state="creating").exists():
+            found.append(folder)
+    return found
+
+
+def sweep_parts(older_than_s: float) -> int:
+    """Removes them; returns how many. Called by the reconcile loop."""
+    stale = stale_parts(older_than_s)
+    for path in stale:
+        clear(path)
+    return len(stale)
+
+
+def _modified(path: Path) -> float:
+    try:
+        return path.lstat().st_mtime
+    except FileNotFoundError:
+        return time.time()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import errno
 import hashlib
 import os
 import shutil
@@ -123,9 +124,7 @@ def copy_file(source: tuple[str, ...], draft: Path) -> None:
     try:
         writer = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
         try:
-            offset = 0
-            while sent := os.sendfile(writer, reader, offset, 1 << 30):
-                offset += sent
+            copy_bytes(reader, writer, os.fstat(reader).st_size, 0)
         except BaseException:
             os.unlink(draft)
             raise
@@ -133,6 +132,21 @@ def copy_file(source: tuple[str, ...], draft: Path) -> None:
             os.close(writer)
     finally:
         os.close(reader)
+
+
+def copy_bytes(reader: int, writer: int, count: int, to: int) -> None:
+    """The reader's first `count` bytes to the writer from byte `to` on, within the kernel. Raises OSError."""
+    done = 0
+    os.lseek(writer, to, os.SEEK_SET)
+    with contextlib.suppress(OSError):  # shares the blocks where the file system can; sendfile says what is wrong
+        while done < count and (copied := os.copy_file_range(reader, writer, count - done, done, to + done)):
+            done += copied
+    os.lseek(writer, to + done, os.SEEK_SET)
+    while done < count:
+        sent = os.sendfile(writer, reader, done, min(count - done, 1 << 30))
+        if not sent:
+            raise OSError(errno.EIO, "the file ended early")
+        done += sent
 
 
 def known_sha256(steps: tuple[str, ...]) -> str | None:

@@ -19,7 +19,7 @@ from mlp.kernel import storage
 from .. import lifecycle
 from ..models import State
 from ..serializers import DatasetOut
-from . import tree
+from . import parts, tree
 from .gate import authenticate, guarded
 from .paths import Answer, Target, href, parse, parse_destination
 from .propfind import propfind
@@ -83,6 +83,7 @@ def _delete_dataset(holder: Holder, target: Target) -> HttpResponse:
         room.grow(-room.row.stored)
         trash = discard(target.steps)
     clear(trash)
+    clear(parts.folder(target.user, target.dataset))
     return HttpResponse(status=204)
 
 
@@ -157,12 +158,12 @@ def _copy_to(source: tuple[str, ...], info: os.stat_result, draft, depth: str) -
     draft.mkdir()
     if depth == "0":
         return
-    for parts, below in tree.walk(source):
-        path = draft.joinpath(*parts)
+    for relative, below in tree.walk(source):
+        path = draft.joinpath(*relative)
         if stat.S_ISDIR(below.st_mode):
             path.mkdir()
         else:
-            tree.copy_file(source + parts, path)
+            tree.copy_file(source + relative, path)
         os.utime(draft)  # alive: the sweep of the spool leaves it alone
 
 
