@@ -49,6 +49,8 @@ def step(send: Send, gpu_runs: Callable[[], bool]) -> None:
         return
     last = kv.last_trained()
     kind = watchlist.decide(asked.workloads, last.workloads)
+    if kind == watchlist.UPDATE and kv.is_anew(asked.uuid):
+        kind = watchlist.TRAIN
     if asked.workloads and asked.uuid == last.uuid:
         _decide(made, state=DONE)
     elif kind == watchlist.RESET:

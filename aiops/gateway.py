@@ -23,9 +23,10 @@ PAUSE_S, GROWTH, MOST_PAUSE_S = 0.3, 1.2, 5.0
 UNANSWERED = "the training controller does not answer, try again later"
 
 
-def request_training(workloads: dict) -> str:
+def request_training(workloads: dict, anew: bool = False) -> str:
     """Asks for exactly these workloads to be watched; {} clears the watchlist. Returns the controller's reply.
 
+    Trains when a workload was added; with `anew` also when none was (newer lines, feedback).
     Raises Refused for names that cannot be, Fault when NATS is away or no training controller answers.
     """
     try:
@@ -34,6 +35,8 @@ def request_training(workloads: dict) -> str:
         raise Refused(str(problem)) from problem
     before = kv.parameters(), kv.model_status()
     uuid = str(uuids.uuid4())
+    if anew:
+        kv.put_anew(uuid)
     kv.put_parameters(uuid, workloads)
     if workloads:
         set_status(subjects.TRAINING, uuid=uuid, stage=subjects.FETCHING)

@@ -16,6 +16,7 @@ from .subjects import (
     AGGREGATION_BUCKET,
     BUCKETS,
     LAST_TRAINED,
+    OWN_ANEW,
     OWN_BUCKET,
     OWN_DECISION,
     OWN_DETAIL,
@@ -100,6 +101,16 @@ def decision() -> dict:
 
 def put_decision(**fields) -> None:
     keyvalue.put_json(OWN_BUCKET, OWN_DECISION, {**fields, "at": time.time()})
+
+
+def is_anew(uuid: str) -> bool:
+    """Whether that request wants a training also where no workload was added."""
+    found, _ = keyvalue.get_json(OWN_BUCKET, OWN_ANEW)
+    return bool(uuid) and found == uuid
+
+
+def put_anew(uuid: str) -> None:
+    keyvalue.put_json(OWN_BUCKET, OWN_ANEW, uuid)
 
 
 def watched() -> dict | None:

@@ -273,6 +273,8 @@ def _send_job_end(run: TrainingRun) -> None:
 
 
 def _announce(run: TrainingRun) -> None:
+    if not run.versions.filter(serving=True).exists():
+        return  # reset, or rolled back, in the very moment: nothing new serves
     kv.put_last_trained(run.payload)
     gateway.set_status(
         subjects.COMPLETED,

@@ -47,9 +47,9 @@ class Train(OperatorView):
     calls = {"POST": Call("Watch exactly these workloads; train when some were added", body=TrainIn, out=TrainOut)}
 
     def post(self, request):
-        items = self.body()["items"]
+        items, anew = self.body()["items"], self.body().get("anew", False)
         wanted = watchlist.tree((item["clusterId"], item["namespace"], item["deployment"]) for item in items)
-        return self.answer({"response": gateway.request_training(wanted)})
+        return self.answer({"response": gateway.request_training(wanted, anew)})
 
 
 class CurrentStatus(OperatorView):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rest_framework import serializers
 
-from mlp.kernel.fields import StrictInt, StrictNumber, StrictSerializer, StrictString
+from mlp.kernel.fields import StrictBool, StrictInt, StrictNumber, StrictSerializer, StrictString
 
 from .models import State
 from .watchlist import MAX_NAME
@@ -32,6 +32,7 @@ class TrainIn(StrictSerializer):
     """The whole watchlist; an empty list clears it."""
 
     items = WorkloadList(max_length=MOST)
+    anew = StrictBool(required=False, help_text="train also when no workload was added")
 
 
 class StatisticsIn(StrictSerializer):

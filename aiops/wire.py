@@ -11,6 +11,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError
 
+from mlp.kernel import bus
+
 from .subjects import MAX_PAYLOAD
 
 _TYPE = descriptor_pb2.FieldDescriptorProto
@@ -30,8 +32,7 @@ FIELDS = (
     ("deployment", _TYPE.TYPE_STRING),
     ("service", _TYPE.TYPE_STRING),
 )
-HEAD_ROOM = 1 << 12  # below the server's limit, for its own header
-MAX_ITEM = MAX_PAYLOAD - HEAD_ROOM
+HEAD_ROOM = 1 << 12  # below the server's limit
 
 
 class WireError(ValueError):
@@ -90,11 +91,13 @@ def encode_one(item: Payload) -> bytes:
     return item.SerializeToString()
 
 
-def batches(items: Sequence[Payload], most: int = 1 << 30, limit: int = MAX_ITEM) -> Iterator[bytes]:
-    """The items in order as PayloadLists of at most `most` items and `limit` bytes each; none for no items.
+def batches(items: Sequence[Payload], most: int = 1 << 30, limit: int | None = None) -> Iterator[bytes]:
+    """The items in order as PayloadLists of at most `most` items and `limit` bytes each; none for no items. `limit` is
+    Opni's 8 MiB, or what the server takes where that is less.
 
     An item that alone exceeds the limit goes with its texts cut: the verdict needs its id, not its megabytes.
     """
+    limit = limit or min(MAX_PAYLOAD, bus.max_payload()) - HEAD_ROOM
     batch: list[Payload] = []
     size = 0
     for item in items:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from aiops import wire
+from mlp.kernel.tests.nats_tools import Peer
 
 GOLDEN = bytes.fromhex(
     "0a5e0a026131120263311a0748656c6c6f2031220b68656c6c6f203c6e756d3e2a07416e6f6d616c793208776f726b6c6f61643a0968656c"
@@ -73,6 +74,25 @@ def test_lists_are_split_below_the_servers_limit_and_stay_in_order():
     assert len(parts) > 2
     assert all(len(part) <= 8 << 20 for part in parts)
     assert [item._id for part in parts for item in wire.decode(part)] == [item._id for item in items]
+
+
+def test_a_server_that_takes_less_is_respected(monkeypatch):
+    monkeypatch.setattr("mlp.kernel.bus._max_payload", 1 << 20)
+    parts = list(wire.batches([wire.Payload(_id=str(number), log="x" * 100_000) for number in range(50)]))
+    assert max(map(len, parts)) < 1 << 20
+
+
+def test_the_largest_lists_pass_through_a_real_server():
+    peer = Peer()
+    try:
+        peer.listen("test.large")
+        parts = list(wire.batches([wire.Payload(_id=str(number), log="x" * 500_000) for number in range(40)]))
+        assert max(map(len, parts)) > 7 << 20
+        for part in parts:
+            peer.publish("test.large", part)
+        assert peer.wait("test.large", len(parts)) == parts
+    finally:
+        peer.close()
 
 
 def test_lists_are_split_by_number():

@@ -191,6 +191,16 @@ def test_adding_one_trains_anew(served, gpu_side):
     assert js(gpu_side.wait("train")[0])["parameters"]["workloads"] == more
 
 
+def test_the_same_watchlist_trains_anew_when_asked_to(served, gpu_side):
+    kv.put_last_trained(order())
+    served(TrainingController())
+    gateway.request_training(WORKLOADS)
+    until(lambda: kv.decision().get("state") == "done")
+    assert gpu_side.heard["train"] == []
+    gateway.request_training(WORKLOADS, anew=True)
+    assert js(gpu_side.wait("train")[0])["parameters"]["workloads"] == WORKLOADS
+
+
 def test_what_was_asked_while_no_controller_ran_is_found_at_the_start(served, gpu_side):
     g3(WORKLOADS)
     served(TrainingController())

@@ -47,6 +47,7 @@ RETRY_S = 1
 TELL_EVERY_S = 5
 PING_S = 10  # a server that hangs without closing is given up after two of them
 PENDING = 16 << 20  # bytes kept for a server that is away for a moment
+_max_payload = 8 << 20
 UNAVAILABLE = "the message bus is not available, try again later"
 
 
@@ -81,7 +82,7 @@ async def connect() -> Client:
     options = {"user": settings.NATS_USER, "password": settings.NATS_PASSWORD} if settings.NATS_USER else {}
     if settings.NATS_NKEY_SEED:
         options = {"nkeys_seed": settings.NATS_NKEY_SEED}
-    return await nats.connect(
+    client = await nats.connect(
         settings.NATS_URL,
         name=f"platform-{os.getpid()}",
         connect_timeout=3,
@@ -93,6 +94,14 @@ async def connect() -> Client:
         error_cb=_log_error,
         **options,
     )
+    global _max_payload
+    _max_payload = client.max_payload
+    return client
+
+
+def max_payload() -> int:
+    """Bytes that one message may have: the server's own word once this process was connected, else its usual limit."""
+    return _max_payload
 
 
 _told: dict[str, float] = {}

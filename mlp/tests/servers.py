@@ -106,8 +106,9 @@ def start_valkey(folder: Path) -> str:
 
 
 def start_nats(folder: Path) -> str:
-    port = free_port()
-    command = [shutil.which("nats-server", path=str(Path(sys.executable).parent)) or "nats-server"]
+    port, conf = free_port(), folder / "nats.conf"
+    conf.write_text("max_payload: 8MB\n")  # the embedded server's
+    command = [shutil.which("nats-server", path=str(Path(sys.executable).parent)) or "nats-server", "-c", str(conf)]
     start(folder, "nats", [*command, "-a", HOST, "-p", str(port), "-js", "-sd", str(folder / "nats")], port)
     return f"nats://{HOST}:{port}"
 
