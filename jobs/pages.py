@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import shlex
 from itertools import islice
 
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
-from django.http import Http404
+from django.http import FileResponse, Http404
 from django.shortcuts import redirect, render
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
@@ -188,6 +189,16 @@ def job(request, name):
         "deletable": row.state in (State.FINISHED, State.ERROR),
     }
     return render(request, "jobs/job.html", context)
+
+
+@login_required
+@require_GET
+def whole_log(request, name):
+    """The log as a file, however long it is (the interface gives it in pieces)."""
+    file = logs.open_log(_own(request, name))
+    headers = {"X-Content-Type-Options": "nosniff", "Content-Security-Policy": "default-src 'none'; sandbox"}
+    options = {"as_attachment": True, "filename": f"{name}.log", "content_type": "text/plain; charset=utf-8"}
+    return FileResponse(file or io.BytesIO(), headers=headers, **options)
 
 
 @login_required

@@ -36,6 +36,7 @@ urlpatterns = [
     path("scripts/delete/<path:path>", datasets.delete_script, name="script_delete"),
     path("jobs", jobs.jobs, name="jobs"),
     path("jobs/<str:name>", jobs.job, name="job"),
+    path("jobs/<str:name>/log", jobs.whole_log, name="job_log"),
     path("jobs/<str:name>/cancel", jobs.cancel, name="job_cancel"),
     path("jobs/<str:name>/delete", jobs.delete, name="job_delete"),
     path("compare", compare.compare, name="compare"),

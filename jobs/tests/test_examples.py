@@ -113,3 +113,13 @@ def test_plain_python_learns_its_points_and_goes_on(job, tmp_path):
     assert "attempt 2 goes on after epoch 5" in log
     assert log.count("/6  loss") == 1
     assert (tmp_path / "workspace/ckpt/model.json").exists()
+
+
+def test_keras_learns_the_digits_and_goes_on_from_its_checkpoint(job, digits, tmp_path):
+    pytest.importorskip("keras")
+    status, log = job("keras_digits", "--epochs", "3")
+    assert status.succeeded, log
+    assert accuracy(log) > 0.85
+    assert {path.name for path in (tmp_path / "workspace" / "ckpt").iterdir()} == {"last.weights.h5", "model.keras"}
+    status, log = job("keras_digits", "--epochs", "1", attempt=2)
+    assert "attempt 2 goes on" in log

@@ -79,6 +79,16 @@ def test_a_link_in_its_place_is_not_followed(as_alice, submit, until, tmp_path):
     assert as_alice.call("get", "users/alice/jobs/fit/log").content == b""
 
 
+def test_the_page_gives_it_whole_as_a_file(client, alice, bob, submit, until):
+    until(submit("print('all of it')"), "finished")
+    client.force_login(alice)
+    answer = client.get("/jobs/fit/log")
+    assert b"".join(answer.streaming_content) == b"all of it\n"
+    assert 'filename="fit.log"' in answer["Content-Disposition"]
+    client.force_login(bob)
+    assert client.get("/jobs/fit/log").status_code == 404
+
+
 def test_the_tail_begins_at_a_line_and_tells_where(submit, until):
     job = until(submit("for n in range(100): print('line', n)"), "finished")
     text, start, after, cut = logs.tail(job, 50)
