@@ -10,7 +10,6 @@ import json
 import logging
 import os
 import shutil
-import sys
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -34,6 +33,7 @@ BEAT_EVERY_S = 5.0
 AGAIN_AFTER_S = 20.0
 LOG_LINES_IN_REASON = 5
 PACKAGE = Path(__file__).parent
+LINES, CODE = "lines.jsonl", "code"  # in the training's folder
 BY = "runner"
 
 
@@ -104,7 +104,7 @@ def settle(pk: int) -> None:
 # --- the run -------------------------------------------------------------------------------------------------------
 def _fetch(run: TrainingRun) -> int:
     """The lines of the query as a file; a later attempt finds it there."""
-    path = storage.training(run.uuid) / "lines.jsonl"
+    path = storage.training(run.uuid) / LINES
     if not path.exists():
         payload = run.payload["payload"]
         most = payload.get("max_size") or training_data.most_lines(path)
@@ -130,26 +130,27 @@ def _nothing(run: TrainingRun) -> str:
 
 
 def _spec(run: TrainingRun) -> RunSpec:
-    folder = storage.training(run.uuid)
-    out = folder / f"out-{run.attempt}"
-    command = [sys.executable, "-u", "-m", "aiops.opnilog.train", "--lines", str(folder / "lines.jsonl")]
-    command += ["--out", str(out), "--progress", str(_progress_file(run))]
+    """All paths relative to the run's folder: it may be seen elsewhere where the run is."""
+    folder, runner = storage.training(run.uuid), runners.get()
+    command = [runner.python, "-u", "-m", "aiops.opnilog.train", "--lines", LINES]
+    command += ["--out", f"out-{run.attempt}", "--progress", f"progress-{run.attempt}.jsonl"]
     if settings.AIOPS_TRAINING_PARAMETERS:
-        parameters = folder / "parameters.json"
-        kernel_storage.write_atomic(parameters, json.dumps(settings.AIOPS_TRAINING_PARAMETERS).encode())
-        command += ["--parameters", str(parameters)]
+        parameters = json.dumps(settings.AIOPS_TRAINING_PARAMETERS).encode()
+        kernel_storage.write_atomic(folder / "parameters.json", parameters)
+        command += ["--parameters", "parameters.json"]
+    _copy_code(folder)
     cpus = len(os.sched_getaffinity(0))
     return RunSpec(
         name=run.run_name,
         command=command,
         cwd=folder,
         environment={
-            "PATH": f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin",
-            "HOME": str(folder),
+            "PATH": f"{os.path.dirname(runner.python)}:/usr/local/bin:/usr/bin:/bin".removeprefix(":"),
+            "HOME": ".",
             "LANG": "C.UTF-8",
             "TZ": "UTC",
             "PYTHONUNBUFFERED": "1",
-            "PYTHONPATH": str(_code(folder)),
+            "PYTHONPATH": CODE,
             "OMP_NUM_THREADS": str(cpus),
             **({} if run.gpu else {"CUDA_VISIBLE_DEVICES": ""}),
         },
@@ -162,14 +163,12 @@ def _spec(run: TrainingRun) -> RunSpec:
     )
 
 
-def _code(folder: Path) -> Path:
+def _copy_code(folder: Path) -> None:
     """The trainer's modules beside its data, so that it runs wherever the storage root is to be seen."""
-    target = folder / "code"
+    target = folder / CODE
     shutil.rmtree(target, ignore_errors=True)
-    shutil.copytree(
-        PACKAGE, target / "aiops", ignore=shutil.ignore_patterns("tests", "migrations", "__pycache__", "services")
-    )
-    return target
+    left_out = shutil.ignore_patterns("tests", "migrations", "__pycache__", "services", "logstore", "models")
+    shutil.copytree(PACKAGE, target / PACKAGE.name, ignore=left_out)
 
 
 # --- progress ------------------------------------------------------------------------------------------------------
@@ -297,8 +296,8 @@ def _clean(run: TrainingRun) -> None:
         return after_commit.enqueue("aiops.settle", run.pk, delay_ms=1000)
     runner.forget(run.run_name)
     folder = storage.training(run.uuid)
-    kernel_storage.remove_tree(folder / "code")
-    (folder / "lines.jsonl").unlink(missing_ok=True)
+    kernel_storage.remove_tree(folder / CODE)
+    (folder / LINES).unlink(missing_ok=True)
     if run.state == State.COMPLETED:
         kernel_storage.remove_tree(folder / f"out-{run.attempt}")
     lifecycle.give_back(run.pk, run.run_name)
