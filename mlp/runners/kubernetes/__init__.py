@@ -1,0 +1,6 @@
+"""The cluster's side of running things; docs/kubernetes.md explains it. `mlp.runners.get` makes its runner."""
+
+from .config import ClusterConfig, from_settings
+from .runner import KubernetesRunner
+
+__all__ = ["ClusterConfig", "KubernetesRunner", "from_settings"]

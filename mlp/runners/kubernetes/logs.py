@@ -1,0 +1,212 @@
+"""A run's log: its pod's output, copied from the API server into the file that the RunSpec names.
+
+Each portion is appended to the file and then noted (how long the file is now, the time of the last line and how many
+lines had that very time), so a copy that is broken off at any moment goes on where it was: what was appended and not
+noted is cut off and fetched again. Nothing comes twice, and nothing is lost that the node still keeps (it keeps the
+last 10 MiB of a container, by default). One process copies a run's log at a time, the others wait for it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import logging
+import os
+import re
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from pathlib import Path
+
+from . import names, status
+from .cluster import CALL_S, Answer, Cluster, batches
+
+log = logging.getLogger(__name__)
+
+SILENCE_S = 60  # a quiet stream is opened anew after this, for the connection may be dead
+SKEW_S = 120  # by how much the clocks of a node and of this machine may differ
+END_LINES = 400
+STAMP = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d) ?")
+
+
+@dataclass
+class Position:
+    """How far a pod's output has been copied: `size` of the file then, `second` and `nano` of the last line, `same`
+    lines of that time. `full`: the limit was reached; `done`: the end is there.
+    """
+
+    pod: str = ""
+    size: int = 0
+    second: int = 0
+    nano: int = 0
+    same: int = 0
+    full: bool = False
+    done: bool = False
+
+
+class Copy:
+    """The log of one run (of one of its workers). Use it inside `mine()`."""
+
+    def __init__(self, cluster: Cluster, folder: Path, record: dict, worker: int = 0):
+        told = status.annotation(record, names.SPEC)
+        name = record["metadata"]["name"] + (f".{worker}" if worker else "")
+        self.cluster, self.limit = cluster, told["log_limit"]
+        self.file = of_worker(Path(told["log"]), worker)
+        self.notes, self.lock = folder / f"{name}.json", folder / f"{name}.lock"
+        self.position = Position()
+
+    @contextlib.contextmanager
+    def mine(self) -> Iterator[bool]:
+        """Whether this caller may copy now; ends with the process."""
+        self.lock.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with open(self.lock, "ab") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                yield False
+                return
+            self.position = self.noted()
+            yield True
+
+    def noted(self) -> Position:
+        try:
+            return Position(**json.loads(self.notes.read_bytes()))
+        except FileNotFoundError:
+            return Position()
+
+    def finish(self, pod: dict) -> None:
+        """Fetches what is left of an ended pod's output, and says so where it cannot be had any more."""
+        if self.position.done:
+            return
+        try:
+            if not self.position.full:
+                self._copy(pod, follow=False)
+            note = self._end_of(pod) if self.position.full else b""
+        except Answer as error:
+            note = f"[the rest of the log cannot be had: {status.short(error.message)}]\n".encode()
+        if note:
+            self._append(note)
+        self._close()
+
+    def catch_up(self, pod: dict | None) -> None:
+        """Fetches what is there so far."""
+        if pod and not self.position.done and not self.position.full:
+            self._copy(pod, follow=False)
+
+    def give_up(self, words: str) -> None:
+        """The pod is gone, its output with it."""
+        if not self.position.done:
+            if self.position.pod or words:
+                self._open(self.position.pod)
+                self._append(f"[{words}]\n".encode())
+            self._close()
+
+    def follow(self, pod: dict, goes_on: Callable[[], bool]) -> None:
+        """Copies until the stream ends or `goes_on` says no. Raises RunnerError when it broke off."""
+        if not self.position.done and not self.position.full:
+            self._copy(pod, follow=True, goes_on=goes_on)
+
+    # --- inside -------------------------------------------------------------------------------------------
+    def _copy(self, pod: dict, follow: bool, goes_on: Callable[[], bool] = lambda: True) -> None:
+        self._open(pod["metadata"]["uid"])
+        options = {"container": "run", "timestamps": True, "follow": follow}
+        if self.position.second:
+            options["since_seconds"] = max(1, int(time.time() - self.position.second) + SKEW_S)
+        timeout = (CALL_S[0], SILENCE_S)
+        skip = Skip(self.position)
+        response = self.cluster.raw(
+            self.cluster.core.read_namespaced_pod_log,
+            pod["metadata"]["name"],
+            self.cluster.namespace,
+            timeout=timeout,
+            **options,
+        )
+        for portion in batches(response):
+            data = b"".join(line for each in portion if (line := skip(each)) is not None)
+            room = self.limit - self.position.size
+            self.position.full = len(data) > room
+            self._append(data[: max(0, room)])
+            if self.position.full or self.noted().done or not goes_on():
+                response.close()
+                return
+
+    def _open(self, pod: str) -> None:
+        """Cuts off what was not noted; of a pod not seen before, begins at the end of the file."""
+        self.file.parent.mkdir(parents=True, exist_ok=True)
+        size = self.file.stat().st_size if self.file.exists() else 0
+        if self.position.pod != pod:
+            self.position = Position(pod=pod, size=size)
+            self._note()
+        elif size > self.position.size:
+            os.truncate(self.file, self.position.size)
+
+    def _append(self, data: bytes) -> None:
+        if not data:
+            return
+        with open(self.file, "ab") as file:
+            file.write(data)
+        self.position.size += len(data)
+        self._note()
+
+    def _note(self) -> None:
+        draft = self.notes.with_suffix(".part")
+        draft.write_text(json.dumps(asdict(self.position)))
+        draft.replace(self.notes)
+
+    def _close(self) -> None:
+        self.position.done = True
+        self._note()
+
+    def _end_of(self, pod: dict) -> bytes:
+        """The last lines of a log that was too long to be kept whole."""
+        options = {"container": "run", "tail_lines": END_LINES}
+        call = self.cluster.core.read_namespaced_pod_log
+        response = self.cluster.raw(call, pod["metadata"]["name"], self.cluster.namespace, **options)
+        end = b"".join(line + b"\n" for portion in batches(response) for line in portion)[-(64 << 10) :]
+        return f"\n[bytes left out here: a log is kept up to {self.limit} bytes]\n".encode() + end
+
+
+class Skip:
+    """Takes the time off each line, and leaves out the lines that were copied before."""
+
+    def __init__(self, position: Position):
+        self.position = position
+        self.until = (position.second, position.nano)
+        self.left = position.same
+
+    def __call__(self, line: bytes) -> bytes | None:
+        found = STAMP.match(line)
+        if not found:
+            return line + b"\n" if line else None
+        day, fraction, zone = found.groups()
+        second = int(datetime.fromisoformat((day + zone).decode()).timestamp())
+        moment = (second, int((fraction or b"0").ljust(9, b"0")))
+        if moment < self.until:
+            return None
+        if moment == self.until and self.left:
+            self.left -= 1
+            return None
+        position = self.position
+        if moment == (position.second, position.nano):
+            position.same += 1
+        else:
+            position.second, position.nano = moment
+            position.same = 1
+        return line[found.end() :] + b"\n"
+
+
+def of_worker(path: Path, worker: int) -> Path:
+    """`job.log` is worker 0's, `job.worker-1.log` the next one's."""
+    return path.with_name(f"{path.stem}.worker-{worker}{path.suffix}") if worker else path
+
+
+def broke_off(name: str, error: Exception) -> None:
+    log.info("the log of %s broke off, it is taken up again: %s", name, error)
+
+
+def remove(folder: Path, object_name: str) -> None:
+    """Of a forgotten run."""
+    for path in folder.glob(f"{object_name}.*"):  # no object's name has a dot
+        path.unlink(missing_ok=True)

@@ -1,0 +1,246 @@
+"""The fake cluster's one node: places pods, runs their commands as processes, keeps their output with times."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import http.client
+import os
+import re
+import signal
+import subprocess
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from kubernetes.utils.quantity import parse_quantity
+
+from .store import Store, now
+from .validation import Refusal
+
+INDEX = "batch.kubernetes.io/job-completion-index"
+
+
+@dataclass
+class Line:
+    time: float
+    text: bytes
+
+    def render(self, with_time: bool) -> bytes:
+        whole, part = divmod(time_ns := int(self.time * 1e9), 10**9)
+        stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(whole)) + f".{part:09d}Z "
+        assert time_ns
+        return (stamp.encode() if with_time else b"") + self.text + b"\n"
+
+
+@dataclass
+class Output:
+    lines: list[Line] = field(default_factory=list)
+    over: threading.Event = field(default_factory=threading.Event)
+
+
+class Node:
+    """`held` pods are only placed, so that a test can tell their fate; `bad_images` cannot be pulled."""
+
+    def __init__(self, store: Store, root: Path):
+        self.store, self.root = store, Path(root)
+        self.capacity = {"cpu": "8", "memory": "64Gi", "nvidia.com/gpu": "2", "ephemeral-storage": "100Gi"}
+        self.bad_images: dict[str, tuple[str, str]] = {}
+        self.held = False
+        self.crash_pause_s = 0.3
+        self.outputs: dict[str, Output] = {}
+        self.processes: dict[str, subprocess.Popen] = {}
+        self.lock = threading.Lock()
+        self.stopping = False
+
+    def stop(self) -> None:
+        self.stopping = True
+        for process in list(self.processes.values()):
+            kill(process, signal.SIGKILL)
+
+    def output(self, name: str) -> Output:
+        if self.store.get("pods", name) is None:
+            raise Refusal(404, "NotFound", f'pods "{name}" not found')
+        found = self.outputs.get(name)
+        if found is None:
+            words = f'container "run" in pod "{name}" is waiting to start: ContainerCreating'
+            raise Refusal(400, "BadRequest", words)
+        return found
+
+    # --- a pod's life -------------------------------------------------------------------------------------
+    def sync(self, pod: dict) -> None:
+        """Called for every pod whenever anything changed."""
+        name, phase = pod["metadata"]["name"], pod["status"].get("phase", "Pending")
+        process = self.processes.get(name)
+        if pod["metadata"].get("deletionTimestamp"):
+            if phase in {"Succeeded", "Failed"} or (process is None and not self.held):
+                self._gone(name, phase)
+            elif process is not None:
+                self._end(name, process, pod["metadata"]["deletionGracePeriodSeconds"])
+        elif phase == "Pending" and name not in self.outputs and not self.held:
+            problem = self.place(pod) or self.pull(pod)
+            if not problem:
+                self._start(pod)
+
+    def _gone(self, name: str, phase: str) -> None:
+        if phase not in {"Succeeded", "Failed"}:
+            self.store.set_status("pods", name, phase="Failed")
+        # A moment longer, as by the finalizer by which the Job controller counts pods.
+        threading.Timer(0.15, self.store.remove, ("pods", name)).start()
+
+    def place(self, pod: dict) -> bool:
+        """Whether it cannot be placed, which is noted."""
+        wanted = pod["spec"]["containers"][0].get("resources", {}).get("requests", {})
+        short = [key for key, value in wanted.items() if parse_quantity(value) > self.free(key)]
+        told = {"type": "PodScheduled", "status": "True"}
+        if short:
+            message = f"0/1 nodes are available: 1 Insufficient {short[0]}. preemption: 0/1 nodes are available: 1 No"
+            told = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
+        self.store.set_status("pods", pod["metadata"]["name"], phase="Pending", conditions=[told])
+        return bool(short)
+
+    def free(self, key: str):
+        pods = [pod for pod in self.store.list("pods") if pod["metadata"]["name"] in self.processes]
+        requests = [pod["spec"]["containers"][0].get("resources", {}).get("requests", {}) for pod in pods]
+        return parse_quantity(self.capacity.get(key, "0")) - sum(
+            parse_quantity(each.get(key, "0")) for each in requests
+        )
+
+    def pull(self, pod: dict) -> bool:
+        container = pod["spec"]["containers"][0]
+        reason, message = self.bad_images.get(container["image"], ("", ""))
+        for source in container.get("envFrom") or []:
+            if self.store.get("secrets", source["secretRef"]["name"]) is None:
+                reason, message = "CreateContainerConfigError", f'secret "{source["secretRef"]["name"]}" not found'
+        if reason:
+            self.waiting(pod["metadata"]["name"], reason, message)
+        return bool(reason)
+
+    def waiting(self, name: str, reason: str, message: str, **more) -> None:
+        state = {"state": {"waiting": {"reason": reason, "message": message}}} | more
+        self.store.set_status("pods", name, phase="Pending", containerStatuses=[{"name": "run"} | state])
+
+    def _start(self, pod: dict) -> None:
+        name, container = pod["metadata"]["name"], pod["spec"]["containers"][0]
+        where = {mount["mountPath"]: self.folder(mount) for mount in container["volumeMounts"]}
+        where = {path: folder for path, folder in where.items() if folder}
+        command = [rewritten(word, where) for word in container["command"]]
+        output = self.outputs[name] = Output()
+        begun = time.time()
+        try:
+            process = subprocess.Popen(
+                command,
+                cwd=rewritten(container["workingDir"], where),
+                env=self.environment(pod, container, where),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        except OSError as error:
+            words = f'exec: "{command[0]}": {error.strerror}'
+            end = {"exitCode": 128, "reason": "StartError", "message": words}
+            self._ended(name, begun, end)
+            return
+        self.processes[name] = process
+        before = (pod["status"].get("containerStatuses") or [{"restartCount": 0}])[0]
+        running = before | {"name": "run", "state": {"running": {"startedAt": now()}}, "ready": False}
+        self.store.set_status("pods", name, phase="Running", startTime=now(), containerStatuses=[running])
+        threading.Thread(target=self._read, args=(name, process, output, begun), daemon=True).start()
+
+    def folder(self, mount: dict) -> str:
+        return str(self.root / mount.get("subPath", "")) if mount["name"] == "storage" else ""
+
+    def environment(self, pod: dict, container: dict, where: dict) -> dict[str, str]:
+        found = {}
+        for source in container.get("envFrom") or []:
+            data = self.store.get("secrets", source["secretRef"]["name"])["data"]
+            found |= {key: base64.b64decode(value).decode() for key, value in data.items()}
+        for each in container.get("env") or []:
+            value = each.get("value")
+            found[each["name"]] = pod["metadata"]["annotations"][INDEX] if value is None else value
+        found = {key: ":".join(rewritten(part, where) for part in value.split(":")) for key, value in found.items()}
+        return {key: re.sub(r"^mlp-.*-0\..*\.svc\..*$", "127.0.0.1", value) for key, value in found.items()}
+
+    def _read(self, name: str, process: subprocess.Popen, output: Output, begun: float) -> None:
+        last = 0.0
+        for line in process.stdout:
+            last = max(time.time(), last + 1e-6)
+            output.lines.append(Line(last, line.removesuffix(b"\n")))
+        code = process.wait()
+        kill(process, signal.SIGKILL)  # the rest of its group
+        output.over.set()
+        self.processes.pop(name, None)
+        code = 128 - code if code < 0 else code
+        if not self.stopping:
+            self._ended(name, begun, {"exitCode": code, "reason": "Error" if code else "Completed"})
+
+    def _ended(self, name: str, begun: float, end: dict) -> None:
+        self.outputs[name].over.set()
+        pod = self.store.get("pods", name)
+        if pod is None:
+            return
+        end |= {"startedAt": now(begun - time.time()), "finishedAt": now()}
+        if pod["spec"].get("restartPolicy", "Always") == "Always" and not pod["metadata"].get("deletionTimestamp"):
+            before = (pod["status"].get("containerStatuses") or [{}])[0].get("restartCount", 0)
+            last = {"lastState": {"terminated": end}, "restartCount": before + 1, "ready": False}
+            if before:
+                self.waiting(name, "CrashLoopBackOff", "back-off 10s restarting failed container", **last)
+                return
+            self.waiting(name, "ContainerCreating", "", **last)
+            self.outputs.pop(name, None)
+            return
+        phase = "Failed" if end["exitCode"] else "Succeeded"
+        state = {"name": "run", "state": {"terminated": end}, "restartCount": 0, "ready": False}
+        self.store.set_status("pods", name, phase=phase, containerStatuses=[state])
+
+    def _end(self, name: str, process: subprocess.Popen, grace: float) -> None:
+        kill(process, signal.SIGTERM)
+        due = time.monotonic() + grace
+        with self.lock:
+            if getattr(process, "due", due + 1) <= due:
+                return
+            process.due = due
+        timer = threading.Timer(grace, kill, (process, signal.SIGKILL))
+        timer.daemon = True
+        timer.start()
+
+    def probe(self) -> None:
+        """Readiness, as the kubelet asks it."""
+        for pod in self.store.list("pods"):
+            container = pod["spec"]["containers"][0]
+            name, told = pod["metadata"]["name"], pod["status"].get("containerStatuses") or []
+            if name not in self.processes or "readinessProbe" not in container or not told:
+                continue
+            get = container["readinessProbe"]["httpGet"]
+            ready = answers(get["port"], get["path"])
+            if "running" in told[0]["state"] and told[0]["ready"] != ready:
+                self.store.set_status("pods", name, containerStatuses=[told[0] | {"ready": ready}])
+
+
+def answers(port: int, path: str) -> bool:
+    link = http.client.HTTPConnection("127.0.0.1", port, timeout=1)
+    try:
+        link.request("GET", path)
+        return link.getresponse().status < 400
+    except OSError:
+        return False
+    finally:
+        link.close()
+
+
+def rewritten(word: str, where: dict[str, str]) -> str:
+    for path, folder in where.items():
+        if word == path or word.startswith(f"{path}/"):
+            return folder + word[len(path) :]
+    return word
+
+
+def kill(process: subprocess.Popen, number: int) -> None:
+    """All of the container. (A pod of the fake may be asked twice: the second request is for its end only.)"""
+    if number == signal.SIGTERM and getattr(process, "asked", False):
+        return
+    process.asked = True
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, number)
