@@ -10,7 +10,7 @@ from urllib.parse import quote, unquote, urlsplit
 from django.core.exceptions import ImproperlyConfigured
 from django.utils.translation import gettext_lazy as _
 
-from mlp import admin_theme
+from mlp import admin_theme, cluster_settings
 from mlp.environment import env, env_bool, env_choice, env_int, env_list, env_url, postgres_settings
 from mlp.kernel.secrets import secret
 
@@ -21,6 +21,7 @@ MLP_ROOT = Path(env("MLP_ROOT", str(BASE_DIR / "var"))).resolve()
 MLP_HOST = env("MLP_HOST", "127.0.0.1")
 MLP_PORT_BASE = env_int("MLP_PORT_BASE", 30000, 1024, 65000)
 MLP_RUNNER = env("MLP_RUNNER", "local")
+MLP_K8S = cluster_settings.read()
 
 try:
     _loopback = ipaddress.ip_address(MLP_HOST).is_loopback

@@ -1,4 +1,4 @@
-"""What this machine has: CPUs, memory, disk, GPUs. Asked at every start for the default tenant's capacity."""
+"""What this machine, or the cluster, has: CPUs, memory, disk, GPUs. Asked at every start, for the default tenant."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from pathlib import Path
 import pynvml
 from django.conf import settings
 from django.db import transaction
+
+from mlp import runners
 
 from . import tcc
 from .models import Tenant
@@ -58,12 +60,24 @@ def disk_free() -> int:
     return shutil.disk_usage(settings.MLP_ROOT).free
 
 
+def measured() -> dict:
+    """{"cpu", "ram", "gpu"}: the cluster's where runs go to one, else this machine's. Empty while the cluster does not
+    answer: the tenant keeps what it had.
+    """
+    try:
+        cluster = runners.get().capacity()
+    except runners.RunnerError as error:
+        log.warning("the capacity is left as it was: %s", error)
+        return {}
+    return {"cpu": cpus(), "ram": ram_mi(), "gpu": gpus()} if cluster is None else cluster
+
+
 def prepare_default_tenant() -> Tenant:
     """Makes the tenant `default` at the first start; later follows the machine, never below what is in use.
 
     Disk is measured once: later the datasets themselves make it less. A capacity that an operator set is left alone.
     """
-    found = {"cpu": cpus(), "ram": ram_mi(), "gpu": gpus()}
+    found = measured()
     disk = disk_free()
     with transaction.atomic():
         Tenant.objects.get_or_create(name="default")

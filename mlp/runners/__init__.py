@@ -7,6 +7,7 @@ facts only) and in one module per runner; none of them knows the database, users
 
 from __future__ import annotations
 
+import importlib
 from functools import cache
 from pathlib import Path
 
@@ -24,8 +25,10 @@ def _runner(kind: str, root: Path) -> Runner:
     if kind == "local":
         return LocalRunner(root / "run" / "runs")
     if kind == "kubernetes":
-        raise ImproperlyConfigured("MLP_RUNNER: the kubernetes runner is not there yet; for now there is 'local'")
-    raise ImproperlyConfigured(f"MLP_RUNNER must be 'local' (for now the only one), not {kind!r}")
+        # By name, so that only who uses a cluster spends the time and memory of its client.
+        cluster = importlib.import_module("mlp.runners.kubernetes")
+        return cluster.KubernetesRunner(cluster.from_settings())
+    raise ImproperlyConfigured(f"MLP_RUNNER must be 'local' or 'kubernetes', not {kind!r}")
 
 
 def get() -> Runner:

@@ -1,4 +1,4 @@
-"""What a runner is: the order (RunSpec), the facts (RunStatus) and the verbs. Implemented by `local`.
+"""What a runner is: the order (RunSpec), the facts (RunStatus) and the verbs. Implemented by `local` and `kubernetes`.
 
 A runner knows nothing of the database, users or states. Every verb is idempotent by the run's name: a
 message may come twice, late, or from two callers at once. A name stands for one run for ever, until
@@ -7,9 +7,10 @@ message may come twice, late, or from two callers at once. A name stands for one
 
 from __future__ import annotations
 
+import contextlib
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -156,6 +157,24 @@ class Runner(ABC):
     @abstractmethod
     def python(self) -> str:
         """The Python that a run has, for `command`."""
+
+    @property
+    def listen(self) -> str:
+        """The address on which a service listens, for `command`."""
+        return "127.0.0.1"
+
+    def capacity(self) -> dict | None:
+        """What all runs together may use: {"cpu": cores, "ram": MiB, "gpu": count}; None: this machine, whatever it
+        has. Raises RunnerError when it cannot be found out now.
+        """
+        return None
+
+    @contextlib.contextmanager
+    def watch(self, changed: Callable[[], None]) -> Iterator[None]:
+        """For the one process that looks at all runs again and again: meanwhile a runner that can keeps itself told
+        of every change, calls `changed` (from another thread) when something moved, and answers `poll` from memory.
+        """
+        yield
 
     @abstractmethod
     def stop_all(self, grace: float = 10) -> list[str]:

@@ -18,12 +18,14 @@ import aiops.reconcile
 import datasets.reconcile
 import jobs.reconcile
 import resources.reconcile
+from mlp import runners
 from mlp.kernel import after_commit, beats
 from mlp.kernel.singleton import only_one
 
 log = logging.getLogger(__name__)
 
 ROUND_S = 2.0
+SHORTEST_S = 0.5  # between two rounds, however much moves
 BEAT_EVERY_S = 4.0
 STEPS = (jobs.reconcile.run, datasets.reconcile.run, resources.reconcile.run, aiops.reconcile.run)
 WORKERS = {"default": "worker", "gpu": "worker-gpu"}
@@ -39,7 +41,8 @@ class Command(BaseCommand):
         stop = threading.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: stop.set())
-        with only_one("reconcile") as held:
+        moved = threading.Event()
+        with only_one("reconcile") as held, runners.get().watch(moved.set):
             beaten = 0.0
             while not stop.is_set():
                 held.check()
@@ -49,7 +52,16 @@ class Command(BaseCommand):
                 if time.monotonic() - beaten >= BEAT_EVERY_S:
                     beaten = time.monotonic()
                     self._ask_workers()
-                stop.wait(ROUND_S)
+                self._pause(stop, moved)
+
+    @staticmethod
+    def _pause(stop: threading.Event, moved: threading.Event) -> None:
+        """A round's time, or less when the runner says that something moved."""
+        end = time.monotonic() + ROUND_S
+        stop.wait(SHORTEST_S)
+        while not stop.is_set() and not moved.is_set() and time.monotonic() < end:
+            stop.wait(0.1)
+        moved.clear()
 
     def _round(self) -> None:
         for step in STEPS:

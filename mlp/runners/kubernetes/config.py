@@ -11,7 +11,7 @@ from pathlib import Path
 
 from django.conf import settings
 
-RUNTIMES = ("python", "torch", "tf", "serve", "platform")
+RUNTIMES = ("python", "torch", "tf", "serve")
 
 
 @dataclass(frozen=True)

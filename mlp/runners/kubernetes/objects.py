@@ -117,7 +117,7 @@ def pod_template(spec: RunSpec, config: ClusterConfig, mounts: list[dict]) -> di
 def container(spec: RunSpec, config: ClusterConfig, mounts: list[dict]) -> dict:
     found = {
         "name": CONTAINER,
-        "image": config.image("platform" if spec.owner is None else spec.runtime),
+        "image": config.image(spec.runtime),
         "imagePullPolicy": config.pull_policy,
         "command": list(spec.command),
         "workingDir": str(spec.cwd) if spec.owner is None else WORKSPACE,

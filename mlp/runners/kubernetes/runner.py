@@ -24,7 +24,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from ..base import Runner, RunnerError, RunSpec, RunStatus, check_name
-from . import logs, names, objects, staging, status, trouble
+from . import inventory, logs, names, objects, staging, status, trouble
 from .cluster import Cluster, Conflict, NotFound
 from .config import ClusterConfig
 from .watch import Watcher
@@ -126,6 +126,13 @@ class KubernetesRunner(Runner):
             time.sleep(0.2)
             left = [name for name in left if self.poll(name).state == "running"]
         return left
+
+    def capacity(self) -> dict | None:
+        return inventory.capacity(self.cluster, self.config)
+
+    def gpu_info(self) -> list[dict[str, str]]:
+        """One entry for each node and GPU resource: node, name, capacity, allocatable."""
+        return inventory.gpus(self.cluster)
 
     @contextlib.contextmanager
     def watch(self, changed: Callable[[], None]) -> Iterator[None]:

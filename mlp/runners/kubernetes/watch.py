@@ -137,6 +137,8 @@ class Watcher:
         record = self.jobs.objects.get(key) or self.deployments.objects.get(key)
         if record is None or record["metadata"].get("deletionTimestamp"):
             return None
+        if not (status.is_begun(record) or status.stop_of(record)):
+            return None  # it may have begun since
         with self.pods.lock:
             last = [pod for name, (_, pod) in self.pods.gone.items() if name not in self.pods.objects]
             pods = [*self.pods.objects.values(), *(removed(pod) for pod in last)]

@@ -42,7 +42,7 @@ def runner(request, tmp_path):
 
 
 def of(cluster: FakeCluster, root, **more) -> ClusterConfig:
-    images = dict.fromkeys(("python", "torch", "tf", "serve", "platform"), "registry.test/image:1")
+    images = dict.fromkeys(("python", "torch", "tf", "serve"), "registry.test/image:1")
     values = {"kubeconfig": cluster.kubeconfig(root / "kubeconfig"), "images": images, "claim": "mlp-storage"}
     return ClusterConfig(storage_root=root, python=sys.executable, **values | more)
 

@@ -34,8 +34,7 @@ class FakeCluster:
         self.bookmark_s = 0.2
         self.live: set[socket.socket] = set()
         handler = type("Bound", (Handler,), {"cluster": self})
-        self.http = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-        self.http.daemon_threads = True
+        self.http = Server(("127.0.0.1", 0), handler)
         self.url = f"http://127.0.0.1:{self.http.server_port}"
         self.node = Node(self.store, root)
         self.controllers = Controllers(self.store, self.node)
@@ -70,6 +69,13 @@ class FakeCluster:
         self.http.server_close()
         for thread in self.threads:
             thread.join(5)
+
+
+class Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request, client_address):
+        """A client that goes away in the middle of an answer is no news."""
 
 
 class Handler(BaseHTTPRequestHandler):
