@@ -71,3 +71,26 @@ class Dataset(ConcurrentTransitionMixin, Lifecycle):
     @transition(field=state, source=[State.READY, State.ERROR], target=State.DELETING)
     def erase(self, *, by, reason=""):
         """ready, error > deleting."""
+
+
+class Lock(models.Model):
+    """A WebDAV lock on a file, a folder or a dataset (datasets/webdav/locks.py); ends by itself."""
+
+    token = models.CharField(_("token"), max_length=64, primary_key=True)
+    user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="+")
+    dataset = models.CharField(_("dataset"), max_length=50)
+    path = models.TextField(_("path"), blank=True)
+    holder = models.CharField(_("holder"), max_length=150)
+    exclusive = models.BooleanField(_("exclusive"))
+    deep = models.BooleanField(_("with all that is in it"))
+    owner = models.TextField(_("as the client says"), blank=True)
+    expires = models.DateTimeField(_("ends"))
+
+    class Meta:
+        db_table = "dataset_lock"
+        verbose_name = _("lock")
+        verbose_name_plural = _("locks")
+        indexes = [models.Index(fields=["user", "dataset"], name="dataset_lock_place")]
+
+    def __str__(self) -> str:
+        return f"{self.user}/{self.dataset}/{self.path}"

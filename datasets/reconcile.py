@@ -12,7 +12,7 @@ from mlp.kernel.models import StateChange
 
 from . import lifecycle
 from .models import Dataset, State
-from .webdav import spool
+from .webdav import locks, spool
 
 AGAIN_AFTER = timedelta(seconds=10)
 SPOOL_KEPT_S = 24 * 3600
@@ -28,5 +28,6 @@ def run() -> None:
         told = StateChange.objects.filter(kind="dataset", object_id=pk, target=State.DELETING).first()
         if told is None or told.at < now - AGAIN_AFTER:
             after_commit.enqueue("datasets.erase", pk, queue="files")
+    locks.sweep()
     spool.sweep(SPOOL_KEPT_S)
     spool.sweep_parts(SPOOL_KEPT_S)

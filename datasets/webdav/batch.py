@@ -26,7 +26,8 @@ from .paths import Target
 from .put import at, put_target, verify_digest
 
 LIMIT = 100_000  # a larger body is taken alone: its checksum would keep the others waiting
-SPECIAL = {"HTTP_IF_NONE_MATCH", "HTTP_IF", "HTTP_CONTENT_RANGE"}  # headers that make an upload no plain one
+# headers that make an upload no plain one
+SPECIAL = {"HTTP_IF_NONE_MATCH", "HTTP_IF_MATCH", "HTTP_IF", "HTTP_CONTENT_RANGE"}
 
 # Two round trips for all of them. A dataset that somebody else holds is not waited for here. The commit does not wait
 # for the disk: were it lost with a crash of the machine, `stored` would be counted anew. `touched` is in an index, so
@@ -34,7 +35,9 @@ SPECIAL = {"HTTP_IF_NONE_MATCH", "HTTP_IF", "HTTP_CONTENT_RANGE"}  # headers tha
 FIND = 'SELECT id FROM dataset WHERE user_id = (SELECT id FROM "user" WHERE username = %s) AND name = %s'
 HOLD = """
 BEGIN; SET LOCAL synchronous_commit = off;
-SELECT size, stored FROM dataset WHERE id = %s AND state = 'creating' FOR NO KEY UPDATE SKIP LOCKED
+SELECT size, stored FROM dataset WHERE id = %s AND state = 'creating'
+AND NOT EXISTS (SELECT 1 FROM dataset_lock WHERE user_id = dataset.user_id AND dataset_lock.dataset = dataset.name)
+FOR NO KEY UPDATE SKIP LOCKED
 """
 KEEP = """
 UPDATE dataset SET stored = %s, touched = CASE WHEN touched < now() - interval '5 s' THEN now() ELSE touched END
@@ -123,6 +126,8 @@ def _place(uploads: list[Upload]) -> dict[int, bool]:
                     growth = upload.size - (replaced.st_size if replaced else 0)
                     if (replaced and not stat.S_ISREG(replaced.st_mode)) or not 0 <= stored + growth <= limit:
                         continue
+                    if replaced:
+                        tree.carry_properties(parents[above], name, upload.spool)
                     os.rename(upload.spool, name, dst_dir_fd=parents[above])
                 except OSError:
                     continue  # put.store meets it too, and says so

@@ -9,8 +9,8 @@ import os
 import re
 import stat
 from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from xml.etree import ElementTree
 from xml.sax.saxutils import escape, quoteattr
 
 from django.conf import settings
@@ -20,10 +20,12 @@ from django.utils.http import http_date
 from accounts.models import User
 from accounts.tokens import Holder
 
-from ..models import Dataset, State
-from . import tree
+from ..models import Dataset, Lock, State
+from . import locks, props, tree
+from .locking import SUPPORTED, discovery
 from .paths import HOME, Answer, Target, href
 from .room import find, home_bytes
+from .xml import read
 
 DAV = "DAV:"
 OURS = "urn:mlp:data"
@@ -34,6 +36,7 @@ LIVE = [
     for name in ("displayname", "resourcetype", "getcontentlength", "getcontenttype", "getlastmodified", "getetag")
 ]
 QUOTA = [f"{{{DAV}}}quota-available-bytes", f"{{{DAV}}}quota-used-bytes"]
+LOCKS = f"{{{DAV}}}lockdiscovery"
 NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # what XML 1.0 cannot carry
 Entry = tuple[tuple[str, ...], os.stat_result | None]  # steps below /data; None: a folder that is not on disk yet
 
@@ -44,12 +47,13 @@ def propfind(request: HttpRequest, holder: Holder, target: Target) -> HttpRespon
         raise Answer(400, "Depth: must be 0, 1 or infinity")
     if depth == "infinity" and not target.dataset:
         raise Answer(403, "Depth: must be 0 or 1 here")
-    wanted, names_only = _wanted(request.body)
+    asked = _asked(request.body)
     row, info = _resolve(target)
     entries = _entries(holder, target, info, depth)
+    held = locks.living(target) if LOCKS in asked.tags else []
     # one file, asked for its checksum by name: worth reading it, once; in a listing only what is known already
-    compute = depth == "0" and info is not None and stat.S_ISREG(info.st_mode) and SHA256 in wanted
-    body = _document(entries, wanted, names_only, row, compute)
+    compute = depth == "0" and info is not None and stat.S_ISREG(info.st_mode) and SHA256 in asked.tags
+    body = _document(entries, asked, row, compute, held)
     return StreamingHttpResponse(body, status=207, content_type='application/xml; charset="utf-8"')
 
 
@@ -91,40 +95,48 @@ def _direct(steps: tuple[str, ...]) -> Iterator[Entry]:
         yield (name,), info
 
 
-def _wanted(body: bytes) -> tuple[list[str], bool]:
-    """The properties asked for (none named: the live ones), and whether only their names. Raises Answer 400."""
+@dataclass
+class Asked:
+    """The properties asked for; `all`: also those laid down by clients; `names`: no values."""
+
+    tags: list[str]
+    all: bool = False
+    names: bool = False
+
+
+def _asked(body: bytes) -> Asked:
+    """Raises Answer 400."""
     if not body.strip():
-        return LIVE, False
-    if b"<!" in body:  # no document type, hence no entities
-        raise Answer(400, "body: must be XML without a document type")
-    try:
-        document = ElementTree.fromstring(body)
-    except (ElementTree.ParseError, ValueError, LookupError):
-        raise Answer(400, "body: must be XML")
-    if document.tag != f"{{{DAV}}}propfind":
-        raise Answer(400, "body: must be a DAV: propfind")
+        return Asked(LIVE, all=True)
+    document = read(body, "propfind")
     asked = document.find(f"{{{DAV}}}prop")
     if asked is not None:
-        return [prop.tag for prop in asked if isinstance(prop.tag, str)][:100], False
+        return Asked([prop.tag for prop in asked if isinstance(prop.tag, str)][:100])
     more = document.find(f"{{{DAV}}}include")
     extra = [prop.tag for prop in more if isinstance(prop.tag, str)][:100] if more is not None else []
-    return LIVE + extra, document.find(f"{{{DAV}}}propname") is not None
+    return Asked(LIVE + extra, True, document.find(f"{{{DAV}}}propname") is not None)
 
 
-def _document(entries: Iterator[Entry], wanted: list[str], names_only: bool, row, compute: bool) -> Iterator[str]:
+def _document(entries: Iterator[Entry], asked: Asked, row, compute: bool, held: list[Lock]) -> Iterator[str]:
     yield f'<?xml version="1.0" encoding="utf-8"?>\n<d:multistatus xmlns:d="{DAV}" xmlns:m="{OURS}">'
+    asks_more = asked.all or any(not tag.startswith((f"{{{DAV}}}", f"{{{OURS}}}")) for tag in asked.tags)
     for steps, info in entries:
         found, missing = [], []
-        for tag in wanted:
+        dead = props.read_all(steps) if asks_more and info is not None and len(steps) > 2 else {}
+        for tag in [*asked.tags, *dead] if asked.all else asked.tags:
             value = _value(tag, steps, info, row, compute)
-            if value is None:
+            if tag == LOCKS:
+                value = discovery(held, Target(*steps[:2], steps[2:]))
+            if tag in dead:
+                found.append(_element(tag, "") if asked.names else dead[tag])
+            elif value is None:
                 missing.append(_element(tag, ""))
             else:
-                found.append(_element(tag, "" if names_only else value))
+                found.append(_element(tag, "" if asked.names else value))
         folder = info is None or stat.S_ISDIR(info.st_mode)
         yield f"\n<d:response><d:href>{escape(href(*steps, folder=folder))}</d:href>"
         yield from _propstat(found, "200 OK") if found or not missing else ()
-        yield from _propstat(missing, "404 Not Found") if missing and not names_only else ()
+        yield from _propstat(missing, "404 Not Found") if missing and not asked.names else ()
         yield "</d:response>"
     yield "\n</d:multistatus>\n"
 
@@ -163,6 +175,8 @@ def _value(tag: str, steps: tuple[str, ...], info: os.stat_result | None, row, c
             return "application/octet-stream" if file else None
         case "getetag":  # as nginx makes it
             return f'"{int(info.st_mtime):x}-{info.st_size:x}"' if file else None
+        case "supportedlock":
+            return SUPPORTED if len(steps) > 1 else None
         case "quota-used-bytes" | "quota-available-bytes" as quota:
             return _quota(quota, steps, row) if not file else None
     if tag == STATE:

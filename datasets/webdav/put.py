@@ -18,7 +18,7 @@ from mlp.kernel import storage
 from mlp.kernel.errors import Fault
 
 from ..models import Dataset
-from . import flight, parts, tree
+from . import flight, locks, parts, tree
 from .gate import authenticate, for_subrequest, guarded
 from .paths import Answer, Target, parse
 from .room import admit_write, find, must_be_creating, own, writing
@@ -33,7 +33,9 @@ DIGEST = re.compile(r"sha-256=:([A-Za-z0-9+/]{43}=):")
 def may(request: HttpRequest) -> HttpResponse:
     """May this PUT be? Asked before its body is read; judges what can be known by then."""
     storage.spool_dir()  # made anew should it have vanished: nginx makes it at its start only
-    target, length, part = put_target(request, authenticate(request)), _length(request), parts.told(request)
+    holder = authenticate(request)
+    target, length, part = put_target(request, holder), _length(request), parts.told(request)
+    locks.must_hold(request, holder.username, target)
     if part is None:
         row, left = admit_write(target, length)
     else:
@@ -71,8 +73,7 @@ def _finish(request: HttpRequest, target: Target, spool: Path) -> HttpResponse:
         flight.end(request.META.get("HTTP_X_DATA_PEER", ""))
     verify_digest(request, spool)
     os.chmod(spool, 0o644)
-    only_new = request.META.get("HTTP_IF_NONE_MATCH", "").strip() == "*"
-    return HttpResponse(status=204 if _place(target, spool, info.st_size, only_new) else 201)
+    return HttpResponse(status=204 if _place(request, target, spool, info.st_size) else 201)
 
 
 def _store_part(request: HttpRequest, target: Target, part: parts.Part) -> HttpResponse:
@@ -121,17 +122,29 @@ def _length(request: HttpRequest) -> int | None:
     return int(told) if told.isascii() and told.isdigit() else None
 
 
-def _place(target: Target, spool: Path, size: int, only_new: bool) -> bool:
+def _place(request: HttpRequest, target: Target, spool: Path, size: int) -> bool:
     """Renames the spooled body into place under the dataset's lock; returns whether it replaced a file."""
     with writing(target) as (room,), tree.folder(target.steps[:-1], make=True) as parent:
+        locks.must_hold(request, authenticate(request).username, target)
         replaced = at(parent, target.steps[-1])
-        if replaced and only_new:
+        if replaced and request.META.get("HTTP_IF_NONE_MATCH", "").strip() == "*":
             raise Answer(412, "path: a file of that name is there already")
+        _must_match(request, target)
         if replaced and stat.S_ISDIR(replaced.st_mode):
             raise Answer(405, "path: a folder of that name is there", Allow="PROPFIND, DELETE, MOVE, COPY")
         room.grow(size - (replaced.st_size if replaced and stat.S_ISREG(replaced.st_mode) else 0))
+        if replaced:
+            tree.carry_properties(parent, target.steps[-1], spool)
         os.rename(spool, target.steps[-1], dst_dir_fd=parent)
     return replaced is not None
+
+
+def _must_match(request: HttpRequest, target: Target) -> None:
+    """`If-Match`: only in place of what the client has seen. Raises Answer 412."""
+    wanted = request.META.get("HTTP_IF_MATCH", "").strip()
+    there = locks.etag(target)
+    if wanted and not (there and (wanted == "*" or there in [one.strip() for one in wanted.split(",")])):
+        raise Answer(412, "If-Match: another file is there, or none")
 
 
 def _class(room: int) -> str:

@@ -24,6 +24,7 @@ from mlp.kernel import storage
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 DIGEST = "user.mlp.sha256"  # extended attribute: "{size} {mtime_ns} {hex}"
+PROPERTIES = "user.mlp.properties"  # extended attribute: what clients have laid down with it, as JSON
 CHUNK = 1 << 20
 _computing: dict[tuple[int, int], threading.Lock] = {}
 _computing_lock = threading.Lock()
@@ -125,6 +126,8 @@ def copy_file(source: tuple[str, ...], draft: Path) -> None:
         writer = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
         try:
             copy_bytes(reader, writer, os.fstat(reader).st_size, 0)
+            with contextlib.suppress(OSError):
+                os.setxattr(writer, PROPERTIES, os.getxattr(reader, PROPERTIES))
         except BaseException:
             os.unlink(draft)
             raise
@@ -132,6 +135,16 @@ def copy_file(source: tuple[str, ...], draft: Path) -> None:
             os.close(writer)
     finally:
         os.close(reader)
+
+
+def carry_properties(parent: int, name: str, to: Path | str) -> None:
+    """What lies in the folder `parent` keeps its properties when other bytes take its place."""
+    with contextlib.suppress(OSError):
+        file = os.open(name, FILE, dir_fd=parent)
+        try:
+            os.setxattr(to, PROPERTIES, os.getxattr(file, PROPERTIES))
+        finally:
+            os.close(file)
 
 
 def copy_bytes(reader: int, writer: int, count: int, to: int) -> None:

@@ -19,10 +19,12 @@ from mlp.kernel import storage
 from .. import lifecycle
 from ..models import State
 from ..serializers import DatasetOut
-from . import parts, tree
+from . import locks, parts, tree
 from .gate import authenticate, guarded
+from .locking import lock, unlock
 from .paths import Answer, Target, href, parse, parse_destination
 from .propfind import propfind
+from .props import proppatch
 from .room import clear, discard, find, must_be_creating, must_be_readable, own, writing
 
 FILES = "/-data/files"  # nginx's internal address of {root}/datasets
@@ -30,7 +32,7 @@ FILES = "/-data/files"  # nginx's internal address of {root}/datasets
 
 def options(request: HttpRequest, holder: Holder | None, target: Target) -> HttpResponse:
     allow = ", ".join(["PUT", *METHODS])
-    return HttpResponse(status=200, headers={"DAV": "1", "MS-Author-Via": "DAV", "Allow": allow})
+    return HttpResponse(status=200, headers={"DAV": "1, 2", "MS-Author-Via": "DAV", "Allow": allow})
 
 
 def get(request: HttpRequest, holder: Holder, target: Target) -> HttpResponse:
@@ -58,6 +60,7 @@ def delete(request: HttpRequest, holder: Holder, target: Target) -> HttpResponse
     if not target.parts:
         return _delete_dataset(holder, target)
     with writing(target) as (room,):
+        locks.must_hold(request, holder.username, target, below=True)
         info = tree.look(target.steps)
         if info is None:
             raise Answer(404, "path: no such file")
@@ -65,6 +68,7 @@ def delete(request: HttpRequest, holder: Holder, target: Target) -> HttpResponse
             raise Answer(404, "path: no such folder")
         room.grow(-tree.size(target.steps))
         trash = discard(target.steps)
+        locks.forget(target)
     clear(trash)
     return HttpResponse(status=204)
 
@@ -97,6 +101,7 @@ def mkcol(request: HttpRequest, holder: Holder, target: Target) -> HttpResponse:
             raise Answer(405, "path: a folder is there already")
         raise Answer(403, "path: a dataset is created with its size: POST /api/v1/users/{user}/datasets")
     with writing(target):
+        locks.must_hold(request, holder.username, target)
         with tree.folder(target.steps[:2], make=True):
             pass  # the dataset's own folder comes with its first file
         if tree.look(target.steps) is not None:
@@ -109,6 +114,7 @@ def mkcol(request: HttpRequest, holder: Holder, target: Target) -> HttpResponse:
 def move(request: HttpRequest, holder: Holder, target: Target) -> HttpResponse:
     destination = _destination(request, holder, target)
     with writing(target, destination) as (source, sink):
+        locks.must_hold(request, holder.username, target, destination, below=True)
         _source(target, destination)
         size, replaced = tree.size(target.steps), _replaced(request, destination)
         with tree.folder(target.steps[:-1]) as old, tree.folder(_parent(destination)) as new:
@@ -119,6 +125,7 @@ def move(request: HttpRequest, holder: Holder, target: Target) -> HttpResponse:
                 source.grow(-size)
             trash = discard(destination.steps) if replaced is not None else None
             os.rename(target.steps[-1], destination.steps[-1], src_dir_fd=old, dst_dir_fd=new)
+            locks.forget(target)
     clear(trash)
     return HttpResponse(status=201 if replaced is None else 204)
 
@@ -139,6 +146,7 @@ def copy(request: HttpRequest, holder: Holder, target: Target) -> HttpResponse:
     try:
         _copy_to(target.steps, info, draft, request.META.get("HTTP_DEPTH", "infinity"))
         with writing(destination) as (sink,):
+            locks.must_hold(request, holder.username, destination, below=True)
             replaced = _replaced(request, destination)
             copied = tree.size((".spool", draft.name))
             with tree.folder(_parent(destination)) as new:
@@ -224,6 +232,9 @@ METHODS = {
     "MKCOL": mkcol,
     "MOVE": move,
     "COPY": copy,
+    "PROPPATCH": proppatch,
+    "LOCK": lock,
+    "UNLOCK": unlock,
 }
 
 

@@ -1,0 +1,131 @@
+"""Locks and properties of the data service, and a WebDAV client that knows nothing of the platform: rclone."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from datasets.models import Lock
+from datasets.tests.live import stored
+
+LOCK = (
+    '<?xml version="1.0"?><lockinfo xmlns="DAV:"><lockscope><{}/></lockscope><locktype><write/></locktype>'
+    "<owner>a &lt;b&gt; c</owner></lockinfo>"
+)
+HOME = "/data/alice/.home"
+RCLONE = shutil.which("rclone", path=str(Path(sys.executable).parent))
+
+
+def lock(person, path: str, scope: str = "exclusive", **headers):
+    return person.request("LOCK", path, data=LOCK.format(scope), headers=headers)
+
+
+def test_only_who_shows_the_token_writes_what_is_locked(photos, service):
+    photos.put("/data/alice/photos/a/x", data=b"1")
+    answer = lock(photos, "/data/alice/photos/a/x", Timeout="Second-100")
+    token = answer.headers["Lock-Token"]
+    assert (answer.status_code, "a &lt;b&gt; c" in answer.text, "infinity" in answer.text) == (200, True, True)
+    shown = {"If": f"({token})"}
+    for method, path in (("PUT", "a/x"), ("DELETE", "a/x"), ("DELETE", "a"), ("MOVE", "a/x"), ("PROPPATCH", "a/x")):
+        body = "<propertyupdate xmlns='DAV:'/>" if method == "PROPPATCH" else b"2" if method == "PUT" else None
+        headers = {"Destination": "/data/alice/photos/y"}
+        refused = photos.request(method, f"/data/alice/photos/{path}", data=body, headers=headers)
+        assert (refused.status_code, "locked by alice" in refused.json()["msg"]) == (423, True), method
+    assert photos.put("/data/alice/photos/a/big", data=b"2" * 50).status_code == 201
+    assert photos.put("/data/alice/photos/a/x", data=b"2", headers=shown).status_code == 204
+    assert photos.request("UNLOCK", "/data/alice/photos/a/x", headers={"Lock-Token": token}).status_code == 204
+    assert photos.put("/data/alice/photos/a/x", data=b"3").status_code == 204
+    assert (service.path("alice", "photos", "a", "x").read_bytes(), stored()) == (b"3", 51)
+
+
+def test_a_locked_folder_locks_what_is_in_it_and_a_lock_ends(alice_there):
+    alice_there.request("MKCOL", HOME + "/f")
+    token = lock(alice_there, HOME + "/f").headers["Lock-Token"]
+    assert alice_there.put(HOME + "/f/x", data=b"x").status_code == 423
+    assert alice_there.put(HOME + "/f/x", data=b"x" * 200_000).status_code == 423
+    assert lock(alice_there, HOME + "/f/x").status_code == 423
+    renewed = alice_there.request("LOCK", HOME + "/f", headers={"If": f"({token})", "Timeout": "Second-9999999"})
+    assert (renewed.status_code, "Second-3" in renewed.text) == (200, True)
+    Lock.objects.update(expires="2020-01-01T00:00Z")
+    assert alice_there.put(HOME + "/f/x", data=b"x").status_code == 201
+    assert lock(alice_there, HOME + "/f/x", "shared").status_code == 200
+    assert lock(alice_there, HOME + "/f/x", "shared").status_code == 200
+    assert lock(alice_there, HOME + "/f/x").status_code == 423
+
+
+def test_a_strangers_token_opens_nothing(alice_there, staff_there):
+    token = lock(alice_there, HOME + "/new").headers["Lock-Token"]
+    assert staff_there.put(HOME + "/new", data=b"x", headers={"If": f"({token})"}).status_code == 423
+    assert lock(staff_there, "/data/alice").status_code == 403
+    assert alice_there.request("UNLOCK", HOME + "/new", headers={"Lock-Token": "<urn:uuid:0>"}).status_code == 409
+
+
+@pytest.mark.parametrize(
+    ("header", "code"),
+    [("(<urn:uuid:0>)", 412), ("(Not <urn:uuid:0>)", 204), ("nonsense", 400), ("(", 400), ('(["0-0"])', 412)],
+)
+def test_what_if_demands_must_be_so(alice_there, header, code):
+    alice_there.put(HOME + "/x", data=b"x")
+    assert alice_there.put(HOME + "/x", data=b"y", headers={"If": header}).status_code == code
+
+
+def test_if_match_saves_what_another_has_written(alice_there):
+    alice_there.put(HOME + "/x", data=b"x")
+    tag = alice_there.get(HOME + "/x").headers["ETag"]
+    assert alice_there.put(HOME + "/x", data=b"yy", headers={"If-Match": tag}).status_code == 204
+    assert alice_there.put(HOME + "/x", data=b"z", headers={"If-Match": tag}).status_code == 412
+    assert alice_there.put(HOME + "/none", data=b"z", headers={"If-Match": "*"}).status_code == 412
+
+
+def test_properties_stay_with_the_file(alice_there):
+    alice_there.put(HOME + "/x", data=b"x")
+    patch = "<propertyupdate xmlns='DAV:' xmlns:z='urn:z'><set><prop><z:a>1 &amp; 2</z:a></prop></set></propertyupdate>"
+    assert "200 OK" in alice_there.request("PROPPATCH", HOME + "/x", data=patch).text
+    alice_there.put(HOME + "/x", data=b"other bytes")
+    alice_there.request("COPY", HOME + "/x", headers={"Destination": HOME + "/y"})
+    alice_there.request("MOVE", HOME + "/x", headers={"Destination": HOME + "/z"})
+    for name in ("y", "z"):
+        found = ElementTree.fromstring(alice_there.request("PROPFIND", f"{HOME}/{name}", headers={"Depth": "0"}).text)
+        assert found.findtext(".//{urn:z}a") == "1 & 2"
+    patch = patch.replace("<z:a>1 &amp; 2</z:a>", "<getetag>1</getetag><z:b/>")
+    answer = alice_there.request("PROPPATCH", HOME + "/y", data=patch)
+    assert (answer.status_code, "403 Forbidden" in answer.text, "424 Failed" in answer.text) == (207, True, True)
+    huge = patch.replace("<getetag>1</getetag><z:b/>", f"<z:b>{'x' * 4000}</z:b>")
+    assert alice_there.request("PROPPATCH", HOME + "/y", data=huge).status_code == 507
+
+
+def rclone(person, *arguments: str) -> str:
+    """Runs rclone with `dav:` as the person's files; no configuration of the machine's is read."""
+    command = [RCLONE, "--config", "/dev/null", "--retries", "1", "--webdav-url", f"{person.service.url}/data/alice/"]
+    done = subprocess.run(
+        [*command, "--webdav-bearer-token", person.token, *arguments], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.skipif(RCLONE is None, reason="rclone has no wheel for this kind of machine")
+def test_rclone_copies_there_and_back(alice_there, tmp_path, service):
+    names = ["plain.txt", "with space/ü 文件.bin", "100% #1?.csv", "empty"]
+    total = 0
+    for number, name in enumerate(names):
+        path = tmp_path / "from" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(name.encode() * number * 20_000)
+        total += path.stat().st_size
+    alice_there.create("photos", total)
+    rclone(alice_there, "copy", str(tmp_path / "from"), ":webdav:photos")
+    assert stored() == total
+    assert set(rclone(alice_there, "lsf", "-R", "--files-only", ":webdav:photos").splitlines()) == set(names)
+    rclone(alice_there, "moveto", ":webdav:photos/plain.txt", ":webdav:photos/sub/moved.txt")
+    assert alice_there.heartbeat("photos", "ready", 100).status_code == 200
+    rclone(alice_there, "copy", ":webdav:photos", str(tmp_path / "to"))
+    (tmp_path / "to" / "sub" / "moved.txt").rename(tmp_path / "to" / "plain.txt")
+    for name in names:
+        assert (tmp_path / "to" / name).read_bytes() == (tmp_path / "from" / name).read_bytes()
+    assert rclone(alice_there, "cat", "--offset", "3", "--count", "5", f":webdav:photos/{names[1]}") == names[1][3:8]

@@ -1,0 +1,99 @@
+"""PROPPATCH, and the properties that clients lay down with files: an extended attribute of the file or folder itself,
+so that they move and vanish with it. Called by verbs.py; propfind.py shows them, put.py carries them to the new bytes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from xml.etree import ElementTree
+from xml.sax.saxutils import escape
+
+from django.http import HttpRequest, HttpResponse
+
+from accounts.tokens import Holder
+
+from . import locks, tree
+from .paths import Answer, Target, href
+from .room import writing
+from .xml import DAV, read
+
+LIMIT = 3000  # bytes of all of them: the file system keeps few
+OURS = ("{DAV:}", "{urn:mlp:data}")
+
+
+def proppatch(request: HttpRequest, holder: Holder, target: Target) -> HttpResponse:
+    """Sets and removes properties, all of them or none."""
+    document = read(request.body, "propertyupdate")
+    changes = list(_changes(document))
+    if not target.parts:
+        raise Answer(403, "path: files and folders have properties that can be set")
+    refused = {tag for tag, _ in changes if tag.startswith(OURS)}
+    with writing(target):
+        locks.must_hold(request, holder.username, target)
+        if tree.look(target.steps) is None:
+            raise Answer(404, "path: no such file or folder")
+        if not refused:
+            now = read_all(target.steps)
+            for tag, element in changes:
+                now.pop(tag, None)
+                if element is not None:
+                    now[tag] = element
+            _write(target.steps, now)
+    return _told(target, [tag for tag, _ in changes], refused)
+
+
+def read_all(steps: tuple[str, ...]) -> dict[str, str]:
+    """Tag -> the element as XML."""
+    with contextlib.suppress(OSError, ValueError), _opened(steps) as file:
+        return json.loads(os.getxattr(file, tree.PROPERTIES))
+    return {}
+
+
+def _write(steps: tuple[str, ...], values: dict[str, str]) -> None:
+    text = json.dumps(values, ensure_ascii=False).encode()
+    if len(text) > LIMIT:
+        raise Answer(507, f"body: all properties of a file together may have {LIMIT} bytes")
+    with _opened(steps) as file:
+        try:
+            os.setxattr(file, tree.PROPERTIES, text)
+        except OSError:
+            raise Answer(507, "body: the platform's file system takes no properties")
+
+
+@contextmanager
+def _opened(steps: tuple[str, ...]) -> Iterator[int]:
+    with tree.folder(steps[:-1]) as parent:
+        file = os.open(steps[-1], tree.FILE, dir_fd=parent)
+    try:
+        yield file
+    finally:
+        os.close(file)
+
+
+def _changes(document: ElementTree.Element) -> Iterator[tuple[str, str | None]]:
+    """(tag, element as XML), (tag, None) for one to be removed; in the order they are written."""
+    for step in document:
+        if step.tag not in {f"{DAV}set", f"{DAV}remove"}:
+            continue
+        for prop in step.iterfind(f"{DAV}prop"):
+            for element in prop:
+                element.tail = None
+                yield element.tag, ElementTree.tostring(element, "unicode") if step.tag == f"{DAV}set" else None
+
+
+def _told(target: Target, tags: list[str], refused: set[str]) -> HttpResponse:
+    groups: dict[str, list[str]] = {}
+    for tag in dict.fromkeys(tags):
+        status = "200 OK" if not refused else "403 Forbidden" if tag in refused else "424 Failed Dependency"
+        groups.setdefault(status, []).append(ElementTree.tostring(ElementTree.Element(tag), "unicode"))
+    told = "".join(
+        f"<d:propstat><d:prop>{''.join(found)}</d:prop><d:status>HTTP/1.1 {status}</d:status></d:propstat>"
+        for status, found in groups.items()
+    )
+    body = '<?xml version="1.0" encoding="utf-8"?>\n<d:multistatus xmlns:d="DAV:"><d:response>'
+    body += f"<d:href>{escape(href(*target.steps))}</d:href>{told}</d:response></d:multistatus>\n"
+    return HttpResponse(body, status=207, content_type='application/xml; charset="utf-8"')
