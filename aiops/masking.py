@@ -1,0 +1,185 @@
+"""Masks a log line: what varies from line to line becomes a word like `<num>`. Called by preprocessing and by training.
+
+The result equals that of Opni's masker, byte for byte (the templates, the vocabulary and the wire depend on it), quirks
+included. Two things are different behind it. The rules that could go quadratic or worse over a long word are written so
+that they cannot, and `mask_many` runs the rules once for a shape of a line (its digits folded) instead of once a line.
+
+Why the fold is exact: every character class of every rule holds all ten ASCII digits or none, so the rules cannot tell
+one digit from another; only the ranges inside dates can (month 13 is no month). All digits are folded to 1, which is
+valid everywhere in a date, and a line whose shape holds a date is checked to hold a valid one at the same place. A
+shape whose masked text still holds a digit is never kept. A native one-pass masker would replace `mask_plain` alone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+MOST_CHARACTERS = 8192  # of one line that are looked at; the model reads 64 words
+SHAPES = 32_768  # kept at most, the oldest half goes first
+LONGEST_SHAPE = 1024  # characters; longer lines seldom share one
+
+_ANSI = re.compile(r"(?:\x9B|\x1B\[)[0-?]*[ -/]*[@-~]")
+_URL = re.compile(r"(?:https?|ftp)://[\w-][\w.-]*[\w-](?:[\w.,@?^=%&:/~+#-]*[\w@?^=%&/~+#-])?")
+# The last class was meant as a time zone: it takes exactly one character.
+_UTC = re.compile(
+    r"\d{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12]\d|3[01])[T|\s](?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d(?:\.\d+)?[(?:Z|+\-)\d{}]"
+)
+_KLOG = re.compile(r"[IWEF]\d{4}\s\d{2}:\d{2}:\d{2}[.\d+]*")
+_CUSTOM = re.compile(
+    r"(?:Jan(?:uary)?|Feb(?:ruary)?|Mar(?:ch)?|Apr(?:il)?|May|Jun(?:e)?|Jul(?:y)?|Aug(?:ust)?|Sep(?:tember)?"
+    r"|Oct(?:ober)?|Nov(?:ember)?|Dec(?:ember)?)\s+\d{1,2} (?:2[0-3]|[01]?[0-9]):[0-5]?[0-9]:[0-5]?[0-9]"
+)
+_SPACED = str.maketrans({"=": " = ", "|": " | ", ":": " : ", "\n": " ", "\r": " ", "\t": " "})
+_GO_END = re.compile(r"go : [0-9]+")
+_EMAIL_END = re.compile(r"@\w+\.\w{2,3}")
+_NET = re.compile(r"(?<![A-Za-z0-9])\d{1,3}(?:\.\d{1,3}){3}/\d{1,3}(?![A-Za-z0-9])")
+_IP = re.compile(r"(?<![A-Za-z0-9])\d{1,3}(?:\.\d{1,3}){3}(?![A-Za-z0-9])")
+_DURATION = re.compile(r"(?<![A-Za-z0-9])\d+\.\d+\s*(?:s|ds|cs|ms|µs|ns|ps|fs|as|zs|ys)(?![A-Za-z0-9])")
+_PATH = re.compile(r"/[a-zA-Z_\-./(?:\[0-9]+[a-zA-Z0-9]")
+_PATH_OR_CALL = re.compile(r"/[a-zA-Z_\-./(?:\[0-9]+[a-zA-Z0-9]|[a-zA-Z]++[0-9]\)\]*\s?")
+# The same, linear also over thousands of slashes: where a run of these characters has no path, it has none later on.
+_MANY_PATHS = re.compile(_PATH_OR_CALL.pattern.replace("|", "|(/[a-zA-Z_\\-./(?:\\[0-9]*+)|", 1))
+_CALL = re.compile(r"[a-zA-Z][0-9]\)")
+_MARKS = r"a-zA-Z!()\-.?\[\]_`~;:@#$%^&+=*"
+# A run of these characters is masked as a whole when it holds a digit and something else, so only its start is tried.
+_TOKEN = re.compile(rf"(?<![{_MARKS}0-9])(?:[0-9]++[{_MARKS}]|[{_MARKS}]++[0-9])[{_MARKS}0-9]*+")
+_NUM = re.compile(r"(?<![A-Za-z0-9])[-+]?(?:\d*\.)?\d+(?![A-Za-z0-9])")
+_EMPTY_SET, _EMPTY_LIST = re.compile(r"\{\s*\}"), re.compile(r"\[\s*\]")
+_CUTS = str.maketrans({**dict.fromkeys("| ()[]'{}\",", " "), ":": " : ", "=": " = "})
+_LOWER_ALNUM = frozenset("abcdefghijklmnopqrstuvwxyz0123456789")
+_ONES = str.maketrans("023456789", "1" * 9)
+
+
+def _go_files(text: str) -> str:
+    """`word.go : 123`: found from its end, since looking for any word first costs the square of the word's length."""
+    parts, done = [], 0
+    for end in _GO_END.finditer(text):
+        start = end.start() - 1  # any one character stands before `go`, and a word before that
+        low = start
+        while low > done and not text[low - 1].isspace():
+            low -= 1
+        if start > low >= done:
+            parts += [text[done:low], "<GO_FILE_PATH>"]
+            done = end.end()
+    return "".join([*parts, text[done:]])
+
+
+def _emails(text: str) -> str:
+    """`name@host.tld`, found from the @ backwards for the same reason."""
+    parts, done, seek = [], 0, 0
+    while end := _EMAIL_END.search(text, seek):
+        at = end.start()
+        low = at
+        while low > done and text[low - 1] in _LOWER_ALNUM:
+            low -= 1
+        start = low
+        if low < at and low - 1 > done and text[low - 1] in "._" and text[low - 2] in _LOWER_ALNUM:
+            start = low - 1
+            while start > done and text[start - 1] in _LOWER_ALNUM:
+                start -= 1
+        if at - start >= 2:
+            parts += [text[done:start], "<EMAIL_ADDRESS>"]
+            done = seek = end.end()
+        else:
+            seek = at + 1
+    return "".join([*parts, text[done:]])
+
+
+def _raw_stage(text: str) -> str:
+    if "://" in text:
+        text = _URL.sub("<URL>", text)
+    if ":" in text:
+        text = _UTC.sub("<UTC_DATE>", text)
+        text = _KLOG.sub("<KLOG_DATE>", text)
+        text = _CUSTOM.sub("<CUSTOM_DATE>", text)
+    return text
+
+
+def mask_plain(line: str) -> str:
+    """The masked line by the rules alone, without the look-up. `mask` gives the same, faster."""
+    return _masked(_cut(line))
+
+
+def _cut(line: str) -> str:
+    line = line[:MOST_CHARACTERS]
+    return _ANSI.sub("", line) if "\x1b" in line or "\x9b" in line else line
+
+
+def _masked(text: str) -> str:
+    text = _raw_stage(text).translate(_SPACED)
+    if "go : " in text:
+        text = _go_files(text)
+    if "@" in text:
+        text = _emails(text)
+    if "." in text:
+        text = _NET.sub("<IP>", text)
+        text = _IP.sub("<IP>", text)
+        text = _DURATION.sub("<DURATION>", text)
+    if text.count("/") > 64:
+        text = _MANY_PATHS.sub(lambda found: found[1] or "<PATH>", text)
+    elif ")" in text and _CALL.search(text):
+        text = _PATH_OR_CALL.sub("<PATH>", text)
+    elif "/" in text:
+        text = _PATH.sub("<PATH>", text)
+    text = _NUM.sub("<NUM>", _TOKEN.sub("<TOKEN_WITH_DIGIT>", text))
+    if "{" in text:
+        text = _EMPTY_SET.sub("<EMPTY_SET>", text)
+    if "[" in text:
+        text = _EMPTY_LIST.sub("<EMPTY_LIST>", text)
+    # a lone backslash falls out with the delimiters
+    return " ".join([part for part in text.translate(_CUTS).split(" ") if part and part != "\\"]).lower()
+
+
+class Shapes:
+    """Masked texts by the shape of the line. Not for several threads at once, but harmless there: a lost entry."""
+
+    def __init__(self, most: int = SHAPES):
+        self.most = most
+        self.known: dict[str, tuple[str, re.Pattern | None, list[tuple[int, int]]] | None] = {}
+
+    def mask(self, line: str) -> str:
+        text = _cut(line)
+        if len(text) > LONGEST_SHAPE:
+            return _masked(text)
+        shape = text.translate(_ONES)
+        try:
+            entry = self.known[shape]
+        except KeyError:
+            entry = self._learn(shape)
+        if entry is None:
+            return _masked(text)
+        masked, rule, spans = entry
+        for start, end in spans:
+            found = rule.match(text, start)
+            if found is None or found.end() != end:
+                return _masked(text)
+        return masked
+
+    def _learn(self, shape: str):
+        if len(self.known) >= self.most:
+            for old in list(self.known)[: self.most // 2]:
+                self.known.pop(old, None)
+        masked = _masked(shape)
+        dates = [(rule, [found.span() for found in rule.finditer(shape)]) for rule in (_UTC, _CUSTOM)]
+        dates = [(rule, spans) for rule, spans in dates if spans]
+        entry = (masked, *(dates[0] if dates else (None, [])))
+        # Two kinds of dates, or one in an address, could hide each other: such shapes are masked line by line.
+        if "1" in masked or len(dates) > 1 or (dates and ("://" in shape or _KLOG.search(shape))):
+            entry = None
+        self.known[shape] = entry
+        return entry
+
+
+_SHAPES = Shapes()
+
+
+def mask(line: str) -> str:
+    """The masked text of one line, lower case, words separated by one space; "" for an empty line."""
+    return _SHAPES.mask(line)
+
+
+def mask_many(lines: Iterable[str]) -> list[str]:
+    """`mask` of each line, in order."""
+    one = _SHAPES.mask
+    return [one(line) for line in lines]
