@@ -25,13 +25,16 @@ def test_an_unknown_text_is_a_miss_and_a_judged_one_a_hit():
 
 def test_a_template_alone_is_no_verdict_and_may_hold_both_levels():
     cache = TemplateCache()
-    [first] = learned(cache, "user anna logged in")
-    [second] = learned(cache, "user bert logged in", level="Anomaly")
+    [first] = learned(cache, "user was logged in by anna at <num>")
+    [second] = learned(cache, "user was logged in by anna on <num>", level="Anomaly")
     assert second.cluster_id == first.cluster_id
-    assert second.template == "user <*> logged in"
+    assert second.template == "user was logged in by anna <*> <num>"
     assert second.changed
-    assert cache.match_many(["user carl logged in"]) == [None]
-    levels = [hit.level for hit in cache.match_many(["user anna logged in", "user bert logged in"])]
+    assert cache.match_many(["user was logged in by anna or <num>"]) == [None]
+    levels = [
+        hit.level
+        for hit in cache.match_many(["user was logged in by anna at <num>", "user was logged in by anna on <num>"])
+    ]
     assert levels == ["Normal", "Anomaly"]
 
 
@@ -58,12 +61,12 @@ def test_a_persons_word_replaces_the_models():
 
 def test_the_sample_is_of_the_most_frequent_text():
     cache = TemplateCache()
-    learned(cache, "user anna logged in", "user bert logged in")
-    cache.match_many(["user bert logged in"] * 3)
-    [one] = learned(cache, "user bert logged in")
+    learned(cache, "user was logged in by anna at <num>", "user was logged in by anna on <num>")
+    cache.match_many(["user was logged in by anna on <num>"] * 3)
+    [one] = learned(cache, "user was logged in by anna on <num>")
     assert one.changed
-    assert one.sample == "raw user bert logged in"
-    assert not learned(cache, "user bert logged in")[0].changed
+    assert one.sample == "raw user was logged in by anna on <num>"
+    assert not learned(cache, "user was logged in by anna on <num>")[0].changed
 
 
 def test_a_template_given_in_advance_answers_for_what_it_covers():

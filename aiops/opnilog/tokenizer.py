@@ -1,0 +1,106 @@
+"""Words of a masked text to numbers, and the vocabulary file. Used by training and scoring.
+
+The rules and the file are Opni's (its checkpoints come with such a file), so the first learned word takes number 5,
+which `<EMPTY>` has too; the file names the word then. A word with two digits or more is `<NUM>`.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+PAD, CLS, MASK, UNK, NUM, EMPTY = range(6)
+SPECIAL = ("<PAD>", "<CLS>", "<MASK>", "<UNK>", "<NUM>", "<EMPTY>")
+FIRST_LEARNED = 5
+MOST_WORDS = 10_000
+LONGEST = 64  # words of a text, `<CLS>` among them
+LONGEST_WORD = 200  # characters; a longer one is no word of a vocabulary
+
+
+def word_of(word: str) -> str:
+    """The word as the vocabulary has it."""
+    digits = 0
+    for sign in word:
+        digits += sign.isdigit()
+        if digits > 1:
+            return "<NUM>"
+    return word
+
+
+class Tokenizer:
+    """Numbers of words. `size` is how many numbers there are, `used` how many of them are words by now."""
+
+    def __init__(self, size: int = MOST_WORDS):
+        self.size = size
+        self.numbers = {word: number for number, word in enumerate(SPECIAL)}
+        self.used = FIRST_LEARNED
+
+    def learn(self, word: str) -> None:
+        if word not in self.numbers and self.used < self.size and len(word) <= LONGEST_WORD:
+            self.numbers[word] = self.used
+            self.used += 1
+
+    def split(self, masked: str) -> list[str]:
+        """The words that get a number, in order, `<CLS>` not among them."""
+        return [word_of(word) for word in masked.lower().split(" ") if word] or ["<EMPTY>"]
+
+    def encode(self, masked: str, *, learning: bool = False) -> list[int]:
+        """[CLS, word, …] of whole length; [CLS, EMPTY] for an empty text; unknown words are UNK unless learning."""
+        words = self.split(masked)
+        if learning:
+            for word in words:
+                self.learn(word)
+        return [CLS, *(self.numbers.get(word, UNK) for word in words)]
+
+    def words(self) -> list[str]:
+        """By number; unused numbers are `<TMPn>`."""
+        found = [f"<TMP{number}>" for number in range(self.size)]
+        for word, number in self.numbers.items():
+            found[number] = word
+        return found
+
+    def save(self, path: Path) -> None:
+        """Line 1: how many numbers, line 2: how many are used, then a word a line. Written whole or not at all."""
+        text = "\n".join([str(self.size), str(self.used), *self.words()]) + "\n"
+        draft = path.with_name(f".{secrets.token_hex(6)}.part")
+        with draft.open("w", encoding="utf-8", newline="\n") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(path)
+
+    @classmethod
+    def load(cls, path: Path) -> Tokenizer:
+        """Raises ValueError when the file is not such a vocabulary."""
+        lines = path.read_text(encoding="utf-8").split("\n")
+        try:
+            found = cls(int(lines[0]))
+            found.used = int(lines[1])
+            words = lines[2 : 2 + found.size]
+            if len(words) != found.size or not FIRST_LEARNED <= found.used <= found.size:
+                raise ValueError("number of words")
+        except (ValueError, IndexError) as problem:
+            raise ValueError(f"{path.name}: not a vocabulary: {problem}")
+        found.numbers = {word: number for number, word in enumerate(words)}
+        found.numbers.setdefault("<EMPTY>", EMPTY)
+        return found
+
+
+def pad(rows: Sequence[Sequence[int]], longest: int = LONGEST) -> list[list[int]]:
+    """Rows of one length (of the longest, at most `longest`), filled up with PAD."""
+    width = min(longest, max(map(len, rows), default=1))
+    return [[*row[:width], *([PAD] * (width - len(row)))] for row in rows]
+
+
+def buckets(lengths: Iterable[int], most_tokens: int) -> list[list[int]]:
+    """Indexes in groups of about one length, each of at most `most_tokens` numbers when padded: a short text must not
+    pay for a long one's padding."""
+    order = sorted((min(length, LONGEST), index) for index, length in enumerate(lengths))
+    groups: list[list[int]] = []
+    for length, index in order:
+        if not groups or length * (len(groups[-1]) + 1) > most_tokens:
+            groups.append([])
+        groups[-1].append(index)
+    return groups
