@@ -1,8 +1,9 @@
 """Templates of masked texts, and the verdicts already given: a text seen before needs no model. For the DRAIN service.
 
 The tree is Drain's (He et al. 2017) with Opni's settings: a level for the number of words, one for each of the first
-six, then the template most alike. A hit is a text whose very words were judged before (the template it is in has a wildcard
-or not), or one that a template given in advance covers entirely. So the common answer costs one look into a dictionary.
+six, then the template most alike. A hit is a text whose very words were judged before (whatever wildcards its template
+has by now), or one that a template given in advance covers entirely. So the common answer costs one look into a
+dictionary.
 Memory is bounded: the texts longest unseen go first, and a template goes with its last text.
 """
 
@@ -180,7 +181,7 @@ class TemplateCache:
         return best
 
     def learn(self, items: Iterable[tuple[str, str, str]]) -> list[Learned]:
-        """Takes (masked text, level, raw sample) and gives where each went. A text's later level replaces the earlier."""
+        """Takes (masked text, level, raw sample) and gives where each went. A text's later level counts."""
         return [self._learn(*item) for item in items]
 
     def _learn(self, masked: str, level: str, sample: str) -> Learned:

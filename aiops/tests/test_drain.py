@@ -31,10 +31,7 @@ def test_a_template_alone_is_no_verdict_and_may_hold_both_levels():
     assert second.template == "user was logged in by anna <*> <num>"
     assert second.changed
     assert cache.match_many(["user was logged in by anna or <num>"]) == [None]
-    levels = [
-        hit.level
-        for hit in cache.match_many(["user was logged in by anna at <num>", "user was logged in by anna on <num>"])
-    ]
+    levels = [hit.level for hit in cache.match_many(list(cache.texts))]
     assert levels == ["Normal", "Anomaly"]
 
 
