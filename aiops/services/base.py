@@ -18,7 +18,7 @@ def items_of(subject: str, messages: Sequence[bytes], decode: Callable[[bytes], 
         try:
             found += decode(message)
         except wire.WireError as problem:
-            log.warning("%s: a wrong payload is dropped: %s", subject, problem)
+            log.warning("%s: a wrong payload of %s bytes is dropped: %s", subject, len(message), problem)
     return found
 
 

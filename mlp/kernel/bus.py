@@ -99,6 +99,16 @@ async def connect() -> Client:
     return client
 
 
+async def settle(client: Client, timeout_s: float = 2) -> None:
+    """Returns once the server has taken everything that was subscribed and published before.
+
+    Twice, since the library writes a flush's PING past what it has not written yet: the first answer means that all
+    has been written by now, the second that the server has read it.
+    """
+    for _ in range(2):
+        await client.flush(timeout=max(1, int(timeout_s)))
+
+
 def max_payload() -> int:
     """Bytes that one message may have: the server's own word once this process was connected, else its usual limit."""
     return _max_payload
@@ -208,7 +218,7 @@ def send(messages: Sequence[tuple[str, bytes]], timeout_s: float = 5) -> None:
     async def work(client: Client) -> None:
         for subject, data in messages:
             await client.publish(subject, data)
-        await client.flush(timeout=max(1, int(timeout_s)))
+        await settle(client, timeout_s)
 
     _connection().call(work, timeout_s)
 

@@ -168,7 +168,7 @@ class _Host:
                 log.warning("%s: could not be published: %s", subject, problem or type(problem).__name__)
         if flush:
             with contextlib.suppress(NatsError, OSError, TimeoutError):
-                await self.client.flush(1)
+                await bus.settle(self.client, 1)
 
     async def tick(self, service, seconds: float, work: Callable) -> None:
         while True:

@@ -26,7 +26,7 @@ class Peer:
         self.client = self._do(bus.connect())
         for subject in subjects:
             self._do(self.client.subscribe(subject, cb=self._take))
-        self._do(self.client.flush())
+        self._do(bus.settle(self.client))
 
     def _do(self, work, timeout: float = WAIT_S):
         return asyncio.run_coroutine_threadsafe(work, self.loop).result(timeout)
@@ -44,11 +44,11 @@ class Peer:
         if answer is not None:
             self.answers[subject] = answer
         self._do(self.client.subscribe(subject, queue, cb=self._take))
-        self._do(self.client.flush())
+        self._do(bus.settle(self.client))
 
     def publish(self, subject: str, data: bytes) -> None:
         self._do(self.client.publish(subject, data))
-        self._do(self.client.flush())
+        self._do(bus.settle(self.client))
 
     def ask(self, subject: str, data: bytes, timeout: float = WAIT_S) -> bytes:
         return self._do(self.client.request(subject, data, timeout=timeout)).data
