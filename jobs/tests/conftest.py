@@ -29,7 +29,8 @@ def submit(as_alice, script):
     """Submits a job of alice's through REST and returns its row."""
 
     def post(text: str = "print('hello')", name: str = "fit", **fields) -> Job:
-        response = as_alice.call("post", "users/alice/jobs", {"name": name, "entry": script(text), **fields})
+        entry = script(text, "train.py" if name == "fit" else f"{name}.py")  # a job that begins reads its own
+        response = as_alice.call("post", "users/alice/jobs", {"name": name, "entry": entry, **fields})
         assert response.status_code == 201, response.content
         return Job.objects.get(name=name)
 

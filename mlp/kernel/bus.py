@@ -278,14 +278,14 @@ async def consume(
             client = await connect()
             await make_stream(client, stream)
             config = ConsumerConfig(
-                durable_name=durable, ack_policy=AckPolicy.EXPLICIT, ack_wait=30, max_ack_pending=10 * batch
+                durable_name=durable, ack_policy=AckPolicy.EXPLICIT, ack_wait=10, max_ack_pending=10 * batch
             )
             pull = await client.jetstream().pull_subscribe("", durable, stream=stream.name, config=config)
             while not stop.is_set():
                 await idle()
                 try:
                     messages = await pull.fetch(batch, timeout=1)
-                except NatsTimeout:
+                except TimeoutError:  # also asyncio's own, which the client raises when the time is just over
                     continue
                 await _handle(messages, handle)
                 await client.flush()
