@@ -8,12 +8,11 @@ import stat
 import uuid
 from functools import cache
 from itertools import islice
-from typing import BinaryIO
 
 from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
-from django.http import FileResponse, Http404, HttpResponse
+from django.http import Http404, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils.timezone import datetime, get_current_timezone
 from django.utils.translation import gettext as _
@@ -37,6 +36,7 @@ from mlp.kernel.pages import (
 from mlp.kernel.words import say
 
 from . import client_build, lifecycle
+from .file_pages import listing, open_file, own, send
 from .models import Dataset, State
 from .serializers import DatasetIn
 from .webdav import tree
@@ -83,24 +83,13 @@ def _create(request) -> None:
     remember_made(request, row.name)
 
 
-def _own(request, name: str) -> Dataset:
-    row = Dataset.objects.filter(user=request.user, name=name).first() if "\x00" not in name else None
-    if row is None:
-        raise Http404
-    return row
-
-
 @login_required
 @require_GET
 def dataset(request, name):
-    row = _own(request, name)
-    found = storage.files(storage.dataset_dir(request.user.username, row.name))
-    files = [{"path": path, "size": info.st_size} for path, info in islice(found, FILES_SHOWN + 1)]
+    row = own(request, name)
     context = {
         "dataset": row,
-        "files": files[:FILES_SHOWN],
-        "more": len(files) > FILES_SHOWN,
-        "shown": FILES_SHOWN,
+        **listing(request, row),
         "history": history_of(row)[:HISTORY_SHOWN],
         "deletable": row.state in (State.READY, State.ERROR),
         "gateway": address(request),
@@ -109,23 +98,12 @@ def dataset(request, name):
 
 
 @login_required
-@require_GET
-def dataset_file(request, name, path):
-    """One file to take home. A person's click, not a client's download: that is the data service's (`/data`)."""
-    row = _own(request, name)
-    file = _open((request.user.username, row.name), path) if row.state != State.DELETING else None
-    if file is None:
-        raise Http404
-    return _download(file, path)
-
-
-@login_required
 @require_POST
 def end_upload(request, name):
     """The uploader's last word, for those who have no data client: `state` ready (the bytes must add up) or error."""
     state = State.READY if request.POST.get("state") == State.READY else State.ERROR
     by = request.user.username
-    row = _own(request, name)
+    row = own(request, name)
     progress = 100 if state == State.READY else row.progress
     problem = attempt(lambda: lifecycle.heartbeat(user=request.user, name=name, state=state, progress=progress, by=by))
     if problem:
@@ -136,7 +114,7 @@ def end_upload(request, name):
 @login_required
 @require_POST
 def delete(request, name):
-    row = _own(request, name)
+    row = own(request, name)
     problem = attempt(lambda: lifecycle.delete_dataset(user=request.user, name=row.name, by=request.user.username))
     if problem:
         messages.error(request, problem)
@@ -224,10 +202,10 @@ def _save_edited(request, path: str, text: str) -> None:
 @login_required
 @require_GET
 def script_file(request, path):
-    file = _open((request.user.username, HOME), path)
+    file = open_file((request.user.username, HOME), path)
     if file is None:
         raise Http404
-    return _download(file, path)
+    return send(request, file, (request.user.username, HOME, *path.split("/")))
 
 
 @login_required
@@ -280,23 +258,9 @@ def _save_script(user, path: str, data: bytes, *, replace: bool) -> None:
 
 
 # --- files ---------------------------------------------------------------------------------------------------------
-def _open(base: tuple[str, ...], path: str) -> BinaryIO | None:
-    """A regular file below `base`, reached without following any link; None when there is none."""
-    steps = (*base, *path.split("/"))
-    try:
-        names.file_path(path)
-        info = tree.look(steps)
-        if info is None or not stat.S_ISREG(info.st_mode):
-            return None
-        with tree.folder(steps[:-1]) as parent:
-            return os.fdopen(os.open(steps[-1], tree.FILE, dir_fd=parent), "rb")
-    except (Refused, OSError):
-        return None
-
-
 def _read(username: str, path: str) -> bytes:
     """A script's bytes, at most one more than the editor takes."""
-    file = _open((username, HOME), path)
+    file = open_file((username, HOME), path)
     if file is None:
         raise Http404
     with file:
@@ -318,14 +282,6 @@ def _digest(data: bytes) -> str:
 
 def _moment(stamp: float):
     return datetime.fromtimestamp(stamp, get_current_timezone())
-
-
-def _download(file: BinaryIO, path: str) -> FileResponse:
-    headers = {"X-Content-Type-Options": "nosniff", "Content-Security-Policy": "default-src 'none'; sandbox"}
-    name = path.rpartition("/")[2]
-    return FileResponse(
-        file, as_attachment=True, filename=name, content_type="application/octet-stream", headers=headers
-    )
 
 
 # --- the data client -----------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ from django.urls import path
 from django.views.i18n import set_language
 
 from accounts import pages as accounts
+from datasets import file_pages
 from datasets import pages as datasets
 from jobs import compare
 from jobs import pages as jobs
@@ -28,7 +29,9 @@ urlpatterns = [
     path("datasets/<str:name>", datasets.dataset, name="dataset"),
     path("datasets/<str:name>/end", datasets.end_upload, name="dataset_end"),
     path("datasets/<str:name>/delete", datasets.delete, name="dataset_delete"),
-    path("datasets/<str:name>/files/<path:path>", datasets.dataset_file, name="dataset_file"),
+    path("datasets/<str:name>/files/<path:path>", file_pages.dataset_file, name="dataset_file"),
+    path("datasets/<str:name>/view/<path:path>", file_pages.dataset_view, name="dataset_view"),
+    path("datasets/<str:name>/archive", file_pages.dataset_archive, name="dataset_archive"),
     path("scripts", datasets.scripts, name="scripts"),
     path("scripts/new", datasets.script, name="script_new"),
     path("scripts/edit/<path:path>", datasets.script, name="script"),

@@ -7,15 +7,19 @@ what is no plain case one by one (put.py). What gunicorn needs for a request is 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import logging
 import os
+import socket
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from http.client import responses
 
 from django.db import close_old_connections
 from django.http import HttpRequest, HttpResponse
 
+from . import archive
 from .batch import store_all
 from .gate import answer_to, from_nginx, respond
 from .paths import Answer
@@ -26,7 +30,7 @@ log = logging.getLogger(__name__)
 HEAD_LIMIT = 256 << 10
 THREADS = 8
 PATIENCE_S = 0.001
-STORE, LIVE = "/internal/data/store", "/healthz/live"
+STORE, ARCHIVE, LIVE = "/internal/data/store", "/internal/data/archive/", "/healthz/live"
 
 
 class Connection(asyncio.Protocol):
@@ -64,14 +68,17 @@ class Server:
         self.waiting: list[tuple[Connection, HttpRequest]] = []
         self.context = contextvars.copy_context()  # always the same, so it is always the same database connection
         self.busy = False
+        self.archives = threading.BoundedSemaphore(archive.MOST)
         self.pool = ThreadPoolExecutor(THREADS, thread_name_prefix="store")
 
     def take(self, connection: Connection, head: str) -> None:
         request = parse(head)
         if request.path == LIVE:
             connection.send(HttpResponse("ok\n", content_type="text/plain"))
-        elif request.path != STORE or not from_nginx(request):
+        elif not from_nginx(request) or not request.path.startswith((STORE, ARCHIVE)):
             connection.send(respond(Answer(404, "no such address")))
+        elif request.path.startswith(ARCHIVE):
+            self._archive(connection, request.path.removeprefix(ARCHIVE))
         else:
             if not self.waiting:
                 # A lone upload goes at once; where many come, a moment's patience takes twice as many at half the cost.
@@ -92,6 +99,31 @@ class Server:
                 self.pool.submit(self._take_one, connection, request)
             else:
                 connection.send(answer)
+
+    def _archive(self, connection: Connection, path: str) -> None:
+        """A thread of its own with the connection's socket: what asyncio would do goes through its buffers."""
+        try:
+            steps = archive.steps_of(path)
+        except ValueError:
+            return connection.send(respond(Answer(404, "path: no such dataset")))
+        if not self.archives.acquire(blocking=False):
+            return connection.send(respond(Answer(503, "too many archives are being made", Retry_After="10")))
+        connection.transport.pause_reading()
+        link = socket.socket(fileno=os.dup(connection.transport.get_extra_info("socket").fileno()))
+
+        def work() -> None:
+            try:
+                archive.send(link, steps)
+            except OSError as problem:
+                log.info("the archive of %s broke off: %s", "/".join(steps), problem)
+            finally:
+                self.archives.release()
+                with contextlib.suppress(OSError):
+                    link.shutdown(socket.SHUT_RDWR)
+                link.close()
+                self.loop.call_soon_threadsafe(connection.transport.close)
+
+        threading.Thread(target=work, daemon=True, name="archive").start()
 
     def _take_one(self, connection: Connection, request: HttpRequest) -> None:
         close_old_connections()

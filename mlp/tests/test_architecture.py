@@ -39,6 +39,7 @@ LAYERS = [
         "series_api",
         "compare",
         "pages",
+        "file_pages",
         "admin",
         "actors",
         "reconcile",
