@@ -31,6 +31,7 @@ WORKLOAD_PARAMETERS_UPDATE = "model_workload_parameters"
 MODEL_STATUS = "model_status"
 WORKLOAD_PARAMETERS = "workload_parameters"
 FEEDBACK = "mlp.aiops.feedback"
+EXPLANATIONS = "mlp.aiops.explanations"
 
 # --- words ---------------------------------------------------------------------------------------------------------
 JOB_START, JOB_END = b"JobStart", b"JobEnd"
@@ -122,6 +123,9 @@ SUBJECTS = {
                 reply="`training`, `completed` or `not started`", opni_queue="", note=SHARED),
         Subject(WORKLOAD_PARAMETERS, "gateway (G1)", "training-controller", "controllers", "ignored",
                 reply="`{cluster:{namespace:[deployment]}}`", opni_queue="", note=SHARED),
+        Subject(EXPLANATIONS, "inference, gpu-controller", "write-back", "workers",
+                '`[{"_id":…,"masked_log":…,"unexpected":[[position,word],…]}]`',
+                note="our own: which words of an anomaly the model did not expect"),
         Subject(FEEDBACK, "pages, REST", "drain", "", LIST, note="our own: a person's word on a masked text"),
     )
 }  # fmt: skip

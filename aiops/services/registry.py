@@ -9,6 +9,8 @@ from django.utils.module_loading import import_string
 
 SERVICES = {
     "gateway": "aiops.services.gateway.Gateway",
+    "preprocessing": "aiops.services.preprocess.Preprocessing",
+    "drain": "aiops.services.drain.WorkloadDrain",
     "gpu-controller": "aiops.services.gpu_controller.GpuController",
     "training-controller": "aiops.services.training_controller.TrainingController",
 }

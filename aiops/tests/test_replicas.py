@@ -11,12 +11,12 @@ import pytest
 from django.conf import settings
 from django.db import connection
 
-from aiops import gateway, lifecycle, logstore, reconcile, training
+from aiops import gateway, lifecycle, logstore, training
 from aiops.models import TrainingRun
 from mlp.kernel import bus
 from mlp.kernel.tests.nats_tools import until
 
-from .test_training import DEADLINE_S, WORKLOADS, Store, settled, slow
+from .test_training import WORKLOADS, Store, settled, slow, working
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("no_run_left")]
 
@@ -49,17 +49,18 @@ def test_kill_9_of_every_process_in_turn(replica, tasks, peer, monkeypatch):
     monkeypatch.setattr(training, "AGAIN_AFTER_S", 0)  # the worker is this test, not the one that was sent for
     for subject in ("gpu_trainingjob_status", "gpu_service_training_internal", "model_update"):
         peer.listen(subject)
+    work = working(tasks)
     first, second = replica(), replica()
     first.kill()
     assert gateway.request_training(WORKLOADS) == "training job submitted"
-    work(tasks, lambda: TrainingRun.objects.filter(percent=5).first())
+    work(lambda: TrainingRun.objects.filter(percent=5).first())
     second.kill()
     third = replica()
     assert until(lambda: peer.ask("model_status", b"")) == b"training"
     assert bus.request("gpu_service_running", b"check-up", 5) == b"running"
     run = TrainingRun.objects.get()
     lifecycle.fail(run.pk, "for a test", by="test")
-    work(tasks, settled)
+    work(settled)
     until(lambda: peer.ask("model_status", b"") == b"not started")
     assert peer.wait("gpu_trainingjob_status", 2) == [b"JobStart", b"JobEnd"]
     assert len(peer.heard["gpu_service_training_internal"]) == 1
@@ -67,14 +68,3 @@ def test_kill_9_of_every_process_in_turn(replica, tasks, peer, monkeypatch):
     third.terminate()
     assert third.wait(10) == 0
     assert time.monotonic() - begun < 4
-
-
-def work(tasks, true):
-    end = time.monotonic() + DEADLINE_S
-    while time.monotonic() < end:
-        tasks.run()
-        reconcile.run()
-        if true():
-            return
-        time.sleep(0.05)
-    raise AssertionError(f"not within {DEADLINE_S} s: {gateway.state()}")

@@ -103,6 +103,12 @@ def world(served, tasks, peer):
         peer.listen(subject)
     served(TrainingController(), GpuController())
 
+    return working(tasks)
+
+
+def working(tasks):
+    """Workers and the reconcile loop, until it is true: gives what that gave."""
+
     def work(true, words=str):
         end = time.monotonic() + DEADLINE_S
         while time.monotonic() < end:

@@ -1,0 +1,73 @@
+"""Preprocessing: masks lines and lets pass what the watchlist names, and every line that is no workload's.
+
+Hears Opni's `raw_logs` (one Payload a message) and our own intake's lists of stored lines. Replicas share the lines,
+but each hears every change of the watchlist, and looks it up again by itself now and then.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from aiops import kv, subjects, watchlist
+from aiops.masking import mask_many
+from mlp.kernel.errors import Fault
+from mlp.kernel.serve import Route
+
+from . import base
+
+log = logging.getLogger(__name__)
+
+BATCH = 512
+LINGER_S = 0.1
+LOOK_EVERY_S = 30
+
+
+class Preprocessing:
+    name = "preprocessing"
+
+    def __init__(self):
+        self.watched: set[watchlist.Triple] = set()
+        self.subjects = {
+            subjects.RAW_LOGS: Route(self.raw, "workers", BATCH, LINGER_S),
+            subjects.STORED_LOGS: Route(self.stored, "workers", 8),
+            subjects.WORKLOAD_PARAMETERS_UPDATE: Route(self.parameters),
+        }
+        self.ticks = ((LOOK_EVERY_S, self.look),)
+
+    def start(self) -> None:
+        self.look()
+
+    def look(self) -> None:
+        try:
+            found = kv.watched()
+        except (Fault, ValueError) as problem:
+            log.warning("the watchlist cannot be read now: %s", problem)
+            return
+        if found is not None:
+            self.watched = watchlist.triples(found)
+
+    def parameters(self, data: bytes) -> None:
+        """`model_workload_parameters`: the watchlist from now on."""
+        self.watched = watchlist.triples(base.read_parameters(data)[0])
+
+    def raw(self, messages: list[bytes]) -> list[tuple[str, bytes]]:
+        return self.sort(base.items_of(subjects.RAW_LOGS, messages, base.one))
+
+    def stored(self, messages: list[bytes]) -> list[tuple[str, bytes]]:
+        return self.sort(base.items_of(subjects.STORED_LOGS, messages))
+
+    def sort(self, items: list) -> list[tuple[str, bytes]]:
+        """Masked lists of what is to be judged, workloads and the others apart."""
+        workloads, others = [], []
+        for item in items:
+            if item.log_type != subjects.WORKLOAD:
+                others.append(item)
+            elif (item.cluster_id, item.namespace_name, item.deployment) in self.watched:
+                workloads.append(item)
+        kept = workloads + others
+        for item, masked in zip(kept, mask_many([item.log for item in kept]), strict=True):
+            item.masked_log = masked
+        return [
+            *base.lists(subjects.PREPROCESSED_WORKLOAD, workloads),
+            *base.lists(subjects.PREPROCESSED_PRETRAINED, others),
+        ]
