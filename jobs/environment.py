@@ -72,7 +72,7 @@ def _environment(job: Job, user, runner: Runner, workspace: Path, links: Path) -
         "PYTHONPATH": runner.place(REPORT_DIR, REPORT),
         "MLP_WORKSPACE": seen,
         "MLP_DATASETS": runner.place(links, DATASETS),
-        "MLP_API_URL": settings.GATEWAY_URL,
+        "MLP_API_URL": settings.RUN_GATEWAY_URL,
         "MLP_TOKEN": job_token(job),
         "MLP_USER": user.username,
         "MLP_JOB": job.name,

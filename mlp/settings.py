@@ -42,6 +42,7 @@ DATABASE_PORT = MLP_PORT_BASE + 11
 VALKEY_PORT = MLP_PORT_BASE + 12
 _public_host = INTERNAL_HOST if MLP_HOST in {"0.0.0.0", "::"} else MLP_HOST
 GATEWAY_URL = env_url("MLP_URL", f"http://{_public_host}:{GATEWAY_PORT}", ("http", "https")).rstrip("/")
+RUN_GATEWAY_URL = env_url("MLP_RUN_URL", GATEWAY_URL, ("http", "https")).rstrip("/")  # where a run finds it
 
 # --- secrets ----------------------------------------------------------------------------------------------------
 SECRET_KEY = env("MLP_SECRET_KEY") or secret(MLP_ROOT, "secret-key", 64)

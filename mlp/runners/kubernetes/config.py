@@ -65,4 +65,4 @@ class ClusterConfig:
 
 
 def from_settings() -> ClusterConfig:
-    return ClusterConfig(storage_root=Path(settings.MLP_ROOT), gateway_url=settings.GATEWAY_URL, **settings.MLP_K8S)
+    return ClusterConfig(storage_root=Path(settings.MLP_ROOT), gateway_url=settings.RUN_GATEWAY_URL, **settings.MLP_K8S)

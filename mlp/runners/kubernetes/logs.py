@@ -203,7 +203,7 @@ def of_worker(path: Path, worker: int) -> Path:
 
 
 def broke_off(name: str, error: Exception) -> None:
-    log.info("the log of %s broke off, it is taken up again: %s", name, error)
+    log.debug("the log of %s broke off, it is taken up again: %s", name, error)
 
 
 def remove(folder: Path, object_name: str) -> None:

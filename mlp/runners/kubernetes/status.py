@@ -114,7 +114,8 @@ def _job_end(job: dict, condition: dict, pods: list[dict], stop: dict, started: 
         return RunStatus("exited", 0, None, _with_stop(stop, "exit code 0"), started, last)
     bad = [(pod, end) for pod in pods if (end := _end(pod)) and end.exit_code != 0]
     if bad:
-        pod, first = min(bad, key=lambda each: each[1].ended or 0)
+        # The one that failed by itself, not one that was told to end because of it. Times are whole seconds.
+        pod, first = min(bad, key=lambda each: ("deletionTimestamp" in each[0]["metadata"], each[1].ended or 0))
         worker = _index(pod)
         words = first.reason if worker is None else f"worker {worker}: {first.reason}"
         return RunStatus("exited", first.exit_code, first.signal, _with_stop(stop, words), started, first.ended)
@@ -135,8 +136,10 @@ def _stopped(stop: dict, pods: list[dict], silent: list[dict], started: float | 
     ends = [end for pod in pods if (end := _end(pod))]
     if silent:
         return RunStatus("exited", None, None, f"{stop['why']}; {_node(silent[0])} does not answer", started, now)
+    if not (started or stop.get("seen")):
+        return RunStatus("exited", None, None, "it was stopped before it began", None, now)
     if not ends:
-        words = stop["why"] if started or stop.get("seen") else "it was stopped before it began"
+        words = stop["why"]
         return RunStatus("exited", None, None, words, started or stop.get("seen"), now)
     end = next((end for end in ends if end.exit_code != 0), ends[0])
     late = f", did not end within {stop['grace_s']:g} s" if end.signal == signal.SIGKILL else ""

@@ -166,6 +166,7 @@ class Watcher:
         key, name = pod["metadata"]["labels"][names.RUN], pod["metadata"]["name"]
         pause = PAUSE_S
         while not self.stopped.is_set():
+            began = time.monotonic()
             present = self.pods.objects.get(name)
             record = self.jobs.objects.get(key) or self.deployments.objects.get(key)
             if present is None or present["metadata"]["uid"] != pod["metadata"]["uid"] or not status.is_alive(present):
@@ -176,11 +177,11 @@ class Watcher:
                     with copy.mine() as mine:
                         if mine:
                             copy.follow(pod, lambda: not self.stopped.is_set())
-                            pause = PAUSE_S
                 except (RunnerError, OSError) as error:
                     logs.broke_off(name, error)
+            # A stream that stood for a while was a good one, also when silence ended it.
+            pause = PAUSE_S if time.monotonic() - began > LONGEST_PAUSE_S else min(LONGEST_PAUSE_S, pause * 2)
             self.stopped.wait(pause)
-            pause = min(LONGEST_PAUSE_S, pause * 2)
 
 
 def removed(pod: dict) -> dict:

@@ -3,26 +3,17 @@
 from __future__ import annotations
 
 import json
-import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
 
 from mlp.runners import Mount, RunnerError, RunStatus, tail
-from mlp.runners.kubernetes import ClusterConfig, KubernetesRunner
 from mlp.runners.local import LocalRunner
 
-from .cluster import FakeCluster
 from .helpers import ENVIRONMENT, end_of, eventually, spec
-
-
-@pytest.fixture
-def cluster(tmp_path):
-    cluster = FakeCluster(tmp_path)
-    yield cluster
-    cluster.stop()
 
 
 @pytest.fixture(params=["local", "kubernetes", "kubernetes-watched"])
@@ -32,19 +23,9 @@ def runner(request, tmp_path):
         yield runner
         assert runner.stop_all(0) == []
         return
-    runner = KubernetesRunner(of(request.getfixturevalue("cluster"), tmp_path))
-    if request.param == "kubernetes":
+    runner = request.getfixturevalue("kubernetes")
+    with runner.watch(lambda: None) if request.param == "kubernetes-watched" else nullcontext():
         yield runner
-    else:
-        with runner.watch(lambda: None):
-            yield runner
-    assert runner.stop_all(0) == []
-
-
-def of(cluster: FakeCluster, root, **more) -> ClusterConfig:
-    images = dict.fromkeys(("python", "torch", "tf", "serve"), "registry.test/image:1")
-    values = {"kubeconfig": cluster.kubeconfig(root / "kubeconfig"), "images": images, "claim": "mlp-storage"}
-    return ClusterConfig(storage_root=root, python=sys.executable, **values | more)
 
 
 def test_it_runs_a_command_to_its_end(runner, tmp_path):

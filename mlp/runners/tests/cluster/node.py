@@ -41,13 +41,15 @@ class Output:
 
 
 class Node:
-    """`held` pods are only placed, so that a test can tell their fate; `bad_images` cannot be pulled."""
+    """`held`: no pod begins, so that a test can tell its fate; `silent`: none ends, as on a node that lost its network;
+    `bad_images` cannot be pulled.
+    """
 
     def __init__(self, store: Store, root: Path):
         self.store, self.root = store, Path(root)
         self.capacity = {"cpu": "8", "memory": "64Gi", "nvidia.com/gpu": "2", "ephemeral-storage": "100Gi"}
         self.bad_images: dict[str, tuple[str, str]] = {}
-        self.held = False
+        self.held = self.silent = False
         self.crash_pause_s = 0.3
         self.outputs: dict[str, Output] = {}
         self.processes: dict[str, subprocess.Popen] = {}
@@ -74,7 +76,9 @@ class Node:
         name, phase = pod["metadata"]["name"], pod["status"].get("phase", "Pending")
         process = self.processes.get(name)
         if pod["metadata"].get("deletionTimestamp"):
-            if phase in {"Succeeded", "Failed"} or (process is None and not self.held):
+            if self.silent:
+                return
+            if phase in {"Succeeded", "Failed"} or process is None:
                 self._gone(name, phase)
             elif process is not None:
                 self._end(name, process, pod["metadata"]["deletionGracePeriodSeconds"])

@@ -1,0 +1,43 @@
+"""`manage.py kubernetes check` says what is missing in the cluster before the first job; `manage.py kubernetes
+manifests` prints what to apply there. docs/kubernetes.md goes through both.
+
+`check` ends with 0 when jobs can run, 1 when something is missing for them.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+
+from django.core.management.base import BaseCommand
+
+from mlp.runners.kubernetes import check, from_settings, manifests
+
+MARKS = {"ok": "ok     ", "note": "note   ", "missing": "MISSING"}
+
+
+class Command(BaseCommand):
+    help = "Looks at the Kubernetes cluster that is to run jobs, or prints the manifests it needs."
+
+    def add_arguments(self, parser):
+        verbs = parser.add_subparsers(dest="verb", required=True)
+        one = verbs.add_parser("check", help="what is missing before the first job")
+        one.add_argument("--run", action="store_true", help="also run a small job from start to end")
+        one = verbs.add_parser("manifests", help="namespace, account, roles, claim and network policies, as YAML")
+        one.add_argument("--size", default=manifests.CLAIM_SIZE, help="of the claim (default: %(default)s)")
+        one.add_argument("--storage-class", default="", help="of the claim; it must give ReadWriteMany")
+
+    def handle(self, *args, verb: str, **options):
+        config = from_settings()
+        if verb == "manifests":
+            if not config.claim and not config.nfs:
+                config = replace(config, claim="mlp")
+            self.stdout.write(manifests.text(config, options["size"], options["storage_class"]), ending="")
+            return
+        missing = 0
+        for line in check.run(config, probe=options["run"]):
+            missing += line.kind == "missing"
+            self.stdout.write(f"{MARKS[line.kind]}  {line.about:9}  {line.words}")
+        self.stdout.write(f"missing: {missing}" if missing else "jobs can run")
+        if missing:
+            sys.exit(1)

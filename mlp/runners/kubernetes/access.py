@@ -1,0 +1,23 @@
+"""The rights that the platform needs in its cluster: one list, from which `manifests` writes the roles and about which
+`check` asks the API server.
+"""
+
+from __future__ import annotations
+
+# (API group, resource, verbs); pods/log is how the API names a sub-resource.
+IN_NAMESPACE = (
+    ("batch", "jobs", ("create", "get", "list", "watch", "patch", "delete")),
+    ("apps", "deployments", ("create", "get", "list", "watch", "patch", "delete")),
+    ("apps", "replicasets", ("list",)),
+    ("", "pods", ("list", "watch", "delete")),
+    ("", "pods/log", ("get",)),
+    ("", "secrets", ("create", "get", "delete")),
+    ("", "services", ("create", "get", "delete")),
+    ("networking.k8s.io", "ingresses", ("create", "get", "delete")),
+    ("", "events", ("list",)),
+    ("", "persistentvolumeclaims", ("get",)),
+)
+IN_CLUSTER = (
+    ("", "nodes", ("list",)),
+    ("networking.k8s.io", "ingressclasses", ("get",)),
+)

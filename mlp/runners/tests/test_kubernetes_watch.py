@@ -1,0 +1,184 @@
+"""The watch and the logs, while connections break, history is forgotten and processes die."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+
+import pytest
+
+from mlp.runners.kubernetes import KubernetesRunner, logs, watch
+from mlp.runners.kubernetes.cluster import Cluster, Gone
+
+from .helpers import end_of, eventually, spec
+
+TICKS = """
+import os
+for line in open('feed'):
+    print(line, end='', flush=True)
+"""
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    monkeypatch.setattr(watch, "PAUSE_S", 0.05)
+    monkeypatch.setattr(watch, "LONGEST_PAUSE_S", 0.2)
+
+
+@pytest.fixture
+def watched(kubernetes):
+    with kubernetes.watch(lambda: None):
+        eventually(lambda: all(feed.current for feed in kubernetes._watcher.feeds))
+        yield kubernetes
+
+
+@pytest.fixture
+def feed(tmp_path):
+    """A run whose output the test writes, line by line."""
+    (tmp_path / "work").mkdir(exist_ok=True)
+    os.mkfifo(tmp_path / "work/feed")
+    opened = []
+
+    def write(*lines: object) -> None:
+        if not opened:
+            opened.append(open(tmp_path / "work/feed", "w", buffering=1))  # noqa: SIM115
+        for line in lines:
+            opened[0].write(f"{line}\n")
+
+    yield write
+    for file in opened:
+        with contextlib.suppress(OSError):
+            file.close()
+
+
+def shown(tmp_path, *lines: object) -> None:
+    """Waits until the log holds exactly these lines."""
+    text = "".join(f"{line}\n" for line in lines)
+    path = tmp_path / "job-1-1.log"
+    eventually(lambda: path.exists() and path.read_text() == text, what=f"{text!r} in the log")
+
+
+# --- the watch --------------------------------------------------------------------------------------------------
+def test_polls_are_answered_from_memory(watched, cluster, tmp_path):
+    watched.start(spec(tmp_path, "import os; os.mkfifo('go'); open('go').read()"))
+    eventually(lambda: watched.poll("job-1-1").started)
+    asked = len(cluster.requests)
+    for _ in range(20):
+        assert watched.poll("job-1-1").state == "running"
+    assert not [path for verb, path in cluster.requests[asked:] if verb == "GET" and "/pods/" not in path]
+
+
+def test_a_change_is_told_at_once(kubernetes, tmp_path):
+    moved = []
+    with kubernetes.watch(lambda: moved.append(time.monotonic())):
+        kubernetes.start(spec(tmp_path, "print(1)"))
+        eventually(lambda: len(moved) > 3)
+        assert end_of(kubernetes).succeeded
+
+
+def test_it_goes_on_where_the_stream_broke(watched, cluster, tmp_path):
+    lists = [feed.relists for feed in watched._watcher.feeds]
+    cluster.break_streams()
+    watched.start(spec(tmp_path, "raise SystemExit(3)"))
+    assert end_of(watched).exit_code == 3
+    eventually(lambda: all(feed.current for feed in watched._watcher.feeds))
+    assert [feed.relists for feed in watched._watcher.feeds] == lists  # from the last version, not all again
+
+
+def test_it_lists_again_when_history_is_forgotten(watched, cluster, tmp_path):
+    watched.start(spec(tmp_path, "import os; os.mkfifo('go'); open('go').read()"))
+    eventually((tmp_path / "work/go").exists)
+    jobs = watched._watcher.jobs
+    cluster.broken = True  # it hears nothing meanwhile
+    cluster.break_streams()
+    eventually(lambda: not jobs.current)
+    (tmp_path / "work/go").write_text("")
+    eventually(lambda: cluster.store.list("jobs")[0]["status"]["conditions"])
+    lists = jobs.relists
+    cluster.store.compact()
+    cluster.broken = False
+    eventually(lambda: jobs.relists > lists and jobs.current, what="a new list")
+    assert end_of(watched).succeeded
+
+
+def test_what_went_meanwhile_is_seen_as_gone(watched, cluster, tmp_path):
+    watched.start(spec(tmp_path, "print(1)"))
+    end_of(watched)
+    jobs = watched._watcher.jobs
+    eventually(lambda: "mlp-job-1-1" in jobs.objects)
+    cluster.broken = True
+    cluster.break_streams()
+    eventually(lambda: not jobs.current)
+    cluster.store.remove("jobs", "mlp-job-1-1")
+    cluster.store.compact()
+    cluster.broken = False
+    eventually(lambda: "mlp-job-1-1" not in jobs.objects)
+    assert watched.poll("job-1-1").state == "unknown"
+
+
+def test_bookmarks_move_a_quiet_watch_forward(watched, cluster):
+    cluster.store.create("configmaps", {"metadata": {"name": "something-else"}})
+    version = str(cluster.store.version)
+    eventually(lambda: all(feed.version == version for feed in watched._watcher.feeds), what="a bookmark")
+
+
+def test_an_old_version_is_gone(cluster, configured):
+    api = Cluster(configured())
+    cluster.store.compact()
+    with pytest.raises(Gone):
+        list(api.watch(api.core.list_namespaced_pod, "1", "", 5))
+
+
+def test_a_stream_ends_in_its_time(cluster, configured):
+    api = Cluster(configured())
+    version = str(cluster.store.version)
+    assert {event["type"] for event in api.watch(api.core.list_namespaced_pod, version, "", 1)} == {"BOOKMARK"}
+
+
+# --- logs -------------------------------------------------------------------------------------------------------
+def test_output_comes_while_it_is_written(watched, tmp_path, feed):
+    watched.start(spec(tmp_path, TICKS))
+    feed("one")
+    shown(tmp_path, "one")
+    feed("two")
+    shown(tmp_path, "one", "two")
+
+
+def test_a_broken_log_goes_on_without_loss_and_without_doubles(watched, cluster, tmp_path, feed):
+    watched.start(spec(tmp_path, TICKS))
+    lines = []
+    for number in range(5):
+        more = [f"{number}-{each}" for each in range(40)]
+        feed(*more)
+        lines += more
+        shown(tmp_path, *lines)
+        cluster.break_streams()
+    feed("the end")
+    shown(tmp_path, *lines, "the end")
+
+
+def test_another_process_takes_the_log_over(kubernetes, configured, tmp_path, feed):
+    with kubernetes.watch(lambda: None):
+        kubernetes.start(spec(tmp_path, TICKS))
+        feed("one", "two")
+        shown(tmp_path, "one", "two")
+        followers = list(kubernetes._watcher.following.values())
+    feed("three")  # wakes the follower, which then sees that it is to end
+    eventually(lambda: not any(thread.is_alive() for thread in followers))
+    with open(tmp_path / "job-1-1.log", "a") as file:
+        file.write("half of a li")  # written, and killed before it was noted
+    other = KubernetesRunner(configured())
+    with other.watch(lambda: None):
+        feed("four")
+        shown(tmp_path, "one", "two", "three", "four")
+
+
+def test_lines_of_one_moment_are_told_apart():
+    position = logs.Position(pod="p", second=1767268800, nano=5, same=2)
+    skip = logs.Skip(position)
+    stamp = b"2026-01-01T12:00:00.000000005Z "
+    given = [b"2026-01-01T11:59:59.9Z before", stamp + b"a", stamp + b"b", stamp + b"c"]
+    given += [b"2026-01-01T13:00:00.00000001+01:00 d", b"", b"2026-01-01T12:00:01Z "]
+    assert [skip(line) for line in given] == [None, None, None, b"c\n", b"d\n", None, b"\n"]
+    assert (position.second, position.nano, position.same) == (1767268801, 0, 1)
