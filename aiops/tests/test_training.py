@@ -189,6 +189,31 @@ def test_a_trainer_that_fails_tells_why_and_the_last_model_goes_on(world, peer, 
     assert kv.last_trained().uuid == str(first.uuid)
 
 
+def test_a_trainer_that_ends_well_without_a_whole_model_has_failed(world, peer, monkeypatch):
+    """Bug 9: the original said `completed` before anything was saved."""
+    monkeypatch.setattr(training, "_spec", empty(training._spec))
+    gateway.request_training(WORKLOADS)
+    run = world(settled)
+    assert run.state == "error"
+    assert "nulog_model_latest.pt" in run.reason
+    assert kv.model_status()["status"] == "training failed"
+    assert not ModelVersion.objects.exists()
+    assert [js(data) for data in peer.wait("model_update")] == [{"status": "training"}]
+
+
+def empty(make):
+    """A trainer that leaves its manifest and exits with 0."""
+
+    def spec(run):
+        made = make(run)
+        out = made.command[made.command.index("--out") + 1]
+        code = f"import pathlib; p = pathlib.Path({out!r}); p.mkdir(); (p / 'manifest.json').write_text('{{}}')"
+        object.__setattr__(made, "command", [made.command[0], "-c", code])
+        return made
+
+    return spec
+
+
 def broken(make):
     """A trainer that reports an error and exits with 1."""
 
