@@ -1,0 +1,61 @@
+"""From the surprise of a text's words to a verdict: the score of a text, the threshold, the confidence.
+
+The score is how surprising a text is on the whole, less where every word of it is known, nothing where the very text
+was seen. The threshold comes from lines that the model had not seen when it scored them (out of fold): in-sample
+scores are near nothing for every line, and a threshold on them would call each new line an anomaly. No label is used.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+
+from .tokenizer import UNK
+
+THRESHOLD = 0.7  # of the confidence, as Opni has it: below is an anomaly
+ALARMS = 0.03  # share of the training lines that may lie above the threshold, out of fold
+LEAST = 0.5  # nats a word: no text that is less surprising is an anomaly, however regular the log
+STEEP = 2.0
+KNOWN_WORDS = 0.6  # weight of a text that is new, all of whose words are known
+MARKED = 3.0  # nats: a word this surprising is shown as unexpected
+MOST_MARKED = 8
+
+
+def key_of(masked: str) -> int:
+    """63 bits that stand for a text: what was seen is kept as these."""
+    return int.from_bytes(hashlib.blake2b(masked.encode("utf-8", "replace"), digest_size=8).digest()) >> 1
+
+
+def score_of(numbers: Sequence[int], costs: Sequence[float]) -> float:
+    """numbers: of the words with CLS first; costs: the surprise of each word in nats."""
+    if not costs:
+        return 0.0
+    mean = sum(costs) / len(costs)
+    return mean if UNK in numbers else mean * KNOWN_WORDS
+
+
+def threshold_of(unseen: Sequence[tuple[float, int]], lines: int, alarms: float = ALARMS) -> float:
+    """The score above which a text is an anomaly. unseen: (score, lines) of texts that were new to their fold."""
+    allowed = alarms * lines
+    threshold = LEAST
+    for score, count in sorted(unseen, reverse=True):
+        allowed -= count
+        if allowed < 0:
+            threshold = max(LEAST, score)
+            break
+    return threshold
+
+
+def confidence_of(score: float, threshold: float) -> float:
+    """1 where nothing surprises, 0.7 at the threshold, towards 0 above it."""
+    ratio = max(0.0, score) / threshold
+    return 1.0 / (1.0 + (1.0 / THRESHOLD - 1.0) * ratio**STEEP)
+
+
+def marked(words: Sequence[str], costs: Sequence[float]) -> list[tuple[int, str]]:
+    """(place, word) of the words that were not expected, in reading order; the worst where none stands out."""
+    if not costs:
+        return []
+    order = sorted(range(len(costs)), key=lambda place: -costs[place])[:MOST_MARKED]
+    chosen = [place for place in order if costs[place] >= MARKED] or order[:1]
+    return [(place, words[place]) for place in sorted(chosen)]

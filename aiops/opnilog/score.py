@@ -1,0 +1,146 @@
+"""Scores masked texts with a trained model: ours, or one of Opni's. Used by the inference services; one per process.
+
+Texts that repeat are scored once, short ones are not padded to long ones, and a text the model was trained on (or that
+a person has judged) never reaches the network.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+
+from . import judging
+from .learning import surprises
+from .model import LogModel, load
+from .store import MANIFEST, MODEL, VOCAB, verify
+from .tokenizer import MASK, Tokenizer, buckets, pad
+
+KIND = "masked-words-1"  # `kind` in the manifest of a model of ours
+TOP = 50  # Opni's: a word among so many likeliest counts as expected
+OPNI_TOKENS = 4096
+NORMAL, ANOMALY = "Normal", "Anomaly"
+KEPT_TEXTS = "texts"
+
+
+class Verdict(NamedTuple):
+    confidence: float  # 0..1, low is odd
+    level: str  # Normal or Anomaly
+    unexpected: list[tuple[int, str]]  # (place among the words of the masked text, word)
+
+
+class Scorer:
+    """One loaded model. Not for several threads at once."""
+
+    def __init__(self, model: LogModel, tokenizer: Tokenizer, manifest: dict, extras: dict, device: str):
+        self.model, self.tokenizer, self.manifest, self.device = model, tokenizer, manifest, device
+        self.ours = manifest.get("kind") == KIND
+        self.threshold = float(manifest.get("score_threshold", judging.LEAST))
+        self.seen = set(extras.get("seen", torch.empty(0)).tolist())
+        told = [extras[name].tolist() if extras else [] for name in ("told", "told_normal")]
+        self.told = dict(zip(*told, strict=True))
+        self.texts: list[str] = manifest.get(KEPT_TEXTS, [])
+
+    @classmethod
+    def open(cls, folder: Path, device: str | None = None) -> Scorer:
+        """Loads the model in the folder; without a manifest it is one of Opni's. Raises ValueError with the reason."""
+        folder = Path(folder)
+        device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+        manifest = verify(folder) if (folder / MANIFEST).exists() else {}
+        ours = manifest.get("kind") == KIND
+        try:
+            tokenizer = Tokenizer.load(folder / VOCAB)
+            heads = manifest.get("shape", {}).get("heads") if ours else None
+            model = load(folder / MODEL, heads, device)
+            extras = torch.load(folder / MODEL, weights_only=True, map_location="cpu").get("extras", {}) if ours else {}
+        except OSError as problem:
+            raise ValueError(f"the model cannot be read: {problem}")
+        if model.shape.words < tokenizer.size:
+            raise ValueError(f"{VOCAB} has {tokenizer.size} words, {MODEL} {model.shape.words}")
+        return cls(model, tokenizer, manifest, extras, device)
+
+    def score(self, masked: Sequence[str]) -> list[Verdict]:
+        """The verdict of each text, in order."""
+        distinct = list(dict.fromkeys(masked))
+        with self._precision():
+            found = self._ours(distinct) if self.ours else self._opnis(distinct)
+        verdicts = dict(zip(distinct, found, strict=True))
+        return [verdicts[text] for text in masked]
+
+    def costs(self, masked: Sequence[str]) -> list[tuple[list[int], list[float]]]:
+        """Numbers of the words (CLS first) and the surprise of each word, in nats."""
+        rows = [self.tokenizer.encode(text) for text in masked]
+        return list(zip(rows, surprises(self.model, rows, self.device), strict=True))
+
+    def nearest(self, masked: str) -> str:
+        """The known text most like this one, by the words they share; "" when none is."""
+        words = set(masked.split())
+
+        def likeness(text: str) -> float:
+            other = set(text.split())
+            return len(words & other) / len(words | other) if other else 0.0
+
+        best = max(self.texts, key=likeness, default="")
+        return best if best and likeness(best) else ""
+
+    def _precision(self):
+        if self.device.startswith("cuda") and torch.cuda.is_bf16_supported():
+            return torch.autocast("cuda", dtype=torch.bfloat16)
+        return contextlib.nullcontext()
+
+    def _ours(self, texts: list[str]) -> list[Verdict]:
+        keys = [judging.key_of(text) for text in texts]
+        found: list[Verdict | None] = [None] * len(texts)
+        new = []
+        for place, key in enumerate(keys):
+            told = self.told.get(key)
+            if told is not None:
+                found[place] = Verdict(1.0, NORMAL, []) if told else Verdict(0.0, ANOMALY, [])
+            elif key in self.seen or not texts[place]:
+                found[place] = Verdict(1.0, NORMAL, [])
+            else:
+                new.append(place)
+        for place, (numbers, costs) in zip(new, self.costs([texts[place] for place in new]), strict=True):
+            confidence = judging.confidence_of(judging.score_of(numbers, costs), self.threshold)
+            found[place] = self._verdict(texts[place], confidence, costs)
+        return found
+
+    def _verdict(self, text: str, confidence: float, costs: Sequence[float]) -> Verdict:
+        if confidence >= judging.THRESHOLD:
+            return Verdict(confidence, NORMAL, [])
+        return Verdict(confidence, ANOMALY, judging.marked(text.split(" "), costs))
+
+    @torch.inference_mode()
+    def _opnis(self, texts: list[str]) -> list[Verdict]:
+        """Opni's rule: the share of the words that are among the 50 likeliest at their place, each masked alone."""
+        samples: list[list[int]] = []  # a copy of the text for each word that is asked for
+        origin: list[tuple[int, int, int]] = []  # text, place, true number
+        for index, text in enumerate(texts):
+            words, row = self.tokenizer.split(text), self.tokenizer.encode(text)[: self.model.shape.longest]
+            for place in range(1, len(row)):
+                if not any(sign.isdigit() for sign in words[place - 1]):
+                    samples.append([*row[:place], MASK, *row[place + 1 :]])
+                    origin.append((index, place - 1, row[place]))
+        asked, hits = [0] * len(texts), [0] * len(texts)
+        missed: list[list[int]] = [[] for _ in texts]
+        for group in buckets(map(len, samples), OPNI_TOKENS):
+            numbers = torch.tensor(pad([samples[one] for one in group], self.model.shape.longest)).to(self.device)
+            logits = self.model.from_start(numbers)
+            likeliest = logits.topk(min(TOP, logits.shape[1]), dim=1).indices
+            true = torch.tensor([origin[one][2] for one in group], device=self.device)
+            for one, hit in zip(group, (likeliest == true[:, None]).any(1).tolist(), strict=True):
+                index, place, _ = origin[one]
+                asked[index] += 1
+                hits[index] += hit
+                if not hit:
+                    missed[index].append(place)
+        found = []
+        for index, text in enumerate(texts):
+            confidence = hits[index] / asked[index] if asked[index] else 1.0
+            words = self.tokenizer.split(text)
+            marks = [(place, words[place]) for place in sorted(missed[index])] if confidence < judging.THRESHOLD else []
+            found.append(Verdict(confidence, ANOMALY if confidence < judging.THRESHOLD else NORMAL, marks))
+        return found

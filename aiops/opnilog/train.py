@@ -1,0 +1,241 @@
+"""Trains a model from a file of lines: `python -m aiops.opnilog.train --lines FILE --out DIR --progress FILE`.
+
+A run of its own that knows neither Django nor the network. Lines are JSON objects, one a line: `log`, or `masked_log`,
+and `label` ("normal" or "anomaly") where a person has judged it. It may be killed at any moment and started again: the
+folder appears whole or not at all. Ends with 0 only when the model it wrote has been read back and judges as it did.
+The progress file gets a JSON line a second; the last one has `error` when it failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import random
+import shutil
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+
+import torch
+
+from ..masking import mask
+from . import judging
+from .learning import Fitting, fit, surprises
+from .model import LogModel, save
+from .score import KEPT_TEXTS, KIND, Scorer
+from .store import MANIFEST, MODEL, VOCAB
+from .tokenizer import FIRST_LEARNED, MOST_WORDS, Tokenizer
+
+FOLDS = 4
+MOST_TEXTS = 200_000  # distinct ones that are kept; a log with more of them is not masked well
+MOST_SCORED = 20_000  # texts that decide about the threshold
+KEPT = 1000  # texts kept to show which is nearest
+REPORT_EVERY_S = 1.0
+
+
+@dataclass
+class Lines:
+    """What the file holds: how often each text came, and what people said."""
+
+    counts: Counter = field(default_factory=Counter)
+    told: dict[str, bool] = field(default_factory=dict)  # text: is it normal
+    lines: int = 0
+
+    @classmethod
+    def read(cls, path: Path) -> Lines:
+        """Raises ValueError naming the line that is wrong."""
+        found = cls()
+        with path.open(encoding="utf-8", errors="replace") as file:
+            for number, text in enumerate(file, 1):
+                if text.strip():
+                    try:
+                        found.add(json.loads(text))
+                    except (ValueError, KeyError, TypeError, AttributeError) as problem:
+                        raise ValueError(f"line {number}: {problem}")
+        for text, normal in found.told.items():
+            if normal:
+                found.counts[text] += 1
+            else:
+                found.lines -= found.counts.pop(text, 0)
+        return found
+
+    def add(self, row: dict) -> None:
+        masked = row.get("masked_log") or mask(row["log"])
+        label = row.get("label")
+        if label not in (None, "", "normal", "anomaly"):
+            raise ValueError(f"label: {label!r} is neither normal nor anomaly")
+        if label:
+            self.told[masked] = label == "normal"
+        if label != "anomaly" and (masked in self.counts or len(self.counts) < MOST_TEXTS):
+            self.counts[masked] += 1
+            self.lines += 1
+
+
+class Progress:
+    """Appends to the progress file. Percent and the time left are over all fits together."""
+
+    def __init__(self, path: Path):
+        self.file = path.open("a", buffering=1)
+        self.begin, self.last = time.monotonic(), 0.0
+        self.fits, self.done = FOLDS + 1, 0
+
+    def write(self, **row) -> None:
+        self.file.write(json.dumps(row) + "\n")
+
+    def step(self, step: int, steps: int, loss) -> None:
+        now = time.monotonic()
+        if now - self.last < REPORT_EVERY_S and step < steps:
+            return
+        self.last = now
+        part = (self.done + step / steps) / self.fits
+        elapsed = now - self.begin
+        self.write(
+            stage="train", epoch=self.done + 1, epochs=self.fits, percent=int(part * 100), elapsed=round(elapsed, 1),
+            eta=round(elapsed / part - elapsed, 1), loss=round(float(loss), 4),
+        )  # fmt: skip
+        self.done += step >= steps
+
+
+def vocabulary(texts: dict[str, int]) -> Tokenizer:
+    """Of all words, or of those in the most texts where there are too many."""
+    spread: Counter = Counter()
+    plain = Tokenizer()
+    for text in texts:
+        spread.update(dict.fromkeys(plain.split(text), 1))
+    order = list(spread)
+    if len(order) > MOST_WORDS - FIRST_LEARNED:
+        order = [word for word, _ in spread.most_common(MOST_WORDS - FIRST_LEARNED)]
+    tokenizer = Tokenizer()
+    for word in order:
+        tokenizer.learn(word)
+    tokenizer.size = max(tokenizer.used, FIRST_LEARNED + 1)
+    return tokenizer
+
+
+def learn(texts: dict[str, int], how: Fitting, report, device: str) -> tuple[LogModel, Tokenizer]:
+    tokenizer = vocabulary(texts)
+    rows = [tokenizer.encode(text) for text in texts]
+    return fit(rows, list(texts.values()), tokenizer.size, how, report, device), tokenizer
+
+
+def folds(counts: dict[str, int], seed: int) -> list[tuple[dict[str, int], dict[str, int]]]:
+    """(texts learned, texts that are new to them) for each fold of the lines, with how often each came."""
+    chance = random.Random(seed)
+    parts: list[Counter] = [Counter() for _ in range(FOLDS)]
+    for text, count in counts.items():
+        for _ in range(min(count, FOLDS * 4)):  # a text as frequent as that is in every fold anyhow
+            parts[chance.randrange(FOLDS)][text] += 1
+    found = []
+    for part in parts:
+        new = {text: count for text, count in part.items() if count == counts[text]}
+        found.append(({text: count for text, count in counts.items() if text not in new}, new))
+    return found
+
+
+def out_of_fold(counts: dict[str, int], how: Fitting, report, device: str) -> list[tuple[float, int]]:
+    """(score, lines) of every text by a model that has not seen it; texts seen by their model are left out."""
+    found = []
+    for learned, new in folds(counts, how.seed):
+        if not learned or not new:
+            report(1, 1, 0.0)
+            continue
+        model, tokenizer = learn(learned, how, report, device)
+        some = list(new)
+        random.Random(how.seed).shuffle(some)
+        share = max(1, len(some) / MOST_SCORED)
+        some = some[:MOST_SCORED]
+        rows = [tokenizer.encode(text) for text in some]
+        for text, row, costs in zip(some, rows, surprises(model, rows, device), strict=True):
+            found.append((judging.score_of(row, costs), round(new[text] * share)))
+    return found
+
+
+def write(folder: Path, model: LogModel, tokenizer: Tokenizer, lines: Lines, facts: dict) -> None:
+    """Everything into the folder, which must be there."""
+    keys = sorted(judging.key_of(text) for text in lines.counts)
+    told = {judging.key_of(text): normal for text, normal in lines.told.items()}
+    extras = {
+        "seen": torch.tensor(keys, dtype=torch.int64),
+        "told": torch.tensor(list(told), dtype=torch.int64),
+        "told_normal": torch.tensor(list(told.values()), dtype=torch.bool),
+    }
+    save(model, folder / MODEL, extras=extras)
+    tokenizer.save(folder / VOCAB)
+    digests = {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in (MODEL, VOCAB)}
+    kept = [text for text, _ in lines.counts.most_common(KEPT)]
+    manifest = {"kind": KIND, "shape": model.shape.as_dict(), **facts, KEPT_TEXTS: kept, "files": digests}
+    (folder / MANIFEST).write_text(json.dumps(manifest, ensure_ascii=False))
+
+
+def check(folder: Path, model: LogModel, tokenizer: Tokenizer, lines: Lines, device: str) -> None:
+    """The files, read back, must judge as the model does. Raises ValueError."""
+    scorer = Scorer.open(folder, device)
+    some = list(lines.counts)[:32]
+    rows = [tokenizer.encode(text) for text in some]
+    for mine, (_, other) in zip(surprises(model, rows, device), scorer.costs(some), strict=True):
+        if len(mine) != len(other) or any(abs(a - b) > 1e-2 for a, b in zip(mine, other, strict=True)):
+            raise ValueError("the model that was written does not judge as the one that was trained")
+    for text, verdict in zip(lines.told, scorer.score(list(lines.told)), strict=True):
+        if (verdict.level == "Normal") != lines.told[text]:
+            raise ValueError("a line that a person has judged would be judged otherwise")
+
+
+def train(path: Path, out: Path, progress: Progress, parameters: dict) -> None:
+    """Raises ValueError where there is nothing to learn from, or a parameter is unknown."""
+    known = {one.name for one in fields(Fitting)}
+    if unknown := sorted(set(parameters) - known - {"alarms"}):
+        raise ValueError(f"unknown parameters: {', '.join(unknown)}")
+    how = Fitting(**{name: value for name, value in parameters.items() if name in known})
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    progress.write(stage="read", epoch=0, epochs=progress.fits, percent=0, elapsed=0, eta=None, loss=None)
+    lines = Lines.read(path)
+    if not lines.counts:
+        raise ValueError("there is no line to learn from")
+    unseen = out_of_fold(lines.counts, how, progress.step, device)
+    alarms = float(parameters.get("alarms", judging.ALARMS))
+    threshold = judging.threshold_of(unseen, lines.lines, alarms)
+    model, tokenizer = learn(lines.counts, how, progress.step, device)
+    facts = {
+        "lines": lines.lines, "texts": len(lines.counts), "words": tokenizer.used, "told": len(lines.told),
+        "threshold": judging.THRESHOLD, "score_threshold": threshold, "alarms": alarms,
+        "new_share": sum(count for _, count in unseen) / lines.lines, "device": device,
+        "seconds": round(time.monotonic() - progress.begin, 1),
+    }  # fmt: skip
+    draft = out.with_name(f".{out.name}.part")
+    shutil.rmtree(draft, ignore_errors=True)
+    draft.mkdir(parents=True)
+    write(draft, model, tokenizer, lines, facts)
+    check(draft, model, tokenizer, lines, device)
+    shutil.rmtree(out, ignore_errors=True)
+    draft.rename(out)
+    took = round(time.monotonic() - progress.begin, 1)
+    progress.write(stage="done", epoch=progress.fits, epochs=progress.fits, percent=100, elapsed=took, eta=0, loss=None)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m aiops.opnilog.train", description="Trains the log model.")
+    for name in ("lines", "out", "progress"):
+        parser.add_argument(f"--{name}", type=Path, required=True)
+    parser.add_argument("--parameters", type=Path, help="a JSON object: width, layers, passes, alarms, …")
+    asked = parser.parse_args(arguments)
+    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS") or len(os.sched_getaffinity(0))))
+    progress = Progress(asked.progress)
+    try:
+        parameters = json.loads(asked.parameters.read_bytes()) if asked.parameters else {}
+        train(asked.lines, asked.out, progress, parameters)
+    except Exception as problem:  # whatever it is, the reason belongs into the progress file
+        progress.write(stage="failed", error=str(problem) or type(problem).__name__)
+        print(f"training failed: {problem!r}", file=sys.stderr)
+        if not isinstance(problem, ValueError | OSError):
+            raise
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

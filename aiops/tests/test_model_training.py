@@ -1,0 +1,182 @@
+"""Training by its command, and the verdicts of what it made."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from aiops.opnilog import judging, train
+from aiops.opnilog.score import Scorer
+from aiops.opnilog.store import Versions
+
+ROOT = Path(__file__).parents[2]
+QUICK = {"width": 32, "inner": 32, "heads": 2, "layers": 1, "least_steps": 150, "most_steps": 150}
+ODD = "panic kernel oops at unknown address"
+RARE = "disk nearly full please look"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def lines() -> list[dict]:
+    chance = random.Random(5)
+    users = ["anna", "bert", "carl", "dora", "emil", "fred", "gina", "hans", "ida", "jan"]
+    found = []
+    for number in range(400):
+        found.append({"log": f"user {chance.choice(users)} logged in from 10.0.0.{number % 250}", "workload": "c/n/d"})
+        found.append({"log": f"job {number} took 0.{number} s and ended well"})
+    return found
+
+
+def order(folder: Path, rows: list[dict], **parameters) -> list[str]:
+    (folder / "lines.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (folder / "parameters.json").write_text(json.dumps({**QUICK, **parameters}))
+    names = {"lines": "lines.jsonl", "out": "out", "progress": "progress.jsonl", "parameters": "parameters.json"}
+    return [part for name, file in names.items() for part in (f"--{name}", str(folder / file))]
+
+
+def progress(folder: Path) -> list[dict]:
+    return [json.loads(line) for line in (folder / "progress.jsonl").read_text().splitlines()]
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("training")
+    told = [{"log": RARE, "label": "normal"}, {"log": "job 7 took 0.7 s and ended badly", "label": "anomaly"}]
+    command = [sys.executable, "-m", "aiops.opnilog.train", *order(folder, [*lines(), *told])]
+    done = subprocess.run(command, cwd=ROOT, env={"OMP_NUM_THREADS": "1"}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+@pytest.fixture
+def scorer(trained) -> Scorer:
+    return Scorer.open(trained / "out", device="cpu")
+
+
+def test_known_lines_are_normal_and_a_strange_one_is_not(scorer):
+    known, strange = scorer.score(["user anna logged in from <ip>", ODD])
+    assert (known.level, known.confidence, known.unexpected) == ("Normal", 1.0, [])
+    assert strange.level == "Anomaly"
+    assert 0 <= strange.confidence < 0.7
+    assert {ODD.split()[place] for place, _ in strange.unexpected} == {word for _, word in strange.unexpected} != set()
+
+
+def test_a_new_word_where_words_vary_is_no_anomaly(scorer):
+    [verdict] = scorer.score(["user zoe logged in from <ip>"])
+    assert verdict.level == "Normal"
+    assert 0.7 <= verdict.confidence < 1
+
+
+def test_what_a_person_said_holds_after_training(scorer):
+    normal, odd = scorer.score([RARE, "job <num> took <duration> and ended badly"])
+    assert (normal.level, normal.confidence) == ("Normal", 1.0)
+    assert (odd.level, odd.confidence) == ("Anomaly", 0.0)
+
+
+def test_verdicts_keep_their_order_and_repeats_are_alike(scorer):
+    texts = [ODD, "user anna logged in from <ip>", ODD, "", "user zoe logged in from <ip>"]
+    found = scorer.score(texts)
+    assert found[0] == found[2]
+    for text, verdict in zip(texts, found, strict=True):
+        [alone] = scorer.score([text])
+        assert alone.level == verdict.level
+        assert alone.confidence == pytest.approx(verdict.confidence, abs=1e-4)
+
+
+def test_the_nearest_known_text(scorer):
+    assert scorer.nearest("job <num> took <duration> and ended never") == "job <num> took <duration> and ended well"
+    assert scorer.nearest("zzz") == ""
+
+
+def test_progress_is_told_to_the_end(trained):
+    rows = progress(trained)
+    percents = [row["percent"] for row in rows]
+    assert percents == sorted(percents)
+    assert percents[-1] == 100
+    assert rows[-1]["stage"] == "done"
+    assert any(row["stage"] == "train" and row["loss"] > 0 and row["eta"] >= 0 for row in rows)
+    assert all({"stage", "epoch", "epochs", "percent", "elapsed", "eta", "loss"} == row.keys() for row in rows)
+
+
+def test_the_manifest_tells_what_it_was_trained_on_and_a_version_may_serve(trained, tmp_path):
+    manifest = json.loads((trained / "out" / "manifest.json").read_text())
+    assert manifest["lines"] == 801
+    assert manifest["told"] == 2
+    versions = Versions(tmp_path)
+    versions.serve(versions.add(trained / "out"))
+    assert Scorer.open(tmp_path / versions.serving(), device="cpu").score([ODD])[0].level == "Anomaly"
+
+
+def test_a_model_that_was_changed_on_disk_is_not_opened(trained, tmp_path):
+    for path in (trained / "out").iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    (tmp_path / "vocab.txt").write_text("7\n6\n" + "x\n" * 7)
+    with pytest.raises(ValueError, match=r"vocab\.txt"):
+        Scorer.open(tmp_path, device="cpu")
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        ("", "no line to learn from"),
+        ('{"log": "a"}\nno json\n', "line 2"),
+        ('{"text": "a"}\n', "line 1: 'log'"),
+        ('["a"]\n', "line 1"),
+        ('{"log": "a", "label": "fine"}\n', "neither normal nor anomaly"),
+    ],
+)
+def test_a_failure_says_why_and_leaves_nothing(tmp_path, content, reason):
+    arguments = order(tmp_path, [])
+    (tmp_path / "lines.jsonl").write_text(content)
+    assert train.main(arguments) == 1
+    assert reason in progress(tmp_path)[-1]["error"]
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_unknown_parameter_is_refused(tmp_path):
+    assert train.main(order(tmp_path, lines(), widht=3)) == 1
+    assert "widht" in progress(tmp_path)[-1]["error"]
+
+
+def test_one_single_line_is_enough(tmp_path):
+    assert train.main(order(tmp_path, [{"log": "hello world"}], least_steps=3, most_steps=3)) == 0
+    scorer = Scorer.open(tmp_path / "out", device="cpu")
+    assert scorer.score(["hello world"])[0].level == "Normal"
+
+
+def test_a_killed_training_starts_again(tmp_path):
+    arguments = order(tmp_path, lines()[:50])
+    command = [sys.executable, "-m", "aiops.opnilog.train", *arguments]
+    run = subprocess.Popen(command, cwd=ROOT, env={"OMP_NUM_THREADS": "1"}, stderr=subprocess.DEVNULL)
+    while not (tmp_path / "progress.jsonl").exists() or not (tmp_path / "progress.jsonl").read_text():
+        assert run.poll() is None
+    run.kill()
+    run.wait()
+    assert not (tmp_path / "out").exists()
+    assert train.main(arguments) == 0
+    assert Scorer.open(tmp_path / "out", device="cpu").manifest["lines"] == 50
+
+
+def test_the_threshold_lets_no_more_than_the_allowed_share_pass():
+    scores = [(9.0, 1), (8.0, 2), (7.0, 1), (6.0, 5)]
+    assert judging.threshold_of(scores, lines=100, alarms=0.03) == 7.0
+    assert judging.threshold_of([], lines=100) == judging.LEAST
+
+
+def test_confidence_falls_with_the_score_and_is_opnis_at_the_threshold():
+    values = [judging.confidence_of(score, 2.0) for score in (0, 1, 2, 3, 100)]
+    assert values == sorted(values, reverse=True)
+    assert (values[0], values[2]) == (1.0, pytest.approx(0.7))
+    assert values[-1] > 0
