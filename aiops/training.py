@@ -25,6 +25,7 @@ from mlp.runners import RunSpec, tail
 
 from . import decisions, gateway, kv, lease, lifecycle, logstore, storage, subjects, training_data, versions
 from .models import State, TrainingRun
+from .opnilog.store import verify
 
 log = logging.getLogger(__name__)
 
@@ -249,7 +250,8 @@ def _adopt(run: TrainingRun) -> None:
     files = versions.files()
     out = storage.training(run.uuid) / f"out-{run.attempt}"
     try:
-        manifest = json.loads((out / "manifest.json").read_bytes())
+        manifest = verify(out)
+        manifest.pop("texts", None)  # samples for the scorer, too many for a row
         version = files.add(out)
         files.serve(version)
     except (OSError, ValueError) as problem:

@@ -1,4 +1,4 @@
-"""GPU controller: takes orders to train (a run of its own does the work).
+"""GPU controller: takes orders to train (a run of its own does the work), scores on the GPU while it is free.
 
 It never trains itself, so it answers `gpu_service_running` at any time. One order makes one TrainingRun, however many
 replicas hear it and however often it comes.
@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import logging
 
-from aiops import lifecycle, subjects, training_data
+from aiops import gpus, lifecycle, subjects, training_data
 from mlp.kernel.serve import Reply, Route
 
 from . import base
+from .scoring import ServingModel
 
 log = logging.getLogger(__name__)
 
@@ -21,13 +22,25 @@ class GpuController:
     serial = False
 
     def __init__(self):
+        self.model = ServingModel()
         self.subjects = {
             subjects.GPU_RUNNING: Route(self.running),
             subjects.GPU_TRAINING_INTERNAL: Route(self.train),
+            subjects.GPU_INFERENCE_INTERNAL: Route(self.infer, "gpu", 8),
+            subjects.MODEL_UPDATE: Route(self.model_update),
         }
+        self.ticks = ((5.0, self.look),)
 
     def running(self, data: bytes) -> Reply:
         return Reply(subjects.RUNNING)
+
+    def look(self) -> None:
+        if gpus.local_count():
+            self.model.look()
+
+    def model_update(self, data: bytes) -> None:
+        base.read_json(data)
+        self.look()
 
     def train(self, data: bytes) -> list[tuple[str, bytes]] | None:
         order = base.read_json(data)
@@ -40,3 +53,9 @@ class GpuController:
             log.info("training %s is known already", run.uuid)
             return None
         return [(subjects.MODEL_UPDATE, base.dump({"status": subjects.TRAINING}))]
+
+    def infer(self, messages: list[bytes]) -> list[tuple[str, bytes]]:
+        items = base.items_of(subjects.GPU_INFERENCE_INTERNAL, messages)
+        if items and self.model.scorer is None:
+            self.model.look()
+        return self.model.judge(items)

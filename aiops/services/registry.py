@@ -11,6 +11,7 @@ SERVICES = {
     "gateway": "aiops.services.gateway.Gateway",
     "preprocessing": "aiops.services.preprocess.Preprocessing",
     "drain": "aiops.services.drain.WorkloadDrain",
+    "inference": "aiops.services.inference.Inference",
     "gpu-controller": "aiops.services.gpu_controller.GpuController",
     "training-controller": "aiops.services.training_controller.TrainingController",
 }

@@ -29,3 +29,9 @@ def test_every_subject_is_heard_as_the_table_says(name):
         assert subject in SUBJECTS, f"{name} hears {subject}, which the table does not know"
         assert name in SUBJECTS[subject].subscriber.split(", "), (name, subject)
         assert queue == SUBJECTS[subject].queue, (name, subject)
+
+
+def test_every_subject_of_ours_is_heard():
+    heard = {subject for name in SERVICES for subject in make(name).subjects}
+    ours = {name for name, entry in SUBJECTS.items() if not entry.subscriber.startswith("(")}
+    assert ours - heard <= {name for name, entry in SUBJECTS.items() if entry.subscriber == "write-back"}

@@ -1,0 +1,64 @@
+"""CPU inferencing: offers each batch to the GPU for a second, and scores itself unless the GPU took it."""
+
+from __future__ import annotations
+
+import logging
+import time
+
+from aiops import subjects, wire
+from mlp.kernel import bus
+from mlp.kernel.errors import Fault
+from mlp.kernel.serve import Route
+
+from . import base
+from .scoring import ServingModel
+
+log = logging.getLogger(__name__)
+
+LINGER_S = 0.05
+SILENCE_S = 10.0  # after an offer that nobody answered in time, none is made for so long
+
+
+class Inference:
+    name = "inference"
+
+    def __init__(self, ask=bus.request):
+        self.model = ServingModel("cpu")
+        self.ask = ask
+        self.no_offer_until = 0.0
+        self.subjects = {
+            subjects.OPNILOG_WORKLOAD: Route(self.infer, "workers", subjects.MAX_OFFER, LINGER_S),
+            subjects.MODEL_UPDATE: Route(self.model_update),
+        }
+        self.ticks = ((5.0, self.look),)
+
+    def start(self) -> None:
+        self.model.look()
+
+    def look(self) -> None:
+        self.model.look()
+
+    def model_update(self, data: bytes) -> None:
+        base.read_json(data)
+        self.model.look()
+
+    def infer(self, messages: list[bytes]) -> list[tuple[str, bytes]]:
+        items = base.items_of(subjects.OPNILOG_WORKLOAD, messages)
+        result: list[tuple[str, bytes]] = []
+        for start in range(0, len(items), subjects.MAX_OFFER):
+            part = items[start : start + subjects.MAX_OFFER]
+            for data in wire.batches(part):
+                if not self.taken(data):
+                    result += self.model.judge(wire.decode(data))
+        return result
+
+    def taken(self, data: bytes) -> bool:
+        """Whether the GPU has taken the batch. `NO`, silence, nobody there and any other word mean that it has not."""
+        if time.monotonic() < self.no_offer_until:
+            return False
+        try:
+            return self.ask(subjects.GPU_INFERENCE, data, subjects.OFFER_TIMEOUT_S) == subjects.YES
+        except Fault as problem:
+            log.info("%s: %s; scoring here", subjects.GPU_INFERENCE, problem)
+            self.no_offer_until = time.monotonic() + SILENCE_S
+            return False

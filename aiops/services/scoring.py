@@ -1,0 +1,67 @@
+"""The serving model inside a service: loaded when a version serves, changed when another does, never while it scores.
+
+Used by inference (CPU) and the GPU controller. Scores lists of Payloads, each distinct text once.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Sequence
+
+from aiops import storage, subjects
+from aiops.opnilog.score import Scorer
+from aiops.opnilog.store import Versions
+
+from . import base
+
+log = logging.getLogger(__name__)
+
+
+class ServingModel:
+    """At most one scorer in memory. `look` is cheap: it loads only what is new."""
+
+    def __init__(self, device: str | None = None):
+        self.device = device  # None: CUDA where there is one
+        self.version: str | None = None
+        self.scorer: Scorer | None = None
+        self.lock = threading.Lock()
+
+    def look(self) -> bool:
+        """Follows the serving version; True when another model serves now. A model that fails to load is logged, and
+        the last good one goes on."""
+        versions = Versions(storage.models())
+        serving = versions.serving()
+        if serving == self.version:
+            return False
+        scorer = None
+        if serving is not None:
+            try:
+                scorer = Scorer.open(versions.folder_of(serving), self.device)
+            except Exception as problem:  # a broken file, no memory: the last good model goes on
+                log.error("model version %s cannot be loaded: %s", serving, problem)
+                return False
+        with self.lock:
+            self.version, self.scorer = serving, scorer
+        log.info("model version %s serves", serving)
+        return True
+
+    def judge(self, items: Sequence) -> list[tuple[str, bytes]]:
+        """The messages that say the items' verdicts, and why for anomalies. None when there is no model: lines without
+        a verdict are found again later."""
+        with self.lock:
+            if self.scorer is None or not items:
+                return []
+            texts = list(dict.fromkeys(item.masked_log for item in items))
+            verdicts = dict(zip(texts, self.scorer.score(texts), strict=True))
+        reasons = []
+        for item in items:
+            verdict = verdicts[item.masked_log]
+            item.opnilog_confidence = verdict.confidence
+            item.anomaly_level = verdict.level
+            item.inference_model = subjects.OPNILOG
+            if verdict.level == subjects.ANOMALY and verdict.unexpected:
+                words = [[position, word] for position, word in verdict.unexpected]
+                reasons.append({"_id": item._id, "masked_log": item.masked_log, "unexpected": words})
+        messages = base.lists(subjects.MODEL_INFERENCED_WORKLOAD, items)
+        return [*messages, (subjects.EXPLANATIONS, base.dump(reasons))] if reasons else messages
