@@ -72,6 +72,7 @@ class Service:
         values = {
             **gateway.variables(), "root": str(self.root), "spool": str(self.root / "datasets" / ".spool"),
             "run": str(self.folder), "gateway_listen": f"127.0.0.1:{self.port}",
+            "static": str(settings.BASE_DIR / "mlp" / "static"),
             "app_listen": f"127.0.0.1:{self.app_port}", "web_server": f"127.0.0.1:{self.web_port}",
             "data_server": f"127.0.0.1:{self.data_port}",
             "data_include": f'include "{self.folder}/data.conf";', "apps": str(self.folder),

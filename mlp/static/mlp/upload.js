@@ -1,9 +1,12 @@
 // Uploading in the browser: creates the dataset, sends its files to the data service three at a time, reports how far it
-// is, and says "ready" when all bytes are there. The form makes the dataset alone where no files were chosen.
+// is, and says "ready" when all bytes are there. Large files go in parts. Chosen again after an interruption, what is
+// there already is not sent again. The form makes the dataset alone where no files were chosen.
 
 const PARALLEL = 3;
 const TRIES = 6;
 const REPORT_EVERY_MS = 5000;
+const PART = 16 * 1024 * 1024;
+const NOTE = "mlp-upload:"; // localStorage: which state of a file its first parts were of
 
 class Refusal extends Error {}
 
@@ -67,21 +70,58 @@ async function call(method, path, token, body) {
   return value;
 }
 
-function send(address, token, file, moved) {
+// Resolves to false for a part that is not the next one.
+function send(address, token, body, moved, range = "") {
   return new Promise((resolve, reject) => {
     const request = new XMLHttpRequest(); // fetch tells nothing of an upload's progress
     request.open("PUT", address);
     request.setRequestHeader("Authorization", `Bearer ${token}`);
+    if (range) request.setRequestHeader("Content-Range", `bytes ${range}`);
     request.upload.addEventListener("progress", (event) => moved(event.loaded));
     request.addEventListener("load", () => {
-      if (request.status < 300) { resolve(); return; }
+      if (request.status < 300) { resolve(request); return; }
       let words = String(request.status);
       try { words = JSON.parse(request.responseText).msg ?? words; } catch { /* no words then */ }
-      reject(request.status < 500 ? new Refusal(words) : new Error(words));
+      if (range && words.startsWith("Content-Range:")) resolve(null);
+      else reject(request.status < 500 ? new Refusal(words) : new Error(words));
     });
     request.addEventListener("error", () => reject(new Error(form.dataset.wordFailed)));
-    request.send(file);
+    request.send(body);
   });
+}
+
+// How many bytes of the file have arrived in parts.
+async function arrived(address, token, file) {
+  const answer = await stubbornly(() => send(address, token, null, () => {}, `*/${file.size}`));
+  return Number(answer?.getResponseHeader("Upload-Offset") ?? 0);
+}
+
+// The files that are there: path -> { size, time } as the data service tells them.
+async function listing(address, token, depth) {
+  const answer = await fetch(address, { method: "PROPFIND", headers: { Authorization: `Bearer ${token}`, Depth: depth } });
+  const found = new Map();
+  if (!answer.ok) return found;
+  const page = new DOMParser().parseFromString(await answer.text(), "application/xml");
+  for (const response of page.getElementsByTagNameNS("DAV:", "response")) {
+    const text = (name) => response.getElementsByTagNameNS("DAV:", name)[0]?.textContent;
+    if (text("getcontentlength")) found.set(text("href"), { size: Number(text("getcontentlength")), time: Date.parse(text("getlastmodified")) });
+  }
+  return found;
+}
+
+async function sendFile(address, token, { file }, moved) {
+  if (file.size <= PART) { await stubbornly(() => send(address, token, file, moved)); return; }
+  const note = NOTE + address;
+  let at = localStorage.getItem(note) === String(file.lastModified) ? await arrived(address, token, file) : 0;
+  localStorage.setItem(note, file.lastModified);
+  while (at < file.size) {
+    const [first, end] = [at, Math.min(at + PART, file.size)];
+    const range = `${first}-${end - 1}/${file.size}`;
+    const taken = await stubbornly(() => send(address, token, file.slice(first, end), (loaded) => moved(first + loaded), range));
+    at = taken ? end : await arrived(address, token, file);
+    if (!taken && end === file.size && !at && [...(await listing(address, token, "0")).values()][0]?.size === file.size) break; // its answer was lost
+  }
+  localStorage.removeItem(note);
 }
 
 async function stubbornly(action) {
@@ -102,14 +142,21 @@ function show(words, percent, detail = "") {
   part("upload-progress").value = percent;
 }
 
+// As the data service writes addresses, so that the two can be compared.
+function escaped(part) {
+  return encodeURIComponent(part).replace(/[!'()*]/g, (char) => `%${char.charCodeAt(0).toString(16).toUpperCase()}`);
+}
+
 async function sendAll(name, token) {
   const total = chosen.reduce((sum, { file }) => sum + file.size, 0);
   const done = new Map();
-  const waiting = [...chosen];
-  let reported = 0;
+  const there = await listing(`/data/${form.dataset.user}/${name}/`, token, "infinity");
+  const waiting = [];
+  let [reported, sum] = [0, 0];
   const moved = (entry, loaded) => {
-    done.set(entry, Math.min(loaded, entry.file.size));
-    const sum = [...done.values()].reduce((one, two) => one + two, 0);
+    const now = Math.min(loaded, entry.file.size);
+    sum += now - (done.get(entry) ?? 0);
+    done.set(entry, now);
     const percent = total ? Math.floor((100 * sum) / total) : 100;
     show(`${form.dataset.wordUploading} ${percent} %`, percent, `${bytes(sum)} / ${bytes(total)} · ${entry.path}`);
     if (Date.now() - reported > REPORT_EVERY_MS) {
@@ -117,11 +164,16 @@ async function sendAll(name, token) {
       call("PUT", `/datasets/${name}:heartbeat`, token, { state: "creating", progress: Math.min(percent, 99) }).catch(() => {});
     }
   };
+  for (const entry of chosen) {
+    const path = entry.path.split("/").map(escaped).join("/");
+    entry.address = `/data/${form.dataset.user}/${name}/${path}`;
+    const same = there.get(entry.address);
+    if (same?.size === entry.file.size && same.time + 1000 > entry.file.lastModified) moved(entry, entry.file.size);
+    else waiting.push(entry);
+  }
   const lane = async () => {
     for (let entry = waiting.shift(); entry; entry = waiting.shift()) {
-      const path = entry.path.split("/").map(encodeURIComponent).join("/");
-      const address = `/data/${form.dataset.user}/${name}/${path}`;
-      await stubbornly(() => send(address, token, entry.file, (loaded) => moved(entry, loaded)));
+      await sendFile(entry.address, token, entry, (loaded) => moved(entry, loaded));
       moved(entry, entry.file.size);
     }
   };

@@ -1,0 +1,68 @@
+"""A person's upload in a real browser, cut off by a reload; run by test_upload_browser.py in a process of its own.
+
+    browser_upload.py URL SESSION FOLDER [SCREENSHOTS]
+
+Prints as JSON which parts of the large file were sent before and after the reload.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from pathlib import Path
+
+from playwright.sync_api import sync_playwright
+
+LARGE = "large.bin"
+
+
+def run(url: str, session: str, folder: str, pictures: str = "") -> dict:
+    sent: dict[str, list[str]] = {"before": [], "after": []}
+    told = sent["before"]
+    with sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+        page = browser.new_page(base_url=url, locale="en")
+        page.on("dialog", lambda dialog: dialog.accept())
+        page.context.add_cookies([{"name": "sessionid", "value": session, "url": url}])
+
+        def watch(route):
+            span = route.request.headers.get("content-range", "")
+            if LARGE not in route.request.url or "*" in span or not span:
+                return route.continue_()
+            if told is sent["before"] and told:  # the first part has arrived: the second never does
+                return None
+            told.append(span)
+            return route.continue_()
+
+        page.route("**/data/**", watch)
+        page.goto("/datasets?new=1")
+        page.locator("input[webkitdirectory]").set_input_files(folder)
+        name = page.locator("#name").input_value()
+        with page.expect_request(lambda request: "bytes 16777216-" in request.headers.get("content-range", "")):
+            page.locator("[data-upload-button]").click()
+        _picture(page, pictures, "uploading")
+        told = sent["after"]
+        page.goto(f"/datasets/{name}")
+        page.locator("input[webkitdirectory]").set_input_files(folder)
+        page.locator("[data-upload-button]").click()
+        page.wait_for_selector("text=Train on it", timeout=60_000)
+        _picture(page, pictures, "dataset")
+        for place in ("table.csv", "notes.txt"):
+            if page.locator(f"a:text-is('{place}')").count():
+                page.goto(f"/datasets/{name}/view/{place}")
+                _picture(page, pictures, place)
+        browser.close()
+    return {"name": name, **sent}
+
+
+def _picture(page, folder: str, name: str) -> None:
+    if folder:
+        page.screenshot(path=str(Path(folder) / f"{name}.png"), full_page=True)
+        page.set_viewport_size({"width": 360, "height": 740})
+        page.screenshot(path=str(Path(folder) / f"{name}-narrow.png"))
+        page.set_viewport_size({"width": 1280, "height": 800})
+
+
+if __name__ == "__main__":
+    print(json.dumps(run(*sys.argv[1:])))

@@ -1,0 +1,45 @@
+"""An upload in a real browser through the real servers: a folder, in parts, going on after a reload."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from django.test import Client
+
+from datasets.models import Dataset
+
+SCRIPT = Path(__file__).with_name("browser_upload.py")
+MIB = 1 << 20
+
+
+@pytest.mark.skipif(shutil.which("chromium") is None and "CI" not in os.environ, reason="chromium is not installed")
+def test_a_folder_goes_up_and_on_after_a_reload(alice_there, service, alice, tmp_path):
+    from_here = tmp_path / "digits"
+    (from_here / "sub").mkdir(parents=True)
+    (from_here / "large.bin").write_bytes(os.urandom(40 * MIB))
+    (from_here / "sub" / "ü (1)!.txt").write_text("small")
+    (from_here / "table.csv").write_text("a,b\n1,2\n")
+    pictures = os.environ.get("MLP_PICTURES", "")
+    browser = Client()
+    browser.force_login(alice)
+    session = browser.cookies["sessionid"].value
+    command = [sys.executable, str(SCRIPT), service.url, session, str(from_here), pictures]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr[-3000:]
+    told = json.loads(done.stdout)
+    total = 40 * MIB
+    assert told["before"] == [f"bytes 0-{16 * MIB - 1}/{total}"]
+    assert told["after"] == [
+        f"bytes {16 * MIB}-{32 * MIB - 1}/{total}",
+        f"bytes {32 * MIB}-{total - 1}/{total}",
+    ]
+    row = Dataset.objects.get(name=told["name"])
+    assert (row.name, row.state, row.stored) == ("digits", "ready", total + 5 + 8)
+    for path in from_here.rglob("*.*"):
+        assert service.path("alice", "digits", str(path.relative_to(from_here))).read_bytes() == path.read_bytes()
