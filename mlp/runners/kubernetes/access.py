@@ -19,5 +19,6 @@ IN_NAMESPACE = (
 )
 IN_CLUSTER = (
     ("", "nodes", ("list",)),
+    ("", "namespaces", ("get",)),
     ("networking.k8s.io", "ingressclasses", ("get",)),
 )

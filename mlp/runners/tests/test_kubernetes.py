@@ -275,9 +275,9 @@ def test_one_worker_that_fails_ends_all(kubernetes, cluster, tmp_path):
 # --- the API client ---------------------------------------------------------------------------------------------
 def test_a_long_list_comes_in_pages(cluster, configured):
     for number in range(1203):
-        cluster.store.create("configmaps", {"metadata": {"name": f"c{number:04}"}})
+        cluster.store.create("events", {"metadata": {"name": f"e{number:04}"}})
     api = Cluster(configured())
-    assert len(api.list(api.core.list_namespaced_config_map)["items"]) == 1203
+    assert len(api.list(api.core.list_namespaced_event)["items"]) == 1203
 
 
 def test_a_wrong_token_is_told(cluster, configured, tmp_path):

@@ -12,6 +12,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
+from mlp.runners.kubernetes import access
+
 from .controllers import Controllers
 from .node import Node
 from .store import Store
@@ -20,6 +22,8 @@ from .validation import Refusal
 TOKEN = "the-test-token"
 NAMESPACED = re.compile(r"/(?:api|apis/[a-z.0-9]+)/v1/namespaces/([^/]+)/([a-z]+)(?:/([^/]+))?(?:/(log))?")
 GLOBAL = re.compile(r"/(?:api|apis/[a-z.0-9]+)/v1/([a-z]+)(?:/([^/]+))?")
+RIGHTS = (*access.IN_NAMESPACE, *access.IN_CLUSTER)
+GRANTED = {(resource, verb) for _, resource, verbs in RIGHTS for verb in verbs}
 KINDS = {"jobs": "Job", "deployments": "Deployment", "pods": "Pod", "services": "Service", "secrets": "Secret"}
 
 
@@ -29,6 +33,7 @@ class FakeCluster:
     def __init__(self, root: Path, namespace: str = "mlp"):
         self.store = Store(namespace)
         self.denied: set[tuple[str, str]] = set()
+        self.used: set[tuple[str, str]] = set()
         self.requests: list[tuple[str, str]] = []
         self.broken = False
         self.bookmark_s = 0.2
@@ -143,12 +148,24 @@ class Handler(BaseHTTPRequestHandler):
             namespace, resource, name, log = found.groups()
             if namespace != self.cluster.store.namespace:
                 raise Refusal(404, "NotFound", f'namespaces "{namespace}" not found')
+            self.authorize(f"{resource}/log" if log else resource, name)
             if log:
                 return self.log(name)
             return self.serve(resource, name)
         if found := GLOBAL.fullmatch(path):
+            self.authorize(*found.groups())
             return self.serve(*found.groups())
         raise Refusal(404, "NotFound", "the server could not find the requested resource")
+
+    def authorize(self, resource: str, name: str | None) -> None:
+        """As the roles of the manifests would."""
+        watching = self.query.get("watch", "").lower() in {"1", "true"}
+        reading = "get" if name else "watch" if watching else "list"
+        right = (resource, {"POST": "create", "PATCH": "patch", "DELETE": "delete"}.get(self.command, reading))
+        self.cluster.used.add(right)
+        if right not in GRANTED:
+            what = f'{resource} is forbidden: User "system:serviceaccount:mlp:mlp-platform" cannot {right[1]} it'
+            raise Refusal(403, "Forbidden", what)
 
     def serve(self, resource: str, name: str | None) -> None:
         store = self.cluster.store

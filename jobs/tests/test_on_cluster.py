@@ -1,0 +1,88 @@
+"""A job from its submission to its end where MLP_RUNNER is kubernetes, on the small cluster of the runner's tests."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from jobs.models import Job
+from mlp import runners
+from mlp.kernel import storage
+from mlp.runners.tests.cluster import FakeCluster
+
+pytestmark = pytest.mark.django_db(transaction=True)
+IMAGE = "registry.test/python:1"
+
+
+@pytest.fixture
+def cluster(settings, tmp_path):
+    found = FakeCluster(settings.MLP_ROOT)
+    settings.MLP_RUNNER = "kubernetes"
+    settings.MLP_K8S = {
+        "kubeconfig": found.kubeconfig(tmp_path / "kubeconfig"),
+        "claim": "mlp",
+        "images": {"python": IMAGE},
+        "python": sys.executable,
+        "start_timeout_s": 1,
+    }
+    settings.RUN_GATEWAY_URL = "http://10.0.0.7:30001"
+    runners._runner.cache_clear()
+    yield found
+    runners.get().stop_all(0)
+    runners._runner.cache_clear()
+    settings.MLP_RUNNER = "local"
+    found.stop()
+
+
+SCRIPT = """
+import os, sys, mlp_report
+print(sys.argv[1:], os.environ["MLP_API_URL"], os.environ["MLP_WORKSPACE"] == os.getcwd())
+os.makedirs("ckpt", exist_ok=True)
+open("ckpt/model.pt", "w").write("weights")
+"""
+
+
+def test_a_job_runs_to_its_end(cluster, as_alice, submit, until):
+    job = until(submit(SCRIPT, args=["--epochs", "3"]), "finished")
+    log = as_alice.call("get", "users/alice/jobs/fit/log").content.decode()
+    assert log == "['--epochs', '3'] http://10.0.0.7:30001 True\n"
+    assert (storage.job_dir("alice", "fit") / "ckpt/model.pt").read_text() == "weights"
+    assert job.progress == 100
+    assert cluster.store.list("jobs") == []
+
+
+def test_a_script_that_fails_says_why(cluster, submit, until):
+    job = until(submit("raise ValueError('the data is odd')"), "error")
+    assert job.reason.startswith("exit code 1\n")
+    assert "the data is odd" in job.reason
+
+
+def test_a_job_is_cancelled(cluster, as_alice, submit, until):
+    job = submit("import time\nopen('begun', 'w')\ntime.sleep(600)")
+    until(job, "running", clean=False)
+    assert as_alice.call("put", "users/alice/jobs/fit:cancel").status_code == 200
+    assert until(job, "error").reason == "cancelled"
+    assert not cluster.node.processes
+
+
+def test_a_job_without_its_image_is_an_error_with_the_reason(cluster, submit, until):
+    cluster.node.bad_images[IMAGE] = ("ErrImagePull", "pull access denied")
+    reason = until(submit("print(1)"), "error").reason
+    assert reason.startswith(f"could not start: its image cannot be pulled ({IMAGE}): pull access denied")
+
+
+def test_a_runtime_without_an_image_is_an_error_at_once(cluster, submit, until):
+    reason = until(submit("print(1)", runtime="torch"), "error").reason
+    assert reason == "could not be started: runtime torch: no image; set MLP_K8S_IMAGE_TORCH"
+
+
+def test_the_job_token_is_the_one_secret_and_dies_with_the_run(cluster, submit, until):
+    job = submit("import time; time.sleep(600)")
+    until(job, "running", clean=False)
+    (secret,) = cluster.store.list("secrets")
+    assert set(secret["data"]) >= {"MLP_TOKEN", "MLP_USER", "MLP_JOB"}
+    assert not any("DATABASE" in key or "REDIS" in key for key in secret["data"])
+    runners.get().stop(Job.objects.get(pk=job.pk).run_name, 0)
+    until(job, "error")
+    assert cluster.store.list("secrets") == []
