@@ -148,6 +148,20 @@ def erase(pk: int) -> None:
         return
 
 
+def recount(pk: int) -> None:
+    """Notes what really lies there of a dataset that is not ready; called when the two have come apart."""
+    while (seen := Dataset.objects.select_related("user").filter(pk=pk).first()) is not None:
+        real = storage.tree_size(storage.dataset_dir(seen.user.username, seen.name))
+        with locked(Dataset, pk=pk) as dataset:
+            if (dataset.stored, dataset.touched) != (seen.stored, seen.touched):
+                continue
+            if dataset.state in {State.CREATING, State.ERROR}:
+                dataset.stored = real
+                dataset.save(update_fields=["stored"])
+                after_commit.wake("dataset", pk)
+            return
+
+
 def _must_be_creating(dataset: Dataset) -> None:
     if dataset.state != State.CREATING:
         raise WrongState(f"state: the dataset is {dataset.state}, it takes heartbeats while creating only")

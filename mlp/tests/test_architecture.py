@@ -40,6 +40,7 @@ LAYERS = [
         "compare",
         "pages",
         "file_pages",
+        "orphans",
         "admin",
         "actors",
         "reconcile",

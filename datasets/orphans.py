@@ -1,0 +1,126 @@
+"""What does not belong together: files without a row, rows without files, what was left behind. Called by
+`manage.py datasets check`; every finding says what it is and what a repair would do.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from accounts.models import User
+from mlp.kernel import storage
+
+from . import lifecycle
+from .models import Dataset, State
+from .webdav import parts, spool
+from .webdav.paths import HOME
+from .webdav.room import clear
+
+BY = "datasets check"
+SPOOL_KEPT_S = 24 * 3600
+LOST = "lost"
+
+
+class NoStorage(Exception):
+    """The storage itself is not there: nothing can be said about what lies in it."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """`where` it is, `what` is wrong, what a repair would do in words, and the repair (None: a person must decide)."""
+
+    where: str
+    what: str
+    remedy: str
+    repair: Callable[[], object] | None = None
+
+
+def find() -> list[Finding]:
+    """Raises NoStorage; without the storage every row would look like one without files."""
+    top = storage.root() / "datasets"
+    if not top.is_dir() or (Dataset.objects.filter(stored__gt=0).exists() and not any(_folders(top))):
+        raise NoStorage(f"{top} is missing or empty: is the storage mounted?")
+    return [*_files_without_rows(top), *_rows_without_files(), *_links(top), *_left_behind()]
+
+
+def _folders(top: Path) -> Iterator[Path]:
+    return (path for path in sorted(top.iterdir()) if path.name != storage.spool_dir().name)
+
+
+def _files_without_rows(top: Path) -> Iterator[Finding]:
+    move = f"move it to {storage.root() / LOST}, to be looked at"
+    for person in _folders(top):
+        if person.is_symlink() or not person.is_dir():
+            yield Finding(str(person), "is no user's folder", move, lambda path=person: _put_aside(path))
+        elif not User.objects.filter(username=person.name).exists():
+            yield Finding(str(person), "there is no user of that name", move, lambda path=person: _put_aside(path))
+        else:
+            for path in sorted(person.iterdir()):
+                known = Dataset.objects.filter(user__username=person.name, name=path.name).exists()
+                if path.name != HOME and not known and os.path.lexists(path):  # a deletion may end this moment
+                    yield Finding(
+                        str(path), "there is no dataset of that name", move, lambda path=path: _put_aside(path)
+                    )
+
+
+def _rows_without_files() -> Iterator[Finding]:
+    rows = Dataset.objects.exclude(state=State.DELETING).select_related("user").order_by("pk")
+    for row in rows.iterator(chunk_size=500):
+        folder = storage.dataset_dir(row.user.username, row.name)
+        real = storage.tree_size(folder)
+        if real == row.stored or not Dataset.objects.filter(pk=row.pk, stored=row.stored, state=row.state).exists():
+            continue  # as it should be, or moving while it is looked at
+        where = f"dataset {row.user.username}/{row.name} ({row.state})"
+        what = f"{real} bytes lie there, {row.stored} are noted"
+        if row.state != State.READY:
+            yield Finding(where, what, "note what lies there", lambda row=row: lifecycle.recount(row.pk))
+        elif real == 0:
+            delete = lambda row=row: lifecycle.delete_dataset(user=row.user, name=row.name, by=BY)  # noqa: E731
+            yield Finding(where, "its files are gone", "delete the dataset", delete)
+        else:
+            yield Finding(where, what, "none: bring the files back, or delete the dataset")
+
+
+def _links(top: Path) -> Iterator[Finding]:
+    """Links and other kinds in the users' folders: nobody can have made them through the platform."""
+    for person in _folders(top):
+        if person.is_symlink() or not person.is_dir():
+            continue
+        for folder, folders, files in os.walk(person, followlinks=False):
+            for name in sorted((*folders, *files)):
+                path = Path(folder) / name
+                try:
+                    mode = path.lstat().st_mode
+                except FileNotFoundError:
+                    continue
+                if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+                    what = "is a link" if stat.S_ISLNK(mode) else "is neither a file nor a folder"
+                    remedy = "remove it; what it points to stays"
+                    yield Finding(str(path), what, remedy, lambda path=path: path.unlink(missing_ok=True))
+
+
+def _left_behind() -> Iterator[Finding]:
+    old = time.time() - SPOOL_KEPT_S
+    for path in sorted(storage.spool_dir().iterdir()):
+        try:
+            stale = path.name.startswith("trash-") or path.lstat().st_mtime < old
+        except FileNotFoundError:
+            continue
+        if path.name != parts.FOLDER and stale:
+            yield Finding(
+                str(path), "was left behind by an upload or deletion", "remove it", lambda path=path: clear(path)
+            )
+    for path in spool.stale_parts(SPOOL_KEPT_S):
+        yield Finding(str(path), "unfinished files that nobody can finish", "remove it", lambda path=path: clear(path))
+
+
+def _put_aside(path: Path) -> None:
+    """Out of the datasets, below `lost`, under a name that nothing has."""
+    relative = path.relative_to(storage.root() / "datasets")
+    place = storage.root() / LOST / f"{time.strftime('%Y%m%d-%H%M%S')}-{time.time_ns() % 10**9:09}" / relative
+    place.parent.mkdir(mode=0o700, parents=True)
+    os.rename(path, place)
