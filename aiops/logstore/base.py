@@ -52,6 +52,11 @@ class LogStore(ABC):
         """Writes templates by their `_id`, whole."""
 
 
+def clean(value) -> str:
+    """Text that every store takes: no null characters, no halves of characters."""
+    return str(value or "").replace("\x00", "\ufffd").encode("utf-8", "replace").decode()
+
+
 @cache
 def _adapter(kind: str) -> LogStore:
     module, _, name = ADAPTERS[kind].rpartition(".")

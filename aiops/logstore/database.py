@@ -1,0 +1,224 @@
+"""The log store in the platform's own database: the default.
+
+Lines come by the thousand, so they are written by columns, one statement a batch; the counts by workload are kept in
+the same statement. Batches are sorted, so two writers never wait for each other in a circle.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Iterator, Sequence
+
+from django.db import connection, transaction
+from django.db.models import Case, IntegerField, Q, Value, When
+
+from aiops.models import LogLine, Template, Workload
+
+from . import query as q
+from .base import LogStore, clean
+
+# document's field -> column; the first of a line's own, the others what is found out about it
+LINE = {
+    "_id": "line_id", "time": "time", "cluster_id": "cluster", "namespace_name": "namespace",
+    "deployment": "deployment", "service": "service", "pod_name": "pod", "log_type": "log_type", "log": "log",
+}  # fmt: skip
+VERDICT = {
+    "masked_log": "masked", "anomaly_level": "level", "template_matched": "template",
+    "template_cluster_id": "template_id", "inference_model": "model", "opnilog_confidence": "confidence",
+    "unexpected": "unexpected",
+}  # fmt: skip
+COLUMNS = LINE | VERDICT
+NUMBERS = {"time": "bigint", "template_id": "bigint", "confidence": "float8", "unexpected": "jsonb"}
+CHUNK = 2000
+NAME = 253  # characters of a name that are kept
+
+APPEND = f"""
+WITH fresh AS (
+    INSERT INTO aiops_log ({", ".join(LINE.values())}, masked, level, template, model)
+    SELECT *, '', '', '', '' FROM unnest({", ".join(f"%s::{NUMBERS.get(name, 'text')}[]" for name in LINE.values())})
+    ON CONFLICT (line_id) DO NOTHING RETURNING cluster, namespace, deployment, time
+), counted AS (
+    INSERT INTO aiops_workload (cluster, namespace, deployment, lines, last)
+    SELECT cluster, namespace, deployment, count(*), max(time) FROM fresh
+    WHERE namespace <> '' AND deployment <> '' GROUP BY 1, 2, 3 ORDER BY 1, 2, 3
+    ON CONFLICT (cluster, namespace, deployment) DO UPDATE
+    SET lines = aiops_workload.lines + excluded.lines, last = greatest(aiops_workload.last, excluded.last)
+)
+SELECT count(*) FROM fresh
+"""
+UPDATE = f"""
+UPDATE aiops_log SET {", ".join(f"{name} = coalesce(given.{name}, aiops_log.{name})" for name in VERDICT.values())}
+FROM unnest(%s::text[], {", ".join(f"%s::{NUMBERS.get(name, 'text')}[]" for name in VERDICT.values())})
+AS given(line_id, {", ".join(VERDICT.values())}) WHERE aiops_log.line_id = given.line_id
+"""
+
+
+class DatabaseStore(LogStore):
+    def append(self, lines: Sequence[dict]) -> int:
+        if not lines:
+            return 0
+        rows = sorted((tuple(_value(name, line) for name in LINE) for line in lines), key=lambda row: row[0])
+        with connection.cursor() as cursor:
+            cursor.execute(APPEND, [list(column) for column in zip(*rows, strict=True)])
+            return cursor.fetchone()[0]
+
+    def update_many(self, changes: Sequence[tuple[str, dict]]) -> None:
+        for start in range(0, len(changes), CHUNK):
+            found = dict(changes[start : start + CHUNK])  # the last word of an id counts
+            rows = [(id, *(_change(name, found[id].get(name)) for name in VERDICT)) for id in sorted(found)]
+            with connection.cursor() as cursor:
+                cursor.execute(UPDATE, [list(column) for column in zip(*rows, strict=True)])
+
+    def search(self, body: dict, size: int, after=None) -> tuple[list[dict], object]:
+        rows = LogLine.objects.filter(self.condition(body)).order_by("-time", "-pk")
+        if after is not None:
+            at, pk = after
+            rows = rows.filter(Q(time__lt=at) | Q(time=at, pk__lt=pk))
+        found = list(rows[: size + 1])
+        more = (found[size - 1].time, found[size - 1].pk) if len(found) > size else None
+        return [document(row) for row in found[:size]], more
+
+    def scan(self, body: dict) -> Iterator[dict]:
+        last, condition = 0, self.condition(body)
+        while True:
+            rows = list(LogLine.objects.filter(condition, pk__gt=last).order_by("pk")[:CHUNK])
+            yield from map(document, rows)
+            if len(rows) < CHUNK:
+                return
+            last = rows[-1].pk
+
+    def count(self, body: dict) -> int:
+        return LogLine.objects.filter(self.condition(body)).count()
+
+    def aggregate_workloads(self) -> list[tuple[str, str, str, int]]:
+        rows = Workload.objects.filter(lines__gt=0).order_by("cluster", "namespace", "deployment")
+        return list(rows.values_list("cluster", "namespace", "deployment", "lines"))
+
+    def put_templates(self, templates: Sequence[dict]) -> None:
+        now = int(time.time() * 1000)
+        made = [
+            Template(
+                template_id=str(one["_id"]),
+                text=clean(one.get("template_matched")),
+                sample=clean(one.get("log")),
+                log_type=str(one.get("log_type") or ""),
+                first=now,
+                last=now,
+            )
+            for one in {str(one["_id"]): one for one in templates}.values()
+        ]
+        changed = ["text", "sample", "last"]
+        Template.objects.bulk_create(made, update_conflicts=True, unique_fields=["template_id"], update_fields=changed)
+
+    def retain(self, days: int, megabytes: int, most: int = 50_000) -> int:
+        """Removes what is older than the days, and the oldest while the table is larger; how many, `most` at once."""
+        oldest = int(time.time() * 1000) - days * 86_400_000
+        with transaction.atomic(), connection.cursor() as cursor:
+            cursor.execute("SELECT pg_total_relation_size('aiops_log')")
+            large = cursor.fetchone()[0] > megabytes << 20
+            rows = LogLine.objects.order_by("time", "pk")
+            rows = rows if large else rows.filter(time__lt=oldest)
+            cursor.execute(REMOVE, [list(rows.values_list("pk", flat=True)[:most])])
+            return cursor.fetchone()[0]
+
+    @staticmethod
+    def condition(body: dict) -> Q:
+        """The query as a condition on rows. Raises ValueError for what is not known."""
+        return _condition(q.parse(body))
+
+
+REMOVE = """
+WITH gone AS (DELETE FROM aiops_log WHERE id = ANY(%s) RETURNING cluster, namespace, deployment),
+counted AS (
+    UPDATE aiops_workload SET lines = greatest(0, lines - old.count)
+    FROM (SELECT cluster, namespace, deployment, count(*) FROM gone GROUP BY 1, 2, 3) AS old
+    WHERE (aiops_workload.cluster, aiops_workload.namespace, aiops_workload.deployment)
+        = (old.cluster, old.namespace, old.deployment)
+)
+SELECT count(*) FROM gone
+"""
+
+
+def document(row: LogLine) -> dict:
+    """The row as a document with Opni's field names; what is not known yet is left out."""
+    found = {name: getattr(row, column) for name, column in COLUMNS.items()}
+    return {name: value for name, value in found.items() if value is not None and (value != "" or name in LINE)}
+
+
+def _value(name: str, line: dict):
+    value = line.get(name)
+    if name == "time":
+        return int(value)
+    if name == "log_type":
+        return clean(value)[:40] or "workload"
+    return clean(value) if name == "log" else clean(value)[: 100 if name == "_id" else NAME]
+
+
+def _change(name: str, value):
+    if value is None:
+        return None
+    if name == "unexpected":
+        return json.dumps(value)
+    return value if COLUMNS[name] in NUMBERS else clean(value)
+
+
+def _condition(node) -> Q:
+    match node:
+        case q.All():
+            return Q()
+        case q.Is(field, values):
+            return Q(**{f"{COLUMNS[field]}__in": values})
+        case q.Between(field, bounds):
+            return Q(**{f"{COLUMNS[field]}__{bound}": value for bound, value in bounds})
+        case q.Words(fields, words):
+            return _any_of(_words(COLUMNS[field], words) for field in fields)
+        case q.Exists(field):
+            column = COLUMNS[field]
+            return Q(**{f"{column}__isnull": False}) if column in NUMBERS else ~Q(**{column: ""})
+        case q.And(parts):
+            found = Q()
+            for part in parts:
+                found &= _condition(part)
+            return found
+        case q.Not(part):
+            return _not(_condition(part))
+        case q.Or(parts, least):
+            return _at_least([_condition(part) for part in parts], least)
+    raise ValueError(f"{node}: unknown")
+
+
+NOTHING = Q(pk__in=[])
+
+
+def _not(condition: Q) -> Q:
+    return ~condition if condition else NOTHING
+
+
+def _any_of(conditions) -> Q:
+    found = NOTHING
+    for condition in conditions:
+        if not condition:
+            return Q()
+        found |= condition
+    return found
+
+
+def _at_least(conditions: list[Q], least: int) -> Q:
+    if least <= 0:
+        return Q()
+    if least == 1:
+        return _any_of(conditions)
+    hits = [Case(When(one or Q(pk__gt=0), then=1), default=0, output_field=IntegerField()) for one in conditions]
+    whole = Value(0)
+    for hit in hits:
+        whole = whole + hit
+    return Q(pk__in=LogLine.objects.annotate(hits=whole).filter(hits__gte=least).values("pk")) if hits else NOTHING
+
+
+def _words(column: str, words: tuple[str, ...]) -> Q:
+    """The words one after the other, whole. No word at all (punctuation alone) matches nothing, as in OpenSearch."""
+    if not words:
+        return NOTHING
+    return Q(**{f"{column}__iregex": r"\m" + r"\W+".join(map(re.escape, words)) + r"\M"})

@@ -1,0 +1,239 @@
+"""The log store in OpenSearch, with Opni's index names, fields and mappings, so that Opni's dashboards read it.
+
+Lines are written through the alias `logs`, which stands for one or more indices; a verdict is written to the index that
+has its line. Templates are wrapped in `doc`, as Opni writes them.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Sequence
+
+from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured
+from opensearchpy import OpenSearch, helpers
+from opensearchpy.exceptions import OpenSearchException, RequestError
+
+from mlp.kernel.errors import Fault
+
+from . import query as q
+from .base import LogStore, clean
+
+LOGS, FIRST, TEMPLATES = "logs", "logs-v0.5.4-000001", "templates"
+CHUNK = 1000
+UNAVAILABLE = "the log store is not available, try again later"
+KEYWORD = {"type": "keyword"}
+WITH_KEYWORD = {"type": "text", "fields": {"keyword": {"type": "keyword", "ignore_above": 1024}}}
+MAPPING = {
+    "time": {"type": "date"},
+    "timestamp": {"type": "date"},
+    "log": {"type": "text"},
+    "masked_log": {"type": "text"},
+    "template_matched": {"type": "text"},
+    "log_type": KEYWORD,
+    "kubernetes_component": KEYWORD,
+    "cluster_id": KEYWORD,
+    "anomaly_level": KEYWORD,
+    "inference_model": KEYWORD,
+    "line_id": KEYWORD,
+    "template_cluster_id": {"type": "long"},
+    "opnilog_confidence": {"type": "float"},
+    "unexpected": {"type": "object", "enabled": False},
+    **dict.fromkeys(("namespace_name", "deployment", "service", "pod_name"), WITH_KEYWORD),
+}
+TEMPLATE = {"log": {"type": "text"}, "template_matched": KEYWORD, "template_cluster_id": {"type": "integer"}}
+TEMPLATE_MAPPING = {"doc": {"properties": TEMPLATE}}
+OWN = ("time", "cluster_id", "namespace_name", "deployment", "service", "pod_name", "log_type", "log")
+FOUND_OUT = (
+    "masked_log", "anomaly_level", "template_matched", "template_cluster_id", "inference_model", "opnilog_confidence",
+    "unexpected",
+)  # fmt: skip
+
+
+def _available(method: Callable) -> Callable:
+    @functools.wraps(method)
+    def call(self, *args, **kwargs):
+        try:
+            self.prepare()
+            return method(self, *args, **kwargs)
+        except OpenSearchException as problem:
+            raise Fault(UNAVAILABLE) from problem
+
+    return call
+
+
+class OpenSearchStore(LogStore):
+    def __init__(self, url: str = "", refresh: bool | str = False):
+        url = url or settings.OPENSEARCH_URL
+        if not url:
+            raise ImproperlyConfigured("OPENSEARCH_URL: must be given with MLP_AIOPS_LOGSTORE=opensearch")
+        self.client = OpenSearch(url, timeout=30, max_retries=2, retry_on_timeout=True)
+        self.refresh = refresh
+        self.prepared = False
+
+    def prepare(self) -> None:
+        """Makes the indices that are missing; those that are there stay as they are."""
+        if self.prepared:
+            return
+        if not self.client.indices.exists_alias(name=LOGS) and not self.client.indices.exists(index=LOGS):
+            body = {"mappings": {"properties": MAPPING}, "aliases": {LOGS: {"is_write_index": True}}}
+            self._make(FIRST, body)
+        if not self.client.indices.exists(index=TEMPLATES):
+            self._make(TEMPLATES, {"mappings": {"properties": TEMPLATE_MAPPING}})
+        self.prepared = True
+
+    def _make(self, name: str, body: dict) -> None:
+        try:
+            self.client.indices.create(index=name, body=body)
+        except RequestError as problem:
+            if problem.error != "resource_already_exists_exception":
+                raise
+
+    @_available
+    def append(self, lines: Sequence[dict]) -> int:
+        actions = (
+            {
+                "_op_type": "create",
+                "_index": LOGS,
+                "_id": str(line["_id"]),
+                "_source": {
+                    **{name: _own(name, line[name]) for name in OWN if line.get(name) is not None},
+                    "line_id": str(line["_id"]),
+                    "log_type": line.get("log_type") or "workload",
+                    "anomaly_level": "",
+                },
+            }
+            for line in {str(line["_id"]): line for line in lines}.values()
+        )
+        made = 0
+        results = helpers.streaming_bulk(
+            self.client, actions, chunk_size=CHUNK, raise_on_error=False, refresh=self.refresh
+        )
+        for good, result in results:
+            status = result["create"].get("status")
+            if not good and status != 409:  # 409: stored before
+                raise Fault(UNAVAILABLE)
+            made += good
+        return made
+
+    @_available
+    def update_many(self, changes: Sequence[tuple[str, dict]]) -> None:
+        for start in range(0, len(changes), CHUNK):
+            found = dict(changes[start : start + CHUNK])
+            body = {"query": {"ids": {"values": list(found)}}, "_source": False, "size": len(found)}
+            hits = self.client.search(index=LOGS, body=body)["hits"]["hits"]
+            actions = [
+                {
+                    "_op_type": "update",
+                    "_index": hit["_index"],
+                    "_id": hit["_id"],
+                    "doc": {name: value for name, value in found[hit["_id"]].items() if name in FOUND_OUT},
+                }
+                for hit in hits
+            ]
+            _made, errors = helpers.bulk(self.client, actions, raise_on_error=False, refresh=self.refresh)
+            if errors:
+                raise Fault(UNAVAILABLE)
+
+    @_available
+    def search(self, body: dict, size: int, after=None) -> tuple[list[dict], object]:
+        asked = {"query": translate(body), "size": size, "sort": [{"time": "desc"}, {"line_id": "desc"}]}
+        if after is not None:
+            asked["search_after"] = list(after)
+        hits = self.client.search(index=LOGS, body=asked)["hits"]["hits"]
+        return [_document(hit) for hit in hits], tuple(hits[-1]["sort"]) if len(hits) == size else None
+
+    @_available
+    def scan(self, body: dict) -> Iterator[dict]:
+        query = {"query": translate(body)}
+        return map(_document, helpers.scan(self.client, query=query, index=LOGS, size=CHUNK, scroll="5m"))
+
+    @_available
+    def count(self, body: dict) -> int:
+        return self.client.count(index=LOGS, body={"query": translate(body)})["count"]
+
+    @_available
+    def aggregate_workloads(self) -> list[tuple[str, str, str, int]]:
+        """Opni's own aggregation: composite over cluster, namespace and deployment, page by page."""
+        sources = [
+            {"cluster_id": {"terms": {"field": "cluster_id"}}},
+            {"namespace_name": {"terms": {"field": "namespace_name.keyword"}}},
+            {"deployment_name": {"terms": {"field": "deployment.keyword"}}},
+        ]
+        composite: dict = {"size": 1000, "sources": sources}
+        wanted = {"bool": {"must": [{"match": {"log_type": "workload"}}]}}
+        found: list[tuple[str, str, str, int]] = []
+        while True:
+            body = {"size": 0, "query": wanted, "aggs": {"bucket": {"composite": composite}}}
+            answer = self.client.search(index=LOGS, body=body)["aggregations"]["bucket"]
+            for bucket in answer["buckets"]:
+                names = tuple(bucket["key"][next(iter(source))] for source in sources)
+                if all(names):
+                    found.append((*names, bucket["doc_count"]))
+            if "after_key" not in answer or not answer["buckets"]:
+                return sorted(found)
+            composite["after"] = answer["after_key"]
+
+    @_available
+    def put_templates(self, templates: Sequence[dict]) -> None:
+        names = ("log", "template_matched", "template_cluster_id")
+        actions = [
+            {
+                "_op_type": "index",
+                "_index": TEMPLATES,
+                "_id": str(one["_id"]),
+                "_source": {"doc": {name: one[name] for name in names if name in one}},
+            }
+            for one in templates
+        ]
+        _made, errors = helpers.bulk(self.client, actions, raise_on_error=False, refresh=self.refresh)
+        if errors:
+            raise Fault(UNAVAILABLE)
+
+
+def _own(name: str, value):
+    return int(value) if name == "time" else clean(value)
+
+
+def _document(hit: dict) -> dict:
+    source = {name: value for name, value in hit["_source"].items() if name != "line_id"}
+    if not source.get("anomaly_level"):
+        source.pop("anomaly_level", None)
+    return {"_id": hit["_id"], **source}
+
+
+def translate(body: dict) -> dict:
+    """The query as OpenSearch is asked: read by the same reader, so that every store refuses the same."""
+    return _query(q.parse(body))
+
+
+def _name(field: str) -> str:
+    return f"{field}.keyword" if MAPPING.get(field) is WITH_KEYWORD else field
+
+
+def _query(node) -> dict:
+    match node:
+        case q.All():
+            return {"match_all": {}}
+        case q.Is("_id", values):
+            return {"ids": {"values": list(values)}}
+        case q.Is(field, values):
+            return {"terms": {_name(field): list(values)}}
+        case q.Between(field, bounds):
+            return {"range": {field: dict(bounds)}}
+        case q.Words(fields, words):
+            phrases = [{"match_phrase": {field: " ".join(words)}} for field in fields]
+            return {"bool": {"should": phrases, "minimum_should_match": 1}} if words else {"match_none": {}}
+        case q.Exists("anomaly_level"):
+            return {"terms": {"anomaly_level": ["Normal", "Anomaly"]}}
+        case q.Exists(field):
+            return {"exists": {"field": field}}
+        case q.And(parts):
+            return {"bool": {"must": [_query(part) for part in parts]}}
+        case q.Not(part):
+            return {"bool": {"must_not": [_query(part)]}}
+        case q.Or(parts, least):
+            if not parts:
+                return {"match_none": {}} if least > 0 else {"match_all": {}}
+            return {"bool": {"should": [_query(part) for part in parts], "minimum_should_match": least}}
+    raise ValueError(f"{node}: unknown")
