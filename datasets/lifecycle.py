@@ -65,6 +65,7 @@ def heartbeat(*, user, name: str, state: str, progress: int, by: str) -> Dataset
             dataset.touched = timezone.now()
             dataset.save(update_fields=["progress", "touched"])
             after_commit.wake("dataset", dataset.pk)
+            after_commit.changed(user.username, "dataset", name, moving=True)
     return dataset
 
 
@@ -144,6 +145,7 @@ def erase(pk: int) -> None:
             row.delete()
             tcc.release(id=request_id(pk), applier=APPLIER)
             after_commit.wake("dataset", pk)
+            after_commit.changed(dataset.user.username, "dataset", dataset.name)
     except Missing:
         return
 

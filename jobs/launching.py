@@ -140,6 +140,7 @@ def erase(pk: int) -> None:
         with locked(Job, pk=pk) as row:
             row.delete()
             after_commit.wake("job", pk)
+            after_commit.changed(job.user.username, "job", job.name)
     except Missing:
         return
 

@@ -99,6 +99,7 @@ def heartbeat(*, user, name: str, state: str, progress: int, by: str) -> Job:
         else:
             job.save(update_fields=["progress"])
             after_commit.wake("job", job.pk)
+            after_commit.changed(user.username, "job", name, moving=True)
     return job
 
 
@@ -139,6 +140,7 @@ def end_attempt(pk: int, run_name: str, reason: str, by: str) -> None:
         job.save()
         after_commit.enqueue("jobs.launch", job.pk, delay_ms=pause * 1000)
         after_commit.wake("job", job.pk)
+        after_commit.changed(job.user.username, "job", job.name)
 
 
 def fail(pk: int, reason: str, by: str) -> None:
@@ -225,6 +227,7 @@ def _reserve(job: Job) -> Refused | None:
         return refusal
     job.reserved = True
     job.save(update_fields=["reserved"])
+    after_commit.changed(job.user.username, "job", job.name)
     return None
 
 

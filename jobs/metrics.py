@@ -67,6 +67,7 @@ def _record_job(user: str, name: str, rows: list[tuple[Delivery, dict]]) -> int:
         stored += _store(job, [(sent, row) for sent, row in rows if "rows" not in row])
         if stored:
             after_commit.wake("job", job.pk)
+            after_commit.changed(user, "job", name, moving=True)
     return stored
 
 

@@ -6,6 +6,7 @@ from channels.generic.websocket import WebsocketConsumer
 from django.urls import path, re_path
 
 from jobs.consumers import JobMetricsConsumer
+from mlp.live import LiveConsumer
 
 
 class Unknown(WebsocketConsumer):
@@ -16,6 +17,7 @@ class Unknown(WebsocketConsumer):
 
 
 websocket_urlpatterns = [
+    path("ws/live", LiveConsumer.as_asgi()),
     path("api/v1/users/<seg:user>/job_metrics/<seg:name>", JobMetricsConsumer.as_asgi()),
     re_path(r"^.*$", Unknown.as_asgi()),
 ]

@@ -1,4 +1,4 @@
-"""What happens once the transaction is committed: tasks are enqueued, live pages are woken.
+"""What happens once the transaction is committed: tasks are enqueued, live pages are woken and told of changes.
 
 The only user of `transaction.on_commit`. Both are robust: when the broker or the channel layer is away the error is
 logged and the caller's answer stands, for the row is the truth and the reconcile loop (or the next wake) makes up
@@ -7,6 +7,7 @@ for it. Actors are named, not imported, so lifecycles never import actors.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable
 
@@ -35,9 +36,39 @@ def wake(kind: str, pk: int) -> None:
 
     def send() -> None:
         layer = get_channel_layer()
-        _tolerate(f"wake {kind}.{pk}", lambda: async_to_sync(layer.group_send)(group(kind, pk), {"type": "wake"}))
+        _tolerate(
+            f"wake {kind}.{pk}",
+            lambda: async_to_sync(layer.group_send)(group(kind, pk), {"type": "wake", "kind": kind}),
+        )
 
     transaction.on_commit(send, robust=True)
+
+
+def changed(owner: str, kind: str, name: str, *, moving: bool = False) -> None:
+    """Tells the open pages of the owner and of all operators that this object looks different now.
+
+    Every change of state tells it by itself (see mlp.kernel.models); call it for what changes without one, with
+    `moving` for what changes often, such as progress: pages then look at it less eagerly. Read by mlp.live.
+    """
+    event = {"type": "changed", "owner": owner, "kind": kind, "name": name, "moving": moving}
+
+    def send() -> None:
+        _tolerate(f"tell of {kind} {owner}/{name}", lambda: async_to_sync(_tell)(pages_of(owner), event))
+
+    transaction.on_commit(send, robust=True)
+
+
+async def _tell(owner_group: str, event: dict) -> None:
+    layer = get_channel_layer()
+    await asyncio.gather(layer.group_send(owner_group, event), layer.group_send(OPERATORS_PAGES, event))
+
+
+OPERATORS_PAGES = "pages.operators"
+
+
+def pages_of(username: str) -> str:
+    """The channel layer's group of all open pages of a user."""
+    return f"pages.user.{username}"
 
 
 def group(kind: str, pk: int) -> str:

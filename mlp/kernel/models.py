@@ -1,7 +1,8 @@
 """StateChange: who moved which object from which state to which, when and why.
 
 Written by a receiver of django-fsm's signal, hence in the transaction of the change itself: never one without the
-other. Rows are keyed by kind, owner and name, so they outlive the object. Read by the admin and the pages.
+other. Rows are keyed by kind, owner and name, so they outlive the object. Read by the admin and the pages; each row
+also tells the open pages of its owner and of the operators that the object has changed.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from __future__ import annotations
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 from django_fsm.signals import post_transition
+
+from . import after_commit
 
 
 class StateChange(models.Model):
@@ -63,6 +66,7 @@ def history_of(instance: models.Model):
 
 
 def _write(instance, transition: str, source: str, target: str, by: str, reason: str) -> StateChange:
+    after_commit.changed(instance.history_owner, instance._meta.model_name, instance.history_name)
     return StateChange.objects.create(
         kind=instance._meta.model_name,
         owner=instance.history_owner,

@@ -1,4 +1,4 @@
-// The index: every running job moves by its own websocket; the rest is refreshed when something has begun or ended.
+// The index: the running jobs move by their metrics; the rest is refreshed when something has changed.
 
 import { LiveJob } from "./live.js";
 import { refresh, watch } from "./refresh.js";
@@ -7,9 +7,9 @@ const live = new Map();
 
 function attach() {
   for (const card of document.querySelectorAll("[data-live]")) {
-    if (!live.has(card)) live.set(card, new LiveJob(card, refresh));
+    if (!live.has(card)) live.set(card, new LiveJob(card, () => refresh()));
   }
 }
 
 attach();
-watch({ everything: true, then: attach });
+watch({ then: attach });

@@ -1,18 +1,24 @@
-// Keeps the parts of a page up to date that are marked `data-region`: fetches the page again while something in it is
-// unsteady (`data-unsteady`) and puts in the regions that have changed. Elements with the same `data-keep` stay as they
-// are (a chart goes on moving); with `data-retain` a region also keeps those that the server does not show any more.
+// Keeps the parts of a page up to date that are marked `data-region`: fetches the page again when the server says that
+// something on it has changed (socket.js), and puts in the regions that look different. Elements with the same
+// `data-keep` stay as they are (a chart goes on moving); with `data-retain` a region also keeps those that the server
+// does not show any more. `data-everyone` on a page of operators: other people's objects are of interest, too.
 
 import { connection, hydrate, sessionEnded } from "./page.js";
+import { onChange } from "./socket.js";
 
-const SOON_MS = 2500;
-const LATER_MS = 20000;
+const SOON_MS = 60; // changes within it are one fetch
+const MOVING_MS = 2000; // between two fetches, where only something like progress has moved
+const AGAIN_MS = 3000;
 const MARKS = /<input type="hidden" name="csrfmiddlewaretoken"[^>]*>/g;
 const seen = new Map();
 const listeners = [];
 const self = {};
 let timer = 0;
+let due = 0;
+let last = 0;
 let busy = false;
-let always = false;
+let more = false;
+let missed = false;
 
 function regions(part) {
   return new Map([...part.querySelectorAll("[data-region]")].map((region) => [region.dataset.region, region]));
@@ -61,11 +67,13 @@ function take(text) {
   for (const listener of listeners) listener();
 }
 
-// Fetches now. Called by those who know that something has changed.
+// Fetches now; while a fetch is under way, once more after it. Called by those who know that something has changed.
 export async function refresh() {
-  if (busy) return;
-  busy = true;
   clearTimeout(timer);
+  timer = 0;
+  if (busy) { more = true; return; }
+  busy = true;
+  last = Date.now();
   try {
     const answer = await fetch(location.pathname + location.search, { credentials: "same-origin" });
     if (answer.redirected && new URL(answer.url).pathname.startsWith("/regist_login")) { sessionEnded(); return; }
@@ -75,23 +83,31 @@ export async function refresh() {
     connection(self, true);
   } catch {
     connection(self, false);
+    soon(AGAIN_MS); // the server is there, or the websocket would have gone as well: this one answer failed
   } finally {
     busy = false;
-    plan();
+    if (more) { more = false; soon(SOON_MS); }
   }
 }
 
-function plan() {
+function soon(wait) {
+  const at = Date.now() + wait;
+  if (timer && due <= at) return;
   clearTimeout(timer);
-  const unsteady = document.querySelector("[data-unsteady]");
-  if ((unsteady || always) && !document.hidden) timer = setTimeout(refresh, unsteady ? SOON_MS : LATER_MS);
+  due = at;
+  timer = setTimeout(() => { timer = 0; if (document.hidden) missed = true; else refresh(); }, wait);
 }
 
-// `everything`: also while all is steady, less often. `then` is called after each refresh.
-export function watch({ everything = false, then = null } = {}) {
-  always ||= everything;
+function hear(message) {
+  if (message.type === "again") { soon(0); return; }
+  if (!message.mine && !("everyone" in document.body.dataset) && !document.querySelector("[data-everyone]")) return;
+  soon(message.moving ? Math.max(SOON_MS, last + MOVING_MS - Date.now()) : SOON_MS);
+}
+
+// `then` is called after each refresh.
+export function watch({ then = null } = {}) {
   if (then) listeners.push(then);
-  for (const [name, region] of regions(document)) seen.set(name, null);
-  document.addEventListener("visibilitychange", () => (document.hidden ? clearTimeout(timer) : refresh()));
-  plan();
+  for (const name of regions(document).keys()) seen.set(name, null);
+  document.addEventListener("visibilitychange", () => { if (!document.hidden && missed) { missed = false; refresh(); } });
+  onChange(hear);
 }

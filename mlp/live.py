@@ -1,0 +1,221 @@
+"""`/ws/live`: the one websocket of a page. Told of changes of state, and of the metrics of the jobs the page shows.
+
+For our own pages: it takes the session alone, and only for a page of our own origin. Messages are JSON objects, the
+server's all have a `type`:
+
+    ready                                    the page is in its groups: what changes from now on is told
+    changed  kind, name, mine, moving        an object looks different now; `mine` when it is of the reader (operators
+                                             hear of all), `moving` for what changes often, such as progress
+    metrics  user, job, id, reset, rows, ended
+                                             the next rows of a watched job: `epoch`, `accuracy`, `loss`, `progress` and
+                                             `seq`, their number; in order, none twice. `reset`: what came before was of
+                                             another job of that name. `ended`: these are the last
+    gone     user, job                       there is no such job, or it is not for this reader
+    beat                                     every 20 s, so that the page can tell a quiet connection from a dead one
+
+    {"watch": [{"kind": "metrics", "user": …, "job": …, "id": …, "after": …}]}
+                                             from the page: all that it shows now; each such message replaces the one
+                                             before. `id` and `after`, both optional, say which job and which row it has
+                                             already, so that after a reconnect only the rest is sent
+
+Changes that come close together are told together. Closed with 4401 when the session has ended meanwhile, 4400 for a
+message that is none of these. Nothing is kept for a page that was away: it fetches itself again once it is back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from urllib.parse import urlsplit
+
+from channels.db import database_sync_to_async
+from channels.generic.websocket import AsyncWebsocketConsumer
+from django.contrib.sessions.backends.db import SessionStore
+
+from jobs import feed, metrics
+from jobs.models import Job, Metrics
+from mlp.kernel.after_commit import OPERATORS_PAGES, group, pages_of
+
+BEAT_S = 20.0
+TOGETHER_S = 0.1  # changes within it are told at once
+MOST_WATCHED = 24
+MOST_BYTES = 1 << 14
+MOST_UNTOLD = 500
+ENDED, NONSENSE = 4401, 4400
+OF_THE_SESSION = {"user", "session"}
+
+
+class Watched:
+    """One job on the page, as its feed's member (see jobs.feed): how far the page is, and what is said of it."""
+
+    def __init__(self, consumer: LiveConsumer, user: str, name: str):
+        self.consumer, self.user, self.name = consumer, user, name
+        self.caller_id = consumer.user.pk
+        self.job_id, self.last, self.behind = 0, 0, True
+        self.reset = False
+        self.feed: feed.Feed | None = None
+        self.turn = asyncio.Lock()
+
+    async def begin(self, known: int, after: int) -> None:
+        """From `after` on where the page knows this very job, else the whole history first."""
+        job_id = await database_sync_to_async(self._find)()
+        if job_id is None:
+            await self.consumer.say("gone", user=self.user, job=self.name)
+            return
+        self.job_id = job_id
+        self.last, self.reset = (after, False) if known == job_id else (0, True)
+        self.feed = await feed.join(job_id, self)
+        while True:
+            rows, ended = await database_sync_to_async(feed.read)(job_id, self.last)
+            await self.take(rows, ended)
+            if ended or not self.behind:
+                return
+            self.behind = len(rows) >= feed.CHUNK  # the last look is taken with it off: the feed has what comes after
+
+    async def take(self, rows: list[Metrics], ended: bool) -> None:
+        async with self.turn:
+            fresh = [row for row in rows if row.seq > self.last]
+            if fresh or ended or self.reset:
+                self.last = fresh[-1].seq if fresh else self.last
+                told = [{**metrics.as_object(row, self.user, self.name), "seq": row.seq} for row in fresh]
+                reset, self.reset = self.reset, False
+                await self.consumer.say(
+                    "metrics", user=self.user, job=self.name, id=self.job_id, reset=reset, rows=told, ended=ended
+                )
+        if ended:
+            self.end()
+
+    async def refuse(self) -> None:
+        await self.consumer.close(ENDED)
+
+    def end(self) -> None:
+        if self.feed is not None:
+            self.feed.leave(self)
+            self.feed = None
+
+    def _find(self) -> int | None:
+        reader = self.consumer.user
+        if reader.username != self.user and not reader.is_staff:
+            return None
+        job = Job.objects.filter(user__username=self.user, name=self.name).only("pk").first()
+        return job and job.pk
+
+
+class LiveConsumer(AsyncWebsocketConsumer):
+    async def connect(self) -> None:
+        self.user = self.scope.get("user")
+        self.watched: dict[tuple[str, str], Watched] = {}
+        self.tasks: set[asyncio.Task] = set()
+        self.untold: dict[tuple, bool] = {}
+        self.groups_joined: list[str] = []
+        if self.user is None or not self.user.is_authenticated or not self._same_origin():
+            await self.close()  # before accept: the handshake is refused
+            return
+        wanted = [pages_of(self.user.username)]
+        if self.user.is_staff:
+            wanted += [OPERATORS_PAGES, group("aiops", 0)]
+        for name in wanted:
+            await self.channel_layer.group_add(name, self.channel_name)
+            self.groups_joined.append(name)
+        await self.accept()
+        await self.say("ready")
+        self._go(self._beat())
+
+    async def disconnect(self, code) -> None:
+        for one in self.watched.values():
+            one.end()
+        for task in self.tasks:
+            task.cancel()
+        for name in self.groups_joined:
+            with contextlib.suppress(Exception):  # the group forgets it by itself
+                await self.channel_layer.group_discard(name, self.channel_name)
+
+    async def receive(self, text_data=None, bytes_data=None) -> None:
+        wanted = _wanted(text_data)
+        if wanted is None:
+            await self.close(NONSENSE)
+            return
+        for key in self.watched.keys() - wanted.keys():
+            self.watched.pop(key).end()
+        for key in wanted.keys() - self.watched.keys():
+            self.watched[key] = Watched(self, *key)
+            self._go(self._begin(self.watched[key], *wanted[key]))
+
+    async def say(self, message: str, /, **values) -> None:
+        await self.send(json.dumps({"type": message, **values}, ensure_ascii=False))
+
+    # --- from the channel layer -------------------------------------------------------------------------------------
+    async def changed(self, event: dict) -> None:
+        mine = event["owner"] == self.user.username
+        if mine and event["kind"] in OF_THE_SESSION and not await database_sync_to_async(self._session_lives)():
+            await self.close(ENDED)
+            return
+        self._tell((event["kind"], event["name"] if mine else "", mine), event["moving"])
+
+    async def wake(self, event: dict) -> None:
+        self._tell((event.get("kind", ""), "", False), moving=True)
+
+    # --- inside -----------------------------------------------------------------------------------------------------
+    def _tell(self, what: tuple, moving: bool) -> None:
+        first = not self.untold
+        if len(self.untold) < MOST_UNTOLD:
+            self.untold[what] = moving and self.untold.get(what, True)
+        if first:
+            self._go(self._tell_soon())
+
+    async def _tell_soon(self) -> None:
+        await asyncio.sleep(TOGETHER_S)
+        told, self.untold = self.untold, {}
+        for (kind, name, mine), moving in told.items():
+            await self.say("changed", kind=kind, name=name, mine=mine, moving=moving)
+
+    async def _begin(self, one: Watched, known: int, after: int) -> None:
+        try:
+            await one.begin(known, after)
+        except Exception:
+            await self.close(1011)  # the page comes back and asks again
+            raise
+        if self.watched.get((one.user, one.name)) is not one:
+            one.end()  # not wanted any more, before it had begun
+
+    async def _beat(self) -> None:
+        while True:
+            await asyncio.sleep(BEAT_S)
+            await self.say("beat")
+
+    def _go(self, work) -> None:
+        task = asyncio.create_task(work)
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+
+    def _session_lives(self) -> bool:
+        """Whether the session that opened this connection is still there, and its user active."""
+        self.user.refresh_from_db()
+        session = self.scope["session"]
+        return self.user.is_active and SessionStore().exists(session.session_key)
+
+    def _same_origin(self) -> bool:
+        """A page of another origin must not use the visitor's session: browsers send the cookie along regardless."""
+        headers = dict(self.scope["headers"])
+        origin, host = headers.get(b"origin", b"").decode("latin-1"), headers.get(b"host", b"").decode("latin-1")
+        return bool(host) and urlsplit(origin).netloc == host
+
+
+def _wanted(text: str | None) -> dict[tuple[str, str], tuple[int, int]] | None:
+    """{(user, job): (the job's key, its last row) as the page knows them} of a page's message; None when it is none."""
+    try:
+        message = json.loads(text) if text and len(text) <= MOST_BYTES else None
+        entries = message["watch"]
+        found = {}
+        for entry in entries[:MOST_WATCHED]:
+            user, job, known, after = entry["user"], entry["job"], entry.get("id", 0), entry.get("after", 0)
+            whole = all(isinstance(number, int) and 0 <= number < 1 << 31 for number in (known, after))
+            if entry["kind"] != "metrics" or not isinstance(user, str) or not isinstance(job, str) or not whole:
+                return None
+            if not (user.isascii() and job.isascii() and "\0" not in user + job):
+                return None
+            found[user, job] = (known, after)
+        return found
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return None

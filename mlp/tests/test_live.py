@@ -1,0 +1,206 @@
+"""`/ws/live`, the one websocket of a page: who may open it, what it is told, the metrics of the jobs it shows."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+from asgiref.sync import sync_to_async
+from channels.testing import WebsocketCommunicator
+from django.test import Client
+from django.utils import timezone
+
+from accounts import lifecycle as accounts
+from jobs import lifecycle, metrics
+from jobs.models import Job
+from mlp.asgi import application
+from mlp.kernel.after_commit import changed
+from mlp.kernel.bus import Delivery
+
+from .admin_world import put
+
+pytestmark = pytest.mark.django_db(transaction=True)
+QUIET_S = 0.4
+
+
+def link_of(user, origin: str = "http://localhost") -> WebsocketCommunicator:
+    headers = [(b"origin", origin.encode()), (b"host", b"localhost")]
+    if user is not None:
+        client = Client()
+        client.force_login(user)
+        headers.append((b"cookie", f"sessionid={client.cookies['sessionid'].value}".encode()))
+    return WebsocketCommunicator(application, "/ws/live", headers=headers)
+
+
+async def opened(user) -> WebsocketCommunicator:
+    link = await sync_to_async(link_of)(user)
+    assert (await link.connect(5))[0]
+    assert await heard(link) == {"type": "ready"}
+    return link
+
+
+async def heard(link) -> dict:
+    return json.loads(await link.receive_from(5))
+
+
+def running(user, name: str = "fit") -> Job:
+    job = put(Job, user, name, "running")
+    Job.objects.filter(pk=job.pk).update(metrics_open=True)
+    return job
+
+
+def report(user: str, *epochs: int, job: str = "fit") -> None:
+    for epoch in epochs:
+        data = json.dumps({"epoch": epoch, "accuracy": 0.5, "loss": 1, "progress": epoch}).encode()
+        metrics.record([Delivery(metrics.subject(user, job), data, f"{job}-{epoch}", epoch, timezone.now())])
+
+
+def watch(*entries: dict) -> str:
+    return json.dumps({"watch": [{"kind": "metrics", **entry} for entry in entries]})
+
+
+async def rows(link, until: int) -> list[int]:
+    """The epochs of the metrics it is sent, up to that one; other messages are passed over."""
+    found: list[int] = []
+    while not found or found[-1] != until:
+        message = await heard(link)
+        if message["type"] == "metrics":
+            found += [row["epoch"] for row in message["rows"]]
+    return found
+
+
+class TestDoor:
+    def test_a_session_and_our_own_origin_or_nothing(self, alice):
+        async def connected(user, origin: str) -> bool:
+            link = await sync_to_async(link_of)(user, origin)
+            answer, _ = await link.connect(5)
+            await link.disconnect()
+            return answer
+
+        async def work():
+            return [
+                await connected(alice, "http://localhost"),
+                await connected(None, "http://localhost"),
+                await connected(alice, "http://evil.example"),
+                await connected(alice, ""),
+            ]
+
+        assert asyncio.run(work()) == [True, False, False, False]
+
+    @pytest.mark.parametrize("text", [
+        " ", "x", "[]", "{}", '{"watch": 1}', '{"watch": [1]}', '{"watch": [{"kind": "all"}]}',
+        '{"watch": [{"kind": "metrics", "user": "alice", "job": "a\\u0000"}]}',
+        '{"watch": [{"kind": "metrics", "user": "alice", "job": "a", "after": 99999999999999999999}]}',
+        "[" * 9000, '{"watch": [' + " " * 20000 + "]}",
+    ])  # fmt: skip
+    def test_nonsense_closes_it(self, alice, text):
+        async def work():
+            link = await opened(alice)
+            await link.send_to(text)
+            return await link.receive_output(5)
+
+        assert asyncio.run(work()) == {"type": "websocket.close", "code": 4400}
+
+    def test_it_ends_with_the_account(self, alice):
+        async def work():
+            link = await opened(alice)
+            await sync_to_async(accounts.deregister)(username="alice", by="test")
+            return await link.receive_output(5)
+
+        assert asyncio.run(work()) == {"type": "websocket.close", "code": 4401}
+
+
+class TestChanges:
+    def test_the_owner_and_operators_hear_of_a_change_of_state_and_a_stranger_does_not(self, alice, bob, staff):
+        job = put(Job, alice, "fit", "running")
+
+        async def work():
+            links = [await opened(user) for user in (alice, staff, bob)]
+            await sync_to_async(lifecycle.fail)(job.pk, "exit code 1", "test")
+            told = [await heard(link) for link in links[:2]]
+            assert await links[2].receive_nothing(QUIET_S)
+            return told
+
+        mine, others = asyncio.run(work())
+        assert mine == {"type": "changed", "kind": "job", "name": "fit", "mine": True, "moving": False}
+        assert others == {"type": "changed", "kind": "job", "name": "", "mine": False, "moving": False}
+
+    def test_many_changes_are_told_together(self, alice):
+        async def work():
+            link = await opened(alice)
+            for moving in (True, True, False, True):
+                await sync_to_async(changed)("alice", "job", "fit", moving=moving)
+            told = await heard(link)
+            assert await link.receive_nothing(QUIET_S)
+            return told
+
+        assert asyncio.run(work())["moving"] is False
+
+    def test_progress_is_told_as_moving(self, alice):
+        running(alice)
+
+        async def work():
+            link = await opened(alice)
+            await sync_to_async(report)("alice", 1)
+            return await heard(link)
+
+        assert asyncio.run(work()) == {"type": "changed", "kind": "job", "name": "fit", "mine": True, "moving": True}
+
+
+class TestMetrics:
+    def test_history_then_rows_in_order_none_twice_of_several_jobs(self, alice):
+        for name in ("fit", "other"):
+            running(alice, name)
+        report("alice", 1, 2)
+        report("alice", 7, job="other")
+
+        async def work():
+            link = await opened(alice)
+            await link.send_to(watch({"user": "alice", "job": "fit"}))
+            first = await rows(link, 2)
+            await link.send_to(watch({"user": "alice", "job": "fit"}, {"user": "alice", "job": "other"}))
+            second = await rows(link, 7)
+            await sync_to_async(report)("alice", 3, 4)
+            return first, second, await rows(link, 4)
+
+        assert asyncio.run(work()) == ([1, 2], [7], [3, 4])
+
+    def test_after_a_reconnect_only_the_rest_is_sent_unless_it_is_another_job(self, alice):
+        job = running(alice)
+        report("alice", 1, 2, 3)
+
+        async def asked(**known):
+            link = await opened(alice)
+            await link.send_to(watch({"user": "alice", "job": "fit", **known}))
+            message = await heard(link)
+            return message["reset"], [row["epoch"] for row in message["rows"]]
+
+        assert asyncio.run(asked(id=job.pk, after=2)) == (False, [3])
+        assert asyncio.run(asked(id=job.pk + 1, after=2)) == (True, [1, 2, 3])
+
+    def test_the_end_is_told(self, alice):
+        job = running(alice)
+        report("alice", 1)
+        lifecycle.fail(job.pk, "exit code 1", "test")
+
+        async def work():
+            link = await opened(alice)
+            await link.send_to(watch({"user": "alice", "job": "fit"}))
+            return await heard(link)
+
+        message = asyncio.run(work())
+        assert message["ended"] is True
+        assert [row["epoch"] for row in message["rows"]] == [1]
+
+    def test_what_is_not_ones_own_is_gone_and_operators_see_it(self, alice, bob, staff):
+        running(alice)
+        report("alice", 1)
+
+        async def told(user, job: str = "fit"):
+            link = await opened(user)
+            await link.send_to(watch({"user": "alice", "job": job}))
+            return (await heard(link))["type"]
+
+        assert [asyncio.run(told(user)) for user in (bob, staff)] == ["gone", "metrics"]
+        assert asyncio.run(told(alice, "none")) == "gone"
