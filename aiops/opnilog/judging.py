@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from .tokenizer import UNK
 
 THRESHOLD = 0.7  # of the confidence, as Opni has it: below is an anomaly
-ALARMS = 0.03  # share of the training lines that may lie above the threshold, out of fold
+ALARMS = 0.025  # share of the training lines that may lie above the threshold, out of fold
 LEAST = 0.5  # nats a word: no text that is less surprising is an anomaly, however regular the log
 STEEP = 2.0
-KNOWN_WORDS = 0.6  # weight of a text that is new, all of whose words are known
+KNOWN_WORDS = 0.4  # weight of a text that is new, all of whose words are known
 MARKED = 3.0  # nats: a word this surprising is shown as unexpected
 MOST_MARKED = 8
 
