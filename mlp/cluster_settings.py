@@ -35,6 +35,12 @@ def nfs(value: str) -> str:
     return value
 
 
+def service(value: str) -> str:
+    if value and not re.fullmatch(r"[a-z]([a-z0-9-]*[a-z0-9])?:[1-9]\d{0,4}", value):
+        raise ImproperlyConfigured(f"MLP_K8S_INGRESS_GATEWAY must be like service:port, not {value!r}")
+    return value
+
+
 def read() -> dict:
     """The fields of ClusterConfig that come from the environment."""
     storage = {"claim": env("MLP_K8S_PVC"), "nfs": nfs(env("MLP_K8S_NFS"))}
@@ -52,6 +58,7 @@ def read() -> dict:
         "gpu_resource": env("MLP_K8S_GPU_RESOURCE", "nvidia.com/gpu"),
         "ingress_class": env("MLP_K8S_INGRESS_CLASS"),
         "ingress_host": env("MLP_K8S_INGRESS_HOST"),
+        "ingress_gateway": service(env("MLP_K8S_INGRESS_GATEWAY")),
         "ingress_auth_url": env("MLP_K8S_INGRESS_AUTH_URL"),
         "cluster_domain": env("MLP_K8S_CLUSTER_DOMAIN", "cluster.local"),
         "node_selector": pairs("MLP_K8S_NODE_SELECTOR", env_list("MLP_K8S_NODE_SELECTOR")),

@@ -166,14 +166,14 @@ def ingress(cluster: Cluster) -> Iterator[Line]:
         yield Line("missing", "ingress", f"there is no class {config.ingress_class}")
         return
     controller = (found.get("spec") or {}).get("controller") or ""
+    yield Line("ok", "ingress", f"{config.ingress_class} ({controller})")
+    if config.ingress_gateway:
+        return
     if controller != "k8s.io/ingress-nginx":
-        yield Line(
-            "note", "ingress", f"{config.ingress_class} is {controller}; the prefix is taken off by ingress-nginx"
-        )
-    else:
-        yield Line("ok", "ingress", f"{config.ingress_class} ({controller})")
+        words = "MLP_K8S_INGRESS_GATEWAY is not set: the class must understand the annotations of ingress-nginx"
+        yield Line("note", "ingress", words)
     if not config.ingress_auth_url:
-        words = "MLP_K8S_INGRESS_AUTH_URL is not set: only public applications get an Ingress"
+        words = "MLP_K8S_INGRESS_GATEWAY is not set, nor MLP_K8S_INGRESS_AUTH_URL: only public applications get one"
         yield Line("note", "ingress", words)
 
 

@@ -35,6 +35,7 @@ class ClusterConfig:
     gpu_resource: str = "nvidia.com/gpu"
     ingress_class: str = ""
     ingress_host: str = ""
+    ingress_gateway: str = ""
     ingress_auth_url: str = ""
     cluster_domain: str = "cluster.local"
     node_selector: Mapping[str, str] = field(default_factory=dict)

@@ -23,6 +23,13 @@ MASTER_PORT = 29500
 VARIABLE = re.compile(r"[A-Za-z_.-][A-Za-z0-9_.-]*")
 COMPLETION_INDEX = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
 SECRET_LIMIT = 1 << 20
+REWRITING = {
+    "use-regex": "true",
+    "rewrite-target": "/$2",
+    "proxy-body-size": "0",
+    "proxy-read-timeout": "3600",
+    "proxy-buffering": "off",
+}
 
 
 def metadata(spec: RunSpec, annotations: dict | None = None, owner: dict | None = None) -> dict:
@@ -231,27 +238,27 @@ def service(spec: RunSpec, owner: dict) -> dict | None:
 
 
 def ingress(spec: RunSpec, config: ClusterConfig, owner: dict) -> dict | None:
-    """/{user}/{app}/… to the application, the prefix taken off. None where no class is configured, or where the
-    application is not public and nothing could ask for its token: it must not be open by mistake.
+    """/{user}/{app}/… by an Ingress of the configured class. With `ingress_gateway` every class can: it leads to the
+    platform's own gateway, which asks for the token and takes the prefix off. Without, ingress-nginx (or who reads its
+    annotations) does both; and where nobody could ask for the token of an application that is not public, there is no
+    Ingress: it must not be open by mistake.
     """
     user, app = spec.labels.get("user"), spec.labels.get("app")
     public = spec.labels.get("public") == "true"
     if spec.kind != "service" or not (config.ingress_class and user and app):
         return None
-    if not public and not config.ingress_auth_url:
+    if config.ingress_gateway:
+        name, _, port = config.ingress_gateway.partition(":")
+        backend = {"service": {"name": name, "port": {"number": int(port)}}}
+        path = {"path": f"/{user}/{app}", "pathType": "Prefix", "backend": backend}
+        annotations = {}
+    elif public or config.ingress_auth_url:
+        backend = {"service": {"name": names.object_name(spec.name), "port": {"number": spec.port}}}
+        path = {"path": f"/{user}/{app}(/|$)(.*)", "pathType": "ImplementationSpecific", "backend": backend}
+        asked = {} if public else {"auth-url": config.ingress_auth_url.format(user=user, app=app)}
+        annotations = {f"nginx.ingress.kubernetes.io/{key}": value for key, value in (REWRITING | asked).items()}
+    else:
         return None
-    prefix = "nginx.ingress.kubernetes.io"
-    annotations = {
-        f"{prefix}/use-regex": "true",
-        f"{prefix}/rewrite-target": "/$2",
-        f"{prefix}/proxy-body-size": "0",
-        f"{prefix}/proxy-read-timeout": "3600",
-        f"{prefix}/proxy-buffering": "off",
-    }
-    if not public:
-        annotations[f"{prefix}/auth-url"] = config.ingress_auth_url.format(user=user, app=app)
-    backend = {"service": {"name": names.object_name(spec.name), "port": {"number": spec.port}}}
-    path = {"path": f"/{user}/{app}(/|$)(.*)", "pathType": "ImplementationSpecific", "backend": backend}
     rule = {"http": {"paths": [path]}} | ({"host": config.ingress_host} if config.ingress_host else {})
     body = {"ingressClassName": config.ingress_class, "rules": [rule]}
     told = metadata(spec, annotations, owner)

@@ -197,11 +197,12 @@ class KubernetesRunner(Runner):
         """Writes the request down, keeps new pods from being made, and ends those that are there. The first request
         says why; a later one can only shorten the grace.
         """
-        started = min((time for pod in pods if (time := status.started_at(pod))), default=None)
+        started = min((moment for pod in pods if (moment := status.started_at(pod))), default=None)
         before = status.stop_of(record)
-        stop = (before or {"seen": started}) | (
-            {"grace_s": min(stop["grace_s"], before["grace_s"])} if before else stop
-        )
+        if before:
+            stop = before | {"grace_s": min(stop["grace_s"], before["grace_s"])}
+        else:
+            stop = stop | {"seen": started, "at": time.time()}
         quiet = {"suspend": True} if record["kind"] == "Job" else {"replicas": 0}
         body = {"metadata": {"annotations": {names.STOP: json.dumps(stop)}}, "spec": quiet}
         with contextlib.suppress(NotFound):

@@ -13,6 +13,7 @@ from ..base import RunStatus
 from . import names
 
 NODE_SILENCE_S = 60
+NOTICE_S = 60  # by then a controller has taken notice, also one that forgot to say so
 SIGNALS = range(129, 160)  # by convention 128 + the signal; a script's own exit code may look the same
 NEVER_BEGAN = {"StartError", "ContainerCannotRun"}
 HOPELESS = {"InvalidImageName"}  # waiting changes nothing
@@ -56,12 +57,13 @@ def judge(record: dict, pods: list[dict], now: float) -> Finding:
     stop = stop_of(record)
     if not (stop or is_begun(record)):
         return Finding(begun=False)
-    started = min((time for pod in pods if (time := started_at(pod))), default=None)
+    started = min((moment for pod in pods if (moment := started_at(pod))), default=None)
     if record["kind"] == "Job" and (condition := finished(record)):
         return Finding(started=started, ended=_job_end(record, condition, pods, stop, started))
     alive = [pod for pod in pods if is_alive(pod)]
     silent = [pod for pod in alive if _is_silent(pod, now)]
-    if stop and len(silent) == len(alive) and is_still(record):
+    still = stop and (is_still(record) or now - stop.get("at", now) > NOTICE_S)
+    if still and len(silent) == len(alive):
         return Finding(started=started, ended=_stopped(stop, pods, silent, started, now))
     if stop:
         return Finding(started=started)

@@ -87,7 +87,7 @@ def test_each_missing_thing_is_named(whole, configured):
         ({"claim": "", "nfs": "10.0.0.9:/srv/mlp"}, "ok", "storage: NFS 10.0.0.9:/srv/mlp"),
         ({"ingress_class": "traefik"}, "missing", "ingress: there is no class traefik"),
         ({"ingress_class": ""}, "note", "ingress: MLP_K8S_INGRESS_CLASS is not set"),
-        ({"ingress_auth_url": ""}, "note", "ingress: MLP_K8S_INGRESS_AUTH_URL is not set"),
+        ({"ingress_auth_url": ""}, "note", "ingress: MLP_K8S_INGRESS_GATEWAY is not set, nor MLP_K8S_INGRESS_AUTH_URL"),
         ({"node_selector": {"pool": "gpu"}}, "missing", "nodes: none is ready for runs"),
         ({"gpu_resource": "amd.com/gpu"}, "note", "GPUs: 0 of amd.com/gpu: no GPU"),
         ({"gateway_url": "http://localhost:1"}, "missing", "gateway: http://localhost:1 means each pod itself"),

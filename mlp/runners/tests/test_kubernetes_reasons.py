@@ -159,6 +159,12 @@ def test_a_stopped_run_runs_until_its_pods_are_gone():
     assert status.judge(job(SUSPENDED, stop=STOP), [], NOW).ended.reason == "stopped on request"
 
 
+def test_a_controller_that_never_says_that_it_took_notice_holds_nothing_up():
+    early, late = STOP | {"at": NOW - 5}, STOP | {"at": NOW - status.NOTICE_S - 5}
+    assert status.judge(job(stop=early), [], NOW).ended is None
+    assert status.judge(job(stop=late), [], NOW).ended.state == "exited"
+
+
 def test_a_stopped_run_says_how_it_ended_where_that_was_seen():
     handled = status.judge(job(SUSPENDED, stop=STOP), [pod("Succeeded", ended(0, "Completed"))], NOW).ended
     assert (handled.exit_code, handled.reason) == (0, "stopped on request, exit code 0")

@@ -123,6 +123,18 @@ def test_an_ingress_opens_nothing_by_mistake(cluster, configured, tmp_path, port
     assert runner.stop_all(0) == []
 
 
+def test_with_a_gateway_any_class_will_do(cluster, configured, tmp_path, port):
+    """It asks for the token itself, so an application that is not public has its Ingress too."""
+    runner = KubernetesRunner(configured(ingress_class="traefik", ingress_gateway="mlp-platform:30002"))
+    runner.start(app(tmp_path, port))
+    ingress = only(cluster, "ingresses")
+    path = ingress["spec"]["rules"][0]["http"]["paths"][0]
+    assert (path["path"], path["pathType"]) == ("/alice/digits", "Prefix")
+    assert path["backend"]["service"] == {"name": "mlp-platform", "port": {"number": 30002}}
+    assert not any("nginx" in key for key in ingress["metadata"]["annotations"])
+    assert runner.stop_all(0) == []
+
+
 def test_a_lost_node_loses_the_run_and_nothing_begins_a_second_time(kubernetes, cluster, tmp_path, monkeypatch):
     monkeypatch.setattr(status, "NODE_SILENCE_S", 0)
     kubernetes.start(spec(tmp_path, "import signal; open('ready', 'w'); signal.pause()", grace_s=1))
