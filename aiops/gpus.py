@@ -7,6 +7,7 @@ import threading
 import time
 
 from mlp import runners
+from mlp.kernel.errors import Fault
 from resources import inventory
 
 log = logging.getLogger(__name__)
@@ -27,7 +28,12 @@ def info() -> list[dict]:
     global _kept
     with _lock:
         if time.monotonic() - _kept[0] > KEEP_S:
-            _kept = (time.monotonic(), _ask())
+            try:
+                _kept = (time.monotonic(), _ask())
+            except runners.RunnerError as problem:
+                log.warning("the GPUs cannot be asked for now: %s", problem)
+                if _kept[0] == float("-inf"):
+                    raise Fault("the cluster does not answer, try again later") from problem
         return list(_kept[1])
 
 

@@ -7,6 +7,7 @@ import logging
 from django.db.models import Q
 
 from mlp.kernel.errors import Fault
+from mlp.runners import RunnerError
 
 from . import training
 from .models import ENDED, State, TrainingRun
@@ -20,12 +21,13 @@ def run() -> None:
     untold = Q(announced=False) | Q(job_end_sent=False) | ~Q(run_name="")
     for pk in TrainingRun.objects.filter(untold, state__in=ENDED).values_list("pk", flat=True):
         _tolerant(training.settle, pk)
+    _tolerant(training.free_lease)
     training.sweep()
 
 
-def _tolerant(work, what) -> None:
+def _tolerant(work, *what) -> None:
     """One training's trouble (a server away) does not keep the others from their turn."""
     try:
-        work(what)
-    except Fault as problem:
-        log.warning("%s %s: %s; trying again", work.__name__, what, problem)
+        work(*what)
+    except (Fault, RunnerError) as problem:
+        log.warning("%s %s: %s; trying again", work.__name__, *what or ("",), problem)

@@ -12,6 +12,7 @@ import os
 import shutil
 import time
 from collections.abc import Iterable, Iterator
+from datetime import timedelta
 from pathlib import Path
 
 from django.conf import settings
@@ -33,6 +34,7 @@ ATTEMPTS = 3  # of a run that was lost with its machine; one that failed by itse
 BEAT_EVERY_S = 5.0
 AGAIN_AFTER_S = 20.0
 LOG_LINES_IN_REASON = 5
+RECENT = timedelta(hours=1)
 PACKAGE = Path(__file__).parent
 LINES, CODE = "lines.jsonl", "code"  # in the training's folder
 BY = "runner"
@@ -267,10 +269,20 @@ def _send_job_end(run: TrainingRun) -> None:
         return
     try:
         bus.send([(subjects.GPU_JOB_STATUS, subjects.JOB_END)])
-        lease.end(str(run.uuid))
-    except bus.Fault:
+    except Fault:
         lifecycle.note_told(run.pk, job_end_sent=False)
         raise
+    lease.end(str(run.uuid))  # should this fail, `free_lease` does it
+
+
+def free_lease() -> None:
+    """Ends the lease of a training that has ended and said so, where that was not done at once."""
+    if not TrainingRun.objects.filter(ended__gt=timezone.now() - RECENT).exists():
+        return
+    held = lease.current()
+    run = lifecycle.find(held["uuid"]) if lease.is_live(held) and held.get("uuid") else None
+    if run is not None and run.has_ended and run.job_end_sent:
+        lease.end(held["uuid"])
 
 
 def _announce(run: TrainingRun) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
@@ -84,7 +85,7 @@ def most_lines(folder: Path) -> int:
 def write(documents: Iterable[dict], path: Path, most: int) -> int:
     """The documents as JSON lines, at most so many; returns how many. Whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_suffix(".part")
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(6)}.part")
     count = 0
     with draft.open("w", encoding="utf-8") as file:
         for document in documents:

@@ -357,6 +357,19 @@ def test_with_the_bus_away_the_end_is_told_later(tasks, monkeypatch):
     assert (run.job_end_sent, run.announced) == (True, True)
 
 
+def test_a_lease_that_could_not_be_ended_is_ended_later(tasks, monkeypatch):
+    order = {"source": "drain", "model": "nulog-train", "payload": {"parameters": {"uuid": str(uuid.uuid4())}}}
+    run, _ = lifecycle.create_run(order=order, by="test")
+    assert lease.take(str(run.uuid), "test")
+    lifecycle.fail(run.pk, "for a test", by="test")
+    with monkeypatch.context() as patch:
+        patch.setattr(lease, "end", lambda uuid: False)
+        reconcile.run()
+        assert lease.is_live(lease.current())
+    reconcile.run()
+    assert not lease.is_live(lease.current())
+
+
 def test_a_free_gpu_is_reserved_and_given_back(world, store, monkeypatch):
     Tenant.objects.filter(name="default").update(gpu=1)
     monkeypatch.setattr(training, "_spec", slow(training._spec))
