@@ -9,8 +9,8 @@ from django.utils.translation import gettext_lazy as _
 from unfold.decorators import display
 
 from mlp.kernel import storage
-from mlp.kernel.admin import LifecycleAdmin, Verb
-from mlp.kernel.admin_display import bar, link, object_url, short, url_of
+from mlp.kernel.admin import OwnedAdmin, Verb
+from mlp.kernel.admin_display import bar, link, object_url
 
 from . import lifecycle
 from .models import Dataset
@@ -25,7 +25,7 @@ def end_upload(dataset: Dataset, *, by: str) -> None:
 
 
 @admin.register(Dataset)
-class DatasetAdmin(LifecycleAdmin):
+class DatasetAdmin(OwnedAdmin):
     icon = "database"
     list_display = ("name", "user_link", "state_badge", "stored_bar", "size_text", "why", "tenant", "created_at")
     list_filter = ("state", "tenant")
@@ -58,17 +58,6 @@ class DatasetAdmin(LifecycleAdmin):
         ),
     }
 
-    def get_queryset(self, request):
-        return super().get_queryset(request).select_related("user", "tenant")
-
-    @display(description=_("user"), ordering="user__username")
-    def user_link(self, dataset: Dataset) -> str:
-        return link(url_of(dataset.user), dataset.user)
-
-    @display(description=_("tenant"))
-    def tenant_link(self, dataset: Dataset) -> str:
-        return link(url_of(dataset.tenant), dataset.tenant)
-
     @display(description=_("size"), ordering="size")
     def size_text(self, dataset: Dataset) -> str:
         return filesizeformat(dataset.size)
@@ -77,10 +66,6 @@ class DatasetAdmin(LifecycleAdmin):
     def stored_bar(self, dataset: Dataset) -> str:
         told = {"part": filesizeformat(dataset.stored), "percent": dataset.progress}
         return bar(dataset.progress, 100, gettext("%(part)s, %(percent)s %%") % told, plain=True)
-
-    @display(description=_("reason"))
-    def why(self, dataset: Dataset) -> str:
-        return short(dataset.reason) or "-"
 
     @display(description=_("resource request"))
     def request_link(self, dataset: Dataset) -> str:

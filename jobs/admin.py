@@ -13,8 +13,8 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 from unfold.decorators import display
 
-from mlp.kernel.admin import LifecycleAdmin, Verb
-from mlp.kernel.admin_display import bar, link, list_address, moment, object_url, short, url_of
+from mlp.kernel.admin import LifecycleAdmin, OwnedAdmin, Verb
+from mlp.kernel.admin_display import bar, link, list_address, moment, object_url, url_of
 from mlp.runners import tail
 
 from . import environment, lifecycle
@@ -32,7 +32,7 @@ def delete(job: Job, *, by: str) -> None:
 
 
 @admin.register(Job)
-class JobAdmin(LifecycleAdmin):
+class JobAdmin(OwnedAdmin):
     icon = "model_training"
     list_display = (
         "name", "user_link", "state_badge", "progress_bar", "why", "asked", "created_at", "took",
@@ -69,24 +69,9 @@ class JobAdmin(LifecycleAdmin):
         ),
     }
 
-    def get_queryset(self, request):
-        return super().get_queryset(request).select_related("user", "tenant")
-
-    @display(description=_("user"), ordering="user__username")
-    def user_link(self, job: Job) -> str:
-        return link(url_of(job.user), job.user)
-
-    @display(description=_("tenant"))
-    def tenant_link(self, job: Job) -> str:
-        return link(url_of(job.tenant), job.tenant)
-
     @display(description=_("progress"), ordering="progress")
     def progress_bar(self, job: Job) -> str:
         return bar(job.progress, 100, f"{job.progress} %", plain=True)
-
-    @display(description=_("reason"))
-    def why(self, job: Job) -> str:
-        return short(job.reason) or "-"
 
     @display(description=_("asked"))
     def asked(self, job: Job) -> str:

@@ -324,6 +324,25 @@ class StateChangeAdmin(LifecycleAdmin):
         return short(row.reason)
 
 
+class OwnedAdmin(LifecycleAdmin):
+    """For what a user has made: whose it is, which tenant pays, why it failed."""
+
+    def get_queryset(self, request: HttpRequest):
+        return super().get_queryset(request).select_related("user", "tenant")
+
+    @display(description=_("user"), ordering="user__username")
+    def user_link(self, obj: Model) -> str:
+        return link(url_of(obj.user), obj.user)
+
+    @display(description=_("tenant"))
+    def tenant_link(self, obj: Model) -> str:
+        return link(url_of(obj.tenant), obj.tenant)
+
+    @display(description=_("reason"))
+    def why(self, obj: Model) -> str:
+        return short(obj.reason) or "-"
+
+
 def operator(request: HttpRequest) -> str:
     return f"operator:{request.user.get_username()}"
 
