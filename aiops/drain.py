@@ -46,6 +46,7 @@ class Text:
     level: str
     sample: str
     count: int = 1
+    told: bool = False  # a person has said so: no model's verdict replaces it
 
 
 @dataclass(slots=True)
@@ -180,20 +181,22 @@ class TemplateCache:
                 best, best_key = cluster, key
         return best
 
-    def learn(self, items: Iterable[tuple[str, str, str]]) -> list[Learned]:
-        """Takes (masked text, level, raw sample) and gives where each went. A text's later level counts."""
-        return [self._learn(*item) for item in items]
+    def learn(self, items: Iterable[tuple[str, str, str]], *, told: bool = False) -> list[Learned]:
+        """Takes (masked text, level, raw sample) and gives where each went. A text's later level counts, but what a
+        person has told stands until a person tells otherwise."""
+        return [self._learn(*item, told) for item in items]
 
-    def _learn(self, masked: str, level: str, sample: str) -> Learned:
+    def _learn(self, masked: str, level: str, sample: str, told: bool) -> Learned:
         known = self.texts.get(masked)
         if known is not None:
             known.count += 1
-            known.level = level
+            if told or not known.told:
+                known.level, known.told = level, told
             self.texts.move_to_end(masked)
             cluster, changed = self.clusters[known.cluster], False
         else:
             cluster, changed = self._place(words_of(masked))
-            known = self.texts[masked] = Text(cluster.number, level, sample[:MOST_SAMPLE])
+            known = self.texts[masked] = Text(cluster.number, level, sample[:MOST_SAMPLE], told=told)
             cluster.texts.add(masked)
         most = self.texts.get(cluster.most)
         if most is None or (known is not most and known.count > most.count):
@@ -243,7 +246,9 @@ class TemplateCache:
     def dump(self) -> bytes:
         """Everything, as compressed JSON: for a restart, and for an archive."""
         clusters = [[one.number, list(one.words), one.level, one.most] for one in self.clusters.values()]
-        texts = [[masked, one.cluster, one.level, one.sample, one.count] for masked, one in self.texts.items()]
+        texts = [
+            [masked, one.cluster, one.level, one.sample, one.count, one.told] for masked, one in self.texts.items()
+        ]
         state = {"format": FORMAT, "next": self.next_number, "clusters": clusters, "texts": texts}
         return zlib.compress(json.dumps(state, ensure_ascii=False, separators=(",", ":")).encode(), 1)
 
@@ -257,8 +262,8 @@ class TemplateCache:
             for number, words, level, most in state["clusters"]:
                 other._enter(Cluster(int(number), tuple(words), level, most=most))
                 other.given += bool(level)
-            for masked, number, level, sample, count in state["texts"]:
-                other.texts[masked] = Text(number, level, sample, count)
+            for masked, number, level, sample, count, told in state["texts"]:
+                other.texts[masked] = Text(number, level, sample, count, bool(told))
                 other.clusters[number].texts.add(masked)
             other.next_number = max(int(state["next"]), self.next_number)
         except (zlib.error, ValueError, KeyError, TypeError) as error:

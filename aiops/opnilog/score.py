@@ -7,6 +7,7 @@ a person has judged) never reaches the network.
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -23,7 +24,7 @@ KIND = "masked-words-1"  # `kind` in the manifest of a model of ours
 TOP = 50  # Opni's: a word among so many likeliest counts as expected
 OPNI_TOKENS = 4096
 NORMAL, ANOMALY = "Normal", "Anomaly"
-KEPT_TEXTS = "texts"
+TEXTS = "texts.json"  # the most frequent texts of the training, to show the nearest
 
 
 class Verdict(NamedTuple):
@@ -42,7 +43,7 @@ class Scorer:
         self.seen = set(extras.get("seen", torch.empty(0)).tolist())
         told = [extras[name].tolist() if extras else [] for name in ("told", "told_normal")]
         self.told = dict(zip(*told, strict=True))
-        self.texts: list[str] = manifest.get(KEPT_TEXTS, [])
+        self.texts: list[str] = []
 
     @classmethod
     def open(cls, folder: Path, device: str | None = None) -> Scorer:
@@ -60,7 +61,10 @@ class Scorer:
             raise ValueError(f"the model cannot be read: {problem}")
         if model.shape.words < tokenizer.size:
             raise ValueError(f"{VOCAB} has {tokenizer.size} words, {MODEL} {model.shape.words}")
-        return cls(model, tokenizer, manifest, extras, device)
+        scorer = cls(model, tokenizer, manifest, extras, device)
+        if ours:
+            scorer.texts = json.loads((folder / TEXTS).read_bytes())
+        return scorer
 
     def score(self, masked: Sequence[str]) -> list[Verdict]:
         """The verdict of each text, in order."""

@@ -27,7 +27,7 @@ from ..masking import mask
 from . import judging
 from .learning import Fitting, fit, surprises
 from .model import LogModel, save
-from .score import KEPT_TEXTS, KIND, Scorer
+from .score import KIND, TEXTS, Scorer
 from .store import MANIFEST, MODEL, VOCAB
 from .tokenizer import FIRST_LEARNED, MOST_WORDS, Tokenizer
 
@@ -166,9 +166,10 @@ def write(folder: Path, model: LogModel, tokenizer: Tokenizer, lines: Lines, fac
     }
     save(model, folder / MODEL, extras=extras)
     tokenizer.save(folder / VOCAB)
-    digests = {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in (MODEL, VOCAB)}
     kept = [text for text, _ in lines.counts.most_common(KEPT)]
-    manifest = {"kind": KIND, "shape": model.shape.as_dict(), **facts, KEPT_TEXTS: kept, "files": digests}
+    (folder / TEXTS).write_text(json.dumps(kept, ensure_ascii=False), encoding="utf-8", errors="replace")
+    digests = {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in (MODEL, VOCAB, TEXTS)}
+    manifest = {"kind": KIND, "shape": model.shape.as_dict(), **facts, "files": digests}
     (folder / MANIFEST).write_text(json.dumps(manifest, ensure_ascii=False))
 
 

@@ -49,7 +49,22 @@ def test_an_underscore_parts_words_and_the_known_text_keeps_it():
     assert cache.match_many(["open_file failed"])[0].level == "Normal"
 
 
-def test_a_persons_word_replaces_the_models():
+def test_a_persons_word_stands_above_the_models():
+    """Also above a verdict that was on its way when the word was said, and after a restart."""
+    cache = TemplateCache()
+    learned(cache, "odd thing", level="Anomaly")
+    cache.learn([("odd thing", "Normal", "raw")], told=True)
+    learned(cache, "odd thing", level="Anomaly")
+    assert cache.match_many(["odd thing"])[0].level == "Normal"
+    other = TemplateCache()
+    other.load(cache.dump())
+    learned(other, "odd thing", level="Anomaly")
+    assert other.match_many(["odd thing"])[0].level == "Normal"
+    other.learn([("odd thing", "Anomaly", "raw")], told=True)
+    assert other.match_many(["odd thing"])[0].level == "Anomaly"
+
+
+def test_a_models_later_verdict_replaces_its_earlier():
     cache = TemplateCache()
     learned(cache, "odd thing", level="Anomaly")
     learned(cache, "odd thing", level="Normal")
