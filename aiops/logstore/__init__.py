@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from .base import LogStore, get
+from .base import LogStore, clean, get
 
-__all__ = ["LogStore", "get"]
+__all__ = ["LogStore", "clean", "get"]

@@ -8,6 +8,10 @@ from __future__ import annotations
 from django.utils.module_loading import import_string
 
 SERVICES = {
+    "intake": "aiops.services.intake.Intake",
+    "follower": "aiops.services.follower.FollowerService",
+    "write-back": "aiops.services.writeback.WriteBack",
+    "housekeeping": "aiops.services.housekeeping.Housekeeping",
     "gateway": "aiops.services.gateway.Gateway",
     "preprocessing": "aiops.services.preprocess.Preprocessing",
     "drain": "aiops.services.drain.WorkloadDrain",

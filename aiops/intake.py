@@ -1,0 +1,111 @@
+"""The door for log lines: stored first, then handed on to be judged. Used by REST, the shippers' doors, the follower.
+
+What is acknowledged is stored. Should handing on fail after that, the sweep (services/housekeeping.py) finds the lines
+without a verdict and hands them on again.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+import uuid
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from mlp.kernel import bus
+from mlp.kernel.errors import Fault
+
+from . import logstore, subjects, wire
+
+log = logging.getLogger(__name__)
+
+LOCAL = "local"  # the cluster of the platform's own components, jobs and applications
+PLATFORM = "platform"  # the namespace of its components
+MOST_CHARACTERS = 32 << 10  # of a line; the rest is cut off
+CUT = " …"
+MOST_NAME = 253
+EARLIEST, LATEST = 0, 32_503_680_000_000  # ms: the years 1970 to 3000
+
+
+def line(
+    text: str,
+    *,
+    cluster: str = LOCAL,
+    namespace: str = "",
+    deployment: str = "",
+    pod: str = "",
+    service: str = "",
+    kind: str = subjects.WORKLOAD,
+    at_ms: int | None = None,
+    id: str = "",
+) -> dict:
+    """A document for the log store; names and text cut to what is kept."""
+    text = text if len(text) <= MOST_CHARACTERS else text[: MOST_CHARACTERS - len(CUT)] + CUT
+    now = int(time.time() * 1000)
+    return {
+        "_id": id or uuid.uuid4().hex,
+        "time": at_ms if at_ms is not None and EARLIEST <= at_ms <= LATEST else now,
+        "cluster_id": cluster[:MOST_NAME] or LOCAL,
+        "namespace_name": namespace[:MOST_NAME],
+        "deployment": deployment[:MOST_NAME],
+        "service": service[:MOST_NAME],
+        "pod_name": pod[:MOST_NAME],
+        "log_type": kind[:40] or subjects.WORKLOAD,
+        "log": logstore.clean(text),
+    }
+
+
+def take(lines: Sequence[dict]) -> int:
+    """Stores lines and hands them on; how many were new. Raises Fault, with nothing acknowledged, when the log store or
+    the message bus is away.
+    """
+    if not lines:
+        return 0
+    bus.check()
+    new = logstore.get().append(lines)
+    forward(lines)
+    return new
+
+
+def forward(lines: Sequence[dict]) -> None:
+    """Hands stored lines on to preprocessing. A bus that has just gone is no matter: the sweep makes up for it."""
+    items = [payload(one) for one in lines]
+    try:
+        bus.send([(subjects.STORED_LOGS, data) for data in wire.batches(items)])
+    except Fault as problem:
+        log.warning("%s lines are stored and will be handed on later: %s", len(items), problem.msg)
+
+
+def payload(document: dict) -> wire.Payload:
+    """A stored line as the services know it."""
+    names = ("_id", "cluster_id", "log", "log_type", "pod_name", "namespace_name", "deployment", "service")
+    return wire.Payload(**{name: str(document.get(name) or "") for name in names})
+
+
+def document(item: wire.Payload) -> dict:
+    """A line that came as a Payload from outside."""
+    return line(
+        item.log,
+        id=item._id[:100],
+        cluster=item.cluster_id,
+        namespace=item.namespace_name,
+        deployment=item.deployment,
+        pod=item.pod_name,
+        service=item.service,
+        kind=item.log_type,
+    )
+
+
+def milliseconds(value: int | float | str) -> int | None:
+    """Since 1970, of a number (seconds, ms, µs or ns, by its size) or an ISO date; None for what is neither."""
+    if isinstance(value, str) and not value.isdigit():
+        try:
+            at = datetime.fromisoformat(value)
+        except ValueError:
+            return None
+        return int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)
+    number = float(value)
+    for limit, factor in ((1e11, 1000), (1e14, 1), (1e17, 1e-3), (1e20, 1e-6)):
+        if 0 <= number < limit:
+            return int(number * factor)
+    return None

@@ -1,0 +1,48 @@
+"""The follower as a service: one replica reads the platform's own logs on (aiops/follow.py)."""
+
+from __future__ import annotations
+
+import logging
+from datetime import timedelta
+
+from django.utils import timezone
+
+from aiops import follow, intake
+from mlp.kernel import storage
+from mlp.kernel.errors import Fault
+from mlp.kernel.singleton import Holder
+
+log = logging.getLogger(__name__)
+
+LOOK_EVERY_S = 1.0
+FORGET_EVERY_S = 3600
+FORGOTTEN_AFTER = timedelta(days=1)
+
+
+class FollowerService:
+    name = "follower"
+    subjects: dict = {}
+
+    def __init__(self, active: Holder | None = None):
+        self.active = active or Holder("aiops.follower")
+        self.follower: follow.Follower | None = None
+        self.ticks = ((LOOK_EVERY_S, self.look), (FORGET_EVERY_S, self.forget))
+
+    def look(self) -> None:
+        if not self.active.hold():
+            self.follower = None  # somebody else reads; what we remember of the files grows old
+            return
+        if self.follower is None:
+            self.follower = follow.Follower(storage.root(), intake.take)
+        try:
+            self.follower.look()
+        except Fault as problem:
+            self.follower = None  # what was remembered may be ahead of what was stored
+            log.warning("the logs cannot be taken now: %s", problem.msg)
+
+    def forget(self) -> None:
+        if self.follower is not None:
+            self.follower.forget(timezone.now() - FORGOTTEN_AFTER)
+
+    def stop(self) -> None:
+        self.active.let_go()

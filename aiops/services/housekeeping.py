@@ -1,0 +1,93 @@
+"""What has to be done now and then, by one of the replicas: log counts, lines without a verdict, old lines.
+
+The counts go to the key `aggregation` every 30 s, in the form that Opni's gateway reads.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+
+from django.conf import settings
+
+from aiops import intake, kv, lifecycle, logstore, subjects, watchlist
+from mlp.kernel.errors import Fault
+from mlp.kernel.singleton import Holder
+
+log = logging.getLogger(__name__)
+
+COUNT_EVERY_S = 30
+SWEEP_EVERY_S = 15
+RETAIN_EVERY_S = 60
+UNJUDGED_AFTER_S = 30  # a line that waits longer for its verdict is handed on again
+SWEPT_AT_ONCE = 2000
+
+
+class Housekeeping:
+    name = "housekeeping"
+    subjects: dict = {}
+
+    def __init__(self, active: Holder | None = None):
+        self.active = active or Holder("aiops.housekeeping")
+        self.ticks = ((COUNT_EVERY_S, self.count), (SWEEP_EVERY_S, self.sweep), (RETAIN_EVERY_S, self.retain))
+
+    def stop(self) -> None:
+        self.active.let_go()
+
+    def count(self) -> None:
+        """On any error the counts stay as they were."""
+        if not self.active.hold():
+            return
+        try:
+            rows = logstore.get().aggregate_workloads()
+            counts: dict = {}
+            for cluster, namespace, deployment, lines in rows:
+                counts.setdefault(cluster, {}).setdefault(namespace, {})[deployment] = lines
+            kv.put_aggregation(counts)
+        except Fault as problem:
+            log.warning("the lines could not be counted: %s", problem.msg)
+
+    def sweep(self) -> int:
+        """Hands stored lines of watched workloads on again that have no verdict; how many."""
+        if not self.active.hold() or lifecycle.serving() is None:
+            return 0
+        try:
+            watched = watchlist.triples(kv.watched() or {})
+            if not watched:
+                return 0
+            lines, _more = logstore.get().search(
+                unjudged(watched, int((time.time() - UNJUDGED_AFTER_S) * 1000)), SWEPT_AT_ONCE
+            )
+        except Fault as problem:
+            log.warning("lines without a verdict could not be looked for: %s", problem.msg)
+            return 0
+        if lines:
+            intake.forward(lines)
+        return len(lines)
+
+    def retain(self) -> None:
+        """Only where the lines are in our own database: OpenSearch has its own ways."""
+        store = logstore.get()
+        if self.active.hold() and hasattr(store, "retain"):
+            gone = store.retain(settings.AIOPS_RETENTION_DAYS, settings.AIOPS_RETENTION_MIB)
+            if gone:
+                log.info("%s old log lines were removed", gone)
+
+
+def unjudged(watched: set[watchlist.Triple], before_ms: int) -> dict:
+    """The query for lines of those workloads that were stored before and have no verdict."""
+    names = ("cluster_id", "namespace_name.keyword", "deployment.keyword")
+    workloads = [
+        {"bool": {"filter": [{"term": {name: value}} for name, value in zip(names, triple, strict=True)]}}
+        for triple in sorted(watched)
+    ]
+    return {
+        "query": {
+            "bool": {
+                "filter": [{"term": {"log_type": subjects.WORKLOAD}}, {"range": {"time": {"lte": before_ms}}}],
+                "must_not": [{"exists": {"field": "anomaly_level"}}],
+                "should": workloads,
+                "minimum_should_match": 1,
+            }
+        }
+    }
