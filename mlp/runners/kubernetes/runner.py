@@ -24,9 +24,10 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from ..base import Runner, RunnerError, RunSpec, RunStatus, check_name
-from . import inventory, logs, names, objects, staging, status, trouble
+from . import inventory, logs, names, objects, staging, status
 from .cluster import Cluster, Conflict, NotFound
 from .config import ClusterConfig
+from .trouble import Trouble
 from .watch import Watcher
 
 log = logging.getLogger(__name__)
@@ -42,6 +43,7 @@ class KubernetesRunner(Runner):
         self.config, self.cluster = config, Cluster(config)
         self.folder = config.storage_root / "run" / "pods"
         self._watcher: Watcher | None = None
+        self._trouble = Trouble(self.cluster)
 
     # --- verbs --------------------------------------------------------------------------------------------
     def start(self, spec: RunSpec) -> None:
@@ -72,7 +74,7 @@ class KubernetesRunner(Runner):
             if not self._watcher:  # the cluster removes a pod that was told to end, and its output with it
                 self._finish_logs(record, [pod for pod in pods if status.ran(pod)], whole=False)
             return RunStatus("running", started=finding.started)
-        finding = finding if finding.problem else trouble.find(self.cluster, record, pods, finding, now)
+        finding = finding if finding.problem else self._trouble.find(record, pods, finding, now)
         if finding.problem and (finding.hopeless or now - (finding.since or now) > self.config.start_timeout_s):
             self._halt(record, pods, {"why": f"could not start: {finding.problem}", "failed": True, "grace_s": 1.0})
         return RunStatus("running", reason=finding.problem, started=finding.started)

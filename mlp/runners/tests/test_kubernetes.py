@@ -23,6 +23,12 @@ def started(runner, tmp_path, code=WAITS, **fields):
     return one
 
 
+def at_once(monkeypatch) -> None:
+    """Events are asked for at every look."""
+    monkeypatch.setattr(trouble, "QUIET_S", -2)
+    monkeypatch.setattr(trouble, "ASK_AGAIN_S", -1)
+
+
 def only(cluster, resource: str) -> dict:
     (found,) = cluster.store.list(resource)
     return found
@@ -209,7 +215,7 @@ def test_it_says_that_no_node_has_room(kubernetes, tmp_path):
 
 
 def test_a_quota_on_pods_is_told(kubernetes, cluster, tmp_path, monkeypatch):
-    monkeypatch.setattr(trouble, "QUIET_S", -1)
+    at_once(monkeypatch)
     cluster.store.quota["pods"] = 'pods "x" is forbidden: exceeded quota: team, requested: cpu=1, used: cpu=8'
     kubernetes.start(spec(tmp_path, ""))
     assert "a quota is used up: " in eventually(lambda: kubernetes.poll("job-1-1").reason)
@@ -224,7 +230,7 @@ def test_a_quota_on_jobs_refuses_the_start(kubernetes, cluster, tmp_path):
 
 
 def test_storage_that_cannot_be_mounted_is_told(kubernetes, cluster, tmp_path, monkeypatch):
-    monkeypatch.setattr(trouble, "QUIET_S", -1)
+    at_once(monkeypatch)
     cluster.node.held = True
     kubernetes.start(spec(tmp_path, ""))
     pod = eventually(lambda: cluster.store.list("pods"))[0]

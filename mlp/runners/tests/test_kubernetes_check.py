@@ -4,6 +4,7 @@ manifests; what there is to share out.
 
 from __future__ import annotations
 
+import re
 from dataclasses import asdict, replace
 from decimal import Decimal
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -17,7 +18,7 @@ from django.conf import settings as django_settings
 from django.core.management import call_command
 
 from mlp.runners.kubernetes import KubernetesRunner, check, manifests, trouble
-from mlp.runners.kubernetes.config import ClusterConfig
+from mlp.runners.kubernetes.config import RUNTIMES, ClusterConfig
 
 from .cluster.server import GRANTED
 from .cluster.validation import client
@@ -47,6 +48,12 @@ def whole(cluster):
 
 
 ALL = {"ingress_class": "nginx", "ingress_auth_url": "http://gate", "gateway_url": "http://10.0.0.7:30001"}
+
+
+def at_once(monkeypatch) -> None:
+    """Events are asked for at every look."""
+    monkeypatch.setattr(trouble, "QUIET_S", -2)
+    monkeypatch.setattr(trouble, "ASK_AGAIN_S", -1)
 
 
 def said(config: ClusterConfig, **options) -> dict[str, list[str]]:
@@ -177,9 +184,33 @@ def test_the_manifests_in_the_repository_are_these():
     assert len(list(yaml.safe_load_all(text))) == 9
 
 
+def test_the_platforms_own_manifest_is_what_the_api_takes_and_names_settings_that_exist():
+    deploy = Path(django_settings.BASE_DIR) / "deploy"
+    found = list(yaml.safe_load_all((deploy / "platform.yaml").read_text()))
+    assert [body["kind"] for body in found] == ["Deployment", "Service", "Ingress"]
+    for body in found:
+        getattr(client, f"V1{body['kind']}").model_validate(body)
+    readme = (deploy.parent / "README.md").read_text()
+    pod = found[0]["spec"]["template"]["spec"]
+    for each in pod["containers"][0]["env"]:
+        assert f"`{each['name']}`" in readme
+    assert pod["serviceAccountName"] == manifests.ACCOUNT
+
+
+def test_the_images_have_the_versions_that_are_tested():
+    base = Path(django_settings.BASE_DIR)
+    pinned = dict(re.findall(r"^([a-z-]+)(?:\[.*\])?==(\S+)$", (base / "requirements.txt").read_text(), re.MULTILINE))
+    images = list((base / "deploy/images").glob("*.Dockerfile"))
+    assert {image.name.split(".")[0] for image in images} == {*RUNTIMES, "platform"}
+    for image in images:
+        for name, version in re.findall(r"\b([a-z-]+)==([0-9.]+)", image.read_text()):
+            assert pinned.get(name, version) == version, image.name
+        assert re.search(r"^USER [1-9]\d*:[1-9]\d*$", image.read_text(), re.MULTILINE), image.name
+
+
 def test_no_right_is_asked_for_that_is_not_used(whole, configured, tmp_path, monkeypatch):
     """(None is used that is not asked for: the small cluster refuses everything else, in all tests.)"""
-    monkeypatch.setattr(trouble, "QUIET_S", -1)
+    at_once(monkeypatch)
     config = configured(**ALL)
     runner = KubernetesRunner(config)
     said(config)
@@ -202,7 +233,7 @@ def test_no_right_is_asked_for_that_is_not_used(whole, configured, tmp_path, mon
         runner.forget(name)
     whole.store.quota["pods"] = "exceeded quota"
     monkeypatch.undo()
-    monkeypatch.setattr(trouble, "QUIET_S", -1)
+    at_once(monkeypatch)
     runner.start(replace(one, name="app-3"))
     eventually(lambda: "quota" in runner.poll("app-3").reason)
     runner.stop("app-3", 0)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+import subprocess
+import sys
 import time
 
 import pytest
+from django.conf import settings
 
 from mlp.runners.kubernetes import KubernetesRunner, logs, watch
 from mlp.runners.kubernetes.cluster import Cluster, Gone
@@ -182,3 +185,38 @@ def test_lines_of_one_moment_are_told_apart():
     given += [b"2026-01-01T13:00:00.00000001+01:00 d", b"", b"2026-01-01T12:00:01Z "]
     assert [skip(line) for line in given] == [None, None, None, b"c\n", b"d\n", None, b"\n"]
     assert (position.second, position.nano, position.same) == (1767268801, 0, 1)
+
+
+KEEPER = """
+import json, sys, time
+from pathlib import Path
+from mlp.runners.kubernetes import ClusterConfig, KubernetesRunner
+runner = KubernetesRunner(ClusterConfig(Path(sys.argv[1]), kubeconfig=sys.argv[2]))
+with runner.watch(lambda: None):
+    time.sleep(60)
+"""
+
+
+def test_a_log_survives_the_death_of_who_copies_it(kubernetes, configured, tmp_path):
+    """Killed at any moment, again and again: no line is lost, none comes twice."""
+    code = (
+        "import itertools, os, time\n"
+        "for i in itertools.count():\n"
+        "    print('line', i, flush=True)\n"
+        "    i % 10 or time.sleep(0.003)\n"
+        "    if os.path.exists('enough'): break\n"
+        "open('count', 'w').write(str(i + 1))"
+    )
+    kubernetes.start(spec(tmp_path, code))
+    path = tmp_path / "job-1-1.log"
+    for _ in range(3):
+        size = path.stat().st_size if path.exists() else 0
+        command = [sys.executable, "-c", KEEPER, str(tmp_path), str(tmp_path / "kubeconfig")]
+        keeper = subprocess.Popen(command, cwd=settings.BASE_DIR, stderr=subprocess.DEVNULL)
+        eventually(lambda before=size: path.exists() and path.stat().st_size > before + 2000, what="more of the log")
+        keeper.kill()
+        keeper.wait()
+    (tmp_path / "work/enough").touch()
+    assert end_of(kubernetes).succeeded
+    count = int((tmp_path / "work/count").read_text())
+    assert path.read_text() == "".join(f"line {i}\n" for i in range(count))

@@ -1,0 +1,14 @@
+# The platform itself, as deploy/platform.yaml runs it.
+#   docker build -f deploy/images/platform.Dockerfile -t REGISTRY/mlp-platform:1 .
+FROM python:3.11-slim
+WORKDIR /opt/mlp
+COPY requirements.txt ./
+RUN sed '/^# tests and development/,$d' requirements.txt > /tmp/product.txt \
+    && pip install --no-cache-dir -r /tmp/product.txt && rm /tmp/product.txt
+COPY . .
+# A user with a name: some programs ask for one.
+RUN useradd --uid 10001 --create-home platform && mkdir /mlp && chown platform /mlp && python -m compileall -q .
+USER 10001:10001
+ENV MLP_ROOT=/mlp MLP_HOST=0.0.0.0 MLP_RUNNER=kubernetes PYTHONUNBUFFERED=1
+EXPOSE 30001 30002
+CMD ["python", "manage.py", "up"]

@@ -1,0 +1,7 @@
+# Jobs of the runtime `python` (MLP_K8S_IMAGE_PYTHON).
+#   docker build -f deploy/images/python.Dockerfile -t REGISTRY/mlp-python:1 deploy/images
+FROM python:3.11-slim
+RUN pip install --no-cache-dir numpy==2.4.6 scikit-learn==1.9.1
+# Runs have a number of their own for a user, no name and no home; nothing here is written to.
+USER 65534:65534
+WORKDIR /workspace
