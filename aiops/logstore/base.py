@@ -3,6 +3,8 @@
 Documents are dicts with Opni's field names: `_id, time, log, masked_log, cluster_id, namespace_name, deployment,
 service, pod_name, log_type, anomaly_level, template_matched, template_cluster_id, inference_model, opnilog_confidence`.
 `body` is an OpenSearch query, {"query": …}; a store refuses (ValueError) what it does not know instead of ignoring it.
+What trainings ask is in training_data.query: a range on `time` in milliseconds, match, and query_string with OR, quoted
+phrases, `default_field`, and `field:"value" AND …` on `cluster_id`, `namespace_name.keyword`, `deployment.keyword`.
 Every call may raise Fault while the store is away.
 """
 
