@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from django.urls import path
 
+from . import logs_api
 from . import training_api as training
 
 urlpatterns = [
+    path("aiops/logs", logs_api.Logs.as_view()),
     path("aiops/model/train", training.Train.as_view()),
     path("aiops/model/current_status", training.CurrentStatus.as_view()),
     path("aiops/model/statistics", training.CurrentStatistics.as_view()),

@@ -7,6 +7,7 @@ from django.urls import include, path, re_path
 from django.views.generic import RedirectView
 from drf_spectacular.views import SpectacularJSONAPIView
 
+from aiops import shippers
 from mlp import health, pages
 from mlp.kernel.errors import Refused
 
@@ -38,6 +39,8 @@ urlpatterns = [
     path("api/v1", unknown),
     path("internal/data/", include("datasets.data_urls")),
     path("ModelTraining/", include("aiops.opni_urls")),
+    path("v1/logs", shippers.otlp),
+    path("loki/api/v1/push", shippers.loki_push),
     path("admin", RedirectView.as_view(pattern_name="admin:index")),
     path("admin/", admin.site.urls),
     path("", include("mlp.page_urls")),

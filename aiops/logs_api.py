@@ -1,0 +1,93 @@
+"""REST on log lines: take them in, look for them. A user's are those of the namespace with the user's name."""
+
+from __future__ import annotations
+
+import json
+
+from rest_framework.exceptions import ParseError
+from rest_framework.parsers import BaseParser
+from rest_framework.response import Response
+
+from mlp.kernel.errors import Refused
+from mlp.kernel.rest import StrictJSONParser
+from mlp.kernel.views import Call, ContractView, query_int
+
+from . import intake, logstore, search
+from .logs_serializers import LineIn, LineOut, TakenOut, shown
+
+MOST = 10_000
+MOST_OFFSET = 9000
+FILTERS = (
+    ("cluster", str, "its cluster"),
+    ("namespace", str, "its namespace: a user, or platform"),
+    ("deployment", str, "its job, application or component"),
+    ("level", str, "Normal or Anomaly"),
+    ("q", str, "words, AND, OR, NOT, “phrases”"),
+    ("since", int, "ms since 1970"),
+    ("until", int, "ms since 1970"),
+)
+
+
+class NdjsonParser(BaseParser):
+    """One JSON object a line."""
+
+    media_type = "application/x-ndjson"
+
+    def parse(self, stream, media_type=None, parser_context=None):
+        rows = []
+        for number, text in enumerate(stream.read().split(b"\n"), start=1):
+            if text.strip():
+                try:
+                    rows.append(json.loads(text.decode("utf-8"), parse_constant=_no_constant))
+                except (ValueError, RecursionError):
+                    raise ParseError(f"body: line {number} is not valid JSON")
+        return rows
+
+
+def _no_constant(text: str):
+    raise ValueError(f"{text} is no JSON")
+
+
+class Logs(ContractView):
+    """What is answered is stored: then it is judged, when its workload is watched."""
+
+    kind = "log"
+    accepted = frozenset({"user", "service"})
+    parser_classes = [StrictJSONParser, NdjsonParser]
+    calls = {
+        "POST": Call("Take in log lines", body=LineIn, out=TakenOut, one_or_many=True),
+        "GET": Call("Stored lines, newest first", out=LineOut, many=True, query=FILTERS),
+    }
+
+    def post(self, request):
+        given = request.data if isinstance(request.data, list) else [request.data]
+        if len(given) > MOST:
+            raise Refused(f"body: at most {MOST} elements")
+        lines = [self._line(LineIn.read(one)) for one in given]
+        return self.answer({"taken": len(lines), "new": intake.take(lines)})
+
+    def _line(self, row: dict) -> dict:
+        user = self.request.user
+        namespace = row.get("namespace_name", user.username)
+        if namespace != user.username and not user.is_staff:
+            raise Refused("namespace_name: must be your own user name")
+        return intake.line(
+            row["log"],
+            id=row.get("_id", ""),
+            cluster=row.get("cluster_id", intake.LOCAL),
+            namespace=namespace,
+            deployment=row.get("deployment", ""),
+            pod=row.get("pod_name", ""),
+            service=row.get("service", ""),
+            kind=row.get("log_type", "workload"),
+            at_ms=row.get("time"),
+        )
+
+    def get(self, request):
+        given = {name: request.query_params[name] for name, _, _ in FILTERS if name in request.query_params}
+        limit = query_int(request, "limit", 100, 1, 1000)
+        offset = query_int(request, "offset", 0, 0, MOST_OFFSET)
+        body = search.body(request.user, **given)
+        rows, _more = logstore.get().search(body, offset + limit)
+        out = LineOut([shown(row) for row in rows[offset:]], many=True).data
+        return Response(out, headers={"X-Total-Count": str(logstore.get().count(body))})

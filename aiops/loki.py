@@ -1,0 +1,104 @@
+"""Loki's push messages, read: JSON, and protobuf by the few fields that matter (logproto.PushRequest)."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from google.protobuf.message import DecodeError
+
+Entry = tuple[int, str, dict]  # ns since 1970, line, what else is known of it
+LABEL = re.compile(r'\s*([A-Za-z_][\w.]*)\s*=\s*("(?:[^"\\]|\\.)*")\s*(,|$)')
+
+_TYPE = descriptor_pb2.FieldDescriptorProto
+_MESSAGES = {
+    "Timestamp": (("seconds", 1, _TYPE.TYPE_INT64, ""), ("nanos", 2, _TYPE.TYPE_INT32, "")),
+    "Pair": (("name", 1, _TYPE.TYPE_STRING, ""), ("value", 2, _TYPE.TYPE_STRING, "")),
+    "Entry": (
+        ("timestamp", 1, _TYPE.TYPE_MESSAGE, "Timestamp"),
+        ("line", 2, _TYPE.TYPE_STRING, ""),
+        ("metadata", 3, _TYPE.TYPE_MESSAGE, "*Pair"),
+    ),
+    "Stream": (("labels", 1, _TYPE.TYPE_STRING, ""), ("entries", 2, _TYPE.TYPE_MESSAGE, "*Entry")),
+    "PushRequest": (("streams", 1, _TYPE.TYPE_MESSAGE, "*Stream"),),
+}
+
+
+def _push_request():
+    file = descriptor_pb2.FileDescriptorProto(name="mlp/loki.proto", package="lokipush", syntax="proto3")
+    for name, fields in _MESSAGES.items():
+        message = file.message_type.add(name=name)
+        for field, number, kind, of in fields:
+            label = _TYPE.LABEL_REPEATED if of.startswith("*") else _TYPE.LABEL_OPTIONAL
+            made = message.field.add(name=field, number=number, type=kind, label=label)
+            if of:
+                made.type_name = ".lokipush." + of.lstrip("*")
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName("lokipush.PushRequest"))
+
+
+PushRequest = _push_request()
+
+
+def read_protobuf(data: bytes) -> Iterator[tuple[dict, list[Entry]]]:
+    """(labels, entries) of each stream. Raises ValueError."""
+    try:
+        message = PushRequest.FromString(data)
+    except (DecodeError, UnicodeDecodeError) as problem:
+        raise ValueError(f"no PushRequest: {problem}")
+    return [
+        (
+            labels_of(stream.labels),
+            [
+                (
+                    entry.timestamp.seconds * 10**9 + entry.timestamp.nanos,
+                    entry.line,
+                    {pair.name: pair.value for pair in entry.metadata},
+                )
+                for entry in stream.entries
+            ],
+        )
+        for stream in message.streams
+    ]
+
+
+def read_json(data: bytes) -> list[tuple[dict, list[Entry]]]:
+    """{"streams": [{"stream": {label: value}, "values": [["ns", "line", {…}?], …]}]}. Raises ValueError."""
+    try:
+        body = json.loads(data)
+        return [
+            (
+                {str(name): str(value) for name, value in stream["stream"].items()},
+                [
+                    (int(row[0]), _text(row[1]), dict(row[2]) if len(row) > 2 and isinstance(row[2], dict) else {})
+                    for row in stream["values"]
+                ],
+            )
+            for stream in body["streams"]
+        ]
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError) as problem:
+        raise ValueError(f"no push request: {problem}")
+
+
+def _text(value) -> str:
+    if not isinstance(value, str):
+        raise TypeError("a line must be a string")
+    return value
+
+
+def labels_of(text: str) -> dict:
+    """`{app="web", namespace="shop"}` as a dict. Raises ValueError."""
+    inner = text.strip()
+    if not (inner.startswith("{") and inner.endswith("}")):
+        raise ValueError(f"labels: {text[:100]!r} are no labels")
+    inner, at, found = inner[1:-1], 0, {}
+    while at < len(inner.rstrip()):
+        match = LABEL.match(inner, at)
+        if match is None:
+            raise ValueError(f"labels: cannot be read at {inner[at : at + 30]!r}")
+        found[match[1]] = json.loads(match[2])
+        at = match.end()
+    return found

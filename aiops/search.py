@@ -1,0 +1,42 @@
+"""Filters of a person's search as a query of the log store, with what that person may see. Used by REST and pages."""
+
+from __future__ import annotations
+
+from mlp.kernel.errors import Refused
+
+from .logstore import query
+
+LEVELS = ("Normal", "Anomaly")
+NAMES = {"cluster": "cluster_id", "namespace": "namespace_name.keyword", "deployment": "deployment.keyword"}
+
+
+def body(user, *, level: str = "", q: str = "", since: str = "", until: str = "", template: str = "", **names) -> dict:
+    """The query. Raises Refused naming the filter that is wrong."""
+    wanted: list[dict] = [{"term": {NAMES[name]: value}} for name, value in names.items() if value]
+    if not user.is_staff:
+        wanted.append({"term": {NAMES["namespace"]: user.username}})
+    if level:
+        if level not in LEVELS:
+            raise Refused("level: must be one of " + ", ".join(LEVELS))
+        wanted.append({"term": {"anomaly_level": level}})
+    bounds = {
+        bound: _number(name, text) for name, bound, text in (("since", "gte", since), ("until", "lt", until)) if text
+    }
+    if bounds:
+        wanted.append({"range": {"time": bounds}})
+    if template:
+        wanted.append({"term": {"template_cluster_id": _number("template", template)}})
+    if q.strip():
+        words = {"query_string": {"query": q, "fields": ["log"], "default_operator": "AND"}}
+        try:
+            query.parse({"query": words})
+        except ValueError as problem:
+            raise Refused(f"q: {problem}")
+        wanted.append(words)
+    return {"query": {"bool": {"filter": wanted}} if wanted else {"match_all": {}}}
+
+
+def _number(name: str, text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) < 16):
+        raise Refused(f"{name}: must be a whole number, ms since 1970")
+    return int(text)
