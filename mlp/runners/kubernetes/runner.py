@@ -254,6 +254,8 @@ class KubernetesRunner(Runner):
                 except RunnerError as error:
                     log.warning("the log of %s: %s", record["metadata"]["name"], error)
                     complete = False
+                except OSError as error:  # its own script has put something else in its place
+                    log.warning("the log of %s cannot be written: %s", record["metadata"]["name"], error)
         return complete
 
     # --- looking ------------------------------------------------------------------------------------------

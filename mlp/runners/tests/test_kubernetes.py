@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 
 import pytest
+from kubernetes import client
+from kubernetes.config import incluster_config
 
 from mlp.runners import Mount, RunnerError, tail
-from mlp.runners.kubernetes import KubernetesRunner, names, trouble
-from mlp.runners.kubernetes.cluster import Cluster
+from mlp.runners.kubernetes import ClusterConfig, KubernetesRunner, names, trouble
+from mlp.runners.kubernetes.cluster import Cluster, connection
 
 from .helpers import ENVIRONMENT, end_of, eventually, spec
 
@@ -292,3 +294,25 @@ def test_a_wrong_token_is_told(cluster, configured, tmp_path):
     (tmp_path / "kubeconfig").write_text(text)
     with pytest.raises(RunnerError, match="401 Unauthorized"):
         KubernetesRunner(settings).names()
+
+
+def test_a_pod_of_the_cluster_uses_its_own_account(tmp_path, monkeypatch):
+    """And reads its token again when it has changed on the disk: a token of a pod lasts an hour."""
+    (tmp_path / "token").write_text("of-the-pod")
+    (tmp_path / "ca.crt").write_text("-----BEGIN CERTIFICATE-----\n")
+    monkeypatch.setattr(incluster_config, "SERVICE_TOKEN_FILENAME", str(tmp_path / "token"))
+    monkeypatch.setattr(incluster_config, "SERVICE_CERT_FILENAME", str(tmp_path / "ca.crt"))
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.96.0.1")
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
+    monkeypatch.setattr(client, "ApiClient", lambda configuration: configuration)
+    found = connection(ClusterConfig(tmp_path))
+    assert found.host == "https://10.96.0.1:443"
+    assert found.ssl_ca_cert == str(tmp_path / "ca.crt")
+    assert found.auth_settings()["BearerToken"]["value"] == "bearer of-the-pod"
+    assert callable(found.refresh_api_key_hook)
+
+
+def test_without_any_configuration_it_says_what_to_set(tmp_path, monkeypatch):
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    with pytest.raises(RunnerError, match=r"no way to the cluster: .*MLP_K8S_KUBECONFIG"):
+        KubernetesRunner(ClusterConfig(tmp_path, kubeconfig=str(tmp_path / "nowhere"))).names()

@@ -220,3 +220,22 @@ def test_a_log_survives_the_death_of_who_copies_it(kubernetes, configured, tmp_p
     assert end_of(kubernetes).succeeded
     count = int((tmp_path / "work/count").read_text())
     assert path.read_text() == "".join(f"line {i}\n" for i in range(count))
+
+
+@pytest.mark.parametrize(
+    "trick", ["os.symlink(os.path.abspath('../precious'), 'log/job.log')", "os.mkfifo('log/job.log')"]
+)
+def test_a_log_is_never_written_through_what_a_script_put_in_its_place(kubernetes, tmp_path, trick):
+    (tmp_path / "precious").write_text("unharmed")
+    code = f"import os; LOG = 'log/job.log'; os.mkdir('log'); {trick}; print('overwritten')"
+    kubernetes.start(spec(tmp_path, code, log=tmp_path / "work/log/job.log"))
+    assert end_of(kubernetes).succeeded
+    assert (tmp_path / "precious").read_text() == "unharmed"
+
+
+def test_nor_through_a_folder_on_the_way(kubernetes, tmp_path):
+    (tmp_path / "theirs").mkdir()
+    code = "import os; os.symlink(os.path.abspath('../theirs'), 'log'); print('elsewhere')"
+    kubernetes.start(spec(tmp_path, code, log=tmp_path / "work/log/job.log"))
+    assert end_of(kubernetes).succeeded
+    assert list((tmp_path / "theirs").iterdir()) == []
