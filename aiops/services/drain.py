@@ -103,10 +103,10 @@ class WorkloadDrain:
     def feedback(self, data: bytes) -> list[tuple[str, bytes]]:
         """A person's word on masked texts stands above the model's from now on. Lines come back by their ids, too."""
         items = [item for item in wire.decode(data) if item.masked_log and item.anomaly_level]
-        return self._learn(items) if self.loaded else []
+        return self._learn(items, told=True) if self.loaded else []
 
-    def _learn(self, items: list) -> list[tuple[str, bytes]]:
-        learned = self.cache.learn([(item.masked_log, item.anomaly_level, item.log) for item in items])
+    def _learn(self, items: list, *, told: bool = False) -> list[tuple[str, bytes]]:
+        learned = self.cache.learn([(item.masked_log, item.anomaly_level, item.log) for item in items], told=told)
         self.changed = self.changed or bool(items)
         changed = {}
         for item, known in zip(items, learned, strict=True):
