@@ -20,7 +20,6 @@ from .tokenizer import MASK, PAD, UNK, buckets, pad
 
 GROUPS = 4  # passes over a text when it is scored: every fourth word masked in each
 SHARE = 0.25  # of the words masked while fitting
-BATCH_TOKENS = 2048
 SCORE_TOKENS = 8192
 CLIP = 1.0
 
@@ -35,6 +34,7 @@ class Fitting:
     layers: int = 2
     rate: float = 4e-3
     decay: float = 0.01
+    batch: int = 2048  # words a step, padding included
     passes: int = 40
     least_steps: int = 250
     most_steps: int = 2500
@@ -45,7 +45,7 @@ class Fitting:
 
     def steps(self, tokens: int) -> int:
         """For texts of so many words in all."""
-        return min(self.most_steps, max(self.least_steps, self.passes * tokens // BATCH_TOKENS))
+        return min(self.most_steps, max(self.least_steps, self.passes * tokens // self.batch))
 
 
 def hidden_shares(rows: Sequence[Sequence[int]], words: int) -> Tensor:
@@ -79,7 +79,7 @@ def fit(
     while step < steps:
         if not queue:
             drawn = torch.multinomial(weights, max(64, len(rows)), replacement=True, generator=chance).tolist()
-            groups = buckets([len(rows[index]) for index in drawn], BATCH_TOKENS)
+            groups = buckets([len(rows[index]) for index in drawn], how.batch)
             queue = [[drawn[place] for place in group] for group in groups]
             queue = [queue[place] for place in torch.randperm(len(queue), generator=chance).tolist()]
         numbers = torch.tensor(pad([rows[index] for index in queue.pop()]))

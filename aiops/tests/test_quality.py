@@ -1,0 +1,29 @@
+"""The quality bar that is quick to measure, where the labelled logs are (MLP_BENCH_DATA). The rest: bench."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+DATA = os.environ.get("MLP_BENCH_DATA", "")
+
+
+@pytest.mark.skipif(not DATA or not Path(DATA).is_dir(), reason="no labelled logs: MLP_BENCH_DATA is not set")
+def test_sessions_reach_the_bar():
+    command = [sys.executable, "bench/aiops_quality.py", "--only", "hdfs", "--data", DATA]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "reached" in done.stdout
+
+
+def test_without_labelled_logs_nothing_is_claimed():
+    environment = {name: value for name, value in os.environ.items() if name != "MLP_BENCH_DATA"}
+    command = [sys.executable, "bench/aiops_quality.py"]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0
+    assert "nothing was measured" in done.stdout
