@@ -8,6 +8,7 @@ scores are near nothing for every line, and a threshold on them would call each 
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Sequence
 
 from .tokenizer import UNK
@@ -16,6 +17,8 @@ THRESHOLD = 0.7  # of the confidence, as Opni has it: below is an anomaly
 ALARMS = 0.025  # share of the training lines that may lie above the threshold, out of fold
 LEAST = 0.5  # nats a word: no text that is less surprising is an anomaly, however regular the log
 STEEP = 2.0
+# nats more for an unknown word: words are hidden some twenty times as often while learning as new ones come
+UNKNOWN = 3.0
 KNOWN_WORDS = 0.4  # weight of a text that is new, all of whose words are known
 MARKED = 3.0  # nats: a word this surprising is shown as unexpected
 MOST_MARKED = 8
@@ -26,8 +29,19 @@ def key_of(masked: str) -> int:
     return int.from_bytes(hashlib.blake2b(masked.encode("utf-8", "replace"), digest_size=8).digest()) >> 1
 
 
+def weighed(numbers: Sequence[int], costs: Sequence[float]) -> list[float]:
+    """The costs with the due of unknown words, which is less where one was to be expected.
+
+    numbers: of the words, CLS first; costs: the surprise of each word in nats.
+    """
+    return [
+        cost + UNKNOWN * (1 - math.exp(-cost)) if number == UNK else cost
+        for number, cost in zip(numbers[1:], costs, strict=False)
+    ]
+
+
 def score_of(numbers: Sequence[int], costs: Sequence[float]) -> float:
-    """numbers: of the words with CLS first; costs: the surprise of each word in nats."""
+    """costs: as `weighed` gives them."""
     if not costs:
         return 0.0
     mean = sum(costs) / len(costs)
@@ -52,10 +66,10 @@ def confidence_of(score: float, threshold: float) -> float:
     return 1.0 / (1.0 + (1.0 / THRESHOLD - 1.0) * ratio**STEEP)
 
 
-def marked(words: Sequence[str], costs: Sequence[float]) -> list[tuple[int, str]]:
-    """(place, word) of the words that were not expected, in reading order; the worst where none stands out."""
+def marked(words: Sequence[str], numbers: Sequence[int], costs: Sequence[float]) -> list[tuple[int, str]]:
+    """(place, word) of the words that were not expected or are unknown, in reading order; at least the worst."""
     if not costs:
         return []
     order = sorted(range(len(costs)), key=lambda place: -costs[place])[:MOST_MARKED]
-    chosen = [place for place in order if costs[place] >= MARKED] or order[:1]
+    chosen = [place for place in order if costs[place] >= MARKED or numbers[place + 1] == UNK] or order[:1]
     return [(place, words[place]) for place in sorted(chosen)]

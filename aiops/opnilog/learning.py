@@ -34,7 +34,7 @@ class Fitting:
     layers: int = 2
     rate: float = 4e-3
     decay: float = 0.01
-    batch: int = 2048  # words a step, padding included
+    batch: int = 1024  # words a step, padding included
     passes: int = 40
     least_steps: int = 250
     most_steps: int = 2500

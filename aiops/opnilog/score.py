@@ -108,14 +108,15 @@ class Scorer:
             else:
                 new.append(place)
         for place, (numbers, costs) in zip(new, self.costs([texts[place] for place in new]), strict=True):
+            costs = judging.weighed(numbers, costs)
             confidence = judging.confidence_of(judging.score_of(numbers, costs), self.threshold)
-            found[place] = self._verdict(texts[place], confidence, costs)
+            found[place] = self._verdict(texts[place], confidence, numbers, costs)
         return found
 
-    def _verdict(self, text: str, confidence: float, costs: Sequence[float]) -> Verdict:
+    def _verdict(self, text: str, confidence: float, numbers: Sequence[int], costs: Sequence[float]) -> Verdict:
         if confidence >= judging.THRESHOLD:
             return Verdict(confidence, NORMAL, [])
-        return Verdict(confidence, ANOMALY, judging.marked(text.split(" "), costs))
+        return Verdict(confidence, ANOMALY, judging.marked([word for word in text.split(" ") if word], numbers, costs))
 
     @torch.inference_mode()
     def _opnis(self, texts: list[str]) -> list[Verdict]:

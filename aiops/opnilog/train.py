@@ -151,7 +151,7 @@ def out_of_fold(counts: dict[str, int], how: Fitting, report, device: str) -> li
         some = some[:MOST_SCORED]
         rows = [tokenizer.encode(text) for text in some]
         for text, row, costs in zip(some, rows, surprises(model, rows, device), strict=True):
-            found.append((judging.score_of(row, costs), round(new[text] * share)))
+            found.append((judging.score_of(row, judging.weighed(row, costs)), round(new[text] * share)))
     return found
 
 

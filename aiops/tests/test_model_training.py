@@ -73,6 +73,12 @@ def test_known_lines_are_normal_and_a_strange_one_is_not(scorer):
     assert {ODD.split()[place] for place, _ in strange.unexpected} == {word for _, word in strange.unexpected} != set()
 
 
+def test_a_line_of_unknown_words_only_is_an_anomaly_and_all_of_it_is_marked(scorer):
+    [verdict] = scorer.score(["segmentation fault core dumped"])
+    assert verdict.level == "Anomaly"
+    assert [word for _, word in verdict.unexpected] == ["segmentation", "fault", "core", "dumped"]
+
+
 def test_a_new_word_where_words_vary_is_no_anomaly(scorer):
     [verdict] = scorer.score(["user zoe logged in from <ip>"])
     assert verdict.level == "Normal"
