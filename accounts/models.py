@@ -1,4 +1,4 @@
-"""User and Token. Written only through accounts.lifecycle.
+"""User and Token, written only through accounts.lifecycle; what a user is told of and how, and their sessions.
 
 User:
     NotActive --activate-->   Actived
@@ -89,6 +89,7 @@ class Token(models.Model):
     nonce = models.CharField(max_length=32, default=new_nonce)
     created = models.DateTimeField(_("created"), auto_now_add=True)
     rotated = models.DateTimeField(_("rotated"), null=True)
+    used = models.DateTimeField(_("last used"), null=True)  # to within ten minutes: see accounts.tokens
 
     class Meta:
         db_table = "token"
@@ -101,3 +102,87 @@ class Token(models.Model):
 
     def __str__(self) -> str:
         return f"{self.get_kind_display()} {self.name}".strip()
+
+
+class Preference(models.Model):
+    """What a user has chosen. Empty is the default: the browser's language, the system's theme, nothing sent out."""
+
+    user = models.OneToOneField(User, on_delete=models.CASCADE, related_name="preference", verbose_name=_("user"))
+    language = models.CharField(_("language"), max_length=10, blank=True)
+    theme = models.CharField(_("theme"), max_length=5, blank=True)
+    email = models.EmailField(_("e-mail"), blank=True)
+    webhook = models.CharField(_("webhook"), max_length=500, blank=True)
+
+    class Meta:
+        db_table = "preference"
+        verbose_name = _("preference")
+        verbose_name_plural = _("preferences")
+
+    def __str__(self) -> str:
+        return self.user.username
+
+
+class Notice(models.Model):
+    """Something a user is told of: `kind` and `name` say of which object, `event` what it is now."""
+
+    user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="notices", verbose_name=_("user"))
+    at = models.DateTimeField(_("at"), auto_now_add=True, db_index=True)
+    kind = models.CharField(_("kind"), max_length=32)
+    name = models.CharField(_("name"), max_length=64)
+    event = models.CharField(_("event"), max_length=16)
+    reason = models.TextField(_("reason"), blank=True)
+    read = models.BooleanField(_("read"), default=False)
+
+    class Meta:
+        db_table = "notice"
+        verbose_name = _("notification")
+        verbose_name_plural = _("notifications")
+        ordering = ["-id"]
+        indexes = [models.Index(fields=["user", "read", "-id"], name="notice_user")]
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.name}: {self.event}"
+
+
+class Delivery(models.Model):
+    """A notice on its way out of the platform, tried until it is there or has been tried often enough."""
+
+    class Channel(models.TextChoices):
+        MAIL = "mail", _("e-mail")
+        WEBHOOK = "webhook", _("webhook")
+
+    notice = models.ForeignKey(Notice, on_delete=models.CASCADE, related_name="deliveries")
+    channel = models.CharField(_("channel"), max_length=8, choices=Channel.choices)
+    attempts = models.PositiveSmallIntegerField(_("attempts"), default=0)
+    not_before = models.DateTimeField(_("not before"))
+    open = models.BooleanField(_("open"), default=True)
+    error = models.TextField(_("error"), blank=True)
+
+    class Meta:
+        db_table = "delivery"
+        verbose_name = _("delivery")
+        verbose_name_plural = _("deliveries")
+        indexes = [
+            models.Index(fields=["not_before"], condition=models.Q(open=True), name="delivery_due"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.channel} {self.notice_id}"
+
+
+class Visit(models.Model):
+    """A log-in in a browser: Django's session itself does not say whose it is."""
+
+    user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="visits", verbose_name=_("user"))
+    session_key = models.CharField(max_length=40, unique=True)
+    at = models.DateTimeField(_("since"), auto_now_add=True)
+    agent = models.CharField(_("browser"), max_length=200, blank=True)
+    address = models.CharField(_("address"), max_length=50, blank=True)
+
+    class Meta:
+        db_table = "visit"
+        verbose_name = _("session")
+        verbose_name_plural = _("sessions")
+
+    def __str__(self) -> str:
+        return f"{self.user_id} {self.at}"

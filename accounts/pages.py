@@ -16,9 +16,10 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 
 from mlp.kernel.pages import Problems, attempt, problems_of, safe_next
 
-from . import lifecycle, throttle
+from . import lifecycle, sessions, throttle
 from .auth import login
 from .models import User
+from .settings_pages import with_choices
 
 BACKEND = "django.contrib.auth.backends.ModelBackend"
 
@@ -45,7 +46,7 @@ def regist_login(request):
         messages.info(request, _("You are registered. An operator will activate your account."))
         return redirect("regist_login")
     open_session(request, user, backend=BACKEND)
-    return redirect(target)
+    return with_choices(redirect(target), user)
 
 
 def _form(request, target: str, problems: Problems | None = None):
@@ -94,8 +95,23 @@ def account(request):
 
 
 def _account(request, problems: Problems | None = None):
-    context = {"token": lifecycle.token_of(request.user), "problems": problems}
+    context = {
+        "token": lifecycle.token_of(request.user),
+        "tokens": request.user.tokens.order_by("kind", "pk"),
+        "sessions": sessions.of(request.user),
+        "here": request.session.session_key,
+        "problems": problems,
+    }
     return render(request, "accounts/account.html", context, status=problems.status if problems else 200)
+
+
+@login_required
+@require_POST
+def end_sessions(request):
+    """Ends the user's sessions in all other browsers."""
+    sessions.end_others(request.user, keep=request.session.session_key)
+    messages.success(request, _("All other sessions have ended."))
+    return redirect("account")
 
 
 @login_required
@@ -126,7 +142,10 @@ def change_password(request):
     if problems:
         return _account(request, problems)
     user.refresh_from_db()
+    before = request.session.session_key
     update_session_auth_hash(request, user)
+    sessions.moved(user, before, request.session.session_key)
+    sessions.end_others(user, keep=request.session.session_key)
     messages.success(request, _("Your password is changed."))
     return redirect("account")
 

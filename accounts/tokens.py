@@ -18,6 +18,7 @@ import logging
 from dataclasses import dataclass
 
 from django.conf import settings
+from django.utils import timezone
 from redis.exceptions import RedisError
 
 from mlp.kernel.broker import broker
@@ -77,6 +78,8 @@ def lookup(text: str) -> Holder | None:
             _fill(key, known)
     if not hmac.compare_digest(_compose(known["kind"], pk, known["nonce"]).encode(), text.encode()):
         return None
+    if entry is None:
+        Token.objects.filter(pk=pk).update(used=timezone.now())
     return Holder(known["user_id"], known["username"], known["is_staff"], known["kind"])
 
 

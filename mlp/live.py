@@ -31,7 +31,9 @@ from urllib.parse import urlsplit
 
 from channels.db import database_sync_to_async
 from channels.generic.websocket import AsyncWebsocketConsumer
+from django.contrib.auth import HASH_SESSION_KEY
 from django.contrib.sessions.backends.db import SessionStore
+from django.utils.crypto import constant_time_compare
 
 from jobs import feed, metrics
 from jobs.models import Job, Metrics
@@ -192,8 +194,8 @@ class LiveConsumer(AsyncWebsocketConsumer):
     def _session_lives(self) -> bool:
         """Whether the session that opened this connection is still there, and its user active."""
         self.user.refresh_from_db()
-        session = self.scope["session"]
-        return self.user.is_active and SessionStore().exists(session.session_key)
+        held = SessionStore(self.scope["session"].session_key).load().get(HASH_SESSION_KEY, "")
+        return self.user.is_active and constant_time_compare(held, self.user.get_session_auth_hash())
 
     def _same_origin(self) -> bool:
         """A page of another origin must not use the visitor's session: browsers send the cookie along regardless."""

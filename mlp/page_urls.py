@@ -6,11 +6,12 @@ from django.urls import path
 from django.views.i18n import set_language
 
 from accounts import pages as accounts
+from accounts import settings_pages
 from datasets import file_pages
 from datasets import pages as datasets
 from jobs import compare
 from jobs import pages as jobs
-from mlp import pages
+from mlp import finding, first_run, pages
 from resources import pages as resources
 
 urlpatterns = [
@@ -23,8 +24,16 @@ urlpatterns = [
     path("logout", accounts.logout, name="logout"),
     path("account", accounts.account, name="account"),
     path("account/token", accounts.rotate_token, name="rotate_token"),
+    path("account/sessions", accounts.end_sessions, name="end_sessions"),
     path("account/password", accounts.change_password, name="change_password"),
     path("account/deregister", accounts.deregister, name="deregister"),
+    path("settings", settings_pages.settings_page, name="settings"),
+    path("notifications", settings_pages.notifications, name="notifications"),
+    path("notifications/read", settings_pages.read, name="notifications_read"),
+    path("search", finding.search, name="search"),
+    path("start", first_run.start, name="start"),
+    path("start/dataset", first_run.make_dataset, name="start_dataset"),
+    path("start/job", first_run.make_job, name="start_job"),
     path("datasets", datasets.datasets, name="datasets"),
     path("datasets/<str:name>", datasets.dataset, name="dataset"),
     path("datasets/<str:name>/end", datasets.end_upload, name="dataset_end"),

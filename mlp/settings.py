@@ -100,6 +100,7 @@ OPENSEARCH_URL = env_url("OPENSEARCH_URL", "", ("http", "https")) if env("OPENSE
 AIOPS_RETENTION_DAYS = env_int("MLP_AIOPS_RETENTION_DAYS", 7, 1, 3650)
 AIOPS_RETENTION_MIB = env_int("MLP_AIOPS_RETENTION_MIB", 4096, 16)
 AIOPS_TRAINING_PARAMETERS: dict = {}  # overrides of the model's own; tests make it small
+WEBHOOK_PRIVATE = env_bool("MLP_WEBHOOK_PRIVATE", False)
 JOB_DISK_MIB = env_int("MLP_JOB_DISK_MIB", 20 << 10, 1)
 
 # --- Django ---------------------------------------------------------------------------------------------------------
@@ -115,6 +116,7 @@ INSTALLED_APPS = [
     "django.contrib.staticfiles",
     "django.contrib.humanize",
     "channels",
+    "django_htmx",
     "rest_framework",
     "drf_spectacular",
     "drf_spectacular_sidecar",
@@ -157,6 +159,7 @@ TEMPLATES = [
                 "django.template.context_processors.i18n",
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
+                "accounts.settings_pages.unread",
             ]
         },
     }
@@ -203,6 +206,15 @@ X_FRAME_OPTIONS = "DENY"
 SILENCED_SYSTEM_CHECKS = ["security.W008"] + ([] if _tls else ["security.W004", "security.W012", "security.W016"])
 FILE_UPLOAD_TEMP_DIR = None
 DATA_UPLOAD_MAX_MEMORY_SIZE = 20 << 20
+
+_mail = urlsplit(env_url("MLP_SMTP_URL", "", ("smtp", "smtps"))) if env("MLP_SMTP_URL") else None
+EMAIL_HOST, EMAIL_PORT = (_mail.hostname, _mail.port or (465 if _mail.scheme == "smtps" else 587)) if _mail else ("", 0)
+EMAIL_HOST_USER = unquote(_mail.username or "") if _mail else ""
+EMAIL_HOST_PASSWORD = unquote(_mail.password or "") if _mail else ""
+EMAIL_USE_SSL = bool(_mail and _mail.scheme == "smtps")
+EMAIL_USE_TLS = bool(_mail and not EMAIL_USE_SSL and EMAIL_PORT != 25)
+EMAIL_TIMEOUT = 10
+DEFAULT_FROM_EMAIL = env("MLP_MAIL_FROM", "platform@localhost")
 
 REST_FRAMEWORK = {
     "DEFAULT_AUTHENTICATION_CLASSES": [

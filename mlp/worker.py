@@ -13,6 +13,7 @@ from mlp.kernel.broker import broker as make_broker  # noqa: E402 (needs Django 
 
 broker = make_broker()
 
+import accounts.actors  # noqa: E402, F401
 import aiops.actors  # noqa: E402, F401
 import datasets.actors  # noqa: E402, F401
 import jobs.actors  # noqa: E402, F401

@@ -30,9 +30,9 @@ APPS = ("accounts", "resources", "datasets", "jobs", "models_app", "apps")
 AIOPS_MAY = {0, 1, 2, 3}  # aiops stands beside the platform's objects, not on them
 LAYERS = [
     {"models"},
-    {"auth", "tokens", "throttle", "environment", "lifecycle", "launching"}
+    {"auth", "tokens", "throttle", "environment", "lifecycle", "launching", "notices", "sessions"}
     | {"tcc", "inventory", "units", "rows", "limits", "usage", "books"},
-    {"serializers", "metrics", "series", "logs", "feed", "kafka_source", "nats_auth"},
+    {"serializers", "metrics", "series", "logs", "feed", "kafka_source", "nats_auth", "delivery"},
     {
         "api",
         "metrics_api",
@@ -40,6 +40,7 @@ LAYERS = [
         "compare",
         "pages",
         "file_pages",
+        "settings_pages",
         "orphans",
         "admin",
         "actors",

@@ -26,9 +26,13 @@ OPEN = {"regist_login", "regist_login.jsp", "logout", "data_client.pyz", "data_c
 # Database queries of a page at most, session and user included; how many rows there are must not matter.
 QUERIES = {
     "/index": 14,
-    "/account": 4,
+    "/account": 7,
+    "/settings": 4,
+    "/notifications": 6,
+    "/search?q=i": 6,
+    "/start": 6,
     "/datasets": 6,
-    "/datasets/digits": 5,
+    "/datasets/digits": 6,
     "/scripts": 3,
     "/scripts/edit/train.py": 3,
     "/jobs": 8,
@@ -115,8 +119,7 @@ class TestIndex:
         assert "alice" in words_of(response)
         assert accounts.token_of(alice) in response.content.decode()
         assert any("mlp/index.js" in attrs.get("src", "") for tag, attrs in found.tags if tag == "script")
-        sockets = [attrs["data-socket"] for _tag, attrs in found.tags if "data-socket" in attrs]
-        assert "/api/v1/users/alice/job_metrics/fit" in sockets
+        assert "fit" in [attrs["data-job"] for _tag, attrs in found.tags if "data-live" in attrs]
 
     def test_it_has_nothing_of_others(self, her, bob):
         put(Job, bob, "theirs", "running")

@@ -14,6 +14,7 @@ import time
 from django.core.management.base import BaseCommand
 from django.db import close_old_connections
 
+import accounts.reconcile
 import aiops.reconcile
 import datasets.reconcile
 import jobs.reconcile
@@ -27,7 +28,13 @@ log = logging.getLogger(__name__)
 ROUND_S = 2.0
 SHORTEST_S = 0.5  # between two rounds, however much moves
 BEAT_EVERY_S = 4.0
-STEPS = (jobs.reconcile.run, datasets.reconcile.run, resources.reconcile.run, aiops.reconcile.run)
+STEPS = (
+    jobs.reconcile.run,
+    datasets.reconcile.run,
+    resources.reconcile.run,
+    aiops.reconcile.run,
+    accounts.reconcile.run,
+)
 WORKERS = {"default": "worker", "gpu": "worker-gpu"}
 
 

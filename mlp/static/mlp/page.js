@@ -160,6 +160,14 @@ const line = document.querySelector("[data-link-state]");
 const troubled = new Set();
 let hiding = 0;
 
+// --- the key / leads to the search -----------------------------------------------------------------------------------
+addEventListener("keydown", (event) => {
+  if (event.key !== "/" || event.ctrlKey || event.metaKey || event.altKey) return;
+  if (event.target.closest?.("input, textarea, select, [contenteditable]")) return;
+  const field = document.querySelector("[data-search]");
+  if (field) { event.preventDefault(); field.focus(); }
+});
+
 // Who has lost or found its connection; `who` is any object.
 export function connection(who, good) {
   const before = troubled.size;

@@ -1,0 +1,136 @@
+"""Brings notices out of the platform: by e-mail, or to a webhook. Called by actors; reconcile sends what is due again.
+
+A webhook's address is a user's word, so it must not reach what only the platform may: its host is looked up once, every
+address it has must be a public one (unless MLP_WEBHOOK_PRIVATE allows others), the connection goes to just that
+address, and a redirection is not followed. The body is signed, so that the receiver can tell it from others':
+`X-Platform-Signature: sha256=HMAC-SHA256(secret, body)` with the secret of the settings page.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import http.client
+import ipaddress
+import json
+import logging
+import socket
+import ssl
+from datetime import timedelta
+from urllib.parse import urlsplit
+
+from django.conf import settings
+from django.core.mail import send_mail
+from django.utils import timezone, translation
+from django.utils.translation import gettext
+
+from mlp.kernel.errors import Refused
+
+from .models import Delivery, Notice, Preference, User
+from .tokens import signature
+
+log = logging.getLogger(__name__)
+
+PAUSES_S = (10, 60, 300, 1800, 7200)  # after each failed attempt; then it is given up
+LIMIT_S = 10
+
+
+def deliver(pk: int) -> None:
+    """One attempt of a delivery that is due. Any number of times: whoever claims it first makes the attempt."""
+    now = timezone.now()
+    row = Delivery.objects.select_related("notice__user").filter(pk=pk, open=True, not_before__lte=now).first()
+    if row is None:
+        return
+    last = row.attempts >= len(PAUSES_S)
+    pause = timedelta(seconds=PAUSES_S[min(row.attempts, len(PAUSES_S) - 1)])
+    mine = Delivery.objects.filter(pk=pk, open=True, attempts=row.attempts)
+    if not mine.update(attempts=row.attempts + 1, not_before=now + pause):
+        return
+    chosen = Preference.objects.filter(user=row.notice.user).first()
+    error = ""
+    try:
+        if chosen is not None:
+            (_mail if row.channel == Delivery.Channel.MAIL else _hook)(row.notice, chosen)
+    except Exception as problem:  # whatever a stranger's server may do
+        error = f"{type(problem).__name__}: {problem}"[:500]
+        log.warning("delivery %s by %s: %s", pk, row.channel, error)
+    Delivery.objects.filter(pk=pk).update(open=bool(error) and not last, error=error)
+
+
+def secret_of(user: User) -> str:
+    return signature("webhook", user.pk)
+
+
+def check_webhook(url: str) -> None:
+    """Raises Refused when it is no address that notices may be sent to."""
+    target(url)
+
+
+def target(url: str) -> tuple[str, str, int, str, str]:
+    """(scheme, host, port, path, the address to connect to). Raises Refused."""
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname or "", parts.port or {"http": 80, "https": 443}.get(parts.scheme, 0)
+    except ValueError:
+        raise Refused("webhook: must be an address that begins with http:// or https://")
+    plain = url.isascii() and url.isprintable() and " " not in url
+    if parts.scheme not in ("http", "https") or not host or parts.username or not plain:
+        raise Refused("webhook: must be an address that begins with http:// or https://")
+    try:
+        found = {info[4][0] for info in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)}
+    except (OSError, UnicodeError):
+        raise Refused("webhook: there is no such host")
+    if not settings.WEBHOOK_PRIVATE and not all(ipaddress.ip_address(one.split("%")[0]).is_global for one in found):
+        raise Refused("webhook: must be a public address")
+    path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    return parts.scheme, host, port, path, sorted(found)[0]
+
+
+def _hook(notice: Notice, chosen: Preference) -> None:
+    scheme, host, port, path, address = target(chosen.webhook)
+    body = json.dumps(as_object(notice)).encode()
+    mark = hmac.new(secret_of(notice.user).encode(), body, hashlib.sha256).hexdigest()
+    connection = http.client.HTTPConnection(host, port, timeout=LIMIT_S)
+    connection.sock = socket.create_connection((address, port), LIMIT_S)
+    try:
+        if scheme == "https":
+            connection.sock = ssl.create_default_context().wrap_socket(connection.sock, server_hostname=host)
+        named = f"[{host}]" if ":" in host else host
+        connection.request(
+            "POST",
+            path,
+            body,
+            {
+                "Host": named if port in (80, 443) else f"{named}:{port}",
+                "Content-Type": "application/json",
+                "User-Agent": "ml-platform",
+                "X-Platform-Signature": f"sha256={mark}",
+            },
+        )
+        status = connection.getresponse().status
+        if not 200 <= status < 300:
+            raise ConnectionError(f"the webhook answered {status}")
+    finally:
+        connection.close()
+
+
+def as_object(notice: Notice) -> dict:
+    """What a webhook is sent."""
+    return {
+        "id": notice.pk,
+        "at": notice.at.isoformat(),
+        "user": notice.user.username,
+        "kind": notice.kind,
+        "name": notice.name,
+        "event": notice.event,
+        "reason": notice.reason,
+    }
+
+
+def _mail(notice: Notice, chosen: Preference) -> None:
+    if not settings.EMAIL_HOST:
+        raise Refused("email: this platform sends none")
+    with translation.override(chosen.language or settings.LANGUAGE_CODE):
+        subject = f"{gettext(notice.kind)} {notice.name}: {gettext(notice.event)}"
+        text = "\n\n".join(part for part in (subject, notice.reason, settings.GATEWAY_URL + "/notifications") if part)
+        send_mail(" ".join(subject.split()), text, settings.DEFAULT_FROM_EMAIL, [chosen.email])

@@ -1,0 +1,62 @@
+"""Notices: what a user is told of, in the page and, if they wish, by e-mail or webhook. Listens to the history.
+
+A notice is written in the transaction of the change it tells of, and so are its deliveries: never one without the
+other. What is no change of state (an alert, say) is told by `tell`.
+"""
+
+from __future__ import annotations
+
+from django.db.models.signals import post_save
+from django.utils import timezone
+
+from mlp.kernel import after_commit
+from mlp.kernel.models import StateChange
+
+from .models import Delivery, Notice, Preference, State, User
+
+REASON_LENGTH = 2000
+GOOD_ENDS = {("job", "finished")}
+
+
+def tell(*, user: User, kind: str, name: str, event: str, reason: str = "") -> Notice:
+    """Writes the notice and what is to be sent of it. Called inside the transaction of what it tells of."""
+    notice = Notice.objects.create(
+        user=user, kind=kind, name=name[:64], event=event[:16], reason=reason[:REASON_LENGTH]
+    )
+    chosen = Preference.objects.filter(user=user).first()
+    if chosen is not None:
+        for channel, address in ((Delivery.Channel.MAIL, chosen.email), (Delivery.Channel.WEBHOOK, chosen.webhook)):
+            if address:
+                row = Delivery.objects.create(notice=notice, channel=channel, not_before=timezone.now())
+                after_commit.enqueue("accounts.deliver", row.pk)
+    after_commit.changed(user.username, "notice", "")
+    return notice
+
+
+def unread(user: User) -> int:
+    return Notice.objects.filter(user=user, read=False).count()
+
+
+def mark_read(user: User, up_to: int) -> None:
+    """Up to the newest that the person has seen, so that none that came meanwhile is missed."""
+    Notice.objects.filter(user=user, read=False, pk__lte=up_to).update(read=True)
+    after_commit.changed(user.username, "notice", "")
+
+
+def _of_change(sender, instance: StateChange, created: bool, **_others) -> None:
+    if not created or not _matters(instance):
+        return
+    user = User.objects.filter(username=instance.owner, state=State.ACTIVED).first()
+    if user is not None:
+        tell(user=user, kind=instance.kind, name=instance.name, event=instance.target, reason=instance.reason)
+
+
+def _matters(change: StateChange) -> bool:
+    """What ended well after a while, and what went wrong, unless the owner has ended it."""
+    if (change.kind, change.target) in GOOD_ENDS:
+        return True
+    return change.target == "error" and not (change.by == change.owner and change.reason.startswith("cancelled"))
+
+
+def listen() -> None:
+    post_save.connect(_of_change, sender=StateChange, dispatch_uid="accounts.notices")

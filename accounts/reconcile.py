@@ -1,0 +1,33 @@
+"""Deliveries that are due are sent again, old notices and forgotten sessions go. Called by `manage.py reconcile`."""
+
+from __future__ import annotations
+
+import time
+from datetime import timedelta
+
+from django.contrib.sessions.models import Session
+from django.utils import timezone
+
+from mlp.kernel import after_commit
+
+from .models import Delivery, Notice, Visit
+
+AT_ONCE = 100
+KEPT = timedelta(days=90)
+TIDY_EVERY_S = 3600.0
+_tidied = 0.0
+
+
+def run() -> None:
+    global _tidied
+    now = timezone.now()
+    # A few seconds late, so that the message that was enqueued with the row comes first.
+    due = Delivery.objects.filter(open=True, not_before__lt=now - timedelta(seconds=5)).order_by("not_before")
+    for pk in due.values_list("pk", flat=True)[:AT_ONCE]:
+        after_commit.enqueue("accounts.deliver", pk)
+    if time.monotonic() - _tidied > TIDY_EVERY_S or not _tidied:
+        _tidied = time.monotonic()
+        Notice.objects.filter(at__lt=now - KEPT).delete()
+        Visit.objects.filter(at__lt=now - timedelta(days=1)).exclude(
+            session_key__in=Session.objects.filter(expire_date__gt=now).values("session_key")
+        ).delete()

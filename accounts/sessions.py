@@ -1,0 +1,52 @@
+"""A user's sessions: which there are, and the end of the others. Used by the settings pages and by lifecycle."""
+
+from __future__ import annotations
+
+from django.contrib.auth.signals import user_logged_in
+from django.contrib.sessions.models import Session
+from django.db import transaction
+from django.utils import timezone
+
+from mlp.kernel import after_commit
+
+from .models import User, Visit
+from .throttle import client_address
+
+
+def of(user: User) -> list[Visit]:
+    """The living ones, newest first."""
+    alive = Session.objects.filter(expire_date__gt=timezone.now()).values("session_key")
+    return list(Visit.objects.filter(user=user, session_key__in=alive).order_by("-at"))
+
+
+def end_others(user: User, keep: str) -> int:
+    """Ends every session of the user but that one, at once on open pages too; returns how many."""
+    with transaction.atomic():
+        others = Visit.objects.filter(user=user).exclude(session_key=keep)
+        keys = list(others.values_list("session_key", flat=True))
+        Session.objects.filter(session_key__in=keys).delete()
+        others.delete()
+        after_commit.changed(user.username, "session", "")
+    return len(keys)
+
+
+def moved(user: User, old: str, new: str) -> None:
+    """The session goes on under another key, as it does after a change of password."""
+    Visit.objects.filter(user=user, session_key=old).update(session_key=new)
+
+
+def _logged_in(sender, request, user, **_others) -> None:
+    if not request.session.session_key:
+        request.session.save()
+    Visit.objects.update_or_create(
+        session_key=request.session.session_key,
+        defaults={
+            "user": user,
+            "agent": request.META.get("HTTP_USER_AGENT", "").replace("\0", "")[:200],
+            "address": client_address(request)[:50] if "REMOTE_ADDR" in request.META else "",
+        },
+    )
+
+
+def listen() -> None:
+    user_logged_in.connect(_logged_in, dispatch_uid="accounts.sessions")

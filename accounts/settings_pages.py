@@ -1,0 +1,119 @@
+"""What a user chooses for themselves, and what they are told of: the pages of settings and notifications."""
+
+from __future__ import annotations
+
+from django.conf import settings
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.core.exceptions import ValidationError
+from django.core.validators import validate_email
+from django.http import HttpResponse
+from django.shortcuts import redirect, render
+from django.urls import NoReverseMatch, reverse
+from django.utils.functional import SimpleLazyObject
+from django.utils.translation import gettext as _
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_GET, require_http_methods, require_POST
+
+from mlp.kernel.errors import Refused
+from mlp.kernel.pages import Problems, page_of, problems_of
+
+from . import delivery, notices
+from .models import Notice, Preference
+
+THEMES = ("", "light", "dark")
+A_YEAR_S = 365 * 86400
+
+
+def unread(request) -> dict:
+    """For every page: how many notifications wait; asked only where a page shows it."""
+    user = getattr(request, "user", None)
+    if user is None or not user.is_authenticated:
+        return {}
+    return {"unread": SimpleLazyObject(lambda: notices.unread(user))}
+
+
+@login_required
+@never_cache
+@require_http_methods(["GET", "POST"])
+def settings_page(request):
+    problems = Problems()
+    row = Preference.objects.filter(user=request.user).first() or Preference(user=request.user)
+    if request.method == "POST":
+        problems = problems_of(lambda: _choose(request, row), ("language", "theme", "email", "webhook"))
+        if not problems:
+            messages.success(request, _("Your settings are saved."))
+            return _remember(redirect("settings"), row)
+    context = {
+        "chosen": row,
+        "problems": problems,
+        "mail": bool(settings.EMAIL_HOST),
+        "secret": delivery.secret_of(request.user),
+    }
+    return render(request, "accounts/settings.html", context, status=problems.status if problems else 200)
+
+
+def _choose(request, row: Preference) -> None:
+    row.language, row.theme = request.POST.get("language", ""), request.POST.get("theme", "")
+    row.email, row.webhook = request.POST.get("email", "").strip(), request.POST.get("webhook", "").strip()
+    if row.language not in {"", *dict(settings.LANGUAGES)}:
+        raise Refused("language: must be one of those offered")
+    if row.theme not in THEMES:
+        raise Refused("theme: must be one of those offered")
+    if row.email:
+        try:
+            validate_email(row.email)
+        except ValidationError:
+            raise Refused("email: must be an e-mail address")
+        if len(row.email) > 254:
+            raise Refused("email: must be an e-mail address")
+    if len(row.webhook) > 500:
+        raise Refused("webhook: must have at most 500 characters")
+    if row.webhook:
+        delivery.check_webhook(row.webhook)
+    row.save()
+
+
+def _remember(response: HttpResponse, row: Preference) -> HttpResponse:
+    """Language and theme are the browser's cookies: so they hold before anybody has logged in, too."""
+    secure = settings.SESSION_COOKIE_SECURE
+    for name, value in ((settings.LANGUAGE_COOKIE_NAME, row.language), ("theme", row.theme)):
+        if value:
+            response.set_cookie(name, value, max_age=A_YEAR_S, samesite="Lax", secure=secure)
+        else:
+            response.delete_cookie(name)
+    return response
+
+
+def with_choices(response: HttpResponse, user) -> HttpResponse:
+    """At the log-in: this browser takes over what the user has once chosen."""
+    row = Preference.objects.filter(user=user).first()
+    return _remember(response, row) if row is not None and (row.language or row.theme) else response
+
+
+@login_required
+@never_cache
+@require_GET
+def notifications(request):
+    page = page_of(request, Notice.objects.filter(user=request.user))
+    rows = [{"notice": row, "url": address_of(row)} for row in page.object_list]
+    newest = Notice.objects.filter(user=request.user).values_list("pk", flat=True).first()
+    return render(request, "accounts/notifications.html", {"page": page, "rows": rows, "newest": newest or 0})
+
+
+def address_of(notice: Notice) -> str:
+    """The page of what it tells of, as far as there is one."""
+    try:
+        return reverse(notice.kind, args=[notice.name])
+    except NoReverseMatch:
+        return ""
+
+
+@login_required
+@require_POST
+def read(request):
+    """All up to `newest`, the newest that the page has shown."""
+    newest = request.POST.get("newest", "")
+    if newest.isascii() and newest.isdigit() and len(newest) < 18:
+        notices.mark_read(request.user, int(newest))
+    return redirect("notifications")

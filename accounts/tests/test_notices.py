@@ -1,0 +1,207 @@
+"""Notices: told of ends and failures, in the page, by e-mail and to a webhook; tried again; never to inner hosts."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import threading
+from datetime import timedelta
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+import pytest
+from django.core import mail
+from django.test import Client
+from django.utils import timezone
+
+from accounts import delivery, lifecycle, notices, reconcile
+from accounts.models import Delivery, Notice, Preference, Visit
+from conftest import PASSWORD
+from mlp.kernel.models import StateChange
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def her(client, alice):
+    client.force_login(alice)
+    return client
+
+
+@pytest.fixture
+def hook():
+    """A webhook on this machine; `answers` are the statuses it gives, then 200."""
+    got, answers = [], []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self):
+            got.append((dict(self.headers), self.rfile.read(int(self.headers["Content-Length"]))))
+            self.send_response(answers.pop(0) if answers else 200)
+            self.send_header("Location", "/elsewhere")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, *args):
+            """Quiet."""
+
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    server.got, server.answers = got, answers
+    server.url = f"http://127.0.0.1:{server.server_port}/in?x=1"
+    yield server
+    server.shutdown()
+    server.server_close()
+
+
+def change(owner: str, target: str, kind: str = "job", by: str = "reconcile", reason: str = "") -> None:
+    StateChange.objects.create(
+        kind=kind, owner=owner, name="fit", object_id=1, transition="x", source="running", target=target, by=by,
+        reason=reason,
+    )  # fmt: skip
+
+
+class TestWhatIsTold:
+    @pytest.mark.parametrize(("options", "told"), [
+        ({"target": "finished"}, True),
+        ({"target": "error", "reason": "exit code 1"}, True),
+        ({"target": "error", "kind": "dataset"}, True),
+        ({"target": "running"}, False),
+        ({"target": "finished", "kind": "other"}, False),
+        ({"target": "error", "by": "alice", "reason": "cancelled"}, False),
+        ({"target": "error", "by": "oscar", "reason": "cancelled"}, True),
+    ])  # fmt: skip
+    def test_ends_and_failures_but_not_what_one_did_oneself(self, alice, options, told):
+        change("alice", **options)
+        assert Notice.objects.filter(user=alice).exists() is told
+
+    def test_it_is_on_the_page_until_it_is_read_and_is_nobody_elses(self, her, bob):
+        change("alice", "error", reason="<b>exit code 9</b>")
+        page = her.get("/notifications").content.decode()
+        assert "&lt;b&gt;exit code 9&lt;/b&gt;" in page
+        assert 'class="count">1<' in her.get("/account").content.decode()
+        newest = Notice.objects.get().pk
+        other = Client()
+        other.force_login(bob)
+        assert "exit code 9" not in other.get("/notifications").content.decode()
+        other.post("/notifications/read", {"newest": newest})
+        assert not Notice.objects.get().read
+        change("alice", "finished")
+        her.post("/notifications/read", {"newest": newest})
+        assert list(Notice.objects.order_by("pk").values_list("read", flat=True)) == [True, False]
+
+    @pytest.mark.parametrize("newest", ["", "x", "-1", "9" * 30, "²"])
+    def test_odd_marks_do_no_harm(self, her, newest):
+        assert her.post("/notifications/read", {"newest": newest}).status_code == 302
+
+
+class TestDelivery:
+    def test_a_webhook_gets_it_signed(self, alice, hook, settings):
+        settings.WEBHOOK_PRIVATE = True
+        Preference.objects.create(user=alice, webhook=hook.url)
+        change("alice", "error", reason="exit code 1")
+        delivery.deliver(Delivery.objects.get().pk)
+        headers, body = hook.got[0]
+        mark = hmac.new(delivery.secret_of(alice).encode(), body, hashlib.sha256).hexdigest()
+        assert headers["X-Platform-Signature"] == f"sha256={mark}"
+        told = json.loads(body)
+        assert (told["user"], told["kind"], told["name"], told["event"]) == ("alice", "job", "fit", "error")
+        delivery.deliver(Delivery.objects.get().pk)
+        assert len(hook.got) == 1, "a message that comes twice sends once"
+
+    def test_what_failed_is_tried_again_when_its_pause_is_over_and_given_up_in_the_end(self, alice, hook, settings):
+        settings.WEBHOOK_PRIVATE = True
+        hook.answers += [500, 302] + [500] * 10
+        Preference.objects.create(user=alice, webhook=hook.url)
+        change("alice", "error")
+        pk = Delivery.objects.get().pk
+        delivery.deliver(pk)
+        delivery.deliver(pk)
+        assert len(hook.got) == 1, "not before its pause is over"
+        for _ in range(10):
+            Delivery.objects.filter(pk=pk).update(not_before=timezone.now() - timedelta(minutes=1))
+            delivery.deliver(pk)
+        row = Delivery.objects.get()
+        assert len(hook.got) == row.attempts == len(delivery.PAUSES_S) + 1
+        assert (row.open, "500" in row.error) == (False, True)
+
+    def test_reconcile_finds_what_is_due(self, alice, tasks):
+        Preference.objects.create(user=alice, email="alice@example.org")
+        change("alice", "finished")
+        Delivery.objects.update(not_before=timezone.now() - timedelta(minutes=1))
+        mail.outbox.clear()
+        reconcile.run()
+        assert Delivery.objects.get().open
+
+    def test_an_e_mail_in_their_language(self, alice, settings):
+        settings.EMAIL_HOST = "localhost"
+        Preference.objects.create(user=alice, email="alice@example.org", language="en")
+        change("alice", "error", reason="exit code 1")
+        delivery.deliver(Delivery.objects.get().pk)
+        (letter,) = mail.outbox
+        assert letter.to == ["alice@example.org"]
+        assert "fit" in letter.subject
+        assert "exit code 1" in letter.body
+
+    @pytest.mark.parametrize("url", [
+        "http://127.0.0.1/", "http://localhost:30001/", "http://169.254.169.254/latest", "http://[::1]/", "http://10.0.0.1/",
+        "http://0.0.0.0/", "http://[::ffff:127.0.0.1]/", "ftp://example.org/", "file:///etc/passwd", "//example.org",
+        "http://user:word@example.org/", "http://example.org/a b", "http://2130706433/", "x",
+    ])  # fmt: skip
+    def test_no_inner_or_odd_address_is_taken_or_called(self, her, alice, url):
+        assert her.post("/settings", {"webhook": url}).status_code == 403
+        assert not Preference.objects.exists()
+        Preference.objects.create(user=alice, webhook=url)
+        change("alice", "error")
+        delivery.deliver(Delivery.objects.get().pk)
+        assert "webhook" in Delivery.objects.get().error
+
+
+class TestSettings:
+    def test_they_are_kept_and_hold_in_another_browser(self, her, alice):
+        answer = her.post("/settings", {"language": "zh-hans", "theme": "dark", "email": "alice@example.org"})
+        assert (answer.status_code, answer.cookies["theme"].value) == (302, "dark")
+        other = Client()
+        answer = other.post("/regist_login", {"username": "alice", "password": PASSWORD, "action": "login"})
+        assert (answer.cookies["django_language"].value, answer.cookies["theme"].value) == ("zh-hans", "dark")
+
+    @pytest.mark.parametrize(
+        "form", [{"language": "xx"}, {"theme": "pink"}, {"email": "alice"}, {"webhook": "h" * 600}]
+    )
+    def test_others_are_refused(self, her, form):
+        assert her.post("/settings", form).status_code == 403
+        assert not Preference.objects.exists()
+
+
+class TestSessions:
+    def test_the_others_end(self, alice):
+        here, there = Client(), Client()
+        for client in (here, there):
+            client.post("/regist_login", {"username": "alice", "password": PASSWORD, "action": "login"})
+        assert Visit.objects.filter(user=alice).count() == 2
+        assert "End all others" in here.get("/account").content.decode()
+        here.post("/account/sessions")
+        assert here.get("/account").status_code == 200
+        assert there.get("/account").status_code == 302
+
+    def test_a_log_in_changes_the_key_of_the_session(self, alice, client):
+        session = client.session
+        session["x"] = 1
+        session.save()
+        before = client.cookies["sessionid"] = session.session_key
+        client.post("/regist_login", {"username": "alice", "password": PASSWORD, "action": "login"})
+        assert client.cookies["sessionid"].value != before
+
+    def test_a_change_of_password_ends_the_others_and_keeps_this_one(self, alice):
+        here, there = Client(), Client()
+        for client in (here, there):
+            client.post("/regist_login", {"username": "alice", "password": PASSWORD, "action": "login"})
+        here.post("/account/password", {"current": PASSWORD, "password": "another battery horse"})
+        assert here.get("/account").status_code == 200
+        assert there.get("/account").status_code == 302
+        assert Visit.objects.filter(user=alice).count() == 1
+
+    def test_a_token_tells_when_it_was_last_used(self, alice, api, her):
+        assert "not used yet" in her.get("/account").content.decode()
+        api(lifecycle.token_of(alice)).call("get", "users/alice/jobs")
+        assert "last used" in her.get("/account").content.decode()
+        assert notices.unread(alice) == 0

@@ -1,0 +1,80 @@
+"""The first steps with their examples, and the search over everything of a user."""
+
+from __future__ import annotations
+
+import pytest
+
+from datasets.models import Dataset
+from jobs.models import Job
+from mlp.kernel import storage
+
+from .page_world import EVIL, fill, visitor, words_of
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def her(alice):
+    return visitor(alice)
+
+
+class TestFirstSteps:
+    def test_a_new_users_index_leads_there(self, default_tenant):
+        carol = visitor()
+        form = {"username": "carol", "password": "correct horse battery", "action": "register"}
+        assert carol.post("/regist_login", form).url == "/index"
+        assert 'href="/start"' in carol.get("/index").content.decode()
+
+    def test_the_example_is_put_there_once(self, her):
+        for _ in range(2):
+            assert her.post("/start/dataset").url == "/start"
+        dataset = Dataset.objects.get()
+        assert (dataset.state, dataset.stored) == ("ready", dataset.size)
+        folder = storage.dataset_dir("alice", "digits")
+        assert len((folder / "train" / "digits_x.csv").read_text().splitlines()) == 1500
+        assert len((folder / "test" / "digits_y.csv").read_text().splitlines()) == 297
+
+    def test_the_job_runs_the_example_once(self, her):
+        her.post("/start/dataset")
+        for _ in range(2):
+            assert her.post("/start/job").url == "/jobs/digits"
+        job = Job.objects.get()
+        assert (storage.home_dir("alice") / job.entry).is_file()
+        assert "digits" in words_of(her.get("/start"))
+
+    def test_a_script_of_ones_own_is_not_overwritten(self, her):
+        script = storage.home_dir("alice") / "digits" / "train.py"
+        script.parent.mkdir()
+        script.write_text("mine")
+        her.post("/start/dataset")
+        her.post("/start/job")
+        assert script.read_text() == "mine"
+
+    def test_what_cannot_be_is_told(self, her, default_tenant):
+        type(default_tenant).objects.update(rom=10)
+        answer = her.post("/start/dataset", follow=True)
+        assert "rom" in words_of(answer)
+        assert not Dataset.objects.exists()
+
+
+class TestSearch:
+    def test_everything_of_ones_own_and_nothing_of_others(self, her, alice, bob):
+        fill(alice)
+        (storage.home_dir("bob") / "trainer.py").write_text("x")
+        words = words_of(her.get("/search?q=i"))
+        assert all(name in words for name in ("fit", "waiting", "digits", "coming", "train.py"))
+        assert "trainer.py" not in words
+        assert "fit" not in words_of(visitor(bob).get("/search?q=fit")).replace("Found for “fit”", "")
+
+    def test_the_field_gets_the_list_alone(self, her, alice):
+        fill(alice)
+        answer = her.get("/search?q=fit", headers={"HX-Request": "true"})
+        assert "/jobs/fit" in answer.content.decode()
+        assert "<html" not in answer.content.decode()
+
+    @pytest.mark.parametrize("query", [EVIL, "%", "\x00", "x" * 5000, "'; drop table job; --"])
+    def test_odd_questions_do_no_harm(self, her, alice, query):
+        fill(alice)
+        answer = her.get("/search", {"q": query})
+        assert answer.status_code == 200
+        assert "<script>alert" not in answer.content.decode()
