@@ -45,6 +45,9 @@ class RunSpec:
     are found). `grace_s` holds when the machine, not a caller, asks the run to stop. `log_limit` bounds the
     log file in bytes. `cwd` is the one folder that the run may write; `mounts` are what it sees besides.
 
+    `labels` are for people and for what leads to a service: of an application `user`, `app` and `public` ("true" where
+    no token is asked for).
+
     `kind` is "job" (runs to its end) or "service" (listens on `port` until it is stopped). `runtime` chooses
     the image where runs are containers. `owner` is the number of the user on whose behalf it runs: runs of two
     owners are kept apart, and each sees, of the platform's files, `cwd`, `mounts` and the interpreter with its

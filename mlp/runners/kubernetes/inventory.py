@@ -50,9 +50,12 @@ def nodes(cluster: Cluster) -> list[dict]:
 
 
 def takes_runs(node: dict, config: ClusterConfig) -> bool:
-    """Ready, open, without a taint that keeps pods like ours away, and with the labels that are asked for."""
+    """Ready, open, without a taint that keeps pods like ours away (that of GPUs does not keep away who asks for one),
+    and with the labels that are asked for.
+    """
     spec, labels = node.get("spec") or {}, node["metadata"].get("labels") or {}
     ready = any(each["type"] == "Ready" and each["status"] == "True" for each in node["status"].get("conditions") or [])
-    closed = any(taint["effect"] in {"NoSchedule", "NoExecute"} for taint in spec.get("taints") or [])
+    taints = [taint for taint in spec.get("taints") or [] if taint["key"] != config.gpu_resource]
+    closed = any(taint["effect"] in {"NoSchedule", "NoExecute"} for taint in taints)
     wanted = config.node_selector.items() <= labels.items()
     return ready and wanted and not closed and not spec.get("unschedulable")

@@ -115,6 +115,8 @@ def pod_template(spec: RunSpec, config: ClusterConfig, mounts: list[dict]) -> di
     }
     if config.pull_secrets:
         pod["imagePullSecrets"] = [{"name": name} for name in config.pull_secrets]
+    if spec.gpu:  # nodes with GPUs are often closed to whoever asks for none
+        pod["tolerations"] = [{"key": config.gpu_resource, "operator": "Exists"}]
     if config.node_selector:
         pod["nodeSelector"] = dict(config.node_selector)
     labels = names.labels(spec.name, spec.kind, spec.owner, spec.labels)

@@ -202,6 +202,9 @@ def _end(pod: dict) -> RunStatus | None:
         return RunStatus("exited", None, None, f"could not start: {short(terminated.get('message') or reason)}", *times)
     number = terminated.get("signal") or (code - 128 if code in SIGNALS else None)
     words = f"killed by signal {number} ({signal_name(number)})" if number else f"exit code {code}"
+    if reason == "ContainerStatusUnknown":
+        words = disruption or "its node lost sight of it"
+        return RunStatus("exited", None, None, words, *times)
     if reason == "OOMKilled":
         words = f"out of memory (asked for: {memory(pod)}), {words}"
     elif disruption:
@@ -293,5 +296,5 @@ def worker_of(pod: dict) -> int:
 
 
 def ran(pod: dict) -> bool:
-    """Whether its container has begun, so that there is output to read."""
-    return started_at(pod) is not None
+    """Whether its container has begun, now or before it fell, so that there is output to read."""
+    return started_at(pod) is not None or "terminated" in (_container(pod).get("lastState") or {})

@@ -243,7 +243,9 @@ def test_a_service_has_an_address_while_it_runs(runner, tmp_path):
 
 
 def test_a_service_that_cannot_stay_up_has_ended_with_its_reason(runner, tmp_path):
-    runner.start(spec(tmp_path, "raise SystemExit(4)", name="app-1-1", kind="service", port=31999, owner=7))
+    code = "print('falling', flush=True)\nraise SystemExit(4)"
+    runner.start(spec(tmp_path, code, name="app-1-1", kind="service", port=31999, owner=7))
     status = end_of(runner, "app-1-1")
+    assert tail(tmp_path / "app-1-1.log").splitlines()[-1] == "falling"
     assert (status.state, status.exit_code, status.reason) == ("exited", 4, "exit code 4")
     assert runner.poll("app-1-1") == status

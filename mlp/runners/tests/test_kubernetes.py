@@ -72,6 +72,7 @@ def test_a_pod_has_no_more_rights_than_it_needs(kubernetes, cluster, tmp_path):
         "capabilities": {"drop": ["ALL"]},
         "readOnlyRootFilesystem": True,
     }
+    assert pod["tolerations"] == [{"key": "nvidia.com/gpu", "operator": "Exists"}]
     assert container["resources"]["limits"] == {
         "cpu": "500m",
         "memory": "300Mi",

@@ -244,7 +244,8 @@ def test_no_right_is_asked_for_that_is_not_used(whole, configured, tmp_path, mon
 # --- what there is --------------------------------------------------------------------------------------------
 def test_the_capacity_is_what_open_nodes_can_give(cluster, configured):
     store = cluster.store
-    store.create("nodes", node("a", "7910m", "16Gi", "4"))
+    of_gpus = [{"key": "nvidia.com/gpu", "effect": "NoSchedule"}]
+    store.create("nodes", node("a", "7910m", "16Gi", "4", taints=of_gpus))
     store.create("nodes", node("b", "2", "8000000Ki"))
     store.create("nodes", node("drained", "64", "1Ti", unschedulable=True))
     store.create("nodes", node("down", "64", "1Ti", ready=[{"type": "Ready", "status": "Unknown"}]))

@@ -65,6 +65,7 @@ def disrupted(reason: str) -> list[dict]:
             9,
             "made room for a more important pod, killed by signal 9 (SIGKILL)",
         ),
+        (pod("Failed", ended(137, "ContainerStatusUnknown")), None, None, "its node lost sight of it"),
         (
             pod("Failed", conditions=disrupted("DeletionByPodGC")),
             None,

@@ -203,7 +203,7 @@ def test_a_log_survives_the_death_of_who_copies_it(kubernetes, configured, tmp_p
         "import itertools, os, time\n"
         "for i in itertools.count():\n"
         "    print('line', i, flush=True)\n"
-        "    i % 10 or time.sleep(0.003)\n"
+        "    i % 10 or time.sleep(0.02)\n"
         "    if os.path.exists('enough'): break\n"
         "open('count', 'w').write(str(i + 1))"
     )
