@@ -1,8 +1,8 @@
 """Uploads and downloads through the platform, beside the same bytes through a plain WebDAV server, in one run.
 
 The plain server is Caddy with its WebDAV module: no accounts, no quota, no checks. Both write to the same file system
-and have the same client. A large file, many small ones, a large one in parts, and what the platform's servers
-need of memory while a large file arrives. Goals: large files at the plain server's speed, small ones at half of it.
+and have the same client: a large file, whole and in parts, many small ones over 32 connections; and what the platform's
+servers need of memory while a large file arrives. Goals: large files at the plain server's speed, small ones at half of it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ LARGE = int(os.environ.get("MLP_BENCH_LARGE_MIB", "512")) << 20
 HUGE = int(os.environ.get("MLP_BENCH_HUGE_MIB", "2048")) << 20
 FILES = int(os.environ.get("MLP_BENCH_FILES", "10000"))
 SMALL = 4096
-CONNECTIONS = 16
+CONNECTIONS = 32
 PART = 64 << 20
 ROUNDS = 3
 GOALS = {"large": 1.0, "small": 0.5}
