@@ -2,7 +2,8 @@
 
 The plain server is Caddy with its WebDAV module: no accounts, no quota, no checks. Both write to the same file system
 and have the same client: a large file, whole and in parts, many small ones over 32 connections; and what the platform's
-servers need of memory while a large file arrives. Goals: large files at the plain server's speed, small ones at half of it.
+servers need of memory while a large file arrives. Goals: large files at the plain server's speed, small ones at half
+of it.
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import requests
+from django.db import connection
 
 from datasets.models import Dataset
 from datasets.tests.live import stored, wait_until
@@ -195,6 +196,23 @@ def test_a_dead_application_is_a_fault_told_as_503(photos, service):
     finally:
         service.start_web()
     assert photos.put("/data/alice/photos/x", data=b"x").status_code == 201
+
+
+@pytest.mark.parametrize("size", [1, 200_000])
+def test_a_database_that_was_away_is_found_again(photos, service, size):
+    """Whoever asks first may meet the dead connection and is told to come back."""
+    photos.create("big", 10_000_000)
+    assert photos.put("/data/alice/big/x", data=b"x" * size).status_code == 201
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+            " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        )
+    codes = [photos.put(f"/data/alice/big/{number}", data=b"x" * size).status_code for number in range(40)]
+    service.stop_web()  # what still holds a dead connection is not for the next test
+    service.start_web()
+    assert set(codes[:-5]) <= {201, 503}
+    assert set(codes[-5:]) == {201}
 
 
 @pytest.mark.parametrize("size", [1, 200_000])

@@ -135,7 +135,7 @@ def _place(uploads: list[Upload]) -> dict[int, bool]:
                 done[upload.index] = replaced is not None
             cursor.execute(KEEP, [stored, pk])
     except BaseException:
-        link.rollback()
+        connection.close()  # Django knows nothing of what was done past it
         raise
     return done
 
