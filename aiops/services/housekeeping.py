@@ -29,7 +29,7 @@ class Housekeeping:
 
     def __init__(self, active: Holder | None = None):
         self.active = active or Holder("aiops.housekeeping")
-        self.ticks = ((COUNT_EVERY_S, self.count), (SWEEP_EVERY_S, self.sweep), (RETAIN_EVERY_S, self.retain))
+        self.ticks = ((COUNT_EVERY_S, self.count), (SWEEP_EVERY_S, self.resend), (RETAIN_EVERY_S, self.retain))
 
     def stop(self) -> None:
         self.active.let_go()
@@ -46,6 +46,9 @@ class Housekeeping:
             kv.put_aggregation(counts)
         except Fault as problem:
             log.warning("the lines could not be counted: %s", problem.msg)
+
+    def resend(self) -> None:
+        self.sweep()
 
     def sweep(self) -> int:
         """Hands stored lines of watched workloads on again that have no verdict; how many."""
