@@ -25,7 +25,7 @@ from unfold.admin import ModelAdmin
 from unfold.dataclasses import SearchResult
 
 from accounts.admin import waiting
-from mlp import health
+from mlp import health, inside
 from mlp.admin_theme import GROUPS
 from mlp.kernel import storage
 from mlp.kernel.admin_display import TONES, acted, bar, changed, list_address, url_of
@@ -177,7 +177,11 @@ def has_state(model: type[Model]) -> bool:
 def navigation(request: HttpRequest) -> list[dict]:
     """The sidebar: the overview, then the registered models by GROUPS, then those that GROUPS does not name."""
     models = {model._meta.label_lower: model for model, _admin in registered()}
-    first = [{"title": _("Overview"), "icon": "space_dashboard", "link": reverse("admin:index")}]
+    first = [
+        {"title": _("Overview"), "icon": "space_dashboard", "link": reverse("admin:index")},
+        {"title": _("Logs of the parts"), "icon": "description", "link": reverse("admin:part_logs")},
+        {"title": _("Settings in force"), "icon": "tune", "link": reverse("admin:shown_settings")},
+    ]
     shown = [{"title": None, "items": first}]
     for title, labels in GROUPS:
         items = [_item(request, models.pop(label)) for label in labels if label in models]
@@ -226,7 +230,11 @@ def search(request: HttpRequest, term: str) -> list[SearchResult]:
 
 
 def extra_urls() -> list:
-    return [path("parts/", admin.site.admin_view(parts), name="parts")]
+    return [
+        path("parts/", admin.site.admin_view(parts), name="parts"),
+        path("logs/", admin.site.admin_view(inside.logs), name="part_logs"),
+        path("settings/", admin.site.admin_view(inside.shown_settings), name="shown_settings"),
+    ]
 
 
 admin.site.extra_urls = extra_urls
