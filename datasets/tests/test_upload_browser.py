@@ -35,7 +35,7 @@ def test_a_folder_goes_up_and_on_after_a_reload(alice_there, service, alice, tmp
     told = json.loads(done.stdout)
     total = 40 * MIB
     assert told["before"] == [f"bytes 0-{16 * MIB - 1}/{total}"]
-    assert told["after"] == [
+    assert list(dict.fromkeys(told["after"])) == [  # one that broke off may be tried again
         f"bytes {16 * MIB}-{32 * MIB - 1}/{total}",
         f"bytes {32 * MIB}-{total - 1}/{total}",
     ]
