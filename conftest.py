@@ -156,6 +156,13 @@ class Tasks:
         assert ACTORS[message.actor_name].queue_name == message.queue_name
         self.queue.append(message)
 
+    def run_once(self) -> None:
+        """Delivers what is there now; what that enqueues waits for the next time."""
+        now, self.queue = self.queue, []
+        for message in now:
+            self.taken.append((message.actor_name, tuple(message.args)))
+            ACTORS[message.actor_name].fn(*message.args)
+
     def run(self, times: int = 1) -> None:
         """`times` 2 delivers each message twice, as a queue may."""
         while self.queue:

@@ -1,6 +1,8 @@
-"""Registers the app with Django."""
+"""Registers the app with Django, and listens to de-registrations."""
 
 from __future__ import annotations
+
+from importlib import import_module
 
 from django.apps import AppConfig
 from django.utils.translation import gettext_lazy as _
@@ -9,3 +11,13 @@ from django.utils.translation import gettext_lazy as _
 class ApplicationsConfig(AppConfig):
     name = "apps"
     verbose_name = _("Applications")
+
+    def ready(self) -> None:
+        # models may be imported only now
+        deregistered = import_module("accounts.lifecycle").deregistered
+        delete_all_of = import_module("apps.lifecycle").delete_all_of
+
+        def end_apps(sender, user, by, **_):
+            delete_all_of(user, by)
+
+        deregistered.connect(end_apps, weak=False, dispatch_uid="apps.end_apps")

@@ -102,6 +102,9 @@ AIOPS_RETENTION_MIB = env_int("MLP_AIOPS_RETENTION_MIB", 4096, 16)
 AIOPS_TRAINING_PARAMETERS: dict = {}  # overrides of the model's own; tests make it small
 WEBHOOK_PRIVATE = env_bool("MLP_WEBHOOK_PRIVATE", False)
 JOB_DISK_MIB = env_int("MLP_JOB_DISK_MIB", 20 << 10, 1)
+MODEL_CHECK_S = env_int("MLP_MODEL_CHECK_S", 120, 1)
+APP_START_S = env_int("MLP_APP_START_S", 120, 1)
+APP_MOST_FAILURES = env_int("MLP_APP_MOST_FAILURES", 5, 1, 100)
 
 # --- Django ---------------------------------------------------------------------------------------------------------
 INSTALLED_APPS = [
@@ -242,6 +245,7 @@ SPECTACULAR_SETTINGS = {
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
     "SCHEMA_PATH_PREFIX": "/api/v1",
     "ENUM_GENERATE_CHOICE_DESCRIPTION": False,
+    "ENUM_NAME_OVERRIDES": {"ReadyStateEnum": "datasets.models.State"},
     "APPEND_COMPONENTS": {
         "securitySchemes": {
             "bearer": {"type": "http", "scheme": "bearer"},

@@ -22,6 +22,8 @@ api = [
     path("", include("resources.urls")),
     path("", include("datasets.urls")),
     path("", include("jobs.urls")),
+    path("", include("models_app.urls")),
+    path("", include("apps.urls")),
     path("", include("aiops.urls")),
     path("schema", SpectacularJSONAPIView.as_view(), name="schema"),
     path("docs", pages.reference, name="reference"),

@@ -15,6 +15,8 @@ broker = make_broker()
 
 import accounts.actors  # noqa: E402, F401
 import aiops.actors  # noqa: E402, F401
+import apps.actors  # noqa: E402, F401
 import datasets.actors  # noqa: E402, F401
 import jobs.actors  # noqa: E402, F401
 import mlp.kernel.actors  # noqa: E402, F401
+import models_app.actors  # noqa: E402, F401

@@ -1,6 +1,8 @@
-"""Registers the app with Django."""
+"""Registers the app with Django, and listens to de-registrations."""
 
 from __future__ import annotations
+
+from importlib import import_module
 
 from django.apps import AppConfig
 from django.utils.translation import gettext_lazy as _
@@ -9,3 +11,13 @@ from django.utils.translation import gettext_lazy as _
 class ModelsConfig(AppConfig):
     name = "models_app"
     verbose_name = _("Models")
+
+    def ready(self) -> None:
+        # models may be imported only now
+        deregistered = import_module("accounts.lifecycle").deregistered
+        fail_all_of = import_module("models_app.lifecycle").fail_all_of
+
+        def end_models(sender, user, by, **_):
+            fail_all_of(user, by)
+
+        deregistered.connect(end_models, weak=False, dispatch_uid="models_app.end_models")

@@ -16,8 +16,10 @@ from django.db import close_old_connections
 
 import accounts.reconcile
 import aiops.reconcile
+import apps.reconcile
 import datasets.reconcile
 import jobs.reconcile
+import models_app.reconcile
 import resources.reconcile
 from mlp import runners
 from mlp.kernel import after_commit, beats
@@ -30,6 +32,8 @@ SHORTEST_S = 0.5  # between two rounds, however much moves
 BEAT_EVERY_S = 4.0
 STEPS = (
     jobs.reconcile.run,
+    models_app.reconcile.run,
+    apps.reconcile.run,
     datasets.reconcile.run,
     resources.reconcile.run,
     aiops.reconcile.run,

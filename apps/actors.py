@@ -1,0 +1,19 @@
+"""What a worker does for applications. Each message may come twice or late: the verb it calls decides."""
+
+from __future__ import annotations
+
+import dramatiq
+
+from mlp.kernel.broker import broker
+
+from . import launching
+
+
+@dramatiq.actor(actor_name="apps.launch", broker=broker(), max_retries=3, min_backoff=1000)
+def launch(pk: int) -> None:
+    launching.launch(pk)
+
+
+@dramatiq.actor(actor_name="apps.erase", broker=broker(), max_retries=3, min_backoff=1000)
+def erase(pk: int) -> None:
+    launching.erase(pk)

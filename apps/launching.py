@@ -1,0 +1,161 @@
+"""Between an application's row and its run: order it, watch it, end it. Called by actors and reconcile.
+
+No lock is held while a runner or the application is asked, and every step may be repeated.
+"""
+
+from __future__ import annotations
+
+import http.client
+import os
+from pathlib import Path
+
+from django.conf import settings
+from django.utils import timezone
+
+from mlp import runners
+from mlp.kernel import after_commit, storage
+from mlp.kernel.locking import Missing
+from mlp.runners import Mount, RunSpec, tail
+from models_app.launching import LOADING, MODEL, PROGRAM
+
+from . import lifecycle
+from .models import Application, State
+
+SERVING = Path(__file__).resolve().parent / "serving"
+SERVING_SEEN, WORK = "/opt/mlp/serving", "/workspace"
+LOOK_AGAIN_MS = 200
+PROBE_S = 2.0
+STOP_GRACE_S = 10
+LOG_LIMIT, DISK_MIB = 64 << 20, 1024
+LOG_LINES_IN_REASON = 5
+
+
+def folder(app: Application) -> Path:
+    return storage.root() / "apps" / app.user.username / app.name
+
+
+def log_path(app: Application) -> Path:
+    return folder(app) / "log" / "app.log"
+
+
+def launch(pk: int) -> None:
+    """Orders the next run of an application that waits for one, and looks at it until it is up."""
+    try:
+        app = lifecycle.note_order(pk)
+    except Missing:
+        return
+    if app is None:
+        return
+    runner = runners.get()
+    if runner.poll(app.run_name).state == "unknown":
+        try:
+            runner.start(spec(app))
+        except ValueError as problem:
+            return lifecycle.fail(pk, f"could not be started: {problem}", by="runner")
+    look(app)
+
+
+def look(app: Application) -> None:
+    """Asks the runner, and while it is not up the application itself, how it is; writes down what changed."""
+    if not app.run_name:
+        return after_commit.enqueue("apps.launch", app.pk)
+    runner = runners.get()
+    status = runner.poll(app.run_name)
+    if status.state == "unknown" and app.state == State.CREATING and not _too_old(app):
+        return after_commit.enqueue("apps.launch", app.pk)
+    if status.state != "running":
+        reason = status.reason or "its run is gone"
+        lines = tail(log_path(app), LOG_LINES_IN_REASON).splitlines()
+        return _ended(app, "\n".join([reason, *lines]))
+    if app.state == State.READY:
+        return None
+    address = runner.address(app.run_name)
+    if address and _answers(address):
+        return lifecycle.up(app.pk, app.run_name, f"{address[0]}:{address[1]}", by="runner")
+    if _too_old(app):
+        runner.stop(app.run_name, 0)
+        return _ended(app, f"it did not answer within {settings.APP_START_S} s")
+    return after_commit.enqueue("apps.launch", app.pk, delay_ms=LOOK_AGAIN_MS)
+
+
+def sweep() -> None:
+    """Ends and forgets runs that belong to no application any more."""
+    runner = runners.get()
+    names = [name for name in runner.names() if name.startswith("app-")]
+    owned = set(Application.objects.filter(run_name__in=names).values_list("run_name", flat=True))
+    for name in set(names) - owned:
+        if runner.poll(name).state == "running":
+            runner.stop(name, 0)
+        else:
+            runner.forget(name)
+
+
+def erase(pk: int) -> None:
+    """Ends a deleted application's run, removes its files, then its row."""
+    app = Application.objects.select_related("user").filter(pk=pk, state=State.DELETING).first()
+    if app is None:
+        return
+    if app.run_name:
+        runner = runners.get()
+        if runner.poll(app.run_name).state == "running":
+            runner.stop(app.run_name, STOP_GRACE_S)
+            return after_commit.enqueue("apps.erase", pk, delay_ms=LOOK_AGAIN_MS)
+        runner.forget(app.run_name)
+    storage.remove_tree(folder(app))
+    lifecycle.forget(pk)
+
+
+def spec(app: Application) -> RunSpec:
+    runner, place = runners.get(), folder(app)
+    (place / "log").mkdir(parents=True, exist_ok=True)
+    files = storage.model_dir(app.user.username, app.model.name)
+    program = runner.place(SERVING, SERVING_SEEN)
+    command = [runner.python, "-u", f"{program}/server.py", "--model", runner.place(files, MODEL)]
+    command += ["--name", app.model.name, "--host", runner.listen, "--port", str(app.port)]
+    seen = runner.place(place, WORK)
+    return RunSpec(
+        name=app.run_name,
+        command=command,
+        cwd=place,
+        environment={
+            "PATH": f"{os.path.dirname(runner.python)}:/usr/local/bin:/usr/bin:/bin".removeprefix(":"),
+            "HOME": seen, "LANG": "C.UTF-8", "TZ": "UTC", "PYTHONDONTWRITEBYTECODE": "1",
+            "MLP_LOADING": runner.place(PROGRAM, LOADING),
+            **({} if app.gpu else {"CUDA_VISIBLE_DEVICES": ""}),
+        },
+        log=log_path(app),
+        cpu=app.cpu,
+        gpu=app.gpu,
+        ram_mib=app.ram,
+        grace_s=STOP_GRACE_S,
+        log_limit=LOG_LIMIT,
+        labels={"user": app.user.username, "app": app.name, "public": str(app.public).lower()},
+        kind="service",
+        port=app.port,
+        runtime="torch",
+        mounts=(Mount(PROGRAM, LOADING), Mount(SERVING, SERVING_SEEN), Mount(files, MODEL)),
+        owner=app.user_id,
+        disk_mib=DISK_MIB,
+    )  # fmt: skip
+
+
+def _ended(app: Application, reason: str) -> None:
+    try:
+        lifecycle.end_run(app.pk, app.run_name, reason, by="runner")
+    except Missing:
+        return
+
+
+def _too_old(app: Application) -> bool:
+    return bool(app.ordered) and (timezone.now() - app.ordered).total_seconds() > settings.APP_START_S
+
+
+def _answers(address: tuple[str, int]) -> bool:
+    connection = http.client.HTTPConnection(*address, timeout=PROBE_S)
+    try:
+        connection.request("GET", "/v2/health/ready")
+        return connection.getresponse().status == 200
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()

@@ -1,0 +1,177 @@
+"""Every change of an application goes through here. Called by api, pages, admin, launching and reconcile.
+
+The tenant's cpu, gpu and ram: tried when the application is created, confirmed when it is first up, released when it
+is erased or has ended in error, always after its run is gone. Its port is the row's, and free when the row is gone.
+"""
+
+from __future__ import annotations
+
+import secrets
+from datetime import timedelta
+
+from django.conf import settings
+from django.db import IntegrityError, transaction
+from django.utils import timezone
+
+from accounts import lifecycle as accounts
+from mlp.kernel import after_commit, broker
+from mlp.kernel.errors import Refused
+from mlp.kernel.locking import Missing, lock_row, locked
+from mlp.kernel.models import record_created
+from models_app.models import Model
+from models_app.models import State as ModelState
+from resources import tcc
+
+from .models import PORTS, Application, State
+
+APPLIER = "am"
+PORT_TRIES = 20
+BACKOFF_S = (0.5, 1, 2, 5, 10, 20, 40)
+STEADY_AFTER_S = 60  # up for so long, earlier failures are forgotten
+
+
+def request_id(pk: int) -> str:
+    return f"app:{pk}"
+
+
+def create_app(
+    *, user, name: str, model_name: str, gpu: int = 0, cpu: float = 1, ram: int = 512, public: bool = False,
+    tenant: str | None = None, by: str,
+) -> Application:  # fmt: skip
+    """Makes the row with a port of its own, reserves its resources and queues its start.
+
+    Raises Refused: a name taken, no such ready model, not enough left, no port free. Raises Fault, with nothing
+    stored, when the task queue is away.
+    """
+    if tenant not in (None, user.tenant.name):
+        raise Missing("tenant")
+    broker.require()
+    try:
+        with transaction.atomic():
+            accounts.hold_active(user)
+            model = lock_row(Model, user=user, name=model_name)  # so that it is not deleted meanwhile
+            if model is None:
+                raise Refused(f"model_name: you have no model {model_name}")
+            if model.state != ModelState.READY:
+                raise Refused(f"model_name: the model {model_name} is {model.state}, it can be served when it is ready")
+            values = {"gpu": gpu, "cpu": cpu, "ram": ram}
+            app = _insert(user=user, tenant=user.tenant, model=model, name=name, public=public, **values)
+            record_created(app, by=by)
+            tcc.try_(
+                id=request_id(app.pk), applier=APPLIER, request_type="request", tenant=user.tenant.name,
+                owner=user.username, **values,
+            )  # fmt: skip
+            after_commit.enqueue("apps.launch", app.pk)
+    except IntegrityError as problem:
+        if "application_name_once_per_user" in str(problem):
+            raise Refused(f"name: you have an application {name} already")
+        raise
+    return app
+
+
+def _insert(**values) -> Application:
+    """The row with a port that no other has: the database's constraint decides between two that chose the same."""
+    for _ in range(PORT_TRIES):
+        taken = set(Application.objects.values_list("port", flat=True))
+        free = [port for port in PORTS if port not in taken]
+        if not free:
+            raise Refused("port: all ports of the platform are taken by applications")
+        try:
+            with transaction.atomic():
+                return Application.objects.create(port=secrets.choice(free), **values)
+        except IntegrityError as problem:
+            if "port" not in str(problem):
+                raise
+    raise Refused("port: no free port was found, try again")
+
+
+def note_order(pk: int) -> Application | None:
+    """Names the next run of an application that waits for one; None when there is nothing to start now."""
+    with locked(Application, pk=pk) as app:
+        if app.state != State.CREATING or (app.not_before and app.not_before > timezone.now()):
+            return None
+        if not app.run_name:
+            app.attempt += 1
+            app.run_name, app.ordered, app.address = f"app-{app.pk}-{app.attempt}", timezone.now(), ""
+            app.save(update_fields=["attempt", "run_name", "ordered", "address"])
+        return app
+
+
+def up(pk: int, run_name: str, address: str, by: str) -> None:
+    """creating > ready: this run answers at `address`."""
+    with locked(Application, pk=pk) as app:
+        if app.state != State.CREATING or app.run_name != run_name:
+            return
+        app.up(by=by)
+        app.address, app.ready_since = address, timezone.now()
+        app.save()
+        tcc.confirm(id=request_id(pk), applier=APPLIER)
+
+
+def end_run(pk: int, run_name: str, reason: str, by: str) -> None:
+    """A run has ended that should be up: started again after a pause, or creating > error after too many failures."""
+    with locked(Application, pk=pk) as app:
+        if app.run_name != run_name or app.state not in (State.CREATING, State.READY):
+            return
+        if app.ready_since and (timezone.now() - app.ready_since).total_seconds() > STEADY_AFTER_S:
+            app.failures = 0
+        if app.state == State.READY:
+            app.lose(by=by, reason=reason)
+        app.failures += 1
+        app.run_name, app.address, app.ready_since, app.reason = "", "", None, reason
+        if app.failures >= settings.APP_MOST_FAILURES:
+            app.fail(by=by, reason=f"given up after {app.failures} failures: {reason}")
+            app.save()
+            tcc.release(id=request_id(pk), applier=APPLIER)
+            return
+        pause = BACKOFF_S[min(app.failures, len(BACKOFF_S)) - 1]
+        app.not_before = timezone.now() + timedelta(seconds=pause)
+        app.save()
+        after_commit.enqueue("apps.launch", pk, delay_ms=int(pause * 1000) + 50)
+        after_commit.changed(app.user.username, "application", app.name)
+
+
+def fail(pk: int, reason: str, by: str) -> None:
+    """creating > error for a reason that another try would not heal; nothing of it runs."""
+    with locked(Application, pk=pk) as app:
+        if app.state == State.CREATING:
+            app.fail(by=by, reason=reason)
+            app.run_name = ""
+            app.save()
+            tcc.release(id=request_id(pk), applier=APPLIER)
+
+
+def delete_app(*, user, name: str, by: str) -> Application:
+    """ready, error > deleting; its run ends in the background, then everything it held is free."""
+    with locked(Application, user=user, name=name) as app:
+        _erase(app, by)
+    return app
+
+
+def delete_all_of(user, by: str) -> None:
+    """Ends all applications of a de-registered user; called inside that transaction."""
+    rows = Application.objects.filter(user=user).exclude(state=State.DELETING).order_by("pk")
+    for app in list(rows.select_for_update(of=("self",), no_key=True)):
+        if app.state == State.CREATING:
+            app.fail(by=by, reason="cancelled: the user was de-registered")
+        _erase(app, by)
+
+
+def forget(pk: int) -> None:
+    """Removes the row of an application whose run is gone, and gives back what it held."""
+    try:
+        with locked(Application, pk=pk) as app:
+            if app.state == State.DELETING:
+                tcc.release(id=request_id(pk), applier=APPLIER)
+                owner, name = app.user.username, app.name
+                app.delete()
+                after_commit.changed(owner, "application", name)
+    except Missing:
+        return
+
+
+def _erase(app: Application, by: str) -> None:
+    app.erase(by=by)
+    app.address = ""
+    app.save()
+    after_commit.enqueue("apps.erase", app.pk)

@@ -1,0 +1,98 @@
+"""Application. Written only through apps.lifecycle.
+
+Application:
+    creating      --up-->     ready
+    ready         --lose-->   creating     (its run has ended: it is started again, after a pause)
+    creating      --fail-->   error
+    ready, error  --erase-->  deleting     (its run goes first, then files and row)
+
+`failures` counts the runs that ended since the application was last up for a while. `port` is held until the row goes.
+"""
+
+from __future__ import annotations
+
+from django.conf import settings
+from django.db import models
+from django.db.models import Q
+from django.utils.translation import gettext_lazy as _
+from django_fsm import ConcurrentTransitionMixin, FSMField, transition
+
+from mlp.kernel.models import Lifecycle
+
+PORTS = range(31000, 50001)
+
+
+class State(models.TextChoices):
+    CREATING = "creating", _("creating")
+    READY = "ready", _("ready")
+    ERROR = "error", _("error")
+    DELETING = "deleting", _("deleting")
+
+
+class Application(ConcurrentTransitionMixin, Lifecycle):
+    """A model served behind the application gateway. cpu in cores, gpu in devices, ram in Mi."""
+
+    user = models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="applications", verbose_name=_("user")
+    )
+    tenant = models.ForeignKey(
+        "resources.Tenant", on_delete=models.PROTECT, related_name="applications", verbose_name=_("tenant")
+    )
+    model = models.ForeignKey(
+        "models_app.Model", on_delete=models.PROTECT, related_name="served_by", verbose_name=_("model")
+    )
+    name = models.CharField(_("name"), max_length=50)
+    gpu = models.PositiveSmallIntegerField(_("GPU"), default=0)
+    cpu = models.FloatField(_("CPU"), default=1)
+    ram = models.PositiveIntegerField(_("RAM (Mi)"), default=512)
+    public = models.BooleanField(_("public"), default=False)
+    port = models.PositiveIntegerField(_("port"), unique=True)
+    state = FSMField(_("state"), default=State.CREATING, choices=State.choices, protected=True)
+    reason = models.TextField(_("reason"), blank=True)
+    reserved = models.BooleanField(_("resources reserved"), default=True)
+    attempt = models.PositiveIntegerField(_("attempt"), default=0)
+    failures = models.PositiveSmallIntegerField(_("failures"), default=0)
+    run_name = models.CharField(_("run"), max_length=64, blank=True)
+    ordered = models.DateTimeField(_("run ordered"), null=True, blank=True)
+    not_before = models.DateTimeField(_("not before"), null=True, blank=True)
+    ready_since = models.DateTimeField(_("ready since"), null=True, blank=True)
+    address = models.CharField(_("address"), max_length=300, blank=True)
+    created = models.DateTimeField(_("created"), auto_now_add=True)
+
+    class Meta:
+        db_table = "app_group"
+        verbose_name = _("application")
+        verbose_name_plural = _("applications")
+        constraints = [
+            models.UniqueConstraint(fields=["user", "name"], name="application_name_once_per_user"),
+            models.CheckConstraint(condition=Q(state__in=State.values), name="application_state"),
+            models.CheckConstraint(
+                condition=Q(port__gte=PORTS.start, port__lt=PORTS.stop), name="application_port_range"
+            ),
+        ]
+        indexes = [
+            models.Index(fields=["state", "id"], name="application_unsteady"),
+            models.Index(fields=["user", "-id"], name="application_newest"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.user}/{self.name}"
+
+    @transition(field=state, source=State.CREATING, target=State.READY)
+    def up(self, *, by, reason=""):
+        """creating > ready."""
+        self.reason = ""
+
+    @transition(field=state, source=State.READY, target=State.CREATING)
+    def lose(self, *, by, reason=""):
+        """ready > creating."""
+        self.reason = reason
+
+    @transition(field=state, source=State.CREATING, target=State.ERROR)
+    def fail(self, *, by, reason=""):
+        """creating > error."""
+        self.reason = reason
+
+    @transition(field=state, source=[State.READY, State.ERROR], target=State.DELETING)
+    def erase(self, *, by, reason=""):
+        """ready, error > deleting."""

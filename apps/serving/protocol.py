@@ -1,0 +1,134 @@
+"""Tensors of the Open Inference Protocol v2 (REST) on the wire: JSON, and the binary tensor data extension.
+
+Inside, a tensor is a dict of name, datatype, shape and data (a numpy array of that shape).
+Source: github.com/kserve/open-inference-protocol and Triton's extension_binary_data.md.
+"""
+
+from __future__ import annotations
+
+import struct
+
+import numpy as np
+import orjson
+
+DATATYPES = {
+    "BOOL": np.bool_, "UINT8": np.uint8, "UINT16": np.uint16, "UINT32": np.uint32, "UINT64": np.uint64,
+    "INT8": np.int8, "INT16": np.int16, "INT32": np.int32, "INT64": np.int64,
+    "FP16": np.float16, "FP32": np.float32, "FP64": np.float64, "BYTES": np.object_,
+}  # fmt: skip
+LENGTH = struct.Struct("<I")
+
+
+class BadRequest(Exception):
+    """The request is not one of the protocol; the words say what is wrong with it."""
+
+
+def read_request(body: bytes, header_length: str | None) -> tuple[dict, list[dict]]:
+    """(the request's JSON, its input tensors). Raises BadRequest."""
+    binary = b""
+    if header_length is not None:
+        if not header_length.isdigit() or int(header_length) > len(body):
+            raise BadRequest("Inference-Header-Content-Length: must be a length within the body")
+        body, binary = body[: int(header_length)], body[int(header_length) :]
+    try:
+        request = orjson.loads(body)
+    except orjson.JSONDecodeError as problem:
+        raise BadRequest(f"body: not JSON ({problem})")
+    inputs = request.get("inputs") if isinstance(request, dict) else None
+    if not isinstance(inputs, list) or not inputs:
+        raise BadRequest("inputs: must be a list of at least one tensor")
+    tensors = []
+    for given in inputs:
+        one, used = _read_tensor(given, binary)
+        binary = binary[used:]
+        tensors.append(one)
+    if binary:
+        raise BadRequest(f"body: {len(binary)} bytes of binary data belong to no input")
+    return request, tensors
+
+
+def _read_tensor(given, binary: bytes) -> tuple[dict, int]:
+    if not isinstance(given, dict) or not isinstance(given.get("name"), str):
+        raise BadRequest("inputs: each must be an object with a name")
+    name, kind, shape = given["name"], given.get("datatype"), given.get("shape")
+    if kind not in DATATYPES:
+        raise BadRequest(f"{name}: datatype must be one of {', '.join(DATATYPES)}")
+    if not isinstance(shape, list) or not all(type(side) is int and side >= 0 for side in shape):
+        raise BadRequest(f"{name}: shape must be a list of whole numbers")
+    size = (given.get("parameters") or {}).get("binary_data_size")
+    try:
+        if size is not None:
+            if type(size) is not int or not 0 <= size <= len(binary):
+                raise BadRequest(f"{name}: binary_data_size is more than the body has")
+            array, used = _from_bytes(kind, binary[:size]), size
+        elif kind == "BYTES":
+            flat = _flatten(given.get("data"))
+            array = np.array([one.encode() if isinstance(one, str) else one for one in flat], dtype=np.object_)
+            used = 0
+        else:
+            array, used = np.asarray(given["data"], dtype=DATATYPES[kind]), 0
+        return {"name": name, "datatype": kind, "shape": shape, "data": array.reshape(shape)}, used
+    except KeyError:
+        raise BadRequest(f"{name}: has no data")
+    except (ValueError, TypeError, OverflowError, struct.error) as problem:
+        raise BadRequest(f"{name}: the data do not fit datatype {kind} and shape {shape} ({problem})")
+
+
+def _flatten(data) -> list:
+    if not isinstance(data, list):
+        return [data]
+    return [leaf for one in data for leaf in _flatten(one)] if any(isinstance(one, list) for one in data) else data
+
+
+def _from_bytes(kind: str, data: bytes) -> np.ndarray:
+    if kind != "BYTES":
+        return np.frombuffer(data, dtype=DATATYPES[kind])
+    found, at = [], 0
+    while at < len(data):
+        (length,) = LENGTH.unpack_from(data, at)
+        if at + 4 + length > len(data):
+            raise ValueError("a string is longer than the data")
+        found.append(data[at + 4 : at + 4 + length])
+        at += 4 + length
+    return np.array(found, dtype=np.object_)
+
+
+def write_answer(request: dict, model: str, outputs: list[dict]) -> tuple[bytes, int | None]:
+    """(body, length of its JSON when binary data follow, else None)."""
+    wanted = {one["name"]: one for one in request.get("outputs") or []}
+    missing = set(wanted) - {one["name"] for one in outputs}
+    if missing:
+        raise BadRequest(f"outputs: the model gives no {', '.join(sorted(missing))}")
+    all_binary = (request.get("parameters") or {}).get("binary_data_output") is True
+    told, blobs = [], []
+    for one in outputs:
+        if wanted and one["name"] not in wanted:
+            continue
+        asked = (wanted.get(one["name"], {}).get("parameters") or {}).get("binary_data", all_binary)
+        entry = {"name": one["name"], "datatype": one["datatype"], "shape": list(one["shape"])}
+        if asked:
+            blob = _to_bytes(one)
+            blobs.append(blob)
+            entry["parameters"] = {"binary_data_size": len(blob)}
+        else:
+            entry["data"] = _to_list(one)
+        told.append(entry)
+    answer = {"model_name": model, "model_version": "1", "outputs": told}
+    if "id" in request:
+        answer["id"] = str(request["id"])
+    head = orjson.dumps(answer)
+    return b"".join([head, *blobs]), len(head) if blobs else None
+
+
+def _to_bytes(one: dict) -> bytes:
+    if one["datatype"] != "BYTES":
+        return np.ascontiguousarray(one["data"]).tobytes()
+    words = [word if isinstance(word, bytes) else str(word).encode() for word in one["data"].ravel()]
+    return b"".join(LENGTH.pack(len(word)) + word for word in words)
+
+
+def _to_list(one: dict) -> list:
+    flat = one["data"].ravel().tolist()
+    if one["datatype"] == "BYTES":
+        return [word.decode(errors="replace") if isinstance(word, bytes) else str(word) for word in flat]
+    return flat

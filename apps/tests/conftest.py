@@ -1,0 +1,85 @@
+"""What the application tests share: a ready model, applications made of it by REST, and a way to let things happen."""
+
+from __future__ import annotations
+
+import shutil
+import time
+
+import pytest
+
+from apps import reconcile
+from apps.models import Application
+from mlp import runners
+from mlp.kernel import storage
+from models_app.models import Model
+
+DEADLINE_S = 60
+
+ADDER = """
+class Predictor:
+    inputs = [{"name": "x", "datatype": "FP32", "shape": [-1]}]
+
+    def predict(self, inputs):
+        (x,) = inputs
+        return [{"name": "y", "datatype": "FP32", "shape": x["shape"], "data": [v + 1 for v in x["data"]]}]
+"""
+
+
+@pytest.fixture
+def adder(alice):
+    """A ready model of alice's, as a check that went well leaves it."""
+    folder = storage.model_dir("alice", "adder")
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "predictor.py").write_text(ADDER)
+    return Model.objects.create(
+        user=alice, tenant=alice.tenant, name="adder", src="home/p.py", size=len(ADDER), state="ready", reserved=False
+    )
+
+
+@pytest.fixture
+def deploy(as_alice, adder):
+    def post(name: str = "calc", **fields) -> Application:
+        body = {"name": name, "model_name": "adder", "cpu": 0.1, "ram": 400, **fields}
+        response = as_alice.call("post", "users/alice/apps", body)
+        assert response.status_code == 201, response.content
+        return Application.objects.get(name=name, user__username="alice")
+
+    return post
+
+
+@pytest.fixture
+def until(tasks):
+    """Lets the workers and the reconcile loop work until `done()` says so."""
+
+    def wait(done) -> None:
+        end = time.monotonic() + DEADLINE_S
+        while time.monotonic() < end:
+            tasks.run_once()
+            reconcile.run()
+            if done():
+                return
+            time.sleep(0.05)
+        raise AssertionError(f"not after {DEADLINE_S} s: {list(Application.objects.values())}")
+
+    return wait
+
+
+@pytest.fixture
+def ready(until):
+    def wait(app: Application) -> Application:
+        def is_ready() -> bool:
+            app.refresh_from_db()
+            return app.state == "ready"
+
+        until(is_ready)
+        return app
+
+    return wait
+
+
+@pytest.fixture(autouse=True)
+def nothing_left(request):
+    yield
+    if "tasks" in request.fixturenames:
+        runners.get().stop_all(grace=0)
+        shutil.rmtree(storage.root() / "apps", ignore_errors=True)

@@ -1,0 +1,142 @@
+"""Applications from their creation to their end, through REST, as real runs (contract 6)."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from apps.models import PORTS, Application
+from mlp import runners
+from resources import tcc
+from resources.models import Tenant
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def in_use() -> dict:
+    tenant = Tenant.objects.get(name="default")
+    assert {kind: getattr(tenant, f"{kind}_inuse") for kind in tcc.KINDS} == tcc.books(tenant)
+    return {"cpu": float(tenant.cpu_inuse), "ram": tenant.ram_inuse}
+
+
+def ask(app: Application, path: str, body: dict | None = None) -> dict:
+    request = urllib.request.Request(f"http://{app.address}{path}", data=body and json.dumps(body).encode())
+    with urllib.request.urlopen(request, timeout=10) as answer:
+        return json.loads(answer.read())
+
+
+def infer(app: Application, values: list) -> list:
+    tensor = {"name": "x", "datatype": "FP32", "shape": [len(values)], "data": values}
+    return ask(app, "/v2/models/adder/infer", {"inputs": [tensor]})["outputs"][0]["data"]
+
+
+def process_of(app: Application) -> int:
+    """The serving process, found by its command line."""
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                words = (entry / "cmdline").read_bytes().split(b"\0")
+            except OSError:
+                continue
+            if any(word.endswith(b"/server.py") for word in words[:4]) and str(app.port).encode() in words:
+                return int(entry.name)
+    raise AssertionError("the application has no process")
+
+
+def test_it_comes_up_answers_and_leaves_nothing(as_alice, deploy, ready, until):
+    app = deploy()
+    assert app.state == "creating"
+    assert app.port in PORTS
+    assert in_use() == {"cpu": 0.1, "ram": 400}
+    ready(app)
+    assert infer(app, [1, 2.5]) == [2, 3.5]
+    log = as_alice.call("get", "users/alice/apps/calc/log")
+    assert f"on port {app.port}".encode() in log.content
+    assert log["X-Next-Offset"] == str(len(log.content))
+    assert as_alice.call("get", f"users/alice/apps/calc/log?offset={len(log.content)}").content == b""
+    assert as_alice.refused("delete", "users/alice/models/adder").startswith("state: the application calc serves")
+    assert as_alice.call("delete", "users/alice/apps/calc").json()["state"] == "deleting"
+    until(lambda: not Application.objects.exists())
+    assert in_use() == {"cpu": 0, "ram": 0}
+    assert runners.get().names() == []
+    assert as_alice.call("delete", "users/alice/models/adder").status_code == 200
+
+
+def test_a_killed_process_is_back_and_others_are_untouched(deploy, ready, until):
+    app, other = deploy(), deploy("other")
+    ready(app)
+    ready(other)
+    before = process_of(other)
+    os.kill(process_of(app), signal.SIGKILL)
+
+    def is_back() -> bool:
+        app.refresh_from_db()
+        return app.attempt == 2 and app.state == "ready"
+
+    until(is_back)
+    assert infer(app, [1]) == [2]
+    assert process_of(other) == before
+    assert app.failures == 1
+
+
+def test_one_that_always_fails_ends_in_error_with_the_reason(deploy, adder, until, settings, as_alice, monkeypatch):
+    settings.APP_MOST_FAILURES = 2
+    monkeypatch.setattr("apps.lifecycle.BACKOFF_S", (0,))
+    app = deploy()
+    monkeypatch.setattr("apps.launching.PROGRAM", Path("/nowhere/loading.py"))
+
+    def failed() -> bool:
+        app.refresh_from_db()
+        return app.state == "error"
+
+    until(failed)
+    assert app.reason.startswith("given up after 2 failures: ")
+    assert "loading.py" in app.reason
+    assert in_use() == {"cpu": 0, "ram": 0}
+    assert as_alice.call("delete", "users/alice/apps/calc").status_code == 200
+    until(lambda: not Application.objects.exists() and runners.get().names() == [])
+
+
+def test_lost_messages_are_made_up_for(deploy, tasks, ready):
+    app = deploy()
+    tasks.queue.clear()
+    ready(app)
+    assert infer(app, [0]) == [1]
+
+
+def test_deregistration_frees_everything(as_alice, deploy, ready, until):
+    ready(deploy())
+    assert as_alice.call("put", "users/alice").status_code == 200
+    until(lambda: not Application.objects.exists())
+    assert in_use() == {"cpu": 0, "ram": 0}
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"model_name": "none"}, "model_name:"),
+        ({"cpu": 0.05}, "cpu:"),
+        ({"ram": "400"}, "ram:"),
+        ({"public": 1}, "public:"),
+        ({"gpu": 3}, "gpu:"),
+        ({"port": 31000}, "port:"),
+        ({"name": "A"}, "name:"),
+    ],
+)
+def test_a_wrong_order_is_refused_and_stores_nothing(as_alice, adder, change, field):
+    body = {"name": "calc", "model_name": "adder", **change}
+    assert as_alice.refused("post", "users/alice/apps", body).startswith(field)
+    assert not Application.objects.exists()
+
+
+def test_a_name_is_taken_once_and_others_see_nothing(as_alice, as_bob, deploy):
+    deploy()
+    assert as_alice.refused("post", "users/alice/apps", {"name": "calc", "model_name": "adder"}).startswith("name:")
+    assert as_alice.refused("delete", "users/alice/apps/calc").startswith("state:")
+    assert as_bob.refused("get", "users/alice/apps/calc") == as_bob.refused("get", "users/alice/apps/none")
+    assert [row["name"] for row in as_alice.call("get", "users/alice/apps?state=creating").json()] == ["calc"]

@@ -1,0 +1,29 @@
+"""What a worker does for models. Each message may come twice or late: the verb it calls decides."""
+
+from __future__ import annotations
+
+import dramatiq
+
+from mlp.kernel.broker import broker
+
+from . import launching
+
+
+@dramatiq.actor(actor_name="models.copy", queue_name="files", broker=broker(), max_retries=3, time_limit=3_600_000)
+def copy(pk: int) -> None:
+    launching.copy(pk)
+
+
+@dramatiq.actor(actor_name="models.check", broker=broker(), max_retries=3, min_backoff=1000)
+def check(pk: int) -> None:
+    launching.check(pk)
+
+
+@dramatiq.actor(actor_name="models.clean", queue_name="files", broker=broker(), max_retries=3, min_backoff=1000)
+def clean(pk: int) -> None:
+    launching.clean(pk)
+
+
+@dramatiq.actor(actor_name="models.erase", queue_name="files", broker=broker(), max_retries=5)
+def erase(pk: int) -> None:
+    launching.erase(pk)

@@ -1,0 +1,107 @@
+"""The Model-manager's REST calls (contract 5), one class for each path."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from django.http import FileResponse, StreamingHttpResponse
+
+from mlp.kernel import storage
+from mlp.kernel.locking import Missing, WrongState
+from mlp.kernel.views import Call, ContractView
+
+from . import lifecycle
+from .models import Model, State
+from .serializers import ModelIn, ModelOut
+
+STATES = tuple(State.values)
+PIECE = 1 << 20
+
+
+class ModelView(ContractView):
+    kind = "model"
+
+    def model(self, name: str) -> Model:
+        """The owner's model of that name, or Missing."""
+        found = Model.objects.filter(user=self.owner, name=name).select_related("user", "tenant").first()
+        if found is None:
+            raise Missing("model")
+        return found
+
+
+class ModelList(ModelView):
+    calls = {
+        "POST": Call("Make a model of a job's output or of an uploaded file", body=ModelIn, out=ModelOut, status=201),
+        "GET": Call("The user's models, newest first", out=ModelOut, many=True, states=STATES),
+    }
+
+    def post(self, request, user):
+        return self.answer(lifecycle.create_model(user=self.owner, by=self.by, **self.body()))
+
+    def get(self, request, user):
+        return self.page(Model.objects.filter(user=self.owner).select_related("user", "tenant"))
+
+
+class ModelDetail(ModelView):
+    calls = {
+        "GET": Call("One model", out=ModelOut),
+        "DELETE": Call("Delete, in ready or error", out=ModelOut),
+    }
+
+    def get(self, request, user, name):
+        return self.answer(self.model(name))
+
+    def delete(self, request, user, name):
+        return self.answer(lifecycle.delete_model(user=self.owner, name=name, by=self.by))
+
+
+class ModelDownload(ModelView):
+    calls = {"GET": Call("Its file, or a zip of its files", media="application/octet-stream")}
+
+    def get(self, request, user, name):
+        model = self.model(name)
+        base = storage.model_dir(user, model.name)
+        files = [path for path, _info in storage.files(base)]
+        if model.state != State.READY or not files:
+            raise WrongState(f"state: the model is {model.state}, it can be downloaded when it is ready")
+        if len(files) == 1:
+            target = storage.safe_join(base, files[0])
+            return FileResponse(target.open("rb"), as_attachment=True, filename=target.name)
+        headers = {"Content-Disposition": f'attachment; filename="{name}.zip"', "X-Accel-Buffering": "no"}
+        return StreamingHttpResponse(zipped(base, files), content_type="application/zip", headers=headers)
+
+
+class _Sink:
+    """What zipfile writes to: a file that cannot seek, whose bytes are taken away piece by piece."""
+
+    def __init__(self):
+        self.pieces: list[bytes] = []
+
+    def write(self, data) -> int:
+        self.pieces.append(bytes(data))
+        return len(data)
+
+    def flush(self) -> None:
+        pass
+
+    def take(self) -> bytes:
+        data, self.pieces = b"".join(self.pieces), []
+        return data
+
+
+def zipped(base: Path, files: list[str]) -> Iterator[bytes]:
+    """A zip of the files, not compressed (weights hardly are), never whole in memory."""
+    sink = _Sink()
+    with zipfile.ZipFile(sink, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
+        for path in files:
+            entry = zipfile.ZipInfo(path)
+            entry.external_attr = 0o644 << 16
+            source = storage.safe_join(base, path)
+            entry.file_size = source.stat().st_size
+            with source.open("rb") as file, archive.open(entry, "w") as out:
+                while piece := file.read(PIECE):
+                    out.write(piece)
+                    yield sink.take()
+    yield sink.take()

@@ -1,0 +1,165 @@
+"""Every change of a model goes through here. Called by api, pages, admin, actors and reconcile.
+
+The tenant's rom: tried when the model is created, confirmed when it is ready, released when it is erased.
+"""
+
+from __future__ import annotations
+
+from django.db import IntegrityError, transaction
+from django.db.models import Max
+
+from accounts import lifecycle as accounts
+from datasets.models import Dataset
+from jobs.models import Job
+from jobs.models import State as JobState
+from mlp.kernel import after_commit, broker
+from mlp.kernel.errors import Refused
+from mlp.kernel.locking import Missing, WrongState, locked
+from mlp.kernel.models import record_created
+from resources import tcc
+
+from . import copying
+from .models import Model, State
+
+APPLIER = "mm"
+STEADY = (State.READY, State.ERROR)
+
+
+def request_id(pk: int) -> str:
+    return f"model:{pk}"
+
+
+def create_model(*, user, name: str, src: str, tenant: str | None = None, by: str) -> Model:
+    """Makes the row, reserves room for its files and queues the copy.
+
+    Raises Refused: a name taken, a source that is not there or a job that has not finished, no room.
+    Raises Fault, with nothing stored, when the task queue is away.
+    """
+    kind, job_name, _path = copying.parse(src)
+    if tenant not in (None, user.tenant.name):
+        raise Missing("tenant")
+    job = _finished_job(user, job_name) if kind == "jobs" else None
+    try:
+        size = copying.size(copying.origin(user.username, src))
+    except OSError:
+        raise Refused(f"src: {src} cannot be read, or a link is in the way")
+    if not size:
+        raise Refused(f"src: there are no files at {src}, or they are empty")
+    broker.require()
+    try:
+        with transaction.atomic():
+            accounts.hold_active(user)
+            model = Model.objects.create(
+                user=user, tenant=user.tenant, name=name, src=src, size=size, lineage=_lineage(job)
+            )
+            record_created(model, by=by)
+            tcc.try_(
+                id=request_id(model.pk), applier=APPLIER, request_type="request", tenant=user.tenant.name,
+                owner=user.username, rom=size,
+            )  # fmt: skip
+            after_commit.enqueue("models.copy", model.pk, queue="files")
+    except IntegrityError as problem:
+        if "model_name_once_per_user" in str(problem):
+            raise Refused(f"name: you have a model {name} already")
+        raise
+    return model
+
+
+def note_copy(pk: int, checksums: dict) -> None:
+    """The files are there: the check may begin. Other sizes than were reserved end it."""
+    with locked(Model, pk=pk) as model:
+        if model.state != State.CREATING or model.copied:
+            return
+        if sum(file["size"] for file in checksums.values()) != model.size:
+            _fail(model, "src: the files were changed while they were copied", by="copy")
+            return
+        model.copied, model.checksums, model.run_name = True, checksums, f"model-{model.pk}"
+        model.save(update_fields=["copied", "checksums", "run_name"])
+        after_commit.enqueue("models.check", model.pk)
+
+
+def complete(pk: int, told: dict, by: str) -> None:
+    """creating > ready: it loads. `told` is what the check found: format, inputs, outputs."""
+    with locked(Model, pk=pk) as model:
+        if model.state != State.CREATING:
+            return
+        model.complete(by=by)
+        model.format = str(told.get("format", ""))[:20]
+        model.signature = {key: told[key] for key in ("inputs", "outputs") if isinstance(told.get(key), list)}
+        model.save()
+        tcc.confirm(id=request_id(model.pk), applier=APPLIER)
+
+
+def fail(pk: int, reason: str, by: str) -> None:
+    """creating > error. A model that is steady, or gone, is left alone."""
+    try:
+        with locked(Model, pk=pk) as model:
+            if model.state == State.CREATING:
+                _fail(model, reason, by)
+    except Missing:
+        return
+
+
+def fail_all_of(user, by: str) -> None:
+    """Ends what a de-registered user was making; called inside that transaction."""
+    rows = Model.objects.filter(user=user, state=State.CREATING).order_by("pk")
+    for model in list(rows.select_for_update(of=("self",), no_key=True)):
+        _fail(model, "cancelled: the user was de-registered", by)
+
+
+def delete_model(*, user, name: str, by: str) -> Model:
+    """ready, error > deleting. Raises WrongState in another state, or while an application serves it."""
+    with locked(Model, user=user, name=name) as model:
+        if model.state in STEADY and model.served_by.exists():
+            serving = model.served_by.order_by("pk").first()
+            raise WrongState(f"state: the application {serving.name} serves this model; delete that first")
+        model.erase(by=by)
+        model.save()
+        after_commit.enqueue("models.erase", model.pk, queue="files")
+    return model
+
+
+def forget(pk: int) -> None:
+    """Removes the row of a model whose files are gone, and gives its room back."""
+    try:
+        with locked(Model, pk=pk) as model:
+            if model.state == State.DELETING:
+                tcc.release(id=request_id(pk), applier=APPLIER)
+                owner, name = model.user.username, model.name
+                model.delete()
+                after_commit.changed(owner, "model", name)
+    except Missing:
+        return
+
+
+def _fail(model: Model, reason: str, by: str) -> None:
+    model.fail(by=by, reason=reason)
+    model.save()
+    after_commit.enqueue("models.clean", model.pk, queue="files")
+
+
+def _finished_job(user, name: str) -> Job:
+    job = Job.objects.filter(user=user, name=name).first()
+    if job is None:
+        raise Refused(f"src: you have no job {name}")
+    if job.state != JobState.FINISHED:
+        raise Refused(f"src: the job {name} is {job.state}, its output can be taken once it has finished")
+    return job
+
+
+def _lineage(job: Job | None) -> dict:
+    """What the model came of, as it was now: the job, its datasets with their sizes, its last metrics."""
+    if job is None:
+        return {}
+    sizes = dict(Dataset.objects.filter(user=job.user_id, name__in=job.datasets).values_list("name", "size"))
+    last = job.metrics.order_by("-seq").values("epoch", "accuracy", "loss").first()
+    best = job.metrics.aggregate(best=Max("accuracy"))["best"]
+    return {
+        "job": job.name,
+        "entry": job.entry,
+        "args": job.args,
+        "runtime": job.runtime,
+        "datasets": [{"name": name, "size": sizes.get(name)} for name in job.datasets],
+        "metrics": {**(last or {}), **({"best_accuracy": best} if best is not None else {})},
+        "ended": job.ended.isoformat() if job.ended else None,
+    }

@@ -1,0 +1,81 @@
+"""Model. Written only through models_app.lifecycle.
+
+Model:
+    creating      --complete--> ready
+    creating      --fail-->     error
+    ready, error  --erase-->    deleting     (files go first, then the row)
+
+While it is creating, `copied` tells that its files are there; `run_name` names the run that checks whether it loads.
+"""
+
+from __future__ import annotations
+
+from django.conf import settings
+from django.db import models
+from django.db.models import Q
+from django.utils.translation import gettext_lazy as _
+from django_fsm import ConcurrentTransitionMixin, FSMField, transition
+
+from mlp.kernel.models import Lifecycle
+
+
+class State(models.TextChoices):
+    CREATING = "creating", _("creating")
+    READY = "ready", _("ready")
+    ERROR = "error", _("error")
+    DELETING = "deleting", _("deleting")
+
+
+class Model(ConcurrentTransitionMixin, Lifecycle):
+    """A trained model of one user: files, proven to load. `size` in bytes."""
+
+    user = models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="models", verbose_name=_("user")
+    )
+    tenant = models.ForeignKey(
+        "resources.Tenant", on_delete=models.PROTECT, related_name="models", verbose_name=_("tenant")
+    )
+    name = models.CharField(_("name"), max_length=50)
+    src = models.CharField(_("source"), max_length=500)
+    size = models.BigIntegerField(_("size"))
+    state = FSMField(_("state"), default=State.CREATING, choices=State.choices, protected=True)
+    reason = models.TextField(_("reason"), blank=True)
+    reserved = models.BooleanField(_("room reserved"), default=True)
+    copied = models.BooleanField(_("copied"), default=False)
+    run_name = models.CharField(_("run"), max_length=64, blank=True)
+    run_ordered = models.DateTimeField(_("check begun"), null=True, blank=True)
+    format = models.CharField(_("format"), max_length=20, blank=True)
+    signature = models.JSONField(_("inputs and outputs"), default=dict, blank=True)
+    checksums = models.JSONField(_("checksums"), default=dict, blank=True)
+    lineage = models.JSONField(_("lineage"), default=dict, blank=True)
+    created = models.DateTimeField(_("created"), auto_now_add=True)
+
+    class Meta:
+        db_table = "model"
+        verbose_name = _("model")
+        verbose_name_plural = _("models")
+        constraints = [
+            models.UniqueConstraint(fields=["user", "name"], name="model_name_once_per_user"),
+            models.CheckConstraint(condition=Q(state__in=State.values), name="model_state"),
+            models.CheckConstraint(condition=Q(size__gte=0), name="model_size"),
+        ]
+        indexes = [
+            models.Index(fields=["state", "id"], name="model_unsteady"),
+            models.Index(fields=["user", "-id"], name="model_newest"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.user}/{self.name}"
+
+    @transition(field=state, source=State.CREATING, target=State.READY)
+    def complete(self, *, by, reason=""):
+        """creating > ready."""
+
+    @transition(field=state, source=State.CREATING, target=State.ERROR)
+    def fail(self, *, by, reason=""):
+        """creating > error."""
+        self.reason = reason
+
+    @transition(field=state, source=[State.READY, State.ERROR], target=State.DELETING)
+    def erase(self, *, by, reason=""):
+        """ready, error > deleting."""

@@ -1,0 +1,28 @@
+"""What heals models: does again what a lost message should have done. Called by `manage.py reconcile` each round."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from django.utils import timezone
+
+from mlp.kernel import after_commit
+
+from . import launching
+from .models import Model, State
+
+COPY_AGAIN_AFTER = timedelta(seconds=30)
+
+
+def run() -> None:
+    before = timezone.now() - COPY_AGAIN_AFTER
+    rows = Model.objects.filter(state=State.CREATING)
+    for pk in rows.filter(copied=False, created__lt=before).values_list("pk", flat=True)[:50]:
+        after_commit.enqueue("models.copy", pk, queue="files")
+    for pk in rows.filter(copied=True).values_list("pk", flat=True):
+        launching.check(pk)
+    ended = Model.objects.filter(state__in=[State.READY, State.ERROR]).exclude(run_name="")
+    for pk in ended.values_list("pk", flat=True)[:200]:
+        after_commit.enqueue("models.clean", pk, queue="files")
+    for pk in Model.objects.filter(state=State.DELETING).values_list("pk", flat=True)[:200]:
+        after_commit.enqueue("models.erase", pk, queue="files")

@@ -1,0 +1,42 @@
+"""What the Model-manager's REST calls accept and answer (contract 5)."""
+
+from __future__ import annotations
+
+from rest_framework import serializers
+
+from mlp.kernel.errors import Refused
+from mlp.kernel.fields import NameField, StrictSerializer, StrictString
+
+from .copying import parse
+from .models import State
+
+
+class SourceField(StrictString):
+    def to_internal_value(self, data):
+        value = super().to_internal_value(data)
+        try:
+            parse(value)
+        except Refused as refused:
+            raise serializers.ValidationError(refused.msg.removeprefix("src: "))
+        return value
+
+
+class ModelIn(StrictSerializer):
+    name = NameField()
+    src = SourceField(max_length=500, help_text="jobs/{job}, jobs/{job}/{path} or home/{path}")
+    tenant = NameField(required=False)
+
+
+class ModelOut(serializers.Serializer):
+    name = serializers.CharField()
+    user = serializers.CharField(source="user.username")
+    tenant = serializers.CharField(source="tenant.name")
+    size = serializers.IntegerField()
+    src = serializers.CharField()
+    state = serializers.ChoiceField(choices=State.choices)
+    reason = serializers.CharField(allow_blank=True)
+    format = serializers.CharField(allow_blank=True)
+    signature = serializers.JSONField()
+    checksums = serializers.JSONField(help_text="path: size and sha256")
+    lineage = serializers.JSONField()
+    created = serializers.DateTimeField()

@@ -1,0 +1,73 @@
+"""What the model tests share: files in alice's home, a model made of them, and a way to let things happen."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from mlp import runners
+from mlp.kernel import storage
+from models_app import reconcile
+from models_app.models import Model
+
+DEADLINE_S = 60
+
+ADDER = """
+class Predictor:
+    inputs = [{"name": "x", "datatype": "FP32", "shape": [-1]}]
+
+    def predict(self, inputs):
+        (x,) = inputs
+        return [{"name": "y", "datatype": "FP32", "shape": x["shape"], "data": [v + 1 for v in x["data"]]}]
+"""
+
+
+@pytest.fixture
+def uploaded(home):
+    """Writes a file below alice's .home and returns the src that names it."""
+
+    def write(path: str, data: str | bytes = ADDER) -> str:
+        target = home / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(data if isinstance(data, bytes) else data.encode())
+        return f"home/{path}"
+
+    return write
+
+
+@pytest.fixture
+def make_model(as_alice):
+    def post(src: str, name: str = "net") -> Model:
+        response = as_alice.call("post", "users/alice/models", {"name": name, "src": src})
+        assert response.status_code == 201, response.content
+        assert response.json()["state"] == "creating"
+        return Model.objects.get(name=name)
+
+    return post
+
+
+@pytest.fixture
+def settled(tasks):
+    """Lets the workers and the reconcile loop work until the model is steady and its check is cleaned away."""
+
+    def wait(model: Model) -> Model:
+        end = time.monotonic() + DEADLINE_S
+        while time.monotonic() < end:
+            tasks.run()
+            reconcile.run()
+            model.refresh_from_db()
+            if model.state in ("ready", "error") and not model.run_name:
+                return model
+            time.sleep(0.05)
+        raise AssertionError(f"the model is {model.state} ({model.reason}) after {DEADLINE_S} s")
+
+    return wait
+
+
+@pytest.fixture(autouse=True)
+def nothing_left(request):
+    yield
+    if "tasks" in request.fixturenames:
+        runners.get().stop_all(grace=0)
+        storage.remove_tree(storage.root() / "models")

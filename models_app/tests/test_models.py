@@ -1,0 +1,144 @@
+"""Models from their source to their end, through REST, checked by real runs (contract 5)."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import pickle
+import zipfile
+
+import pytest
+
+from mlp.kernel import storage
+from models_app.models import Model
+from resources.models import Tenant
+
+from .conftest import ADDER
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def rom() -> int:
+    return Tenant.objects.get(name="default").rom_inuse
+
+
+def test_an_uploaded_predictor_becomes_ready_with_checksum_and_signature(as_alice, uploaded, make_model, settled):
+    model = settled(make_model(uploaded("net/predictor.py")))
+    told = as_alice.call("get", "users/alice/models/net").json()
+    assert (told["state"], told["reason"], told["format"]) == ("ready", "", "predictor")
+    assert told["size"] == len(ADDER)
+    assert told["checksums"] == {
+        "predictor.py": {"size": len(ADDER), "sha256": hashlib.sha256(ADDER.encode()).hexdigest()}
+    }
+    assert told["signature"]["inputs"][0]["name"] == "x"
+    assert (storage.model_dir("alice", "net") / "predictor.py").read_text() == ADDER
+    assert rom() == len(ADDER)
+    assert [row["name"] for row in as_alice.call("get", "users/alice/models?state=ready").json()] == [model.name]
+
+
+def test_delete_removes_files_row_and_room(as_alice, uploaded, make_model, settled, tasks):
+    settled(make_model(uploaded("predictor.py")))
+    assert as_alice.call("delete", "users/alice/models/net").json()["state"] == "deleting"
+    tasks.run()
+    assert not Model.objects.exists()
+    assert not storage.model_dir("alice", "net").exists()
+    assert rom() == 0
+
+
+def test_a_model_is_not_deleted_while_it_is_made(as_alice, uploaded, make_model):
+    make_model(uploaded("predictor.py"))
+    assert as_alice.refused("delete", "users/alice/models/net").startswith("state:")
+
+
+def test_one_file_is_downloaded_as_it_is_and_several_as_a_zip(as_alice, uploaded, make_model, settled):
+    uploaded("net/predictor.py")
+    uploaded("net/weights/a.bin", b"\0\1\2")
+    settled(make_model("home/net/predictor.py", name="one"))
+    settled(make_model("home/net", name="two"))
+    one = as_alice.call("get", "users/alice/models/one/download")
+    assert b"".join(one.streaming_content) == ADDER.encode()
+    two = as_alice.call("get", "users/alice/models/two/download")
+    with zipfile.ZipFile(io.BytesIO(b"".join(two.streaming_content))) as archive:
+        assert archive.testzip() is None
+        assert sorted(archive.namelist()) == ["predictor.py", "weights/a.bin"]
+        assert archive.read("weights/a.bin") == b"\0\1\2"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("raise ValueError('odd weights')", "ValueError: odd weights"),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", "does not load"),
+        ("x = 1", "no class Predictor"),
+    ],
+)
+def test_what_does_not_load_is_an_error_with_the_reason(as_alice, uploaded, make_model, settled, text, words):
+    model = settled(make_model(uploaded("predictor.py", text)))
+    assert model.state == "error"
+    assert words in as_alice.call("get", "users/alice/models/net").json()["reason"]
+    assert as_alice.call("delete", "users/alice/models/net").status_code == 200
+
+
+def test_a_model_that_loops_at_load_ends_in_error(uploaded, make_model, settled, settings):
+    settings.MODEL_CHECK_S = 2
+    model = settled(make_model(uploaded("predictor.py", "while True: pass")))
+    assert (model.state, model.reason) == ("error", "it did not load within 2 s")
+
+
+def test_a_model_that_takes_all_memory_at_load_ends_in_error(uploaded, make_model, settled, monkeypatch):
+    monkeypatch.setattr("models_app.launching.CHECK_RAM_MIB", 300)
+    text = "held = []\nwhile True: held.append(bytearray(b'x' * (8 << 20)))"
+    model = settled(make_model(uploaded("predictor.py", text)))
+    assert model.state == "error"
+    assert "emory" in model.reason
+
+
+UNPICKLED_HERE = []
+
+
+class Trap:
+    """Unpickled in this process it is noted; the check's run prints its process id."""
+
+    def __reduce__(self):
+        text = "import os, sys; print('unpickled by', os.getpid()); m = sys.modules.get('models_app.tests.test_models')"
+        return (exec, (text + "\nif m: m.UNPICKLED_HERE.append(1)",))
+
+
+def test_a_pickle_is_read_by_a_run_of_its_own_only(uploaded, make_model, settled):
+    model = settled(make_model(uploaded("model.pkl", pickle.dumps(Trap()))))
+    assert model.state == "error"
+    assert "cannot predict" in model.reason  # what exec gives is no estimator
+    assert "unpickled by" in model.reason
+    assert f"unpickled by {os.getpid()}" not in model.reason
+    assert UNPICKLED_HERE == []
+
+
+def test_links_are_not_followed(as_alice, home, uploaded, make_model, settled):
+    uploaded("net/predictor.py")
+    os.symlink("/etc/passwd", home / "net" / "leak")
+    os.symlink("/etc", home / "way")
+    settled(make_model("home/net"))
+    assert sorted(Model.objects.get().checksums) == ["predictor.py"]
+    assert as_alice.refused("post", "users/alice/models", {"name": "x", "src": "home/way/passwd"}).startswith("src:")
+
+
+@pytest.mark.parametrize(
+    "src", ["", "home", "home/", "jobs", "jobs/", "jobs/fit/", "jobs/FIT", "home/../x", "/etc", "jobs/none", "home/no"]
+)
+def test_a_wrong_source_is_refused(as_alice, src):
+    assert as_alice.refused("post", "users/alice/models", {"name": "net", "src": src}).startswith("src:")
+
+
+def test_a_name_is_taken_once_and_others_see_nothing(as_alice, as_bob, uploaded, make_model):
+    src = uploaded("predictor.py")
+    make_model(src)
+    assert as_alice.refused("post", "users/alice/models", {"name": "net", "src": src}).startswith("name:")
+    assert as_bob.refused("get", "users/alice/models/net") == as_bob.refused("get", "users/alice/models/none")
+    assert as_alice.refused("get", "users/alice/models/net/download").startswith("state:")
+
+
+def test_no_room_is_refused_and_stores_nothing(as_alice, uploaded):
+    Tenant.objects.update(rom=5)
+    assert as_alice.refused("post", "users/alice/models", {"name": "net", "src": uploaded("p.pt")}).startswith("rom:")
+    assert not Model.objects.exists()

@@ -1,0 +1,15 @@
+"""The Model-manager's paths below /api/v1."""
+
+from __future__ import annotations
+
+from django.urls import path
+
+from . import api
+
+MODEL = "users/<seg:user>/models/<seg:name>"
+
+urlpatterns = [
+    path("users/<seg:user>/models", api.ModelList.as_view()),
+    path(MODEL, api.ModelDetail.as_view()),
+    path(f"{MODEL}/download", api.ModelDownload.as_view()),
+]
