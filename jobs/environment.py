@@ -47,6 +47,7 @@ def run_spec(job: Job, user) -> RunSpec:
         cpu=job.cpu,
         gpu=job.gpu,
         ram_mib=job.ram,
+        workers=job.workers,
         grace_s=settings.JOB_CANCEL_GRACE_S,
         log_limit=settings.JOB_LOG_LIMIT,
         labels={"user": user.username, "job": job.name},

@@ -15,6 +15,7 @@ from django.utils import timezone
 from accounts import lifecycle as accounts
 from datasets.models import Dataset
 from datasets.models import State as DatasetState
+from mlp import runners
 from mlp.kernel import after_commit, broker, names, storage
 from mlp.kernel.errors import Refused
 from mlp.kernel.locking import Missing, WrongState, lock_row, locked
@@ -48,6 +49,7 @@ def create_job(
     args: tuple | list = (),
     env: dict | None = None,
     retries: int = 0,
+    workers: int = 1,
     by: str,
 ) -> Job:
     """Makes the row and queues it; its resources are reserved at once when nobody waits and they are there.
@@ -61,7 +63,9 @@ def create_job(
     found = user.tenant
     if tenant not in (None, found.name):
         raise Missing("tenant")  # somebody else's, or none at all: the two answer alike
-    tcc.never_fits(found, user.username, gpu=gpu, cpu=cpu, ram=ram)
+    if workers > 1 and not runners.get().many_workers:
+        raise Refused("workers: jobs of this platform have one")
+    tcc.never_fits(found, user.username, gpu=gpu * workers, cpu=cpu * workers, ram=ram * workers)
     broker.require()
     try:
         with transaction.atomic():
@@ -69,7 +73,7 @@ def create_job(
             _need_datasets(user, datasets)
             job = Job.objects.create(
                 user=user, tenant=found, name=name, entry=entry, runtime=runtime, gpu=gpu, cpu=cpu, ram=ram,
-                datasets=list(datasets), args=list(args), env=dict(env or {}), retries=retries,
+                datasets=list(datasets), args=list(args), env=dict(env or {}), retries=retries, workers=workers,
             )  # fmt: skip
             record_created(job, by=by)
             if not _waiting().exclude(pk=job.pk).exists():
@@ -221,7 +225,7 @@ def _reserve(job: Job) -> Refused | None:
     try:
         tcc.try_(
             id=request_id(job.pk), applier=APPLIER, request_type="request", tenant=job.tenant.name,
-            owner=job.user.username, gpu=job.gpu, cpu=job.cpu, ram=job.ram,
+            owner=job.user.username, **job.needs,
         )  # fmt: skip
     except Refused as refusal:
         return refusal

@@ -47,7 +47,9 @@ def new_nonce() -> str:
 
 
 class Job(ConcurrentTransitionMixin, Lifecycle):
-    """One training script of one user, run until it ends. cpu in cores, gpu in devices, ram in Mi."""
+    """One training script of one user, run until it ends. cpu in cores, gpu in devices, ram in Mi, each of them for
+    every one of its workers.
+    """
 
     user = models.ForeignKey(
         settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="jobs", verbose_name=_("user")
@@ -61,6 +63,7 @@ class Job(ConcurrentTransitionMixin, Lifecycle):
     gpu = models.PositiveSmallIntegerField(_("GPU"), default=0)
     cpu = models.FloatField(_("CPU"), default=1)
     ram = models.PositiveIntegerField(_("RAM (Mi)"), default=512)
+    workers = models.PositiveSmallIntegerField(_("workers"), default=1)
     datasets = models.JSONField(_("datasets"), default=list, blank=True)
     args = models.JSONField(_("arguments"), default=list, blank=True)
     env = models.JSONField(_("environment"), default=dict, blank=True)
@@ -93,6 +96,11 @@ class Job(ConcurrentTransitionMixin, Lifecycle):
             models.Index(fields=["user", "-id"], name="job_newest"),
             models.Index(fields=["id"], name="job_run_left", condition=~Q(run_name="")),
         ]
+
+    @property
+    def needs(self) -> dict:
+        """What all its workers together take of the tenant: gpu, cpu, ram."""
+        return {"gpu": self.gpu * self.workers, "cpu": self.cpu * self.workers, "ram": self.ram * self.workers}
 
     def __str__(self) -> str:
         return f"{self.user}/{self.name}"

@@ -15,6 +15,7 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 
 from datasets.models import Dataset
 from datasets.models import State as DatasetState
+from mlp import runners
 from mlp.kernel import storage
 from mlp.kernel.errors import Refused
 from mlp.kernel.models import history_of
@@ -68,7 +69,7 @@ def jobs(request):
         "form": form,
         "chosen": datasets,
         "open": bool(problems or not any_job or {"new", "from", "entry", "dataset"} & set(request.GET)),
-        "more_open": bool({"env", "retries", "runtime"} & set(problems.fields)) or _unusual(form),
+        "more_open": bool({"env", "retries", "runtime", "workers"} & set(problems.fields)) or _unusual(form),
         "mark": form_mark(request),
         **_choices(request.user),
         **chosen,
@@ -87,18 +88,19 @@ def _choices(user) -> dict:
         "scripts": list(scripts),
         "ready": list(ready.values("name", "size")[:DATASETS_SHOWN]),
         "runtimes": Runtime.choices,
+        "many_workers": runners.get().many_workers,
         "free": {kind: tenant.left(kind) for kind in ("cpu", "gpu", "ram")},
     }
 
 
 def _first_values(request) -> dict:
     """The form as it is opened: with the usual values, or (`?from=job`) with those of an earlier job."""
-    form = {"cpu": 1, "gpu": 0, "ram": 512, "retries": 0, "runtime": Runtime.PYTHON, "datasets": []}
+    form = {"cpu": 1, "gpu": 0, "ram": 512, "retries": 0, "workers": 1, "runtime": Runtime.PYTHON, "datasets": []}
     form["entry"] = request.GET.get("entry", "")
     form["datasets"] = request.GET.getlist("dataset")
     earlier = Job.objects.filter(user=request.user, name=request.GET.get("from", "").replace("\x00", "")).first()
     if earlier is not None:
-        for name in ("entry", "runtime", "gpu", "cpu", "ram", "retries", "datasets"):
+        for name in ("entry", "runtime", "gpu", "cpu", "ram", "retries", "workers", "datasets"):
             form[name] = getattr(earlier, name)
         form["cpu"] = f"{earlier.cpu:g}"
         form["args"] = shlex.join(earlier.args)
@@ -118,6 +120,7 @@ def _next_name(user, name: str) -> str:
 
 def _unusual(form: dict) -> bool:
     usual = form.get("runtime", "python") == "python" and str(form.get("retries") or 0) == "0"
+    usual = usual and str(form.get("workers") or 1) == "1"
     return not usual or bool(form.get("env"))
 
 
@@ -130,6 +133,7 @@ def _submit(request) -> None:
         cpu=float,
         ram=int,
         retries=int,
+        workers=int,
         args=_arguments,
         env=_variables,
         datasets=lambda _text: chosen,

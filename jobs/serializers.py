@@ -64,6 +64,7 @@ class JobIn(StrictSerializer):
     args = StrictList(child=StrictString(allow_blank=True, max_length=MAX_BYTES), required=False, max_length=100)
     env = EnvField(required=False)
     retries = StrictInt(required=False, min_value=0, max_value=10)
+    workers = StrictInt(required=False, min_value=1, max_value=16, help_text="copies; gpu, cpu and ram are for each")
 
 
 class JobHeartbeatIn(StrictSerializer):
@@ -86,6 +87,7 @@ class JobOut(serializers.Serializer):
     args = serializers.ListField(child=serializers.CharField(allow_blank=True))
     env = serializers.DictField(child=serializers.CharField(allow_blank=True))
     retries = serializers.IntegerField()
+    workers = serializers.IntegerField()
     attempt = serializers.IntegerField()
     reason = serializers.CharField(allow_blank=True)
     created = serializers.DateTimeField()

@@ -86,3 +86,23 @@ def test_the_job_token_is_the_one_secret_and_dies_with_the_run(cluster, submit, 
     runners.get().stop(Job.objects.get(pk=job.pk).run_name, 0)
     until(job, "error")
     assert cluster.store.list("secrets") == []
+
+
+def test_workers_train_together_and_are_all_paid_for(cluster, as_alice, submit, until):
+    script = "import os\nopen('rank-' + os.environ['RANK'], 'w').write(os.environ['WORLD_SIZE'])"
+    job = submit(script, workers=3, cpu=0.2, ram=100)
+    tenant = job.tenant
+    assert (float(tenant.cpu_inuse), tenant.ram_inuse) == (pytest.approx(0.6), 300)
+    until(job, "finished")
+    folder = storage.job_dir("alice", "fit")
+    assert {path.name: path.read_text() for path in folder.glob("rank-*")} == {f"rank-{n}": "3" for n in range(3)}
+    tenant.refresh_from_db()
+    assert (float(tenant.cpu_inuse), tenant.ram_inuse) == (0, 0)
+    assert as_alice.call("get", "users/alice/jobs/fit").json()["workers"] == 3
+
+
+def test_workers_are_refused_where_the_runner_has_one(as_alice, script, monkeypatch):
+    monkeypatch.setattr(type(runners.get()), "many_workers", False)
+    fields = {"name": "fit", "entry": script("print(1)"), "workers": 2}
+    answer = as_alice.call("post", "users/alice/jobs", fields)
+    assert (answer.status_code, answer.json()) == (403, {"msg": "workers: jobs of this platform have one"})

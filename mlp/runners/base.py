@@ -162,6 +162,11 @@ class Runner(ABC):
         """The Python that a run has, for `command`."""
 
     @property
+    def many_workers(self) -> bool:
+        """Whether a run may have more than one worker."""
+        return False
+
+    @property
     def listen(self) -> str:
         """The address on which a service listens, for `command`."""
         return "127.0.0.1"

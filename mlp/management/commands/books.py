@@ -19,7 +19,7 @@ from resources.models import Tenant
 # In the order in which their rows are locked (mlp.kernel.locking).
 SOURCES = (
     books.Source("dataset", "dm", Dataset, Q(), lambda dataset: tcc.amounts(rom=dataset.size)),
-    books.Source("job", "jm", Job, Q(reserved=True), lambda job: tcc.amounts(gpu=job.gpu, cpu=job.cpu, ram=job.ram)),
+    books.Source("job", "jm", Job, Q(reserved=True), lambda job: tcc.amounts(**job.needs)),
 )
 HEADINGS = ("TENANT", "WHAT", "SAYS", "SHOULD SAY")
 

@@ -116,6 +116,10 @@ class KubernetesRunner(Runner):
         return self.config.python
 
     @property
+    def many_workers(self) -> bool:
+        return True
+
+    @property
     def listen(self) -> str:
         return "0.0.0.0"  # inside its pod; it is reached through its Service
 
