@@ -208,7 +208,7 @@ def _report(run: TrainingRun, rows: list[dict]) -> bool:
         "eta": None if last.get("eta") is None else max(0, int(last["eta"])),
         "epoch": max(0, int(last.get("epoch") or 0)),
         "epochs": max(0, int(last.get("epochs") or 0)),
-        "loss": last.get("loss"),
+        "loss": next((row["loss"] for row in reversed(rows) if row.get("loss") is not None), None),
     }
     if all(getattr(run, name) == value for name, value in found.items()):
         return False

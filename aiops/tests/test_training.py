@@ -33,7 +33,7 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("
 
 ACTORS = broker().actors
 WORKLOADS = {"c1": {"shop": ["web"]}}
-DEADLINE_S = 60
+DEADLINE_S = 120
 WORKLOAD = {"cluster_id": "c1", "namespace_name": "shop", "deployment": "web", "log_type": "workload"}
 WORDS = ("opened", "closed", "accepted", "moved", "renamed", "copied")
 
