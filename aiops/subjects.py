@@ -68,7 +68,8 @@ OWN_ANEW = "anew"
 class Subject:
     """`queue` is the queue group our subscriber is in; "" means that every replica hears each message.
 
-    `opni_queue` is Opni's own, where ours differs; why is in `note`.
+    `opni_queue` is Opni's own, where ours differs; why is in `note`. `also`: further subscribers of ours, each with
+    a queue group of its own.
     """
 
     name: str
@@ -79,6 +80,7 @@ class Subject:
     reply: str = ""
     opni_queue: str | None = None
     note: str = ""
+    also: tuple[tuple[str, str], ...] = ()
 
 
 LIST = "PayloadList"
@@ -86,7 +88,8 @@ SHARED = "one of several replicas answers; all of them would do the same work tw
 SUBJECTS = {
     entry.name: entry
     for entry in (
-        Subject(RAW_LOGS, "ingest plug-ins, shippers", "preprocessing", "workers", "one Payload"),
+        Subject(RAW_LOGS, "ingest plug-ins, shippers", "preprocessing", "workers", "one Payload",
+                also=(("intake", "intake"),), note="the intake stores what came this way"),
         Subject(STORED_LOGS, "log intake", "preprocessing", "workers", LIST, note="our own: lines already stored"),
         Subject(PREPROCESSED_WORKLOAD, "preprocessing", "drain", "", LIST, note="one replica is active, others wait"),
         Subject(PREPROCESSED_PRETRAINED, "preprocessing", "(Opni's pretrained DRAIN)", "workers", LIST),

@@ -61,8 +61,9 @@ def page() -> str:
             (
                 f"`{entry.name}`",
                 entry.publisher,
-                entry.subscriber,
-                f"`{entry.queue}`" if entry.queue else "every replica hears it",
+                ", ".join([entry.subscriber, *(name for name, _ in entry.also)]),
+                ", ".join(f"`{queue}`" for queue in [entry.queue, *(queue for _, queue in entry.also)] if queue)
+                or "every replica hears it",
                 entry.payload,
                 entry.reply or "none",
                 "; ".join(part for part in (entry.note, _opni(entry)) if part),
