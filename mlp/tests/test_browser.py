@@ -17,6 +17,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 from urllib.request import urlopen
 
+import axe_playwright_python
 import pytest
 from django.conf import settings
 from django.db import connection
@@ -36,6 +37,7 @@ from .servers import HOST, WAIT_S, free_port
 pytestmark = pytest.mark.django_db(transaction=True)
 
 LIVE_MS = 15_000  # how long a page may take to notice; a busy machine is slow
+AXE = next(Path(axe_playwright_python.__file__).parent.rglob("axe.min.js")).read_text()
 LOST = re.compile("connection lost", re.IGNORECASE)
 
 
@@ -268,6 +270,27 @@ class TestLive:
         expect(hers.locator("form[action='/jobs/fit/delete']").first).to_be_visible()
         assert troubles == []
 
+    def test_one_websocket_and_no_asking_while_nothing_happens(self, hers, alice, troubles):
+        for name in ("fit", "second"):
+            running(alice, name)
+        opened: list[str] = []
+        hers.on("websocket", lambda socket: opened.append(socket.url))
+        hers.goto("/index", wait_until="networkidle")
+        asked: list[str] = []
+        hers.on("request", lambda request: asked.append(request.url))
+        hers.wait_for_timeout(3000)
+        assert asked == []
+        elsewhere(lambda: put(Job, alice, "third", "running"))
+        expect(hers.locator("[data-job=third]")).to_be_visible(timeout=LIVE_MS)
+        assert [urlsplit(url).path for url in opened] == ["/ws/live"]
+        assert troubles == []
+
+    def test_what_a_notification_says_is_on_the_open_page_at_once(self, hers, alice):
+        job = running(alice)
+        hers.goto("/jobs")
+        elsewhere(lambda: lifecycle.fail(job.pk, "exit code 7", "test"))
+        expect(hers.locator("[data-region=bell] .count")).to_contain_text("1", timeout=LIVE_MS)
+
     def test_a_log_grows(self, hers, alice):
         fill(alice)
         hers.goto("/jobs/fit")
@@ -333,6 +356,23 @@ class TestLooks:
                 wide[address] = width
             assert troubles == [], address
         assert wide == {}
+
+    @pytest.mark.parametrize("scheme", ["light", "dark"])
+    def test_no_page_shuts_anybody_out(self, hers, alice, scheme):
+        """axe-core finds nothing that is serious: contrast, names, roles, keyboard."""
+        fill(alice)
+        hers.emulate_media(color_scheme=scheme)
+        tools = hers.context.new_cdp_session(hers)
+        problems = {}
+        for address in PAGES:
+            hers.goto(address, wait_until="load")
+            tools.send("Runtime.evaluate", {"expression": AXE})  # the page's own policy would not let it in
+            found = hers.evaluate("() => axe.run()")
+            assert found["passes"], address
+            serious = [rule["id"] for rule in found["violations"] if rule["impact"] in {"serious", "critical"}]
+            if serious:
+                problems[address] = serious
+        assert problems == {}
 
     @pytest.mark.parametrize("address", ["/regist_login", "/nothing"])
     def test_pages_for_everybody_fit_too(self, page, site, troubles, address):

@@ -81,6 +81,13 @@ class TestWhoMaySeeIt:
         assert her.get(address)["Location"].startswith("/regist_login")
 
     @pytest.mark.parametrize("address", PAGES)
+    def test_nobody_elses_anything_is_on_it(self, alice, bob, shown, address):
+        """Words that only alice's things have; bob, who has nothing, asks for every page by its very address."""
+        words = ["alice", "exit code 1", "for the test", "epoch 1", "one.csv"]
+        text = visitor(bob).get(address).content.decode()
+        assert [word for word in words if word in text] == []
+
+    @pytest.mark.parametrize("address", PAGES)
     def test_its_owner_may(self, her, shown, address):
         assert her.get(address).status_code == 200
 
