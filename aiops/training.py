@@ -24,7 +24,7 @@ from mlp.kernel import storage as kernel_storage
 from mlp.kernel.errors import Fault, Refused
 from mlp.runners import RunSpec, tail
 
-from . import decisions, gateway, kv, lease, lifecycle, logstore, storage, subjects, training_data, versions
+from . import decisions, feedback, gateway, kv, lease, lifecycle, logstore, storage, subjects, training_data, versions
 from .models import State, TrainingRun
 from .opnilog.store import verify
 
@@ -112,7 +112,7 @@ def _fetch(run: TrainingRun) -> int:
         payload = run.payload["payload"]
         most = payload.get("max_size") or training_data.most_lines(path)
         found = logstore.get().scan(payload["query"])
-        training_data.write(_beating(run.pk, found), path, most)
+        training_data.write(_beating(run.pk, found), path, most, feedback.labels())
     with path.open("rb") as file:
         return sum(1 for _ in file)
 

@@ -9,9 +9,10 @@ import json
 import os
 import secrets
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from .masking import mask
 from .subjects import ANOMALY, NULOG_TRAIN
 from .watchlist import triples
 
@@ -82,8 +83,11 @@ def most_lines(folder: Path) -> int:
     return int(DISK_SHARE * shutil.disk_usage(there).free / LINE_BYTES)
 
 
-def write(documents: Iterable[dict], path: Path, most: int) -> int:
-    """The documents as JSON lines, at most so many; returns how many. Whole or not at all."""
+def write(documents: Iterable[dict], path: Path, most: int, labels: Mapping[str, str] | None = None) -> int:
+    """The documents as JSON lines, at most so many; returns how many. Whole or not at all.
+
+    `labels` are people's words on masked texts, "normal" or "anomaly".
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name}.{secrets.token_hex(6)}.part")
     count = 0
@@ -94,6 +98,9 @@ def write(documents: Iterable[dict], path: Path, most: int) -> int:
             line = {name: document[name] for name in KEPT if document.get(name)}
             if not line.get("log"):
                 continue
+            label = labels.get(line.get("masked_log") or mask(line["log"])) if labels else None
+            if label:
+                line["label"] = label
             names = [str(document.get(name) or "") for name in ("cluster_id", "namespace_name", "deployment")]
             file.write(json.dumps({**line, "workload": "/".join(names)}, ensure_ascii=False) + "\n")
             count += 1

@@ -7,6 +7,8 @@ from django.views.i18n import set_language
 
 from accounts import pages as accounts
 from accounts import settings_pages
+from aiops import operator_pages as aiops_operators
+from aiops import pages as aiops
 from datasets import file_pages
 from datasets import pages as datasets
 from jobs import compare
@@ -54,6 +56,11 @@ urlpatterns = [
     path("compare", compare.compare, name="compare"),
     path("compare.csv", compare.compare_csv, name="compare_csv"),
     path("usage", resources.usage, name="usage"),
+    path("aiops", aiops.insights, name="aiops"),
+    path("aiops/line", aiops.line, name="aiops_line"),
+    path("aiops/tell", aiops.tell, name="aiops_tell"),
+    path("aiops/watchlist", aiops_operators.watch, name="aiops_watchlist"),
+    path("aiops/models", aiops_operators.models, name="aiops_models"),
     path("data_client.pyz", datasets.data_client, name="data_client"),
     path("data_client.jar", datasets.data_client),
     path("set_language", set_language, name="set_language"),

@@ -1,0 +1,165 @@
+"""Log lines, the watchlist and the model's versions in the browser; a person's word on a line."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import pytest
+
+from accounts.models import User
+from aiops import feedback, logstore, training_data, wire
+from aiops.models import Feedback, ModelVersion
+from aiops.services.training_controller import TrainingController
+from mlp.kernel import bus
+from mlp.kernel.errors import Fault
+from mlp.tests.page_world import EVIL, markup, visitor, words_of
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+NOW = int(time.time() * 1000)
+
+
+def document(id: str, log: str, namespace: str = "alice", at: int = 0, **fields) -> dict:
+    names = {"cluster_id": "local", "namespace_name": namespace, "deployment": "fit", "log_type": "workload"}
+    return {"_id": id, "time": NOW + at, "log": log, **names, **fields}
+
+
+@pytest.fixture
+def lines(alice):
+    store = logstore.get()
+    store.append(
+        [
+            document("a1", "epoch one done"),
+            document("a2", f"disk gone {EVIL}", at=5),
+            document("a3", "epoch two done", at=9),
+            document("b1", "secret of bob", namespace="bob"),
+        ]
+    )
+    verdict = {"masked_log": "disk gone away", "anomaly_level": "Anomaly", "template_matched": "disk <*>"}
+    more = {"template_cluster_id": 7, "opnilog_confidence": 0.25, "inference_model": "opnilog"}
+    store.update_many([("a2", {**verdict, **more, "unexpected": [[1, "gone"]]})])
+
+
+@pytest.fixture
+def operator(alice):
+    User.objects.filter(pk=alice.pk).update(is_staff=True)
+    alice.refresh_from_db()
+    return visitor(alice)
+
+
+class TestLines:
+    def test_a_user_sees_the_lines_of_the_own_namespace(self, lines, alice):
+        words = words_of(visitor(alice).get("/aiops"))
+        assert "epoch one done" in words
+        assert "secret of bob" not in words
+        assert "<script>alert(1)" not in visitor(alice).get("/aiops").content.decode()
+
+    def test_an_operator_sees_all(self, lines, operator):
+        assert "secret of bob" in words_of(operator.get("/aiops"))
+
+    def test_the_filters_are_in_the_address(self, lines, alice):
+        answer = visitor(alice).get("/aiops?level=Anomaly&q=disk")
+        assert "disk gone" in words_of(answer)
+        assert "epoch one" not in words_of(answer)
+        assert "No line matches" in words_of(visitor(alice).get("/aiops?q=nowhere"))
+
+    @pytest.mark.parametrize(
+        ("address", "word"), [("level=bad", "level"), ("after=x", "after"), ("since=x", "since"), ('q="', "q")]
+    )
+    def test_a_wrong_filter_is_named(self, lines, alice, address, word):
+        answer = visitor(alice).get(f"/aiops?{address}")
+        assert answer.status_code == 403
+        assert f"{word}:" in words_of(answer)
+
+    def test_the_store_away_is_told(self, lines, alice, monkeypatch):
+        def away():
+            raise Fault("the log store does not answer")
+
+        monkeypatch.setattr(logstore, "get", away)
+        answer = visitor(alice).get("/aiops")
+        assert answer.status_code == 503
+        assert "does not answer" in words_of(answer)
+
+    def test_older_ones_are_a_page_on(self, alice):
+        logstore.get().append([document(f"l{number}", f"line {number} end", at=number) for number in range(101)])
+        first = visitor(alice).get("/aiops")
+        assert "line 0 end" not in words_of(first)
+        assert "line 0 end" in words_of(visitor(alice).get("/aiops", {"after": first.context["more"]}))
+
+    def test_a_line_says_why(self, lines, alice):
+        answer = visitor(alice).get("/aiops/line?id=a2")
+        assert "<mark>gone</mark>" in answer.content.decode()
+        words = words_of(answer)
+        assert "disk <*>" in words
+        assert "0.250" in words
+        assert "1 of 3 lines" in words
+        assert "epoch one done" in words
+        assert "epoch two done" in words
+
+    def test_another_ones_line_is_not_there(self, lines, alice):
+        assert visitor(alice).get("/aiops/line?id=b1").status_code == 404
+        assert visitor(alice).get("/aiops/line?id=nothing").status_code == 404
+
+
+class TestAWord:
+    def test_it_is_kept_told_and_goes_into_trainings(self, lines, operator, peer, tmp_path):
+        peer.listen("mlp.aiops.feedback")
+        assert operator.post("/aiops/tell", {"id": "a2", "level": "Normal"}).status_code == 302
+        (item,) = wire.decode(peer.wait("mlp.aiops.feedback")[0])
+        assert (item._id, item.masked_log, item.anomaly_level) == ("a2", "disk gone away", "Normal")
+        assert "A person's word" in words_of(operator.get("/aiops/line?id=a2"))
+        found = [document("x", "disk gone away"), document("y", "other")]
+        training_data.write(found, tmp_path / "lines", 9, feedback.labels())
+        told = [json.loads(text).get("label") for text in (tmp_path / "lines").read_text().splitlines()]
+        assert told == ["normal", None]
+        operator.post("/aiops/tell", {"id": "a2", "level": "Anomaly"})
+        assert list(Feedback.objects.values_list("level", flat=True)) == ["Anomaly"]
+
+    def test_only_operators_say_it(self, lines, alice):
+        assert visitor(alice).post("/aiops/tell", {"id": "a2", "level": "Normal"}).status_code == 403
+        assert not Feedback.objects.exists()
+
+    def test_no_other_word_is_taken(self, lines, operator):
+        operator.post("/aiops/tell", {"id": "a2", "level": "Odd"})
+        assert not Feedback.objects.exists()
+
+    def test_the_bus_away_is_told(self, lines, operator, monkeypatch):
+        def away(*_args, **_more):
+            raise Fault("the message bus does not answer")
+
+        monkeypatch.setattr(bus, "send", away)
+        answer = operator.post("/aiops/tell", {"id": "a2", "level": "Normal"}, follow=True)
+        assert "the message bus does not answer" in words_of(answer)
+
+
+class TestOperators:
+    @pytest.mark.parametrize("address", ["/aiops/watchlist", "/aiops/models"])
+    def test_users_have_nothing_there(self, alice, address):
+        assert visitor(alice).get(address).status_code == 403
+
+    def test_the_watchlist_is_handed_over(self, lines, operator, served, peer):
+        peer.listen("train")
+        served(TrainingController())
+        assert "No model is trained" in words_of(operator.get("/aiops/watchlist"))
+        key = json.dumps(["local", "alice", "fit"])
+        answer = operator.post("/aiops/watchlist", {"do": "update", "workload": key}, follow=True)
+        assert "The watchlist is handed over" in words_of(answer)
+        assert [row["names"] for row in answer.context["rows"] if row["watched"]] == [("local", "alice", "fit")]
+        answer = operator.post("/aiops/watchlist", {"do": "clear"}, follow=True)
+        assert not any(row["watched"] for row in answer.context["rows"])
+
+    @pytest.mark.parametrize("key", ["", "x", "[1]", '["a","b",3]'])
+    def test_a_wrong_workload_is_refused(self, operator, key):
+        answer = operator.post("/aiops/watchlist", {"do": "update", "workload": key}, follow=True)
+        assert "workload:" in words_of(answer)
+
+    def test_the_versions_are_listed(self, operator):
+        ModelVersion.objects.create(version="v1")
+        assert "v1" in words_of(operator.get("/aiops/models"))
+        answer = operator.post("/aiops/models", {"version": "gone"}, follow=True)
+        assert "not there any more" in words_of(answer)
+
+    def test_pages_are_well_formed(self, lines, operator):
+        for address in ("/aiops", "/aiops/line?id=a2", "/aiops/watchlist", "/aiops/models"):
+            assert markup(operator.get(address))
