@@ -76,7 +76,10 @@ def main() -> None:
                     page.wait_for_timeout(200)
                     file = f"index-{name}-{theme}-{language}.png" if options.all else "index.png"
                     page.screenshot(path=options.out / file)
-                    for path in ("jobs", "jobs/digits", "datasets", "datasets/digits", "usage", "account"):
+                    for path in (
+                        "start", "jobs", "jobs/digits", "datasets", "datasets/digits", "usage", "account", "settings",
+                        "notifications",
+                    ):  # fmt: skip
                         if options.all:
                             page.goto(f"{options.url}/{path}")
                             page.wait_for_timeout(400)
