@@ -40,6 +40,7 @@ urlpatterns = [
     path("api/v1/", include(api)),
     path("api/v1", unknown),
     path("internal/data/", include("datasets.data_urls")),
+    path("internal/apps/", include("apps.gateway_urls")),
     path("ModelTraining/", include("aiops.opni_urls")),
     path("v1/logs", shippers.otlp),
     path("loki/api/v1/push", shippers.loki_push),

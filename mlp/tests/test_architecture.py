@@ -51,7 +51,7 @@ LAYERS = [
         "ingest",
         "client_build",
     },
-    {"urls", "data_urls"},
+    {"urls", "data_urls", "gateway_urls"},
 ]
 APP_FILES = {name for layer in LAYERS for name in layer} | {"apps", "__init__"}
 MAX_LINES = 400

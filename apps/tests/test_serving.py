@@ -1,0 +1,113 @@
+"""The serving process by the Open Inference Protocol: JSON, binary tensors, batches, errors, graceful stop."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+import requests
+
+from apps.launching import SERVING
+from models_app.launching import PROGRAM
+
+TORCH = """
+import sys, torch
+torch.set_num_threads(1)
+
+class Double(torch.nn.Module):
+    def forward(self, x):
+        return x * 2
+
+torch.jit.trace(Double(), torch.zeros(1, 3)).save(sys.argv[1])
+"""
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("served")
+    subprocess.run([sys.executable, "-c", TORCH, str(folder / "model.pt")], check=True)
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    command = [sys.executable, str(SERVING / "server.py"), "--model", str(folder), "--name", "double"]
+    environment = {**os.environ, "MLP_LOADING": str(PROGRAM), "OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen([*command, "--host", "127.0.0.1", "--port", str(port)], env=environment)
+    url = f"http://127.0.0.1:{port}"
+    end = time.monotonic() + 60
+    while time.monotonic() < end:
+        try:
+            if requests.get(f"{url}/v2/health/ready", timeout=2).ok:
+                break
+        except requests.ConnectionError:
+            time.sleep(0.05)
+    yield url, process
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(20) in (0, -signal.SIGTERM)
+
+
+def infer(url: str, rows: int) -> list:
+    data = [float(index) for index in range(rows * 3)]
+    body = {"id": "7", "inputs": [{"name": "x", "datatype": "FP32", "shape": [rows, 3], "data": data}]}
+    answer = requests.post(f"{url}/v2/models/double/infer", json=body, timeout=20).json()
+    assert answer["id"] == "7"
+    (output,) = answer["outputs"]
+    assert output["shape"] == [rows, 3]
+    assert output["data"] == [2 * value for value in data]
+    return output["data"]
+
+
+def test_health_and_metadata(served):
+    url, _process = served
+    for path in ("/v2/health/live", "/v2/health/ready", "/v2/models/double/ready"):
+        assert requests.get(url + path).status_code == 200
+    assert requests.get(f"{url}/v2").json()["extensions"] == ["binary_tensor_data"]
+    told = requests.get(f"{url}/v2/models/double").json()
+    assert (told["name"], told["platform"], told["inputs"][0]["name"]) == ("double", "torchscript", "x")
+
+
+def test_binary_tensors_both_ways(served):
+    url, _process = served
+    array = np.arange(6, dtype=np.float32).reshape(2, 3)
+    tensor = {"name": "x", "datatype": "FP32", "shape": [2, 3], "parameters": {"binary_data_size": array.nbytes}}
+    head = json.dumps({"inputs": [tensor], "parameters": {"binary_data_output": True}}).encode()
+    headers = {"Inference-Header-Content-Length": str(len(head))}
+    answer = requests.post(f"{url}/v2/models/double/infer", data=head + array.tobytes(), headers=headers)
+    length = int(answer.headers["Inference-Header-Content-Length"])
+    told = json.loads(answer.content[:length])
+    assert told["outputs"][0]["parameters"]["binary_data_size"] == array.nbytes
+    assert np.array_equal(np.frombuffer(answer.content[length:], np.float32).reshape(2, 3), array * 2)
+
+
+def test_many_at_once_each_get_their_own_answer(served):
+    url, _process = served
+    with ThreadPoolExecutor(16) as pool:
+        assert len(list(pool.map(lambda index: infer(url, 1 + index % 4), range(200)))) == 200
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"{", b"[]", b"{}", b'{"inputs": [{"name": "x"}]}',
+        b'{"inputs": [{"name": "x", "datatype": "FP32", "shape": [3], "data": [1]}]}',
+        b'{"inputs": [{"name": "x", "datatype": "NO", "shape": [1], "data": [1]}]}',
+        b'{"inputs": [{"name": "x", "datatype": "INT32", "shape": [1], "data": ["a"]}]}',
+    ],
+)  # fmt: skip
+def test_a_wrong_request_is_told_in_the_protocols_form(served, body):
+    url, _process = served
+    answer = requests.post(f"{url}/v2/models/double/infer", data=body)
+    assert (answer.status_code, set(answer.json())) == (400, {"error"})
+
+
+def test_plain_json(served):
+    url, _process = served
+    answer = requests.post(f"{url}/predict", json=[[1, 2, 3]]).json()
+    assert answer == {"output__0": [[2, 4, 6]]}
