@@ -1,0 +1,48 @@
+"""Applications created and deleted at once by many: no port shared, nothing left in use (contract 6)."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from django.db import connection
+
+from apps import launching, lifecycle
+from apps.models import Application
+from resources import tcc
+from resources.models import Tenant
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def test_ports_are_unique_and_everything_is_given_back(adder, tasks, monkeypatch):
+    monkeypatch.setattr("apps.lifecycle.PORTS", range(31000, 31020))  # so few that all meet at the same ones
+
+    def create(number: int) -> None:
+        try:
+            name = "app" + "abcdefghijklmnopqrst"[number]
+            lifecycle.create_app(user=adder.user, name=name, model_name="adder", cpu=0.1, ram=100, by="test")
+        finally:
+            connection.close()
+
+    with ThreadPoolExecutor(5) as pool:
+        list(pool.map(create, range(16)))
+    ports = list(Application.objects.values_list("port", flat=True))
+    assert len(ports) == len(set(ports)) == 16
+    tasks.queue.clear()
+
+    def delete(pk: int) -> None:
+        try:
+            lifecycle.fail(pk, "ended by the test", by="test")
+            name = Application.objects.get(pk=pk).name
+            lifecycle.delete_app(user=adder.user, name=name, by="test")
+            launching.erase(pk)
+        finally:
+            connection.close()
+
+    with ThreadPoolExecutor(5) as pool:
+        list(pool.map(delete, Application.objects.values_list("pk", flat=True)))
+    assert not Application.objects.exists()
+    tenant = Tenant.objects.get(name="default")
+    assert set(tcc.books(tenant).values()) == {0}
+    assert (float(tenant.cpu_inuse), tenant.ram_inuse) == (0, 0)
