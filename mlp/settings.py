@@ -22,6 +22,7 @@ MLP_HOST = env("MLP_HOST", "127.0.0.1")
 MLP_PORT_BASE = env_int("MLP_PORT_BASE", 30000, 1024, 65000)
 MLP_RUNNER = env("MLP_RUNNER", "local")
 MLP_K8S = cluster_settings.read()
+MLP_CONFINEMENT = env("MLP_CONFINEMENT", "auto")
 
 try:
     _loopback = ipaddress.ip_address(MLP_HOST).is_loopback
@@ -105,6 +106,7 @@ JOB_DISK_MIB = env_int("MLP_JOB_DISK_MIB", 20 << 10, 1)
 MODEL_CHECK_S = env_int("MLP_MODEL_CHECK_S", 120, 1)
 APP_START_S = env_int("MLP_APP_START_S", 120, 1)
 APP_MOST_FAILURES = env_int("MLP_APP_MOST_FAILURES", 5, 1, 100)
+DISK_RESERVE_MIB = env_int("MLP_DISK_RESERVE_MIB", 1024)
 
 # --- Django ---------------------------------------------------------------------------------------------------------
 INSTALLED_APPS = [

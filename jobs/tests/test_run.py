@@ -141,7 +141,8 @@ def test_the_script_is_given_what_the_contract_promises_and_nothing_of_the_serve
     text = "import os, json, sys\nprint(json.dumps([dict(os.environ), os.getcwd(), sys.argv[1:]]))\nimport mlp_report"
     until(submit(text, env={"MINE": "yes", "PATH": "/evil"}, args=["--epochs", "3"]), "finished")
     environment, folder, args = json.loads(as_alice.call("get", "users/alice/jobs/fit/log").content)
-    assert folder == environment["MLP_WORKSPACE"] == str(storage.job_dir("alice", "fit"))
+    assert folder == environment["MLP_WORKSPACE"]
+    assert folder == runners.get().place(storage.job_dir("alice", "fit"), "/workspace")
     assert args == ["--epochs", "3"]
     assert environment["MINE"] == "yes"
     assert (environment["MLP_USER"], environment["MLP_JOB"], environment["MLP_ATTEMPT"]) == ("alice", "fit", "1")

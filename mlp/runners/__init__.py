@@ -14,6 +14,7 @@ from pathlib import Path
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 
+from . import confine
 from .base import Mount, Runner, RunnerError, RunSpec, RunStatus
 from .local import LocalRunner, tail
 
@@ -23,7 +24,12 @@ __all__ = ["Mount", "RunSpec", "RunStatus", "Runner", "RunnerError", "get", "tai
 @cache
 def _runner(kind: str, root: Path) -> Runner:
     if kind == "local":
-        return LocalRunner(root / "run" / "runs")
+        return LocalRunner(
+            root / "run" / "runs",
+            confine.decide(settings.MLP_CONFINEMENT),
+            disk_mib=settings.JOB_DISK_MIB,
+            reserve_mib=settings.DISK_RESERVE_MIB,
+        )
     if kind == "kubernetes":
         # By name, so that only who uses a cluster spends the time and memory of its client.
         cluster = importlib.import_module("mlp.runners.kubernetes")

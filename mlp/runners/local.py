@@ -1,6 +1,7 @@
 """Runs as processes on this machine, which outlive the server that started them. Chosen by `mlp.runners.get`.
 
-Each run has a folder {root}/run/runs/{name} (mode 700); what is in it and who watches the run: `shim.py`.
+Each run has a folder {root}/run/runs/{name} (mode 700); what is in it and who watches the run: `shim/__main__.py`.
+What keeps it to itself: `confine.py`.
 The truth is in two things that survive any kill: the lock file, held exactly as long as something of the
 run is left, and the records `begun.json` and `exit.json`:
 
@@ -22,26 +23,48 @@ import os
 import secrets
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
 from collections import deque
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
+from . import confine, gpus
 from .base import Runner, RunnerError, RunSpec, RunStatus, check_name
+from .shim.cgroup import Group
 
-SHIM = Path(__file__).with_name("shim.py")
 START_LIMIT_S = 30
+PROCESSES = 1024  # tasks (threads count each) that a run may have where its spec does not say
 RUN_ID = "MLP_RUN_ID"
 LOOPBACK = "127.0.0.1"
 
 
 class LocalRunner(Runner):
-    """See the module. Holds nothing in memory: any number of processes may use the same folder at once."""
+    """See the module. Holds nothing in memory: any number of processes may use the same folder at once.
 
-    def __init__(self, folder: Path):
-        self.folder = Path(folder)
+    `confinement` is decided by the machine where not given, `devices` lists the GPUs. `disk_mib` holds for runs with an
+    owner whose spec does not say; no run begins when less than `reserve_mib` is left on the disk, and when it gets less
+    the runs that filled it are ended.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        confinement: confine.Confinement | None = None,
+        devices: Callable[[], list[gpus.Device]] = gpus.devices,
+        disk_mib: int | None = None,
+        reserve_mib: int = 0,
+    ):
+        self.folder = Path(folder).absolute()
+        self._confinement, self.devices = confinement, devices
+        self.disk_mib, self.reserve_mib = disk_mib, reserve_mib
+
+    @property
+    def confinement(self) -> confine.Confinement:
+        return self._confinement or confine.decide()
 
     def start(self, spec: RunSpec) -> None:
         path = self.folder / spec.name
@@ -52,13 +75,32 @@ class LocalRunner(Runner):
             with _lock(path, fcntl.LOCK_EX) as lock:
                 # Taken, so nobody starts it now; on record perhaps, since we looked.
                 if lock is not None and not _on_record(path):
-                    _write(path / "spec.json", _spec(spec))
-                    Path(spec.log).parent.mkdir(parents=True, exist_ok=True)
-                    _spawn(path, lock)
+                    self._begin(spec, path, lock)
                     return
             if time.monotonic() > deadline:
                 raise RunnerError(f"run {spec.name}: another caller has been starting it for {START_LIMIT_S} s")
             time.sleep(0.01)
+
+    def _begin(self, spec: RunSpec, path: Path, lock: int) -> None:
+        room = shutil.disk_usage(path).free >> 20
+        if room < self.reserve_mib:
+            raise RunnerError(f"the disk of the machine is nearly full: {room} MiB left")
+        wanted = spec.gpu * spec.workers
+        with gpus.take(self.folder.with_name("gpus"), self.devices() if wanted else [], wanted) as taken:
+            if len(taken) < wanted:
+                raise RunnerError(f"gpu: {wanted} wanted, {len(taken)} free on this machine now")
+            devices, locks = [device for device, _ in taken], [fd for _, fd in taken]
+            values = _spec(spec, path, devices)
+            values |= {"gpu_locks": locks, "reserve_mib": self.reserve_mib}
+            if spec.disk_mib is None and spec.owner is not None:
+                values["disk_mib"] = self.disk_mib
+            (path / "tmp").mkdir(mode=0o700, exist_ok=True)
+            values |= self.confinement.of(spec, path, gpus.nodes(devices))
+            values["environment"] |= self.confinement.environment(spec, path)
+            _write(path / "spec.json", values)
+            if not Path(spec.log).is_relative_to(spec.cwd):  # inside of it the shim makes the folders
+                Path(spec.log).parent.mkdir(parents=True, exist_ok=True)
+            _spawn(path, lock, locks)
 
     def poll(self, name: str) -> RunStatus:
         path = self.folder / check_name(name)
@@ -73,6 +115,7 @@ class LocalRunner(Runner):
             return RunStatus("running", started=begun and begun["started"])
         if begun is None:
             return RunStatus("unknown", reason="no run of this name")
+        Group((_read(path / "spec.json") or {}).get("cgroup", {}), begun["run_id"]).kill()
         _kill_leftovers(begun["run_id"])
         return RunStatus(
             "lost",
@@ -100,10 +143,12 @@ class LocalRunner(Runner):
         while path.is_dir():
             with _lock(path, fcntl.LOCK_EX) as lock:
                 if lock is not None:
+                    spec = _read(path / "spec.json") or {}
+                    Group(spec.get("cgroup", {}), spec.get("run_id", "")).remove()  # left by a shim that was killed
                     # Renamed first: a reader sees all of the records or none of them.
                     gone = self.folder / f".{name}.{secrets.token_hex(6)}.forgotten"
                     path.rename(gone)
-                    shutil.rmtree(gone, ignore_errors=True)
+                    _remove(gone)
                     return
             if time.monotonic() > deadline:  # a reader's short lock is outlasted, a run's is not
                 raise RunnerError(f"run {name}: still running")
@@ -113,7 +158,7 @@ class LocalRunner(Runner):
         if not self.folder.is_dir():
             return []
         for rest in self.folder.glob(".*.forgotten"):  # of a caller killed while it removed them
-            shutil.rmtree(rest, ignore_errors=True)
+            _remove(rest)
         return sorted(entry.name for entry in self.folder.iterdir() if not entry.name.startswith("."))
 
     def address(self, name: str) -> tuple[str, int] | None:
@@ -123,7 +168,7 @@ class LocalRunner(Runner):
         return (LOOPBACK, port) if port else None
 
     def place(self, source: Path, target: str) -> str:
-        return str(source)
+        return target if self.confinement.walls == "bwrap" else str(source)
 
     @property
     def python(self) -> str:
@@ -207,29 +252,50 @@ def _is_free(path: Path) -> bool:
     return True
 
 
-def _spec(spec: RunSpec) -> dict:
+def _spec(spec: RunSpec, path: Path, devices: list[gpus.Device]) -> dict:
     run_id = secrets.token_hex(16)
     environment = {"OMP_NUM_THREADS": str(max(1, int(spec.cpu)))} | dict(spec.environment) | {RUN_ID: run_id}
+    if devices or spec.owner is not None:  # a run without a GPU must not see one
+        environment["CUDA_VISIBLE_DEVICES"] = ",".join(device.uuid for device in devices)
+    if spec.workers > 1:
+        environment |= {"MASTER_ADDR": LOOPBACK, "MASTER_PORT": str(_free_port())}
     values = asdict(spec) | {"labels": dict(spec.labels), "environment": environment, "run_id": run_id}
-    values |= {"cwd": str(spec.cwd), "log": str(Path(spec.log).absolute())}
+    values |= {"cwd": str(spec.cwd), "log": str(Path(spec.log).absolute()), "processes": spec.processes or PROCESSES}
     return values | {"mounts": [asdict(mount) | {"source": str(mount.source)} for mount in spec.mounts]}
 
 
-def _spawn(path: Path, lock: int) -> None:
-    """Starts the shim, which inherits the lock, and returns when the run is on record."""
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind((LOOPBACK, 0))
+        return probe.getsockname()[1]
+
+
+def _spawn(path: Path, lock: int, locks: list[int]) -> None:
+    """Starts the shim, which inherits the locks, and returns when the run is on record."""
     with open(path / "shim.log", "ab") as log:
         done = subprocess.run(
-            [sys.executable, "-I", "-S", "-X", "utf8", str(SHIM), str(path.absolute()), str(lock)],
+            [sys.executable, "-I", "-S", "-X", "utf8", str(confine.SHIM), str(path), str(lock)],
             env={},
             cwd="/",
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
-            pass_fds=(lock,),
+            pass_fds=(lock, *locks),
             start_new_session=True,
         )
     if done.returncode:
         raise RunnerError(f"run {path.name}: it could not be put on record: {tail(path / 'shim.log', 3) or done}")
+
+
+def _remove(folder: Path) -> None:
+    """Also what a run has made unreadable in its /tmp; what will not go now is tried again later."""
+
+    def unlock_and_retry(function, name, _info) -> None:
+        with contextlib.suppress(OSError):
+            os.chmod(os.path.dirname(name), 0o700)
+            function(name)
+
+    shutil.rmtree(folder, onerror=unlock_and_retry)
 
 
 def _kill_leftovers(run_id: str) -> None:

@@ -58,7 +58,7 @@ def job_processes(platform: Platform) -> tuple[list[int], list[int]]:
             command = (entry / "cmdline").read_bytes()
             if b"train.py" in command and str(platform.root / "jobs").encode() in os.readlink(entry / "cwd").encode():
                 scripts.append(int(entry.name))
-            elif b"runners/shim.py" in command and str(platform.root).encode() in command:
+            elif b"runners/shim" in command and str(platform.root).encode() in command:
                 recorders.append(int(entry.name))
     return scripts, recorders
 

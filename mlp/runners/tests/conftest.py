@@ -1,14 +1,18 @@
-"""What the runner tests share that needs a cluster: a small one, and how the runner finds it."""
+"""What the runner tests share: a small cluster and how the runner finds it; storage roots for every confinement."""
 
 from __future__ import annotations
 
+import shutil
 import sys
+import tempfile
+from pathlib import Path
 
 import pytest
 
 from mlp.runners.kubernetes import ClusterConfig, KubernetesRunner
 
 from .cluster import FakeCluster
+from .confined import World
 
 IMAGE = "registry.test/image:1"
 
@@ -37,3 +41,17 @@ def kubernetes(configured):
     runner = KubernetesRunner(configured())
     yield runner
     assert runner.stop_all(0) == []
+
+
+@pytest.fixture
+def world(request):
+    root = Path(tempfile.mkdtemp(prefix="world-"))  # pytest's own folders are closed to other users
+    made = World(request.param, root)
+    yield made
+    for process in made.processes:
+        process.kill()
+        process.wait()
+    assert made.runner.stop_all(0) == []
+    for name in made.runner.names():
+        made.runner.forget(name)
+    shutil.rmtree(root)

@@ -1,21 +1,24 @@
 """Watches over one run, away from the server that started it: keeps its log, stops it when asked, records
 its end.
 
-Started by `local.py` as `python -I -S shim.py RUN_DIRECTORY LOCK_FD`; standard library only, so that it is
-there in milliseconds. Three processes make a run:
+Started by `mlp/runners/local.py` as `python -I -S mlp/runners/shim RUN_DIRECTORY LOCK_FD`; standard library only, so
+that it is there in milliseconds. Three processes make a run:
 
     shim     holds the lock, copies the output into the log, takes requests to stop, writes the record of the end
-    guard    starts the script, reaps all that descends from it, kills what is left (`shim_guard.py`)
-    script   the command, leader of its own session, with the environment of the spec
+    guard    starts the script, reaps all that descends from it, kills what is left (`guard.py`)
+    script   the command, leader of its own session, with the environment of the spec; as many as there are workers
 
 Whichever is killed, another one notices and ends the rest: the guard when its pipe from the shim breaks,
 the shim when its pipe from the guard breaks (all orphans come to it, it is a subreaper), and the script
 dies with the guard. The lock is held by shim and guard, so that it is free only when nothing of the run is
-left.
+left; so are the locks of its GPUs.
+
+Behind walls (`mlp/runners/confine.py` builds them) the shim executes bubblewrap, and that the guard, as the first
+process of the run's own process space: when it ends, the kernel ends everything there.
 
 Files in the run's folder: `spec.json`, `lock`, `begun.json` (written before the script exists: from here on
 the name is never started again), `stop.json` (a request), `control` (a FIFO that wakes the shim),
-`exit.json`, `shim.log`.
+`exit.json`, `shim.log`, `tmp` (the run's own /tmp).
 """
 
 from __future__ import annotations
@@ -28,11 +31,14 @@ import signal
 import sys
 import time
 
-sys.path.append(os.path.dirname(os.path.abspath(__file__)))  # -I leaves our own folder out
-import shim_guard
+import cgroup
+import guard
+import limits
+import privileges
+from log import Lines, Log
+from prepare import prepare
 
 RECORD_SIZE = 4096
-TAIL_SIZE = 64 << 10
 OUT_OF_MEMORY = (
     b"MemoryError",
     b"std::bad_alloc",
@@ -79,39 +85,13 @@ def oom_kills() -> int:
     return 0
 
 
-class Log:
-    """The log file, bounded: beyond the limit only the last bytes are kept, and added at the end."""
-
-    def __init__(self, path: str, limit: int):
-        self.fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
-        self.limit = limit
-        self.left = max(0, limit - os.fstat(self.fd).st_size)
-        self.dropped = 0
-        self.tail = b""  # the last bytes of all, written or not
-
-    def write(self, data: bytes) -> None:
-        self.tail = (self.tail + data)[-TAIL_SIZE:]
-        written = 0
-        with contextlib.suppress(OSError):  # the disk is full: the script goes on, what does not fit is counted
-            while written < min(len(data), self.left):
-                written += os.write(self.fd, data[written : self.left])
-        self.left -= written
-        self.dropped += len(data) - written
-
-    def close(self) -> None:
-        if self.dropped:
-            end = self.tail[-min(self.dropped, TAIL_SIZE) :]
-            note = f"\n[{self.dropped - len(end)} bytes left out here: a log is kept up to {self.limit} bytes]\n"
-            with contextlib.suppress(OSError):
-                os.write(self.fd, note.encode() + end)
-        os.close(self.fd)
-
-
 class Shim:
     """The loop that waits for output, for the guard's reports and for requests to stop."""
 
-    def __init__(self, folder: str, spec: dict):
-        self.folder, self.spec = folder, spec
+    def __init__(self, folder: str, spec: dict, lock: int):
+        self.folder, self.spec, self.lock = folder, spec, lock
+        self.over = ""  # which of its bounds it has passed
+        self.out_of_memory = 0
         self.stopping = ""  # why, in words
         self.deadline: float | None = None  # when the grace is over, on the monotonic clock
         self.forced = False
@@ -140,43 +120,86 @@ class Shim:
     # --- the run ------------------------------------------------------------------------------------------
     def run(self) -> None:
         try:
-            log = Log(self.spec["log"], self.spec["log_limit"])
+            log = Log(self.spec["cwd"], self.spec["log"], self.spec["log_limit"])
         except OSError as error:
             self.end = {"failed": f"the log file {self.spec['log']}: {error.strerror}"}
+            return
+        try:
+            prepare(self.spec)
+        except (OSError, RecursionError) as error:
+            self.end = {"failed": f"its files could not be made ready: {error}"}
             return
         self.read_request()
         if self.stopping:
             self.end = {"failed": "it was stopped before it began"}
         else:
-            output, self.reports, self.commands = self.start_guard()
-            self.watch(log, output)
+            self.make_group()
+            outputs, self.reports, self.commands = self.start_guard()
+            self.keep_bounds()
+            self.watch(log, outputs)
+            self.out_of_memory = self.group.oom_kills()
+            self.group.kill()
+            self.group.remove()
         self.oom_text = any(words in log.tail[-4096:] for words in OUT_OF_MEMORY)
         log.close()
 
-    def start_guard(self) -> tuple[int, int, int]:
-        output, log_end = os.pipe2(os.O_CLOEXEC)
+    def make_group(self) -> None:
+        """Where the kernel does not take the bounds now, the guard keeps them in its own way."""
+        workers = self.spec["workers"]
+        self.group = cgroup.Group(self.spec["cgroup"], self.spec["run_id"])
+        self.spec["join"] = []
+        try:
+            ram, cpus = self.spec["ram_mib"] * workers, self.spec["cpu"] * workers
+            self.group.make(ram, self.spec["processes"], cpus)
+            self.spec["join"] = self.group.open()
+        except OSError as error:
+            print(f"no control group: {error}", file=sys.stderr, flush=True)
+            self.group.remove()
+            self.spec["cgroup"], self.group = {}, cgroup.Group({}, "")
+
+    def start_guard(self) -> tuple[list[int], int, int]:
+        pipes = [os.pipe2(os.O_CLOEXEC) for _ in range(self.spec["workers"])]
+        outputs, log_ends = [pipe[0] for pipe in pipes], [pipe[1] for pipe in pipes]
         reports, report_end = os.pipe2(os.O_CLOEXEC)
         command_end, commands = os.pipe2(os.O_CLOEXEC)
         if os.fork() == 0:
-            for fd in (output, reports, commands, self.control, self.signals):
+            for fd in (*outputs, reports, commands, self.control, self.signals):
                 os.close(fd)
-            shim_guard.main(self.spec, log_end, command_end, report_end)
-        for fd in (log_end, report_end, command_end):
+            if self.spec["walls"] == "bwrap":
+                behind_walls(self.spec, [self.lock, *self.spec["gpu_locks"]], log_ends, command_end, report_end)
+            guard.main(self.spec, log_ends, command_end, report_end)
+        for fd in (*log_ends, report_end, command_end, *self.spec["join"]):
             os.close(fd)
-        return output, reports, commands
+        return outputs, reports, commands
 
-    def watch(self, log: Log, output: int) -> None:
+    def keep_bounds(self) -> None:
+        def stop(reason: str) -> None:
+            self.over = reason
+            os.write(self.control, b".")
+
+        folders = [self.spec["cwd"], self.spec["tmp"]]
+        try:
+            disk = limits.Disk(folders, self.spec["disk_mib"] or 0, self.spec["reserve_mib"], stop)
+        except limits.Unbounded as problem:  # so an earlier attempt has left it
+            return stop(str(problem))
+        disk.pids = lambda: guard.descendants(os.getpid())
+        # The kernel may have killed one process of many, and the rest would wait for it.
+        disk.others = [lambda: self.too_much_memory() if self.group.oom_kills() else ""]
+        disk.start()
+
+    def watch(self, log: Log, outputs: list[int]) -> None:
         """Until the guard is gone, which it is only when nothing is left below it; then what is still in
-        the pipe.
+        the pipes.
         """
+        sinks = {fd: log if len(outputs) == 1 else Lines(log, rank) for rank, fd in enumerate(outputs)}
         poller = select.poll()
-        for fd in (output, self.reports, self.control, self.signals):
+        for fd in (*outputs, self.reports, self.control, self.signals):
             poller.register(fd, select.POLLIN)
         while True:
             ready = {fd for fd, _ in poller.poll(self.wait_ms())}
-            if output in ready:
+            for output in ready & sinks.keys():
                 data = os.read(output, 1 << 16)
-                log.write(data)
+                sinks[output].write(data)
                 if not data:
                     poller.unregister(output)
             if self.signals in ready:
@@ -185,16 +208,21 @@ class Shim:
             if self.control in ready:
                 os.read(self.control, 4096)
                 self.read_request()
+                if self.over:
+                    self.command(b"K")
             if self.deadline is not None and time.monotonic() >= self.deadline:
                 self.deadline, self.forced = None, True
                 self.command(b"K")
             if self.reports in ready and not self.read_reports():
                 break
-        shim_guard.kill_below()  # nothing, unless the guard itself was killed
-        os.set_blocking(output, False)
-        with contextlib.suppress(BlockingIOError):
-            while data := os.read(output, 1 << 16):
-                log.write(data)
+        guard.kill_below()  # nothing, unless the guard itself was killed
+        for output, sink in sinks.items():
+            os.set_blocking(output, False)
+            with contextlib.suppress(BlockingIOError):
+                while data := os.read(output, 1 << 16):
+                    sink.write(data)
+            if sink is not log:
+                sink.close()
 
     def wait_ms(self) -> float | None:
         return None if self.deadline is None else max(0, self.deadline - time.monotonic()) * 1000 + 1
@@ -208,6 +236,8 @@ class Shim:
                 self.begun.update(report)
                 with contextlib.suppress(OSError):  # for people who look, nothing depends on it
                     write_record(self.path("begun.json"), self.begun)
+            elif "over" in report:
+                self.over = self.over or report["over"]
             else:
                 self.end = report
         return bool(data)
@@ -246,9 +276,18 @@ class Shim:
         """What happened, in words for the run's owner."""
         if "failed" in self.end:
             return f"could not start: {self.end['failed']}" if not self.stopping else self.end["failed"]
+        if code is None and self.spec["walls"] == "bwrap" and not self.begun["script"]:
+            with contextlib.suppress(OSError), open(self.path("shim.log"), "rb") as file:
+                return f"could not start: {file.read()[-500:].decode(errors='replace').strip() or 'bubblewrap failed'}"
         if code is None:
             return "killed with the process that guarded it"
         words = f"exit code {code}" if code >= 0 else f"killed by signal {-code} ({signal_name(-code)})"
+        if code and self.spec["workers"] > 1:
+            words = f"worker {self.end['rank']}: {words}"
+        if self.over:
+            return f"{self.over}, {words}"
+        if code and self.out_of_memory:
+            return f"{self.too_much_memory()}, {words}"
         if self.stopping:
             late = f", did not end within {self.grace_s:g} s" if self.forced else ""
             return f"{self.stopping}{late}, {words}"
@@ -257,6 +296,9 @@ class Shim:
         if code == -signal.SIGKILL and oom_kills() > self.oom_kills:
             return f"probably out of memory: the machine had no more to give, {words}"
         return words
+
+    def too_much_memory(self) -> str:
+        return f"needed more than {self.spec['ram_mib'] * self.spec['workers']} MiB of memory"
 
     def finish(self) -> None:
         """Never gives up: while the record is not on the disk, the run counts as running."""
@@ -275,6 +317,30 @@ def signal_name(number: int) -> str:
         return "a real-time signal"
 
 
+def behind_walls(spec: dict, locks: list[int], logs: list[int], commands: int, reports: int) -> None:
+    """Becomes bubblewrap, and that the guard, which is handed what it needs as open files. Never returns."""
+    try:
+        order = os.memfd_create("order", 0)
+        os.write(order, json.dumps([spec, logs, commands, reports]).encode())
+        os.lseek(order, 0, os.SEEK_SET)
+        for fd in (order, *locks, *logs, commands, reports, *spec["join"]):
+            os.set_inheritable(fd, True)
+        os.execve(spec["bwrap"][0], [*spec["bwrap"], "guard", str(order)], {})
+    except Exception as error:
+        guard.report(reports, failed=f"bubblewrap: {error}")
+    finally:
+        os._exit(1)
+
+
+def guard_inside(order: int) -> None:
+    """The guard's beginning behind the walls."""
+    with open(order, "rb") as file:
+        spec, logs, commands, reports = json.load(file)
+    for fd in (*logs, commands, reports, *spec["join"]):
+        os.set_inheritable(fd, False)
+    guard.main(spec, logs, commands, reports)
+
+
 def main(folder: str, lock: int) -> None:
     """Leaves the caller (which waits until the run is on record), then sees the run through to its end."""
     os.set_inheritable(lock, False)
@@ -286,12 +352,16 @@ def main(folder: str, lock: int) -> None:
     os.setsid()
     os.chdir("/")
     os.umask(0o022)
-    shim_guard.become_subreaper()
+    guard.become_subreaper()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: None)  # the wake-up pipe does the work
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     with open(os.path.join(folder, "spec.json"), "rb") as file:
-        shim = Shim(folder, json.load(file))
+        shim = Shim(folder, json.load(file), lock)
+    for fd in shim.spec["gpu_locks"]:
+        os.set_inheritable(fd, False)
+    if shim.spec["uid"] is not None or shim.spec["walls"] != "none":
+        privileges.hide()
     shim.begin()
     with contextlib.suppress(BrokenPipeError):
         os.write(begun, b".")
@@ -299,7 +369,7 @@ def main(folder: str, lock: int) -> None:
     try:
         shim.run()
     except Exception as error:
-        shim_guard.kill_below()
+        guard.kill_below()
         shim.end = {"failed": f"its watcher failed: {error!r}"}
         raise
     finally:
@@ -307,4 +377,6 @@ def main(folder: str, lock: int) -> None:
 
 
 if __name__ == "__main__":
+    if sys.argv[1] == "guard":
+        guard_inside(int(sys.argv[2]))
     main(sys.argv[1], int(sys.argv[2]))

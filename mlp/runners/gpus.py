@@ -1,0 +1,101 @@
+"""The GPUs of this machine, and who has which. Called by `local`, which assigns them, and by the inventory.
+
+A GPU (or a MIG slice, where it is divided) is known by its UUID. Whoever runs on it holds the lock of the file
+of that name: taken when the run begins, let go by the kernel when nothing of the run is left, whatever was killed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import glob
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import pynvml
+
+
+@dataclass(frozen=True)
+class Device:
+    """One assignable GPU. `minor` is the number of its device node, /dev/nvidia{minor}."""
+
+    uuid: str
+    name: str
+    memory_mib: int
+    minor: int
+
+
+def devices() -> list[Device]:
+    """What NVML finds, in its order; nothing where there is no driver. A divided GPU counts as its slices."""
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        return []
+    try:
+        found = []
+        for index in range(pynvml.nvmlDeviceGetCount()):
+            handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+            minor = pynvml.nvmlDeviceGetMinorNumber(handle)
+            found += [_device(part, minor) for part in _slices(handle)] or [_device(handle, minor)]
+        return found
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def _slices(handle) -> list:
+    try:
+        if pynvml.nvmlDeviceGetMigMode(handle)[0] != pynvml.NVML_DEVICE_MIG_ENABLE:
+            return []
+        most = pynvml.nvmlDeviceGetMaxMigDeviceCount(handle)
+    except pynvml.NVMLError:  # this kind cannot be divided
+        return []
+    found = []
+    for index in range(most):
+        with contextlib.suppress(pynvml.NVMLError):
+            found.append(pynvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, index))
+    return found
+
+
+def _device(handle, minor: int) -> Device:
+    memory = pynvml.nvmlDeviceGetMemoryInfo(handle).total >> 20
+    return Device(_text(pynvml.nvmlDeviceGetUUID(handle)), _text(pynvml.nvmlDeviceGetName(handle)), memory, minor)
+
+
+def _text(value: str | bytes) -> str:
+    return value.decode() if isinstance(value, bytes) else value
+
+
+def nodes(taken: list[Device]) -> list[str]:
+    """The device nodes that programs on these GPUs open; none without a GPU."""
+    if not taken:
+        return []
+    shared = ["/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset"]
+    caps = glob.glob("/dev/nvidia-caps/*") if any(device.uuid.startswith("MIG-") for device in taken) else []
+    return [*(f"/dev/nvidia{minor}" for minor in sorted({device.minor for device in taken})), *shared, *caps]
+
+
+@contextlib.contextmanager
+def take(folder: Path, found: list[Device], count: int):
+    """`count` of the GPUs found that nobody has, as (device, open lock) pairs; fewer when there are not enough, then
+    none is kept. The caller hands the locks on to the run; its own are closed at the end of the block.
+    """
+    taken: list[tuple[Device, int]] = []
+    try:
+        for device in found:
+            if len(taken) == count:
+                break
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            name = re.sub(r"[^A-Za-z0-9_-]", "_", device.uuid)
+            fd = os.open(folder / f"{name}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                os.close(fd)
+            else:
+                taken.append((device, fd))
+        yield taken
+    finally:
+        for _, fd in taken:
+            os.close(fd)

@@ -1,0 +1,254 @@
+"""The middle one of a run's three processes: starts the script, reaps what descends from it, kills what is
+left.
+
+Begun by the shim (`__main__.py`, whose docstring tells the whole story), either forked or, behind walls, executed
+inside of them; standard library only. Told what to do by letters on a pipe: T = SIGTERM to the scripts' groups, K =
+SIGKILL to everything. A broken pipe means that the shim was killed. A run with several workers has as many scripts.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import select
+import signal
+import sys
+import time
+
+import cgroup
+import landlock
+import limits
+import privileges
+
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
+_prctl = ctypes.CDLL(None, use_errno=True).prctl
+
+
+def become_subreaper() -> None:
+    """Processes below, when orphaned, become children of this one, in place of the machine's init."""
+    if _prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER)")
+
+
+def descendants(of: int) -> list[int]:
+    """The processes below `of`, from /proc; those that come and go meanwhile may be missed."""
+    children: dict[int, list[int]] = {}
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            with contextlib.suppress(OSError):
+                children.setdefault(int(limits.stat_of(int(entry))[1]), []).append(int(entry))
+    found, level = [], [of]
+    while level:
+        level = [child for pid in level for child in children.get(pid, ())]
+        found += level
+    return found
+
+
+def kill_below() -> None:
+    """SIGKILL to everything below this process, again and again until nothing is left; all of it reaped."""
+    while True:
+        try:
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        except ChildProcessError:
+            return
+        kill_once()
+        time.sleep(0.002)
+
+
+def kill_once() -> None:
+    for pid in descendants(os.getpid()):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def main(spec: dict, logs: list[int], commands: int, reports: int) -> None:
+    """The guard's whole life; never returns."""
+    try:
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)  # when to stop is the shim's to say
+        with contextlib.suppress(PermissionError):  # it leads one already
+            os.setsid()
+        if spec["uid"] is not None or spec["walls"] != "none":
+            privileges.hide()
+        become_subreaper()
+        woken, wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        scripts: list[int] = []
+        failure = ""
+        for rank, log in enumerate(logs):
+            script, failure = start(spec, rank, log)
+            scripts.append(script)
+            os.close(log)
+            if failure:
+                break
+        if failure:
+            report(reports, failed=failure)
+        else:
+            report(reports, script=scripts[0], started=time.time())
+            end = Watch(spec, scripts, commands, woken, reports).run()
+            if end is not None:
+                report(reports, status=end[1], rank=end[0], ended=time.time())
+        kill_below()
+    except Exception as error:
+        report(reports, failed=f"its guard failed: {error!r}")
+        raise
+    finally:
+        if sys.exc_info()[0]:
+            sys.excepthook(*sys.exc_info())
+            kill_below()
+        os._exit(0)
+
+
+def report(pipe: int, **facts) -> None:
+    with contextlib.suppress(BrokenPipeError):
+        os.write(pipe, json.dumps(facts).encode() + b"\n")
+
+
+class Watch:
+    """Waits for the scripts' ends, does what the letters say, and looks at what the run uses."""
+
+    def __init__(self, spec: dict, scripts: list[int], commands: int, woken: int, reports: int):
+        self.spec, self.scripts, self.commands, self.woken, self.reports = spec, scripts, commands, woken, reports
+        self.live = {pid: rank for rank, pid in enumerate(scripts)}
+        self.failed: tuple[int, int] | None = None  # the first worker that failed, and its wait status
+        self.deadline: float | None = None  # until when the others may end
+        self.meter = limits.Meter(spec)
+        self.next_look = time.monotonic()
+
+    def run(self) -> tuple[int, int] | None:
+        """The worker that decides, and its wait status; None when the shim was killed first."""
+        while True:
+            # Reap before waiting: a script may have ended before the signal handler was looked at.
+            with contextlib.suppress(ChildProcessError):
+                while True:
+                    pid, status = os.waitpid(-1, os.WNOHANG)
+                    if not pid:
+                        break
+                    if pid in self.live:
+                        self.ended(self.live.pop(pid), status)
+                    if not self.live:
+                        return self.failed or (0, 0)
+            ready = select.select([self.commands, self.woken], [], [], self.wait_s())[0]
+            if self.woken in ready:
+                os.read(self.woken, 512)
+            if self.commands in ready:
+                letters = os.read(self.commands, 64)
+                if not letters:
+                    return None
+                if b"T" in letters:
+                    self.terminate()
+                if b"K" in letters:
+                    kill_once()
+            self.look()
+
+    def ended(self, rank: int, status: int) -> None:
+        if status and not self.failed:
+            self.failed = rank, status
+            if self.live:
+                self.deadline = time.monotonic() + self.spec["grace_s"]
+                self.terminate()
+
+    def terminate(self) -> None:
+        for script in self.live:
+            for number in (signal.SIGTERM, signal.SIGCONT):
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.killpg(script, number)  # not reaped yet, so the number is still the script's
+
+    def wait_s(self) -> float | None:
+        ends = [end for end in (self.deadline, self.meter.pause and self.next_look) if end is not None]
+        return max(0.0, min(ends) - time.monotonic()) if ends else None
+
+    def look(self) -> None:
+        now = time.monotonic()
+        if self.deadline is not None and now >= self.deadline:
+            self.deadline = None
+            kill_once()
+        if self.meter.pause and now >= self.next_look:
+            reason = self.meter.look(descendants(os.getpid()))
+            if reason:
+                report(self.reports, over=reason)
+                kill_once()
+            self.next_look = time.monotonic() + self.meter.pause
+
+
+# --- the script -----------------------------------------------------------------------------------------------
+def start(spec: dict, rank: int, log: int) -> tuple[int, str]:
+    """Forks and executes the script. Gives its process id, and what went wrong where it could not be
+    executed.
+    """
+    guard = os.getpid()
+    failed, failing = os.pipe2(os.O_CLOEXEC)
+    pid = os.fork()
+    if pid == 0:
+        try:
+            become_script(spec, rank, log, guard, failing)
+        finally:
+            os._exit(127)
+    os.close(failing)
+    chunks = []
+    while chunk := os.read(failed, 4096):
+        chunks.append(chunk)
+    os.close(failed)
+    return pid, b"".join(chunks).decode(errors="replace")
+
+
+def become_script(spec: dict, rank: int, log: int, guard: int, failing: int) -> None:
+    """Sheds everything of the guard and executes the command; returns only when that failed, which it has
+    then told.
+    """
+    step = "its process"
+    try:
+        os.setsid()
+        signal.set_wakeup_fd(-1)
+        for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
+            signal.signal(number, signal.SIG_DFL)  # shells ignore some for their background jobs, Python others
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        step = "its control group"
+        cgroup.join(spec["join"])
+        step = "its limits"
+        limits.set_limits(spec)
+        null = os.open(os.devnull, os.O_RDONLY)
+        for source, target in ((null, 0), (log, 1), (log, 2)):
+            os.dup2(source, target)
+        # Nothing else is open to the command; the pipe for its failure is closed by the execution.
+        os.closerange(3, failing)
+        os.closerange(failing + 1, 1 << 20)
+        step = f"its working folder {spec['cwd']}"
+        confine(spec)
+        _prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)  # last: a change of user forgets it
+        if os.getppid() != guard:
+            return
+        step = spec["command"][0]
+        os.execvpe(spec["command"][0], spec["command"], spec["environment"] | ranks(spec, rank))
+    except OSError as error:
+        os.write(failing, f"{step}: {error.strerror}".encode(errors="replace")[:1000])
+    except Exception as error:
+        os.write(failing, f"{step}: {error}".encode(errors="replace")[:1000])
+
+
+def confine(spec: dict) -> None:
+    """Its working folder, its user, its files; the order matters. Root passes where its run's own user cannot, except
+    behind walls, where it is root without that right.
+    """
+    walls = spec["walls"]
+    if walls != "bwrap":
+        os.chdir(spec["inside"])
+    if spec["uid"] is not None:
+        privileges.become(spec["uid"], privileges.REACH[walls])
+    privileges.no_new_privileges()
+    if walls == "bwrap":
+        os.chdir(spec["inside"])
+    if walls == "landlock":
+        landlock.restrict(spec["read"], spec["write"])
+
+
+def ranks(spec: dict, rank: int) -> dict[str, str]:
+    """What torchrun tells each of several workers on one machine."""
+    if spec["workers"] == 1:
+        return {}
+    size = str(spec["workers"])
+    return {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size}

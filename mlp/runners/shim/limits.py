@@ -1,0 +1,208 @@
+"""What bounds a run where no control group does, and what no control group can: its disk.
+
+`set_limits` is called by the guard in each process that becomes a script; `Meter` by the guard, again and again; `Disk`
+is a thread of the shim. Standard library only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import resource
+import stat
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+MIB = 1 << 20
+ENTRY = 4096  # what each file costs besides its bytes, so that a million empty ones count as well
+NEARLY_FULL = "the disk of the machine is nearly full"
+SHARE_OF_A_FULL_DISK = 64 * MIB  # who has written less than this did not fill it
+
+
+def set_limits(spec: dict) -> None:
+    """Bounds on each process of the run; those on the run as a whole are above them."""
+    lower(resource.RLIMIT_CORE, 0)
+    if not spec["gpu"]:
+        # Writable private memory, with room for what libraries reserve and never touch. The address space
+        # would be a bad bound: torch maps far more than it uses, and the drivers of a GPU more data as well.
+        lower(resource.RLIMIT_DATA, (spec["ram_mib"] + max(512, spec["ram_mib"] // 2)) * MIB)
+    if spec["disk_mib"]:
+        lower(resource.RLIMIT_FSIZE, spec["disk_mib"] * MIB)
+    if "pids" not in spec["cgroup"]:
+        # A backstop for `Meter`. The kernel counts all tasks of a user, in a user namespace only those there.
+        if spec["uid"] is not None:
+            most = 4 * spec["processes"]  # of several runs of the same owner
+        else:
+            most = spec["processes"] + (0 if spec["walls"] == "bwrap" else tasks_of(os.getuid()))
+        lower(resource.RLIMIT_NPROC, most)
+    if "cpu" not in spec["cgroup"]:
+        spread(spec["cpu"] * spec["workers"])
+    with contextlib.suppress(OSError):
+        os.nice(5)  # the servers answer first
+
+
+def lower(limit: int, value: int) -> None:
+    hard = resource.getrlimit(limit)[1]
+    value = value if hard == resource.RLIM_INFINITY else min(value, hard)
+    resource.setrlimit(limit, (value, value))
+
+
+def spread(cpus: float) -> None:
+    """Keeps this process, and what it starts, to as many CPUs as were asked for, chosen by its number."""
+    usable = sorted(os.sched_getaffinity(0))
+    wanted = max(1, -(-int(cpus * 1000) // 1000))
+    if wanted < len(usable):
+        first = os.getppid() % len(usable)
+        os.sched_setaffinity(0, (usable + usable)[first : first + wanted])
+
+
+def tasks_of(uid: int) -> int:
+    """How many tasks (threads count each) the user has on this machine."""
+    count = 0
+    for entry in os.listdir("/proc"):
+        with contextlib.suppress(OSError):
+            if entry.isdigit() and os.stat(f"/proc/{entry}").st_uid == uid:
+                count += len(os.listdir(f"/proc/{entry}/task"))
+    return count
+
+
+class Meter:
+    """Sums what the processes of a run use. `look` gives the reason to end it, "" while there is none."""
+
+    QUIET_S, ALERT_S = 0.5, 0.1
+
+    def __init__(self, spec: dict):
+        self.ram = 0 if "memory" in spec["cgroup"] else spec["ram_mib"] * spec["workers"] * MIB
+        self.tasks = 0 if "pids" in spec["cgroup"] else spec["processes"]
+        self.pause = self.ALERT_S if self.ram or self.tasks else None  # seconds until the next look
+
+    def look(self, pids: list[int]) -> str:
+        tasks = used = 0
+        for pid in pids:
+            with contextlib.suppress(OSError, ValueError, IndexError):
+                tasks += int(stat_of(pid)[17])
+                if self.ram:
+                    with open(f"/proc/{pid}/statm", "rb") as file:
+                        used += int(file.read().split()[1]) * resource.getpagesize()
+        if self.tasks and tasks > self.tasks:
+            return f"had more than {self.tasks} processes"
+        # Pages that processes share were counted for each of them: before the verdict each is counted in parts.
+        if self.ram and used > self.ram and sum(map(share_of, pids)) > self.ram:
+            return f"needed more than {self.ram // MIB} MiB of memory"
+        self.pause = self.ALERT_S if used > self.ram // 2 or tasks > self.tasks // 2 else self.QUIET_S
+        return ""
+
+
+def stat_of(pid: int) -> list[bytes]:
+    """The fields of /proc/{pid}/stat after the name, which may hold anything: state, parent, …"""
+    with open(f"/proc/{pid}/stat", "rb") as file:
+        return file.read().rsplit(b")", 1)[1].split()
+
+
+def share_of(pid: int) -> int:
+    """The process's proportional share of memory, in bytes."""
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/smaps_rollup", "rb") as file:
+        for line in file:
+            if line.startswith(b"Pss:"):
+                return int(line.split()[1]) << 10
+    return 0
+
+
+class Unbounded(Exception):
+    """The disk use of a folder cannot be told; the words say why."""
+
+
+class Disk(threading.Thread):
+    """Measures what a run has added to its folders, and calls `stop(reason)` once when it is too much, or when one of
+    the `others` says so.
+
+    The more there is to look at, the rarer it looks; but when the free space of the disk shrinks by what the run has
+    left, it looks at once.
+    """
+
+    LOOK_S, MOST_S, WORK_SHARE = 0.5, 30, 10
+
+    def __init__(self, folders: list[str], limit_mib: int, reserve_mib: int, stop: Callable[[str], None]):
+        super().__init__(daemon=True)
+        self.folders, self.limit, self.reserve, self.stop = folders, limit_mib * MIB, reserve_mib * MIB, stop
+        self.pids: Callable[[], list[int]] = list
+        self.before = self.measure() if limit_mib else 0
+        self.others: list[Callable[[], str]] = []  # what else may be wrong with the run, "" while nothing is
+
+    def run(self) -> None:
+        grown, next_look, free = 0, 0.0, self.free()
+        while True:
+            time.sleep(self.LOOK_S)
+            for reason in filter(None, (ask() for ask in self.others)):
+                return self.stop(reason)
+            if not self.limit:
+                continue
+            now, rest = time.monotonic(), self.free()
+            scarce = rest < self.reserve
+            if now < next_look and free - rest < self.limit - grown and not scarce:
+                continue
+            free = rest
+            try:
+                grown = self.measure() - self.before
+            except Unbounded as problem:
+                return self.stop(str(problem))
+            if grown > self.limit:
+                return self.stop(f"wrote more than {self.limit // MIB} MiB")
+            if scarce and grown > SHARE_OF_A_FULL_DISK:
+                return self.stop(f"{NEARLY_FULL}, and this run has written {grown // MIB} MiB")
+            took = time.monotonic() - now
+            next_look = now + min(self.MOST_S, max(2 * self.LOOK_S, took * self.WORK_SHARE))
+
+    def free(self) -> int:
+        room = os.statvfs(self.folders[0])
+        return room.f_bavail * room.f_frsize
+
+    def measure(self) -> int:
+        return sum(map(usage, self.folders)) + self.deleted()
+
+    def deleted(self) -> int:
+        """Bytes of files that have no name any more and are held open by the run."""
+        disk = os.stat(self.folders[0]).st_dev
+        found = {}
+        for pid in self.pids():
+            with contextlib.suppress(OSError):
+                for fd in os.listdir(f"/proc/{pid}/fd"):
+                    with contextlib.suppress(OSError):
+                        info = os.stat(f"/proc/{pid}/fd/{fd}")
+                        if info.st_nlink == 0 and info.st_dev == disk and stat.S_ISREG(info.st_mode):
+                            found[info.st_ino] = info.st_blocks * 512
+        return sum(found.values())
+
+
+def usage(folder: str) -> int:
+    """Bytes on the disk below the folder, each hard link counted once; raises Unbounded when it cannot be seen."""
+    total, seen = 0, set()
+    for info in entries(folder):
+        if info.st_nlink > 1 and not stat.S_ISDIR(info.st_mode):
+            if info.st_ino in seen:
+                continue
+            seen.add(info.st_ino)
+        total += info.st_blocks * 512 + ENTRY
+    return total
+
+
+def entries(folder: str) -> Iterator[os.stat_result]:
+    stack = [folder]
+    while stack:
+        here = stack.pop()
+        try:
+            with os.scandir(here) as found:
+                for entry in found:
+                    with contextlib.suppress(FileNotFoundError):
+                        yield entry.stat(follow_symlinks=False)
+                        if entry.is_dir(follow_symlinks=False):
+                            stack.append(entry.path)
+        except OSError as problem:
+            if problem.errno == errno.ENAMETOOLONG:
+                raise Unbounded("folders nested too deeply, its disk use cannot be bounded")
+            if problem.errno == errno.EACCES:
+                raise Unbounded("a folder that cannot be looked into, its disk use cannot be bounded")
+            if problem.errno not in {errno.ENOENT, errno.ENOTDIR}:
+                raise

@@ -1,0 +1,206 @@
+"""What a hostile script cannot use up, outlive or lead astray, at every level of confinement of this machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import time
+
+import pytest
+
+from .confined import each, processes_in
+from .helpers import end_of, eventually
+
+
+@each
+def test_memory_without_end_ends_the_run_with_the_reason(world):
+    """Many processes, each below any bound of its own."""
+    code = (
+        "import time\n"
+        "for _ in range(6):\n"
+        "    if not os.fork():\n"
+        "        held = bytearray(60 << 20)\n"
+        "        time.sleep(60)\n"
+        "time.sleep(60)"
+    )
+    status = world.run(code, ram_mib=200)
+    assert not status.succeeded
+    assert "needed more than 200 MiB of memory" in status.reason or status.exit_code, status
+
+
+@each
+def test_one_process_that_takes_too_much_memory(world):
+    status = world.run("held = []\nwhile True: held.append(bytearray(1 << 20))", ram_mib=150)
+    assert not status.succeeded
+    assert "memory" in status.reason
+
+
+@each
+def test_pages_that_processes_share_count_once(world):
+    code = (
+        "import time\n"
+        "held = bytearray(os.urandom(1)) * (100 << 20)\n"
+        "for _ in range(8):\n"
+        "    if not os.fork(): time.sleep(1); os._exit(0)\n"
+        "for _ in range(8): os.wait()\n"
+        "print(json.dumps('well'))"
+    )
+    assert world.answer(code, ram_mib=300) == "well"
+
+
+@each
+def test_a_fork_bomb_is_bounded_and_ends(world):
+    code = (
+        "import time\n"
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        "write('ready')\n"
+        "while True:\n"
+        "    try: os.fork()\n"
+        "    except OSError: time.sleep(0.1)"
+    )
+    world.runner.start(world.spec(code, processes=40))
+    eventually((world.workspace / "ready").exists)
+    most, end = 0, time.monotonic() + 1.5
+    while time.monotonic() < end:
+        most = max(most, len(processes_in(world.workspace)))
+    world.runner.stop("job-1-1", 0)
+    status = end_of(world.runner)
+    assert status.state == "exited"
+    assert not status.succeeded
+    assert most <= 200  # the watcher sees it a moment later than the kernel would
+    assert processes_in(world.workspace) == []
+
+
+@each
+@pytest.mark.parametrize(
+    "how",
+    [
+        "n = 0\nwhile True: open(f'f{n}', 'wb').write(bytes(1 << 20)); n += 1; time.sleep(0.002)",
+        "n = 0\nwhile True: open(f'f{n}', 'wb'); n += 1",
+        "n, held = 0, []\nwhile True:\n"
+        "    held.append(open('f', 'wb')); os.unlink('f'); held[-1].write(bytes(4 << 20)); held[-1].flush()\n"
+        "    time.sleep(0.01)",
+    ],
+    ids=["files", "empty files", "files without a name"],
+)
+def test_a_disk_filled_ends_the_run_with_the_reason(world, how):
+    status = world.run("import time\n" + how, disk_mib=60, seconds=60)
+    assert status.reason.startswith("wrote more than 60 MiB"), status
+    assert not status.succeeded
+
+
+@each
+def test_one_file_cannot_be_larger_than_the_bound(world):
+    code = (
+        "import time\n"
+        "with open('big', 'wb', buffering=0) as file:\n"
+        "    try:\n"
+        "        while True: file.write(bytes(1 << 20))\n"
+        "    except OSError: os.truncate('big', 0)\n"
+        "print(json.dumps('refused'))"
+    )
+    runs = world.run(code, disk_mib=30)
+    assert runs.reason.startswith("wrote more than") or world.log == '"refused"\n'
+    assert not (world.workspace / "big").exists() or (world.workspace / "big").stat().st_size <= 30 << 20
+
+
+@each
+def test_the_shared_memory_and_the_rest_of_its_file_system_are_bounded(world):
+    if not world.kind.startswith("bwrap"):
+        pytest.skip("only walls give a run a shared memory of its own")
+    code = (
+        "def fill(path):\n"
+        "    with open(path, 'wb') as file:\n"
+        "        for _ in range(1000): file.write(bytes(1 << 20))\n"
+        "print(json.dumps([attempt(fill, path + '/x') for path in ('/', '/dev', '/run', '/etc', '/datasets')]))"
+    )
+    assert not any(worked for worked, _ in world.answer(code))
+    status = world.run(
+        "with open('/dev/shm/x', 'wb') as file:\n    for _ in range(1000): file.write(bytes(1 << 20))",
+        name="job-1-2", ram_mib=100,
+    )  # fmt: skip
+    assert not status.succeeded
+
+
+@each
+def test_output_without_end_is_bounded(world):
+    world.runner.start(world.spec("while True: print('x' * 1000)", log_limit=100_000))
+    log = world.workspace / "log/job.log"
+    eventually(lambda: log.exists() and log.stat().st_size >= 100_000)
+    time.sleep(0.2)
+    world.runner.stop("job-1-1", 0)
+    assert not end_of(world.runner).succeeded
+    assert log.stat().st_size < 100_000 + (64 << 10) + 200
+
+
+DAEMON = """
+import time
+for _ in range(2):
+    if not os.fork():
+        os.setsid()
+        if not os.fork():
+            for number in (1, 2, 15): signal.signal(number, signal.SIG_IGN)
+            os.environ.clear()
+            os.closerange(0, 100)
+            write('daemon')
+            while True: time.sleep(1)
+        os._exit(0)
+signal.signal(15, signal.SIG_IGN)
+while True: time.sleep(1)
+"""
+
+
+@each
+def test_a_script_that_forks_and_ignores_the_signal_ends_with_all_it_has_begun(world):
+    world.runner.start(world.spec(DAEMON))
+    eventually(lambda: (world.workspace / "daemon").exists() and (world.workspace / "daemon").stat().st_size == 2)
+    assert len(processes_in(world.workspace)) >= 3
+    world.runner.stop("job-1-1", 0.3)
+    status = end_of(world.runner)
+    assert status.reason == "stopped on request, did not end within 0.3 s, killed by signal 9 (SIGKILL)"
+    eventually(lambda: processes_in(world.workspace) == [])
+
+
+@each
+def test_killed_watchers_leave_nothing(world):
+    world.runner.start(world.spec(DAEMON))
+    eventually(lambda: (world.workspace / "daemon").exists() and (world.workspace / "daemon").stat().st_size == 2)
+    begun = json.loads((world.root / "run/runs/job-1-1/begun.json").read_text())
+    os.kill(begun["shim"], 9)
+    assert end_of(world.runner).state == "lost"
+    eventually(lambda: processes_in(world.workspace) == [])
+
+
+# --- links that a run lays ------------------------------------------------------------------------------------------
+@each
+@pytest.mark.parametrize(
+    "trap",
+    [
+        "os.rmdir('log'); os.symlink({secret!r}, 'log')",
+        "os.symlink({secret!r}, 'log/job.log')",
+        "os.mkfifo('log/job.log')",
+    ],
+    ids=["folder", "file", "fifo"],
+)
+def test_the_next_attempt_is_not_led_astray_by_links(world, trap):
+    secret = world.root / "run" / "kept"
+    secret.mkdir(mode=0o755)
+    (secret / "job.log").write_text("untouched")
+    where = str(secret) if "rmdir" in trap else str(secret / "job.log")
+    first = "import time\nos.unlink('log/job.log')\n" + trap.format(secret=where)
+    assert world.run(first).succeeded
+    status = world.run("print('written')", name="job-1-2")
+    assert status.reason.startswith("could not start: the log file")
+    assert (secret / "job.log").read_text() == "untouched"
+
+
+@each
+def test_a_link_does_not_change_the_owner_of_what_it_names(world):
+    if "ordinary user" in world.kind or os.geteuid() != 0:
+        pytest.skip("only root gives files away")
+    world.run(f"os.symlink({str(world.forbidden[0])!r}, 'file'); os.symlink({str(world.root / 'run')!r}, 'folder')")
+    world.run("pass", name="job-1-2")
+    for path in (world.forbidden[0], world.root / "run"):
+        assert path.stat().st_uid == 0
+        assert stat.S_IMODE(path.stat().st_mode) in (0o600, 0o700)
