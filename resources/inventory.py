@@ -8,11 +8,11 @@ import shutil
 from decimal import Decimal
 from pathlib import Path
 
-import pynvml
 from django.conf import settings
 from django.db import transaction
 
 from mlp import runners
+from mlp.runners.gpus import devices
 
 from . import tcc
 from .models import Tenant
@@ -46,14 +46,8 @@ def ram_mi() -> int:
 
 
 def gpus() -> int:
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError:
-        return 0
-    try:
-        return pynvml.nvmlDeviceGetCount()
-    finally:
-        pynvml.nvmlShutdown()
+    """As many as the runner can hand out: a divided GPU counts as its slices."""
+    return len(devices())
 
 
 def disk_free() -> int:

@@ -67,6 +67,20 @@ class Confinement:
     cgroup: dict[str, str] = field(default_factory=dict)
     why_not: tuple[str, ...] = ()
 
+    def words(self) -> str:
+        """In one line, for the operator's terminal."""
+        files = {
+            "bwrap": f"files by bubblewrap ({self.bwrap})",
+            "landlock": "files by Landlock",
+            "none": "FILES NOT AT ALL: a script can read what the platform can",
+        }[self.walls]
+        users = "a user of its own for each owner" if self.own_uid else "all runs have the platform's user"
+        kinds = ", ".join(self.cgroup)
+        rest = [kind for kind in cgroup.KINDS if kind not in self.cgroup]
+        bounds = f"{kinds} by control groups" if kinds else ""
+        watched = f"{', '.join(rest)} by a watcher" if rest else ""
+        return "; ".join(filter(None, [files, users, bounds, watched, "disk by a watcher"]))
+
     def uid_of(self, owner: int | None) -> int | None:
         """The user that runs of this owner become; None for the platform's own."""
         return FIRST_UID + owner if self.own_uid and owner is not None else None

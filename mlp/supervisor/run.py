@@ -229,6 +229,8 @@ class Platform:
         say(f"  Applications    {apps}")
         say(f"  Administration  {settings.GATEWAY_URL}/admin/ as admin; {password}")
         say(f"  Logs            {settings.MLP_ROOT / 'log'}")
+        if settings.MLP_RUNNER == "local":
+            say(f"  Runs apart      {runners.get().confinement.words()}")
         say("\nCtrl-C ends everything.")
 
     def progress(self, what: str, how: str) -> None:
