@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from datetime import UTC, datetime
 
@@ -24,6 +25,20 @@ SHOWN = 100
 NEIGHBOURS = 8
 AFTER_MS = 10_000  # how far the lines after one are looked for
 FILTERS = ("level", "q", "cluster", "namespace", "deployment", "since", "until", "template")
+
+
+def away_is_told(view):
+    """A store that is away is told on the page, with 503."""
+
+    @functools.wraps(view)
+    def told(request):
+        try:
+            return view(request)
+        except Fault as fault:
+            context = {"given": {}, "rows": [], "problem": say(fault.msg)}
+            return render(request, "aiops/insights.html", context, status=503)
+
+    return told
 
 
 @login_required
@@ -80,6 +95,7 @@ def _line(request, id: str) -> dict:
 
 @login_required
 @require_GET
+@away_is_told
 def line(request):
     document = _line(request, request.GET.get("id", ""))
     workload = {
@@ -110,6 +126,7 @@ def line(request):
 
 @login_required
 @require_POST
+@away_is_told
 def tell(request):
     """A person's word on the line. For operators: it counts for everybody's lines of that text."""
     if not request.user.is_staff:

@@ -72,12 +72,13 @@ class TestLines:
         assert answer.status_code == 403
         assert f"{word}:" in words_of(answer)
 
-    def test_the_store_away_is_told(self, lines, alice, monkeypatch):
+    @pytest.mark.parametrize("address", ["/aiops", "/aiops/line?id=a2"])
+    def test_the_store_away_is_told(self, lines, alice, monkeypatch, address):
         def away():
             raise Fault("the log store does not answer")
 
         monkeypatch.setattr(logstore, "get", away)
-        answer = visitor(alice).get("/aiops")
+        answer = visitor(alice).get(address)
         assert answer.status_code == 503
         assert "does not answer" in words_of(answer)
 

@@ -36,6 +36,8 @@ PAGES = [
     "/scripts/new",
     "/scripts/new?example=1",
     "/scripts/edit/train.py",
+    "/aiops",
+    "/aiops?level=Anomaly&q=gone",
     "/jobs",
     "/jobs?new=1",
     "/jobs?from=done",
