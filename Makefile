@@ -30,7 +30,7 @@ lint: venv
 	@$(VENV)/ruff format --check .
 
 # In a process of their own: the browser's driver keeps an event loop in the main thread, which others must not meet.
-BROWSER := mlp/tests/test_browser.py mlp/tests/test_admin_browser.py
+BROWSER := $(wildcard */tests/test_*browser*.py)
 
 test: export MLP_ROOT := $(CURDIR)/test-artifacts/root
 test: lint

@@ -7,6 +7,7 @@ from django.db.models import Model
 
 from accounts import lifecycle as accounts
 from accounts.models import Token, User
+from aiops.models import Feedback, LogLine, ModelVersion, Template, TrainingRun
 from datasets.models import Dataset
 from jobs.models import Job, Metrics
 from mlp.kernel.models import StateChange, record_created
@@ -45,6 +46,7 @@ def fill(alice: User, staff: User) -> dict[str, Model]:
     Metrics.objects.create(job=job, seq=1, epoch=1, accuracy=0.5, loss=1.0, progress=10, msg_id="one")
     UsageSample.objects.create(tenant=alice.tenant, at=job.created, owner="alice", applier="jm", cpu=1)
     limit = limits.set_limit(tenant="default", user="alice", by="test", gpu=1)
+    watch(staff)
     rows = {
         "jobs.job": job,
         "jobs.metrics": job.metrics.get(),
@@ -61,3 +63,14 @@ def fill(alice: User, staff: User) -> dict[str, Model]:
         if model._meta.label_lower not in rows and (row := model._default_manager.first()) is not None:
             rows[model._meta.label_lower] = row
     return rows
+
+
+def watch(staff: User) -> None:
+    """A row of each kind that AIOps keeps."""
+    run = TrainingRun.objects.create(by="test", lines=3, percent=40)
+    ModelVersion.objects.create(version="v1", run=run)
+    words = {"log": "it <b>broke</b>", "masked": "it broke", "level": "Anomaly"}
+    names = {"cluster": "local", "namespace": "platform", "deployment": "web"}
+    LogLine.objects.create(line_id="one", time=1_700_000_000_000, confidence=0.1, **names, **words)
+    Template.objects.create(template_id="7", text="it <*>", sample="it broke", first=1, last=2)
+    Feedback.objects.create(masked="it broke", level="Normal", by=staff)

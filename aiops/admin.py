@@ -1,0 +1,137 @@
+"""AIOps for operators: trainings, model versions, log lines, templates, what people have said. Looking only, but for
+the version that serves; what is watched is chosen on the pages.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from django.contrib import admin
+from django.utils.translation import gettext_lazy as _
+from unfold.decorators import display
+
+from mlp.kernel.admin import LifecycleAdmin, Verb
+from mlp.kernel.admin_display import badge, bar, moment, short
+
+from . import versions
+from .models import Feedback, LogLine, ModelVersion, Template, TrainingRun
+
+TONES = {"Normal": "finished", "Anomaly": "error"}
+
+
+@admin.register(TrainingRun)
+class TrainingRunAdmin(LifecycleAdmin):
+    icon = "school"
+    list_display = ("uuid", "state_badge", "progress_bar", "lines", "took", "by", "created_at", "why")
+    list_filter = ("state",)
+    search_fields = ("uuid", "by", "reason")
+    ordering = ("-id",)
+    fieldsets = (
+        (None, {"fields": (("uuid", "state_badge"), ("progress_bar", "stage"), "reason", "workloads")}),
+        (_("Run"), {"fields": (("attempt", "run_name"), ("gpu", "reserved"), ("owner", "lease_until", "heartbeat"))}),
+        (_("Learning"), {"fields": (("lines", "epoch", "epochs"), ("loss", "elapsed", "eta"), ("created", "ended"))}),
+    )
+
+    @display(description=_("progress"), ordering="percent")
+    def progress_bar(self, run: TrainingRun) -> str:
+        return bar(run.percent, 100, f"{run.percent} %", plain=True)
+
+    @display(description=_("elapsed (s)"), ordering="elapsed")
+    def took(self, run: TrainingRun) -> int:
+        return run.elapsed
+
+    @display(description=_("reason"))
+    def why(self, run: TrainingRun) -> str:
+        return short(run.reason)
+
+
+@admin.register(ModelVersion)
+class ModelVersionAdmin(LifecycleAdmin):
+    icon = "deployed_code_history"
+    list_display = ("version", "serving", "created_at", "served", "run")
+    list_filter = ("serving",)
+    search_fields = ("version",)
+    ordering = ("-id",)
+    list_select_related = ("run",)
+    fieldsets = ((None, {"fields": (("version", "serving"), ("created", "served"), "run", "manifest")}),)
+    verbs = {
+        "serve": Verb(
+            label=_("Let it serve"),
+            run=lambda version, by: versions.serve(version.version),
+            when=lambda version: not version.serving,
+            question=_("All watched workloads are judged by this version from now on."),
+            icon="rocket_launch",
+            on_lists=False,
+        )
+    }
+
+
+class _Looked(LifecycleAdmin):
+    """A table to look into; nothing in it is done anything to."""
+
+    @display(description=_("verdict"), ordering="level")
+    def verdict(self, row) -> str:
+        return badge(TONES.get(row.level, "creating"), row.get_level_display())
+
+
+@admin.register(LogLine)
+class LogLineAdmin(_Looked):
+    icon = "receipt_long"
+    list_display = ("when", "namespace", "deployment", "verdict", "text")
+    list_filter = ("level", "cluster", "log_type", "model")
+    search_fields = ("line_id", "deployment", "namespace")
+    search_help_text = _("Id, workload or namespace; the lines' words are searched on the AIOps page")
+    ordering = ("-time", "-id")
+    show_full_result_count = False
+    fieldsets = (
+        (
+            None,
+            {"fields": (("line_id", "when"), ("cluster", "namespace", "deployment"), ("service", "pod", "log_type"))},
+        ),
+        (_("Line"), {"fields": ("log", "masked", "template", "template_id")}),
+        (_("Verdict"), {"fields": (("verdict", "confidence", "model"), "unexpected")}),
+    )
+
+    @display(description=_("time"), ordering="time")
+    def when(self, row: LogLine) -> str:
+        return moment(datetime.fromtimestamp(row.time / 1000, UTC))
+
+    @display(description=_("line"))
+    def text(self, row: LogLine) -> str:
+        return short(row.log)
+
+
+@admin.register(Template)
+class TemplateAdmin(_Looked):
+    icon = "view_list"
+    list_display = ("template_id", "words", "example")
+    search_fields = ("text", "sample")
+    ordering = ("-last",)
+    fieldsets = ((None, {"fields": ("template_id", "text", "sample", "log_type")}),)
+
+    @display(description=_("template"))
+    def words(self, row: Template) -> str:
+        return short(row.text)
+
+    @display(description=_("sample"))
+    def example(self, row: Template) -> str:
+        return short(row.sample)
+
+
+@admin.register(Feedback)
+class FeedbackAdmin(_Looked):
+    icon = "thumbs_up_down"
+    list_display = ("words", "verdict", "by", "said")
+    list_filter = ("level",)
+    search_fields = ("masked", "sample")
+    ordering = ("-at",)
+    list_select_related = ("by",)
+    fieldsets = ((None, {"fields": ("masked", "sample", ("verdict", "by", "said"))}),)
+
+    @display(description=_("masked line"))
+    def words(self, row: Feedback) -> str:
+        return short(row.masked)
+
+    @display(description=_("when"), ordering="at")
+    def said(self, row: Feedback) -> str:
+        return moment(row.at)
