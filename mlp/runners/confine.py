@@ -130,7 +130,7 @@ def system_files() -> list[str]:
 def bwrap_command(bwrap: str, spec: RunSpec, uid: int | None, folder: Path, devices: list[str]) -> list[str]:
     """bubblewrap's command line, up to and with the interpreter that runs the shim's folder."""
     words = [bwrap, "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try", "--die-with-parent"]
-    words += ["--as-pid-1", "--hostname", "run"]
+    words += ["--as-pid-1", "--hostname", "localhost"]  # a name that resolves, for what asks for its own address
     if os.geteuid() == 0:
         # What the guard needs to make the run's own user of itself, and to end and measure that user's processes.
         words += ["--cap-drop", "ALL"]

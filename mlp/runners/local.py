@@ -174,6 +174,10 @@ class LocalRunner(Runner):
     def python(self) -> str:
         return sys.executable
 
+    @property
+    def many_workers(self) -> bool:
+        return True
+
     def stop_all(self, grace: float = 10) -> list[str]:
         left = [name for name in self.names() if self.poll(name).state == "running"]
         for name in left:
