@@ -1,8 +1,9 @@
 """`make demo`: walks the whole product on real data against the running platform, and says what to look at.
 
 It registers a user as the browser does, uploads the digits with the data client through nginx, submits a training job,
-follows its metrics over the websocket, and checks that the output is kept and the resources are free again. Each step
-waits for a platform that is just being restarted; the exit code is 1 when a step fails for good.
+follows its metrics over the websocket, checks that the output is kept and the resources are free again (demo_serve.py:
+serves the model), and lets AIOps find a fault in the logs (demo_aiops.py). Each step waits for a platform that is just
+being restarted; the exit code is 1 when a step fails for good.
 """
 
 from __future__ import annotations
@@ -25,10 +26,13 @@ import urllib.parse
 import urllib.request
 from pathlib import Path
 
+import demo_aiops
+import demo_serve
 import websocket
 
 HERE = Path(__file__).resolve().parent
 PATIENCE_S = 120
+STEPS = 11
 RETRIED = {429, 500, 502, 503, 504}
 
 
@@ -44,6 +48,10 @@ class Platform:
         self.token = ""
         self.cookies = http.cookiejar.CookieJar()
         self.browser = urllib.request.build_opener(urllib.request.HTTPCookieProcessor(self.cookies))
+
+    @staticmethod
+    def failed(words: str) -> Failed:
+        return Failed(words)
 
     def page(self, path: str, form: dict | None = None) -> tuple[str, str]:
         """(final URL, text) of a page, fetched as a browser does; a form carries the page's CSRF token along."""
@@ -104,7 +112,7 @@ def say(text: str) -> None:
 
 
 def step(number: int, text: str) -> None:
-    say(f"\n[{number}/6] {text}")
+    say(f"\n[{number}/{STEPS}] {text}")
 
 
 def register(platform: Platform, username: str, password: str) -> None:
@@ -212,7 +220,7 @@ def wait_for_resources(platform: Platform, ram_before: int) -> None:
     say(f"  in use now: {tenant['cpu_inuse']:g} of {tenant['cpu']:g} CPU, {tenant['ram_inuse']} Mi of RAM")
 
 
-def walk(platform: Platform, slow: float) -> None:
+def walk(platform: Platform, slow: float, steps: int) -> None:
     username = "demo" + "".join(random.choices(string.ascii_lowercase, k=6))
     password = "".join(random.choices(string.ascii_letters + string.digits, k=16))
     with tempfile.TemporaryDirectory(prefix="mlp-demo-") as temporary:
@@ -240,6 +248,42 @@ def walk(platform: Platform, slow: float) -> None:
 
         step(6, "its resources are free again")
         wait_for_resources(platform, ram_before)
+        if steps >= 9:
+            serve(platform, username, job, folder)
+        if steps >= 11:
+            find_the_fault(platform, username, folder)
+
+
+def serve(platform: Platform, username: str, job: str, folder: Path) -> None:
+    step(7, "make a model of its output")
+    demo_serve.make_model(platform, username, job, say)
+    step(8, "deploy it as an application")
+    base = demo_serve.deploy(platform, username, say)
+    step(9, "ask it, through the application gateway")
+    line = (folder / "digits" / "test" / "digits_x.csv").read_text().splitlines()[0]
+    truth = int((folder / "digits" / "test" / "digits_y.csv").read_text().splitlines()[0])
+    digit = demo_serve.ask(platform, base, [float(number) for number in line.split(",")], say)
+    if digit != truth:
+        raise Failed(f"the picture shows a {truth}")
+    demo_serve.clean_up(platform, username)
+
+
+def find_the_fault(platform: Platform, username: str, folder: Path) -> None:
+    password = demo_aiops.operator_password()
+    if password is None:
+        say("\nAIOps is not shown: the operator's password cannot be read (MLP_ADMIN_PASSWORD).")
+        return
+    operator = Platform(platform.url)
+    operator.token = operator.must("GET", "users/admin/token", basic=("admin", password))
+    step(10, "AIOps: watch a job and the platform's own parts, and learn what their logs usually say")
+    (folder / "watched.py").write_text(demo_aiops.SCRIPT)
+    client(platform, username, folder, "script", "put", str(folder / "watched.py"), "watched.py")
+    demo_aiops.begin_job(platform, username)
+    demo_aiops.watch(platform, operator, username, say)
+    step(11, "a job fails in a way its log never showed")
+    (folder / "break").write_text("now")
+    client(platform, username, folder, "script", "put", str(folder / "break"), "break")
+    demo_aiops.provoke(platform, operator, username, say)
 
 
 def main() -> int:
@@ -250,10 +294,11 @@ def main() -> int:
     parser.add_argument(
         "--slow", type=float, default=1.0, help="seconds to pause after each epoch, to have time to look"
     )
+    parser.add_argument("--steps", type=int, default=STEPS, help="how far to go: 6 ends after the training")
     options = parser.parse_args()
     try:
-        walk(Platform(options.url), options.slow)
-    except (Failed, subprocess.CalledProcessError) as problem:
+        walk(Platform(options.url), options.slow, options.steps)
+    except (Failed, subprocess.CalledProcessError, urllib.error.URLError) as problem:
         print(f"\ndemo failed: {problem}", file=sys.stderr)
         return 1
     say("\nThe demo went well. Operators look at " + options.url + "/admin/")

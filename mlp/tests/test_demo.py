@@ -34,7 +34,7 @@ class Demo:
 
     def __init__(self, platform: Platform, slow: float):
         self.log = platform.root.with_name("demo.out")
-        command = [sys.executable, str(settings.BASE_DIR / "examples" / "demo.py"), "--slow", str(slow)]
+        command = [sys.executable, str(settings.BASE_DIR / "examples" / "demo.py"), "--slow", str(slow), "--steps", "6"]
         with self.log.open("wb") as output:
             self.process = subprocess.Popen(command, env=platform.environment, stdout=output, stderr=output)
 

@@ -1,0 +1,103 @@
+"""The demo's last part: the platform's own logs are watched, a model learns them, a job fails in a way its log never
+showed, and the line stands out, with the words that were not expected.
+
+An operator's matter, so it takes the operator's password: MLP_ADMIN_PASSWORD, or {MLP_ROOT}/admin-password.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+JOB = "watched"
+COMPONENTS = ("web", "worker", "ingest")
+LEARN_S, JUDGE_S = 240, 60
+ENOUGH = 150  # lines of the job before the model learns
+FAULT = "RuntimeError: device-side assert triggered: gradients exploded in layer conv_out"
+# Speaks as a training does until somebody puts a file `break` beside it; then it fails as it never did before.
+SCRIPT = f'''
+import os, random, sys, time
+beside = os.path.join(os.path.dirname(os.path.abspath(__file__)), "break")
+for step in range(1, 100000):
+    print(f"step {{step}} loss {{random.random():.4f}} took {{random.randrange(9, 40)}} ms", flush=True)
+    if step % 10 == 0:
+        print(f"saved checkpoint ckpt/step{{step}}.pt with {{random.randrange(1000, 9000)}} bytes", flush=True)
+    if step % 25 == 0:
+        print(f"evaluated {{random.randrange(90, 99)}} pictures, accuracy 0.{{random.randrange(80, 99)}}", flush=True)
+    if os.path.exists(beside):
+        print("{FAULT}", flush=True)
+        sys.exit(1)
+    time.sleep(0.02 if step < 400 else 0.5)
+'''
+
+
+def operator_password() -> str | None:
+    """None where this user may not read it: then this part is left to an operator."""
+    given = os.environ.get("MLP_ADMIN_PASSWORD")
+    if given:
+        return given
+    root = Path(os.environ.get("MLP_ROOT") or Path(__file__).resolve().parent.parent / "var")
+    try:
+        return (root / "admin-password").read_text().strip()
+    except OSError:
+        return None
+
+
+def begin_job(platform, username: str) -> None:
+    platform.must("POST", f"users/{username}/jobs", {"name": JOB, "entry": "watched.py", "cpu": 0.2, "ram": 128})
+
+
+def watch(platform, operator, username: str, say) -> None:
+    """Waits for enough lines, puts the job and some components on the watchlist, and follows the training."""
+    query = f"aiops/logs?limit=1&namespace={username}&deployment={JOB}"
+    wait(platform, LEARN_S, lambda: count(operator, query) >= ENOUGH, "the job's lines are not stored")
+    names = [(username, JOB), *(("platform", name) for name in COMPONENTS)]
+    items = [{"clusterId": "local", "namespace": space, "deployment": name} for space, name in names]
+    operator.must("POST", "aiops/model/train", {"items": items, "anew": True})
+    end, shown = time.monotonic() + LEARN_S, -1
+    while time.monotonic() < end:
+        state = operator.must("GET", "aiops/model/status")
+        percent = int((state["statistics"] or {}).get("percentageCompleted") or 0)
+        if percent // 10 != shown // 10:
+            shown = percent
+            say(f"  {percent:3} %  {(state['statistics'] or {}).get('stage', '')}")
+        if state["status"] == "completed":
+            say("  the model is trained and verified, and judges from now on")
+            return
+        if state["status"] == "training failed":
+            raise platform.failed(f"the training failed: {state['reason']}")
+        time.sleep(1)
+    raise platform.failed(f"the training did not end within {LEARN_S} s")
+
+
+def provoke(platform, operator, username: str, say) -> None:
+    """The job is made to fail; its last words must be an anomaly while its usual ones are not."""
+    query = f"aiops/logs?namespace={username}&deployment={JOB}"
+    found: list[dict] = []
+
+    def odd() -> bool:
+        found[:] = [row for row in operator.must("GET", f"{query}&level=Anomaly&limit=20") if row["log"] == FAULT]
+        return bool(found)
+
+    wait(platform, JUDGE_S, odd, "the fault was not seen as an anomaly")
+    row = found[0]
+    normal = count(operator, f"{query}&level=Normal&limit=1")
+    say(
+        f"  {normal} of the job's lines are normal, and this one is an anomaly ({100 * row['opnilog_confidence']:.0f} % usual):"
+    )
+    say(f"    {row['log']}")
+    say(f"  look at it: {platform.url}/aiops?level=Anomaly")
+
+
+def count(operator, query: str) -> int:
+    """How many lines match, at most 1000."""
+    return len(operator.must("GET", query.replace("limit=1", "limit=1000")))
+
+
+def wait(platform, seconds: float, true, words: str) -> None:
+    end = time.monotonic() + seconds
+    while not true():
+        if time.monotonic() > end:
+            raise platform.failed(words)
+        time.sleep(1)
