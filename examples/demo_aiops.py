@@ -83,9 +83,8 @@ def provoke(platform, operator, username: str, say) -> None:
     wait(platform, JUDGE_S, odd, "the fault was not seen as an anomaly")
     row = found[0]
     normal = count(operator, f"{query}&level=Normal&limit=1")
-    say(
-        f"  {normal} of the job's lines are normal, and this one is an anomaly ({100 * row['opnilog_confidence']:.0f} % usual):"
-    )
+    usual = 100 * row["opnilog_confidence"]
+    say(f"  {normal} of the job's lines are normal, and this one is an anomaly ({usual:.0f} % usual):")
     say(f"    {row['log']}")
     say(f"  look at it: {platform.url}/aiops?level=Anomaly")
 
