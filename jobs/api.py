@@ -121,7 +121,7 @@ class JobArtifact(JobView):
 
     def get(self, request, user, name, path):
         job = self.job(name)
-        target = storage.safe_join(storage.job_dir(user, job.name), path)
-        if not target.is_file():
+        file = storage.open_file(storage.job_dir(user, job.name), path)
+        if file is None:
             raise Missing("artifact")
-        return FileResponse(target.open("rb"), as_attachment=True, filename=target.name)
+        return FileResponse(file, as_attachment=True, filename=path.rpartition("/")[2])

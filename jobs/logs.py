@@ -17,6 +17,8 @@ from typing import BinaryIO
 from asgiref.sync import sync_to_async
 from django.db import connection
 
+from mlp.kernel import storage
+
 from . import environment
 from .models import Job
 
@@ -32,16 +34,7 @@ TERMINAL = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)
 def open_log(job: Job) -> BinaryIO | None:
     """The log, or None while there is none (or something else lies in its place)."""
     path = environment.log_path(job)
-    try:
-        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except OSError:
-        return None
-    try:
-        return os.fdopen(os.open(path.name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder), "rb")
-    except OSError:
-        return None
-    finally:
-        os.close(folder)
+    return storage.open_file(path.parent.parent, f"{path.parent.name}/{path.name}")
 
 
 def size(job: Job) -> int:

@@ -9,6 +9,7 @@ import shutil
 import stat
 from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 from django.conf import settings
 
@@ -60,6 +61,33 @@ def safe_join(base: Path, relative: str) -> Path:
             if stat.S_ISLNK(path.lstat().st_mode):
                 raise Refused("path: must not go through a symbolic link")
     return path
+
+
+def open_file(base: Path, relative: str) -> BinaryIO | None:
+    """The regular file `base/relative` for reading; None when there is none. Raises Refused for a path that may not be.
+
+    Each step is opened from the one before it and no link is followed, so whoever writes below `base` cannot swap one
+    in between looking and opening.
+    """
+    names.file_path(relative)
+    *folders, name = relative.split("/")
+    here = -1
+    try:
+        here = os.open(base, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        for folder in folders:
+            below = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=here)
+            os.close(here)
+            here = below
+        file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=here)
+    except OSError:
+        return None
+    finally:
+        if here >= 0:
+            os.close(here)
+    if not stat.S_ISREG(os.fstat(file).st_mode):
+        os.close(file)
+        return None
+    return os.fdopen(file, "rb")
 
 
 def files(base: Path) -> Iterator[tuple[str, os.stat_result]]:
