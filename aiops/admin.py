@@ -14,7 +14,7 @@ from mlp.kernel.admin import LifecycleAdmin, Verb
 from mlp.kernel.admin_display import badge, bar, moment, short
 
 from . import versions
-from .models import Feedback, LogLine, ModelVersion, Template, TrainingRun
+from .models import Alert, AlertRule, Feedback, LogLine, ModelVersion, Template, TrainingRun
 
 TONES = {"Normal": "finished", "Anomaly": "error"}
 
@@ -134,4 +134,32 @@ class FeedbackAdmin(_Looked):
 
     @display(description=_("when"), ordering="at")
     def said(self, row: Feedback) -> str:
+        return moment(row.at)
+
+
+@admin.register(AlertRule)
+class AlertRuleAdmin(_Looked):
+    icon = "notification_important"
+    list_display = ("name", "kind", "namespace", "deployment", "enabled", "owner")
+    list_filter = ("kind", "enabled")
+    search_fields = ("name",)
+    ordering = ("name",)
+    list_select_related = ("owner",)
+    fieldsets = (
+        (None, {"fields": (("name", "kind", "enabled"), ("cluster", "namespace", "deployment"))}),
+        (_("Telling"), {"fields": (("threshold", "window_s", "quiet_s"), ("owner", "last_fired"))}),
+    )
+
+
+@admin.register(Alert)
+class AlertAdmin(_Looked):
+    icon = "notifications_active"
+    list_display = ("told", "rule", "workload", "count")
+    search_fields = ("workload", "words")
+    ordering = ("-id",)
+    list_select_related = ("rule",)
+    fieldsets = ((None, {"fields": (("rule", "told"), ("workload", "count"), "words")}),)
+
+    @display(description=_("when"), ordering="at")
+    def told(self, row: Alert) -> str:
         return moment(row.at)

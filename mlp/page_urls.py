@@ -7,6 +7,7 @@ from django.views.i18n import set_language
 
 from accounts import pages as accounts
 from accounts import settings_pages
+from aiops import alert_pages
 from aiops import operator_pages as aiops_operators
 from aiops import pages as aiops
 from datasets import file_pages
@@ -60,6 +61,7 @@ urlpatterns = [
     path("aiops/line", aiops.line, name="aiops_line"),
     path("aiops/tell", aiops.tell, name="aiops_tell"),
     path("aiops/watchlist", aiops_operators.watch, name="aiops_watchlist"),
+    path("aiops/alerts", alert_pages.alerts, name="aiops_alerts"),
     path("aiops/models", aiops_operators.models, name="aiops_models"),
     path("data_client.pyz", datasets.data_client, name="data_client"),
     path("data_client.jar", datasets.data_client),

@@ -1,4 +1,4 @@
-"""What has to be done now and then, by one of the replicas: log counts, lines without a verdict, old lines.
+"""What has to be done now and then, by one of the replicas: log counts, lines without a verdict, old lines, alerts.
 
 The counts go to the key `aggregation` every 30 s, in the form that Opni's gateway reads.
 """
@@ -9,8 +9,9 @@ import logging
 import time
 
 from django.conf import settings
+from django.utils import timezone
 
-from aiops import intake, kv, lifecycle, logstore, subjects, watchlist
+from aiops import alerts, intake, kv, lifecycle, logstore, subjects, watchlist
 from mlp.kernel.errors import Fault
 from mlp.kernel.singleton import Holder
 
@@ -18,6 +19,7 @@ log = logging.getLogger(__name__)
 
 COUNT_EVERY_S = 30
 SWEEP_EVERY_S = 15
+ALERT_EVERY_S = 15
 RETAIN_EVERY_S = 60
 UNJUDGED_AFTER_S = 30  # a line that waits longer for its verdict is handed on again
 SWEPT_AT_ONCE = 2000
@@ -29,7 +31,12 @@ class Housekeeping:
 
     def __init__(self, active: Holder | None = None):
         self.active = active or Holder("aiops.housekeeping")
-        self.ticks = ((COUNT_EVERY_S, self.count), (SWEEP_EVERY_S, self.resend), (RETAIN_EVERY_S, self.retain))
+        self.ticks = (
+            (COUNT_EVERY_S, self.count),
+            (SWEEP_EVERY_S, self.resend),
+            (ALERT_EVERY_S, self.alert),
+            (RETAIN_EVERY_S, self.retain),
+        )
 
     def stop(self) -> None:
         self.active.let_go()
@@ -67,6 +74,10 @@ class Housekeeping:
         if lines:
             intake.forward(lines)
         return len(lines)
+
+    def alert(self) -> None:
+        if self.active.hold():
+            alerts.check(timezone.now())
 
     def retain(self) -> None:
         """Only where the lines are in our own database: OpenSearch has its own ways."""

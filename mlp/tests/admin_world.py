@@ -7,7 +7,7 @@ from django.db.models import Model
 
 from accounts import lifecycle as accounts
 from accounts.models import Token, User
-from aiops.models import Feedback, LogLine, ModelVersion, Template, TrainingRun
+from aiops.models import Alert, AlertRule, Feedback, LogLine, ModelVersion, Template, TrainingRun
 from datasets.models import Dataset
 from jobs.models import Job, Metrics
 from mlp.kernel.models import StateChange, record_created
@@ -74,3 +74,5 @@ def watch(staff: User) -> None:
     LogLine.objects.create(line_id="one", time=1_700_000_000_000, confidence=0.1, **names, **words)
     Template.objects.create(template_id="7", text="it <*>", sample="it broke", first=1, last=2)
     Feedback.objects.create(masked="it broke", level="Normal", by=staff)
+    rule = AlertRule.objects.create(name="gone", kind="missing", owner=staff, created=run.created, checked=run.created)
+    Alert.objects.create(rule=rule, at=run.created, words="no line", workload="local/platform/web", count=1)
