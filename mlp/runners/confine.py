@@ -146,6 +146,9 @@ def bwrap_command(bwrap: str, spec: RunSpec, uid: int | None, folder: Path, devi
             files.bind("--ro-bind", path, path)
     for name in ETC:
         files.bind("--ro-bind-try", f"/etc/{name}", f"/etc/{name}")
+    # Before the interpreter, which may itself live below /tmp and must lie on top.
+    files.bind("--bind", str(folder / "tmp"), "/tmp")
+    files.words += ["--perms", "0755", "--dir", "/var", "--symlink", "/tmp", "/var/tmp"]
     for path in runtime():
         files.bind("--ro-bind", path, path)
     root = str(folder.parents[2]) if len(folder.parents) > 2 else ""
@@ -160,8 +163,6 @@ def bwrap_command(bwrap: str, spec: RunSpec, uid: int | None, folder: Path, devi
     for path in ("/sys",) if devices else SYS:
         files.bind("--ro-bind-try", path, path)
     files.bind("--ro-bind", str(SHIM), INSIDE_SHIM)
-    files.bind("--bind", str(folder / "tmp"), "/tmp")
-    files.words += ["--perms", "0755", "--dir", "/var", "--symlink", "/tmp", "/var/tmp"]
     files.words += ["--perms", "0755", "--dir", "/datasets"]
     # At its own path as well, so that what a caller has not asked `place` about is found.
     for target in (WORKSPACE, str(spec.cwd)):
