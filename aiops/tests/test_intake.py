@@ -233,7 +233,8 @@ class TestServices:
         assert keeper.sweep() == 0  # no model serves: nobody could judge
         ModelVersion.objects.create(version="v1", serving=True)
         assert keeper.sweep() == 1
-        assert [work() for _seconds, work in keeper.ticks] == [None] * 3  # nothing that would be published
+        done = [work() for _seconds, work in keeper.ticks]
+        assert not any(done)  # nothing that would be published
         keeper.stop()
         assert {item._id for item in wire.decode(peer.wait(subjects.STORED_LOGS)[0])} == {"id1"}
 

@@ -25,6 +25,7 @@ from mlp import runners
 from mlp.kernel import bus, keyvalue
 from mlp.kernel.broker import broker
 from mlp.kernel.errors import Fault
+from mlp.runners import gpus
 from resources.models import ResourceRequest, Tenant
 
 from .conftest import js
@@ -372,6 +373,7 @@ def test_a_lease_that_could_not_be_ended_is_ended_later(tasks, monkeypatch):
 
 def test_a_free_gpu_is_reserved_and_given_back(world, store, monkeypatch):
     Tenant.objects.filter(name="default").update(gpu=1)
+    monkeypatch.setattr(runners.get(), "devices", lambda: [gpus.Device("GPU-0", "a card", 1024, 0)])
     monkeypatch.setattr(training, "_spec", slow(training._spec))
     gateway.request_training(WORKLOADS)
     run = begun(world)

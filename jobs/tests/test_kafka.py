@@ -45,7 +45,8 @@ def topic(broker, settings, request):
     def send(*bodies) -> None:
         for body in bodies:
             data = body if isinstance(body, bytes) else json.dumps(body).encode()
-            producer.send(settings.KAFKA_TOPIC, data).get(10)
+            # One key, one partition: only there has Kafka an order.
+            producer.send(settings.KAFKA_TOPIC, data, key=b"alice/fit").get(10)
 
     yield send
     producer.close()

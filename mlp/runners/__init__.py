@@ -8,6 +8,7 @@ facts only) and in one module per runner; none of them knows the database, users
 from __future__ import annotations
 
 import importlib
+import threading
 from functools import cache
 from pathlib import Path
 
@@ -19,6 +20,9 @@ from .base import Mount, Runner, RunnerError, RunSpec, RunStatus
 from .local import LocalRunner, tail
 
 __all__ = ["Mount", "RunSpec", "RunStatus", "Runner", "RunnerError", "get", "tail"]
+
+
+_making = threading.Lock()
 
 
 @cache
@@ -38,5 +42,6 @@ def _runner(kind: str, root: Path) -> Runner:
 
 
 def get() -> Runner:
-    """The runner of this platform; the same object for the same settings."""
-    return _runner(settings.MLP_RUNNER, Path(settings.MLP_ROOT))
+    """The runner of this platform; the same object for the same settings, whichever threads ask first."""
+    with _making:
+        return _runner(settings.MLP_RUNNER, Path(settings.MLP_ROOT))

@@ -49,14 +49,15 @@ class Demo:
 
 
 def job_processes(platform: Platform) -> tuple[list[int], list[int]]:
-    """(the script's, its recorders'), told by their working folder and their command line."""
+    """(the script's, its recorders'), told by their command line and by where they would report."""
+    address = f"MLP_API_URL=http://127.0.0.1:{platform.base + 1}\0".encode()
     scripts, recorders = [], []
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():
             continue
         with suppress(OSError):
             command = (entry / "cmdline").read_bytes()
-            if b"train.py" in command and str(platform.root / "jobs").encode() in os.readlink(entry / "cwd").encode():
+            if b"train.py" in command and address in (entry / "environ").read_bytes():
                 scripts.append(int(entry.name))
             elif b"runners/shim" in command and str(platform.root).encode() in command:
                 recorders.append(int(entry.name))
