@@ -5,8 +5,6 @@ Bytes are sent by nginx wherever it stands in front; only the first of a text is
 
 from __future__ import annotations
 
-import csv
-import io
 import os
 import stat
 from typing import BinaryIO
@@ -18,7 +16,7 @@ from django.shortcuts import render
 from django.utils.http import content_disposition_header
 from django.views.decorators.http import require_GET
 
-from mlp.kernel import names
+from mlp.kernel import names, preview
 from mlp.kernel.errors import Refused
 
 from .models import Dataset, State
@@ -28,16 +26,6 @@ from .webdav.verbs import FILES
 
 ARCHIVE = "/-data/archive"
 ROWS = 200  # of one folder on one page
-SHOWN_BYTES = 128 << 10
-TABLE_ROWS, TABLE_COLUMNS, CELL = 100, 50, 200
-DELIMITERS = {".csv": ",;\t|", ".tsv": "\t"}
-IMAGES = {
-    b"\x89PNG\r\n\x1a\n": "image/png",
-    b"\xff\xd8\xff": "image/jpeg",
-    b"GIF87a": "image/gif",
-    b"GIF89a": "image/gif",
-}
-SAFE = {"X-Content-Type-Options": "nosniff", "Content-Security-Policy": "default-src 'none'; sandbox"}
 
 
 def own(request, name: str) -> Dataset:
@@ -78,7 +66,7 @@ def dataset_file(request, name, path):
     file = open_file(base, path) if row.state != State.DELETING else None
     if file is None:
         raise Http404
-    kind = image_kind(file) if request.GET.get("show") else ""
+    kind = preview.image_kind(file) if request.GET.get("show") else ""
     if request.GET.get("show") and not kind:
         file.close()
         raise Http404
@@ -107,20 +95,14 @@ def dataset_view(request, name, path):
     if file is None:
         raise Http404
     with file:
-        size, kind = os.fstat(file.fileno()).st_size, image_kind(file)
-        text = None if kind else _text(file.read(SHOWN_BYTES + 1))
-    delimiters = DELIMITERS.get(os.path.splitext(path)[1].lower())
+        shown = preview.of(file, path)
     folder, _, last = path.rpartition("/")
     context = {
         "dataset": row,
         "path": path,
         "folder": folder,
         "name": last,
-        "size": size,
-        "image": bool(kind),
-        "table": _table(text, delimiters) if text and delimiters else None,
-        "text": text,
-        "cut": size > SHOWN_BYTES,
+        **shown,
     }
     return render(request, "datasets/file.html", context)
 
@@ -139,21 +121,15 @@ def open_file(base: tuple[str, ...], path: str) -> BinaryIO | None:
         return None
 
 
-def image_kind(file: BinaryIO) -> str:
-    """The picture's media type, by its first bytes and never by its name; "" for anything else. SVG is a program."""
-    head = os.pread(file.fileno(), 16, 0)
-    if head[:4] == b"RIFF" and head[8:12] == b"WEBP":
-        return "image/webp"
-    return next((kind for magic, kind in IMAGES.items() if head.startswith(magic)), "")
-
-
 def send(request, file: BinaryIO, steps: tuple[str, ...], kind: str = "") -> HttpResponse:
     """The open file to the browser: to be kept, or shown when its `kind` is a picture's. nginx does it where it can."""
     content_type, last = kind or "application/octet-stream", steps[-1]
     if not _behind_nginx(request):
-        return FileResponse(file, as_attachment=not kind, filename=last, content_type=content_type, headers=SAFE)
+        return FileResponse(
+            file, as_attachment=not kind, filename=last, content_type=content_type, headers=preview.SAFE
+        )
     file.close()
-    response = HttpResponse(content_type=content_type, headers=SAFE)
+    response = HttpResponse(content_type=content_type, headers=preview.SAFE)
     response["Content-Disposition"] = content_disposition_header(not kind, last)
     response["X-Accel-Redirect"] = FILES + href(*steps).removeprefix("/data")
     return response
@@ -162,33 +138,3 @@ def send(request, file: BinaryIO, steps: tuple[str, ...], kind: str = "") -> Htt
 def _behind_nginx(request) -> bool:
     """The gateway says so with each request that it hands on (mlp/supervisor/gateway.conf.tmpl)."""
     return request.META.get("HTTP_X_SENDFILE_TYPE") == "X-Accel-Redirect"
-
-
-def _text(data: bytes) -> str | None:
-    """The text that the bytes begin with, to the last whole line where there is more; None for what is no text."""
-    whole = len(data) <= SHOWN_BYTES
-    data = data[:SHOWN_BYTES]
-    if b"\0" in data:
-        return None
-    if not whole and b"\n" in data:
-        data = data[: data.rindex(b"\n") + 1]
-    try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError as problem:
-        cut_in_a_letter = not whole and problem.start >= len(data) - 3
-        return data[: problem.start].decode("utf-8-sig") if cut_in_a_letter else None
-
-
-def _table(text: str, delimiters: str) -> dict | None:
-    """The first rows; None for what has no columns."""
-    first = text.partition("\n")[0]
-    delimiter = max(delimiters, key=first.count)
-    rows = []
-    try:
-        for row in csv.reader(io.StringIO(text), delimiter=delimiter):
-            rows.append([cell[:CELL] for cell in row[:TABLE_COLUMNS]])
-            if len(rows) > TABLE_ROWS:
-                break
-    except csv.Error:
-        return None
-    return {"head": rows[0], "rows": rows[1:]} if len(rows) > 1 and rows[0] else None

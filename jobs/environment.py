@@ -24,6 +24,10 @@ def log_path(job: Job) -> Path:
     return storage.job_dir(job.user.username, job.name) / "log" / "job.log"
 
 
+def usage_path(job: Job) -> Path:
+    return storage.job_dir(job.user.username, job.name) / "log" / "usage.jsonl"
+
+
 def run_spec(job: Job, user) -> RunSpec:
     """The spec of the job's present attempt; makes its workspace and the folder of links to its datasets."""
     runner = runners.get()
@@ -55,6 +59,7 @@ def run_spec(job: Job, user) -> RunSpec:
         mounts=tuple(mounts),
         owner=user.pk,
         disk_mib=settings.JOB_DISK_MIB,
+        usage=usage_path(job),
     )
 
 

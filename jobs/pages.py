@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import json
+import os
 import shlex
 from itertools import islice
 
@@ -42,6 +44,8 @@ FILES_SHOWN = 200
 HISTORY_SHOWN = 50
 METRICS_SHOWN = 200
 LOG_SHOWN = 64 << 10  # bytes
+PICTURES = (".png", ".jpg", ".jpeg", ".gif", ".webp")
+THUMB_BYTES = 2 << 20  # a larger picture is only named
 ACTIVE = (State.CREATING, State.RUNNING)
 
 
@@ -162,7 +166,7 @@ def _variables(text: str) -> dict[str, str]:
 
 
 # --- one job ---------------------------------------------------------------------------------------------------------
-def _own(request, name: str) -> Job:
+def own(request, name: str) -> Job:
     rows = Job.objects.filter(user=request.user, name=name).select_related("user", "tenant")
     row = rows.first() if "\x00" not in name else None
     if row is None:
@@ -173,9 +177,9 @@ def _own(request, name: str) -> Job:
 @login_required
 @require_GET
 def job(request, name):
-    row = _own(request, name)
+    row = own(request, name)
     found = storage.files(storage.job_dir(request.user.username, row.name))
-    files = [{"path": path, "size": info.st_size} for path, info in islice(found, FILES_SHOWN + 1)]
+    files = [_file(path, info) for path, info in islice(found, FILES_SHOWN + 1)]
     log, log_start, _next, cut = logs.tail(row, LOG_SHOWN)
     context = {
         "job": row,
@@ -185,6 +189,7 @@ def job(request, name):
         "log_cut": cut,
         "files": files[:FILES_SHOWN],
         "more": len(files) > FILES_SHOWN,
+        "used_titles": json.dumps(_used_titles()),
         "history": history_of(row)[:HISTORY_SHOWN],
         "command": shlex.join([row.entry, *row.args]),
         "waits": row.state == State.CREATING and not row.reserved,
@@ -195,11 +200,26 @@ def job(request, name):
     return render(request, "jobs/job.html", context)
 
 
+def _file(path: str, info: os.stat_result) -> dict:
+    picture = path.lower().endswith(PICTURES) and info.st_size <= THUMB_BYTES
+    return {"path": path, "size": info.st_size, "picture": picture}
+
+
+def _used_titles() -> dict[str, str]:
+    return {
+        "cpu": _("CPU (cores)"),
+        "ram": _("Memory (MiB)"),
+        "gpu": _("GPU (%)"),
+        "gpu_ram": _("GPU memory (MiB)"),
+        "disk": _("Written to disk (MiB)"),
+    }
+
+
 @login_required
 @require_GET
 def whole_log(request, name):
     """The log as a file, however long it is (the interface gives it in pieces)."""
-    file = logs.open_log(_own(request, name))
+    file = logs.open_log(own(request, name))
     headers = {"X-Content-Type-Options": "nosniff", "Content-Security-Policy": "default-src 'none'; sandbox"}
     options = {"as_attachment": True, "filename": f"{name}.log", "content_type": "text/plain; charset=utf-8"}
     return FileResponse(file or io.BytesIO(), headers=headers, **options)
@@ -208,7 +228,7 @@ def whole_log(request, name):
 @login_required
 @require_POST
 def cancel(request, name):
-    row = _own(request, name)
+    row = own(request, name)
     problem = attempt(lambda: lifecycle.cancel(user=request.user, name=row.name, by=request.user.username))
     if problem:
         messages.error(request, problem)
@@ -218,7 +238,7 @@ def cancel(request, name):
 @login_required
 @require_POST
 def delete(request, name):
-    row = _own(request, name)
+    row = own(request, name)
     problem = attempt(lambda: lifecycle.delete_job(user=request.user, name=row.name, by=request.user.username))
     if problem:
         messages.error(request, problem)

@@ -10,7 +10,7 @@ from mlp.kernel import bus
 from mlp.kernel.rest import PAGE_LIMIT
 from mlp.kernel.views import Call, query_int
 
-from . import metrics, series
+from . import metrics, series, usage_series
 from .api import JobView
 from .auth import require_own_job
 from .metrics_api import elements_of, message_ids
@@ -61,8 +61,28 @@ class JobSeries(JobView):
 
     def get(self, request, user, name):
         points = query_int(request, "points", 0, 0, series.MOST_POINTS)
-        found = series.of_job(self.job(name), points)
-        limit = query_int(request, "limit", PAGE_LIMIT, 1, PAGE_LIMIT)
-        offset = query_int(request, "offset", 0, 0)
-        rows = SeriesOut(found[offset : offset + limit], many=True).data
-        return Response(rows, headers={"X-Total-Count": str(len(found))})
+        return _part_of(request, series.of_job(self.job(name), points))
+
+
+class JobUsage(JobView):
+    """What the runner saw; the script has no say in it."""
+
+    calls = {
+        "GET": Call(
+            "What a job used over time: cpu (cores), ram, disk, gpu_ram (MiB), gpu (%)",
+            out=SeriesOut,
+            many=True,
+            query=(("points", int, "how many points of each, 0 to 2000; default 0; a point's step is its second"),),
+        )
+    }
+
+    def get(self, request, user, name):
+        points = query_int(request, "points", 0, 0, series.MOST_POINTS)
+        return _part_of(request, usage_series.of_job(self.job(name), points))
+
+
+def _part_of(request, found: list[series.Series]) -> Response:
+    limit = query_int(request, "limit", PAGE_LIMIT, 1, PAGE_LIMIT)
+    offset = query_int(request, "offset", 0, 0)
+    rows = SeriesOut(found[offset : offset + limit], many=True).data
+    return Response(rows, headers={"X-Total-Count": str(len(found))})

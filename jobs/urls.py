@@ -18,6 +18,7 @@ urlpatterns = [
     path(f"{JOB}/metrics", metrics_api.JobMetricsRows.as_view()),
     path(f"{JOB}/values", series_api.JobValues.as_view()),
     path(f"{JOB}/series", series_api.JobSeries.as_view()),
+    path(f"{JOB}/usage", series_api.JobUsage.as_view()),
     path(f"{JOB}/artifacts", api.JobArtifacts.as_view()),
     path(f"{JOB}/artifacts/<anypath:path>", api.JobArtifact.as_view()),
     path(METRICS, metrics_api.JobMetricsReport.as_view()),

@@ -13,6 +13,7 @@ from aiops import pages as aiops
 from datasets import file_pages
 from datasets import pages as datasets
 from jobs import compare
+from jobs import file_pages as job_files
 from jobs import pages as jobs
 from mlp import finding, first_run, pages
 from resources import pages as resources
@@ -52,6 +53,8 @@ urlpatterns = [
     path("jobs", jobs.jobs, name="jobs"),
     path("jobs/<str:name>", jobs.job, name="job"),
     path("jobs/<str:name>/log", jobs.whole_log, name="job_log"),
+    path("jobs/<str:name>/files/<path:path>", job_files.look, name="job_file"),
+    path("jobs/<str:name>/pictures/<path:path>", job_files.picture, name="job_picture"),
     path("jobs/<str:name>/cancel", jobs.cancel, name="job_cancel"),
     path("jobs/<str:name>/delete", jobs.delete, name="job_delete"),
     path("compare", compare.compare, name="compare"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from urllib.parse import quote
+
 import pytest
 
 from datasets.models import Dataset
@@ -9,6 +11,8 @@ from jobs.models import Job, State
 from mlp.kernel import storage
 from mlp.tests.admin_world import put
 from mlp.tests.page_world import EVIL, fill, markup, visitor, words_of
+
+PNG = b"\x89PNG\r\n\x1a\n" + bytes(32)
 
 pytestmark = pytest.mark.django_db
 
@@ -20,6 +24,10 @@ def her(alice, home):
 
 def form(**fields) -> dict:
     return {"name": "fit", "entry": "train.py", "runtime": "python", "cpu": "1", "gpu": "0", "ram": "512", **fields}
+
+
+def hrefs(response, part: str) -> list[str]:
+    return [attrs["href"] for _, attrs in markup(response).tags if part in attrs.get("href", "")]
 
 
 def value(response, name: str) -> str:
@@ -210,14 +218,59 @@ class TestOne:
         folder = storage.job_dir("alice", "fit") / "out" / "a #?%2e&;"
         folder.mkdir(parents=True)
         (folder / "x.txt").write_text("odd")
-        links = [
-            attrs["href"] for _, attrs in markup(her.get("/jobs/fit")).tags if "/artifacts/" in attrs.get("href", "")
-        ]
+        links = hrefs(her.get("/jobs/fit"), "/files/")
         assert len(links) == 3
-        assert {her.get(link).status_code for link in links} == {200}
+        kept = [hrefs(her.get(link), "/artifacts/") for link in links]
+        assert [her.get(link).status_code for (link,) in kept] == [200, 200, 200]
+        assert b"odd" in b"".join(b"".join(her.get(link)) for (link,) in kept)
 
 
 class TestArtifacts:
+    @pytest.mark.parametrize(
+        ("name", "data", "seen"),
+        [
+            ("notes.txt", EVIL.encode(), EVIL),
+            ("page.html", b"<b>bold</b>", "<b>bold</b>"),
+            ("rows.csv", b"name,value\nalpha,1\n", "alpha"),
+            ("empty.txt", b"", "The file is empty."),
+            ("weights.pt", b"\0\1\2", "There is no preview"),
+            ("a b/c #1?.txt", b"odd place", "odd place"),
+        ],
+    )
+    def test_a_look_at_one(self, her, alice, name, data, seen):
+        fill(alice)
+        path = storage.job_dir("alice", "fit") / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+        page = her.get(f"/jobs/fit/files/{quote(name)}")
+        assert page.status_code == 200
+        assert seen in words_of(page)
+        assert her.get(f"/jobs/fit/pictures/{quote(name)}").status_code == 404
+
+    def test_a_picture_is_shown_here_and_in_the_list(self, her, alice):
+        fill(alice)
+        (storage.job_dir("alice", "fit") / "curve.png").write_bytes(PNG)
+        found = [attrs["src"] for tag, attrs in markup(her.get("/jobs/fit")).tags if tag == "img"]
+        sources = [source for source in found if not source.startswith("/static/")]
+        assert sources == ["/jobs/fit/pictures/curve.png"]
+        assert b"/jobs/fit/pictures/curve.png" in her.get("/jobs/fit/files/curve.png").content
+        picture = her.get(sources[0])
+        assert (picture["Content-Type"], b"".join(picture)) == ("image/png", PNG)
+        assert "sandbox" in picture["Content-Security-Policy"]
+
+    @pytest.mark.parametrize("path", ["nothing.txt", "../fit/out", "log", "%2e%2e/x", "link.txt", "a%00b"])
+    def test_what_is_no_file_of_it(self, her, alice, path):
+        fill(alice)
+        (storage.job_dir("alice", "fit") / "link.txt").symlink_to("/etc/passwd")
+        assert her.get(f"/jobs/fit/files/{path}").status_code in {301, 302, 404}
+        assert her.get(f"/jobs/fit/pictures/{path}").status_code in {301, 302, 404}
+
+    def test_nobody_elses(self, her, bob):
+        fill(bob)
+        (storage.job_dir("bob", "fit") / "mine.txt").write_text("x")
+        assert her.get("/jobs/fit/files/mine.txt").status_code == 404
+        assert her.get("/jobs/fit/pictures/mine.txt").status_code == 404
+
     @pytest.mark.parametrize("name", ["page.html", "page.svg", "page.xhtml", "page.js", "page", "page.pdf"])
     def test_what_a_job_wrote_never_runs_in_our_origin(self, her, alice, name):
         fill(alice)

@@ -58,6 +58,10 @@ class RunSpec:
     LOCAL_WORLD_SIZE); each is given all of `cpu`, `gpu` and `ram_mib`. The run ends when all have ended and fails,
     the others being stopped, when one fails.
 
+    Into `usage` go, while it runs and where the runner can tell, JSON lines of what it uses: seconds `after` its start,
+    `cpu` in cores since the line before, `ram` and `disk` in MiB, `gpu` in per cent, `gpu_ram` in MiB; lines are added,
+    and each run's begin anew at small seconds. What a line lacks is not known.
+
     Paths in `command` and `environment` are those that the run sees: `Runner.place` gives them.
     """
 
@@ -80,6 +84,7 @@ class RunSpec:
     disk_mib: int | None = None
     processes: int | None = None
     workers: int = 1
+    usage: Path | None = None
 
     def __post_init__(self) -> None:
         check_name(self.name)

@@ -265,6 +265,7 @@ def _spec(spec: RunSpec, path: Path, devices: list[gpus.Device]) -> dict:
         environment |= {"MASTER_ADDR": LOOPBACK, "MASTER_PORT": str(_free_port())}
     values = asdict(spec) | {"labels": dict(spec.labels), "environment": environment, "run_id": run_id}
     values |= {"cwd": str(spec.cwd), "log": str(Path(spec.log).absolute()), "processes": spec.processes or PROCESSES}
+    values |= {"usage": str(Path(spec.usage).absolute()) if spec.usage else ""}
     return values | {"mounts": [asdict(mount) | {"source": str(mount.source)} for mount in spec.mounts]}
 
 

@@ -33,7 +33,7 @@ LAYERS = [
     {"copying", "loading"},
     {"auth", "tokens", "throttle", "environment", "lifecycle", "launching", "notices", "sessions"}
     | {"tcc", "inventory", "units", "rows", "limits", "usage", "books"},
-    {"serializers", "metrics", "series", "logs", "feed", "kafka_source", "nats_auth", "delivery"},
+    {"serializers", "metrics", "series", "usage_series", "logs", "feed", "kafka_source", "nats_auth", "delivery"},
     {
         "api",
         "metrics_api",

@@ -35,7 +35,8 @@ import cgroup
 import guard
 import limits
 import privileges
-from log import Lines, Log
+import usage
+from log import Lines, Log, open_inside
 from prepare import prepare
 
 RECORD_SIZE = 4096
@@ -186,6 +187,19 @@ class Shim:
         # The kernel may have killed one process of many, and the rest would wait for it.
         disk.others = [lambda: self.too_much_memory() if self.group.oom_kills() else ""]
         disk.start()
+        self.keep_usage(disk)
+
+    def keep_usage(self, disk: limits.Disk) -> None:
+        """Where it cannot be written down the run goes on without."""
+        if not self.spec["usage"]:
+            return
+        try:
+            fd = open_inside(self.spec["cwd"], self.spec["usage"])
+        except OSError as error:
+            return print(f"its usage is not kept: {error}", file=sys.stderr, flush=True)
+        devices = self.spec["environment"].get("CUDA_VISIBLE_DEVICES", "") if self.spec["gpu"] else ""
+        known = (lambda: disk.grown) if self.spec["disk_mib"] else (lambda: None)
+        usage.Usage(fd, list(filter(None, devices.split(","))), disk.pids, known).start()
 
     def watch(self, log: Log, outputs: list[int]) -> None:
         """Until the guard is gone, which it is only when nothing is left below it; then what is still in

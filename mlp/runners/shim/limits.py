@@ -129,10 +129,11 @@ class Disk(threading.Thread):
         self.folders, self.limit, self.reserve, self.stop = folders, limit_mib * MIB, reserve_mib * MIB, stop
         self.pids: Callable[[], list[int]] = list
         self.before = self.measure() if limit_mib else 0
+        self.grown = 0  # bytes, when it looked last
         self.others: list[Callable[[], str]] = []  # what else may be wrong with the run, "" while nothing is
 
     def run(self) -> None:
-        grown, next_look, free = 0, 0.0, self.free()
+        next_look, free = 0.0, self.free()
         while True:
             time.sleep(self.LOOK_S)
             for reason in filter(None, (ask() for ask in self.others)):
@@ -141,11 +142,11 @@ class Disk(threading.Thread):
                 continue
             now, rest = time.monotonic(), self.free()
             scarce = rest < self.reserve
-            if now < next_look and free - rest < self.limit - grown and not scarce:
+            if now < next_look and free - rest < self.limit - self.grown and not scarce:
                 continue
             free = rest
             try:
-                grown = self.measure() - self.before
+                grown = self.grown = self.measure() - self.before
             except Unbounded as problem:
                 return self.stop(str(problem))
             if grown > self.limit:

@@ -1,21 +1,26 @@
-// A job's page: live metrics, and the log followed while the job works.
+// A job's page: live metrics, the log followed while the job works, and what it uses meanwhile.
 
 import { LiveJob } from "./live.js";
 import { Log } from "./log.js";
 import { refresh, watch } from "./refresh.js";
-import { seriesOf } from "./series.js";
+import { seriesOf, usageOf } from "./series.js";
 
-const log = new Log(document.querySelector("[data-log]"));
+const used = usageOf(document.querySelector("[data-usage]"));
+const log = new Log(document.querySelector("[data-log]"), used);
 const numbers = seriesOf(document.querySelector("[data-series]"));
 
 function attach() {
   numbers.load();
+  used();
   log.following(Boolean(document.querySelector(".page-head [data-unsteady]")));
 }
 
-new LiveJob(document.querySelector("[data-live]"), async () => {
+async function ended() {
   await refresh();
   log.following(false);
-});
+}
+
+new LiveJob(document.querySelector("[data-live]"), ended, used);
 numbers.load();
+used();
 watch({ then: attach });

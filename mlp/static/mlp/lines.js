@@ -188,9 +188,11 @@ export class Lines {
 }
 
 // Keeps a box's charts up to date, one for each name that any of the jobs has reported.
-// `jobs`: [{label, address, colour}] where address gives the series (…/series?points=N); `leave`: names not to draw.
+// `jobs`: [{label, address, colour}] where address gives the series (…/series?points=N); `leave`: names not to draw;
+// `titles`: what a name is called on the page.
 export class SeriesCharts {
-  constructor(box, jobs, { leave = [], then = null } = {}) {
+  constructor(box, jobs, { leave = [], then = null, titles = {} } = {}) {
+    this.titles = titles;
     this.box = box;
     this.jobs = jobs;
     this.leave = new Set(leave);
@@ -205,7 +207,7 @@ export class SeriesCharts {
     const names = [...new Set(found.flatMap((all) => (all ?? []).map((one) => one.name)))].filter((name) => !this.leave.has(name));
     for (const name of names) {
       if (!this.charts.has(name)) {
-        const chart = new Lines(name, this.box.dataset);
+        const chart = new Lines(this.titles[name] ?? name, this.box.dataset);
         this.charts.set(name, chart);
         this.box.append(chart.box);
       }

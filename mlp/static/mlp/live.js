@@ -4,9 +4,10 @@ import { Chart } from "./chart.js";
 import { watchMetrics } from "./socket.js";
 
 export class LiveJob {
-  constructor(card, ended) {
+  constructor(card, ended, heard = () => {}) {
     this.card = card;
     this.ended = ended;
+    this.heard = heard;
     this.rows = [];
     this.chart = new Chart(card.querySelector("[data-chart]"));
     const { user, job } = card.dataset;
@@ -14,6 +15,7 @@ export class LiveJob {
   }
 
   take(message) {
+    this.heard();
     if (message.type === "gone") { this.ended?.(null); return; }
     if (message.reset) this.rows = [];
     this.rows.push(...message.rows);

@@ -6,8 +6,10 @@ const FIRST_PAUSE_MS = 500;
 const LONGEST_PAUSE_MS = 15000;
 
 export class Log {
-  constructor(element) {
+  // `heard` is called when something has come.
+  constructor(element, heard = () => {}) {
     this.element = element;
+    this.heard = heard;
     this.offset = Number(element.dataset.start);
     this.decoder = new TextDecoder();
     this.terminal = null; // the server's own text stays until ours is there
@@ -50,6 +52,7 @@ export class Log {
         if (answer.signal.aborted) return;
         this.pause = FIRST_PAUSE_MS;
         this.add(part.value);
+        this.heard();
       }
       if (!this.on) return;
     } catch {

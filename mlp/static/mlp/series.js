@@ -1,12 +1,28 @@
-// A job's own numbers, one chart for each name. Accuracy and loss have a chart of their own. Used by job.js.
+// A job's small charts: its own numbers by name (accuracy and loss have a chart of their own), and what it has used.
+// Used by job.js.
 
 import { SeriesCharts } from "./lines.js";
 
+const USED_EVERY_MS = 3000; // at most
+
 export function seriesOf(card) {
+  return charts(card, "series", { leave: ["accuracy", "loss"] });
+}
+
+// Gives a function that says that the job is at work: what it uses is asked for again, but not too often.
+export function usageOf(card) {
+  const drawn = charts(card, "usage", { titles: JSON.parse(card.dataset.titles) });
+  let timer = 0;
+  let last = 0;
+  return () => {
+    if (timer) return;
+    timer = setTimeout(() => { timer = 0; last = Date.now(); drawn.load(); }, Math.max(0, last + USED_EVERY_MS - Date.now()));
+  };
+}
+
+function charts(card, kind, options) {
   const { user, job } = card.dataset;
-  const address = `/api/v1/users/${user}/jobs/${job}/series?points=800`;
-  return new SeriesCharts(card.querySelector("[data-many]"), [{ label: job, address, colour: 0 }], {
-    leave: ["accuracy", "loss"],
-    then: (names) => { card.hidden = names.length === 0; },
-  });
+  const address = `/api/v1/users/${user}/jobs/${job}/${kind}?points=800`;
+  const then = (names) => { card.hidden = names.length === 0; };
+  return new SeriesCharts(card.querySelector("[data-many]"), [{ label: job, address, colour: 0 }], { ...options, then });
 }
