@@ -26,7 +26,7 @@ function runs(points) {
 }
 
 export class Lines {
-  // `words`: {step, save} in the reader's language. `best`: "max", "min" or "" says which value the title shows beside the last.
+  // `words`: {step, save} in the reader's language; `floor`: where the values' axis begins, else with the lowest of them. `best`: "max", "min" or "" says which value the title shows beside the last.
   constructor(title, words) {
     this.words = words;
     this.title = title;
@@ -70,7 +70,8 @@ export class Lines {
     this.to = Math.max(this.to, this.from + 1);
     let [low, high] = reach(1);
     if (low === high) { low -= Math.abs(low) * 0.1 || 0.5; high += Math.abs(high) * 0.1 || 0.5; }
-    const air = (high - low) * 0.06;
+    let air = (high - low) * 0.06;
+    if (this.words.floor !== undefined) [low, high, air] = [Number(this.words.floor), Math.max(high, 1), 0];
     this.width = Math.max(220, Math.round(this.svg.clientWidth || 320));
     this.x = (step) => EDGE.left + ((this.width - EDGE.left - EDGE.right) * (step - this.from)) / (this.to - this.from);
     this.y = (value) => EDGE.top + ((HEIGHT - EDGE.top - EDGE.bottom) * (high + air - value)) / (high - low + 2 * air);
