@@ -1,0 +1,102 @@
+"""A disk that is full or fills meanwhile, and folders that vanish: a clear word, and nothing lost (contract 3)."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import subprocess
+from contextlib import suppress
+
+import pytest
+
+from datasets.tests.live import stored, wait_until
+from datasets.webdav.room import DISK_RESERVE
+
+ROOM = 24 << 20  # bytes beyond what uploads leave alone
+MIB = b"m" * (1 << 20)
+
+
+@pytest.fixture
+def small_disk(service):
+    """The service's storage on a disk with room for ROOM bytes."""
+    place = service.path()
+    command = ["mount", "-t", "tmpfs", "-o", f"size={DISK_RESERVE + ROOM}", "tmpfs", str(place)]
+    if subprocess.run(command, capture_output=True).returncode:
+        pytest.skip("a disk of a given size takes the right to mount one")
+    try:
+        (place / ".spool").mkdir()
+        yield place
+    finally:
+        subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+class Slow:
+    """An upload in the middle of its body: `begin`, then `end`."""
+
+    def __init__(self, person, path: str, length: int):
+        self.length = length
+        head = f"PUT {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {person.token}\r\nConnection: close\r\n"
+        self.socket = socket.create_connection(("127.0.0.1", person.service.port), 20)
+        self.socket.sendall(head.encode() + f"Content-Length: {length}\r\n\r\n".encode() + b"x" * (length // 2))
+
+    def end(self) -> tuple[int, str]:
+        """(status, the answer's body)"""
+        with self.socket, suppress(ConnectionError):
+            with suppress(ConnectionError):
+                self.socket.sendall(b"x" * (self.length - self.length // 2))
+            came = b""
+            while block := self.socket.recv(65536):
+                came += block
+        head, _, body = came.partition(b"\r\n\r\n")
+        return int(head.split()[1]), body.decode()
+
+
+def test_what_does_not_fit_on_the_disk_is_refused_before_it_is_sent(small_disk, alice_there, service):
+    alice_there.create("big", 1 << 30)
+    assert alice_there.put("/data/alice/big/kept", data=MIB).status_code == 201
+    refusal = alice_there.put("/data/alice/big/kept", data=MIB * 40)
+    assert (refusal.status_code, refusal.json()) == (507, {"msg": "the platform's disk is full"})
+    assert alice_there.put("/data/alice/big/part", data=MIB * 20).status_code == 201
+    assert alice_there.put("/data/alice/big/more", data=MIB * 20).status_code == 507
+    assert alice_there.put("/data/alice/big/more", data=iter([MIB] * 20)).status_code in {413, 507}
+    assert alice_there.get("/api/v1/users/alice/datasets/big").json()["state"] == "creating"
+    assert ((small_disk / "alice" / "big" / "kept").read_bytes(), stored("big")) == (MIB, 21 << 20)
+    assert alice_there.delete("/data/alice/big/part").status_code == 204
+    assert alice_there.put("/data/alice/big/more", data=MIB * 20).status_code == 201
+
+
+def test_a_disk_that_fills_meanwhile(small_disk, alice_there, service):
+    """Something else has taken what was free when the upload began."""
+    alice_there.create("big", 1 << 30)
+    assert alice_there.put("/data/alice/big/x", data=MIB).status_code == 201
+    upload = Slow(alice_there, "/data/alice/big/x", 16 << 20)
+    wait_until(lambda: any(path.stat().st_size > 4 << 20 for path in service.spooled()))
+    with (small_disk / "other").open("wb") as file, suppress(OSError):
+        while True:
+            file.write(MIB)
+            file.flush()
+    status, body = upload.end()
+    assert status == 503
+    assert "disk is full" in body
+    assert ((small_disk / "alice" / "big" / "x").read_bytes(), stored("big")) == (MIB, 1 << 20)
+    wait_until(lambda: service.spooled() == [])
+    (small_disk / "other").unlink()
+    assert alice_there.put("/data/alice/big/x", data=MIB * 16).status_code == 204
+    assert stored("big") == 16 << 20
+
+
+@pytest.mark.parametrize("gone", [("big",), (), ("big", "inner")])
+def test_a_folder_that_vanishes_meanwhile(alice_there, service, gone):
+    """The file is whole and where it belongs, or the upload is refused; another try goes well."""
+    alice_there.create("big", 1 << 30)
+    assert alice_there.put("/data/alice/big/inner/first", data=MIB).status_code == 201
+    upload = Slow(alice_there, "/data/alice/big/inner/second", 4 << 20)
+    wait_until(lambda: any(path.stat().st_size > 1 << 20 for path in service.spooled()))
+    shutil.rmtree(service.path("alice", *gone))
+    status, body = upload.end()
+    assert status in {201, 409, 503}, body
+    assert service.path("alice", "big", "inner", "second").exists() == (status == 201)
+    assert alice_there.put("/data/alice/big/inner/second", data=MIB * 4).status_code in {201, 204}
+    assert service.path("alice", "big", "inner", "second").stat().st_size == 4 << 20
+    # What the books still say of files that nobody can find any more is put right when the dataset is finished.
+    assert alice_there.put("/data/alice/big/inner/first", data=MIB).status_code in {201, 204}
