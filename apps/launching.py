@@ -14,6 +14,7 @@ from django.utils import timezone
 
 from mlp import runners
 from mlp.kernel import after_commit, storage
+from mlp.kernel.errors import Refused
 from mlp.kernel.locking import Missing
 from mlp.runners import Mount, RunSpec, tail
 from models_app.launching import LOADING, MODEL, PROGRAM
@@ -28,6 +29,7 @@ PROBE_S = 2.0
 STOP_GRACE_S = 10
 LOG_LIMIT, DISK_MIB = 64 << 20, 1024
 LOG_LINES_IN_REASON = 5
+PORT_TRIES = 50
 
 
 def folder(app: Application) -> Path:
@@ -49,10 +51,15 @@ def launch(pk: int) -> None:
     runner = runners.get()
     if runner.poll(app.run_name).state == "unknown":
         try:
+            app = _with_usable_port(app)
+            if app is None:
+                return None
             runner.start(spec(app))
-        except ValueError as problem:
+        except Missing:
+            return None
+        except (ValueError, Refused) as problem:
             return lifecycle.fail(pk, f"could not be started: {problem}", by="runner")
-    look(app)
+    return look(app)
 
 
 def look(app: Application) -> None:
@@ -137,6 +144,17 @@ def spec(app: Application) -> RunSpec:
         owner=app.user_id,
         disk_mib=DISK_MIB,
     )  # fmt: skip
+
+
+def _with_usable_port(app: Application) -> Application | None:
+    """The application, with another port where somebody has taken its own; None when it is no longer to be started."""
+    runner, tried = runners.get(), []
+    while not runner.can_listen(app.port):
+        tried.append(app.port)
+        app = lifecycle.move(app.pk, app.run_name, tried)
+        if app is None or len(tried) >= PORT_TRIES:
+            return None
+    return app
 
 
 def _ended(app: Application, reason: str) -> None:

@@ -6,7 +6,7 @@ is erased or has ended in error, always after its run is gone. Its port is the r
 
 from __future__ import annotations
 
-import secrets
+from collections.abc import Collection
 from datetime import timedelta
 
 from django.conf import settings
@@ -22,7 +22,8 @@ from models_app.models import Model
 from models_app.models import State as ModelState
 from resources import tcc
 
-from .models import PORTS, Application, State
+from . import ports
+from .models import Application, State
 
 APPLIER = "am"
 PORT_TRIES = 20
@@ -70,19 +71,47 @@ def create_app(
 
 
 def _insert(**values) -> Application:
-    """The row with a port that no other has: the database's constraint decides between two that chose the same."""
+    """The row with a port that no other has."""
+    return _with_port(lambda port: Application.objects.create(port=port, **values))
+
+
+def _with_port(write, besides: Collection[int] = ()) -> Application:
+    """Has `write(port)` store a row with a free port, none of `besides`. The database's constraint decides between two
+    that chose the same. Raises Refused when there is none.
+    """
     for _ in range(PORT_TRIES):
-        taken = set(Application.objects.values_list("port", flat=True))
-        free = [port for port in PORTS if port not in taken]
-        if not free:
+        port = ports.choose({*Application.objects.values_list("port", flat=True), *besides})
+        if port is None:
             raise Refused("port: all ports of the platform are taken by applications")
         try:
             with transaction.atomic():
-                return Application.objects.create(port=secrets.choice(free), **values)
+                return write(port)
         except IntegrityError as problem:
             if "port" not in str(problem):
                 raise
     raise Refused("port: no free port was found, try again")
+
+
+def move(pk: int, run_name: str, besides: Collection[int]) -> Application | None:
+    """Gives an application whose run is ordered, but not started, another port than `besides`, and the run a new name:
+    whoever has started the old one meanwhile finds that it belongs to nobody. None when it was decided otherwise.
+    """
+    with locked(Application, pk=pk) as app:
+        if app.run_name != run_name or app.state != State.CREATING:
+            return None
+
+        def write(port: int) -> Application:
+            app.port = port
+            app.save(update_fields=["port", "attempt", "run_name"])
+            return app
+
+        app.attempt += 1
+        app.run_name = _run_name(app)
+        return _with_port(write, besides)
+
+
+def _run_name(app: Application) -> str:
+    return f"app-{app.pk}-{app.attempt}"
 
 
 def note_order(pk: int) -> Application | None:
@@ -92,7 +121,7 @@ def note_order(pk: int) -> Application | None:
             return None
         if not app.run_name:
             app.attempt += 1
-            app.run_name, app.ordered, app.address = f"app-{app.pk}-{app.attempt}", timezone.now(), ""
+            app.run_name, app.ordered, app.address = _run_name(app), timezone.now(), ""
             app.save(update_fields=["attempt", "run_name", "ordered", "address"])
         return app
 

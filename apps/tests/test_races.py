@@ -16,7 +16,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 def test_ports_are_unique_and_everything_is_given_back(adder, tasks, monkeypatch):
-    monkeypatch.setattr("apps.lifecycle.PORTS", range(31000, 31020))  # so few that all meet at the same ones
+    monkeypatch.setattr("apps.ports.PORTS", range(31000, 31020))  # so few that all meet at the same ones
 
     def create(number: int) -> None:
         try:

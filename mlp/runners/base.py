@@ -176,6 +176,10 @@ class Runner(ABC):
         """The address on which a service listens, for `command`."""
         return "127.0.0.1"
 
+    def can_listen(self, port: int) -> bool:
+        """Whether a service could listen on `port` where it would run; where each has a network of its own, always."""
+        return True
+
     def capacity(self) -> dict | None:
         """What all runs together may use: {"cpu": cores, "ram": MiB, "gpu": count}; None: this machine, whatever it
         has. Raises RunnerError when it cannot be found out now.

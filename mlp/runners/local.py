@@ -178,6 +178,15 @@ class LocalRunner(Runner):
     def many_workers(self) -> bool:
         return True
 
+    def can_listen(self, port: int) -> bool:
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as servers do: ended connections do not count
+            try:
+                probe.bind((LOOPBACK, port))
+            except OSError:
+                return False
+        return True
+
     def stop_all(self, grace: float = 10) -> list[str]:
         left = [name for name in self.names() if self.poll(name).state == "running"]
         for name in left:

@@ -1,0 +1,67 @@
+"""The port of an application: chosen where nobody else takes one, and another when somebody has taken it after all."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from apps import lifecycle, ports
+from apps.models import PORTS, Application
+from mlp import runners
+
+from .test_apps import infer, process_of
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def taken(port: int) -> socket.socket:
+    """The port in use by somebody else: an outgoing connection that happens to begin there."""
+    with socket.create_server(("127.0.0.1", 0)) as far:
+        return socket.create_connection(far.getsockname(), source_address=("127.0.0.1", port))
+
+
+def test_ports_of_outgoing_connections_come_last(monkeypatch):
+    monkeypatch.setattr(ports, "OUTGOING", range(31010, 60000))
+    assert ports.choose(range(31000, 31009)) == 31009
+    assert ports.choose(range(31000, 31010)) in range(31010, PORTS.stop)
+    assert ports.choose(PORTS) is None
+    assert ports.outgoing(Path("/none")) == range(0)
+
+
+def test_a_port_in_use_by_somebody_else_is_given_up_before_the_start(deploy, ready):
+    app = deploy()
+    before = app.port
+    with closing(taken(before)):
+        ready(app)
+        assert (app.port != before, app.port in PORTS, app.failures) == (True, True, 0)
+        assert app.address.endswith(f":{app.port}")
+        assert infer(app, [1]) == [2]
+    assert runners.get().names() == [app.run_name]
+
+
+def test_one_that_lost_its_port_while_it_was_down_comes_back_on_another(deploy, ready, until):
+    app = ready(deploy())
+    before = app.port
+    os.kill(process_of(app), signal.SIGKILL)
+
+    def lost() -> bool:
+        app.refresh_from_db()
+        return app.state == "creating"
+
+    until(lost)
+    with closing(taken(before)):
+        ready(app)
+        assert app.port != before
+        assert infer(app, [1]) == [2]
+
+
+def test_a_move_that_comes_late_changes_nothing(deploy, ready):
+    app = ready(deploy())
+    assert lifecycle.move(app.pk, app.run_name, [app.port]) is None
+    assert lifecycle.move(app.pk, "app-1-0", [app.port]) is None
+    assert Application.objects.get().port == app.port
