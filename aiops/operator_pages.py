@@ -39,6 +39,7 @@ def watch(request):
             messages.success(request, _("The watchlist is handed over."))
         return redirect("aiops_watchlist")
     context = {"state": {}, "rows": [], "clusters": [], "cluster": request.GET.get("cluster", "")}
+    context["all"] = request.GET.get("all", "")
     status = 200
     try:
         _fill(context)
@@ -56,6 +57,9 @@ def _fill(context: dict) -> None:
         {"key": json.dumps(key), "names": key, "lines": counts.get(key, 0), "watched": key in watched}
         for key in sorted({*watched, *counts}, key=lambda key: (key[0], key[1], -counts.get(key, 0), key[2]))
     ]
+    if (everything := context["all"]) in ("0", "1"):  # "select all" and "select none" of what is shown
+        shown = context["cluster"]
+        rows = [{**row, "watched": everything == "1"} if shown in ("", row["names"][0]) else row for row in rows]
     context["clusters"] = sorted({row["names"][0] for row in rows})
     chosen = context["cluster"]
     context["rows"] = [row for row in rows if not chosen or row["names"][0] == chosen]

@@ -13,16 +13,27 @@ from django.http import Http404, QueryDict
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_GET, require_POST
 
 from mlp.kernel.errors import Fault, Refused
-from mlp.kernel.pages import attempt
+from mlp.kernel.pages import attempt, safe_next
 from mlp.kernel.words import say
 
 from . import feedback, logstore, search
+from . import insights as charts
 
 SHOWN = 100
+TEMPLATES_SHOWN = 200
+OF_A_TEMPLATE = 2000  # its newest lines, whose texts a person's word on the template counts for
 NEIGHBOURS = 8
+SPANS = [
+    ("1", gettext_lazy("1 hour")),
+    ("6", gettext_lazy("6 hours")),
+    ("24", gettext_lazy("1 day")),
+    ("168", gettext_lazy("1 week")),
+]
+USUAL_HOURS = "24"
 AFTER_MS = 10_000  # how far the lines after one are looked for
 FILTERS = ("level", "q", "cluster", "namespace", "deployment", "since", "until", "template")
 
@@ -44,17 +55,21 @@ def away_is_told(view):
 @login_required
 @require_GET
 def insights(request):
-    """The newest lines that the filters in the address ask for. `after` is the mark of the page before."""
+    """Lines over time by verdict, and the newest that the filters in the address ask for. `after` is the mark of the
+    page before.
+    """
     given = {name: request.GET[name] for name in FILTERS if request.GET.get(name)}
-    context = {"given": given, "levels": search.LEVELS, "rows": []}
+    hours = _hours(request)
+    context = {"given": given, "levels": search.LEVELS, "rows": [], "hours": hours, "spans": SPANS}
     try:
-        body = search.body(request.user, **given)
-        store = logstore.get()
-        rows, more = store.search(body, SHOWN, _mark(request.GET.get("after", "")))
-        counted = {name: value for name, value in given.items() if name != "level"}
-        context["anomalies"] = store.count(search.body(request.user, **{**counted, "level": "Anomaly"}))
+        rows, more = logstore.get().search(
+            search.body(request.user, **given), SHOWN, _mark(request.GET.get("after", ""))
+        )
         context["rows"] = [_row(row) for row in rows]
         context["more"] = json.dumps(more) if more is not None else ""
+        context["chart"] = charts.chart(request.user, given, hours)
+        if context["chart"]["anomalies"]:
+            context["workloads"] = charts.workloads(request.user, given, hours)
     except Refused as refusal:
         context["problem"], status = say(refusal.msg), 403
     except Fault as fault:
@@ -62,6 +77,11 @@ def insights(request):
     else:
         status = 200
     return render(request, "aiops/insights.html", context, status=status)
+
+
+def _hours(request) -> str:
+    asked = request.GET.get("hours", "")
+    return asked if asked in dict(SPANS) else USUAL_HOURS
 
 
 def _mark(text: str):
@@ -125,19 +145,51 @@ def line(request):
 
 
 @login_required
+@require_GET
+def templates(request):
+    """The shapes of the lines that the filters ask for, the most frequent first."""
+    given = {name: request.GET[name] for name in ("q", "level", "namespace", "deployment") if request.GET.get(name)}
+    hours = _hours(request)
+    context = {"given": given, "rows": [], "hours": hours, "spans": SPANS}
+    since, _width = charts.span({}, hours)
+    try:
+        body = search.body(request.user, since=str(since), field="template_matched", **given)
+        context["rows"] = [_template(row) for row in logstore.get().templates(body, TEMPLATES_SHOWN)]
+    except Refused as refusal:
+        context["problem"], status = say(refusal.msg), 403
+    except Fault as fault:
+        context["problem"], status = say(fault.msg), 503
+    else:
+        status = 200
+    return render(request, "aiops/templates.html", context, status=status)
+
+
+def _template(row: dict) -> dict:
+    times = {name: datetime.fromtimestamp(row[name] / 1000, UTC) for name in ("first", "last")}
+    return {**row, **times, "number": row["template_cluster_id"], "newest": _row(row["newest"])}
+
+
+@login_required
 @require_POST
 @away_is_told
 def tell(request):
-    """A person's word on the line. For operators: it counts for everybody's lines of that text."""
+    """A person's word on a line, or on all lines of a template. For operators: it counts for everybody's lines."""
     if not request.user.is_staff:
         raise PermissionDenied
-    id = request.POST.get("id", "")
-    document = _line(request, id)
-    problem = attempt(lambda: feedback.tell(document, request.POST.get("level", ""), request.user))
+    level, template = request.POST.get("level", ""), request.POST.get("template", "")
+    documents = [] if template else [_line(request, request.POST.get("id", ""))]
+
+    def do() -> None:
+        of_template = search.body(request.user, template=template) if template else None
+        feedback.tell(documents or logstore.get().search(of_template, OF_A_TEMPLATE)[0], level, request.user)
+
+    problem = attempt(do)
     if problem:
         messages.error(request, problem)
     else:
         messages.success(request, _("Noted: it counts from now on, and in the next training."))
+    if template:
+        return redirect(safe_next(request, reverse("aiops_templates")))
     query = QueryDict(mutable=True)
-    query["id"] = id
+    query["id"] = request.POST["id"]
     return redirect(f"{reverse('aiops_line')}?{query.urlencode()}")

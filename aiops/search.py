@@ -10,8 +10,18 @@ LEVELS = ("Normal", "Anomaly")
 NAMES = {"cluster": "cluster_id", "namespace": "namespace_name.keyword", "deployment": "deployment.keyword"}
 
 
-def body(user, *, level: str = "", q: str = "", since: str = "", until: str = "", template: str = "", **names) -> dict:
-    """The query. Raises Refused naming the filter that is wrong."""
+def body(
+    user,
+    *,
+    level: str = "",
+    q: str = "",
+    since: str = "",
+    until: str = "",
+    template: str = "",
+    field: str = "log",
+    **names,
+) -> dict:
+    """The query; `field` is where the words of `q` are looked for. Raises Refused naming the filter that is wrong."""
     wanted: list[dict] = [{"term": {NAMES[name]: value}} for name, value in names.items() if value]
     if not user.is_staff:
         wanted.append({"term": {NAMES["namespace"]: user.username}})
@@ -27,7 +37,7 @@ def body(user, *, level: str = "", q: str = "", since: str = "", until: str = ""
     if template:
         wanted.append({"term": {"template_cluster_id": _number("template", template)}})
     if q.strip():
-        words = {"query_string": {"query": q, "fields": ["log"], "default_operator": "AND"}}
+        words = {"query_string": {"query": q, "fields": [field], "default_operator": "AND"}}
         try:
             query.parse({"query": words})
         except ValueError as problem:

@@ -62,6 +62,7 @@ urlpatterns = [
     path("usage", resources.usage, name="usage"),
     path("aiops", aiops.insights, name="aiops"),
     path("aiops/line", aiops.line, name="aiops_line"),
+    path("aiops/templates", aiops.templates, name="aiops_templates"),
     path("aiops/tell", aiops.tell, name="aiops_tell"),
     path("aiops/watchlist", aiops_operators.watch, name="aiops_watchlist"),
     path("aiops/alerts", alert_pages.alerts, name="aiops_alerts"),

@@ -23,6 +23,7 @@ ADAPTERS = {
     "database": "aiops.logstore.database.DatabaseStore",
     "opensearch": "aiops.logstore.opensearch.OpenSearchStore",
 }
+WORKLOADS_SHOWN = 3  # of a template
 
 
 class LogStore(ABC):
@@ -48,6 +49,22 @@ class LogStore(ABC):
     @abstractmethod
     def aggregate_workloads(self) -> list[tuple[str, str, str, int]]:
         """(cluster, namespace, deployment, lines) of every workload that has a namespace and a deployment."""
+
+    @abstractmethod
+    def histogram(self, body: dict, begin_ms: int, width_ms: int, count: int) -> list[dict[str, int]]:
+        """Matching lines by verdict ("" for none) in each of `count` spans of `width_ms`, the first from `begin_ms`."""
+
+    @abstractmethod
+    def by_workload(self, body: dict, size: int) -> list[tuple[str, str, str, int]]:
+        """(cluster, namespace, deployment, matching lines): the workloads with the most of them, at most `size`."""
+
+    @abstractmethod
+    def templates(self, body: dict, size: int) -> list[dict]:
+        """The templates with the most matching lines, at most `size`; how many and when is of the matching lines.
+
+        Each: `template_cluster_id`, `lines`, `anomalies`, `first` and `last` (ms), `newest` (a document, of the newest
+        line) and `workloads`, (cluster, namespace, deployment) of the WORKLOADS_SHOWN most frequent.
+        """
 
     @abstractmethod
     def put_templates(self, templates: Sequence[dict]) -> None:

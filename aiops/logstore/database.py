@@ -12,12 +12,12 @@ import time
 from collections.abc import Iterator, Sequence
 
 from django.db import connection, transaction
-from django.db.models import Case, IntegerField, Q, Value, When
+from django.db.models import Case, Count, F, IntegerField, Max, Min, Q, Value, When
 
 from aiops.models import LogLine, Template, Workload
 
 from . import query as q
-from .base import LogStore, clean
+from .base import WORKLOADS_SHOWN, LogStore, clean
 
 # document's field -> column; the first of a line's own, the others what is found out about it
 LINE = {
@@ -31,6 +31,7 @@ VERDICT = {
 }  # fmt: skip
 COLUMNS = LINE | VERDICT
 NUMBERS = {"time": "bigint", "template_id": "bigint", "confidence": "float8", "unexpected": "jsonb"}
+NAMES = ("cluster", "namespace", "deployment")
 CHUNK = 2000
 NAME = 253  # characters of a name that are kept
 
@@ -97,6 +98,36 @@ class DatabaseStore(LogStore):
     def aggregate_workloads(self) -> list[tuple[str, str, str, int]]:
         rows = Workload.objects.filter(lines__gt=0).order_by("cluster", "namespace", "deployment")
         return list(rows.values_list("cluster", "namespace", "deployment", "lines"))
+
+    def histogram(self, body: dict, begin_ms: int, width_ms: int, count: int) -> list[dict[str, int]]:
+        within = LogLine.objects.filter(self.condition(body), time__gte=begin_ms, time__lt=begin_ms + width_ms * count)
+        spans = within.annotate(span=(F("time") - begin_ms) / width_ms)  # of whole numbers: PostgreSQL rounds down
+        found: list[dict[str, int]] = [{} for _ in range(count)]
+        for span, level, lines in spans.values_list("span", "level").annotate(n=Count("pk")):
+            found[span][level] = lines
+        return found
+
+    def by_workload(self, body: dict, size: int) -> list[tuple[str, str, str, int]]:
+        rows = LogLine.objects.filter(self.condition(body)).values_list(*NAMES).annotate(n=Count("pk"))
+        return list(rows.order_by("-n", *NAMES)[:size])
+
+    def templates(self, body: dict, size: int) -> list[dict]:
+        matching = LogLine.objects.filter(self.condition(body), template_id__isnull=False)
+        anomalies = Count("pk", filter=Q(level="Anomaly"))
+        some = matching.values("template_id").annotate(
+            lines=Count("pk"), anomalies=anomalies, first=Min("time"), last=Max("time")
+        )
+        found = {
+            row.pop("template_id"): {**row, "workloads": []} for row in some.order_by("-lines", "template_id")[:size]
+        }
+        theirs = matching.filter(template_id__in=found)
+        workloads = theirs.values_list("template_id", *NAMES).annotate(n=Count("pk")).order_by("-n", *NAMES)
+        for number, *names, _lines in workloads:
+            if len(found[number]["workloads"]) < WORKLOADS_SHOWN:
+                found[number]["workloads"].append(tuple(names))
+        newest = theirs.order_by("template_id", "-time", "-pk").distinct("template_id")
+        shown = {row.template_id: document(row) for row in newest}
+        return [{"template_cluster_id": number, **row, "newest": shown[number]} for number, row in found.items()]
 
     def put_templates(self, templates: Sequence[dict]) -> None:
         now = int(time.time() * 1000)

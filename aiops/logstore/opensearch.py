@@ -17,7 +17,7 @@ from opensearchpy.exceptions import OpenSearchException, RequestError
 from mlp.kernel.errors import Fault
 
 from . import query as q
-from .base import LogStore, clean
+from .base import WORKLOADS_SHOWN, LogStore, clean
 
 LOGS, FIRST, TEMPLATES = "logs", "logs-v0.5.4-000001", "templates"
 CHUNK = 1000
@@ -43,6 +43,8 @@ MAPPING = {
 }
 TEMPLATE = {"log": {"type": "text"}, "template_matched": KEYWORD, "template_cluster_id": {"type": "integer"}}
 TEMPLATE_MAPPING = {"doc": {"properties": TEMPLATE}}
+LEVELS = {"terms": {"field": "anomaly_level"}}
+WORKLOAD = [{"field": name} for name in ("cluster_id", "namespace_name.keyword", "deployment.keyword")]
 OWN = ("time", "cluster_id", "namespace_name", "deployment", "service", "pod_name", "log_type", "log")
 FOUND_OUT = (
     "masked_log", "anomaly_level", "template_matched", "template_cluster_id", "inference_model", "opnilog_confidence",
@@ -175,6 +177,40 @@ class OpenSearchStore(LogStore):
             composite["after"] = answer["after_key"]
 
     @_available
+    def histogram(self, body: dict, begin_ms: int, width_ms: int, count: int) -> list[dict[str, int]]:
+        within = {"range": {"time": {"gte": begin_ms, "lt": begin_ms + width_ms * count}}}
+        query = {"bool": {"filter": [translate(body), within]}}
+        spans = {"field": "time", "fixed_interval": f"{width_ms}ms", "offset": f"{begin_ms % width_ms}ms"}
+        found: list[dict[str, int]] = [{} for _ in range(count)]
+        for bucket in self._buckets(
+            query, {"date_histogram": {**spans, "min_doc_count": 1}, "aggs": {"level": LEVELS}}
+        ):
+            levels = {one["key"]: one["doc_count"] for one in bucket["level"]["buckets"]}
+            found[(int(bucket["key"]) - begin_ms) // width_ms] = levels
+        return found
+
+    @_available
+    def by_workload(self, body: dict, size: int) -> list[tuple[str, str, str, int]]:
+        asked = {"multi_terms": {"terms": WORKLOAD, "size": size}}
+        return [(*bucket["key"], bucket["doc_count"]) for bucket in self._buckets(translate(body), asked)]
+
+    @_available
+    def templates(self, body: dict, size: int) -> list[dict]:
+        within = {
+            "first": {"min": {"field": "time"}},
+            "last": {"max": {"field": "time"}},
+            "level": LEVELS,
+            "newest": {"top_hits": {"size": 1, "sort": [{"time": "desc"}, {"line_id": "desc"}]}},
+            "workloads": {"multi_terms": {"terms": WORKLOAD, "size": WORKLOADS_SHOWN}},
+        }
+        asked = {"terms": {"field": "template_cluster_id", "size": size}, "aggs": within}
+        return [_template(bucket) for bucket in self._buckets(translate(body), asked)]
+
+    def _buckets(self, query: dict, aggregation: dict) -> list[dict]:
+        body = {"size": 0, "query": query, "aggs": {"found": aggregation}}
+        return self.client.search(index=LOGS, body=body)["aggregations"]["found"]["buckets"]
+
+    @_available
     def put_templates(self, templates: Sequence[dict]) -> None:
         names = ("log", "template_matched", "template_cluster_id")
         actions = [
@@ -189,6 +225,19 @@ class OpenSearchStore(LogStore):
         _made, errors = helpers.bulk(self.client, actions, raise_on_error=False, refresh=self.refresh)
         if errors:
             raise Fault(UNAVAILABLE)
+
+
+def _template(bucket: dict) -> dict:
+    levels = {one["key"]: one["doc_count"] for one in bucket["level"]["buckets"]}
+    return {
+        "template_cluster_id": bucket["key"],
+        "lines": bucket["doc_count"],
+        "anomalies": levels.get("Anomaly", 0),
+        "first": int(bucket["first"]["value"]),
+        "last": int(bucket["last"]["value"]),
+        "newest": _document(bucket["newest"]["hits"]["hits"][0]),
+        "workloads": [tuple(one["key"]) for one in bucket["workloads"]["buckets"]],
+    }
 
 
 def _own(name: str, value):

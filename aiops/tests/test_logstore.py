@@ -115,6 +115,52 @@ class TestLines:
         store.put_templates([{**template, "template_matched": "<*> to <*>"}])
 
 
+class TestCounts:
+    """What the pages draw: over time, by workload, by template; always of the lines that a query matches."""
+
+    WEB = {"query": {"term": {"deployment": "web"}}}
+
+    @pytest.fixture
+    def counted(self, store):
+        store.append([
+            line(0), line(9), line(10), line(25), line(29, deployment="db"), line(30), line(999, deployment="db"),
+        ])  # fmt: skip
+        levels = {"id9": "Normal", "id10": "Anomaly", "id25": "Anomaly", "id29": "Anomaly", "id999": "Normal"}
+        numbers = {"id9": 7, "id10": 8, "id25": 8, "id29": 8, "id999": 9}
+        store.update_many(
+            [(id, {"anomaly_level": level, "template_cluster_id": numbers[id]}) for id, level in levels.items()]
+        )
+        return store
+
+    def test_over_time_by_verdict(self, counted):
+        spans = counted.histogram({}, NOW, 10, 3)
+        assert spans == [{"": 1, "Normal": 1}, {"Anomaly": 1}, {"Anomaly": 2}]
+        assert counted.histogram(self.WEB, NOW + 5, 20, 2) == [{"Normal": 1, "Anomaly": 1}, {"Anomaly": 1, "": 1}]
+
+    def test_by_workload(self, counted):
+        assert counted.by_workload({}, 10) == [("c1", "shop", "web", 5), ("c1", "shop", "db", 2)]
+        assert counted.by_workload({}, 1) == [("c1", "shop", "web", 5)]
+        odd = {"query": {"term": {"anomaly_level": "Anomaly"}}}
+        assert counted.by_workload(odd, 10) == [("c1", "shop", "web", 2), ("c1", "shop", "db", 1)]
+
+    def test_by_template(self, counted):
+        first, *others = counted.templates({}, 10)
+        newest = first.pop("newest")
+        assert first == {
+            "template_cluster_id": 8, "lines": 3, "anomalies": 3, "first": NOW + 10, "last": NOW + 29,
+            "workloads": [("c1", "shop", "web"), ("c1", "shop", "db")],
+        }  # fmt: skip
+        assert (newest["_id"], newest["log"]) == ("id29", "connected to 10.0.0.29")
+        assert [(row["template_cluster_id"], row["anomalies"]) for row in others] == [(7, 0), (9, 0)]
+        (web, _other) = counted.templates(self.WEB, 10)
+        assert (web["lines"], web["last"], web["newest"]["_id"]) == (2, NOW + 25, "id25")
+        assert len(counted.templates({}, 1)) == 1
+
+    def test_nothing_is_counted_where_nothing_is(self, store):
+        assert store.histogram({}, NOW, 10, 2) == [{}, {}]
+        assert store.by_workload({}, 10) == store.templates({}, 10) == []
+
+
 WORKLOAD = ["cluster_id", "namespace_name.keyword", "deployment.keyword"]
 DB = {"term": {"deployment": "db"}}
 QUERIES = [

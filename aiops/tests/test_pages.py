@@ -72,7 +72,7 @@ class TestLines:
         assert answer.status_code == 403
         assert f"{word}:" in words_of(answer)
 
-    @pytest.mark.parametrize("address", ["/aiops", "/aiops/line?id=a2"])
+    @pytest.mark.parametrize("address", ["/aiops", "/aiops/line?id=a2", "/aiops/templates"])
     def test_the_store_away_is_told(self, lines, alice, monkeypatch, address):
         def away():
             raise Fault("the log store does not answer")
@@ -101,6 +101,73 @@ class TestLines:
     def test_another_ones_line_is_not_there(self, lines, alice):
         assert visitor(alice).get("/aiops/line?id=b1").status_code == 404
         assert visitor(alice).get("/aiops/line?id=nothing").status_code == 404
+
+
+class TestOverTime:
+    def test_bars_by_verdict_lead_to_their_lines(self, lines, alice):
+        answer = visitor(alice).get("/aiops?level=Anomaly")
+        chart = answer.context["chart"]
+        assert (chart["normal"], chart["unjudged"], chart["anomalies"]) == (0, 2, 1)  # whatever verdict is asked for
+        (bar,) = [bar for bar in chart["bars"] if bar["anomalies"]]
+        drawn = [given["class"] for tag, given in markup(answer).tags if tag == "rect"]
+        assert len(drawn) == len(chart["bars"]) + 2 * len([bar for bar in chart["bars"] if bar["anomalies"]])
+        inside = visitor(alice).get("/aiops", {"since": bar["since"], "until": bar["until"]})
+        assert "disk gone" in words_of(inside)
+        before = visitor(alice).get("/aiops", {"since": bar["since"] - 1000, "until": bar["since"] - 500})
+        assert "No line matches" in words_of(before)
+
+    def test_no_bar_is_higher_than_the_drawing(self, alice):
+        logstore.get().append([document(f"n{number}", "epoch") for number in range(3000)])
+        logstore.get().append([document("odd", "gone")])
+        logstore.get().update_many([("odd", {"anomaly_level": "Anomaly"})])
+        (bar,) = [bar for bar in visitor(alice).get("/aiops").context["chart"]["bars"] if bar["anomalies"]]
+        assert min(float(part["y"]) for part in bar["parts"]) >= 0
+        assert float(bar["parts"][-1]["height"]) >= 3  # one in three thousand is to be seen
+
+    def test_the_workloads_with_anomalies_are_named(self, lines, alice):
+        (row,) = visitor(alice).get("/aiops").context["workloads"]
+        assert row == {"cluster": "local", "namespace": "alice", "deployment": "fit", "anomalies": 1}
+
+    @pytest.mark.parametrize("address", ["since=5&until=5", "since=9&until=5"])
+    def test_a_span_without_time_is_refused(self, alice, address):
+        answer = visitor(alice).get(f"/aiops?{address}")
+        assert answer.status_code == 403
+        assert "since:" in words_of(answer)
+
+
+class TestTemplates:
+    def test_a_user_sees_those_of_the_own_lines(self, lines, alice):
+        logstore.get().update_many([("b1", {"template_matched": "secret of <*>", "template_cluster_id": 9})])
+        answer = visitor(alice).get("/aiops/templates")
+        words = words_of(answer)
+        assert "disk <*>" in words
+        assert "secret" not in words
+        assert markup(answer).inline == []
+        (row,) = answer.context["rows"]
+        assert (row["lines"], row["anomalies"], row["workloads"]) == (1, 1, [("local", "alice", "fit")])
+
+    @pytest.mark.parametrize("address", ["q=nowhere", "level=Normal", "deployment=other"])
+    def test_filters(self, lines, alice, address):
+        assert "No template matches" in words_of(visitor(alice).get(f"/aiops/templates?{address}"))
+
+    @pytest.mark.parametrize(("address", "word"), [("level=bad", "level"), ('q="', "q")])
+    def test_a_wrong_filter_is_named(self, alice, address, word):
+        answer = visitor(alice).get(f"/aiops/templates?{address}")
+        assert answer.status_code == 403
+        assert f"{word}:" in words_of(answer)
+
+    def test_a_word_on_a_template_is_on_the_texts_of_its_lines(self, lines, operator, peer):
+        peer.listen("mlp.aiops.feedback")
+        logstore.get().append([document("a4", "disk gone again")])
+        logstore.get().update_many([("a4", {"masked_log": "disk gone again", "template_cluster_id": 7})])
+        answer = operator.post("/aiops/tell", {"template": 7, "level": "Normal", "next": "/aiops/templates?hours=6"})
+        assert answer.url == "/aiops/templates?hours=6"
+        told = {item.masked_log: item.anomaly_level for item in wire.decode(peer.wait("mlp.aiops.feedback")[0])}
+        assert told == {"disk gone away": "Normal", "disk gone again": "Normal"}
+
+    def test_a_template_without_lines_is_told(self, operator):
+        assert "log:" in words_of(operator.post("/aiops/tell", {"template": 77, "level": "Normal"}, follow=True))
+        assert not Feedback.objects.exists()
 
 
 class TestAWord:
@@ -150,6 +217,18 @@ class TestOperators:
         answer = operator.post("/aiops/watchlist", {"do": "clear"}, follow=True)
         assert not any(row["watched"] for row in answer.context["rows"])
 
+    def test_all_that_is_shown_is_chosen_by_one_click(self, lines, operator):
+        logstore.get().append([document("c1", "boot", cluster_id="far")])
+
+        def chosen(address):
+            return {row["names"][:2] for row in operator.get(address).context["rows"] if row["watched"]}
+
+        assert chosen("/aiops/watchlist") == set()
+        assert chosen("/aiops/watchlist?all=1") == {("local", "alice"), ("local", "bob"), ("far", "alice")}
+        assert chosen("/aiops/watchlist?all=1&cluster=far") == {("far", "alice")}
+        assert operator.get("/aiops/watchlist?all=1&cluster=far").context["kept"] == []
+        assert chosen("/aiops/watchlist?all=0") == set()
+
     @pytest.mark.parametrize("key", ["", "x", "[1]", '["a","b",3]'])
     def test_a_wrong_workload_is_refused(self, operator, key):
         answer = operator.post("/aiops/watchlist", {"do": "update", "workload": key}, follow=True)
@@ -162,5 +241,5 @@ class TestOperators:
         assert "not there any more" in words_of(answer)
 
     def test_pages_are_well_formed(self, lines, operator):
-        for address in ("/aiops", "/aiops/line?id=a2", "/aiops/watchlist", "/aiops/models"):
+        for address in ("/aiops", "/aiops/templates", "/aiops/line?id=a2", "/aiops/watchlist", "/aiops/models"):
             assert markup(operator.get(address))

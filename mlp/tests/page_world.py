@@ -38,6 +38,7 @@ PAGES = [
     "/scripts/edit/train.py",
     "/aiops",
     "/aiops?level=Anomaly&q=gone",
+    "/aiops/templates",
     "/jobs",
     "/jobs?new=1",
     "/jobs?from=done",
