@@ -26,6 +26,7 @@ from mlp.kernel.pages import (
     attempt,
     filtered,
     form_mark,
+    free_name,
     made_by,
     page_of,
     problems_of,
@@ -109,17 +110,8 @@ def _first_values(request) -> dict:
         form["cpu"] = f"{earlier.cpu:g}"
         form["args"] = shlex.join(earlier.args)
         form["env"] = "\n".join(f"{name}={value}" for name, value in earlier.env.items())
-        form["name"] = _next_name(request.user, earlier.name)
+        form["name"] = free_name(Job.objects.filter(user=request.user), earlier.name)
     return form
-
-
-def _next_name(user, name: str) -> str:
-    """train, trainb, trainc, …: the first that is free; names have letters only."""
-    stem = name[:48]
-    taken = set(Job.objects.filter(user=user, name__startswith=stem).values_list("name", flat=True))
-    letters = "bcdefghijklmnopqrstuvwxyz"
-    free = (stem + one + two for one in ("", *letters) for two in letters if stem + one + two not in taken)
-    return next(free, "")
 
 
 def _unusual(form: dict) -> bool:

@@ -16,6 +16,7 @@ from jobs import compare
 from jobs import file_pages as job_files
 from jobs import pages as jobs
 from mlp import finding, first_run, pages
+from models_app import pages as models
 from resources import pages as resources
 
 urlpatterns = [
@@ -59,6 +60,9 @@ urlpatterns = [
     path("jobs/<str:name>/delete", jobs.delete, name="job_delete"),
     path("compare", compare.compare, name="compare"),
     path("compare.csv", compare.compare_csv, name="compare_csv"),
+    path("models", models.models, name="models"),
+    path("models/<str:name>", models.model, name="model"),
+    path("models/<str:name>/delete", models.delete, name="model_delete"),
     path("usage", resources.usage, name="usage"),
     path("aiops", aiops.insights, name="aiops"),
     path("aiops/line", aiops.line, name="aiops_line"),

@@ -14,7 +14,7 @@ from mlp.kernel.views import Call, ContractView
 
 from . import lifecycle
 from .models import Model, State
-from .serializers import ModelIn, ModelOut
+from .serializers import ModelIn, ModelOut, NotesIn
 
 STATES = tuple(State.values)
 PIECE = 1 << 20
@@ -55,6 +55,13 @@ class ModelDetail(ModelView):
 
     def delete(self, request, user, name):
         return self.answer(lifecycle.delete_model(user=self.owner, name=name, by=self.by))
+
+
+class ModelNotes(ModelView):
+    calls = {"PUT": Call("What its owner has to say of it", body=NotesIn, out=ModelOut)}
+
+    def put(self, request, user, name):
+        return self.answer(lifecycle.set_notes(user=self.owner, name=name, **self.body()))
 
 
 class ModelDownload(ModelView):

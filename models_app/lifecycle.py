@@ -119,6 +119,15 @@ def delete_model(*, user, name: str, by: str) -> Model:
     return model
 
 
+def set_notes(*, user, name: str, notes: str) -> Model:
+    """What the owner has to say of the model, in any state; no change of state."""
+    with locked(Model, user=user, name=name) as model:
+        model.notes = notes
+        model.save(update_fields=["notes"])
+        after_commit.changed(user.username, "model", name)
+    return model
+
+
 def forget(pk: int) -> None:
     """Removes the row of a model whose files are gone, and gives its room back."""
     try:

@@ -48,6 +48,7 @@ class Model(ConcurrentTransitionMixin, Lifecycle):
     signature = models.JSONField(_("inputs and outputs"), default=dict, blank=True)
     checksums = models.JSONField(_("checksums"), default=dict, blank=True)
     lineage = models.JSONField(_("lineage"), default=dict, blank=True)
+    notes = models.TextField(_("notes"), blank=True)
     created = models.DateTimeField(_("created"), auto_now_add=True)
 
     class Meta:

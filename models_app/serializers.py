@@ -10,6 +10,8 @@ from mlp.kernel.fields import NameField, StrictSerializer, StrictString
 from .copying import parse
 from .models import State
 
+NOTES = 20_000  # characters
+
 
 class SourceField(StrictString):
     def to_internal_value(self, data):
@@ -27,6 +29,10 @@ class ModelIn(StrictSerializer):
     tenant = NameField(required=False)
 
 
+class NotesIn(StrictSerializer):
+    notes = StrictString(max_length=NOTES, allow_blank=True, help_text="Markdown")
+
+
 class ModelOut(serializers.Serializer):
     name = serializers.CharField()
     user = serializers.CharField(source="user.username")
@@ -39,4 +45,5 @@ class ModelOut(serializers.Serializer):
     signature = serializers.JSONField()
     checksums = serializers.JSONField(help_text="path: size and sha256")
     lineage = serializers.JSONField()
+    notes = serializers.CharField(allow_blank=True, help_text="Markdown")
     created = serializers.DateTimeField()

@@ -11,5 +11,6 @@ MODEL = "users/<seg:user>/models/<seg:name>"
 urlpatterns = [
     path("users/<seg:user>/models", api.ModelList.as_view()),
     path(MODEL, api.ModelDetail.as_view()),
+    path(f"{MODEL}/notes", api.ModelNotes.as_view()),
     path(f"{MODEL}/download", api.ModelDownload.as_view()),
 ]

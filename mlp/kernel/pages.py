@@ -5,6 +5,7 @@ Used by every app's pages.py.
 
 from __future__ import annotations
 
+import re
 import secrets
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -111,6 +112,20 @@ def filtered(request: HttpRequest, rows, states: list[str]) -> tuple[object, dic
     if query and "\x00" not in query:
         rows = rows.filter(name__contains=query.lower())
     return rows, {"state": state if state in states else "", "q": query}
+
+
+def free_name(rows, name: str) -> str:
+    """The name itself where none of the rows has it, else the first free of trainb, trainc, …: names have letters only.
+
+    `name` may be any text; what of it no name can have is left out. "" when nothing is left, or nothing is free.
+    """
+    stem = re.sub("[^a-z]", "", name.lower())[:48]
+    if not stem:
+        return ""
+    taken = set(rows.filter(name__startswith=stem).values_list("name", flat=True))
+    letters = "bcdefghijklmnopqrstuvwxyz"
+    more = (stem + one + two for one in ("", *letters) for two in letters)
+    return next((free for free in (stem, *more) if free not in taken), "")
 
 
 def address(request: HttpRequest) -> str:

@@ -6,6 +6,7 @@ from django import template
 from django.utils.formats import number_format
 from django.utils.translation import gettext as _
 
+from mlp.kernel import markdown as kernel_markdown
 from mlp.kernel import words
 
 register = template.Library()
@@ -15,6 +16,12 @@ register = template.Library()
 def say(message: str) -> str:
     """A reason or refusal in the reader's language."""
     return words.say(message or "")
+
+
+@register.filter
+def markdown(text: str) -> str:
+    """What a user wrote in Markdown, as clean HTML."""
+    return kernel_markdown.render(text or "")
 
 
 @register.filter

@@ -11,6 +11,7 @@ from aiops.models import Alert, AlertRule, Feedback, LogLine, ModelVersion, Temp
 from datasets.models import Dataset
 from jobs.models import Job, Metrics
 from mlp.kernel.models import StateChange, record_created
+from models_app.models import Model as TrainedModel
 from resources import limits, tcc
 from resources.models import ResourceRequest, UsageSample
 
@@ -24,13 +25,18 @@ WAYS = {
         "deleting": ["fail", "erase"],
     },
     Dataset: {"creating": [], "ready": ["complete"], "error": ["fail"], "deleting": ["complete", "erase"]},
+    TrainedModel: {"creating": [], "ready": ["complete"], "error": ["fail"], "deleting": ["complete", "erase"]},
+}
+MORE = {
+    Job: {"entry": "train.py", "env": {"SECRET": "hush"}},
+    Dataset: {"size": 1000},
+    TrainedModel: {"size": 1000, "src": "home/model.pt"},
 }
 
 
 def put(model: type[Model], user: User, name: str, state: str) -> Model:
-    """A job or dataset that has gone its way to the state."""
-    extra = {"size": 1000} if model is Dataset else {"entry": "train.py", "env": {"SECRET": "hush"}}
-    obj = model.objects.create(user=user, tenant=user.tenant, name=name, **extra)
+    """A job, dataset or model that has gone its way to the state."""
+    obj = model.objects.create(user=user, tenant=user.tenant, name=name, **MORE[model])
     record_created(obj, by=user.username)
     for step in WAYS[model][state]:
         getattr(obj, step)(by="test", reason="for the test")

@@ -11,6 +11,7 @@ from django.test import Client
 from datasets.models import Dataset
 from jobs.models import Job, Metrics
 from mlp.kernel import storage
+from models_app.models import Model
 
 from .admin_world import put
 
@@ -49,6 +50,12 @@ PAGES = [
     "/jobs/broken",
     "/compare",
     "/compare?job=fit&job=done",
+    "/models",
+    "/models?new=1&src=jobs/done",
+    "/models?state=ready&q=net",
+    "/models/net",
+    "/models/coming",
+    "/models/broken",
     "/usage",
 ]
 
@@ -72,6 +79,18 @@ def fill(user, *, evil: bool = False) -> None:
     for name, state in (("coming", "creating"), ("digits", "ready"), ("broken", "error")):
         put(Dataset, user, name, state)
     Dataset.objects.filter(user=user, name="broken").update(reason=words)
+    for name, state in (("coming", "creating"), ("net", "ready"), ("broken", "error")):
+        put(Model, user, name, state)
+    told = {"job": "done", "entry": "train.py", "args": [words], "datasets": [{"name": "digits", "size": 4}]}
+    Model.objects.filter(user=user).update(
+        lineage={**told, "metrics": {"epoch": 1, "accuracy": 0.5, "loss": 1.5, "best_accuracy": 0.5}},
+        notes=f"# Notes\n\n{words} [a](javascript:alert(1)) <script>alert(3)</script> ![x](x)",
+        format="torchscript",
+        src="jobs/done",
+        checksums={EVIL_FILE if evil else "model.pt": {"size": 1, "sha256": "ab" * 32}},
+        signature={"inputs": [{"name": words, "datatype": "FP32", "shape": [-1, 4]}, words]},
+    )
+    Model.objects.filter(user=user, name="broken").update(reason=words)
     for job in jobs:
         Metrics.objects.create(job=job, seq=1, epoch=1, accuracy=0.5, loss=1.5, progress=10, msg_id="one")
         folder = storage.job_dir(user.username, job.name)

@@ -30,7 +30,7 @@ APPS = ("accounts", "resources", "datasets", "jobs", "models_app", "apps")
 AIOPS_MAY = {0, 1, 2, 3}  # aiops stands beside the platform's objects, not on them
 LAYERS = [
     {"models"},
-    {"copying", "loading", "ports"},
+    {"copying", "loading", "ports", "sources"},
     {"auth", "tokens", "throttle", "environment", "lifecycle", "launching", "notices", "sessions"}
     | {"tcc", "inventory", "units", "rows", "limits", "usage", "books"},
     {"serializers", "metrics", "series", "usage_series", "logs", "feed", "kafka_source", "nats_auth", "delivery"},

@@ -16,6 +16,7 @@ from datasets.models import Dataset
 from jobs.models import Job
 from mlp import page_urls
 from mlp.kernel import storage
+from models_app.models import Model
 
 from .admin_world import put
 from .page_world import EVIL, PAGES, fill, markup, visitor, words_of
@@ -29,7 +30,7 @@ QUERIES = {
     "/account": 7,
     "/settings": 4,
     "/notifications": 6,
-    "/search?q=i": 6,
+    "/search?q=i": 7,
     "/start": 6,
     "/datasets": 6,
     "/datasets/digits": 6,
@@ -38,6 +39,8 @@ QUERIES = {
     "/jobs": 8,
     "/jobs?from=done": 10,
     "/jobs/fit": 6,
+    "/models": 8,
+    "/models/net": 9,
     "/usage": 6,
 }
 
@@ -211,7 +214,8 @@ class TestWhatRunsInIt:
 class TestForms:
     @pytest.mark.parametrize("address", ["/jobs", "/datasets", "/scripts", "/account/token", "/account/password",
                                          "/account/deregister", "/logout", "/jobs/fit/cancel", "/set_language",
-                                         "/index/seen", "/datasets/digits/delete"])  # fmt: skip
+                                         "/index/seen", "/datasets/digits/delete", "/models", "/models/net",
+                                         "/models/net/delete"])  # fmt: skip
     def test_without_their_token_they_are_refused(self, alice, shown, address):
         client = visitor(alice, enforce_csrf_checks=True)
         response = client.post(address, {"name": "new", "size": "1", "entry": "train.py", "confirm": "alice"})
@@ -313,6 +317,7 @@ class TestQueries:
                 if state != "running":
                     put(Dataset, alice, state[0] + name, state)
             put(Dataset, alice, "r" + name, "ready")
+            put(Model, alice, "r" + name, "ready")
             (storage.home_dir("alice") / f"{name}.py").write_text("")
         many = self.count(her, address)
         assert many <= few, f"{many} queries with many rows, {few} with few"

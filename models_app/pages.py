@@ -1,0 +1,142 @@
+"""Models in the browser: the list with the form that makes one, and one model with where it came from (contract 7)."""
+
+from __future__ import annotations
+
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.http import Http404
+from django.shortcuts import redirect, render
+from django.utils.translation import gettext as _
+from django.views.decorators.http import require_http_methods, require_POST
+
+from jobs.models import Job
+from mlp.kernel.models import history_of
+from mlp.kernel.pages import (
+    Problems,
+    address,
+    attempt,
+    filtered,
+    form_mark,
+    free_name,
+    made_by,
+    page_of,
+    problems_of,
+    read_form,
+    remember_made,
+)
+
+from . import lifecycle, sources
+from .models import Model, State
+from .serializers import NOTES, ModelIn, NotesIn
+
+HISTORY_SHOWN = 50
+FILES_SHOWN = 100
+SERVING_SHOWN = 50
+METRICS = ("epoch", "accuracy", "loss", "best_accuracy")
+
+
+# --- the list and the form -----------------------------------------------------------------------------------------
+@login_required
+@require_http_methods(["GET", "POST"])
+def models(request):
+    problems = Problems()
+    if request.method == "POST":
+        problems = problems_of(lambda: _create(request), ("name", "src"))
+        name = made_by(request) if problems else request.POST["name"].strip()
+        if name:
+            return redirect("model", name=name)
+    mine = Model.objects.filter(user=request.user)
+    rows, chosen = filtered(request, mine.order_by("-pk"), State.values)
+    page = page_of(request, rows)
+    any_model = bool(page.object_list) or mine.exists()
+    context = {
+        "page": page,
+        "states": State.choices,
+        "any": any_model,
+        "problems": problems,
+        "form": request.POST if request.method == "POST" else _first_values(request),
+        "sources": sources.of_user(request.user),
+        "open": bool(problems or not any_model or {"new", "src"} & set(request.GET)),
+        "mark": form_mark(request),
+        "gateway": address(request),
+        **chosen,
+    }
+    return render(request, "models_app/models.html", context, status=problems.status if problems else 200)
+
+
+def _create(request) -> None:
+    row = lifecycle.create_model(user=request.user, by=request.user.username, **read_form(request, ModelIn))
+    remember_made(request, row.name)
+
+
+def _first_values(request) -> dict:
+    """The form as it is opened; `?src=` comes along with a name for it."""
+    src = request.GET.get("src", "")
+    return {"src": src, "name": proposed_name(request.user, src) if src else ""}
+
+
+def proposed_name(user, src: str) -> str:
+    """A free name for a model of this source: its job's, else its file's."""
+    kind, _slash, rest = src.partition("/")
+    word = rest.partition("/")[0] if kind == "jobs" else rest.rpartition("/")[2].partition(".")[0]
+    return free_name(Model.objects.filter(user=user), word)
+
+
+# --- one model -------------------------------------------------------------------------------------------------------
+def _own(request, name: str) -> Model:
+    rows = Model.objects.filter(user=request.user, name=name).select_related("user", "tenant")
+    row = rows.first() if "\x00" not in name else None
+    if row is None:
+        raise Http404
+    return row
+
+
+@login_required
+@require_http_methods(["GET", "POST"])
+def model(request, name):
+    """The page; a POST writes its notes."""
+    row = _own(request, name)
+    problems = Problems()
+    if request.method == "POST":
+        problems = problems_of(lambda: _set_notes(request, row), ("notes",))
+        if not problems:
+            return redirect("model", name=name)
+    serving = list(row.served_by.order_by("-pk")[:SERVING_SHOWN])
+    lineage = row.lineage if isinstance(row.lineage, dict) else {}
+    job = lineage.get("job")
+    checksums = row.checksums if isinstance(row.checksums, dict) else {}
+    context = {
+        "model": row,
+        "problems": problems,
+        "notes": request.POST.get("notes", "") if problems else row.notes,
+        "most_notes": NOTES,
+        "serving": serving,
+        "lineage": lineage,
+        "job_there": bool(job) and Job.objects.filter(user=request.user, name=job).exists(),
+        "numbers": {name: lineage.get("metrics", {}).get(name) for name in METRICS},
+        "files": sorted(checksums.items())[:FILES_SHOWN],
+        "more": len(checksums) > FILES_SHOWN,
+        "history": history_of(row)[:HISTORY_SHOWN],
+        "deletable": row.state in lifecycle.STEADY,
+        "unsteady": row.state in (State.CREATING, State.DELETING),
+        "app_name": free_name(request.user.applications, row.name) if row.state == State.READY else "",
+        "gateway": address(request),
+    }
+    return render(request, "models_app/model.html", context, status=problems.status if problems else 200)
+
+
+def _set_notes(request, row: Model) -> None:
+    notes = request.POST.get("notes", "").replace("\r\n", "\n")
+    lifecycle.set_notes(user=request.user, name=row.name, **NotesIn.read({"notes": notes}))
+
+
+@login_required
+@require_POST
+def delete(request, name):
+    row = _own(request, name)
+    problem = attempt(lambda: lifecycle.delete_model(user=request.user, name=row.name, by=request.user.username))
+    if problem:
+        messages.error(request, problem)
+        return redirect("model", name=name)
+    messages.success(request, _("The model %(name)s is being deleted.") % {"name": name})
+    return redirect("models")

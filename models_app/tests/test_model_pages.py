@@ -1,0 +1,184 @@
+"""Models in the browser: the list, the form that makes one, one model with its lineage and notes (contract 7)."""
+
+from __future__ import annotations
+
+import pytest
+
+from apps.models import Application
+from jobs.models import Job, Metrics
+from mlp.kernel import storage
+from mlp.tests.admin_world import put
+from mlp.tests.page_world import EVIL, fill, markup, visitor, words_of
+from models_app import sources
+from models_app.loading import FORMATS
+from models_app.models import Model
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def her(alice, home):
+    return visitor(alice)
+
+
+@pytest.fixture
+def trained(alice):
+    """A finished job of alice's with a model in its output."""
+    job = put(Job, alice, "fit", "finished")
+    Metrics.objects.create(job=job, seq=1, epoch=3, accuracy=0.875, loss=0.25, progress=100, msg_id="one")
+    folder = storage.job_dir("alice", "fit") / "ckpt"
+    folder.mkdir(parents=True)
+    for name in ("model.pt", "epoch.pt", "notes.txt"):
+        (folder / name).write_bytes(b"not really")
+    return job
+
+
+def serve(model: Model, name: str = "calc") -> Application:
+    return Application.objects.create(
+        user=model.user, tenant=model.tenant, model=model, name=name, port=31000, reserved=False
+    )
+
+
+class TestMaking:
+    def test_a_finished_jobs_output_is_proposed_with_a_name(self, her, alice, trained):
+        page = her.get("/models?new=1")
+        options = [attrs.get("value") for tag, attrs in markup(page).tags if tag == "option"]
+        assert options[:2] == ["jobs/fit/ckpt/model.pt", "jobs/fit/ckpt/epoch.pt"]
+        assert markup(her.get("/models?src=jobs/fit/ckpt/model.pt")).values["name"] == "fit"
+        put(Model, alice, "fit", "ready")
+        assert markup(her.get("/models?src=jobs/fit/ckpt/model.pt")).values["name"] == "fitb"
+
+    def test_it_ends_at_the_model_which_tells_where_it_came_from(self, her, trained):
+        fields = {"name": "net", "src": "jobs/fit/ckpt/model.pt"}
+        response = her.post("/models", fields, follow=True)
+        assert response.redirect_chain == [("/models/net", 302)]
+        words = words_of(response)
+        for word in ("creating", "fit", "train.py", "0.875", "0.25", "none serves it"):
+            assert word in words
+        assert Model.objects.get().src == fields["src"]
+
+    def test_sent_twice_it_is_made_once(self, her, trained):
+        fields = {"name": "net", "src": "jobs/fit", "mark": markup(her.get("/models")).values["mark"]}
+        for _ in range(2):
+            assert her.post("/models", fields)["Location"] == "/models/net"
+        assert Model.objects.count() == 1
+
+    @pytest.mark.parametrize(
+        ("field", "typed", "words"),
+        [
+            ("name", "", "required"),
+            ("name", EVIL, "1 to 50 letters"),
+            ("name", "taken", "you have a model taken already"),
+            ("src", "", "required"),
+            ("src", "jobs/none", "you have no job none"),
+            ("src", "jobs/runs", "can be taken once it has finished"),
+            ("src", "home/../../etc/passwd", "have no empty part"),
+            ("src", EVIL, "jobs/{job}"),
+        ],
+    )
+    def test_wrong_fields(self, her, alice, trained, field, typed, words):
+        put(Model, alice, "taken", "ready")
+        put(Job, alice, "runs", "running")
+        response = her.post("/models", {"name": "net", "src": "jobs/fit", field: typed})
+        assert response.status_code == 403
+        assert words in words_of(response)
+        assert markup(response).values[field] == typed
+        assert markup(response).inline == []
+        assert list(Model.objects.values_list("name", flat=True)) == ["taken"]
+
+    def test_nothing_of_others_is_proposed_or_taken(self, her, bob, trained):
+        theirs = visitor(bob)
+        assert "jobs/fit" not in theirs.get("/models?new=1").content.decode().replace("jobs/train", "")
+        assert theirs.post("/models", {"name": "net", "src": "jobs/fit"}).status_code == 403
+
+
+class TestSources:
+    def test_they_know_the_formats_that_are_opened(self):
+        assert set(sources.SUFFIXES) == set(FORMATS)
+
+    @pytest.mark.parametrize(
+        ("paths", "base", "found"),
+        [
+            (["a.txt", "log.csv"], "jobs/fit", []),
+            (["b/last.pt", "b/best.pt", "deep/er/model.onnx"], "jobs/fit",
+             ["jobs/fit/deep/er/model.onnx", "jobs/fit/b/best.pt", "jobs/fit/b/last.pt"]),
+            (["predictor.py", "weights.pt"], "jobs/fit", ["jobs/fit", "jobs/fit/weights.pt"]),
+            (["net/predictor.py"], "home", ["home/net"]),
+            (["predictor.py"], "home", ["home/predictor.py"]),
+        ],
+    )  # fmt: skip
+    def test_the_likeliest_comes_first(self, paths, base, found):
+        assert sources.of_files(paths, base) == found
+
+
+class TestOne:
+    def test_somebody_elses_is_as_a_missing_one(self, her, bob):
+        put(Model, bob, "theirs", "ready")
+        assert her.get("/models/theirs").status_code == her.get("/models/none").status_code == 404
+        for action in ("/models/theirs", "/models/theirs/delete"):
+            assert her.post(action, {"notes": "mine"}).status_code == 404
+        assert Model.objects.get().notes == ""
+
+    def test_what_is_served_is_not_deleted(self, her, alice):
+        model = put(Model, alice, "net", "ready")
+        app = serve(model)
+        assert "calc" in words_of(her.get("/models/net"))
+        assert "the application calc serves this model" in words_of(her.post("/models/net/delete", follow=True))
+        assert Model.objects.get().state == "ready"
+        app.delete()
+        assert her.post("/models/net/delete")["Location"] == "/models"
+        assert Model.objects.get().state == "deleting"
+
+    def test_the_reason_of_a_failure_is_shown(self, her, alice):
+        put(Model, alice, "net", "error")
+        assert "for the test" in words_of(her.get("/models/net"))
+
+    def test_a_job_that_is_gone_is_told_and_no_link(self, her, alice):
+        fill(alice)
+        Job.objects.filter(name="done").delete()
+        page = her.get("/models/net")
+        assert "deleted since" in words_of(page)
+        assert "/jobs/done" not in [attrs.get("href") for _tag, attrs in markup(page).tags]
+
+    @pytest.mark.parametrize("told", [{}, {"lineage": {"metrics": {}}}, {"signature": {"inputs": [1, None, "x"]}},
+                                      {"checksums": {}}, {"signature": {}}])  # fmt: skip
+    def test_whatever_was_told_of_it(self, her, alice, told):
+        put(Model, alice, "net", "ready")
+        Model.objects.update(**told)
+        assert her.get("/models/net").status_code == 200
+
+
+class TestNotes:
+    def test_markdown_is_shown_and_kept_as_written(self, her, alice):
+        put(Model, alice, "net", "ready")
+        text = "# Digits\n\n- **good** at 7\n\n| a | b |\n|---|---|\n| 1 | 2 |\n\n[more](https://example.org)"
+        assert her.post("/models/net", {"notes": text.replace("\n", "\r\n")})["Location"] == "/models/net"
+        assert Model.objects.get().notes == text
+        html = her.get("/models/net").content.decode()
+        for part in ("<h3>Digits</h3>", "<strong>good</strong>", "<td>1</td>", 'rel="nofollow noopener noreferrer"'):
+            assert part in html
+
+    @pytest.mark.parametrize(
+        "text",
+        [EVIL, "<script>x</script>", "[a](javascript:alert(1))", "![a](https://evil.example/x.png)", "<b onclick=x>",
+         "[a](data:text/html,x)", "<style>*{}</style>", "<https://x.example/\"onmouseover=x>", "```<script>```"],
+    )  # fmt: skip
+    def test_nothing_in_it_runs(self, her, alice, text):
+        put(Model, alice, "net", "ready")
+        her.post("/models/net", {"notes": text})
+        found = markup(her.get("/models/net"))
+        assert found.inline == []
+        assert "evil.example" not in str([attrs.get("src") for _tag, attrs in found.tags])
+
+    def test_they_have_an_end(self, her, alice):
+        put(Model, alice, "net", "ready")
+        response = her.post("/models/net", {"notes": "x" * 20_001})
+        assert response.status_code == 403
+        assert Model.objects.get().notes == ""
+
+    def test_rest_writes_them_too(self, as_alice, as_bob, alice):
+        put(Model, alice, "net", "ready")
+        assert as_alice.call("put", "users/alice/models/net/notes", {"notes": "good"}).json()["notes"] == "good"
+        assert as_alice.refused("put", "users/alice/models/net/notes", {"notes": 1}).startswith("notes:")
+        as_bob.refused("put", "users/alice/models/net/notes", {"notes": "bad"})
+        assert Model.objects.get().notes == "good"
