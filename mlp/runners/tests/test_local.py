@@ -12,7 +12,7 @@ import pytest
 from django.core.exceptions import ImproperlyConfigured
 
 from mlp import runners
-from mlp.runners import RunnerError, RunStatus, tail
+from mlp.runners import RunnerError, tail
 from mlp.runners.local import LocalRunner
 
 from .helpers import ENVIRONMENT, alive, end_of, eventually, number_in, spec
@@ -23,41 +23,6 @@ def runner(tmp_path):
     runner = LocalRunner(tmp_path / "runs")
     yield runner
     assert runner.stop_all(0) == []
-
-
-def test_it_runs_a_command_to_its_end(runner, tmp_path):
-    before = time.time()
-    runner.start(spec(tmp_path, "print('hello')"))
-    status = end_of(runner)
-    assert (status.state, status.exit_code, status.signal) == ("exited", 0, None)
-    assert status.succeeded
-    assert before <= status.started <= status.ended <= time.time()
-    assert (tmp_path / "job-1-1.log").read_text() == "hello\n"
-    assert runner.names() == ["job-1-1"]
-
-
-def test_it_is_running_meanwhile(runner, tmp_path):
-    runner.start(spec(tmp_path, "import os; os.mkfifo('go'); open('go').read()"))
-    assert runner.poll("job-1-1").state == "running"
-    assert runner.poll("job-1-1").started
-    eventually((tmp_path / "work/go").exists)
-    assert runner.poll("job-1-1").state == "running"
-    (tmp_path / "work/go").write_text("")
-    assert end_of(runner).exit_code == 0
-
-
-def test_it_tells_the_exit_code(runner, tmp_path):
-    runner.start(spec(tmp_path, "raise SystemExit(3)"))
-    status = end_of(runner)
-    assert (status.exit_code, status.signal, status.reason) == (3, None, "exit code 3")
-    assert not status.succeeded
-
-
-def test_it_tells_the_signal(runner, tmp_path):
-    runner.start(spec(tmp_path, "import os; os.kill(os.getpid(), 9)"))
-    status = end_of(runner)
-    assert (status.exit_code, status.signal) == (None, 9)
-    assert status.reason == "killed by signal 9 (SIGKILL)"
 
 
 def test_it_tells_a_lack_of_memory(runner, tmp_path):
@@ -126,14 +91,6 @@ def test_it_keeps_the_order_of_both_outputs(runner, tmp_path):
     assert (tmp_path / "job-1-1.log").read_text().split() == [str(i) for i in range(3000)]
 
 
-def test_it_appends_to_the_log(runner, tmp_path):
-    for attempt in ("1", "2"):
-        one = spec(tmp_path, f"print('attempt {attempt}')", name=f"job-1-{attempt}", log=tmp_path / "a/b/job.log")
-        runner.start(one)
-        end_of(runner, one.name)
-    assert tail(tmp_path / "a/b/job.log") == "attempt 1\nattempt 2"
-
-
 def test_it_bounds_the_log_and_keeps_its_end(runner, tmp_path):
     code = "for i in range(100_000): print('line', i)\nprint('the last word')"
     runner.start(spec(tmp_path, code, log_limit=100_000))
@@ -149,16 +106,6 @@ def test_it_tells_a_log_that_cannot_be_written(runner, tmp_path):
     (tmp_path / "log").mkdir()
     runner.start(spec(tmp_path, "print(1)", log=tmp_path / "log"))
     assert end_of(runner).reason == f"could not start: the log file {tmp_path}/log: Is a directory"
-
-
-def test_it_starts_a_name_once(runner, tmp_path):
-    one = spec(tmp_path, "open('count', 'a').write('x')")
-    runner.start(one)
-    runner.start(one)
-    first = end_of(runner)
-    runner.start(one)
-    assert runner.poll("job-1-1") == first
-    assert (tmp_path / "work/count").read_text() == "x"
 
 
 def test_it_forgets_an_ended_run_only(runner, tmp_path):
@@ -178,11 +125,6 @@ def test_it_forgets_an_ended_run_only(runner, tmp_path):
     (tmp_path / "work/go").unlink()
     runner.start(one)
     assert runner.poll("job-1-1").state == "running"
-
-
-def test_it_knows_nothing_of_other_names(runner):
-    runner.stop("nobody")
-    assert runner.poll("nobody") == RunStatus("unknown", reason="no run of this name")
 
 
 @pytest.mark.parametrize("name", ["", "..", ".hidden", "a/b", "a" * 101, "é", "a\n"])
