@@ -29,7 +29,7 @@ ACTORS = kernel_broker.broker().actors
 def clean_world(request):
     """Each test begins with empty storage and an empty Valkey; the database is pytest-django's business."""
     if "e2e" not in request.keywords:
-        for folder in ("datasets", "jobs", "models", "run/runs", "run/datasets"):
+        for folder in ("datasets", "jobs", "models", "apps", "run/runs", "run/datasets"):
             shutil.rmtree(storage.root() / folder, ignore_errors=True)
         cache.clear()
         kernel_broker.broker().client.flushdb()

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import os
-
-from django.http import HttpResponse
+from django.core.handlers.asgi import ASGIRequest
+from django.http import HttpResponse, StreamingHttpResponse
 
 from mlp.kernel.locking import Missing
 from mlp.kernel.views import Call, ContractView, query_int
 
-from . import launching, lifecycle
+from . import lifecycle, logs
 from .models import Application, State
 from .serializers import AppIn, AppOut
 
 STATES = tuple(State.values)
-LOG_PIECE = 16 << 20
+TEXT = "text/plain; charset=utf-8"
 
 
 class AppView(ContractView):
@@ -54,10 +53,17 @@ class AppDetail(AppView):
 
 
 class AppLog(AppView):
-    """stdout and stderr together, from byte `offset`, 16 MiB at most; X-Next-Offset says where to go on."""
+    """stdout and stderr together, from byte `offset`, 16 MiB at most; X-Next-Offset says where to go on.
+
+    With `follow=1` the answer goes on with what is written, until the application has ended; it has no X-Next-Offset.
+    """
 
     calls = {
-        "GET": Call("The log", media="text/plain", query=(("offset", int, "the first byte wanted"),)),
+        "GET": Call(
+            "The log",
+            media="text/plain",
+            query=(("offset", int, "the first byte wanted"), ("follow", int, "1: stay, and send what comes")),
+        ),
     }
 
     def get(self, request, user, name):
@@ -65,24 +71,9 @@ class AppLog(AppView):
         if found is None:
             raise Missing("application")
         offset = query_int(request, "offset", 0, 0)
-        data = read_log(found, offset)
-        headers = {"X-Next-Offset": str(offset + len(data))}
-        return HttpResponse(data, content_type="text/plain; charset=utf-8", headers=headers)
-
-
-def read_log(app: Application, offset: int) -> bytes:
-    """A piece of the log. The folder is the application's own to write in, so no link in it is followed."""
-    path = launching.log_path(app)
-    try:
-        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except OSError:
-        return b""
-    try:
-        handle = os.open(path.name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
-    except OSError:
-        return b""
-    finally:
-        os.close(folder)
-    with os.fdopen(handle, "rb") as file:
-        file.seek(min(offset, os.fstat(file.fileno()).st_size))
-        return file.read(LOG_PIECE)
+        if query_int(request, "follow", 0, 0, 1):
+            streams = isinstance(request._request, ASGIRequest)
+            pieces = logs.follow_async(found, offset) if streams else logs.follow(found, offset)
+            return StreamingHttpResponse(pieces, content_type=TEXT, headers={"X-Accel-Buffering": "no"})
+        data = logs.read(found, offset)
+        return HttpResponse(data, content_type=TEXT, headers={"X-Next-Offset": str(offset + len(data))})

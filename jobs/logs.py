@@ -11,7 +11,7 @@ import codecs
 import os
 import re
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import BinaryIO
 
 from asgiref.sync import sync_to_async
@@ -57,7 +57,22 @@ def read(job: Job, offset: int, most: int = CHUNK) -> bytes:
 
 def follow(job: Job, offset: int) -> Iterator[bytes]:
     """What is there from `offset` on, then what is written, until the job and its run have ended."""
-    reader = _Follower(job, offset)
+    return followed(_follower(job, offset))
+
+
+def follow_async(job: Job, offset: int) -> AsyncIterator[bytes]:
+    """The same without holding a thread or a database connection between two looks."""
+    return followed_async(_follower(job, offset))
+
+
+def _follower(job: Job, offset: int) -> Follower:
+    def over() -> bool:
+        return not Job.objects.filter(pk=job.pk).exclude(run_name="", ended__isnull=False).exists()
+
+    return Follower(lambda at, most: read(job, at, most), over, offset)
+
+
+def followed(reader: Follower) -> Iterator[bytes]:
     while not reader.done:
         data = reader.step()
         if data:
@@ -66,10 +81,7 @@ def follow(job: Job, offset: int) -> Iterator[bytes]:
             time.sleep(LOOK_EVERY_S)
 
 
-async def follow_async(job: Job, offset: int) -> AsyncIterator[bytes]:
-    """The same without holding a thread or a database connection between two looks."""
-    reader = _Follower(job, offset)
-
+async def followed_async(reader: Follower) -> AsyncIterator[bytes]:
     def step() -> bytes:
         try:
             return reader.step()
@@ -84,17 +96,17 @@ async def follow_async(job: Job, offset: int) -> AsyncIterator[bytes]:
             await asyncio.sleep(LOOK_EVERY_S)
 
 
-class _Follower:
-    """Reads on. `done` once nothing came after the job was seen to have ended, or after LONGEST_S."""
+class Follower:
+    """Reads on, by `read(offset, most bytes)`. `done` once nothing came after `over()` was true, or after LONGEST_S."""
 
-    def __init__(self, job: Job, offset: int):
-        self.job, self.offset = job, offset
+    def __init__(self, read: Callable[[int, int], bytes], over: Callable[[], bool], offset: int):
+        self.read, self.ended, self.offset = read, over, offset
         self.begun = time.monotonic()
         self.asked = 0.0
         self.over = self.done = False
 
     def step(self) -> bytes:
-        data = read(self.job, self.offset, PIECE)
+        data = self.read(self.offset, PIECE)
         self.offset += len(data)
         now = time.monotonic()
         if data:
@@ -103,15 +115,19 @@ class _Follower:
             self.done = True
         elif now - self.asked >= ASK_EVERY_S:
             self.asked = now
-            self.over = not Job.objects.filter(pk=self.job.pk).exclude(run_name="", ended__isnull=False).exists()
+            self.over = self.ended()
         return data
 
 
 def tail(job: Job, limit: int) -> tuple[str, int, int, bool]:
     """(the log's end as text, the byte it begins at, the byte to read on from, whether there is more before it)."""
-    whole = size(job)
+    return ending(lambda at, most: read(job, at, most), size(job), limit)
+
+
+def ending(read: Callable[[int, int], bytes], whole: int, limit: int) -> tuple[str, int, int, bool]:
+    """The same of any log of `whole` bytes that `read(offset, most)` reads."""
     start = max(0, whole - limit)
-    data = read(job, start, limit)
+    data = read(start, limit)
     if start and b"\n" in data:
         cut = data.index(b"\n") + 1
         start, data = start + cut, data[cut:]

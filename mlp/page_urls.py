@@ -10,6 +10,7 @@ from accounts import settings_pages
 from aiops import alert_pages
 from aiops import operator_pages as aiops_operators
 from aiops import pages as aiops
+from apps import pages as apps
 from datasets import file_pages
 from datasets import pages as datasets
 from jobs import compare
@@ -63,6 +64,10 @@ urlpatterns = [
     path("models", models.models, name="models"),
     path("models/<str:name>", models.model, name="model"),
     path("models/<str:name>/delete", models.delete, name="model_delete"),
+    path("apps", apps.applications, name="applications"),
+    path("apps/<str:name>", apps.application, name="application"),
+    path("apps/<str:name>/log", apps.whole_log, name="application_log"),
+    path("apps/<str:name>/delete", apps.delete, name="application_delete"),
     path("usage", resources.usage, name="usage"),
     path("aiops", aiops.insights, name="aiops"),
     path("aiops/line", aiops.line, name="aiops_line"),

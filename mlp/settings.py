@@ -43,6 +43,8 @@ DATABASE_PORT = MLP_PORT_BASE + 11
 VALKEY_PORT = MLP_PORT_BASE + 12
 _public_host = INTERNAL_HOST if MLP_HOST in {"0.0.0.0", "::"} else MLP_HOST
 GATEWAY_URL = env_url("MLP_URL", f"http://{_public_host}:{GATEWAY_PORT}", ("http", "https")).rstrip("/")
+# The application gateway as its users see it; empty: the gateway's host, and its own port.
+APP_GATEWAY_URL = env_url("MLP_APP_URL", "", ("http", "https")).rstrip("/") if env("MLP_APP_URL") else ""
 RUN_GATEWAY_URL = env_url("MLP_RUN_URL", GATEWAY_URL, ("http", "https")).rstrip("/")  # where a run finds it
 
 # --- secrets ----------------------------------------------------------------------------------------------------

@@ -134,6 +134,15 @@ def address(request: HttpRequest) -> str:
     return told if told.startswith("https://") else f"{request.scheme}://{request.get_host()}"
 
 
+def app_address(request: HttpRequest) -> str:
+    """The application gateway's address: the operator's word, else the host by which this visitor has come."""
+    if settings.APP_GATEWAY_URL:
+        return settings.APP_GATEWAY_URL
+    host = request.get_host()
+    host = host if host.endswith("]") else host.rpartition(":")[0] or host
+    return f"{request.scheme}://{host}:{settings.APP_GATEWAY_PORT}"
+
+
 def safe_next(request: HttpRequest, default: str) -> str:
     """Where a form leads to: `next` when it is a path on this host, else the default."""
     wanted = request.POST.get("next") or request.GET.get("next") or ""

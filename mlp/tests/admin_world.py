@@ -8,6 +8,7 @@ from django.db.models import Model
 from accounts import lifecycle as accounts
 from accounts.models import Token, User
 from aiops.models import Alert, AlertRule, Feedback, LogLine, ModelVersion, Template, TrainingRun
+from apps.models import PORTS, Application
 from datasets.models import Dataset
 from jobs.models import Job, Metrics
 from mlp.kernel.models import StateChange, record_created
@@ -26,6 +27,7 @@ WAYS = {
     },
     Dataset: {"creating": [], "ready": ["complete"], "error": ["fail"], "deleting": ["complete", "erase"]},
     TrainedModel: {"creating": [], "ready": ["complete"], "error": ["fail"], "deleting": ["complete", "erase"]},
+    Application: {"creating": [], "ready": ["up"], "error": ["fail"], "deleting": ["fail", "erase"]},
 }
 MORE = {
     Job: {"entry": "train.py", "env": {"SECRET": "hush"}},
@@ -35,13 +37,21 @@ MORE = {
 
 
 def put(model: type[Model], user: User, name: str, state: str) -> Model:
-    """A job, dataset or model that has gone its way to the state."""
-    obj = model.objects.create(user=user, tenant=user.tenant, name=name, **MORE[model])
+    """A job, dataset, model or application that has gone its way to the state."""
+    obj = model.objects.create(
+        user=user, tenant=user.tenant, name=name, **(_served(user) if model is Application else MORE[model])
+    )
     record_created(obj, by=user.username)
     for step in WAYS[model][state]:
         getattr(obj, step)(by="test", reason="for the test")
     obj.save()
     return obj
+
+
+def _served(user: User) -> dict:
+    """What an application needs: a model, one for all of a user's, and a port."""
+    model = TrainedModel.objects.filter(user=user, state="ready").first() or put(TrainedModel, user, "net", "ready")
+    return {"model": model, "port": PORTS.start + Application.objects.count(), "reserved": False}
 
 
 def fill(alice: User, staff: User) -> dict[str, Model]:

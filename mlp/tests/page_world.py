@@ -8,6 +8,8 @@ from html.parser import HTMLParser
 
 from django.test import Client
 
+from apps import launching
+from apps.models import Application
 from datasets.models import Dataset
 from jobs.models import Job, Metrics
 from mlp.kernel import storage
@@ -56,6 +58,12 @@ PAGES = [
     "/models/net",
     "/models/coming",
     "/models/broken",
+    "/apps",
+    "/apps?new=1&model=net",
+    "/apps?state=ready&q=calc",
+    "/apps/calc",
+    "/apps/begins",
+    "/apps/broken",
     "/usage",
 ]
 
@@ -91,6 +99,11 @@ def fill(user, *, evil: bool = False) -> None:
         signature={"inputs": [{"name": words, "datatype": "FP32", "shape": [-1, 4]}, words]},
     )
     Model.objects.filter(user=user, name="broken").update(reason=words)
+    for name, state in (("begins", "creating"), ("calc", "ready"), ("broken", "error")):
+        app = put(Application, user, name, state)
+        launching.log_path(app).parent.mkdir(parents=True)
+        launching.log_path(app).write_text(f"epoch 1\n{words}\n")
+    Application.objects.filter(user=user).exclude(name="calc").update(reason=words)
     for job in jobs:
         Metrics.objects.create(job=job, seq=1, epoch=1, accuracy=0.5, loss=1.5, progress=10, msg_id="one")
         folder = storage.job_dir(user.username, job.name)

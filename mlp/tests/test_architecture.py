@@ -33,7 +33,18 @@ LAYERS = [
     {"copying", "loading", "ports", "sources"},
     {"auth", "tokens", "throttle", "environment", "lifecycle", "launching", "notices", "sessions"}
     | {"tcc", "inventory", "units", "rows", "limits", "usage", "books"},
-    {"serializers", "metrics", "series", "usage_series", "logs", "feed", "kafka_source", "nats_auth", "delivery"},
+    {
+        "serializers",
+        "trying",
+        "metrics",
+        "series",
+        "usage_series",
+        "logs",
+        "feed",
+        "kafka_source",
+        "nats_auth",
+        "delivery",
+    },
     {
         "api",
         "metrics_api",

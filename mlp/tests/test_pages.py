@@ -11,6 +11,7 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import resolve, reverse
 
 from accounts import lifecycle as accounts
+from apps.models import Application
 from conftest import PASSWORD
 from datasets.models import Dataset
 from jobs.models import Job
@@ -30,7 +31,7 @@ QUERIES = {
     "/account": 7,
     "/settings": 4,
     "/notifications": 6,
-    "/search?q=i": 7,
+    "/search?q=i": 8,
     "/start": 6,
     "/datasets": 6,
     "/datasets/digits": 6,
@@ -41,6 +42,9 @@ QUERIES = {
     "/jobs/fit": 6,
     "/models": 8,
     "/models/net": 9,
+    "/apps": 8,
+    "/apps?model=net": 9,
+    "/apps/calc": 5,
     "/usage": 6,
 }
 
@@ -215,7 +219,7 @@ class TestForms:
     @pytest.mark.parametrize("address", ["/jobs", "/datasets", "/scripts", "/account/token", "/account/password",
                                          "/account/deregister", "/logout", "/jobs/fit/cancel", "/set_language",
                                          "/index/seen", "/datasets/digits/delete", "/models", "/models/net",
-                                         "/models/net/delete"])  # fmt: skip
+                                         "/models/net/delete", "/apps", "/apps/calc", "/apps/calc/delete"])  # fmt: skip
     def test_without_their_token_they_are_refused(self, alice, shown, address):
         client = visitor(alice, enforce_csrf_checks=True)
         response = client.post(address, {"name": "new", "size": "1", "entry": "train.py", "confirm": "alice"})
@@ -318,6 +322,7 @@ class TestQueries:
                     put(Dataset, alice, state[0] + name, state)
             put(Dataset, alice, "r" + name, "ready")
             put(Model, alice, "r" + name, "ready")
+            put(Application, alice, "r" + name, "ready")
             (storage.home_dir("alice") / f"{name}.py").write_text("")
         many = self.count(her, address)
         assert many <= few, f"{many} queries with many rows, {few} with few"

@@ -1,0 +1,62 @@
+"""An application's log: a piece from an offset, its end, or followed. Used by api, pages and admin.
+
+The folder is the application's own to write in, so no link in it is followed.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Iterator
+from typing import BinaryIO
+
+from jobs import logs
+from mlp.kernel import storage
+
+from . import launching
+from .models import Application, State
+
+PIECE = 16 << 20
+
+
+def open_log(app: Application) -> BinaryIO | None:
+    path, base = launching.log_path(app), launching.folder(app)
+    return storage.open_file(base, str(path.relative_to(base)))
+
+
+def size(app: Application) -> int:
+    file = open_log(app)
+    if file is None:
+        return 0
+    with file:
+        return os.fstat(file.fileno()).st_size
+
+
+def read(app: Application, offset: int, most: int = PIECE) -> bytes:
+    """At most `most` bytes from `offset`; nothing where there is nothing yet."""
+    file = open_log(app)
+    if file is None:
+        return b""
+    with file:
+        file.seek(min(offset, os.fstat(file.fileno()).st_size))
+        return file.read(most)
+
+
+def end(app: Application, limit: int) -> tuple[str, int, int, bool]:
+    """(the log's end as text, the byte it begins at, the byte to read on from, whether there is more before it)."""
+    return logs.ending(lambda at, most: read(app, at, most), size(app), limit)
+
+
+def follow(app: Application, offset: int) -> Iterator[bytes]:
+    """What is there from `offset` on, then what is written, until the application is no longer to be up."""
+    return logs.followed(_follower(app, offset))
+
+
+def follow_async(app: Application, offset: int) -> AsyncIterator[bytes]:
+    return logs.followed_async(_follower(app, offset))
+
+
+def _follower(app: Application, offset: int) -> logs.Follower:
+    def over() -> bool:
+        return not Application.objects.filter(pk=app.pk, state__in=[State.CREATING, State.READY]).exists()
+
+    return logs.Follower(lambda at, most: read(app, at, most), over, offset)

@@ -1,0 +1,154 @@
+"""Applications in the browser: the list with the form, and one with its log and a form to try it (contract 7)."""
+
+from __future__ import annotations
+
+import io
+import shlex
+
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.http import FileResponse, Http404
+from django.shortcuts import redirect, render
+from django.utils.translation import gettext as _
+from django.views.decorators.http import require_GET, require_http_methods, require_POST
+
+from mlp.kernel.models import history_of
+from mlp.kernel.pages import (
+    Problems,
+    app_address,
+    attempt,
+    filtered,
+    form_mark,
+    free_name,
+    made_by,
+    page_of,
+    problems_of,
+    read_form,
+    remember_made,
+)
+from models_app.models import Model
+from models_app.models import State as ModelState
+from resources.models import Tenant
+
+from . import lifecycle, logs, trying
+from .models import Application, State
+from .serializers import AppIn
+
+MODELS_SHOWN = 200
+HISTORY_SHOWN = 50
+LOG_SHOWN = 64 << 10  # bytes
+LONGEST_COMMAND = 400  # characters of an input in a command line
+
+
+# --- the list and the form -----------------------------------------------------------------------------------------
+@login_required
+@require_http_methods(["GET", "POST"])
+def applications(request):
+    problems = Problems()
+    if request.method == "POST":
+        problems = problems_of(lambda: _create(request), set(AppIn().fields) - {"tenant"})
+        name = made_by(request) if problems else request.POST["name"].strip()
+        if name:
+            return redirect("application", name=name)
+    mine = Application.objects.filter(user=request.user)
+    rows, chosen = filtered(request, mine.order_by("-pk").select_related("model"), State.values)
+    page = page_of(request, rows)
+    any_app = bool(page.object_list) or mine.exists()
+    ready = Model.objects.filter(user=request.user, state=ModelState.READY).order_by("-pk")
+    tenant = Tenant.objects.get(pk=request.user.tenant_id)
+    context = {
+        "page": page,
+        "states": State.choices,
+        "any": any_app,
+        "problems": problems,
+        "form": request.POST if request.method == "POST" else _first_values(request),
+        "models": list(ready.values_list("name", flat=True)[:MODELS_SHOWN]),
+        "free": {kind: tenant.left(kind) for kind in ("cpu", "gpu", "ram")},
+        "open": bool(problems or not any_app or {"new", "model"} & set(request.GET)),
+        "mark": form_mark(request),
+        "base": f"{app_address(request)}/{request.user.username}",
+        **chosen,
+    }
+    return render(request, "apps/applications.html", context, status=problems.status if problems else 200)
+
+
+def _create(request) -> None:
+    fields = read_form(request, AppIn, gpu=int, cpu=float, ram=int, public=lambda text: text == "1")
+    row = lifecycle.create_app(user=request.user, by=request.user.username, **fields)
+    remember_made(request, row.name)
+
+
+def _first_values(request) -> dict:
+    model = request.GET.get("model", "")
+    name = free_name(Application.objects.filter(user=request.user), model) if model else ""
+    return {"model_name": model, "name": name, "cpu": 1, "gpu": 0, "ram": 512}
+
+
+# --- one application -------------------------------------------------------------------------------------------------
+def _own(request, name: str) -> Application:
+    rows = Application.objects.filter(user=request.user, name=name).select_related("user", "tenant", "model")
+    row = rows.first() if "\x00" not in name else None
+    if row is None:
+        raise Http404
+    return row
+
+
+@login_required
+@require_http_methods(["GET", "POST"])
+def application(request, name):
+    """The page; a POST sends `input` to the application and shows what it answers."""
+    row = _own(request, name)
+    problems, answer = Problems(), None
+    example = trying.example_of(row.model.signature)
+    if request.method == "POST":
+        got: list[trying.Answer] = []
+        text = request.POST.get("input", "")
+        problems = problems_of(lambda: got.append(trying.ask(row, text, request.user.pk)), ("input",))
+        answer = got[0] if got else None
+    log, log_start, _next, cut = logs.end(row, LOG_SHOWN)
+    base = f"{app_address(request)}/{request.user.username}/{row.name}"
+    context = {
+        "app": row,
+        "problems": problems,
+        "answer": answer,
+        "input": request.POST.get("input", example.json) if request.method == "POST" else example.json,
+        "python_input": example.python,
+        "shell_input": _shell(example.json),
+        "most_sent": trying.MOST_SENT,
+        "base": base,
+        "log": log,
+        "log_start": log_start,
+        "log_cut": cut,
+        "history": history_of(row)[:HISTORY_SHOWN],
+        "active": row.state in (State.CREATING, State.READY),
+        "deletable": row.state in (State.READY, State.ERROR),
+        "unsteady": row.state in (State.CREATING, State.DELETING),
+    }
+    return render(request, "apps/application.html", context, status=problems.status if problems else 200)
+
+
+def _shell(text: str) -> str:
+    """What curl's `-d` is given: the input itself, quoted, or a file where it is long."""
+    return shlex.quote(text) if 0 < len(text) <= LONGEST_COMMAND else "@input.json"
+
+
+@login_required
+@require_GET
+def whole_log(request, name):
+    """The log as a file, however long it is (the interface gives it in pieces)."""
+    file = logs.open_log(_own(request, name))
+    headers = {"X-Content-Type-Options": "nosniff", "Content-Security-Policy": "default-src 'none'; sandbox"}
+    options = {"as_attachment": True, "filename": f"{name}.log", "content_type": "text/plain; charset=utf-8"}
+    return FileResponse(file or io.BytesIO(), headers=headers, **options)
+
+
+@login_required
+@require_POST
+def delete(request, name):
+    row = _own(request, name)
+    problem = attempt(lambda: lifecycle.delete_app(user=request.user, name=row.name, by=request.user.username))
+    if problem:
+        messages.error(request, problem)
+        return redirect("application", name=name)
+    messages.success(request, _("The application %(name)s is being deleted.") % {"name": name})
+    return redirect("applications")

@@ -1,0 +1,252 @@
+"""Applications in the browser: the list, the form that makes one, one with its log, trying it (contract 7)."""
+
+from __future__ import annotations
+
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from apps import launching, trying
+from apps.models import Application
+from mlp.tests.admin_world import put
+from mlp.tests.page_world import EVIL, fill, markup, visitor, words_of
+from models_app.models import Model
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def her(alice, home):
+    return visitor(alice)
+
+
+def form(**fields) -> dict:
+    return {"name": "calc", "model_name": "net", "cpu": "0.5", "gpu": "0", "ram": "400", **fields}
+
+
+class TestMaking:
+    def test_a_models_page_deploys_it_with_a_proposed_name(self, her, alice):
+        put(Model, alice, "net", "ready")
+        values = markup(her.get("/models/net")).values
+        fields = {name: values[name] for name in ("name", "model_name")}
+        assert fields == {"name": "net", "model_name": "net"}
+        response = her.post("/apps", fields, follow=True)
+        assert response.redirect_chain == [("/apps/net", 302)]
+        assert "creating" in words_of(response)
+        assert markup(her.get("/models/net")).values["name"] == "netb"
+        assert "net" in words_of(her.get("/models/net"))
+
+    def test_the_form_takes_everything(self, her, alice):
+        put(Model, alice, "net", "ready")
+        assert markup(her.get("/apps?model=net")).values["model_name"] == "net"
+        assert her.post("/apps", form(public="1"))["Location"] == "/apps/calc"
+        app = Application.objects.get()
+        assert (app.model.name, app.cpu, app.gpu, app.ram, app.public) == ("net", 0.5, 0, 400, True)
+
+    def test_sent_twice_it_is_made_once(self, her, alice):
+        put(Model, alice, "net", "ready")
+        fields = form(mark=markup(her.get("/apps")).values["mark"])
+        for _ in range(2):
+            assert her.post("/apps", fields)["Location"] == "/apps/calc"
+        assert Application.objects.count() == 1
+
+    @pytest.mark.parametrize(
+        ("field", "typed", "words"),
+        [
+            ("name", "", "required"),
+            ("name", EVIL, "1 to 50 letters"),
+            ("name", "taken", "you have an application taken already"),
+            ("model_name", "none", "you have no model none"),
+            ("model_name", "coming", "it can be served when it is ready"),
+            ("model_name", EVIL, "1 to 50 letters"),
+            ("cpu", "0", "must be"),
+            ("cpu", "8.5", "asked"),
+            ("gpu", "x", "whole number"),
+            ("ram", "1", "must be"),
+        ],
+    )
+    def test_wrong_fields(self, her, alice, field, typed, words):
+        put(Application, alice, "taken", "ready")
+        put(Model, alice, "coming", "creating")
+        response = her.post("/apps", form(**{field: typed}))
+        assert response.status_code == 403
+        assert words in words_of(response)
+        assert markup(response).values[field] == typed
+        assert markup(response).inline == []
+        assert Application.objects.count() == 1
+
+    def test_somebody_elses_model_is_not_had(self, her, bob):
+        put(Model, bob, "net", "ready")
+        assert her.post("/apps", form()).status_code == 403
+
+
+class TestOne:
+    def test_somebody_elses_is_as_a_missing_one(self, her, bob, staff):
+        put(Application, bob, "theirs", "ready")
+        for who in (her, visitor(staff)):
+            for address in ("/apps/theirs", "/apps/theirs/log"):
+                assert who.get(address).status_code == 404
+            for address in ("/apps/theirs", "/apps/theirs/delete"):
+                assert who.post(address, {"input": "[1]"}).status_code == 404
+        assert Application.objects.get().state == "ready"
+
+    def test_it_is_deleted_in_a_steady_state_only(self, her, alice):
+        fill(alice)
+        assert "not allowed while" in words_of(her.post("/apps/begins/delete", follow=True))
+        assert her.post("/apps/calc/delete")["Location"] == "/apps"
+        assert Application.objects.get(name="calc").state == "deleting"
+        assert her.get("/apps/calc/delete").status_code == 405
+
+    def test_it_says_how_it_is_reached_and_what_it_said(self, her, alice, settings):
+        fill(alice)
+        words = words_of(her.get("/apps/calc"))
+        for part in (f"http://testserver:{settings.APP_GATEWAY_PORT}/alice/calc/predict", "epoch 1", "net", "Bearer"):
+            assert part in words
+        settings.APP_GATEWAY_URL = "https://apps.example.org"
+        Application.objects.filter(name="calc").update(public=True)
+        words = words_of(her.get("/apps/calc"))
+        assert "https://apps.example.org/alice/calc/predict" in words
+        assert "Bearer" not in words
+        assert "exit code 1" in words_of(her.get("/apps/broken"))
+
+    def test_the_whole_log_is_a_file(self, her, alice):
+        fill(alice)
+        answer = her.get("/apps/calc/log")
+        assert b"epoch 1" in b"".join(answer.streaming_content)
+        assert answer["Content-Disposition"].startswith("attachment")
+
+    def test_a_link_in_the_logs_place_is_not_followed(self, her, alice, tmp_path):
+        fill(alice)
+        log = launching.log_path(Application.objects.get(name="calc"))
+        (tmp_path / "secret").write_text("of the platform")
+        log.unlink()
+        log.symlink_to(tmp_path / "secret")
+        assert "of the platform" not in her.get("/apps/calc").content.decode()
+        assert b"".join(her.get("/apps/calc/log").streaming_content) == b""
+
+
+class TestLog:
+    def test_it_is_followed_until_the_application_has_ended(self, as_alice, alice):
+        app = put(Application, alice, "calc", "ready")
+        path = launching.log_path(app)
+        path.parent.mkdir(parents=True)
+        path.write_text("one\n")
+        pieces = as_alice.call("get", "users/alice/apps/calc/log?offset=1&follow=1").streaming_content
+        assert next(pieces) == b"ne\n"
+        with path.open("a") as log:
+            log.write("two\n")
+        assert next(pieces) == b"two\n"
+        app.erase(by="test")
+        app.save()
+        assert list(pieces) == []
+
+
+class TestExamples:
+    @pytest.mark.parametrize(
+        ("inputs", "text", "python"),
+        [
+            ([{"name": "x", "datatype": "FP32", "shape": [-1, 2]}], {"x": [[0.5, 0.5]]}, "{'x': [[0.5] * 2]}"),
+            ([{"name": "n", "datatype": "INT64", "shape": [2]}, {"name": "w", "datatype": "BYTES", "shape": []}],
+             {"n": [1, 1], "w": "text"}, "{'n': [1] * 2, 'w': 'text'}"),
+            ([], {"input": [0.5]}, "{'input': [0.5]}"),
+            ([{"name": 1}, "x", None], {"input": [0.5]}, "{'input': [0.5]}"),
+            ([{"name": "x", "shape": ["a", None, True]}], {"x": [[[1]]]}, "{'x': [[[1]]]}"),
+            ([{"name": "x", "shape": [10**9, 10**9]}], {"x": [1]}, "{'x': [1]}"),
+        ],
+    )  # fmt: skip
+    def test_they_are_of_the_models_own_form(self, inputs, text, python):
+        example = trying.example_of({"inputs": inputs})
+        assert json.loads(example.json) == text
+        assert example.python == python
+
+    def test_a_long_one_is_an_expression_only(self):
+        example = trying.example_of({"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 3, 224, 224]}]})
+        assert (example.json, example.python) == ("", "{'x': [[[[0.5] * 224] * 224] * 3]}")
+
+    @pytest.mark.parametrize("signature", [None, [], {"inputs": 7}, {"inputs": None}])
+    def test_odd_signatures(self, signature):
+        assert json.loads(trying.example_of(signature).json) == {"input": [0.5]}
+
+
+class Stands(BaseHTTPRequestHandler):
+    """Stands where an application would; answers what its body asks for."""
+
+    def do_POST(self):
+        given = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        told = json.dumps({"path": self.path, "headers": list(self.headers), "got": given}).encode()
+        body = b"x" * given["long"] if isinstance(given, dict) and "long" in given else told
+        self.send_response(given.get("status", 200) if isinstance(given, dict) else 200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_):
+        pass
+
+
+class TestTrying:
+    @pytest.fixture
+    def app(self, alice):
+        server = ThreadingHTTPServer(("127.0.0.1", 0), Stands)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        app = put(Application, alice, "calc", "ready")
+        Application.objects.filter(pk=app.pk).update(address=f"127.0.0.1:{server.server_port}")
+        yield app
+        server.shutdown()
+        server.server_close()
+
+    def test_the_answer_is_shown_and_the_input_kept(self, her, app):
+        response = her.post("/apps/calc", {"input": '{"x": [1, "<b>"]}'})
+        assert response.status_code == 200
+        words = words_of(response)
+        assert '"path": "/predict"' in words
+        assert '{"x": [1, "<b>"]}' in words
+        shown = response.content.decode().partition('id="answer"')[2].partition("</pre>")[0]
+        assert "Content-Length" in shown
+        assert not any(word in shown for word in ("Cookie", "Authorization", "<b>"))
+
+    def test_its_own_refusals_are_shown_as_they_are(self, her, app):
+        response = her.post("/apps/calc", {"input": '{"status": 500}'})
+        assert response.status_code == 200
+        assert "500" in words_of(response)
+
+    def test_a_long_answer_is_cut(self, her, app):
+        response = her.post("/apps/calc", {"input": '{"long": 3000000}'})
+        assert "Only its beginning is shown" in words_of(response)
+        assert len(response.content) < 1_000_000
+
+    @pytest.mark.parametrize("text", ["", "{", "NaN,", "[" * 100_000, EVIL])
+    def test_what_is_no_json_is_refused_at_its_field(self, her, app, text):
+        response = her.post("/apps/calc", {"input": text})
+        assert response.status_code == 403
+        assert "must be JSON" in words_of(response)
+        assert markup(response).inline == []
+
+    def test_one_that_is_not_up_says_so(self, her, alice):
+        put(Application, alice, "calc", "creating")
+        response = her.post("/apps/calc", {"input": "[1]"})
+        assert "it answers when it is ready" in words_of(response)
+
+    def test_one_that_is_gone_is_no_fault(self, her, app):
+        Application.objects.update(address="127.0.0.1:9")
+        response = her.post("/apps/calc", {"input": "[1]"})
+        assert response.status_code == 200
+        assert "no answer" in words_of(response)
+
+    def test_one_at_a_time(self, her, app, alice):
+        trying.cache.add(f"apps.try.{alice.pk}", 1, 60)
+        assert "not answered yet" in words_of(her.post("/apps/calc", {"input": "[1]"}))
+        trying.cache.delete(f"apps.try.{alice.pk}")
+        assert her.post("/apps/calc", {"input": "[1]"}).status_code == 200
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_real_one_answers_the_example_of_its_page(her, deploy, ready, adder):
+    Model.objects.update(signature={"inputs": [{"name": "x", "datatype": "FP32", "shape": [-1]}]})
+    ready(deploy())
+    response = her.post("/apps/calc", {"input": '{"x": [0.5]}'})
+    words = words_of(response).partition("after ")[2]
+    assert json.loads(words[words.index("{") : words.index("}") + 1]) == {"y": [1.5]}
+    assert "serving adder" in words_of(response)
