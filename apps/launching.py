@@ -139,7 +139,7 @@ def spec(app: Application) -> RunSpec:
         labels={"user": app.user.username, "app": app.name, "public": str(app.public).lower()},
         kind="service",
         port=app.port,
-        runtime="torch",
+        runtime="serve",
         mounts=(Mount(PROGRAM, LOADING), Mount(SERVING, SERVING_SEEN), Mount(files, MODEL)),
         owner=app.user_id,
         disk_mib=DISK_MIB,

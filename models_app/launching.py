@@ -127,7 +127,7 @@ def _spec(model: Model) -> RunSpec:
         grace_s=0,
         log_limit=CHECK_LOG,
         labels={"user": model.user.username, "model": model.name},
-        runtime="torch",
+        runtime="serve",
         mounts=(Mount(PROGRAM, LOADING), Mount(folder(model), MODEL)),
         owner=model.user_id,
         disk_mib=CHECK_DISK_MIB,

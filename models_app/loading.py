@@ -6,10 +6,14 @@ whatever the model's maker put in (a pickle, a predictor.py): never import a mod
 
 Which file is the model: `predictor.py`, else the file called model.*, else the only file of a known kind; those nearest
 to the top first. Tensors are dicts of the Open Inference Protocol: name, datatype, shape, data (a numpy array).
+
+What a model takes and gives is what its file tells; `signature.json` beside it, {"inputs": [...], "outputs": [...]} of
+name, datatype and shape, says it where the file does not.
 """
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
 import os
@@ -88,12 +92,48 @@ class Loaded:
     def predict(self, tensors: list[dict]) -> list[dict]:
         return self.call(tensors)
 
+    def example(self) -> list[dict]:
+        """The smallest input that the signature allows: zeros, empty strings, 1 for every side that may be any."""
+        return [_zeros(one) for one in self.inputs]
+
 
 def load(folder: Path) -> Loaded:
     """Raises NotAModel, and whatever the libraries and the model's own code raise."""
     kind, path = find(Path(folder))
     openers = {"torchscript": _torchscript, "torch.export": _exported, "onnx": _onnx, "predictor": _predictor}
-    return openers.get(kind, _sklearn)(kind, path)
+    loaded = openers.get(kind, _sklearn)(kind, path)
+    told = path.parent / "signature.json"
+    if told.is_file():
+        loaded.inputs, loaded.outputs = _signature(told, loaded)
+    return loaded
+
+
+def _signature(path: Path, loaded: Loaded) -> tuple[list[dict], list[dict]]:
+    try:
+        told = json.loads(path.read_text())
+        return tuple(
+            [_described(one) for one in told.get(side, getattr(loaded, side))] for side in ("inputs", "outputs")
+        )
+    except (ValueError, KeyError, TypeError, AttributeError) as problem:
+        raise NotAModel(f"signature.json: must be inputs and outputs, lists of name, datatype, shape ({problem!r})")
+
+
+def _described(one: dict) -> dict:
+    """One tensor's description, checked. Raises ValueError, KeyError or TypeError."""
+    name, kind, shape = str(one["name"]), one.get("datatype", "FP32"), list(one.get("shape", [-1]))
+    if kind not in DATATYPES:
+        raise ValueError(f"{name}: {kind} is no datatype of the protocol")
+    if not all(type(side) is int and side >= -1 for side in shape):
+        raise ValueError(f"{name}: a shape is a list of whole numbers, -1 for any")
+    return {"name": name, "datatype": kind, "shape": shape}
+
+
+def _zeros(one: dict) -> dict:
+    shape = [1 if side == -1 else side for side in one["shape"]]
+    data = (
+        np.full(shape, b"", np.object_) if one["datatype"] == "BYTES" else np.zeros(shape, DATATYPES[one["datatype"]])
+    )
+    return {"name": one["name"], "datatype": one["datatype"], "shape": shape, "data": data}
 
 
 def _torch_call(module, device):
@@ -116,9 +156,16 @@ def _torchscript(kind: str, path: Path) -> Loaded:
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
     module = torch.jit.load(str(path), map_location=device).eval()
-    names = [argument.name for argument in module.forward.schema.arguments[1:]]
+    names = [argument.name for argument in module.forward.schema.arguments[1:] if not argument.has_default_value()]
     inputs = [{"name": name, "datatype": "FP32", "shape": [-1]} for name in names]
-    return Loaded(kind, _torch_call(module, device), inputs, [], batches=True)
+    loaded = Loaded(kind, _torch_call(module, device), inputs, [], batches=True)
+    weights = next((one for one in module.parameters() if one.ndim == 2 and one.is_floating_point()), None)
+    if len(inputs) == 1 and weights is not None:  # the file does not tell the shape: rows for the first layer, perhaps
+        guess = [{**inputs[0], "shape": [-1, weights.shape[1]]}]
+        with contextlib.suppress(RuntimeError):
+            loaded.predict([_zeros(guess[0])])
+            loaded.inputs = guess
+    return loaded
 
 
 def _exported(kind: str, path: Path) -> Loaded:
@@ -126,10 +173,21 @@ def _exported(kind: str, path: Path) -> Loaded:
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
     program = torch.export.load(str(path))
-    names = list(program.graph_signature.user_inputs)
-    inputs = [{"name": str(name), "datatype": "FP32", "shape": [-1]} for name in names]
-    # A program is exported for certain shapes, so requests are not put together.
-    return Loaded(kind, _torch_call(program.module().to(device), device), inputs, [], batches=False)
+    seen = {node.name: node.meta.get("val") for node in program.graph.nodes}
+    signature = program.graph_signature
+    inputs = [_fake(name, seen.get(name)) for name in signature.user_inputs if isinstance(name, str)]
+    outputs = [_fake(f"output__{at}", seen.get(name)) for at, name in enumerate(signature.user_outputs)]
+    open_ended = bool(inputs) and all(one["shape"][:1] == [-1] for one in inputs)
+    return Loaded(kind, _torch_call(program.module().to(device), device), inputs, outputs, batches=open_ended)
+
+
+def _fake(name: str, value) -> dict:
+    """What a program was exported with for one tensor: its type, and the sides that are not fixed as -1."""
+    kinds = {"bool": "BOOL", "float16": "FP16", "float32": "FP32", "float64": "FP64"}
+    kinds |= {f"{sign}int{bits}": f"{sign}int{bits}".upper() for sign in ("", "u") for bits in (8, 16, 32, 64)}
+    kind = str(getattr(value, "dtype", "torch.float32")).removeprefix("torch.")
+    shape = [side if isinstance(side, int) else -1 for side in getattr(value, "shape", [-1])]
+    return {"name": name, "datatype": kinds.get(kind, "FP32"), "shape": shape}
 
 
 def _onnx(kind: str, path: Path) -> Loaded:
@@ -171,14 +229,20 @@ def _sklearn(kind: str, path: Path) -> Loaded:
         raise NotAModel(f"{path.name} holds a {type(estimator).__name__}, which cannot predict")
 
     def call(tensors: list[dict]) -> list[dict]:
-        (features,) = (one["data"] for one in tensors)
+        if len(tensors) != 1:
+            raise ValueError(f"the model takes one input, {len(tensors)} were given")
+        features = tensors[0]["data"]
+        if features.dtype == np.object_:
+            features = np.vectorize(lambda word: word.decode() if isinstance(word, bytes) else word, "O")(features)
         told = [tensor("predict", np.asarray(estimator.predict(features)))]
         if hasattr(estimator, "predict_proba"):
             told.append(tensor("predict_proba", np.asarray(estimator.predict_proba(features))))
         return told
 
-    width = int(getattr(estimator, "n_features_in_", -1))
-    return Loaded(kind, call, [{"name": "input", "datatype": "FP64", "shape": [-1, width]}], [], batches=True)
+    takes = {"name": "input", "datatype": "FP64", "shape": [-1, int(getattr(estimator, "n_features_in_", -1))]}
+    if hasattr(getattr(estimator, "steps", [[None, None]])[0][1], "build_analyzer"):  # a pipeline that reads words
+        takes = {"name": "input", "datatype": "BYTES", "shape": [-1]}
+    return Loaded(kind, call, [takes], [], batches=True)
 
 
 def _predictor(kind: str, path: Path) -> Loaded:
@@ -195,12 +259,18 @@ def _predictor(kind: str, path: Path) -> Loaded:
     if not callable(getattr(predictor, "predict", None)):
         raise NotAModel("Predictor has no method predict(inputs)")
 
+    arrays = getattr(predictor, "arrays", False) is True
+
     def call(tensors: list[dict]) -> list[dict]:
-        given = [{**one, "data": one["data"].ravel().tolist()} for one in tensors]
+        given = [{**one, "data": one["data"] if arrays else one["data"].ravel().tolist()} for one in tensors]
         return [_as_tensor(one) for one in predictor.predict(given)]
 
-    inputs, outputs = (list(getattr(predictor, side, None) or []) for side in ("inputs", "outputs"))
-    return Loaded(kind, call, inputs, outputs, batches=False)
+    try:
+        inputs, outputs = ([_described(one) for one in getattr(predictor, side, None) or []]
+                           for side in ("inputs", "outputs"))  # fmt: skip
+    except (ValueError, KeyError, TypeError, AttributeError) as problem:
+        raise NotAModel(f"Predictor: inputs and outputs must be lists of name, datatype, shape ({problem!r})")
+    return Loaded(kind, call, inputs, outputs, batches=getattr(predictor, "batches", False) is True)
 
 
 def _as_tensor(one: dict) -> dict:

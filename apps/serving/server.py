@@ -4,7 +4,8 @@
 
 The model computes in one thread. While it is busy requests queue, and those that fit together (same names, types and
 sides but the first) are then computed as one, so a batch costs no waiting; batches are used only after one was proven
-to give what its requests give alone. SIGTERM: no new connections, the requests in flight are finished.
+to give what its requests give alone. Before it says that it is ready it has computed the smallest example of its
+signature once. SIGTERM: no new connections, the requests in flight are finished.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import bodies
 import numpy as np
 import orjson
 import uvicorn
@@ -24,7 +26,9 @@ from protocol import BadRequest, read_request, write_answer
 
 MOST_AT_ONCE = 64
 BODY_BYTES = 64 << 20
+STOP_S = 8
 EXTENSIONS = ["binary_tensor_data"]
+CERTAIN = ("onnx", "torch.export")  # formats whose files say types and shapes
 
 
 def open_model(folder: str):
@@ -99,6 +103,9 @@ class Batcher:
     def _prove(self, batch: list, found: list) -> None:
         if any(isinstance(one, Exception) for one in found):
             return
+        first = batch[0][0]
+        if all(_same(one, other) for tensors, _ in batch[1:] for one, other in zip(first, tensors, strict=True)):
+            return  # what mixes its rows would not show by equal ones
         try:
             pairs = zip(found, self._at_once(batch), strict=True)
             self.together = all(
@@ -131,6 +138,8 @@ def _alike(tensors: list[dict]):
 
 
 def _same(one: dict, other: dict) -> bool:
+    if one["data"].shape != other["data"].shape:
+        return False
     if one["datatype"] == "BYTES" or one["data"].dtype.kind not in "fiub":
         return bool(np.array_equal(one["data"], other["data"]))
     return bool(np.allclose(one["data"], other["data"], rtol=1e-3, atol=1e-5, equal_nan=True))
@@ -165,7 +174,7 @@ class Application:
         if method == "POST" and path == f"{base}/infer":
             return await self._infer(scope, receive)
         if method == "POST" and path == "/predict":
-            return await self._predict(receive)
+            return await self._predict(scope, receive)
         if method != "GET":
             return 404, orjson.dumps({"error": f"there is nothing to {method} at {path or '/'}"}), []
         if path in ("/v2/health/live", "/v2/health/ready", f"{base}/ready"):
@@ -187,43 +196,84 @@ class Application:
     def _schema(self) -> dict:
         names = {one["name"]: {"type": "array", "description": f"{one['datatype']} {one['shape']}"}
                  for one in self.model.inputs}  # fmt: skip
-        return {
-            "model": self._metadata(),
-            "predict": {"type": "object", "properties": names, "description": "POST /predict: name: nested list"},
-        }
+        example = {one["name"]: _plain(one) for one in self.model.example()}
+        told = {"type": "object", "properties": names, "description": "POST /predict: name: nested list"}
+        return {"model": self._metadata(), "predict": {**told, "example": example, "takes": bodies.TAKES}}
+
+    def _arranged(self, tensors: list[dict]) -> list[dict]:
+        """The tensors in the order of the model's inputs. A model of one input takes it under any name."""
+        names = [one["name"] for one in self.model.inputs]
+        if self.model.format == "predictor" or not names:
+            return tensors
+        if len(names) == len(tensors) == 1:
+            tensors = [{**tensors[0], "name": names[0]}]
+        given = {one["name"]: one for one in tensors}
+        if sorted(given) != sorted(names) or len(given) != len(tensors):
+            raise BadRequest(f"inputs: the model takes {', '.join(names)}; given were {', '.join(given)}")
+        if self.model.format in CERTAIN:
+            for one in self.model.inputs:
+                _check(given[one["name"]], one)
+        return [given[name] for name in names]
 
     async def _infer(self, scope, receive):
         headers = dict(scope["headers"])
         length = headers.get(b"inference-header-content-length")
         request, tensors = read_request(await _body(receive), length and length.decode("latin-1"))
-        outputs = await self.batcher.predict(tensors)
+        outputs = await self.batcher.predict(self._arranged(tensors))
         body, head = write_answer(request, self.name, outputs)
         if head is None:
             return 200, body, []
         binary = [(b"content-type", b"application/octet-stream")]
         return 200, body, [*binary, (b"inference-header-content-length", str(head).encode())]
 
-    async def _predict(self, receive):
-        """{"name": nested list, …} or, for a model of one input, the nested list itself."""
+    async def _predict(self, scope, receive):
+        """Plain JSON or a file in, {"name of an output": nested list, ...} out (bodies.py)."""
+        content_type = dict(scope["headers"]).get(b"content-type", b"").decode("latin-1")
+        tensors = bodies.read(await _body(receive), content_type, self.model.inputs)
+        outputs = await self.batcher.predict(self._arranged(tensors))
+        return 200, orjson.dumps({one["name"]: _plain(one) for one in outputs}), []
+
+    def warm_up(self) -> None:
+        """Computes the example once, and learns from it what the model gives where its file does not tell. A model
+        that cannot compute it is served all the same: an example of zeros need not be a possible input.
+        """
+        if not self.model.inputs:
+            return
         try:
-            given = orjson.loads(await _body(receive))
-        except orjson.JSONDecodeError as problem:
-            raise BadRequest(f"body: not JSON ({problem})")
-        declared = self.model.inputs or [{"name": "input", "datatype": "FP32"}]
-        if not isinstance(given, dict):
-            given = {declared[0]["name"]: given}
-        kinds = {one["name"]: one["datatype"] for one in declared}
-        inputs = []
-        for name, data in given.items():
-            try:
-                shape = list(np.shape(data))
-            except ValueError:
-                raise BadRequest(f"{name}: the lists in it are of different lengths")
-            inputs.append({"name": name, "datatype": kinds.get(name, "FP32"), "shape": shape, "data": data})
-        _request, tensors = read_request(orjson.dumps({"inputs": inputs}), None)
-        outputs = await self.batcher.predict(tensors)
-        told = {one["name"]: np.asarray(one["data"]).tolist() for one in outputs}
-        return 200, orjson.dumps(told, default=lambda word: word.decode(errors="replace")), []
+            outputs = self.model.predict(self.model.example())
+        except Exception as problem:
+            print(f"not warmed up: {type(problem).__name__}: {problem}", flush=True)
+            return
+        if not self.model.outputs:
+            several = all(one["shape"][:1] == [-1] for one in self.model.inputs)
+            self.model.outputs = [
+                {"name": one["name"], "datatype": one["datatype"], "shape": _open(one["shape"], several)}
+                for one in outputs
+            ]
+
+
+def _open(shape: list[int], several: bool) -> list[int]:
+    return [-1, *shape[1:]] if several and list(shape[:1]) == [1] else list(shape)
+
+
+def _check(given: dict, one: dict) -> None:
+    """Raises BadRequest where a tensor is not what the model declares."""
+    if given["datatype"] != one["datatype"]:
+        raise BadRequest(f"{one['name']}: must be {one['datatype']}, given was {given['datatype']}")
+    pairs = zip(given["shape"], one["shape"], strict=False)
+    if len(given["shape"]) != len(one["shape"]) or any(side not in (-1, had) for had, side in pairs):
+        raise BadRequest(f"{one['name']}: must have the shape {one['shape']}, given was {given['shape']}")
+
+
+def _plain(one: dict) -> list:
+    found = np.asarray(one["data"])
+    return [] if not found.size else _words(found.tolist())
+
+
+def _words(value):
+    if isinstance(value, list):
+        return [_words(one) for one in value]
+    return value.decode(errors="replace") if isinstance(value, bytes) else value
 
 
 async def _body(receive) -> bytes:
@@ -246,10 +296,12 @@ def main() -> None:
         parser.add_argument(option, required=True)
     given = parser.parse_args()
     model = open_model(given.model)
+    application = Application(model, given.name)
+    application.warm_up()
     print(f"serving {given.name} ({model.format}) on port {given.port}", flush=True)
     uvicorn.run(
-        Application(model, given.name), host=given.host, port=int(given.port), log_level="warning",
-        access_log=False, lifespan="off", timeout_graceful_shutdown=8, server_header=False,
+        application, host=given.host, port=int(given.port), log_level="warning",
+        access_log=False, lifespan="off", timeout_graceful_shutdown=STOP_S, server_header=False,
     )  # fmt: skip
 
 

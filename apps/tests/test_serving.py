@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -10,6 +11,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -30,16 +32,17 @@ torch.jit.trace(Double(), torch.zeros(1, 3)).save(sys.argv[1])
 """
 
 
-@pytest.fixture(scope="module")
-def served(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("served")
-    subprocess.run([sys.executable, "-c", TORCH, str(folder / "model.pt")], check=True)
+@contextlib.contextmanager
+def serving(folder: Path, name: str = "double"):
+    """The server on a model's folder: (url, process); at the end it is asked to stop, and must."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    command = [sys.executable, str(SERVING / "server.py"), "--model", str(folder), "--name", "double"]
+    command = [sys.executable, "-u", str(SERVING / "server.py"), "--model", str(folder), "--name", name]
     environment = {**os.environ, "MLP_LOADING": str(PROGRAM), "OMP_NUM_THREADS": "1"}
-    process = subprocess.Popen([*command, "--host", "127.0.0.1", "--port", str(port)], env=environment)
+    command += ["--host", "127.0.0.1", "--port", str(port)]
+    with (folder / "log").open("wb") as log:
+        process = subprocess.Popen(command, env=environment, stdout=log)
     url = f"http://127.0.0.1:{port}"
     end = time.monotonic() + 60
     while time.monotonic() < end:
@@ -51,6 +54,14 @@ def served(tmp_path_factory):
     yield url, process
     process.send_signal(signal.SIGTERM)
     assert process.wait(20) in (0, -signal.SIGTERM)
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("served")
+    subprocess.run([sys.executable, "-c", TORCH, str(folder / "model.pt")], check=True)
+    with serving(folder) as found:
+        yield found
 
 
 def infer(url: str, rows: int) -> list:
@@ -111,3 +122,76 @@ def test_plain_json(served):
     url, _process = served
     answer = requests.post(f"{url}/predict", json=[[1, 2, 3]]).json()
     assert answer == {"output__0": [[2, 4, 6]]}
+
+
+COUNTING = """
+import os, time
+
+class Predictor:
+    inputs = [{"name": "x", "datatype": "FP32", "shape": [-1]}]
+    batches = True
+
+    def predict(self, inputs):
+        (x,) = inputs
+        with open(os.path.join(os.environ["MLP_MODEL"], "calls"), "a") as calls:
+            print(x["shape"][0], file=calls)
+        if 7 in x["data"]:
+            time.sleep(1)
+        mean = sum(x["data"]) / len(x["data"]) if 9 in x["data"] else 0
+        return [{"name": "y", "datatype": "FP32", "shape": x["shape"], "data": [v - mean for v in x["data"]]}]
+"""
+
+
+def predict(url: str, values: list) -> list:
+    return requests.post(f"{url}/predict", json=values, timeout=20).json()["y"]
+
+
+def test_a_model_is_warm_before_it_is_ready_and_tells_what_it_gives(tmp_path):
+    (tmp_path / "predictor.py").write_text(COUNTING)
+    with serving(tmp_path) as (url, _process):
+        assert (tmp_path / "calls").read_text() == "1\n"
+        outputs = requests.get(f"{url}/v2/models/double").json()["outputs"]
+        assert outputs == [{"name": "y", "datatype": "FP32", "shape": [-1]}]
+        assert requests.get(f"{url}/schema").json()["predict"]["example"] == {"x": [0]}
+
+
+def test_requests_that_wait_are_computed_together_once_that_is_proven(tmp_path):
+    (tmp_path / "predictor.py").write_text(COUNTING)
+    with serving(tmp_path) as (url, _process), ThreadPoolExecutor(20) as pool:
+        for _ in range(2):  # the first time they wait, it is proven
+            waiting = pool.submit(predict, url, [7])
+            wait_for_calls(tmp_path, "1\n")
+            found = list(pool.map(lambda value: predict(url, [value, value]), range(10, 22)))
+            assert found == [[value, value] for value in range(10, 22)]
+            assert waiting.result() == [7]
+        assert max(map(int, (tmp_path / "calls").read_text().split())) > 2
+
+
+def test_a_model_that_mixes_its_rows_is_never_given_those_of_two_requests(tmp_path):
+    (tmp_path / "predictor.py").write_text(COUNTING.replace("if 9 in x", "if True or x"))
+    with serving(tmp_path) as (url, _process), ThreadPoolExecutor(20) as pool:
+        for values in ([5] * 8, list(range(10, 18)), list(range(20, 28))):  # equal ones prove nothing
+            waiting = pool.submit(predict, url, [7])
+            wait_for_calls(tmp_path, "1\n")
+            assert list(pool.map(lambda value: predict(url, [value]), values)) == [[0]] * len(values)
+            assert waiting.result() == [0]
+
+
+def wait_for_calls(folder: Path, ends: str) -> None:
+    """Until the model has begun another call."""
+    before, end = (folder / "calls").stat().st_size, time.monotonic() + 10
+    while (folder / "calls").stat().st_size == before and time.monotonic() < end:
+        time.sleep(0.01)
+    assert (folder / "calls").read_text().endswith(ends)
+
+
+def test_a_stop_finishes_what_is_in_flight_and_takes_nothing_new(tmp_path):
+    (tmp_path / "predictor.py").write_text(COUNTING)
+    with serving(tmp_path) as (url, process), ThreadPoolExecutor(2) as pool:
+        slow = pool.submit(predict, url, [7])
+        wait_for_calls(tmp_path, "1\n")
+        process.send_signal(signal.SIGTERM)
+        assert slow.result() == [7]
+        assert process.wait(10) in (0, -signal.SIGTERM)
+        with pytest.raises(requests.ConnectionError):
+            requests.get(f"{url}/v2/health/live")

@@ -1,4 +1,4 @@
-"""loading.py as the program it is: what it takes for the model, and that each format opens and computes."""
+"""loading.py as the program it is: what it takes for the model. Each format, served: apps/tests/test_formats.py."""
 
 from __future__ import annotations
 
@@ -10,44 +10,6 @@ import pytest
 
 from models_app.launching import PROGRAM
 
-MAKE = {
-    "torchscript": """
-import torch
-torch.jit.trace(torch.nn.Linear(2, 1).eval(), torch.zeros(1, 2)).save("model.pt")
-""",
-    "torch.export": """
-import torch
-torch.export.save(torch.export.export(torch.nn.Linear(2, 1).eval(), (torch.zeros(1, 2),)), "model.pt2")
-""",
-    "joblib": """
-import joblib
-from sklearn.linear_model import LogisticRegression
-joblib.dump(LogisticRegression().fit([[0.0, 0.0], [1.0, 1.0]], [0, 1]), "model.joblib")
-""",
-    "skops": """
-import skops.io
-from sklearn.linear_model import LogisticRegression
-skops.io.dump(LogisticRegression().fit([[0.0, 0.0], [1.0, 1.0]], [0, 1]), "model.skops")
-""",
-}
-COMPUTE = """
-import sys, numpy
-sys.path.insert(0, sys.argv[1])
-import loading
-kind = numpy.float64 if loading.find(loading.Path("."))[1].suffix in (".skops", ".joblib") else numpy.float32
-print(loading.load(".").predict([loading.tensor("x", numpy.ones((1, 2), kind))])[0]["shape"])
-"""
-
-
-@pytest.mark.parametrize("kind", MAKE)
-def test_each_format_opens_and_computes(tmp_path, kind):
-    subprocess.run([sys.executable, "-c", MAKE[kind]], check=True, cwd=tmp_path)
-    subprocess.run([sys.executable, str(PROGRAM), str(tmp_path), str(tmp_path)], check=True, cwd=tmp_path)
-    assert json.loads((tmp_path / "told.json").read_text())["format"] == kind
-    command = [sys.executable, "-c", COMPUTE, str(PROGRAM.parent)]
-    told = subprocess.run(command, check=True, cwd=tmp_path, capture_output=True, text=True)
-    assert told.stdout.strip() in ("[1, 1]", "[1]")
-
 
 def test_a_folder_of_several_models_is_told_apart_or_refused(tmp_path):
     for name in ("a.pt", "b.onnx"):
@@ -57,3 +19,38 @@ def test_a_folder_of_several_models_is_told_apart_or_refused(tmp_path):
     )
     assert told.returncode == 1
     assert "which file is the model? There are a.pt, b.onnx" in told.stdout
+
+
+PREDICTOR = "class Predictor:\n    inputs = %s\n    def predict(self, inputs):\n        return inputs\n"
+
+
+def loaded(folder) -> tuple[int, str]:
+    command = [sys.executable, str(PROGRAM), str(folder), str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return done.returncode, done.stdout
+
+
+def test_a_signature_beside_the_model_says_what_its_file_does_not(tmp_path):
+    (tmp_path / "predictor.py").write_text(PREDICTOR % [])
+    told = {"inputs": [{"name": "x", "datatype": "INT64", "shape": [-1, 3]}]}
+    (tmp_path / "signature.json").write_text(json.dumps(told))
+    assert loaded(tmp_path)[0] == 0
+    assert json.loads((tmp_path / "told.json").read_text()) == {"format": "predictor", **told, "outputs": []}
+
+
+@pytest.mark.parametrize(
+    "told",
+    ["[", "[]", '{"inputs": [{}]}', '{"inputs": [{"name": "x", "datatype": "NO"}]}',
+     '{"inputs": [{"name": "x", "shape": [-2]}]}'],
+)  # fmt: skip
+def test_a_wrong_signature_does_not_load(tmp_path, told):
+    (tmp_path / "predictor.py").write_text(PREDICTOR % [])
+    (tmp_path / "signature.json").write_text(told)
+    code, words = loaded(tmp_path)
+    assert (code, "signature.json: must be" in words) == (1, True)
+
+
+def test_a_predictor_that_describes_itself_wrongly_does_not_load(tmp_path):
+    (tmp_path / "predictor.py").write_text(PREDICTOR % [{"name": "x", "datatype": "float"}])
+    code, words = loaded(tmp_path)
+    assert (code, "float is no datatype" in words) == (1, True)

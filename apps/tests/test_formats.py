@@ -1,0 +1,157 @@
+"""A model of each format from its file or a job's output to the right numbers, asked with Triton's own client."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import tritonclient.http as triton
+
+from jobs import reconcile as jobs_reconcile
+from jobs.models import Job
+from models_app import reconcile as models_reconcile
+from models_app.models import Model
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+X = np.array([[1.0, 2.0], [-3.0, 0.5]])
+WANTED = X @ [[2.0], [10.0]] + 1  # what each of the models below computes
+
+TORCH = """
+import torch
+net = torch.nn.Linear(2, 1).eval()
+net.load_state_dict({"weight": torch.tensor([[2.0, 10.0]]), "bias": torch.tensor([1.0])})
+"""
+ONNX = """
+import numpy, onnx
+from onnx import TensorProto, helper, numpy_helper
+value = lambda name, *shape: helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
+held = [numpy_helper.from_array(numpy.array(data, numpy.float32), name)
+        for name, data in (("w", [[2.0], [10.0]]), ("b", [1.0]))]
+nodes = [helper.make_node("MatMul", ["x", "w"], ["m"]), helper.make_node("Add", ["m", "b"], ["y"])]
+graph = helper.make_graph(nodes, "net", [value("x", "n", 2)], [value("y", "n", 1)], held)
+onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), "model.onnx")
+"""
+SKLEARN = """
+from sklearn.linear_model import LinearRegression
+x = [[0.0, 0.0], [1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]
+net = LinearRegression().fit(x, [[2 * a + 10 * b + 1] for a, b in x])
+"""
+PREDICTOR = """
+class Predictor:
+    inputs = [{"name": "x", "datatype": "FP32", "shape": [-1, 2]}]
+    outputs = [{"name": "y", "datatype": "FP32", "shape": [-1, 1]}]
+
+    def predict(self, inputs):
+        (x,) = inputs
+        found = [2 * a + 10 * b + 1 for a, b in zip(x["data"][::2], x["data"][1::2])]
+        return [{"name": "y", "datatype": "FP32", "shape": [x["shape"][0], 1], "data": found}]
+"""
+MAKE = {
+    "torchscript": (TORCH + "torch.jit.trace(net, torch.zeros(1, 2)).save('model.pt')", "FP32", "input"),
+    "torch.export": (
+        TORCH + "sides = {'input': {0: torch.export.Dim('n')}}\n"
+        "torch.export.save(torch.export.export(net, (torch.zeros(2, 2),), dynamic_shapes=sides), 'model.pt2')",
+        "FP32", "input",
+    ),
+    "onnx": (ONNX, "FP32", "x"),
+    "joblib": (SKLEARN + "import joblib\njoblib.dump(net, 'model.joblib')", "FP64", "input"),
+    "skops": (SKLEARN + "import skops.io\nskops.io.dump(net, 'model.skops')", "FP64", "input"),
+    "predictor": (f"open('predictor.py', 'w').write('''{PREDICTOR}''')", "FP32", "x"),
+}  # fmt: skip
+TRAINING = '''
+import os
+import numpy
+from safetensors.numpy import save_file
+
+os.makedirs("net")
+weights = {"w": numpy.array([[2.0], [10.0]], numpy.float32), "b": numpy.array([1.0], numpy.float32)}
+save_file(weights, "net/model.safetensors")
+open("net/predictor.py", "w").write("""
+import os
+from safetensors.numpy import load_file
+
+
+class Predictor:
+    inputs = [{"name": "x", "datatype": "FP32", "shape": [-1, 2]}]
+    arrays, batches = True, True
+
+    def __init__(self):
+        self.held = load_file(os.path.join(os.environ["MLP_MODEL"], "model.safetensors"))
+
+    def predict(self, inputs):
+        (x,) = inputs
+        return [{"name": "y", "datatype": "FP32", "data": x["data"] @ self.held["w"] + self.held["b"]}]
+""")
+'''
+
+
+@pytest.fixture
+def served(as_alice, until, ready):
+    """Makes a model of `src` and an application of it, by REST, and waits until both are ready."""
+
+    def serve(src: str):
+        assert as_alice.call("post", "users/alice/models", {"name": "net", "src": src}).status_code == 201
+
+        def checked() -> bool:
+            models_reconcile.run()
+            return Model.objects.get().state in ("ready", "error")
+
+        until(checked)
+        model = Model.objects.get()
+        assert model.state == "ready", model.reason
+        order = {"name": "calc", "model_name": "net", "cpu": 1, "ram": 1000}
+        assert as_alice.call("post", "users/alice/apps", order).status_code == 201
+        from_order = model.served_by.get()
+        return model, ready(from_order)
+
+    return serve
+
+
+def ask(app, datatype: str, name: str, *, binary: bool) -> np.ndarray:
+    """One inference by the public client, which also finds model and server ready."""
+    client = triton.InferenceServerClient(app.address)
+    try:
+        assert client.is_server_live()
+        assert client.is_server_ready()
+        assert client.is_model_ready("net")
+        told = client.get_model_metadata("net")
+        assert [(one["name"], one["datatype"], one["shape"]) for one in told["inputs"]] == [(name, datatype, [-1, 2])]
+        (output,) = told["outputs"]
+        assert output["shape"] == [-1, 1]
+        data = X.astype(np.float64 if datatype == "FP64" else np.float32)
+        tensor = triton.InferInput(name, list(data.shape), datatype)
+        tensor.set_data_from_numpy(data, binary_data=binary)
+        wanted = triton.InferRequestedOutput(output["name"], binary_data=binary)
+        return client.infer("net", [tensor], outputs=[wanted], request_id="1").as_numpy(output["name"])
+    finally:
+        client.close()
+
+
+@pytest.mark.parametrize("kind", MAKE)
+def test_each_format_is_checked_and_served_with_the_right_numbers(home, served, kind):
+    make, datatype, name = MAKE[kind]
+    (home / "net").mkdir()
+    subprocess.run([sys.executable, "-c", make], check=True, cwd=home / "net")
+    model, app = served("home/net")
+    assert model.format == kind
+    for binary in (True, False):
+        assert np.allclose(ask(app, datatype, name, binary=binary), WANTED)
+
+
+def test_weights_that_a_job_made_are_served_by_its_predictor(home, as_alice, served, tasks):
+    (home / "train.py").write_text(TRAINING)
+    order = {"name": "fit", "entry": "train.py", "cpu": 1, "ram": 1000}
+    assert as_alice.call("post", "users/alice/jobs", order).status_code == 201
+    end = time.monotonic() + 30
+    while Job.objects.get().state in ("creating", "running") and time.monotonic() < end:
+        tasks.run_once()
+        jobs_reconcile.run()
+        time.sleep(0.05)
+    assert Job.objects.get().state == "finished", Job.objects.get().reason
+    model, app = served("jobs/fit/net")
+    assert (model.format, sorted(model.checksums)) == ("predictor", ["model.safetensors", "predictor.py"])
+    assert np.allclose(ask(app, "FP32", "x", binary=True), WANTED)
