@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from mlp.kernel import bus
 from mlp.kernel.errors import Fault
 
-from . import logstore, subjects, wire
+from . import logstore, subjects, tail, wire
 
 log = logging.getLogger(__name__)
 
@@ -64,6 +64,7 @@ def take(lines: Sequence[dict]) -> int:
     bus.check()
     new = logstore.get().append(lines)
     forward(lines)
+    tail.tell(lines)
     return new
 
 

@@ -62,11 +62,12 @@ def insights(request):
     hours = _hours(request)
     context = {"given": given, "levels": search.LEVELS, "rows": [], "hours": hours, "spans": SPANS}
     try:
-        rows, more = logstore.get().search(
-            search.body(request.user, **given), SHOWN, _mark(request.GET.get("after", ""))
-        )
+        body, mark = search.body(request.user, **given), _mark(request.GET.get("after", ""))
+        rows, more = logstore.get().search(body, SHOWN, mark)
         context["rows"] = [_row(row) for row in rows]
         context["more"] = json.dumps(more) if more is not None else ""
+        newest = not mark and not {"since", "until"} & set(given)
+        context["tail"] = ["", *search.LEVELS] if newest else None  # new lines come on top by the page's websocket
         context["chart"] = charts.chart(request.user, given, hours)
         if context["chart"]["anomalies"]:
             context["workloads"] = charts.workloads(request.user, given, hours)

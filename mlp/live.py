@@ -11,12 +11,16 @@ server's all have a `type`:
                                              `seq`, their number; in order, none twice. `reset`: what came before was of
                                              another job of that name. `ended`: these are the last
     gone     user, job                       there is no such job, or it is not for this reader
+    lines    rows                            log lines that were stored or judged just now, of those the page asks for;
+                                             the newest first of all, when it begins to ask:
+                                             `id`, `time` (ms), `log`, `level`, `cluster`, `namespace`, `deployment`
     beat                                     every 20 s, so that the page can tell a quiet connection from a dead one
 
-    {"watch": [{"kind": "metrics", "user": …, "job": …, "id": …, "after": …}]}
+    {"watch": [{"kind": "metrics", "user": …, "job": …, "id": …, "after": …}, {"kind": "lines", "query": …}]}
                                              from the page: all that it shows now; each such message replaces the one
                                              before. `id` and `after`, both optional, say which job and which row it has
-                                             already, so that after a reconnect only the rest is sent
+                                             already, so that after a reconnect only the rest is sent. `query` are
+                                             the filters of log lines as they stand in a page's address
 
 Changes that come close together are told together. Closed with 4401 when the session has ended meanwhile, 4400 for a
 message that is none of these. Nothing is kept for a page that was away: it fetches itself again once it is back.
@@ -35,9 +39,11 @@ from django.contrib.auth import HASH_SESSION_KEY
 from django.contrib.sessions.backends.db import SessionStore
 from django.utils.crypto import constant_time_compare
 
+from aiops import tail
 from jobs import feed, metrics
 from jobs.models import Job, Metrics
 from mlp.kernel.after_commit import OPERATORS_PAGES, group, pages_of
+from mlp.kernel.errors import Refused
 
 BEAT_S = 20.0
 TOGETHER_S = 0.1  # changes within it are told at once
@@ -45,6 +51,10 @@ MOST_WATCHED = 24
 MOST_BYTES = 1 << 14
 MOST_UNTOLD = 500
 ENDED, NONSENSE = 4401, 4400
+LINE = {
+    "id": "_id", "time": "time", "log": "log", "level": "anomaly_level", "cluster": "cluster_id",
+    "namespace": "namespace_name", "deployment": "deployment",
+}  # fmt: skip
 OF_THE_SESSION = {"user", "session"}
 
 
@@ -111,6 +121,8 @@ class LiveConsumer(AsyncWebsocketConsumer):
         self.tasks: set[asyncio.Task] = set()
         self.untold: dict[tuple, bool] = {}
         self.groups_joined: list[str] = []
+        self.reader: tail.Reader | None = None
+        self.asked: str | None = None
         if self.user is None or not self.user.is_authenticated or not self._same_origin():
             await self.close()  # before accept: the handshake is refused
             return
@@ -134,8 +146,8 @@ class LiveConsumer(AsyncWebsocketConsumer):
                 await self.channel_layer.group_discard(name, self.channel_name)
 
     async def receive(self, text_data=None, bytes_data=None) -> None:
-        wanted = _wanted(text_data)
-        if wanted is None:
+        wanted, asked = _wanted(text_data) or (None, None)
+        if wanted is None or not await self._read_lines(asked):
             await self.close(NONSENSE)
             return
         for key in self.watched.keys() - wanted.keys():
@@ -158,7 +170,32 @@ class LiveConsumer(AsyncWebsocketConsumer):
     async def wake(self, event: dict) -> None:
         self._tell((event.get("kind", ""), "", False), moving=True)
 
+    async def lines(self, event: dict) -> None:
+        rows = self.reader.pick(event["rows"]) if self.reader else []
+        if rows:
+            await self._say_lines(rows)
+
     # --- inside -----------------------------------------------------------------------------------------------------
+    async def _read_lines(self, asked: str | None) -> bool:
+        """Hears of log lines as the page asks from now on; False when its filters are none."""
+        if asked == self.asked:
+            return True
+        try:
+            reader = None if asked is None else tail.Reader(self.user, asked)
+        except Refused:
+            return False
+        if reader is not None and reader.group not in self.groups_joined:
+            await self.channel_layer.group_add(reader.group, self.channel_name)
+            self.groups_joined.append(reader.group)
+        self.asked, self.reader = asked, reader
+        if reader is not None:
+            await self._say_lines(await database_sync_to_async(reader.newest)())
+        return True
+
+    async def _say_lines(self, rows: list[dict]) -> None:
+        told = [{short: row.get(name, "") for short, name in LINE.items()} for row in rows]
+        await self.say("lines", rows=[{**row, "log": row["log"][: tail.TEXT]} for row in told])
+
     def _tell(self, what: tuple, moving: bool) -> None:
         first = not self.untold
         if len(self.untold) < MOST_UNTOLD:
@@ -204,13 +241,19 @@ class LiveConsumer(AsyncWebsocketConsumer):
         return bool(host) and urlsplit(origin).netloc == host
 
 
-def _wanted(text: str | None) -> dict[tuple[str, str], tuple[int, int]] | None:
-    """{(user, job): (the job's key, its last row) as the page knows them} of a page's message; None when it is none."""
+def _wanted(text: str | None) -> tuple[dict[tuple[str, str], tuple[int, int]], str | None] | None:
+    """What a page's message asks for, None when it is none: {(user, job): (the job's key, its last row) as the page
+    knows them}, and the filters of log lines."""
     try:
         message = json.loads(text) if text and len(text) <= MOST_BYTES else None
-        entries = message["watch"]
+        entries = message["watch"][:MOST_WATCHED]
+        asked = next((entry["query"] for entry in entries if entry["kind"] == "lines"), None)
+        if not isinstance(asked, str | None):
+            return None
         found = {}
-        for entry in entries[:MOST_WATCHED]:
+        for entry in entries:
+            if entry["kind"] == "lines":
+                continue
             user, job, known, after = entry["user"], entry["job"], entry.get("id", 0), entry.get("after", 0)
             whole = all(isinstance(number, int) and 0 <= number < 1 << 31 for number in (known, after))
             if entry["kind"] != "metrics" or not isinstance(user, str) or not isinstance(job, str) or not whole:
@@ -218,6 +261,6 @@ def _wanted(text: str | None) -> dict[tuple[str, str], tuple[int, int]] | None:
             if not (user.isascii() and job.isascii() and "\0" not in user + job):
                 return None
             found[user, job] = (known, after)
-        return found
+        return found, asked
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None

@@ -10,6 +10,7 @@ from accounts import settings_pages
 from aiops import alert_pages
 from aiops import operator_pages as aiops_operators
 from aiops import pages as aiops
+from aiops import part_pages as aiops_parts
 from apps import pages as apps
 from datasets import file_pages
 from datasets import pages as datasets
@@ -71,6 +72,8 @@ urlpatterns = [
     path("usage", resources.usage, name="usage"),
     path("aiops", aiops.insights, name="aiops"),
     path("aiops/line", aiops.line, name="aiops_line"),
+    path("aiops/part", aiops_parts.part, name="aiops_part"),
+    path("aiops/marks", aiops_parts.marks, name="aiops_marks"),
     path("aiops/templates", aiops.templates, name="aiops_templates"),
     path("aiops/tell", aiops.tell, name="aiops_tell"),
     path("aiops/watchlist", aiops_operators.watch, name="aiops_watchlist"),

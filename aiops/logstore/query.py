@@ -4,12 +4,13 @@
     match_all, query_string (AND, OR, NOT, parentheses, "phrases", field:value, fields, default_field,
     default_operator)
 
-`parse` gives nodes; an adapter turns them into its own terms. Words are compared as OpenSearch's standard analyser
-does: whole, without regard to case.
+`parse` gives nodes; an adapter turns them into its own terms, `matches` asks a single document. Words are compared as
+OpenSearch's standard analyser does: whole, without regard to case.
 """
 
 from __future__ import annotations
 
+import operator
 import re
 from dataclasses import dataclass
 from typing import Any
@@ -21,7 +22,8 @@ TEXTS = frozenset(["log", "masked_log", "template_matched"])
 NUMBERS = frozenset(["time", "template_cluster_id", "opnilog_confidence"])
 FIELDS = KEYWORDS | TEXTS | NUMBERS
 MOST_DEPTH = 20
-RANGES = ("gt", "gte", "lt", "lte")
+BOUNDS = {"gt": operator.gt, "gte": operator.ge, "lt": operator.lt, "lte": operator.le}
+RANGES = tuple(BOUNDS)
 
 
 @dataclass(frozen=True)
@@ -82,6 +84,32 @@ def parse(body: dict) -> Any:
         if name not in {"query", "size", "sort", "_source", "from", "track_total_hits"}:
             raise ValueError(f"{name}: unknown to this log store")
     return _node(body.get("query", {"match_all": {}}), 0)
+
+
+def matches(node: Any, document: dict) -> bool:
+    """Whether a document is one that the tree asks for, as a store would find it."""
+    match node:
+        case All():
+            return True
+        case Is(field, values):
+            return document.get(field) in values
+        case Between(field, bounds):
+            return field in document and all(BOUNDS[bound](document[field], value) for bound, value in bounds)
+        case Words(fields, words):
+            return bool(words) and any(_has(words_of(str(document.get(field) or "")), words) for field in fields)
+        case Exists(field):
+            return document.get(field) not in (None, "")
+        case And(parts):
+            return all(matches(part, document) for part in parts)
+        case Or(parts, least):
+            return sum(matches(part, document) for part in parts) >= least
+        case Not(part):
+            return not matches(part, document)
+    raise ValueError(f"{node}: unknown")
+
+
+def _has(text: tuple[str, ...], words: tuple[str, ...]) -> bool:
+    return any(text[place : place + len(words)] == words for place in range(len(text) - len(words) + 1))
 
 
 def _node(query: Any, depth: int) -> Any:

@@ -11,7 +11,7 @@ import logging
 import time
 from collections.abc import Callable
 
-from aiops import logstore, subjects
+from aiops import logstore, subjects, tail
 from mlp.kernel.errors import Fault
 from mlp.kernel.serve import Route
 
@@ -35,8 +35,10 @@ class WriteBack:
         }
 
     def verdicts(self, messages: list[bytes]) -> None:
-        changes = [(item._id, verdict(item)) for item in base.items_of(subjects.INFERENCED, messages)]
+        items = base.items_of(subjects.INFERENCED, messages)
+        changes = [(item._id, verdict(item)) for item in items]
         persist(subjects.INFERENCED, lambda: logstore.get().update_many(changes))
+        tail.tell_verdicts((item._id, item.anomaly_level) for item in items)
 
     def templates(self, messages: list[bytes]) -> None:
         found = [

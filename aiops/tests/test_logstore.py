@@ -6,6 +6,7 @@ import pytest
 from osmem_server import resolve_binary
 
 from aiops import training_data
+from aiops.logstore import query
 from aiops.logstore.database import DatabaseStore
 from aiops.logstore.opensearch import OpenSearchStore
 from aiops.models import Workload
@@ -198,6 +199,18 @@ def test_a_query_finds_the_same_in_every_store(store, query, expected):
     ])  # fmt: skip
     store.update_many([("id4", {"anomaly_level": "Anomaly"})])
     assert found(store, query) == {f"id{number}" for number in expected}
+
+
+@pytest.mark.parametrize(("asked", "expected"), QUERIES)
+def test_a_single_document_is_asked_the_same(asked, expected):
+    documents = [
+        line(1, log="connected to 10.0.0.1"),
+        line(2, log="Connection refused: 10.0.0.2"),
+        line(3, log="refused the connection", namespace_name="bank", deployment="db"),
+        line(4, log="connected, error_code=7", anomaly_level="Anomaly"),
+    ]
+    tree = query.parse({"query": asked})
+    assert {one["_id"] for one in documents if query.matches(tree, one)} == {f"id{number}" for number in expected}
 
 
 @pytest.mark.parametrize(

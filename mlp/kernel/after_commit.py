@@ -58,6 +58,15 @@ def changed(owner: str, kind: str, name: str, *, moving: bool = False) -> None:
     transaction.on_commit(send, robust=True)
 
 
+def tell_group(name: str, event: dict) -> None:
+    """Sends an event to a group of the channel layer. Losing one is harmless to who hears it."""
+
+    def send() -> None:
+        _tolerate(f"tell {name}", lambda: async_to_sync(get_channel_layer().group_send)(name, event))
+
+    transaction.on_commit(send, robust=True)
+
+
 async def _tell(owner_group: str, event: dict) -> None:
     layer = get_channel_layer()
     await asyncio.gather(layer.group_send(owner_group, event), layer.group_send(OPERATORS_PAGES, event))

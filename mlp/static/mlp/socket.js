@@ -13,6 +13,7 @@ const ENDED = 4401;
 const who = {};
 const listeners = [];
 const watched = new Map(); // "user/job" > {user, job, id, after, take}
+let lines = null; // {query, take}
 let socket = null;
 let pause = FIRST_PAUSE_MS;
 let timer = 0;
@@ -45,6 +46,8 @@ function connect() {
       been = true;
     } else if (message.type === "metrics" || message.type === "gone") {
       numbers(message);
+    } else if (message.type === "lines") {
+      lines?.take(message.rows);
     } else if (message.type === "changed") {
       for (const listener of listeners) listener(message);
     }
@@ -75,6 +78,7 @@ function listen() {
 function send() {
   if (socket?.readyState !== WebSocket.OPEN) return;
   const watch = [...watched.values()].map(({ user, job, id, after }) => ({ kind: "metrics", user, job, id, after }));
+  if (lines) watch.push({ kind: "lines", query: lines.query });
   socket.send(JSON.stringify({ watch }));
 }
 
@@ -95,6 +99,13 @@ export function watchMetrics(user, job, take) {
   watched.set(key, { user, job, id: 0, after: 0, take });
   send();
   return () => { if (watched.get(key)?.take === take) { watched.delete(key); send(); } };
+}
+
+// `take` is given log lines as they come, those that `query` asks for (the filters, as in a page's address): the newest
+// when it begins, and again after the connection was lost; then each when it is stored and when it is judged.
+export function watchLines(query, take) {
+  lines = { query, take };
+  send();
 }
 
 // `listener` is given every `changed` message, and {type: "again"} when the connection was lost and is back.

@@ -1,0 +1,19 @@
+// Parts of a page about the anomalies in the reader's logs (`data-anomalies`: which lines): htmx fetches them when the
+// page is there, and again (the event `anomalies`) when a line has been judged an anomaly.
+
+import { watchLines } from "./socket.js";
+
+const AGAIN_MS = 1000;
+const seen = new Set();
+let first = true;
+let timer = 0;
+
+function take(rows) {
+  const fresh = rows.filter((row) => !seen.has(row.id));
+  for (const row of fresh) seen.add(row.id);
+  if (!first && fresh.length) timer ||= setTimeout(() => { timer = 0; document.body.dispatchEvent(new Event("anomalies")); }, AGAIN_MS);
+  first = false; // what is there already when the page is opened
+}
+
+const part = document.querySelector("[data-anomalies]");
+if (part) watchLines(part.dataset.anomalies, take);

@@ -1,0 +1,66 @@
+// The page of log lines: the newest appear by themselves, and get their verdict in place, while the page is switched to it.
+
+import { hydrate } from "./page.js";
+import { refresh, watch } from "./refresh.js";
+import { watchLines } from "./socket.js";
+
+const MOST = 200; // lines that the page keeps
+const waiting = new Map(); // by id: the last word about each
+let drawn = false;
+
+function on() {
+  const part = document.querySelector("[data-tail]");
+  return part && part.querySelector("[data-live-switch]").checked;
+}
+
+function take(rows) {
+  if (!on()) return;
+  for (const row of rows) waiting.set(row.id, row);
+  while (waiting.size > MOST) waiting.delete(waiting.keys().next().value);
+  if (!drawn) { drawn = true; requestAnimationFrame(draw); }
+}
+
+function verdict(level) {
+  const known = document.querySelector(`template[data-level="${CSS.escape(level)}"]`) ?? document.querySelector('template[data-level=""]');
+  return known.content.cloneNode(true);
+}
+
+function made(row) {
+  const line = document.querySelector("template[data-line]").content.firstElementChild.cloneNode(true);
+  const at = new Date(row.time);
+  line.dataset.id = row.id;
+  line.dataset.at = row.time;
+  line.querySelector("time").dateTime = at.toISOString();
+  line.querySelector("[data-verdict]").append(verdict(row.level));
+  const link = line.querySelector("a");
+  link.href += encodeURIComponent(row.id);
+  link.querySelector("code").textContent = row.log || "–";
+  line.querySelector("[data-workload]").textContent = `${row.cluster} / ${row.namespace} / ${row.deployment}`;
+  hydrate(line);
+  return line;
+}
+
+function draw() {
+  drawn = false;
+  const rows = [...waiting.values()].sort((a, b) => a.time - b.time);
+  const body = document.querySelector("[data-tail] tbody");
+  if (!body) { waiting.clear(); if (rows.length) refresh(); return; } // the page has not one line yet: it makes the table
+  waiting.clear();
+  for (const row of rows) {
+    const there = body.querySelector(`tr[data-id="${CSS.escape(row.id)}"]`);
+    if (there) {
+      there.querySelector("[data-verdict]").replaceChildren(verdict(row.level));
+      continue;
+    }
+    const before = [...body.children].find((one) => Number(one.dataset.at) <= row.time);
+    if (before || body.children.length < MOST) body.insertBefore(made(row), before ?? null);
+  }
+  while (body.children.length > MOST) body.lastElementChild.remove();
+}
+
+watch();
+const part = document.querySelector("[data-tail]");
+if (part) {
+  part.querySelector("[data-live]").hidden = false;
+  watchLines(location.search.slice(1), take);
+}
