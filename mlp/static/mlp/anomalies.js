@@ -1,6 +1,7 @@
 // Parts of a page about the anomalies in the reader's logs (`data-anomalies`: which lines): htmx fetches them when the
 // page is there, and again (the event `anomalies`) when a line has been judged an anomaly.
 
+import { hydrate } from "./page.js";
 import { watchLines } from "./socket.js";
 
 const AGAIN_MS = 1000;
@@ -15,5 +16,6 @@ function take(rows) {
   first = false; // what is there already when the page is opened
 }
 
+document.addEventListener("htmx:afterSwap", (event) => hydrate(event.target));
 const part = document.querySelector("[data-anomalies]");
 if (part) watchLines(part.dataset.anomalies, take);
