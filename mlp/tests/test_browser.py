@@ -25,6 +25,7 @@ from django.test import Client
 from django.utils import timezone
 from playwright.sync_api import expect
 
+from aiops import intake, logstore, tail
 from conftest import PASSWORD
 from jobs import lifecycle, metrics
 from jobs.models import Job
@@ -299,6 +300,38 @@ class TestLive:
         with log.open("a") as file:
             file.write("<b>epoch 2</b>\n")
         expect(hers.locator("[data-log]")).to_contain_text("<b>epoch 2</b>", timeout=LIVE_MS)
+
+    def test_log_lines_come_and_are_judged_where_they_stand(self, hers, alice, troubles):
+        logstore.get().append([intake.line("epoch one", namespace="alice", deployment="fit")])
+        hers.goto("/aiops", wait_until="networkidle")
+        loaded = loads(hers)
+        rows = hers.locator("[data-tail] tbody tr")
+        expect(rows).to_have_count(1)
+        elsewhere(lambda: intake.take([intake.line("disk gone", namespace="alice", deployment="fit", id="odd")]))
+        expect(rows).to_have_count(2, timeout=LIVE_MS)
+        expect(rows.first).to_contain_text("disk gone")
+        expect(rows.first).to_contain_text("not judged yet")
+        logstore.get().update_many([("odd", {"anomaly_level": "Anomaly"})])
+        elsewhere(lambda: tail.tell_verdicts([("odd", "Anomaly")]))
+        expect(rows.first.locator(".state-error")).to_be_visible(timeout=LIVE_MS)
+        hers.uncheck("[data-live-switch]")
+        elsewhere(lambda: intake.take([intake.line("later", namespace="alice", deployment="fit")]))
+        hers.locator("tr", has_text="disk gone").locator("a").click()
+        hers.wait_for_url("**/aiops/line?id=odd")
+        assert len(loaded) == 1
+        assert troubles == []
+
+    def test_an_anomaly_appears_on_the_page_of_its_job(self, hers, alice, troubles):
+        put(Job, alice, "fit", "running")
+        hers.goto("/jobs", wait_until="networkidle")
+        odd = intake.line("disk gone", namespace="alice", deployment="fit", id="odd")
+        logstore.get().append([odd])
+        logstore.get().update_many([("odd", {"anomaly_level": "Anomaly"})])
+        elsewhere(lambda: tail.tell_verdicts([("odd", "Anomaly")]))
+        expect(hers.locator("[data-mark=fit]")).to_contain_text("1 anomaly", timeout=LIVE_MS)
+        hers.goto("/jobs/fit")
+        expect(hers.locator(".anomalies")).to_contain_text("disk gone")
+        assert troubles == []
 
     def test_a_lost_connection_is_told_and_found_again(self, hers, alice, site):
         running(alice)
