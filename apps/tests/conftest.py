@@ -51,15 +51,15 @@ def deploy(as_alice, adder):
 def until(tasks):
     """Lets the workers and the reconcile loop work until `done()` says so."""
 
-    def wait(done) -> None:
-        end = time.monotonic() + DEADLINE_S
+    def wait(done, seconds: float = DEADLINE_S) -> None:
+        end = time.monotonic() + seconds
         while time.monotonic() < end:
             tasks.run_once()
             reconcile.run()
             if done():
                 return
             time.sleep(0.05)
-        raise AssertionError(f"not after {DEADLINE_S} s: {list(Application.objects.values())}")
+        raise AssertionError(f"not after {seconds} s: {list(Application.objects.values())}")
 
     return wait
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+import numpy as np
 import pytest
 import requests
+import tritonclient.http as triton
+import websocket
 
 from accounts import lifecycle as accounts
 from apps.models import Application
@@ -22,12 +27,39 @@ class Echo(BaseHTTPRequestHandler):
     """Stands where an application would, and tells what it was sent."""
 
     def do_GET(self):
+        if self.headers.get("Upgrade") == "websocket":
+            return self.websocket()
+        if self.path == "/slow":
+            return self.slow()
         body = json.dumps({"path": self.path, "headers": {k.lower(): v for k, v in self.headers.items()}}).encode()
         self.send_response(200)
         self.send_header("Set-Cookie", "sessionid=planted")
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
+
+    def websocket(self):
+        """Takes one short message and sends it back."""
+        key = self.headers["Sec-WebSocket-Key"] + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
+        self.send_response(101)
+        self.send_header("Upgrade", "websocket")
+        self.send_header("Connection", "Upgrade")
+        self.send_header("Sec-WebSocket-Accept", base64.b64encode(hashlib.sha1(key.encode()).digest()).decode())
+        self.end_headers()
+        length = self.rfile.read(2)[1] & 127
+        mask = self.rfile.read(4)
+        said = bytes(one ^ mask[at % 4] for at, one in enumerate(self.rfile.read(length)))
+        self.wfile.write(bytes([0x81, length]) + said)
+        self.close_connection = True
+
+    def slow(self):
+        """The second half comes when the first has arrived."""
+        self.send_response(200)
+        self.send_header("Content-Length", "2")
+        self.end_headers()
+        self.wfile.write(b"1")
+        assert self.server.arrived.wait(10)
+        self.wfile.write(b"2")
 
     def log_message(self, *_):
         pass
@@ -37,11 +69,14 @@ class Echo(BaseHTTPRequestHandler):
 def echo(adder):
     """A ready application of alice's whose place is taken by Echo."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), Echo)
+    server.arrived = threading.Event()
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield Application.objects.create(
+    app = Application.objects.create(
         user=adder.user, tenant=adder.tenant, model=adder, name="calc", port=31000, state="ready", reserved=False,
         run_name="none", address=f"127.0.0.1:{server.server_port}",
     )  # fmt: skip
+    app.arrived = server.arrived
+    yield app
     server.shutdown()
     server.server_close()
 
@@ -108,3 +143,33 @@ def test_one_that_does_not_answer_is_told_as_503(front, echo, alice):
     answer = requests.get(f"{front}/alice/calc/v2", headers=bearer_of(alice))
     assert answer.status_code == 503
     assert "started again" in answer.json()["error"]
+
+
+def test_websockets_and_streams_pass(front, echo, alice):
+    there = websocket.create_connection(
+        f"{front.replace('http', 'ws')}/alice/calc/talk", header=bearer_of(alice), timeout=10
+    )
+    there.send("hello")
+    assert there.recv() == "hello"
+    there.close()
+    with requests.get(f"{front}/alice/calc/slow", headers=bearer_of(alice), stream=True, timeout=20) as answer:
+        assert answer.raw.read(1) == b"1"  # while the application holds the rest back
+        echo.arrived.set()
+        assert answer.raw.read(1) == b"2"
+
+
+def test_a_public_client_of_the_protocol_goes_through_unchanged(front, deploy, ready, alice):
+    ready(deploy())
+    client = triton.InferenceServerClient(f"{front.removeprefix('http://')}/alice/calc")
+    try:
+        headers = bearer_of(alice)
+        assert client.is_server_ready(headers=headers)
+        assert not client.is_server_ready()
+        assert client.get_model_metadata("adder", headers=headers)["inputs"][0]["name"] == "x"
+        tensor = triton.InferInput("x", [2], "FP32")
+        for binary in (True, False):
+            tensor.set_data_from_numpy(np.array([1, 2], np.float32), binary_data=binary)
+            found = client.infer("adder", [tensor], headers={**headers})  # it writes into them
+            assert found.as_numpy("y").tolist() == [2, 3]
+    finally:
+        client.close()

@@ -1,0 +1,231 @@
+"""What must hold whatever applications do: killed under load, created and deleted by many at once, bad at start."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import socket
+import threading
+import time
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing
+from pathlib import Path
+
+import pytest
+import requests
+from django.db import connection
+
+from accounts import lifecycle as accounts
+from apps import launching
+from apps.models import PORTS, Application
+from mlp import runners
+from mlp.kernel import storage
+from models_app.models import Model
+
+from .test_apps import in_use, infer, process_of
+from .test_gateway import TENSOR, bearer_of, front  # noqa: F401 (a fixture)
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+class Load(threading.Thread):
+    """Asks one application again and again through the gateway: `seen` has (time, status, was the answer right?)."""
+
+    def __init__(self, address: str, headers: dict):
+        super().__init__(daemon=True)
+        self.address, self.headers, self.seen, self.over = address, headers, [], threading.Event()
+        self.start()
+
+    def run(self) -> None:
+        with requests.Session() as session:
+            while not self.over.is_set():
+                answer = session.post(self.address, json={"inputs": [TENSOR]}, headers=self.headers, timeout=30)
+                right = answer.status_code == 200 and answer.json()["outputs"][0]["data"] == [2, 3]
+                self.seen.append((time.monotonic(), answer.status_code, right))
+                time.sleep(0.005)
+
+    def __enter__(self) -> Load:
+        return self
+
+    def __exit__(self, *_) -> None:
+        self.over.set()
+        self.join(40)
+
+
+def test_killed_under_load_it_is_back_soon_and_no_request_to_another_fails(front, deploy, ready, until, alice):  # noqa: F811
+    app, other = deploy(), deploy("other")
+    ready(app)
+    ready(other)
+    with ExitStack() as stack:
+        path, headers = "v2/models/adder/infer", bearer_of(alice)
+        on_it, on_other = (
+            stack.enter_context(Load(f"{front}/alice/{one.name}/{path}", headers)) for one in (app, other)
+        )
+        until(lambda: len(on_it.seen) > 20 and len(on_other.seen) > 20)
+        killed = time.monotonic()
+        os.kill(process_of(app), signal.SIGKILL)
+
+        def is_back() -> bool:
+            app.refresh_from_db()
+            return app.attempt == 2 and any(at > killed and right for at, _, right in on_it.seen[-1:])
+
+        until(is_back)
+        until(lambda: len([one for one in on_other.seen if one[0] > killed]) > 20)
+    assert all(right for _, _, right in on_other.seen)
+    assert {status for _, status, right in on_it.seen if not right} <= {503}
+    assert all(right for at, _, right in on_it.seen if at < killed)
+    back = min(at for at, _, right in on_it.seen if right and at > max(t for t, _, ok in on_it.seen if not ok))
+    assert back - killed < 20  # about two on a quiet machine
+
+
+STAND_IN = """
+import json, socket, sys
+
+given = dict(zip(sys.argv[1::2], sys.argv[2::2]))
+body = json.dumps({"name": given["--name"], "port": int(given["--port"])}).encode()
+listening = socket.create_server((given["--host"], int(given["--port"])))
+while True:
+    one, _ = listening.accept()
+    with one:
+        one.recv(65536)
+        one.sendall(b"HTTP/1.1 200 OK\\r\\nConnection: close\\r\\nContent-Length: %d\\r\\n\\r\\n" % len(body) + body)
+"""
+USERS, EACH = "abcdefghij", 5
+
+
+class Customer:
+    """One user who creates and deletes applications at random, each of which must answer as this user's own."""
+
+    def __init__(self, user, api, number: int):
+        self.user, self.api, self.random = user, api(accounts.token_of(user)), random.Random(number)
+        self.path, self.mistakes = f"users/{user.username}/apps", []
+
+    def live(self) -> None:
+        try:
+            left, there = [f"app{letter}" for letter in USERS[:EACH]], []
+            while left or there:
+                if left and (not there or self.random.random() < 0.6):
+                    there.append(self.create(left.pop()))
+                else:
+                    self.delete(there.pop(self.random.randrange(len(there))))
+        except Exception as problem:
+            self.mistakes.append(repr(problem))
+        finally:
+            connection.close()
+
+    def create(self, name: str) -> str:
+        order = {"name": name, "model_name": f"of{self.user.username}", "cpu": 0.1, "ram": 100}
+        answer = self.api.call("post", self.path, order)
+        assert answer.status_code == 201, answer.content
+        return name
+
+    def delete(self, name: str) -> None:
+        end = time.monotonic() + 120
+        while (told := self.api.call("get", f"{self.path}/{name}").json())["state"] == "creating":
+            assert time.monotonic() < end, told
+            time.sleep(0.1)
+        assert told["state"] == "ready", told
+        with urllib.request.urlopen(f"http://127.0.0.1:{told['port']}/", timeout=10) as answer:
+            assert json.loads(answer.read()) == {"name": f"of{self.user.username}", "port": told["port"]}
+        assert self.api.call("delete", f"{self.path}/{name}").status_code == 200
+
+
+def test_fifty_created_and_deleted_by_ten_users_leak_nothing(make_user, api, until, tmp_path, monkeypatch):
+    """Real REST, real runs; in place of the serving process a small program that answers at the same port."""
+    (tmp_path / "server.py").write_text(STAND_IN)
+    for folder in (tmp_path, *tmp_path.parents[:2]):
+        folder.chmod(0o755)
+    monkeypatch.setattr("apps.launching.SERVING", tmp_path)
+    customers = []
+    for number, letter in enumerate(USERS):
+        user = make_user(f"user{letter}")
+        storage.model_dir(user.username, f"of{user.username}").mkdir(parents=True, exist_ok=True)
+        values = {"src": "home/p.py", "size": 1, "state": "ready", "reserved": False}
+        Model.objects.create(user=user, tenant=user.tenant, name=f"of{user.username}", **values)
+        customers.append(Customer(user, api, number))
+    ports = set()
+
+    with ThreadPoolExecutor(len(customers)) as pool:
+        lives = [pool.submit(one.live) for one in customers]
+
+        def over() -> bool:
+            now = list(Application.objects.values_list("port", flat=True))
+            assert len(now) == len(set(now))
+            assert set(now) <= set(PORTS)
+            ports.update(now)
+            return all(life.done() for life in lives) and not Application.objects.exists()
+
+        until(over, 180)
+    assert [one.mistakes for one in customers] == [[]] * len(customers)
+    assert in_use() == {"cpu": 0, "ram": 0}
+    until(lambda: runners.get().names() == [])
+    assert list((storage.root() / "apps").glob("*/*")) == []
+    for port in ports:
+        with closing(socket.create_server(("127.0.0.1", port))):
+            pass
+
+
+LOOP = "while True:\n    pass\n"
+GREEDY = "held = []\nwhile True:\n    held.append(bytearray(b'x' * (8 << 20)))\n"
+
+
+@pytest.mark.parametrize(("text", "words"), [(LOOP, "did not answer within 3 s"), (GREEDY, "emory")])
+def test_a_model_bad_at_its_start_ends_in_error_and_harms_nothing(deploy, ready, until, adder, settings, text, words):
+    """It loaded in its check, and changed its mind when it was served."""
+    settings.APP_MOST_FAILURES = 1
+    other = ready(deploy("other"))
+    before = process_of(other)
+    folder = storage.model_dir("alice", "bad")
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "predictor.py").write_text(text)
+    values = {"src": "home/p.py", "size": 1, "state": "ready", "reserved": False}
+    Model.objects.create(user=adder.user, tenant=adder.tenant, name="bad", **values)
+    settings.APP_START_S = 3 if text == LOOP else settings.APP_START_S
+    app = deploy("bad", model_name="bad")
+
+    def failed() -> bool:
+        app.refresh_from_db()
+        assert infer(other, [1]) == [2]
+        return app.state == "error"
+
+    until(failed)
+    assert app.reason.startswith("given up after 1 failures: ")
+    assert words in app.reason
+    assert process_of(other) == before
+    assert in_use() == {"cpu": 0.1, "ram": 400}
+    until(lambda: runners.get().names() == [other.run_name])
+    assert launching.log_path(app).is_file()
+
+
+def test_a_pickle_is_opened_by_no_server_also_when_it_is_served_shown_or_downloaded(
+    as_alice, deploy, adder, until, settings, client
+):
+    """The pickle notes who opens it: the serving run alone does, and its note stays in that run's own folder."""
+    settings.APP_MOST_FAILURES = 1
+    folder = storage.model_dir("alice", "trap")
+    folder.mkdir(parents=True, exist_ok=True)
+    outside = storage.root() / "opened"
+    code = f"import os\nprint('opened by', os.getpid(), flush=True)\nopen({str(outside)!r}, 'a').write('x')\n"
+    (folder / "model.pkl").write_bytes(
+        b"cbuiltins\nexec\n(V" + code.encode("raw_unicode_escape").replace(b"\n", b"\\u000a") + b"\ntR."
+    )
+    values = {"src": "home/model.pkl", "size": 1, "state": "ready", "reserved": False}
+    Model.objects.create(user=adder.user, tenant=adder.tenant, name="trap", **values)
+    for path in ("models", "models/trap", "models/trap/download", "apps"):
+        assert as_alice.call("get", f"users/alice/{path}").status_code == 200
+    client.force_login(adder.user)
+    for path in ("/models", "/apps", "/models/trap"):
+        client.get(path)
+    assert not outside.exists()
+    app = deploy("trap", model_name="trap")
+
+    def failed() -> bool:
+        app.refresh_from_db()
+        return app.state == "error"
+
+    until(failed)
+    assert "opened by" in Path(launching.log_path(app)).read_text()
+    assert not outside.exists() or runners.get().confinement.walls != "bwrap"
