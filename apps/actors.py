@@ -14,6 +14,11 @@ def launch(pk: int) -> None:
     launching.launch(pk)
 
 
+@dramatiq.actor(actor_name="apps.stop", broker=broker(), max_retries=3, min_backoff=1000)
+def stop(pk: int, run_name: str) -> None:
+    launching.stop(pk, run_name)
+
+
 @dramatiq.actor(actor_name="apps.erase", broker=broker(), max_retries=3, min_backoff=1000)
 def erase(pk: int) -> None:
     launching.erase(pk)

@@ -85,6 +85,13 @@ def look(app: Application) -> None:
     return after_commit.enqueue("apps.launch", app.pk, delay_ms=LOOK_AGAIN_MS)
 
 
+def stop(pk: int, run_name: str) -> None:
+    """Ends this very run of an application that should be up; that it has ended is then noticed like any end."""
+    app = Application.objects.filter(pk=pk, state=State.READY, run_name=run_name).first()
+    if app is not None:
+        runners.get().stop(run_name, STOP_GRACE_S)
+
+
 def sweep() -> None:
     """Ends and forgets runs that belong to no application any more."""
     runner = runners.get()

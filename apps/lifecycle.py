@@ -16,7 +16,7 @@ from django.utils import timezone
 from accounts import lifecycle as accounts
 from mlp.kernel import after_commit, broker
 from mlp.kernel.errors import Refused
-from mlp.kernel.locking import Missing, lock_row, locked
+from mlp.kernel.locking import Missing, WrongState, lock_row, locked
 from mlp.kernel.models import record_created
 from models_app.models import Model
 from models_app.models import State as ModelState
@@ -158,6 +158,14 @@ def end_run(pk: int, run_name: str, reason: str, by: str) -> None:
         app.save()
         after_commit.enqueue("apps.launch", pk, delay_ms=int(pause * 1000) + 50)
         after_commit.changed(app.user.username, "application", app.name)
+
+
+def restart(pk: int, by: str) -> None:
+    """Has a ready application's run ended; like any run that has ended it is then started again."""
+    with locked(Application, pk=pk) as app:
+        if app.state != State.READY:
+            raise WrongState(f"state: the application is {app.state}, it can be started again when it is ready")
+        after_commit.enqueue("apps.stop", pk, app.run_name)
 
 
 def fail(pk: int, reason: str, by: str) -> None:

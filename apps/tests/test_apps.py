@@ -12,6 +12,7 @@ import pytest
 
 from apps.models import PORTS, Application
 from mlp import runners
+from mlp.kernel import storage
 from resources import tcc
 from resources.models import Tenant
 
@@ -140,3 +141,15 @@ def test_a_name_is_taken_once_and_others_see_nothing(as_alice, as_bob, deploy):
     assert as_alice.refused("delete", "users/alice/apps/calc").startswith("state:")
     assert as_bob.refused("get", "users/alice/apps/calc") == as_bob.refused("get", "users/alice/apps/none")
     assert [row["name"] for row in as_alice.call("get", "users/alice/apps?state=creating").json()] == ["calc"]
+
+
+def test_a_link_in_its_logs_place_is_no_way_to_the_platforms_files(adder, deploy, until, settings, tmp_path):
+    """What the log ends with becomes the reason, which its owner reads."""
+    settings.APP_MOST_FAILURES = 1
+    secret = tmp_path / "secret"
+    secret.write_text("of the platform")
+    text = f"import os; os.remove('log/app.log'); os.symlink({str(secret)!r}, 'log/app.log'); raise SystemExit(3)"
+    (storage.model_dir("alice", "adder") / "predictor.py").write_text(text)
+    deploy()
+    until(lambda: Application.objects.get().state == "error")
+    assert "of the platform" not in Application.objects.get().reason

@@ -32,6 +32,8 @@ from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
+from mlp.kernel import storage
+
 from . import confine, gpus
 from .base import Runner, RunnerError, RunSpec, RunStatus, check_name
 from .shim.cgroup import Group
@@ -199,14 +201,18 @@ class LocalRunner(Runner):
 
 
 def tail(path: Path, lines: int = 20, limit: int = 64 << 10) -> str:
-    """The last lines of a log (within its last `limit` bytes); empty when there is none."""
-    try:
-        with open(path, "rb") as file:
-            size = file.seek(0, os.SEEK_END)
-            file.seek(max(0, size - limit))
-            return "\n".join(deque(file.read(limit).decode(errors="replace").splitlines(), maxlen=lines))
-    except FileNotFoundError:
+    """The last lines of a log (within its last `limit` bytes); empty when there is none.
+
+    A run may write in the log's folder, so neither that folder nor the log is followed when it is a link: what it
+    points to would be read with the platform's rights, and told as the reason of the end.
+    """
+    file = storage.open_file(path.parent.parent, f"{path.parent.name}/{path.name}")
+    if file is None:
         return ""
+    with file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - limit))
+        return "\n".join(deque(file.read(limit).decode(errors="replace").splitlines(), maxlen=lines))
 
 
 # --- a run's folder ---------------------------------------------------------------------------------------

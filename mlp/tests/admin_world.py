@@ -57,6 +57,7 @@ def _served(user: User) -> dict:
 def fill(alice: User, staff: User) -> dict[str, Model]:
     """At least one row for each model that the admin shows; by `app.model`."""
     job, dataset = put(Job, alice, "train", "running"), put(Dataset, alice, "digits", "ready")
+    model, app = put(TrainedModel, alice, "net", "ready"), put(Application, alice, "calc", "ready")
     tcc.try_(id="ext-1", applier="mm", request_type="request", cpu=1)
     accounts.create_service_token(user=staff, name="shipper", by="test")
     Metrics.objects.create(job=job, seq=1, epoch=1, accuracy=0.5, loss=1.0, progress=10, msg_id="one")
@@ -67,6 +68,8 @@ def fill(alice: User, staff: User) -> dict[str, Model]:
         "jobs.job": job,
         "jobs.metrics": job.metrics.get(),
         "datasets.dataset": dataset,
+        "models_app.model": model,
+        "apps.application": app,
         "resources.tenant": alice.tenant,
         "resources.resourcerequest": ResourceRequest.objects.get(pk="ext-1"),
         "resources.userlimit": limit,

@@ -11,6 +11,7 @@ from django.urls import reverse
 
 from accounts import lifecycle as accounts
 from accounts.models import Token
+from apps.models import Application
 from datasets.models import Dataset
 from jobs.models import Job, Metrics
 from mlp.kernel.admin import LifecycleAdmin
@@ -35,7 +36,7 @@ def address(label: str, page: str, *args) -> str:
 
 
 def test_it_knows_every_model_of_the_platform():
-    ours = {"accounts", "resources", "datasets", "jobs", "kernel"}
+    ours = {"accounts", "resources", "datasets", "jobs", "models_app", "apps", "kernel"}
     registered = {model for model in admin.site._registry if model._meta.app_label in ours}
     assert {model._meta.label_lower for model in registered} >= {
         "accounts.user",
@@ -45,6 +46,8 @@ def test_it_knows_every_model_of_the_platform():
         "datasets.dataset",
         "jobs.job",
         "jobs.metrics",
+        "models_app.model",
+        "apps.application",
         "kernel.statechange",
     }
     assert all(isinstance(admin.site._registry[model], LifecycleAdmin) for model in registered)
@@ -141,6 +144,7 @@ def add_rows(make_user, staff, first: str, number: int) -> None:
         user = make_user(name)
         job = put(Job, user, "train", "running")
         put(Dataset, user, "digits", "error")
+        put(Application, user, "calc", "error")
         tcc.try_(id=name, applier="jm", request_type="request", ram=100)
         accounts.create_service_token(user=staff, name=name, by="test")
         Metrics.objects.create(job=job, seq=1, epoch=1, accuracy=0.5, loss=1.0, progress=10, msg_id="one")

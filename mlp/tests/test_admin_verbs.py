@@ -13,6 +13,7 @@ from django.urls import reverse
 
 from accounts import lifecycle as accounts
 from accounts.models import Token, User
+from apps.models import Application
 from datasets.models import Dataset
 from jobs import admin as jobs_admin
 from jobs.models import Job
@@ -20,6 +21,7 @@ from mlp.kernel.admin import Verb
 from mlp.kernel.admin_display import list_address, url_of
 from mlp.kernel.errors import Fault, Refused
 from mlp.kernel.models import StateChange, history_of
+from models_app.models import Model
 from resources import tcc
 from resources.models import ResourceRequest, Tenant
 
@@ -35,6 +37,14 @@ LEGAL = {
     (Dataset, "ready"): {"delete"},
     (Dataset, "error"): {"delete"},
     (Dataset, "deleting"): set(),
+    (Model, "creating"): {"end"},
+    (Model, "ready"): {"delete"},
+    (Model, "error"): {"delete"},
+    (Model, "deleting"): set(),
+    (Application, "creating"): set(),
+    (Application, "ready"): {"restart", "delete"},
+    (Application, "error"): {"delete"},
+    (Application, "deleting"): set(),
 }
 
 

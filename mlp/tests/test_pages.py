@@ -45,6 +45,7 @@ QUERIES = {
     "/apps": 8,
     "/apps?model=net": 9,
     "/apps/calc": 5,
+    "/jobs/done": 9,
     "/usage": 6,
 }
 

@@ -1,0 +1,83 @@
+"""Models for operators: look, end a check that goes on too long, delete."""
+
+from __future__ import annotations
+
+from django.contrib import admin
+from django.template.defaultfilters import filesizeformat
+from django.utils.html import format_html_join
+from django.utils.translation import gettext_lazy as _
+from unfold.decorators import display
+
+from mlp.kernel import storage
+from mlp.kernel.admin import OwnedAdmin, Verb
+from mlp.kernel.admin_display import link, object_url, url_of
+
+from . import lifecycle
+from .models import Model
+
+
+def delete(model: Model, *, by: str) -> None:
+    lifecycle.delete_model(user=model.user, name=model.name, by=by)
+
+
+def end(model: Model, *, by: str) -> None:
+    lifecycle.fail(model.pk, "ended by an operator", by=by)
+
+
+@admin.register(Model)
+class ModelAdmin(OwnedAdmin):
+    icon = "deployed_code"
+    list_display = ("name", "user_link", "state_badge", "format", "size_text", "src", "why", "created_at")
+    list_filter = ("state", "format", "tenant")
+    search_fields = ("name", "user__username", "src", "reason")
+    search_help_text = _("Name, username, source or reason")
+    date_hierarchy = "created"
+    ordering = ("-id",)
+    list_select_related = ("user", "tenant")
+    fieldsets = (
+        (None, {"fields": (("name", "user_link"), ("state_badge", "format"), "reason", "served")}),
+        (_("Files"), {"fields": (("src", "size_text"), ("tenant_link", "request_link"), "folder", "sums")}),
+        (_("Check"), {"fields": (("copied", "run_name"), ("run_ordered", "created"))}),
+    )
+    verbs = {
+        "end": Verb(
+            label=_("End its making"),
+            run=end,
+            transition="fail",
+            question=_("The copy or the check that it loads is ended; the model goes to error."),
+            icon="stop_circle",
+        ),
+        "delete": Verb(
+            label=_("Delete"),
+            run=delete,
+            transition="erase",
+            question=_("The model's files are removed. One that an application serves is refused."),
+            icon="delete",
+            tone="danger",
+            permission="delete",
+        ),
+    }
+
+    @display(description=_("size"), ordering="size")
+    def size_text(self, model: Model) -> str:
+        return filesizeformat(model.size)
+
+    @display(description=_("served by"))
+    def served(self, model: Model) -> str:
+        apps = model.served_by.order_by("pk").select_related("user")
+        return format_html_join(", ", "{}", ((link(url_of(app), app.name),) for app in apps)) or "-"
+
+    @display(description=_("resource request"))
+    def request_link(self, model: Model) -> str:
+        pk = lifecycle.request_id(model.pk)
+        return link(object_url("resourcerequest", pk), pk)
+
+    @display(description=_("folder"))
+    def folder(self, model: Model) -> str:
+        return str(storage.model_dir(model.user.username, model.name))
+
+    @display(description=_("checksums"))
+    def sums(self, model: Model) -> str:
+        known = model.checksums.items() if isinstance(model.checksums, dict) else ()
+        rows = ((path, file.get("sha256", "")) for path, file in list(known)[:20])
+        return format_html_join("", "<div>{} <code>{}</code></div>", rows) or "-"
