@@ -27,7 +27,7 @@ from mlp.kernel.admin_display import link, list_address, moment, url_of
 from mlp.kernel.errors import Refused
 from mlp.kernel.models import StateChange
 
-from . import lifecycle, throttle
+from . import lifecycle, notice_admin, throttle
 from .models import State, Token, User
 
 
@@ -330,6 +330,8 @@ def own_password(request, extra_context=None) -> HttpResponse:
     """Django's page for one's own password would write past the lifecycle; the user's page has the verb."""
     return HttpResponseRedirect(reverse("admin:accounts_user_verb", args=[request.user.pk, "password"]))
 
+
+__all__ = ["notice_admin", "waiting"]  # the former is there for what it registers
 
 admin.site.unregister(Group)
 admin.site.login_form = LoginForm

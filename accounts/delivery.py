@@ -24,6 +24,7 @@ from django.core.mail import send_mail
 from django.utils import timezone, translation
 from django.utils.translation import gettext
 
+from mlp.kernel import after_commit
 from mlp.kernel.errors import Refused
 
 from .models import Delivery, Notice, Preference, User
@@ -55,6 +56,12 @@ def deliver(pk: int) -> None:
         error = f"{type(problem).__name__}: {problem}"[:500]
         log.warning("delivery %s by %s: %s", pk, row.channel, error)
     Delivery.objects.filter(pk=pk).update(open=bool(error) and not last, error=error)
+
+
+def again(pk: int) -> None:
+    """Begins anew, whatever was tried: an operator has put right what was wrong."""
+    if Delivery.objects.filter(pk=pk).update(open=True, attempts=0, not_before=timezone.now()):
+        after_commit.enqueue("accounts.deliver", pk)
 
 
 def secret_of(user: User) -> str:

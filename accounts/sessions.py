@@ -1,4 +1,4 @@
-"""A user's sessions: which there are, and the end of the others. Used by the settings pages and by lifecycle."""
+"""A user's sessions: which there are, and the end of the others. Used by the pages, the admin and lifecycle."""
 
 from __future__ import annotations
 
@@ -28,6 +28,14 @@ def end_others(user: User, keep: str) -> int:
         others.delete()
         after_commit.changed(user.username, "session", "")
     return len(keys)
+
+
+def end(visit: Visit) -> None:
+    """Ends one session, at once on its open pages too."""
+    with transaction.atomic():
+        Session.objects.filter(session_key=visit.session_key).delete()
+        Visit.objects.filter(pk=visit.pk).delete()
+        after_commit.changed(visit.user.username, "session", "")
 
 
 def moved(user: User, old: str, new: str) -> None:

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import logging
-import platform
 import shutil
 import threading
 from datetime import timedelta
 
-import django
 from django.conf import settings
 from django.contrib import admin
 from django.contrib.admin.models import LogEntry
-from django.db import connection
-from django.db.models import Count, Model
+from django.db.models import Count, Model, Sum
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.urls import path, reverse
@@ -25,7 +22,8 @@ from unfold.admin import ModelAdmin
 from unfold.dataclasses import SearchResult
 
 from accounts.admin import waiting
-from mlp import health, inside
+from aiops.models import Alert, ModelVersion, Workload
+from mlp import audit, health, inside, machine
 from mlp.admin_theme import GROUPS
 from mlp.kernel import storage
 from mlp.kernel.admin_display import TONES, acted, bar, changed, list_address, url_of
@@ -58,11 +56,11 @@ def dashboard(request: HttpRequest, context: dict) -> dict:
         "tenants_url": list_address("resources_tenant"),
         "disk": disk(),
         "latest": latest(),
-        "latest_url": list_address("kernel_statechange"),
+        "latest_url": reverse("admin:audit"),
         "failed": failed(),
         "failed_url": list_address("kernel_statechange", target="error"),
         "addresses": addresses(),
-        "versions": versions(),
+        "logs": log_analysis(),
     }
 
 
@@ -133,19 +131,20 @@ def addresses() -> list[tuple]:
     ]
 
 
-def versions() -> list[tuple]:
-    number = connection.pg_version
-    return [
-        ("Python", platform.python_version()),
-        ("Django", django.get_version()),
-        ("PostgreSQL", f"{number // 10000}.{number % 10000}"),
-        (_("Runner"), settings.MLP_RUNNER),
-        (_("Storage root"), settings.MLP_ROOT),
-    ]
+def log_analysis() -> dict:
+    """The model that judges the lines, how many there are, what was alerted of."""
+    serving = ModelVersion.objects.filter(serving=True).first()
+    return {
+        "serving": serving,
+        "serving_url": url_of(serving) if serving else "",
+        "lines": Workload.objects.aggregate(lines=Sum("lines"))["lines"] or 0,
+        "alerts": Alert.objects.filter(at__gte=timezone.now() - timedelta(days=1)).count(),
+        "alerts_url": reverse("aiops_alerts"),
+    }
 
 
 def parts(request: HttpRequest) -> HttpResponse:
-    """How each part of the platform is; asked by the open dashboard again and again. Answers in PATIENCE_S at most."""
+    """How each part of the platform is; asked for by the open dashboard when it has changed. Answers in PATIENCE_S."""
     found: dict[str, str] = {}
     asking = threading.Thread(target=_ask, args=(found,), daemon=True)
     asking.start()
@@ -179,6 +178,7 @@ def navigation(request: HttpRequest) -> list[dict]:
     models = {model._meta.label_lower: model for model, _admin in registered()}
     first = [
         {"title": _("Overview"), "icon": "space_dashboard", "link": reverse("admin:index")},
+        {"title": _("Who did what"), "icon": "history_edu", "link": reverse("admin:audit")},
         {"title": _("Logs of the parts"), "icon": "description", "link": reverse("admin:part_logs")},
         {"title": _("Settings in force"), "icon": "tune", "link": reverse("admin:shown_settings")},
     ]
@@ -232,6 +232,8 @@ def search(request: HttpRequest, term: str) -> list[SearchResult]:
 def extra_urls() -> list:
     return [
         path("parts/", admin.site.admin_view(parts), name="parts"),
+        path("machine/", admin.site.admin_view(machine.machine), name="machine"),
+        path("audit/", admin.site.admin_view(audit.audit), name="audit"),
         path("logs/", admin.site.admin_view(inside.logs), name="part_logs"),
         path("settings/", admin.site.admin_view(inside.shown_settings), name="shown_settings"),
     ]

@@ -9,9 +9,16 @@ from django.utils.translation import gettext_lazy as _
 # end (mlp.admin.navigation).
 GROUPS = (
     (_("Work"), ("jobs.job", "jobs.metrics", "datasets.dataset", "models_app.model", "apps.application")),
-    (_("Log analysis"), ("aiops.trainingrun",)),
+    (
+        _("Log analysis"),
+        (
+            *("aiops.trainingrun", "aiops.modelversion", "aiops.logline", "aiops.template"),
+            *("aiops.alertrule", "aiops.alert", "aiops.feedback"),
+        ),
+    ),
     (_("Resources"), ("resources.tenant", "resources.userlimit", "resources.resourcerequest", "resources.usagesample")),
-    (_("People"), ("accounts.user", "accounts.token")),
+    (_("People"), ("accounts.user", "accounts.token", "accounts.visit")),
+    (_("Notifications"), ("accounts.notice", "accounts.delivery")),
     (_("Record"), ("kernel.statechange",)),
 )
 

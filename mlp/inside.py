@@ -25,7 +25,7 @@ PASSWORD_IN_URL = re.compile(r"(://[^:@/\s'\"]*):[^@/\s'\"]+@")
 
 def logs(request: HttpRequest) -> HttpResponse:
     """The end of a part's log, newest line last; `?q=` and `?level=` narrow it down."""
-    _operators_only(request)
+    operators_only(request)
     parts = components()
     part, query, level = (
         request.GET.get("part", ""),
@@ -82,7 +82,7 @@ def tail(files: list[Path]) -> list[str]:
 
 def shown_settings(request: HttpRequest) -> HttpResponse:
     """Every setting with its value; what is secret is starred out."""
-    _operators_only(request)
+    operators_only(request)
     safe = SafeExceptionReporterFilter().get_safe_settings()
     names = sorted(name for name in safe if settings.is_overridden(name) and name not in LEFT_OUT)
     rows = [(name, PASSWORD_IN_URL.sub(r"\1:********@", str(safe[name]))) for name in names]
@@ -90,6 +90,6 @@ def shown_settings(request: HttpRequest) -> HttpResponse:
     return render(request, "admin/inside/settings.html", context)
 
 
-def _operators_only(request: HttpRequest) -> None:
+def operators_only(request: HttpRequest) -> None:
     if not request.user.is_superuser:
         raise PermissionDenied

@@ -14,9 +14,11 @@ server's all have a `type`:
     lines    rows                            log lines that were stored or judged just now, of those the page asks for;
                                              the newest first of all, when it begins to ask:
                                              `id`, `time` (ms), `log`, `level`, `cluster`, `namespace`, `deployment`
+    parts                                    to operators who watch them: how the platform's parts are has changed
     beat                                     every 20 s, so that the page can tell a quiet connection from a dead one
 
-    {"watch": [{"kind": "metrics", "user": …, "job": …, "id": …, "after": …}, {"kind": "lines", "query": …}]}
+    {"watch": [{"kind": "metrics", "user": …, "job": …, "id": …, "after": …}, {"kind": "lines", "query": …},
+               {"kind": "parts"}]}
                                              from the page: all that it shows now; each such message replaces the one
                                              before. `id` and `after`, both optional, say which job and which row it has
                                              already, so that after a reconnect only the rest is sent. `query` are
@@ -42,10 +44,12 @@ from django.utils.crypto import constant_time_compare
 from aiops import tail
 from jobs import feed, metrics
 from jobs.models import Job, Metrics
+from mlp import health
 from mlp.kernel.after_commit import OPERATORS_PAGES, group, pages_of
 from mlp.kernel.errors import Refused
 
 BEAT_S = 20.0
+PARTS_S = 3.0  # between two looks at the parts, while an operator watches them
 TOGETHER_S = 0.1  # changes within it are told at once
 MOST_WATCHED = 24
 MOST_BYTES = 1 << 14
@@ -120,6 +124,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
         self.watched: dict[tuple[str, str], Watched] = {}
         self.tasks: set[asyncio.Task] = set()
         self.untold: dict[tuple, bool] = {}
+        self.looking: asyncio.Task | None = None
         self.groups_joined: list[str] = []
         self.reader: tail.Reader | None = None
         self.asked: str | None = None
@@ -146,7 +151,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
                 await self.channel_layer.group_discard(name, self.channel_name)
 
     async def receive(self, text_data=None, bytes_data=None) -> None:
-        wanted, asked = _wanted(text_data) or (None, None)
+        wanted, asked, parts = _wanted(text_data) or (None, None, False)
         if wanted is None or not await self._read_lines(asked):
             await self.close(NONSENSE)
             return
@@ -155,6 +160,8 @@ class LiveConsumer(AsyncWebsocketConsumer):
         for key in wanted.keys() - self.watched.keys():
             self.watched[key] = Watched(self, *key)
             self._go(self._begin(self.watched[key], *wanted[key]))
+        if parts and self.looking is None and self.user.is_staff:
+            self.looking = self._go(self._look_at_parts())
 
     async def say(self, message: str, /, **values) -> None:
         await self.send(json.dumps({"type": message, **values}, ensure_ascii=False))
@@ -223,10 +230,23 @@ class LiveConsumer(AsyncWebsocketConsumer):
             await asyncio.sleep(BEAT_S)
             await self.say("beat")
 
-    def _go(self, work) -> None:
+    async def _look_at_parts(self) -> None:
+        """The parts do not say by themselves how they are: they are asked here, once for all pages of this process
+        (the report is kept for a moment), and a page is told only of what is different.
+        """
+        before = None
+        while True:
+            report = await asyncio.to_thread(health.report)
+            if report != before:
+                await self.say("parts")
+            before = report
+            await asyncio.sleep(PARTS_S)
+
+    def _go(self, work) -> asyncio.Task:
         task = asyncio.create_task(work)
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
+        return task
 
     def _session_lives(self) -> bool:
         """Whether the session that opened this connection is still there, and its user active."""
@@ -241,9 +261,9 @@ class LiveConsumer(AsyncWebsocketConsumer):
         return bool(host) and urlsplit(origin).netloc == host
 
 
-def _wanted(text: str | None) -> tuple[dict[tuple[str, str], tuple[int, int]], str | None] | None:
+def _wanted(text: str | None) -> tuple[dict[tuple[str, str], tuple[int, int]], str | None, bool] | None:
     """What a page's message asks for, None when it is none: {(user, job): (the job's key, its last row) as the page
-    knows them}, and the filters of log lines."""
+    knows them}, the filters of log lines, and whether it watches the parts."""
     try:
         message = json.loads(text) if text and len(text) <= MOST_BYTES else None
         entries = message["watch"][:MOST_WATCHED]
@@ -252,7 +272,7 @@ def _wanted(text: str | None) -> tuple[dict[tuple[str, str], tuple[int, int]], s
             return None
         found = {}
         for entry in entries:
-            if entry["kind"] == "lines":
+            if entry["kind"] in {"lines", "parts"}:
                 continue
             user, job, known, after = entry["user"], entry["job"], entry.get("id", 0), entry.get("after", 0)
             whole = all(isinstance(number, int) and 0 <= number < 1 << 31 for number in (known, after))
@@ -261,6 +281,6 @@ def _wanted(text: str | None) -> tuple[dict[tuple[str, str], tuple[int, int]], s
             if not (user.isascii() and job.isascii() and "\0" not in user + job):
                 return None
             found[user, job] = (known, after)
-        return found, asked
+        return found, asked, any(entry["kind"] == "parts" for entry in entries)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None

@@ -6,7 +6,7 @@ from django.contrib import admin
 from django.db.models import Model
 
 from accounts import lifecycle as accounts
-from accounts.models import Token, User
+from accounts.models import Delivery, Notice, Token, User, Visit
 from aiops.models import Alert, AlertRule, Feedback, LogLine, ModelVersion, Template, TrainingRun
 from apps.models import PORTS, Application
 from datasets.models import Dataset
@@ -64,6 +64,9 @@ def fill(alice: User, staff: User) -> dict[str, Model]:
     UsageSample.objects.create(tenant=alice.tenant, at=job.created, owner="alice", applier="jm", cpu=1)
     limit = limits.set_limit(tenant="default", user="alice", by="test", gpu=1)
     watch(staff)
+    notice = Notice.objects.create(user=alice, kind="job", name="train", event="error", reason="exit code 1")
+    Delivery.objects.create(notice=notice, channel="mail", not_before=notice.at, open=False, error="no such host")
+    Visit.objects.get_or_create(user=alice, session_key="none", agent="Firefox", address="10.0.0.1")
     rows = {
         "jobs.job": job,
         "jobs.metrics": job.metrics.get(),

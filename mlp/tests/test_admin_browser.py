@@ -2,79 +2,99 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-
 import pytest
+from playwright.sync_api import expect
 
+from accounts import lifecycle as accounts
 from accounts.models import User
+from jobs import lifecycle
 from jobs.models import Job
+from mlp.kernel.after_commit import changed
 
 from .admin_world import fill
+from .browser_world import LIVE_MS, elsewhere, loads, log_in
 
-pytestmark = pytest.mark.skipif(
-    shutil.which("chromium") is None and not os.environ.get("CI"),
-    reason="chromium is not installed: the browser tests are left out",
-)
+pytestmark = pytest.mark.django_db(transaction=True)
 
-PASSWORD = "correct horse battery"
+OWN = ["/admin/", "/admin/audit/", "/admin/logs/", "/admin/settings/"]
 
 
 @pytest.fixture
-def world(transactional_db, alice, staff, make_user):
-    make_user("carol", active=False)
-    return fill(alice, staff)
-
-
-@pytest.fixture
-def problems(page):
-    """What the browser complained about."""
-    found: list[str] = []
-    page.on("console", lambda message: found.append(message.text) if message.type in {"error", "warning"} else None)
-    page.on("pageerror", lambda error: found.append(str(error)))
-    page.on("response", lambda answer: found.append(answer.url) if answer.status >= 400 else None)
+def world(site, alice, staff, make_user):
+    found = {}
+    elsewhere(lambda: make_user("carol", active=False))
+    elsewhere(lambda: found.update(fill(alice, staff)))
     return found
 
 
 @pytest.fixture
-def operator(page, live_server, world, problems):
+def operator(page, context, site, world, staff, troubles):
     """A page with the operator logged in."""
-    page.goto(f"{live_server.url}/admin/")
-    page.fill("#id_username", "oscar")
-    page.fill("#id_password", PASSWORD)
-    page.click("button[type=submit]")
-    page.wait_for_url(f"{live_server.url}/admin/")
+    page.set_default_navigation_timeout(60_000)
+    log_in(context, site, staff)
+    page.goto("/admin/")
     return page
 
 
-@pytest.mark.parametrize(("size", "scheme"), [((1440, 900), "light"), ((390, 844), "dark")], ids=["desk", "phone"])
-def test_every_page_draws_without_an_error_and_fits(operator, live_server, world, problems, size, scheme):
+@pytest.mark.parametrize(("size", "scheme"), [((1440, 900), "light"), ((360, 780), "dark")], ids=["desk", "phone"])
+def test_every_page_draws_without_an_error_and_fits(operator, world, troubles, size, scheme):
     operator.set_viewport_size({"width": size[0], "height": size[1]})
     operator.emulate_media(color_scheme=scheme)
-    pages = ["/admin/"]
+    pages = list(OWN)
     for label in world:
         app, model = label.split(".")
         pages += [f"/admin/{app}/{model}/", f"/admin/{app}/{model}/{world[label].pk}/change/"]
+    wide = {}
     for address in pages:
-        operator.goto(live_server.url + address)
+        operator.goto(address)
         operator.wait_for_selector("#content", state="visible")  # hidden until the theme's scripts have run
         too_wide = operator.evaluate("document.documentElement.scrollWidth - window.innerWidth")
-        assert too_wide <= 0, f"{address} is {too_wide} px too wide"
+        if too_wide > 0:
+            wide[address] = too_wide
+        assert troubles == [], address
+    assert wide == {}
     assert operator.evaluate("document.documentElement.classList.contains('dark')") == (scheme == "dark")
-    assert problems == []
 
 
-def test_the_overview_asks_the_parts_and_lets_a_user_in(operator, live_server):
+def test_the_overview_follows_what_happens_without_asking_again_and_again(operator, world, alice, troubles):
     operator.wait_for_selector("#parts .mlp-parts li")
+    expect(operator.locator("[data-region=latest]")).to_contain_text("alice/train")
+    operator.wait_for_load_state("networkidle")
+    loaded, asked = loads(operator), []
+    operator.on("request", lambda request: asked.append(request.url))
+    operator.wait_for_timeout(2000)
+    assert [url for url in asked if "/parts/" not in url] == []
+    elsewhere(lambda: lifecycle.fail(world["jobs.job"].pk, "exit code 7", "test"))
+    expect(operator.locator("[data-region=failed]")).to_contain_text("exit code 7", timeout=LIVE_MS)
+    elsewhere(lambda: accounts.register(username="dave", password="correct horse", by="test", active=False))
+    expect(operator.locator(".mlp-people")).to_contain_text("dave", timeout=LIVE_MS)
+    assert loaded == []
+    assert troubles == []
+
+
+def test_the_overview_says_when_it_is_cut_off_or_logged_out(operator, site, staff):
+    line = operator.locator("[data-link-state]")
+    operator.wait_for_selector("#parts .mlp-parts li")
+    site.stop()
+    expect(line).to_contain_text("Connection lost", timeout=LIVE_MS)
+    site.start()
+    expect(line).to_be_hidden(timeout=2 * LIVE_MS)
+    User.objects.filter(pk=staff.pk).update(state="NotActive")
+    elsewhere(lambda: changed("oscar", "user", "oscar"))
+    expect(line).to_contain_text("Your session has ended", timeout=LIVE_MS)
+
+
+def test_the_overview_asks_the_parts_and_lets_a_user_in(operator):
+    operator.wait_for_selector("#parts .mlp-parts li")
+    operator.wait_for_selector("#apart-title")
     assert operator.locator(".mlp-people li").count() == 1
     operator.click(".mlp-people button")
-    operator.wait_for_url(f"{live_server.url}/admin/")
-    assert operator.locator(".mlp-people").count() == 0
+    expect(operator.locator(".mlp-people")).to_have_count(0)
     assert User.objects.get(username="carol").is_active
 
 
-def test_a_job_is_cancelled_with_two_clicks(operator, live_server, world):
-    operator.goto(f"{live_server.url}/admin/jobs/job/{world['jobs.job'].pk}/change/")
+def test_a_job_is_cancelled_with_two_clicks(operator, world):
+    operator.goto(f"/admin/jobs/job/{world['jobs.job'].pk}/change/")
     operator.click("[data-verb=cancel]")
     operator.click(".mlp-ask button")
     operator.wait_for_selector("text=is now error")

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import html
+import re
 import time
 
+import pytest
+from django.conf import settings
+from django.test import Client
 from django.urls import reverse
 
 from accounts import lifecycle as accounts
-from accounts.models import User
+from accounts.models import Delivery, User, Visit
 from datasets.models import Dataset
 from jobs.models import Job
 from mlp import admin as site
-from mlp import health
+from mlp import health, machine, runners
 from mlp.kernel.admin_display import list_address, short, url_of
+from mlp.kernel.models import StateChange
+from mlp.runners import confine
 from resources import tcc
 from resources.models import UserLimit
 
 from .admin_world import fill, put
+from .page_world import EVIL
 
 
 def overview(client):
@@ -80,10 +88,110 @@ def test_it_shows_what_each_tenant_has_in_use(staff_client, default_tenant):
     assert 'value="25"' in bars["RAM"]
 
 
-def test_it_names_addresses_and_versions(staff_client):
+def test_it_names_addresses_and_what_judges_the_logs(staff_client, alice, staff):
     text = overview(staff_client).content.decode()
     assert "/api/v1/docs" in text
-    assert "PostgreSQL" in text
+    assert "none yet" in text
+    fill(alice, staff)
+    answer = overview(staff_client)
+    assert answer.context["logs"]["alerts"] == 1
+
+
+# --- what it stands on --------------------------------------------------------------------------------------------
+def test_it_says_what_keeps_runs_apart_and_which_versions_run(staff_client):
+    answer = staff_client.get(reverse("admin:machine"))
+    versions = dict(answer.context["versions"])
+    assert re.fullmatch(r"\d+\.\d+.*", versions["PostgreSQL"])
+    assert {name for name in ("Valkey", "NATS", "nginx") if not versions[name]} == set()
+    [files, users, *bounds] = answer.context["apart"]["rows"]
+    found = confine.decide(settings.MLP_CONFINEMENT)
+    assert files[2] == ("danger" if found.walls == "none" else "success")
+    assert (users[2] == "success") == found.own_uid
+    assert len(bounds) == 4
+    assert all(str(how) in html.unescape(answer.content.decode()) for _what, how, _tone in (files, users, *bounds))
+
+
+def test_where_nothing_keeps_runs_apart_it_says_so_and_why(staff_client, monkeypatch):
+    nothing = confine.Confinement("none", "", False, {}, ("bwrap: <b>not allowed</b>",))
+    monkeypatch.setattr(runners.get(), "_confinement", nothing)
+    answer = staff_client.get(reverse("admin:machine"))
+    text = answer.content.decode()
+    assert "a script can read what the platform can" in text
+    assert "bwrap: &lt;b&gt;not allowed" in text
+    assert "mlp-danger" in text
+
+
+def test_a_server_that_does_not_answer_hides_no_other_version(staff_client, monkeypatch):
+    monkeypatch.setattr(machine, "nats", lambda: 1 / 0)
+    versions = dict(staff_client.get(reverse("admin:machine")).context["versions"])
+    assert versions["NATS"] == ""
+    assert versions["Valkey"]
+
+
+# --- who did what -------------------------------------------------------------------------------------------------
+def audit(client, **asked):
+    answer = client.get(reverse("admin:audit"), asked)
+    assert answer.status_code == 200
+    return answer
+
+
+def told(answer) -> list[tuple]:
+    return [(entry.who, entry.subject, entry.what) for entry in answer.context["rows"]]
+
+
+def test_the_record_joins_changes_of_state_and_operators_acts(staff_client, alice, staff):
+    job = put(Job, alice, "train", "running")
+    staff_client.post(reverse("admin:jobs_job_verb", args=[job.pk, "cancel"]), {"confirmed": "yes"})
+    staff_client.post(reverse("admin:accounts_user_verb", args=[alice.pk, "rotate"]), {"confirmed": "yes"})
+    rows = told(audit(staff_client))
+    assert rows[0][:2] == ("operator:oscar", "alice")
+    assert ("operator:oscar", "alice/train", "fail") in rows
+    assert {who for who, *_rest in told(audit(staff_client, operators="1"))} == {"operator:oscar"}
+    assert {who for who, *_rest in told(audit(staff_client, who="operator:oscar"))} == {"operator:oscar"}
+    assert told(audit(staff_client, who="nobody")) == []
+    assert [what for _who, _subject, what in told(audit(staff_client, q="train"))] == ["fail", "start", "create"]
+
+
+def test_the_record_is_read_page_by_page_and_none_is_missing_or_twice(staff_client, alice):
+    for number in range(30):
+        put(Job, alice, "n" * (number + 1), "running")
+    first = audit(staff_client)
+    assert len(first.context["rows"]) == 50
+    second = staff_client.get(reverse("admin:audit") + "?" + first.context["older"])
+    rows = [*told(first), *told(second)]
+    assert len(rows) == len(set(rows)) == StateChange.objects.count()
+    assert second.context["older"] == ""
+
+
+@pytest.mark.parametrize("asked", [{"before": "x"}, {"before": "2026-13-45T99:00"}, {"q": "\0"}, {"who": EVIL}])
+def test_the_record_takes_whatever_is_asked(staff_client, alice, asked):
+    assert "<script>alert" not in audit(staff_client, **asked).content.decode()
+
+
+@pytest.mark.parametrize("name", ["audit", "machine"])
+def test_these_are_for_operators_only(client, alice, name):
+    client.force_login(alice)
+    assert client.get(reverse(f"admin:{name}")).status_code in (302, 403)
+
+
+# --- notifications and sessions -----------------------------------------------------------------------------------
+def test_a_delivery_that_was_given_up_is_tried_again(staff_client, alice, staff):
+    row = fill(alice, staff)["accounts.delivery"]
+    Delivery.objects.filter(pk=row.pk).update(attempts=6)
+    assert "given up" in staff_client.get(reverse("admin:accounts_delivery_changelist")).content.decode()
+    staff_client.post(reverse("admin:accounts_delivery_verb", args=[row.pk, "again"]))
+    row.refresh_from_db()
+    assert (row.open, row.attempts) == (True, 0)
+
+
+def test_an_operator_ends_one_session(staff_client, alice):
+    hers, other = Client(), Client()
+    for client in (hers, other):
+        client.force_login(alice)
+    visit = Visit.objects.get(session_key=hers.session.session_key)
+    staff_client.post(reverse("admin:accounts_visit_verb", args=[visit.pk, "delete"]), {"confirmed": "yes"})
+    assert hers.get("/index").status_code == 302
+    assert other.get("/index").status_code == 200
 
 
 # --- the parts ----------------------------------------------------------------------------------------------------

@@ -53,6 +53,7 @@ LAYERS = [
         "pages",
         "file_pages",
         "settings_pages",
+        "notice_admin",
         "gateway",
         "orphans",
         "admin",

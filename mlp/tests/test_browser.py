@@ -1,26 +1,14 @@
-"""The pages in a real browser, before a real server of HTTP and websockets: journeys, live metrics, every page's looks.
-
-A bare machine has no Chromium: there they are left out, and say so. CI installs it, and fails without it.
-"""
+"""The pages in a real browser, before a real server of HTTP and websockets: small journeys, live metrics, looks."""
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
-import subprocess
-import sys
-import threading
-import time
-from http.client import HTTPException
 from pathlib import Path
 from urllib.parse import urlsplit
-from urllib.request import urlopen
 
 import axe_playwright_python
 import pytest
 from django.conf import settings
-from django.db import connection
 from django.test import Client
 from django.utils import timezone
 from playwright.sync_api import expect
@@ -32,115 +20,13 @@ from jobs.models import Job
 from mlp.kernel.bus import Delivery
 
 from .admin_world import put
+from .browser_world import LIVE_MS, elsewhere, loads
 from .page_world import PAGES, fill
-from .servers import HOST, WAIT_S, free_port
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
-LIVE_MS = 15_000  # how long a page may take to notice; a busy machine is slow
 AXE = next(Path(axe_playwright_python.__file__).parent.rglob("axe.min.js")).read_text()
 LOST = re.compile("connection lost", re.IGNORECASE)
-
-
-@pytest.fixture(scope="session", autouse=True)
-def chromium():
-    if shutil.which("chromium") is None:
-        words = "chromium is not installed: the browser tests are left out"
-        pytest.fail(words) if os.environ.get("CI") else pytest.skip(words)
-
-
-class Site:
-    """Daphne on the tests' own database, storage and Valkey; it can go away and come back under the same address."""
-
-    def __init__(self, log: Path):
-        self.log, self.port, self.process = log, free_port(), None
-        self.url = f"http://{HOST}:{self.port}"
-
-    def start(self) -> None:
-        database = urlsplit(os.environ["DATABASE_URL"])._replace(path="/" + connection.settings_dict["NAME"]).geturl()
-        environment = {**os.environ, "DATABASE_URL": database, "MLP_SECRET_KEY": settings.SECRET_KEY}
-        command = [sys.executable, "-m", "daphne", "-b", HOST, "-p", str(self.port), "mlp.asgi:application"]
-        with self.log.open("ab") as log:
-            self.process = subprocess.Popen(
-                command, env=environment, cwd=settings.BASE_DIR, stdout=log, stderr=log, start_new_session=True
-            )
-        end = time.monotonic() + WAIT_S
-        while not self.answers():
-            assert self.process.poll() is None, self.log.read_text()[-2000:]
-            assert time.monotonic() < end, "the server does not come up"
-            time.sleep(0.05)
-
-    def answers(self) -> bool:
-        """Whether it is really our server, and not whoever else was given the port meanwhile."""
-        try:
-            with urlopen(f"{self.url}/healthz/live", timeout=5) as answer:
-                return answer.status == 200 and self.process.poll() is None
-        except (OSError, HTTPException):
-            return False
-
-    def stop(self) -> None:
-        self.process.kill()
-        self.process.wait()
-
-
-@pytest.fixture(scope="session")
-def server(tmp_path_factory, django_db_setup, django_db_blocker):
-    with django_db_blocker.unblock():
-        site = Site(tmp_path_factory.mktemp("browser") / "daphne.log")
-        site.start()
-    yield site
-    site.stop()
-
-
-@pytest.fixture
-def site(server, transactional_db, default_tenant):
-    if server.process.poll() is not None:
-        server.start()
-    return server
-
-
-@pytest.fixture
-def troubles(page):
-    """What the browser complained about."""
-    found: list[str] = []
-    page.on("console", lambda message: found.append(message.text) if message.type in {"error", "warning"} else None)
-    page.on("pageerror", lambda error: found.append(str(error)))
-    page.on("response", lambda answer: found.append(f"{answer.status} {answer.url}") if answer.status >= 400 else None)
-    return found
-
-
-@pytest.fixture(scope="session")
-def browser_context_args(browser_context_args, server):
-    return {**browser_context_args, "base_url": server.url}
-
-
-@pytest.fixture
-def hers(page, context, site, alice, home, troubles):
-    """A page of a browser in which alice is logged in."""
-    page.set_default_navigation_timeout(60_000)
-    client = Client()
-    client.force_login(alice)
-    context.add_cookies([{"name": "sessionid", "value": client.cookies["sessionid"].value, "url": site.url}])
-    return page
-
-
-def elsewhere(action) -> None:
-    """Runs it in a thread of its own: the browser's driver keeps a loop in this one, in which nobody can be woken."""
-    problems = []
-
-    def run():
-        try:
-            action()
-        except BaseException as problem:  # raised again below, in the test
-            problems.append(problem)
-        finally:
-            connection.close()
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    thread.join()
-    if problems:
-        raise problems[0]
 
 
 def report(epoch: int, accuracy: float, progress: int, job: str = "fit") -> None:
@@ -162,13 +48,6 @@ def shows(card, epoch: int, accuracy: float, progress: int, timeout: int = LIVE_
     expect(card.locator("[data-chart] [role=img]")).to_have_attribute("aria-label", told, timeout=timeout)
     expect(card).to_contain_text(f"{progress} %", timeout=timeout)
     expect(card.locator("progress")).to_have_js_property("value", progress)
-
-
-def loads(page) -> list[str]:
-    """The addresses the page goes to from now on."""
-    found: list[str] = []
-    page.on("framenavigated", lambda frame: found.append(frame.url))
-    return found
 
 
 class TestJourneys:
@@ -344,7 +223,7 @@ class TestLive:
         report(2, 0.625, 20)
         site.start()
         shows(hers.locator("[data-live]"), 2, 0.625, 20, timeout=2 * LIVE_MS)
-        expect(hers.get_by_text(LOST).filter(visible=True)).to_have_count(0, timeout=LIVE_MS)
+        expect(hers.locator("[data-link-state]")).to_be_hidden(timeout=LIVE_MS)
         assert loaded == []
 
 

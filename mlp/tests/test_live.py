@@ -111,6 +111,28 @@ class TestDoor:
         assert asyncio.run(work()) == {"type": "websocket.close", "code": 4401}
 
 
+class TestParts:
+    def test_operators_are_told_when_the_parts_are_different_and_nobody_else(self, alice, staff, monkeypatch):
+        reports = {"now": {"nats": "ok"}}
+        monkeypatch.setattr("mlp.live.health.report", lambda: dict(reports["now"]))
+        monkeypatch.setattr("mlp.live.PARTS_S", 0.05)
+
+        async def work():
+            operator, user = await opened(staff), await opened(alice)
+            for link in (operator, user):
+                await link.send_to('{"watch": [{"kind": "parts"}]}')
+            first = await heard(operator)
+            quiet = await operator.receive_nothing(QUIET_S)
+            reports["now"] = {"nats": "no answer"}
+            second = await heard(operator)
+            hers = await user.receive_nothing(QUIET_S)
+            for link in (operator, user):
+                await link.disconnect()
+            return first, quiet, second, hers
+
+        assert asyncio.run(work()) == ({"type": "parts"}, True, {"type": "parts"}, True)
+
+
 class TestChanges:
     def test_the_owner_and_operators_hear_of_a_change_of_state_and_a_stranger_does_not(self, alice, bob, staff):
         job = put(Job, alice, "fit", "running")

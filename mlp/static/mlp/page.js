@@ -2,7 +2,7 @@
 // and survive an expired session. The pages work without it.
 
 const root = document.documentElement;
-const words = document.body.dataset;
+const words = (document.querySelector("[data-word-lost]") ?? document.body).dataset;
 
 // --- light or dark: the system's, until the switch says otherwise ---------------------------------------------------
 const THEMES = ["auto", "light", "dark"];
@@ -174,11 +174,12 @@ export function connection(who, good) {
   if (good) troubled.delete(who);
   else troubled.add(who);
   if (line.dataset.ended) return;
-  clearTimeout(hiding);
   if (troubled.size) {
+    clearTimeout(hiding);
     line.textContent = words.wordLost;
     line.hidden = false;
   } else if (before) {
+    clearTimeout(hiding);
     line.textContent = words.wordBack;
     hiding = setTimeout(() => { line.hidden = true; }, 1800);
   }

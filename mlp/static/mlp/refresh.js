@@ -10,6 +10,7 @@ const SOON_MS = 60; // changes within it are one fetch
 const MOVING_MS = 2000; // between two fetches, where only something like progress has moved
 const AGAIN_MS = 3000;
 const MARKS = /<input type="hidden" name="csrfmiddlewaretoken"[^>]*>/g;
+const LOGINS = /^\/(regist_login|admin\/login)/;
 const seen = new Map();
 const listeners = [];
 const self = {};
@@ -76,7 +77,7 @@ export async function refresh() {
   last = Date.now();
   try {
     const answer = await fetch(location.pathname + location.search, { credentials: "same-origin" });
-    if (answer.redirected && new URL(answer.url).pathname.startsWith("/regist_login")) { sessionEnded(); return; }
+    if (answer.redirected && LOGINS.test(new URL(answer.url).pathname)) { sessionEnded(); return; }
     if (answer.status === 404) { location.replace(location.pathname.replace(/\/[^/]*$/, "")); return; } // it is deleted
     if (!answer.ok) throw new Error(answer.status);
     take(await answer.text());

@@ -14,6 +14,7 @@ const who = {};
 const listeners = [];
 const watched = new Map(); // "user/job" > {user, job, id, after, take}
 let lines = null; // {query, take}
+const partsListeners = [];
 let socket = null;
 let pause = FIRST_PAUSE_MS;
 let timer = 0;
@@ -48,6 +49,8 @@ function connect() {
       numbers(message);
     } else if (message.type === "lines") {
       lines?.take(message.rows);
+    } else if (message.type === "parts") {
+      for (const listener of partsListeners) listener();
     } else if (message.type === "changed") {
       for (const listener of listeners) listener(message);
     }
@@ -79,6 +82,7 @@ function send() {
   if (socket?.readyState !== WebSocket.OPEN) return;
   const watch = [...watched.values()].map(({ user, job, id, after }) => ({ kind: "metrics", user, job, id, after }));
   if (lines) watch.push({ kind: "lines", query: lines.query });
+  if (partsListeners.length) watch.unshift({ kind: "parts" });
   socket.send(JSON.stringify({ watch }));
 }
 
@@ -105,6 +109,12 @@ export function watchMetrics(user, job, take) {
 // when it begins, and again after the connection was lost; then each when it is stored and when it is judged.
 export function watchLines(query, take) {
   lines = { query, take };
+  send();
+}
+
+// For operators: `listener` is called when the platform's parts are different from before, and once at the beginning.
+export function watchParts(listener) {
+  partsListeners.push(listener);
   send();
 }
 

@@ -1,4 +1,4 @@
-// The admin's few own scripts: copying a token, and what the live dashboard does when it is logged out or cut off.
+// The admin's few own scripts: copying a token, and what a card that is fetched does when it is logged out or cut off.
 "use strict";
 
 document.addEventListener("click", async (event) => {
@@ -31,4 +31,4 @@ document.addEventListener("htmx:beforeSwap", (event) => {
 for (const cutOff of ["htmx:sendError", "htmx:responseError", "htmx:timeout"]) {
   document.addEventListener(cutOff, (event) => event.detail.target?.classList.add("mlp-stale"));
 }
-document.addEventListener("htmx:afterSwap", (event) => event.detail.target.classList.remove("mlp-stale"));
+document.addEventListener("htmx:afterSwap", (event) => event.detail.target?.classList.remove("mlp-stale"));

@@ -1,0 +1,88 @@
+"""What the tests in a real browser share: a server of HTTP and websockets that can go away and come back."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from http.client import HTTPException
+from pathlib import Path
+from urllib.parse import urlsplit
+from urllib.request import urlopen
+
+from django.conf import settings
+from django.db import connection
+from django.test import Client
+
+from .servers import HOST, WAIT_S, free_port
+
+LIVE_MS = 15_000  # how long a page may take to notice; a busy machine is slow
+
+
+class Site:
+    """Daphne on the tests' own database, storage and Valkey; it can go away and come back under the same address."""
+
+    def __init__(self, log: Path):
+        self.log, self.port, self.process = log, free_port(), None
+        self.url = f"http://{HOST}:{self.port}"
+
+    def start(self) -> None:
+        database = urlsplit(os.environ["DATABASE_URL"])._replace(path="/" + connection.settings_dict["NAME"]).geturl()
+        environment = {**os.environ, "DATABASE_URL": database, "MLP_SECRET_KEY": settings.SECRET_KEY}
+        command = [sys.executable, "-m", "daphne", "-b", HOST, "-p", str(self.port), "mlp.asgi:application"]
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                command, env=environment, cwd=settings.BASE_DIR, stdout=log, stderr=log, start_new_session=True
+            )
+        end = time.monotonic() + WAIT_S
+        while not self.answers():
+            assert self.process.poll() is None, self.log.read_text()[-2000:]
+            assert time.monotonic() < end, "the server does not come up"
+            time.sleep(0.05)
+
+    def answers(self) -> bool:
+        """Whether it is really our server, and not whoever else was given the port meanwhile."""
+        try:
+            with urlopen(f"{self.url}/healthz/live", timeout=5) as answer:
+                return answer.status == 200 and self.process.poll() is None
+        except (OSError, HTTPException):
+            return False
+
+    def stop(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+
+def elsewhere(action) -> None:
+    """Runs it in a thread of its own: the browser's driver keeps a loop in this one, in which nobody can be woken."""
+    problems = []
+
+    def run():
+        try:
+            action()
+        except BaseException as problem:  # raised again below, in the test
+            problems.append(problem)
+        finally:
+            connection.close()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    if problems:
+        raise problems[0]
+
+
+def loads(page) -> list[str]:
+    """The addresses the page goes to from now on."""
+    found: list[str] = []
+    page.on("framenavigated", lambda frame: found.append(frame.url))
+    return found
+
+
+def log_in(context, site: Site, user) -> None:
+    """Gives the browser a session of the user's."""
+    client = Client()
+    client.force_login(user)
+    context.add_cookies([{"name": "sessionid", "value": client.cookies["sessionid"].value, "url": site.url}])

@@ -1,0 +1,59 @@
+"""Fixtures of the tests in a real browser.
+
+A bare machine has no Chromium: there they are left out, and say so. CI installs it, and fails without it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+
+import pytest
+
+from .browser_world import Site, log_in
+
+
+@pytest.fixture(scope="session")
+def chromium():
+    if shutil.which("chromium") is None:
+        words = "chromium is not installed: the browser tests are left out"
+        pytest.fail(words) if os.environ.get("CI") else pytest.skip(words)
+
+
+@pytest.fixture(scope="session")
+def server(chromium, tmp_path_factory, django_db_setup, django_db_blocker):
+    with django_db_blocker.unblock():
+        site = Site(tmp_path_factory.mktemp("browser") / "daphne.log")
+        site.start()
+    yield site
+    site.stop()
+
+
+@pytest.fixture
+def site(server, transactional_db, default_tenant):
+    if server.process.poll() is not None:
+        server.start()
+    return server
+
+
+@pytest.fixture
+def troubles(page):
+    """What the browser complained about."""
+    found: list[str] = []
+    page.on("console", lambda message: found.append(message.text) if message.type in {"error", "warning"} else None)
+    page.on("pageerror", lambda error: found.append(str(error)))
+    page.on("response", lambda answer: found.append(f"{answer.status} {answer.url}") if answer.status >= 400 else None)
+    return found
+
+
+@pytest.fixture(scope="session")
+def browser_context_args(browser_context_args, server):
+    return {**browser_context_args, "base_url": server.url}
+
+
+@pytest.fixture
+def hers(page, context, site, alice, home, troubles):
+    """A page of a browser in which alice is logged in."""
+    page.set_default_navigation_timeout(60_000)
+    log_in(context, site, alice)
+    return page
