@@ -29,6 +29,7 @@ PROBE_S = 2.0
 STOP_GRACE_S = 10
 LOG_LIMIT, DISK_MIB = 64 << 20, 1024
 LOG_LINES_IN_REASON = 5
+TRAFFIC = "traffic.json"  # in the application's folder: what its process counts
 PORT_TRIES = 50
 
 
@@ -134,7 +135,7 @@ def spec(app: Application) -> RunSpec:
         environment={
             "PATH": f"{os.path.dirname(runner.python)}:/usr/local/bin:/usr/bin:/bin".removeprefix(":"),
             "HOME": seen, "LANG": "C.UTF-8", "TZ": "UTC", "PYTHONDONTWRITEBYTECODE": "1",
-            "MLP_LOADING": runner.place(PROGRAM, LOADING),
+            "MLP_LOADING": runner.place(PROGRAM, LOADING), "MLP_TRAFFIC": f"{seen}/{TRAFFIC}",
             **({} if app.gpu else {"CUDA_VISIBLE_DEVICES": ""}),
         },
         log=log_path(app),

@@ -30,7 +30,7 @@ from models_app.models import Model
 from models_app.models import State as ModelState
 from resources.models import Tenant
 
-from . import lifecycle, logs, trying
+from . import lifecycle, logs, traffic, trying
 from .models import Application, State
 from .serializers import AppIn
 
@@ -51,8 +51,10 @@ def applications(request):
         if name:
             return redirect("application", name=name)
     mine = Application.objects.filter(user=request.user)
-    rows, chosen = filtered(request, mine.order_by("-pk").select_related("model"), State.values)
+    rows, chosen = filtered(request, mine.order_by("-pk").select_related("model", "user"), State.values)
     page = page_of(request, rows)
+    for row in page.object_list:
+        row.traffic = traffic.read(row)
     any_app = bool(page.object_list) or mine.exists()
     ready = Model.objects.filter(user=request.user, state=ModelState.READY).order_by("-pk")
     tenant = Tenant.objects.get(pk=request.user.tenant_id)
@@ -109,6 +111,7 @@ def application(request, name):
     base = f"{app_address(request)}/{request.user.username}/{row.name}"
     context = {
         "app": row,
+        "traffic": traffic.read(row),
         "problems": problems,
         "answer": answer,
         "input": request.POST.get("input", example.json) if request.method == "POST" else example.json,

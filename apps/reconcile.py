@@ -12,10 +12,21 @@ from django.utils import timezone
 
 from mlp.kernel import after_commit
 
-from . import launching
+from . import launching, traffic
 from .models import Application, State
 
 log = logging.getLogger(__name__)
+
+
+_told: dict[int, float] = {}  # application > when it last told of its requests, as this process has passed it on
+
+
+def _tell_of_traffic(app: Application) -> None:
+    """The open pages look again where requests have been counted since the last round."""
+    at = traffic.told_at(app)
+    if _told.get(app.pk, at) != at:
+        after_commit.changed(app.user.username, "application", app.name, moving=True)
+    _told[app.pk] = at
 
 
 def run() -> None:
@@ -25,6 +36,7 @@ def run() -> None:
             continue
         try:
             launching.look(app)
+            _tell_of_traffic(app)
         except Exception:  # the next round may find it healed
             log.exception("application %s could not be looked at", app)
     launching.sweep()

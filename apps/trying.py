@@ -21,18 +21,23 @@ LIMIT_S = 20
 MOST_SENT = 1 << 20
 MOST_SHOWN = 256 << 10
 MOST_NUMBERS = 4096  # in an example that is written out
-SHORT = 40  # what is longer is `[0.5] * 64` in Python
+MOST_SCORES = 20
 UNKNOWN = [{"name": "input", "datatype": "FP32", "shape": [-1]}]  # as the serving process takes it
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What came back: HTTP's status (0: nothing came), after how long, and the text, indented where it is JSON."""
+    """What came back: HTTP's status (0: nothing came), after how long, and the text, readable where it is JSON.
+
+    `scores`: where the first output is one short row of numbers, each with its place and its share of the way from the
+    least (0) to the largest (100).
+    """
 
     status: int
     ms: float
     text: str
     cut: bool = False
+    scores: tuple[tuple[int, float, int], ...] = ()
 
     @property
     def good(self) -> bool:
@@ -127,13 +132,34 @@ def _post(address: str, body: bytes) -> Answer:
     finally:
         connection.close()
     took = 1000 * (time.monotonic() - began)
-    cut = len(data) > MOST_SHOWN
-    return Answer(response.status, took, _readable(data[:MOST_SHOWN]), cut)
+    text, scores = _readable(data[:MOST_SHOWN])
+    return Answer(response.status, took, text, len(data) > MOST_SHOWN, scores)
 
 
-def _readable(data: bytes) -> str:
+def _readable(data: bytes) -> tuple[str, tuple]:
+    """An output a line; what went wrong in its own lines; anything else as it came."""
     text = data.decode(errors="replace")
     try:
-        return json.dumps(json.loads(text), indent=1, ensure_ascii=False) if len(text) < 4000 else text
+        told = json.loads(text)
+        if isinstance(told, dict) and isinstance(told.get("error"), str) and len(told) == 1:
+            return told["error"], ()
+        if not isinstance(told, dict):
+            return text, ()
+        lines = (f"  {json.dumps(name, ensure_ascii=False)}: {_compact(value)}" for name, value in told.items())
+        return "{\n" + ",\n".join(lines) + "\n}", _scores(next(iter(told.values()), None))
     except (ValueError, RecursionError):
-        return text
+        return text, ()
+
+
+def _compact(value) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _scores(value) -> tuple[tuple[int, float, int], ...]:
+    while isinstance(value, list) and len(value) == 1:
+        value = value[0]
+    plain = isinstance(value, list) and 2 <= len(value) <= MOST_SCORES
+    if not plain or not all(type(one) in (int, float) and math.isfinite(one) for one in value):
+        return ()
+    least, span = min(value), (max(value) - min(value)) or 1
+    return tuple((at, one, round(100 * (one - least) / span)) for at, one in enumerate(value))

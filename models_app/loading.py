@@ -7,8 +7,8 @@ whatever the model's maker put in (a pickle, a predictor.py): never import a mod
 Which file is the model: `predictor.py`, else the file called model.*, else the only file of a known kind; those nearest
 to the top first. Tensors are dicts of the Open Inference Protocol: name, datatype, shape, data (a numpy array).
 
-What a model takes and gives is what its file tells; `signature.json` beside it, {"inputs": [...], "outputs": [...]} of
-name, datatype and shape, says it where the file does not.
+What a model takes and gives is what its file tells; `signature.json` beside it, or among TorchScript's extra files,
+{"inputs": [...], "outputs": [...]} of name, datatype and shape, says it where the file does not.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from pathlib import Path
 
 import numpy as np
 
+SIGNATURE = "signature.json"
 FORMATS = {
     ".pt": "torchscript",
     ".pt2": "torch.export",
@@ -102,15 +103,15 @@ def load(folder: Path) -> Loaded:
     kind, path = find(Path(folder))
     openers = {"torchscript": _torchscript, "torch.export": _exported, "onnx": _onnx, "predictor": _predictor}
     loaded = openers.get(kind, _sklearn)(kind, path)
-    told = path.parent / "signature.json"
+    told = path.parent / SIGNATURE
     if told.is_file():
-        loaded.inputs, loaded.outputs = _signature(told, loaded)
+        loaded.inputs, loaded.outputs = _signature(told.read_bytes(), loaded)
     return loaded
 
 
-def _signature(path: Path, loaded: Loaded) -> tuple[list[dict], list[dict]]:
+def _signature(text: bytes, loaded: Loaded) -> tuple[list[dict], list[dict]]:
     try:
-        told = json.loads(path.read_text())
+        told = json.loads(text)
         return tuple(
             [_described(one) for one in told.get(side, getattr(loaded, side))] for side in ("inputs", "outputs")
         )
@@ -155,10 +156,14 @@ def _torchscript(kind: str, path: Path) -> Loaded:
     import torch
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    module = torch.jit.load(str(path), map_location=device).eval()
+    told = {SIGNATURE: ""}
+    module = torch.jit.load(str(path), map_location=device, _extra_files=told).eval()
     names = [argument.name for argument in module.forward.schema.arguments[1:] if not argument.has_default_value()]
     inputs = [{"name": name, "datatype": "FP32", "shape": [-1]} for name in names]
     loaded = Loaded(kind, _torch_call(module, device), inputs, [], batches=True)
+    if told[SIGNATURE]:
+        loaded.inputs, loaded.outputs = _signature(told[SIGNATURE], loaded)
+        return loaded
     weights = next((one for one in module.parameters() if one.ndim == 2 and one.is_floating_point()), None)
     if len(inputs) == 1 and weights is not None:  # the file does not tell the shape: rows for the first layer, perhaps
         guess = [{**inputs[0], "shape": [-1, weights.shape[1]]}]

@@ -15,6 +15,7 @@ import asyncio
 import importlib.util
 import os
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -23,6 +24,7 @@ import numpy as np
 import orjson
 import uvicorn
 from protocol import BadRequest, read_request, write_answer
+from traffic import Traffic
 
 MOST_AT_ONCE = 64
 BODY_BYTES = 64 << 20
@@ -150,10 +152,12 @@ class Application:
 
     def __init__(self, model, name: str):
         self.model, self.name, self.batcher = model, name, Batcher(model)
+        self.traffic: Traffic | None = None
 
     async def __call__(self, scope, receive, send) -> None:
         if scope["type"] != "http":
             return
+        began = time.monotonic()
         try:
             status, body, headers = await self._route(scope, receive)
         except BadRequest as problem:
@@ -162,6 +166,8 @@ class Application:
             print(f"{type(problem).__name__}: {problem}", file=sys.stderr, flush=True)
             status, headers = 500, []
             body = orjson.dumps({"error": f"the model failed: {type(problem).__name__}: {problem}"})
+        if self.traffic is not None and scope["method"] == "POST":
+            self.traffic.note(time.monotonic() - began, good=status == 200)
         headers = [(b"content-type", b"application/json"), *headers]
         headers = [*headers, (b"content-length", str(len(body)).encode())]
         await send({"type": "http.response.start", "status": status, "headers": list(dict(headers).items())})
@@ -298,6 +304,9 @@ def main() -> None:
     model = open_model(given.model)
     application = Application(model, given.name)
     application.warm_up()
+    if os.environ.get("MLP_TRAFFIC"):
+        application.traffic = Traffic(Path(os.environ["MLP_TRAFFIC"]))
+        application.traffic.begin()
     print(f"serving {given.name} ({model.format}) on port {given.port}", flush=True)
     uvicorn.run(
         application, host=given.host, port=int(given.port), log_level="warning",

@@ -186,6 +186,24 @@ class Stands(BaseHTTPRequestHandler):
         pass
 
 
+class TestAnswers:
+    def test_a_short_row_of_numbers_is_a_picture(self):
+        text, scores = trying._readable(b'{"y": [[1, 5, 3.5]], "z": ["<b>"]}')
+        assert text == '{\n  "y": [[1, 5, 3.5]],\n  "z": ["<b>"]\n}'
+        assert scores == ((0, 1, 0), (1, 5, 100), (2, 3.5, 62))
+
+    @pytest.mark.parametrize(
+        "body",
+        [b"\xff", b"[" * 90_000, b"7", b"{}", b'{"y": []}', b'{"y": [1, true]}', b'{"y": [[1, 2], [3, 4]]}',
+         b'{"y": [NaN, 1]}', b'{"error": 7}'],
+    )  # fmt: skip
+    def test_everything_else_is_text(self, body):
+        assert trying._readable(body)[1] == ()
+
+    def test_what_went_wrong_is_in_its_own_lines(self):
+        assert trying._readable(b'{"error": "one\\ntwo"}') == ("one\ntwo", ())
+
+
 class TestTrying:
     @pytest.fixture
     def app(self, alice):

@@ -7,6 +7,7 @@ attempt goes on) and ckpt/model.pt (TorchScript, which `torch.jit.load` reads wi
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import time
 import warnings
@@ -18,6 +19,9 @@ from mlp_report import report
 from torch import nn
 
 CKPT = Path("ckpt")
+# What a server is to know of the model, which TorchScript itself does not tell: rows of 64 grey values, 0 to 16.
+SIGNATURE = {"inputs": [{"name": "pictures", "datatype": "FP32", "shape": [-1, 64]}],
+             "outputs": [{"name": "output__0", "datatype": "FP32", "shape": [-1, 10]}]}  # fmt: skip
 LAST = CKPT / "last.pt"
 BATCH = 64
 
@@ -90,7 +94,7 @@ def export(network: Network, path: Path) -> None:
         warnings.simplefilter("ignore", FutureWarning)
         script = torch.jit.script(network)
         draft = path.with_suffix(".part")
-        script.save(str(draft))
+        script.save(str(draft), _extra_files={"signature.json": json.dumps(SIGNATURE)})
         draft.replace(path)
 
 

@@ -36,6 +36,7 @@ LAYERS = [
     {
         "serializers",
         "trying",
+        "traffic",
         "metrics",
         "series",
         "usage_series",

@@ -54,3 +54,16 @@ def test_a_predictor_that_describes_itself_wrongly_does_not_load(tmp_path):
     (tmp_path / "predictor.py").write_text(PREDICTOR % [{"name": "x", "datatype": "float"}])
     code, words = loaded(tmp_path)
     assert (code, "float is no datatype" in words) == (1, True)
+
+
+def test_torchscript_carries_a_signature_of_its_own(tmp_path):
+    told = {"inputs": [{"name": "x", "datatype": "INT64", "shape": [-1, 3]}], "outputs": []}
+    code = (
+        "import json, sys, torch\n"
+        "class Twice(torch.nn.Module):\n    def forward(self, x):\n        return 2 * x\n"
+        "torch.jit.trace(Twice(), torch.ones(1)).save(sys.argv[1], _extra_files={'signature.json': sys.argv[2]})"
+    )
+    made = [sys.executable, "-W", "ignore", "-c", code, str(tmp_path / "model.pt"), json.dumps(told)]
+    subprocess.run(made, check=True)
+    assert loaded(tmp_path)[0] == 0
+    assert json.loads((tmp_path / "told.json").read_text()) == {"format": "torchscript", **told}
