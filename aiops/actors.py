@@ -6,7 +6,7 @@ import dramatiq
 
 from mlp.kernel.broker import broker
 
-from . import training
+from . import feedback, training
 
 HOUR_MS = 3_600_000
 
@@ -21,3 +21,8 @@ def train(pk: int) -> None:
 @dramatiq.actor(actor_name="aiops.settle", broker=broker(), max_retries=3, min_backoff=1000)
 def settle(pk: int) -> None:
     training.settle(pk)
+
+
+@dramatiq.actor(actor_name="aiops.feedback", broker=broker(), max_retries=0, time_limit=HOUR_MS)
+def settle_feedback() -> None:
+    feedback.settle()

@@ -235,6 +235,11 @@ class TemplateCache:
 
     def _forget_oldest(self) -> None:
         masked, text = self.texts.popitem(last=False)
+        for _ in range(len(self.texts)):
+            if not text.told:
+                break
+            self.texts[masked] = text  # what a person has told stays as long as there is anything else to forget
+            masked, text = self.texts.popitem(last=False)
         cluster = self.clusters[text.cluster]
         cluster.texts.discard(masked)
         if not cluster.texts and not cluster.level:

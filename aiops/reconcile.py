@@ -1,4 +1,7 @@
-"""What heals trainings: looks at every run, tells every end that was not told. Called by `manage.py reconcile`."""
+"""What heals trainings: looks at every run, tells every end that was not told. Called by `manage.py reconcile`.
+
+And people's words on lines: each gets to the stored lines in the end.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from django.db.models import Q
 from mlp.kernel.errors import Fault
 from mlp.runners import RunnerError
 
-from . import training
+from . import feedback, training
 from .models import ENDED, State, TrainingRun
 
 log = logging.getLogger(__name__)
@@ -22,6 +25,7 @@ def run() -> None:
     for pk in TrainingRun.objects.filter(untold, state__in=ENDED).values_list("pk", flat=True):
         _tolerant(training.settle, pk)
     _tolerant(training.free_lease)
+    _tolerant(feedback.heal)
     training.sweep()
 
 

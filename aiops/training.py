@@ -112,7 +112,7 @@ def _fetch(run: TrainingRun) -> int:
         payload = run.payload["payload"]
         most = payload.get("max_size") or training_data.most_lines(path)
         found = logstore.get().scan(payload["query"])
-        training_data.write(_beating(run.pk, found), path, most, feedback.labels())
+        training_data.write(_beating(run.pk, found), path, most, feedback.labels(), feedback.examples())
     with path.open("rb") as file:
         return sum(1 for _ in file)
 

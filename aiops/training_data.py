@@ -83,10 +83,17 @@ def most_lines(folder: Path) -> int:
     return int(DISK_SHARE * shutil.disk_usage(there).free / LINE_BYTES)
 
 
-def write(documents: Iterable[dict], path: Path, most: int, labels: Mapping[str, str] | None = None) -> int:
+def write(
+    documents: Iterable[dict],
+    path: Path,
+    most: int,
+    labels: Mapping[str, str] | None = None,
+    examples: Iterable[dict] = (),
+) -> int:
     """The documents as JSON lines, at most so many; returns how many. Whole or not at all.
 
-    `labels` are people's words on masked texts, "normal" or "anomaly".
+    `labels` are people's words on masked texts, "normal" or "anomaly"; `examples` are lines with such a word, which
+    follow where there is any document.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name}.{secrets.token_hex(6)}.part")
@@ -104,6 +111,8 @@ def write(documents: Iterable[dict], path: Path, most: int, labels: Mapping[str,
             names = [str(document.get(name) or "") for name in ("cluster_id", "namespace_name", "deployment")]
             file.write(json.dumps({**line, "workload": "/".join(names)}, ensure_ascii=False) + "\n")
             count += 1
+        for example in examples if count else ():
+            file.write(json.dumps(example, ensure_ascii=False) + "\n")
         file.flush()
         os.fsync(file.fileno())
     draft.replace(path)

@@ -11,7 +11,7 @@ Every call may raise Fault while the store is away.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from importlib import import_module
 
@@ -19,10 +19,15 @@ from django.conf import settings
 
 from mlp.kernel.errors import Fault
 
+from . import query
+
 ADAPTERS = {
     "database": "aiops.logstore.database.DatabaseStore",
     "opensearch": "aiops.logstore.opensearch.OpenSearchStore",
 }
+REJUDGE_WORDS = 30  # that lines are looked for by, before they are compared whole
+REJUDGE_AT_ONCE = 200  # texts
+REJUDGE_BATCH = 2000
 WORKLOADS_SHOWN = 3  # of a template
 
 
@@ -65,6 +70,31 @@ class LogStore(ABC):
         Each: `template_cluster_id`, `lines`, `anomalies`, `first` and `last` (ms), `newest` (a document, of the newest
         line) and `workloads`, (cluster, namespace, deployment) of the WORKLOADS_SHOWN most frequent.
         """
+
+    def rejudge(self, words: Mapping[str, str]) -> int:
+        """Writes verdicts to all stored lines with these very masked texts; how many had another, or none."""
+        changed, batch = 0, []
+        for one in self.with_texts(list(words)):
+            level = words.get(one.get("masked_log", ""))
+            if level is not None and one.get("anomaly_level") != level:
+                batch.append((one["_id"], {"anomaly_level": level}))
+            if len(batch) >= REJUDGE_BATCH:
+                self.update_many(batch)
+                changed, batch = changed + len(batch), []
+        self.update_many(batch)
+        return changed + len(batch)
+
+    def with_texts(self, masked: Sequence[str]) -> Iterator[dict]:
+        """All lines with these masked texts, perhaps others among them."""
+        for start in range(0, len(masked), REJUDGE_AT_ONCE):
+            phrases = [
+                " ".join(query.words_of(text)[:REJUDGE_WORDS]) for text in masked[start : start + REJUDGE_AT_ONCE]
+            ]
+            alike = [
+                {"match_phrase": {"masked_log": phrase}} if phrase else {"exists": {"field": "masked_log"}}
+                for phrase in phrases
+            ]
+            yield from self.scan({"query": {"bool": {"should": alike, "minimum_should_match": 1}}})
 
     @abstractmethod
     def put_templates(self, templates: Sequence[dict]) -> None:

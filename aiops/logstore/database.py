@@ -84,7 +84,14 @@ class DatabaseStore(LogStore):
         return [document(row) for row in found[:size]], more
 
     def scan(self, body: dict) -> Iterator[dict]:
-        last, condition = 0, self.condition(body)
+        return self._scan(self.condition(body))
+
+    def with_texts(self, masked: Sequence[str]) -> Iterator[dict]:
+        return self._scan(Q(masked__in=masked))
+
+    @staticmethod
+    def _scan(condition: Q) -> Iterator[dict]:
+        last = 0
         while True:
             rows = list(LogLine.objects.filter(condition, pk__gt=last).order_by("pk")[:CHUNK])
             yield from map(document, rows)

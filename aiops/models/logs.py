@@ -97,19 +97,27 @@ class Template(models.Model):
 
 
 class Feedback(models.Model):
-    """A person's word on a text: it stands above the model's, at once and in the next training."""
+    """A person's word on a text: it stands above the model's, at once and in the next training.
+
+    `settled`: the lines that were stored before have the verdict, too.
+    """
 
     masked = models.TextField(_("masked line"))
     sample = models.TextField(_("line"), blank=True)
     level = models.CharField(_("verdict"), max_length=10, choices=Level.choices)
     by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, verbose_name=_("who"))
     at = models.DateTimeField(_("when"), auto_now=True)
+    settled = models.BooleanField(_("in the stored lines"), default=False)
 
     class Meta:
         db_table = "aiops_feedback"
         verbose_name = _("feedback")
         verbose_name_plural = _("feedback")
         constraints = [models.UniqueConstraint(models.functions.MD5("masked"), name="aiops_feedback_once")]
+        indexes = [
+            models.Index(fields=["at"], name="aiops_feedback_at"),
+            models.Index(fields=["id"], name="aiops_feedback_unsettled", condition=Q(settled=False)),
+        ]
 
     def __str__(self) -> str:
         return f"{self.level}: {self.masked[:60]}"

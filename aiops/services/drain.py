@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import logging
 import time
+from datetime import datetime, timedelta
 
-from aiops import storage, subjects, wire
+from aiops import feedback, storage, subjects, wire
 from aiops.drain import TemplateCache
 from mlp.kernel.serve import Route
 from mlp.kernel.singleton import Holder
@@ -21,6 +22,7 @@ log = logging.getLogger(__name__)
 LINGER_S = 0.02
 BATCH = 64
 SAVE_EVERY_S = 60
+OVERLAP = timedelta(minutes=1)  # a word may be committed later than one that was told after it
 
 
 class WorkloadDrain:
@@ -31,6 +33,7 @@ class WorkloadDrain:
         self.active = active or Holder("aiops.drain")
         self.loaded = False
         self.changed = False
+        self.words: dict[int, datetime] = {}  # people's words that are in the cache: when they were told
         self.saved = time.monotonic()
         self.subjects = {
             subjects.PREPROCESSED_WORKLOAD: Route(self.judge, "", BATCH, LINGER_S),
@@ -41,22 +44,33 @@ class WorkloadDrain:
         }
         self.ticks = ((1.0, self.look),)
 
-    def start(self) -> None:
-        self.look()
+    def start(self) -> list[tuple[str, bytes]]:
+        return self.look()
 
-    def look(self) -> None:
-        """Becomes active when nobody else is; saves what was learned now and then."""
+    def look(self) -> list[tuple[str, bytes]]:
+        """Becomes active when nobody else is; learns what people have told; saves what was learned now and then."""
         if not self.active.hold():
             self.loaded = False
-            return
+            return []
         if not self.loaded:
             self.cache = TemplateCache()
             data = storage.read(storage.drain_file())
             if data:
                 self._load(data)
-            self.loaded = True
+            self.loaded, self.words = True, {}
+        messages = self.told()
         if self.changed and time.monotonic() - self.saved > SAVE_EVERY_S:
             self.save()
+        return messages
+
+    def told(self) -> list[tuple[str, bytes]]:
+        """People's words that are not in the cache yet. (The message is only faster: it may be lost.)"""
+        last = max(self.words.values(), default=None)
+        found = feedback.words(last and last - OVERLAP)
+        fresh = [word for word in found if self.words.get(word.pk) != word.at]
+        self.words |= {word.pk: word.at for word in fresh}
+        items = [wire.Payload(masked_log=word.masked, anomaly_level=word.level, log=word.sample) for word in fresh]
+        return self._learn(items, told=True) if items else []
 
     def _load(self, data: bytes) -> None:
         try:
@@ -120,22 +134,26 @@ class WorkloadDrain:
                     log_type=subjects.WORKLOAD,
                 )
         return [
-            *base.lists(subjects.INFERENCED, items),
+            *base.lists(subjects.INFERENCED, [item for item in items if item._id]),
             *base.lists(subjects.TEMPLATES_INDEX, list(changed.values())),
         ]
 
-    def parameters(self, data: bytes) -> None:
+    def parameters(self, data: bytes) -> list[tuple[str, bytes]]:
         _workloads, kind = base.read_parameters(data)
-        if kind != subjects.STATUS_UPDATE:
-            self._forget()
+        return self._forget() if kind != subjects.STATUS_UPDATE else []
 
-    def model_update(self, data: bytes) -> None:
+    def model_update(self, data: bytes) -> list[tuple[str, bytes]]:
         """A new model judges anew. (While it trains, the last one goes on and so does the cache.)"""
         update = base.read_json(data)
-        if "bucket" in update or update.get("status") == subjects.STATUS_RESET:
-            self._forget()
+        new = "bucket" in update or update.get("status") == subjects.STATUS_RESET
+        return self._forget() if new else []
 
-    def _forget(self) -> None:
-        if self.loaded:
-            self.cache.clear()
-            self.save()
+    def _forget(self) -> list[tuple[str, bytes]]:
+        """All but what people have told, which outlives every model."""
+        if not self.loaded:
+            return []
+        self.cache.clear()
+        self.words = {}
+        messages = self.told()
+        self.save()
+        return messages

@@ -100,6 +100,19 @@ class TestLines:
             ("c2", "shop", "web", 1),
         ]
 
+    def test_lines_of_a_text_are_judged_anew(self, store):
+        store.append([line(number) for number in range(6)])
+        texts = ["disk <num> gone", "disk <num> gone away", "disk <num> gone", "***", "fine", "Disk <num> gone"]
+        judged = [
+            (f"id{number}", {"masked_log": text, "anomaly_level": "Anomaly"}) for number, text in enumerate(texts)
+        ]
+        store.update_many(judged[:2] + judged[3:])
+        store.update_many([("id2", {"masked_log": texts[2]})])
+        words = {"disk <num> gone": "Normal", "***": "Normal", "fine": "Anomaly"}
+        assert store.rejudge(words) == 3
+        assert found(store, {"term": {"anomaly_level": "Normal"}}) == {"id0", "id2", "id3"}
+        assert store.rejudge(words) == store.rejudge({}) == 0
+
     def test_what_no_text_holds_is_replaced(self, store):
         store.append([line(1, log="null \x00 half \ud800", pod_name="x" * 1000)])
         (row,) = store.search({}, 10)[0]

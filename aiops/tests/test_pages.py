@@ -6,10 +6,12 @@ import json
 import time
 
 import pytest
+from django.utils import timezone
 
 from accounts.models import User
-from aiops import feedback, logstore, training_data, wire
+from aiops import feedback, logstore, reconcile, training_data, wire
 from aiops.models import Feedback, ModelVersion
+from aiops.services.drain import WorkloadDrain
 from aiops.services.training_controller import TrainingController
 from mlp.kernel import bus
 from mlp.kernel.errors import Fault
@@ -192,13 +194,67 @@ class TestAWord:
         operator.post("/aiops/tell", {"id": "a2", "level": "Odd"})
         assert not Feedback.objects.exists()
 
-    def test_the_bus_away_is_told(self, lines, operator, monkeypatch):
+    def test_the_stored_lines_of_the_text_have_it_too_and_are_trained_on_again(self, lines, operator, tasks):
+        store = logstore.get()
+        store.append([document("a4", "disk gone away", at=20), document("a5", "disk gone", at=21)])
+        odd = {"anomaly_level": "Anomaly", "template_cluster_id": 7}
+        store.update_many([("a4", {**odd, "masked_log": "disk gone away"}), ("a5", {**odd, "masked_log": "disk gone"})])
+        learned = training_data.query({"local": {"alice": ["fit"]}}, NOW - 1000, NOW + 1000)
+        assert {row["_id"] for row in store.scan(learned)} == {"a1", "a3"}
+        operator.post("/aiops/tell", {"id": "a2", "level": "Normal"})
+        tasks.run()
+        assert {row["_id"] for row in store.scan(learned)} == {"a1", "a2", "a3", "a4"}
+        assert Feedback.objects.filter(settled=False).exists()  # a line may be on its way: it is looked at once more
+        Feedback.objects.update(at=timezone.now() - feedback.IN_FLIGHT - feedback.LATE)
+        store.update_many([("a4", odd)])
+        reconcile.run()
+        tasks.run()
+        assert "a4" in {row["_id"] for row in store.scan(learned)}
+        assert not Feedback.objects.filter(settled=False).exists()
+
+    def test_with_the_bus_away_it_is_kept_and_in_force_later(self, lines, operator, monkeypatch, served, peer):
         def away(*_args, **_more):
             raise Fault("the message bus does not answer")
 
-        monkeypatch.setattr(bus, "send", away)
-        answer = operator.post("/aiops/tell", {"id": "a2", "level": "Normal"}, follow=True)
-        assert "the message bus does not answer" in words_of(answer)
+        with monkeypatch.context() as patch:
+            patch.setattr(bus, "send", away)
+            answer = operator.post("/aiops/tell", {"id": "a2", "level": "Normal"}, follow=True)
+        assert "Noted" in words_of(answer)
+        drain = WorkloadDrain()
+        served(drain)
+        peer.listen("inferenced_logs")
+        item = wire.Payload(_id="new", log="disk gone away", masked_log="disk gone away", log_type="workload")
+        peer.publish("preprocessed_logs_workload", wire.encode([item]))
+        (found,) = wire.decode(peer.wait("inferenced_logs")[0])
+        assert (found._id, found.anomaly_level) == ("new", "Normal")
+
+    def test_it_outlives_a_new_model_and_what_is_forgotten_first(self, lines, operator):
+        operator.post("/aiops/tell", {"id": "a2", "level": "Normal"})
+        drain = WorkloadDrain()
+        drain.start()
+        try:
+            drain.model_update(b'{"bucket": "models", "bucket_file": "v2"}')
+            assert drain.cache.match_many(["disk gone away"])[0].level == "Normal"
+            drain.cache.most_texts = 3
+            drain.cache.learn([(f"text {number}", "Anomaly", "raw") for number in range(9)])
+            assert drain.cache.match_many(["disk gone away"])[0].level == "Normal"
+            operator.post("/aiops/tell", {"id": "a2", "level": "Anomaly"})
+            drain.look()
+            assert drain.cache.match_many(["disk gone away"])[0].level == "Anomaly"
+        finally:
+            drain.stop()
+
+    def test_it_is_learned_from_though_its_line_is_not_among_those_looked_for(self, lines, operator, tmp_path):
+        operator.post("/aiops/tell", {"id": "a2", "level": "Normal"})
+        path = tmp_path / "lines"
+        assert training_data.write([document("x", "other")], path, 9, feedback.labels(), feedback.examples()) == 1
+        rows = [json.loads(text) for text in path.read_text().splitlines()]
+        assert [(row.get("masked_log"), row.get("label")) for row in rows] == [
+            (None, None),
+            ("disk gone away", "normal"),
+        ]
+        assert training_data.write([], path, 9, feedback.labels(), feedback.examples()) == 0
+        assert path.read_text() == ""
 
 
 class TestOperators:
