@@ -15,6 +15,7 @@ from aiops import gateway, lifecycle, logstore, training
 from aiops.models import TrainingRun
 from mlp.kernel import bus
 from mlp.kernel.tests.nats_tools import until
+from resources.models import Tenant
 
 from .test_training import WORKLOADS, Store, settled, slow, working
 
@@ -44,6 +45,7 @@ def replica():
 
 
 def test_kill_9_of_every_process_in_turn(replica, tasks, peer, monkeypatch):
+    Tenant.objects.filter(name="default").update(gpu=0)  # this machine may have none
     monkeypatch.setattr(logstore, "get", Store)
     monkeypatch.setattr(training, "_spec", slow(training._spec))
     monkeypatch.setattr(training, "AGAIN_AFTER_S", 0)  # the worker is this test, not the one that was sent for
