@@ -6,6 +6,8 @@ other. What is no change of state (an alert, say) is told by `tell`.
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 from django.db.models.signals import post_save
 from django.utils import timezone
 
@@ -16,6 +18,8 @@ from .models import Delivery, Notice, Preference, State, User
 
 REASON_LENGTH = 2000
 GOOD_ENDS = {("job", "finished")}
+DOWN = ("application", "lose")  # was up, and is being brought back
+DOWN_AGAIN = timedelta(minutes=10)  # one that falls again and again is told of once in so long
 
 
 def tell(*, user: User, kind: str, name: str, event: str, reason: str = "") -> Notice:
@@ -48,12 +52,21 @@ def _of_change(sender, instance: StateChange, created: bool, **_others) -> None:
         return
     user = User.objects.filter(username=instance.owner, state=State.ACTIVED).first()
     if user is not None:
-        tell(user=user, kind=instance.kind, name=instance.name, event=instance.target, reason=instance.reason)
+        down = (instance.kind, instance.transition) == DOWN
+        if down and _told_lately(user, instance):
+            return
+        event = "down" if down else instance.target
+        tell(user=user, kind=instance.kind, name=instance.name, event=event, reason=instance.reason)
+
+
+def _told_lately(user: User, change: StateChange) -> bool:
+    since = timezone.now() - DOWN_AGAIN
+    return Notice.objects.filter(user=user, kind=change.kind, name=change.name, event="down", at__gt=since).exists()
 
 
 def _matters(change: StateChange) -> bool:
     """What ended well after a while, and what went wrong, unless the owner has ended it."""
-    if (change.kind, change.target) in GOOD_ENDS:
+    if (change.kind, change.target) in GOOD_ENDS or (change.kind, change.transition) == DOWN:
         return True
     return change.target == "error" and not (change.by == change.owner and change.reason.startswith("cancelled"))
 

@@ -13,17 +13,22 @@ from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.shortcuts import redirect, render
-from django.urls import NoReverseMatch, reverse
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET, require_POST
 
 from accounts import lifecycle as accounts
+from apps import lifecycle as apps
+from apps.models import Application
 from datasets import lifecycle as datasets
 from datasets.models import Dataset
 from jobs import lifecycle as jobs
 from jobs.models import Job
+from jobs.models import State as JobState
 from mlp.kernel import storage
 from mlp.kernel.pages import address, attempt
+from models_app import lifecycle as models
+from models_app import sources
+from models_app.models import Model
 
 NAME = "digits"
 EXAMPLES = settings.BASE_DIR / "examples"
@@ -40,19 +45,18 @@ def start(request):
     context = {
         "dataset": dataset,
         "job": job,
-        "models": page("models"),
-        "applications": page("apps") or page("applications"),
+        "model": Model.objects.filter(user=request.user, name=NAME).first(),
+        "app": Application.objects.filter(user=request.user, name=NAME).first(),
+        "src": _source(request.user) if job and job.state == JobState.FINISHED else "",
         "token": accounts.token_of(request.user),
         "gateway": address(request),
     }
     return render(request, "start.html", context)
 
 
-def page(name: str) -> str:
-    try:
-        return reverse(name)
-    except NoReverseMatch:
-        return ""
+def _source(user) -> str:
+    """What of the example's output could be served; "" where the example was one without PyTorch."""
+    return next(iter(sources.of_job(user.username, NAME)), "")
 
 
 @login_required
@@ -119,3 +123,28 @@ def _make_job(user) -> None:
         args=["--epochs", str(EPOCHS)],
         by=user.username,
     )
+
+
+@login_required
+@require_POST
+def make_model(request):
+    """A model of what the example's job has written; sent twice it is still one."""
+    if not Model.objects.filter(user=request.user, name=NAME).exists():
+        src, by = _source(request.user) or f"jobs/{NAME}", request.user.username
+        problem = attempt(lambda: models.create_model(user=request.user, name=NAME, src=src, by=by))
+        if problem:
+            messages.error(request, problem)
+    return redirect("start")
+
+
+@login_required
+@require_POST
+def make_app(request):
+    """The application that serves it; sent twice it is still one."""
+    if not Application.objects.filter(user=request.user, name=NAME).exists():
+        by = request.user.username
+        problem = attempt(lambda: apps.create_app(user=request.user, name=NAME, model_name=NAME, by=by))
+        if problem:
+            messages.error(request, problem)
+            return redirect("start")
+    return redirect("application", name=NAME)

@@ -15,19 +15,25 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET, require_POST
 
 from accounts import lifecycle as accounts
+from apps import traffic
+from apps.models import Application
+from apps.models import State as AppState
 from datasets.models import Dataset
 from datasets.models import State as DatasetState
 from jobs.models import Job, State
 from mlp.kernel import storage
 from mlp.kernel.models import StateChange
 from mlp.kernel.pages import address
+from models_app.models import Model
 from resources.models import Tenant
 from resources.pages import bars
 
 LIVE_SHOWN = 6
 WAITING_SHOWN = 10
 RECENT_SHOWN = 10
+APPS_SHOWN = 6
 FAILURES_SHOWN = 8
+FAILING = {"job": Job, "dataset": Dataset, "model": Model, "application": Application}  # kinds, each with a page
 FAILURES_FOR = timedelta(days=7)
 SEEN_FOR_S = 365 * 86400
 
@@ -58,11 +64,21 @@ def index(request):
         "recent": list(newest.exclude(state__in=[State.CREATING, State.RUNNING])[:RECENT_SHOWN]),
         "failures": failures[:FAILURES_SHOWN],
         "failed": len(failures),
+        "apps": _applications(request.user),
         "bars": bars(Tenant.objects.get(pk=request.user.tenant_id)),
     }
     if not count["all"]:
         context["has_script"] = any(storage.files(storage.home_dir(request.user.username)))
     return render(request, "index.html", context)
+
+
+def _applications(user) -> list[Application]:
+    """The newest that are up or to be up, each with its `traffic`."""
+    rows = Application.objects.filter(user=user, state__in=[AppState.CREATING, AppState.READY])
+    found = list(rows.select_related("user", "model").order_by("-pk")[:APPS_SHOWN])
+    for row in found:
+        row.traffic = traffic.read(row)
+    return found
 
 
 @login_required
@@ -93,12 +109,12 @@ def _seen(request) -> datetime:
 
 def _failures(user, since: datetime) -> list[StateChange]:
     """What of the user's went wrong since then and is still there, newest first; what was cancelled did not fail."""
-    changes = StateChange.objects.filter(owner=user.username, target="error", at__gt=since, kind__in=["job", "dataset"])
+    changes = StateChange.objects.filter(owner=user.username, target="error", at__gt=since, kind__in=list(FAILING))
     rows = list(changes.exclude(reason__startswith="cancelled").order_by("-id")[:200])
-    wanted = {kind: [row.object_id for row in rows if row.kind == kind] for kind in ("job", "dataset")}
+    wanted = {kind: [row.object_id for row in rows if row.kind == kind] for kind in FAILING}
     there = {
         kind: set(model.objects.filter(pk__in=wanted[kind], state="error").values_list("pk", flat=True))
-        for kind, model in (("job", Job), ("dataset", Dataset))
+        for kind, model in FAILING.items()
         if wanted[kind]
     }
     return [row for row in rows if row.object_id in there.get(row.kind, ())]

@@ -205,3 +205,14 @@ class TestSessions:
         api(lifecycle.token_of(alice)).call("get", "users/alice/jobs")
         assert "last used" in her.get("/account").content.decode()
         assert notices.unread(alice) == 0
+
+
+def test_an_application_that_goes_down_is_told_of_once_in_a_while(alice):
+    for _ in range(3):
+        app = {"kind": "application", "owner": "alice", "name": "calc", "object_id": 1, "by": "runner"}
+        StateChange.objects.create(transition="lose", source="ready", target="creating", reason="exit code 3", **app)
+        StateChange.objects.create(transition="up", source="creating", target="ready", **app)
+    assert [(row.name, row.event, row.reason) for row in Notice.objects.all()] == [("calc", "down", "exit code 3")]
+    Notice.objects.update(at=timezone.now() - timedelta(minutes=11))
+    StateChange.objects.create(transition="lose", source="ready", target="creating", reason="again", **app)
+    assert Notice.objects.count() == 2

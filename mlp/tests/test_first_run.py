@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from apps.models import Application
 from datasets.models import Dataset
 from jobs.models import Job
 from mlp.kernel import storage
+from models_app.models import Model
 
+from .admin_world import put
 from .page_world import EVIL, fill, visitor, words_of
 
 pytestmark = pytest.mark.django_db
@@ -41,6 +44,29 @@ class TestFirstSteps:
         job = Job.objects.get()
         assert (storage.home_dir("alice") / job.entry).is_file()
         assert "digits" in words_of(her.get("/start"))
+
+    def test_the_model_and_the_application_follow_once_each(self, her, alice):
+        put(Job, alice, "digits", "finished")
+        folder = storage.job_dir("alice", "digits") / "ckpt"
+        folder.mkdir(parents=True)
+        (folder / "model.pt").write_bytes(b"not really")
+        assert her.post("/start/app", follow=True).status_code == 200
+        assert not Application.objects.exists()
+        for _ in range(2):
+            assert her.post("/start/model").url == "/start"
+        assert Model.objects.get().src == "jobs/digits/ckpt/model.pt"
+        model = Model.objects.get()
+        model.complete(by="test")
+        model.save()
+        for _ in range(2):
+            assert her.post("/start/app").url == "/apps/digits"
+        assert Application.objects.get().model == model
+        assert "/apps/digits" in her.get("/start").content.decode()
+
+    def test_nothing_is_made_of_a_job_that_runs(self, her, alice):
+        put(Job, alice, "digits", "running")
+        assert "can be taken once it has finished" in words_of(her.post("/start/model", follow=True))
+        assert not Model.objects.exists()
 
     def test_a_script_of_ones_own_is_not_overwritten(self, her):
         script = storage.home_dir("alice") / "digits" / "train.py"

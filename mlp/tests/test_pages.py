@@ -27,12 +27,12 @@ pytestmark = pytest.mark.django_db
 OPEN = {"regist_login", "regist_login.jsp", "logout", "data_client.pyz", "data_client.jar", "set_language"}
 # Database queries of a page at most, session and user included; how many rows there are must not matter.
 QUERIES = {
-    "/index": 14,
+    "/index": 17,
     "/account": 7,
     "/settings": 4,
     "/notifications": 6,
     "/search?q=i": 8,
-    "/start": 6,
+    "/start": 8,
     "/datasets": 6,
     "/datasets/digits": 6,
     "/scripts": 3,
@@ -148,6 +148,17 @@ class TestIndex:
         response = her.get("/index")
         links = [attrs.get("href", "") for tag, attrs in markup(response).tags if tag == "a"]
         assert any("/datasets" in link for link in links)
+
+    def test_what_is_served_is_on_it(self, her, alice, bob):
+        for user, name in ((alice, "calc"), (bob, "theirs")):
+            put(Application, user, name, "ready")
+        put(Application, alice, "ended", "error")
+        words = words_of(her.get("/index"))
+        assert "calc" in words
+        assert "theirs" not in words
+        links = [attrs.get("href") for _tag, attrs in markup(her.get("/index")).tags]
+        assert "/apps/calc" in links
+        assert links.count("/apps/ended") == 1  # among the failures
 
     def test_failures_are_shown_until_they_are_seen(self, her, alice):
         job = put(Job, alice, "broken", "running")
