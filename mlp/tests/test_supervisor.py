@@ -42,13 +42,13 @@ class Platform:
         self.output = root.with_name(root.name + ".out")
         self.process: subprocess.Popen | None = None
 
-    def start(self) -> float:
+    def start(self, limit_s: float = 60) -> float:
         """Starts and waits for health; how long it took."""
         began = time.monotonic()
         with self.output.open("wb") as output:
             self.process = subprocess.Popen(self.command(), env=self.environment, stdout=output, stderr=output)
-        self.wait_healthy(60)
-        while "Ready after" not in self.output.read_text() and time.monotonic() - began < 60:
+        self.wait_healthy(limit_s)
+        while "Ready after" not in self.output.read_text() and time.monotonic() - began < limit_s:
             time.sleep(0.05)  # until then it may be an older platform that answers
         return time.monotonic() - began
 

@@ -86,7 +86,8 @@ addEventListener("pageshow", () => {
   for (const form of document.querySelectorAll("form[data-sent]")) { delete form.dataset.sent; delete form.dataset.agreed; } // back again
 });
 
-// What was typed outlives a session that had expired: sending leads to the log-in, and from there back to the form.
+// What was typed outlives a session that had expired: sending leads to the log-in, and from there back to the form. The
+// same where an error, or nobody, has answered: it is there again when the form is opened.
 const DRAFT = "mlp-draft:";
 const HIDDEN = new Set(["csrfmiddlewaretoken", "mark", "was"]);
 
@@ -107,7 +108,7 @@ function restore(form) {
   for (let box = form.closest("details"); box; box = box.parentElement.closest("details")) box.open = true;
 }
 
-if (!document.querySelector("#regist_login")) {
+if (!document.querySelector("#regist_login, .wrong")) {
   for (const form of document.querySelectorAll("form[data-draft]")) restore(form);
   for (const key of Object.keys(sessionStorage)) if (key.startsWith(DRAFT)) sessionStorage.removeItem(key);
 }

@@ -1,0 +1,146 @@
+"""Forms in a real browser: what was typed outlives a double click, the way back, a session's end, servers that go."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from django.contrib.auth.hashers import PBKDF2PasswordHasher
+from django.contrib.sessions.models import Session
+from playwright.sync_api import expect
+
+from accounts.models import Preference, User
+from conftest import PASSWORD
+from datasets.models import Dataset
+from jobs.models import Job
+from mlp.kernel import storage
+
+from .browser_world import elsewhere
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+JOB = {"name": "typed", "entry": "train.py", "args": "--epochs 3", "ram": "777", "env": "A=1\nB=two words"}
+DATASET = {"name": "typed", "size": "12345"}
+SETTINGS = {"email": "a@example.org"}
+SCRIPT = {"path": "typed.py", "text": "print('a long\\nstory')\n"}
+# address, the form, what is typed, where a success leads to, how many of the thing there are then
+FORMS = {
+    "job": ("/jobs?new=1", "form[data-draft=job]", JOB, "**/jobs/typed", lambda: Job.objects.count()),
+    "dataset": ("/datasets?new=1", "form[data-draft=dataset]", DATASET, "**/datasets/typed", Dataset.objects.count),
+    "script": ("/scripts/new", "form[data-draft]", SCRIPT, "**/scripts/edit/typed.py", lambda: len(written())),
+    "settings": (
+        "/settings", "form[data-draft=settings]", SETTINGS, "**/settings",
+        Preference.objects.filter(email="a@example.org").count,
+    ),
+}  # fmt: skip
+
+
+def written() -> list:
+    return list(storage.home_dir("alice").glob("typed.py"))
+
+
+class Form:
+    """One of FORMS on alice's page."""
+
+    def __init__(self, page, name: str):
+        self.page = page
+        self.address, selector, self.typed, self.target, self.count = FORMS[name]
+        self.form = page.locator(selector)
+
+    def open(self) -> None:
+        self.page.goto(self.address)
+        if self.form.locator("details.more").count():
+            self.form.locator("details.more").evaluate_all("boxes => boxes.forEach((box) => { box.open = true; })")
+        for name, value in self.typed.items():
+            self.form.locator(f"[name={name}]").fill(value)
+
+    def holds(self) -> None:
+        for name, value in self.typed.items():
+            expect(self.form.locator(f"[name={name}]")).to_have_value(value)
+
+    def send(self, twice: bool = False) -> None:
+        button = self.form.locator("button.primary").last
+        if twice:
+            button.dblclick()
+        else:
+            button.click()
+
+
+@pytest.fixture(params=list(FORMS))
+def form(request, hers):
+    return Form(hers, request.param)
+
+
+def test_a_double_click_sends_it_once(form):
+    form.open()
+    form.send(twice=True)
+    form.page.wait_for_url(form.target)
+    expect(form.page.locator("main")).to_be_visible()
+    assert form.count() == 1
+
+
+def test_sent_back_and_sent_again_is_one(form):
+    form.open()
+    form.send()
+    form.page.wait_for_url(form.target)
+    form.page.wait_for_load_state()
+    form.page.go_back()
+    expect(form.form).to_be_attached()
+    form.form.locator("button.primary").last.evaluate("button => button.form.requestSubmit(button)")
+    form.page.wait_for_load_state()
+    assert form.count() == 1
+
+
+def test_a_session_that_ended_meanwhile_costs_nothing(form, alice):
+    known = PBKDF2PasswordHasher().encode(PASSWORD, "salt", 1000)  # the tests' own hasher is none of the server's
+    form.open()
+    User.objects.filter(pk=alice.pk).update(password=known)
+    elsewhere(lambda: Session.objects.all().delete())
+    form.send()
+    form.page.wait_for_url(re.compile(r"/regist_login\?next="))
+    assert form.count() == 0
+    form.page.fill("#username", "alice")
+    form.page.fill("#password", PASSWORD)
+    form.page.click("button[value=login]")
+    form.page.wait_for_url(re.compile(r"/(jobs|datasets|scripts|settings)"))
+    form.holds()
+    form.send()
+    form.page.wait_for_url(form.target)
+    expect(form.page.locator("main")).to_be_visible()
+    assert form.count() == 1
+
+
+def test_nor_does_a_server_that_was_away(form, site):
+    form.open()
+    site.stop()
+    form.send()
+    form.page.wait_for_url(re.compile("^chrome-error:|" + re.escape(form.address.partition("?")[0])))
+    site.start()
+    form.page.goto(form.address)
+    form.holds()
+    form.send()
+    form.page.wait_for_url(form.target)
+    expect(form.page.locator("main")).to_be_visible()
+    assert form.count() == 1
+
+
+def test_a_form_that_was_too_old_is_there_again(hers):
+    form = Form(hers, "job")
+    form.open()
+    hers.context.clear_cookies(name="csrftoken")
+    form.send()
+    expect(hers.locator(".wrong .code")).to_have_text("403")
+    hers.goto(form.address)
+    form.holds()
+    form.send()
+    hers.wait_for_url(form.target)
+
+
+def test_what_was_sent_is_not_proposed_again(hers):
+    form = Form(hers, "job")
+    form.open()
+    form.send()
+    hers.wait_for_url(form.target)
+    expect(hers.locator("main")).to_contain_text("train.py")
+    hers.goto(form.address)
+    expect(form.form.locator("[name=name]")).to_have_value("")
