@@ -1,0 +1,84 @@
+"""From a finished job over a model to an application that answers, in a real browser with real workers and runs."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+
+import dramatiq
+import pytest
+from django.db import connection
+from playwright.sync_api import expect
+
+import apps.reconcile
+import models_app.reconcile
+from apps.models import Application
+from apps.tests.conftest import ADDER
+from jobs.models import Job
+from mlp import runners
+from mlp.kernel import storage
+from mlp.kernel.broker import broker
+
+from .admin_world import put
+from .browser_world import loads
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+WAIT_MS = 60_000  # a busy machine is slow to start a run
+
+
+@pytest.fixture
+def working(site):
+    """The workers and the reconcile loop, as the platform runs them."""
+    stop = threading.Event()
+
+    def reconcile() -> None:
+        while not stop.wait(0.3):
+            models_app.reconcile.run()
+            apps.reconcile.run()
+        connection.close()
+
+    worker = dramatiq.Worker(broker(), queues={"default", "files"}, worker_threads=2, worker_timeout=100)
+    worker.start()
+    loop = threading.Thread(target=reconcile)
+    loop.start()
+    yield
+    stop.set()
+    loop.join()
+    worker.stop()
+    runners.get().stop_all(grace=0)
+    shutil.rmtree(storage.root() / "apps", ignore_errors=True)
+
+
+def test_two_clicks_lead_from_a_finished_job_to_an_application_that_answers(hers, alice, troubles, working):
+    put(Job, alice, "fit", "finished")
+    folder = storage.job_dir("alice", "fit") / "net"
+    folder.mkdir(parents=True)
+    (folder / "predictor.py").write_text(ADDER)
+
+    hers.goto("/jobs/fit")
+    hers.click("form[action='/models'] button")
+    hers.wait_for_url("**/models/fit")
+    loaded = loads(hers)
+    deploy = hers.locator("form[action='/apps'] button")
+    expect(deploy).to_be_visible(timeout=WAIT_MS)  # by itself, once the model is proven to load
+    assert loaded == []
+
+    deploy.click()
+    hers.wait_for_url("**/apps/fit")
+    expect(hers.locator("h1 .state")).to_have_text("ready", timeout=WAIT_MS)
+    loaded = loads(hers)
+    expect(hers.locator("#input")).to_have_value('{"x": [0.5]}')
+    hers.fill("#input", '{"x": [0.5, 41]}')
+    hers.click("[data-try] button")
+    expect(hers.locator("[data-answer]")).to_contain_text("[1.5, 42.0]", timeout=WAIT_MS)
+    expect(hers.locator("[data-answer] .best")).to_contain_text("42")
+    expect(hers.locator("[data-log]")).to_contain_text("serving fit")
+    expect(hers.locator("[data-requests]")).to_have_text("1", timeout=WAIT_MS)  # it counts, and the page hears of it
+    hers.fill("#input", "{")
+    hers.click("[data-try] button")
+    expect(hers.locator("[data-answer]")).to_contain_text("must be JSON")
+    expect(hers.locator("#input")).to_have_attribute("aria-invalid", "true")
+    assert loaded == []
+    assert [trouble for trouble in troubles if "403" not in trouble] == []
+    assert Application.objects.get().model.name == "fit"
