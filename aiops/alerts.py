@@ -32,15 +32,16 @@ class Found:
 
 
 def check(now: datetime) -> int:
-    """Tells of every rule that applies and is not quiet; how many. An absent store is logged, and asked anew."""
+    """Tells of every rule that applies and is not quiet; how many. What cannot be read is logged, asked anew,
+    and keeps no other rule from its turn."""
     told = 0
     for rule in AlertRule.objects.filter(enabled=True):
         if _quiet(rule, now):
             continue
         try:
             found = LOOKS[rule.kind](rule, now)
-        except Fault as problem:
-            log.warning("alert rule %s could not be checked: %s", rule.name, problem.msg)
+        except (Fault, ValueError) as problem:  # ValueError: the watchlist in the key-value store is none
+            log.warning("alert rule %s could not be checked: %s", rule.name, problem)
             continue
         told += _settle(rule, now, found)
     return told

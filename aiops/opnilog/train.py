@@ -19,13 +19,14 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
+from itertools import islice
 from pathlib import Path
 
 import torch
 
 from ..masking import mask
 from . import judging
-from .learning import Fitting, fit, surprises
+from .learning import GROUPS, Fitting, fit, surprises
 from .model import LogModel, save
 from .score import KIND, TEXTS, Scorer
 from .store import MANIFEST, MODEL, VOCAB
@@ -77,28 +78,35 @@ class Lines:
 
 
 class Progress:
-    """Appends to the progress file. Percent and the time left are over all fits together."""
+    """Appends to the progress file. Percent and the time left are over all fits together, by the work each is."""
 
     def __init__(self, path: Path):
         self.file = path.open("a", buffering=1)
-        self.begin, self.last = time.monotonic(), 0.0
-        self.fits, self.done = FOLDS + 1, 0
+        self.begin, self.last = time.monotonic(), float("-inf")
+        self.works: list[float] = []  # of each fit, in steps; its scoring with it
+        self.fit, self.base, self.begun, self.loss = 0, 0.0, self.begin, None
 
     def write(self, **row) -> None:
         self.file.write(json.dumps(row) + "\n")
+
+    def plan(self, works: Sequence[float]) -> None:
+        """What is ahead, known before the first step; the time left is reckoned from here."""
+        self.works, self.begun = list(works), time.monotonic()
 
     def step(self, step: int, steps: int, loss) -> None:
         now = time.monotonic()
         if now - self.last < REPORT_EVERY_S and step < steps:
             return
-        self.last = now
-        part = (self.done + step / steps) / self.fits
-        elapsed = now - self.begin
+        self.last, self.loss = now, round(float(loss), 4)
+        part = min(1.0, (self.base + step) / sum(self.works))
         self.write(
-            stage="train", epoch=self.done + 1, epochs=self.fits, percent=int(part * 100), elapsed=round(elapsed, 1),
-            eta=round(elapsed / part - elapsed, 1), loss=round(float(loss), 4),
+            stage="train", epoch=self.fit + 1, epochs=len(self.works), percent=int(part * 100),
+            elapsed=round(now - self.begin, 1), eta=round((now - self.begun) * (1 / part - 1), 1), loss=self.loss,
         )  # fmt: skip
-        self.done += step >= steps
+
+    def next_fit(self) -> None:
+        self.base += self.works[self.fit]
+        self.fit += 1
 
 
 def vocabulary(texts: dict[str, int]) -> Tokenizer:
@@ -137,14 +145,25 @@ def folds(counts: dict[str, int], seed: int) -> list[tuple[dict[str, int], dict[
     return found
 
 
-def out_of_fold(counts: dict[str, int], how: Fitting, report, device: str) -> list[tuple[float, int]]:
+def works(counts: dict[str, int], parts: Sequence[tuple[dict, dict]], how: Fitting) -> list[float]:
+    """The steps of each fit, the last one that of all texts; scoring is passes without a way back, a third of a step's
+    work each."""
+    plain = Tokenizer()
+    tokens = {text: len(plain.encode(text)) for text in counts}
+    found = []
+    for learned, new in parts:
+        scored = sum(tokens[text] for text in islice(new, MOST_SCORED))
+        found.append(how.steps(sum(tokens[text] for text in learned)) + scored * GROUPS / how.batch / 3)
+    return [*found, how.steps(sum(tokens.values()))]
+
+
+def out_of_fold(
+    parts: Sequence[tuple[dict, dict]], how: Fitting, progress: Progress, device: str
+) -> list[tuple[float, int]]:
     """(score, lines) of every text by a model that has not seen it; texts seen by their model are left out."""
     found = []
-    for learned, new in folds(counts, how.seed):
-        if not learned or not new:
-            report(1, 1, 0.0)
-            continue
-        model, tokenizer = learn(learned, how, report, device)
+    for learned, new in parts:
+        model, tokenizer = learn(learned, how, progress.step, device)
         some = list(new)
         random.Random(how.seed).shuffle(some)
         share = max(1, len(some) / MOST_SCORED)
@@ -152,6 +171,7 @@ def out_of_fold(counts: dict[str, int], how: Fitting, report, device: str) -> li
         rows = [tokenizer.encode(text) for text in some]
         for text, row, costs in zip(some, rows, surprises(model, rows, device), strict=True):
             found.append((judging.score_of(row, judging.weighed(row, costs)), round(new[text] * share)))
+        progress.next_fit()
     return found
 
 
@@ -193,18 +213,23 @@ def train(path: Path, out: Path, progress: Progress, parameters: dict) -> None:
         raise ValueError(f"unknown parameters: {', '.join(unknown)}")
     how = Fitting(**{name: value for name, value in parameters.items() if name in known})
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    progress.write(stage="read", epoch=0, epochs=progress.fits, percent=0, elapsed=0, eta=None, loss=None)
+    progress.write(stage="read", epoch=0, epochs=FOLDS + 1, percent=0, elapsed=0, eta=None, loss=None)
     lines = Lines.read(path)
     if not lines.counts:
         raise ValueError("there is no line to learn from")
-    unseen = out_of_fold(lines.counts, how, progress.step, device)
+    # A fold whose texts are all in the others too, or that has all of them, says nothing of new texts.
+    parts = [(learned, new) for learned, new in folds(lines.counts, how.seed) if learned and new]
+    progress.plan(works(lines.counts, parts, how))
+    unseen = out_of_fold(parts, how, progress, device)
     alarms = float(parameters.get("alarms", judging.ALARMS))
     threshold = judging.threshold_of(unseen, lines.lines, alarms)
     model, tokenizer = learn(lines.counts, how, progress.step, device)
+    odd = sum(count for score, count in unseen if score > threshold)
     facts = {
         "lines": lines.lines, "texts": len(lines.counts), "words": tokenizer.used, "told": len(lines.told),
         "threshold": judging.THRESHOLD, "score_threshold": threshold, "alarms": alarms,
-        "new_share": sum(count for _, count in unseen) / lines.lines, "device": device,
+        "new_share": sum(count for _, count in unseen) / lines.lines, "odd_share": odd / lines.lines,
+        "loss": progress.loss, "device": device,
         "seconds": round(time.monotonic() - progress.begin, 1),
     }  # fmt: skip
     draft = out.with_name(f".{out.name}.part")
@@ -215,7 +240,8 @@ def train(path: Path, out: Path, progress: Progress, parameters: dict) -> None:
     shutil.rmtree(out, ignore_errors=True)
     draft.rename(out)
     took = round(time.monotonic() - progress.begin, 1)
-    progress.write(stage="done", epoch=progress.fits, epochs=progress.fits, percent=100, elapsed=took, eta=0, loss=None)
+    fits = len(progress.works)
+    progress.write(stage="done", epoch=fits, epochs=fits, percent=100, elapsed=took, eta=0, loss=None)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -68,8 +68,8 @@ class Housekeeping:
             lines, _more = logstore.get().search(
                 unjudged(watched, int((time.time() - UNJUDGED_AFTER_S) * 1000)), SWEPT_AT_ONCE
             )
-        except Fault as problem:
-            log.warning("lines without a verdict could not be looked for: %s", problem.msg)
+        except (Fault, ValueError) as problem:
+            log.warning("lines without a verdict could not be looked for: %s", problem)
             return 0
         if lines:
             intake.forward(lines)

@@ -10,8 +10,9 @@ from django.db import connection
 from django.utils import timezone
 
 from accounts.models import Notice, User
-from aiops import alerts, kv, logstore
+from aiops import alerts, kv, logstore, subjects
 from aiops.models import Alert, AlertRule, Template
+from mlp.kernel import keyvalue, words
 from mlp.tests.page_world import visitor, words_of
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -83,6 +84,26 @@ def test_not_of_another_workload_nor_while_off(rule, world, kind):
     rule(kind, "web", enabled=False)
     assert alerts.check(NOW) == 0
     assert not Notice.objects.exists()
+
+
+def test_a_watchlist_that_is_none_keeps_no_other_rule_from_its_turn(rule, world, caplog):
+    world("new_template")
+    rule("new_template")
+    rule("rate")
+    keyvalue.put_json(subjects.OWN_BUCKET, subjects.OWN_WATCHLIST, {"workloads": {"c": 7}})
+    assert alerts.check(NOW) == 1
+    assert Alert.objects.get().rule.kind == "rate"
+    assert "new_template web could not be checked" in caplog.text
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_reason_is_said_in_the_readers_language(rule, world, kind, monkeypatch):
+    world(kind)
+    rule(kind)
+    alerts.check(NOW)
+    monkeypatch.setattr(words, "gettext", lambda text: f"auf Deutsch: {text}")
+    (notice,) = Notice.objects.filter(kind="alert")
+    assert "auf Deutsch: " in words.say(notice.reason)
 
 
 def test_again_after_the_quiet_time(rule, world):

@@ -116,6 +116,27 @@ def test_progress_is_told_to_the_end(trained):
     assert all({"stage", "epoch", "epochs", "percent", "elapsed", "eta", "loss"} == row.keys() for row in rows)
 
 
+@pytest.mark.parametrize(("texts", "fits"), [(1, 1), (2, 1), (40, 5)])
+def test_percent_goes_by_the_work_that_there_is(tmp_path, monkeypatch, texts, fits):
+    """Few texts that come often are in every fold, so that there is one fit alone: it is the whole of the work."""
+    monkeypatch.setattr(train, "REPORT_EVERY_S", 0)
+    clock = iter(range(10**6))  # each look at the clock is a second, each step one look
+    monkeypatch.setattr(train.time, "monotonic", lambda: float(next(clock)))
+    rows = [{"masked_log": f"text {'abcdefgh'[n % 8]} {n} done"} for n in range(texts)] * (60 if texts < 3 else 1)
+    (tmp_path / "lines.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    small = {"width": 8, "inner": 8, "heads": 1, "layers": 1, "least_steps": 20, "most_steps": 20}
+    train.train(tmp_path / "lines.jsonl", tmp_path / "out", train.Progress(tmp_path / "progress.jsonl"), small)
+    steps = [row for row in progress(tmp_path) if row["stage"] == "train"]
+    assert len(steps) == 20 * fits
+    assert {row["epochs"] for row in steps} == {fits}
+    for number, row in enumerate(steps, 1):
+        assert row["percent"] == pytest.approx(100 * number / len(steps), abs=4)
+        assert row["eta"] == pytest.approx(len(steps) - number, abs=0.12 * len(steps))
+    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
+    assert manifest["loss"] == steps[-1]["loss"]
+    assert 0 <= manifest["odd_share"] <= manifest["new_share"] <= 1
+
+
 def test_the_manifest_tells_what_it_was_trained_on_and_a_version_may_serve(trained, tmp_path):
     manifest = json.loads((trained / "out" / "manifest.json").read_text())
     assert manifest["lines"] == 801

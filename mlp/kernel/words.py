@@ -78,6 +78,16 @@ SAYINGS = (
     _("%(asked)s asked, the limit for user %(user)s is %(limit)s"),
     _("%(asked)s asked, the tenant has %(whole)s"),
     _("%(asked)s asked, %(left)s left in tenant %(tenant)s"),
+    # logs: alerts, trainings
+    _("is taken"),
+    _("%(count)s anomalies within %(seconds)s s"),
+    _("%(count)s new templates, such as: %(template)s"),
+    _("no line for %(seconds)s s: %(workloads)s"),
+    _("there is no log line of the watched workloads to learn from, within the last %(minutes)s minutes"),
+    _("there is no line to learn from"),
+    _("the trainer has been silent for %(seconds)s s"),
+    _("the trained model cannot be used: %(problem)s"),
+    _("the log store is not available, try again later"),
     # any object
     _("%(verb)s is not allowed while the %(kind)s is %(state)s"),
     # faults
