@@ -110,6 +110,9 @@ def models(request):
             messages.success(request, _("This version serves now."))
         return redirect("aiops_models")
     context = {"page": page_of(request, ModelVersion.objects.select_related("run"))}
+    for row in context["page"]:
+        share = row.manifest.get("odd_share")
+        row.alarms = None if share is None else 100 * share
     try:
         context["gpus"] = gpus.info()
     except Fault as fault:

@@ -291,8 +291,13 @@ class TestOperators:
         assert "workload:" in words_of(answer)
 
     def test_the_versions_are_listed(self, operator):
-        ModelVersion.objects.create(version="v1")
-        assert "v1" in words_of(operator.get("/aiops/models"))
+        ModelVersion.objects.create(version="v1")  # of another maker: nothing is known of it
+        facts = {"lines": 64000, "texts": 412, "words": 900, "loss": 0.1234, "score_threshold": 2.5, "odd_share": 0.004}
+        ModelVersion.objects.create(version="v2", manifest={**facts, "seconds": 21.4, "device": "cpu"})
+        words = words_of(operator.get("/aiops/models"))
+        assert "v1" in words
+        for figure in ("64,000", "412", "900", "0.123", "2.50", "0.40 %", "CPU"):
+            assert figure in words
         answer = operator.post("/aiops/models", {"version": "gone"}, follow=True)
         assert "not there any more" in words_of(answer)
 
