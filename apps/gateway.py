@@ -2,13 +2,16 @@
 
 `route` says where the application is, or 403; for a refused request nginx then asks `told` for the words: 401 without
 a valid token, 404 for no such application (somebody else's answers the same), 503 with a reason while it is not up.
-The answer is looked up for each request, so nginx needs no reload when applications come and go.
+It asks for each request, so nginx needs no reload when applications come and go. Where an application is may be
+remembered for a second, the caller's token is judged each time.
 """
 
 from __future__ import annotations
 
 import functools
 import socket
+import time
+from dataclasses import dataclass
 
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import render
@@ -20,8 +23,10 @@ from accounts.auth import bearer
 from datasets.webdav.gate import from_nginx
 from mlp.kernel.errors import Refused
 
+from .lifecycle import PLACE_REMEMBERED_S
 from .models import Application, State
 
+MOST_PLACES = 10_000
 OWN_SITE = ("", "none", "same-origin", "same-site")
 CSP = "default-src 'none'; style-src 'self'"
 
@@ -35,19 +40,49 @@ def for_nginx(view):
     return wrapper
 
 
+@dataclass(frozen=True)
+class Place:
+    """Where an application that is up is reached, and by whom."""
+
+    user_id: int
+    public: bool
+    base: str
+    until: float  # on the monotonic clock
+
+
+_places: dict[tuple[str, str], Place] = {}
+
+
 @for_nginx
 def route(request: HttpRequest) -> HttpResponse:
     """204 with X-App-Base where the application is up and the caller may use it, else 403."""
-    status, _words, app = judge(request)
-    if status != 200:
+    found = _place(request.headers.get("X-App-User", ""), request.headers.get("X-App-Name", ""))
+    if found is None or not (found.public or _may(caller(request), found)):
         return HttpResponse(status=403)
-    host, _colon, port = app.address.rpartition(":")
+    return HttpResponse(status=204, headers={"X-App-Base": found.base})
+
+
+def _place(user: str, name: str) -> Place | None:
+    """Looked up, or remembered for a moment: no port goes to another application before all have forgotten it."""
+    now, key = time.monotonic(), (user, name)
+    found = _places.get(key)
+    if found is not None and now < found.until:
+        return found
+    _places.pop(key, None)
+    rows = Application.objects.filter(user__username=user, name=name, state=State.READY)
+    row = rows.values_list("user_id", "public", "address").first()
+    if row is None:
+        return None
+    host, _colon, port = row[2].rpartition(":")
     try:
-        found = socket.getaddrinfo(host, int(port), type=socket.SOCK_STREAM)[0][4][0]
+        address = socket.getaddrinfo(host, int(port), type=socket.SOCK_STREAM)[0][4][0]
     except OSError:
-        return HttpResponse(status=403)
-    where = f"[{found}]" if ":" in found else found
-    return HttpResponse(status=204, headers={"X-App-Base": f"http://{where}:{port}"})
+        return None
+    where = f"[{address}]" if ":" in address else address
+    if len(_places) >= MOST_PLACES:
+        _places.clear()
+    found = _places[key] = Place(row[0], row[1], f"http://{where}:{port}", now + PLACE_REMEMBERED_S)
+    return found
 
 
 @for_nginx
@@ -105,5 +140,5 @@ def caller(request: HttpRequest) -> tuple[int, bool] | None:
     return (user.pk, user.is_staff) if user is not None and user.is_authenticated else None
 
 
-def _may(who: tuple[int, bool] | None, app: Application) -> bool:
+def _may(who: tuple[int, bool] | None, app: Application | Place) -> bool:
     return who is not None and (who[0] == app.user_id or who[1])

@@ -116,6 +116,8 @@ def erase(pk: int) -> None:
             runner.stop(app.run_name, STOP_GRACE_S)
             return after_commit.enqueue("apps.erase", pk, delay_ms=LOOK_AGAIN_MS)
         runner.forget(app.run_name)
+    if app.not_before and app.not_before > timezone.now():  # the gateway may still remember where it was
+        return after_commit.enqueue("apps.erase", pk, delay_ms=LOOK_AGAIN_MS)
     storage.remove_tree(folder(app))
     lifecycle.forget(pk)
 

@@ -7,7 +7,7 @@ is erased or has ended in error, always after its run is gone. Its port is the r
 from __future__ import annotations
 
 from collections.abc import Collection
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from django.conf import settings
 from django.db import IntegrityError, transaction
@@ -29,6 +29,7 @@ APPLIER = "am"
 PORT_TRIES = 20
 BACKOFF_S = (0.5, 1, 2, 5, 10, 20, 40)
 STEADY_AFTER_S = 60  # up for so long, earlier failures are forgotten
+PLACE_REMEMBERED_S = 1.0  # how long the gateway may go by the address of one that was up; its port is held meanwhile
 
 
 def request_id(pk: int) -> str:
@@ -146,6 +147,7 @@ def end_run(pk: int, run_name: str, reason: str, by: str) -> None:
             app.failures = 0
         if app.state == State.READY:
             app.lose(by=by, reason=reason)
+            app.not_before = _when_forgotten()
         app.failures += 1
         app.run_name, app.address, app.ready_since, app.reason = "", "", None, reason
         if app.failures >= settings.APP_MOST_FAILURES:
@@ -207,7 +209,13 @@ def forget(pk: int) -> None:
         return
 
 
+def _when_forgotten() -> datetime:
+    return timezone.now() + timedelta(seconds=PLACE_REMEMBERED_S)
+
+
 def _erase(app: Application, by: str) -> None:
+    if app.state == State.READY:
+        app.not_before = _when_forgotten()
     app.erase(by=by)
     app.address = ""
     app.save()

@@ -1,4 +1,4 @@
-"""A small load generator for the benchmarks: many kept-alive connections that repeat one GET. Standard library only."""
+"""A small load generator for the benchmarks: kept-alive connections that repeat one request. Standard library only."""
 
 from __future__ import annotations
 
@@ -24,8 +24,22 @@ async def _connection(host: str, port: int, request: bytes, end: float, times: l
 
 def get(host: str, port: int, path: str, headers: dict[str, str], *, connections: int = 16, seconds: float = 4) -> dict:
     """Requests per second and latencies (ms) of one GET over `connections` connections for `seconds`."""
-    lines = [f"GET {path} HTTP/1.1", f"Host: {host}:{port}", *(f"{key}: {value}" for key, value in headers.items())]
-    request = ("\r\n".join(lines) + "\r\n\r\n").encode()
+    return send(host, port, "GET", path, headers, b"", connections=connections, seconds=seconds)
+
+
+def send(
+    host: str, port: int, method: str, path: str, headers: dict[str, str], body: bytes, *, connections: int = 16,
+    seconds: float = 4,
+) -> dict:  # fmt: skip
+    """The same of any request. Raises RuntimeError for an answer other than 200."""
+    lines = [
+        f"{method} {path} HTTP/1.1",
+        f"Host: {host}:{port}",
+        *(f"{key}: {value}" for key, value in headers.items()),
+    ]
+    if body:
+        lines.append(f"Content-Length: {len(body)}")
+    request = ("\r\n".join(lines) + "\r\n\r\n").encode() + body
     times: list[float] = []
 
     async def work() -> None:

@@ -29,11 +29,16 @@ VIEWS = {
 class FastData:
     """WSGI: the views of the data service directly, everything else through `application`."""
 
+    views = VIEWS
+
     def __init__(self, application):
         self.application = application
 
+    def view(self, environ):
+        return self.views.get(environ["PATH_INFO"])
+
     def __call__(self, environ, start_response):
-        view = VIEWS.get(environ["PATH_INFO"])
+        view = self.view(environ)
         if view is None:
             return self.application(environ, start_response)
         request_started.send(sender=type(self), environ=environ)  # drops connections to the database that broke

@@ -107,7 +107,13 @@ class Batcher:
             return
         first = batch[0][0]
         if all(_same(one, other) for tensors, _ in batch[1:] for one, other in zip(first, tensors, strict=True)):
-            return  # what mixes its rows would not show by equal ones
+            # What mixes its rows would not show by equal ones: the example joins them, where it is another.
+            example = self.model.example()
+            if _alike(example) != _alike(first) or all(map(_same, first, example)):
+                return
+            batch, found = [*batch, (example, None)], [*found, self._alone(example)]
+            if isinstance(found[-1], Exception):
+                return
         try:
             pairs = zip(found, self._at_once(batch), strict=True)
             self.together = all(

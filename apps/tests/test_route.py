@@ -1,0 +1,92 @@
+"""What nginx asks before each request to an application: cheap, and never the address of another's application."""
+
+from __future__ import annotations
+
+import io
+import time
+
+import pytest
+from django.test import Client
+
+from accounts import lifecycle as accounts
+from apps import gateway, gateway_urls, launching, lifecycle
+from apps.models import Application
+from datasets.webdav.gate import internal_key
+from mlp.wsgi import django_application
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture(autouse=True)
+def nothing_remembered():
+    gateway._places.clear()
+
+
+@pytest.fixture
+def app(adder):
+    return Application.objects.create(
+        user=adder.user, tenant=adder.tenant, model=adder, name="calc", port=31000, state="ready", reserved=False,
+        address="127.0.0.1:31000",
+    )  # fmt: skip
+
+
+def asked(token: str = "", cookie: str = "", key: str | None = None) -> tuple[int, str | None]:
+    """(status, X-App-Base) of the question as the web server hands it in."""
+    environ = {
+        "PATH_INFO": "/internal/apps/route", "REQUEST_METHOD": "GET", "HTTP_X_APP_USER": "alice",
+        "HTTP_X_APP_NAME": "calc", "HTTP_X_INTERNAL_KEY": internal_key() if key is None else key,
+        "wsgi.input": io.BytesIO(), "SERVER_NAME": "testserver", "SERVER_PORT": "80", "wsgi.url_scheme": "http",
+        "HTTP_HOST": "testserver",
+    }  # fmt: skip
+    environ |= {"HTTP_AUTHORIZATION": f"Bearer {token}"} if token else {}
+    environ |= {"HTTP_COOKIE": cookie} if cookie else {}
+    told = {}
+
+    def start_response(status, headers):
+        told.update(headers, status=int(status[:3]))
+
+    b"".join(gateway_urls.FastApps(django_application)(environ, start_response))
+    return told["status"], told.get("X-App-Base")
+
+
+def test_it_knows_the_owner_staff_and_the_session_and_nobody_else(app, alice, bob, staff, client):
+    there = (204, "http://127.0.0.1:31000")
+    assert asked(accounts.token_of(alice)) == asked(accounts.token_of(staff)) == there
+    assert asked()[0] == asked(accounts.token_of(bob))[0] == asked("mlp_u1_x")[0] == 403
+    assert asked(accounts.token_of(alice), key="")[0] == 404
+    for user, status in ((alice, 204), (bob, 403)):
+        client.force_login(user)
+        assert asked(cookie=f"sessionid={client.cookies['sessionid'].value}")[0] == status
+    Application.objects.update(public=True)
+    gateway._places.clear()
+    assert asked() == there
+
+
+def test_it_asks_the_database_once_a_second_at_most(app, alice, django_assert_num_queries, monkeypatch):
+    token = accounts.token_of(alice)
+    assert asked(token)[0] == 204
+    with django_assert_num_queries(0):
+        assert asked(token)[0] == 204
+    later = time.monotonic() + lifecycle.PLACE_REMEMBERED_S
+    monkeypatch.setattr(gateway.time, "monotonic", lambda: later)
+    Application.objects.update(state="creating")
+    assert asked(token)[0] == 403
+
+
+def test_a_dead_token_opens_nothing_though_the_place_is_remembered(app, alice):
+    token = accounts.token_of(alice)
+    assert asked(token)[0] == 204
+    accounts.rotate_token(user=alice, by="test")
+    assert asked(token)[0] == 403
+
+
+def test_its_port_is_nobody_elses_while_it_may_be_remembered(app, alice, tasks):
+    began = time.monotonic()
+    assert Client(headers={"Authorization": f"Bearer {accounts.token_of(alice)}"}).delete(
+        "/api/v1/users/alice/apps/calc"
+    )
+    launching.erase(app.pk)
+    assert Application.objects.filter(port=31000).exists()
+    tasks.run()
+    assert not Application.objects.exists()
+    assert time.monotonic() - began >= lifecycle.PLACE_REMEMBERED_S - 0.01
