@@ -28,7 +28,7 @@ from . import inventory, logs, names, objects, staging, status
 from .cluster import Cluster, Conflict, NotFound
 from .config import ClusterConfig
 from .trouble import Trouble
-from .watch import Watcher
+from .watch import Watcher, removed
 
 log = logging.getLogger(__name__)
 
@@ -68,6 +68,9 @@ class KubernetesRunner(Runner):
         finding = status.judge(record, pods, now)
         if not finding.begun:
             return RunStatus("unknown", reason="the run has not begun")
+        if finding.ended and self._watcher:  # how it ended is in the pods, whose watch may be behind that of the record
+            pods = _freshest(self._pods(record), pods)
+            finding = status.judge(record, pods, now)
         if finding.ended:
             return self._record_end(name, record, pods, finding.ended, now)
         if status.stop_of(record):
@@ -302,3 +305,9 @@ class KubernetesRunner(Runner):
         if record["kind"] == "Deployment":
             function = self.cluster.apps.patch_namespaced_deployment
         return self.cluster.patch(function, record["metadata"]["name"], body)
+
+
+def _freshest(asked: list[dict], remembered: list[dict]) -> list[dict]:
+    """The pods that the server has now, and the last words of those that it has no more."""
+    there = {pod["metadata"]["uid"] for pod in asked}
+    return asked + [removed(pod) for pod in remembered if pod["metadata"]["uid"] not in there]

@@ -72,6 +72,22 @@ def test_polls_are_answered_from_memory(watched, cluster, tmp_path):
     assert not [path for verb, path in cluster.requests[asked:] if verb == "GET" and "/pods/" not in path]
 
 
+@pytest.mark.parametrize("missed", ["all", "the end"])
+def test_an_end_is_told_whole_though_the_watch_of_pods_is_behind(watched, tmp_path, monkeypatch, missed):
+    """Jobs and pods come over streams of their own, and nothing says which of two changes comes first."""
+    pods, take = watched._watcher.pods, watched._watcher.pods._take
+
+    def late(kind, found):
+        if missed == "the end" and found["status"].get("phase") in {"Pending", "Running"}:
+            take(kind, found)
+
+    monkeypatch.setattr(pods, "_take", late)
+    watched.start(spec(tmp_path, "import sys; print('last words'); sys.exit(3)"))
+    status = end_of(watched)
+    assert (status.state, status.exit_code, status.reason) == ("exited", 3, "exit code 3")
+    assert (tmp_path / "job-1-1.log").read_text() == "last words\n"
+
+
 def test_a_change_is_told_at_once(kubernetes, tmp_path):
     moved = []
     with kubernetes.watch(lambda: moved.append(time.monotonic())):
