@@ -154,7 +154,7 @@ def _upload_script(request) -> None:
     if file is None or file.size > SCRIPT_BYTES:
         raise Refused("file: " + _("choose a file of at most 5 MB; larger ones go through the data client"))
     path = request.POST.get("path", "").strip() or file.name
-    _save_script(request.user, path, file.read(), replace=bool(request.POST.get("replace")))
+    save_in_home(request.user, path, file.read(), replace=bool(request.POST.get("replace")))
     messages.success(request, _("%(path)s is saved.") % {"path": path})
 
 
@@ -196,7 +196,7 @@ def _save_edited(request, path: str, text: str) -> None:
         if there != request.POST.get("was") and not request.POST.get("replace"):
             raise Refused(_("The script has changed since you opened it. Tick “replace” to save yours all the same."))
     replace = bool(path) or bool(request.POST.get("replace"))
-    _save_script(request.user, path or request.POST.get("path", "").strip(), text.encode(), replace=replace)
+    save_in_home(request.user, path or request.POST.get("path", "").strip(), text.encode(), replace=replace)
 
 
 @login_required
@@ -234,8 +234,8 @@ def _target(user, path: str) -> Target:
     return Target(user.username, HOME, tuple(path.split("/")))
 
 
-def _save_script(user, path: str, data: bytes, *, replace: bool) -> None:
-    """Takes a script into `.home` in the way of the data service: within its limit, and never half a file."""
+def save_in_home(user, path: str, data: bytes, *, replace: bool) -> None:
+    """Takes a file into `.home` in the way of the data service: within its limit, and never half a file."""
     names.entry(path, "path")
     target = Target(user.username, HOME, tuple(path.split("/")))
     spool = storage.spool_dir() / f"page-{uuid.uuid4().hex}"

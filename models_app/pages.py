@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.http import Http404
@@ -9,7 +11,10 @@ from django.shortcuts import redirect, render
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods, require_POST
 
+from datasets.pages import save_in_home
 from jobs.models import Job
+from mlp.kernel import names
+from mlp.kernel.errors import Refused
 from mlp.kernel.models import history_of
 from mlp.kernel.pages import (
     Problems,
@@ -32,6 +37,8 @@ from .serializers import NOTES, ModelIn, NotesIn
 HISTORY_SHOWN = 50
 FILES_SHOWN = 100
 SERVING_SHOWN = 50
+UPLOAD_BYTES = 20 << 20  # what the gateway lets a form carry
+UNUSUAL = re.compile("[^A-Za-z0-9._-]")
 METRICS = ("epoch", "accuracy", "loss", "best_accuracy")
 
 
@@ -41,7 +48,7 @@ METRICS = ("epoch", "accuracy", "loss", "best_accuracy")
 def models(request):
     problems = Problems()
     if request.method == "POST":
-        problems = problems_of(lambda: _create(request), ("name", "src"))
+        problems = problems_of(lambda: _create(request), ("name", "src", "file"))
         name = made_by(request) if problems else request.POST["name"].strip()
         if name:
             return redirect("model", name=name)
@@ -65,8 +72,27 @@ def models(request):
 
 
 def _create(request) -> None:
-    row = lifecycle.create_model(user=request.user, by=request.user.username, **read_form(request, ModelIn))
+    if request.FILES.get("file"):
+        fields = ModelIn.read({"name": request.POST.get("name", "").strip(), "src": _uploaded(request)})
+    else:
+        fields = read_form(request, ModelIn)
+    row = lifecycle.create_model(user=request.user, by=request.user.username, **fields)
     remember_made(request, row.name)
+
+
+def _uploaded(request) -> str:
+    """The source that the form's file has become: `home/models/{name of the model}/{its own name}`.
+
+    The page's script sends a file through the data service instead, whatever its size.
+    """
+    file, name = request.FILES["file"], names.name(request.POST.get("name", "").strip())
+    if file.size > UPLOAD_BYTES:
+        raise Refused("file: " + _("too large for this form; larger ones go through the data client"))
+    if Model.objects.filter(user=request.user, name=name).exists():
+        raise Refused(f"name: you have a model {name} already")
+    path = f"models/{name}/{UNUSUAL.sub('-', file.name)[-100:]}"
+    save_in_home(request.user, path, file.read(), replace=True)
+    return f"home/{path}"
 
 
 def _first_values(request) -> dict:

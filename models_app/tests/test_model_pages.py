@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from django.core.files.uploadedfile import SimpleUploadedFile
 
 from apps.models import Application
 from jobs.models import Job, Metrics
@@ -182,3 +183,29 @@ class TestNotes:
         assert as_alice.refused("put", "users/alice/models/net/notes", {"notes": 1}).startswith("notes:")
         as_bob.refused("put", "users/alice/models/net/notes", {"notes": "bad"})
         assert Model.objects.get().notes == "good"
+
+
+class TestUploading:
+    """Without scripts; with them the file goes through the data service (models.js)."""
+
+    def test_a_file_becomes_the_source(self, her):
+        file = SimpleUploadedFile("my net (1).onnx", b"not really")
+        assert her.post("/models", {"name": "net", "src": "", "file": file})["Location"] == "/models/net"
+        assert Model.objects.get().src == "home/models/net/my-net--1-.onnx"
+        assert (storage.home_dir("alice") / "models/net/my-net--1-.onnx").read_bytes() == b"not really"
+
+    @pytest.mark.parametrize("name", ["../../x.pt", "..", "a/b.pt", "\x00.pt", "é.pt", "x" * 300 + ".pt"])
+    def test_odd_file_names_stay_in_their_folder(self, her, name):
+        file = SimpleUploadedFile("placeholder", b"not really")
+        file._name = name
+        her.post("/models", {"name": "net", "file": file})
+        there = [path for path, _ in storage.files(storage.root() / "datasets") if not path.endswith("train.py")]
+        assert all(path.startswith("alice/.home/models/net/") for path in there)
+
+    @pytest.mark.parametrize(("name", "words"), [("taken", "you have a model taken"), ("../x", "1 to 50 letters")])
+    def test_nothing_is_stored_for_a_name_that_cannot_be(self, her, alice, name, words):
+        put(Model, alice, "taken", "ready")
+        response = her.post("/models", {"name": name, "file": SimpleUploadedFile("a.pt", b"x")})
+        assert response.status_code == 403
+        assert words in words_of(response)
+        assert not (storage.home_dir("alice") / "models").exists()
