@@ -28,6 +28,7 @@ from mlp.kernel.pages import (
 )
 from models_app.models import Model
 from models_app.models import State as ModelState
+from models_app.pages import cpu_that_fits
 from resources.models import Tenant
 
 from . import lifecycle, logs, traffic, trying
@@ -63,7 +64,7 @@ def applications(request):
         "states": State.choices,
         "any": any_app,
         "problems": problems,
-        "form": request.POST if request.method == "POST" else _first_values(request),
+        "form": request.POST if request.method == "POST" else _first_values(request, tenant),
         "models": list(ready.values_list("name", flat=True)[:MODELS_SHOWN]),
         "free": {kind: tenant.left(kind) for kind in ("cpu", "gpu", "ram")},
         "open": bool(problems or not any_app or {"new", "model"} & set(request.GET)),
@@ -80,10 +81,10 @@ def _create(request) -> None:
     remember_made(request, row.name)
 
 
-def _first_values(request) -> dict:
+def _first_values(request, tenant: Tenant) -> dict:
     model = request.GET.get("model", "")
     name = free_name(Application.objects.filter(user=request.user), model) if model else ""
-    return {"model_name": model, "name": name, "cpu": 1, "gpu": 0, "ram": 512}
+    return {"model_name": model, "name": name, "cpu": f"{cpu_that_fits(tenant):g}", "gpu": 0, "ram": 512}
 
 
 # --- one application -------------------------------------------------------------------------------------------------

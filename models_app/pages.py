@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 
 from django.contrib import messages
@@ -29,6 +30,7 @@ from mlp.kernel.pages import (
     read_form,
     remember_made,
 )
+from resources.models import Tenant
 
 from . import lifecycle, sources
 from .models import Model, State
@@ -146,9 +148,15 @@ def model(request, name):
         "deletable": row.state in lifecycle.STEADY,
         "unsteady": row.state in (State.CREATING, State.DELETING),
         "app_name": free_name(request.user.applications, row.name) if row.state == State.READY else "",
-        "gateway": address(request),
+        "cpu": cpu_that_fits(row.tenant),
     }
     return render(request, "models_app/model.html", context, status=problems.status if problems else 200)
+
+
+def cpu_that_fits(tenant: Tenant) -> float:
+    """What an application is proposed to ask for: one core, or what is left of one; one as well where nothing is."""
+    left = math.floor(10 * float(tenant.left("cpu"))) / 10
+    return min(1.0, left) if left >= 0.1 else 1.0
 
 
 def _set_notes(request, row: Model) -> None:

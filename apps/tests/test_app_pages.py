@@ -38,6 +38,14 @@ class TestMaking:
         assert markup(her.get("/models/net")).values["name"] == "netb"
         assert "net" in words_of(her.get("/models/net"))
 
+    @pytest.mark.parametrize(("capacity", "asked"), [(8, 1), (1.75, 0.7), (1.05, 1)])
+    def test_it_asks_for_no_more_than_is_left_of_a_core(self, her, alice, capacity, asked):
+        put(Model, alice, "net", "ready")
+        type(alice.tenant).objects.update(cpu=capacity)
+        her.post("/apps", {"name": "first", "model_name": "net", "cpu": "1"})
+        assert float(markup(her.get("/models/net")).values["cpu"]) == asked
+        assert float(markup(her.get("/apps?model=net")).values["cpu"]) == asked
+
     def test_the_form_takes_everything(self, her, alice):
         put(Model, alice, "net", "ready")
         assert markup(her.get("/apps?model=net")).values["model_name"] == "net"
