@@ -19,6 +19,9 @@ async def _connection(host: str, port: int, request: bytes, end: float, times: l
         )
         await reader.readexactly(length)
         times.append(time.perf_counter() - began)
+        if b"connection: close" in head.lower():  # as nginx does after a thousand
+            writer.close()
+            reader, writer = await asyncio.open_connection(host, port)
     writer.close()
 
 
