@@ -27,7 +27,7 @@ from django_fsm import can_proceed
 from unfold.admin import ModelAdmin
 from unfold.decorators import display
 
-from .admin_display import badge, link, moment, object_url, short, state_name, timeline_of, url_of
+from .admin_display import badge, link, moment, object_url, short, state_name, timeline_of, url_of, word_of_state
 from .errors import Refused
 from .models import StateChange
 
@@ -313,11 +313,11 @@ class StateChangeAdmin(LifecycleAdmin):
 
     @display(description=_("from"), ordering="source")
     def from_state(self, row: StateChange) -> str:
-        return badge(row.source, row.source) if row.source else "-"
+        return badge(row.source, word_of_state(row.kind, row.source)) if row.source else "-"
 
     @display(description=_("to"), ordering="target")
     def to_state(self, row: StateChange) -> str:
-        return badge(row.target, row.target)
+        return badge(row.target, word_of_state(row.kind, row.target))
 
     @display(description=_("why"))
     def why(self, row: StateChange) -> str:

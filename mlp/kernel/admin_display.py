@@ -49,6 +49,18 @@ class Entry:
     why: str
 
     @property
+    def kind_word(self) -> str:
+        return word_of_kind(self.kind)
+
+    @property
+    def source_word(self) -> str:
+        return word_of_state(self.kind, self.source)
+
+    @property
+    def target_word(self) -> str:
+        return word_of_state(self.kind, self.target)
+
+    @property
     def tone(self) -> str:
         return TONES.get(self.target, "plain")
 
@@ -120,13 +132,30 @@ def list_address(name: str, **query) -> str:
 
 def object_url(kind: str, pk: object) -> str:
     """The admin page of an object known by its model's name, "" where there is no such model."""
-    for model in admin.site._registry:
-        if model._meta.model_name == kind:
-            try:
-                return reverse(f"admin:{model._meta.app_label}_{kind}_change", args=[quote(pk)])
-            except NoReverseMatch:
-                return ""
-    return ""
+    model = _model_of(kind)
+    if model is None:
+        return ""
+    try:
+        return reverse(f"admin:{model._meta.app_label}_{kind}_change", args=[quote(pk)])
+    except NoReverseMatch:
+        return ""
+
+
+def _model_of(kind: str) -> type[Model] | None:
+    return next((model for model in admin.site._registry if model._meta.model_name == kind), None)
+
+
+def word_of_kind(kind: str) -> str:
+    """A kind of object as its model calls it, in the reader's language."""
+    model = _model_of(kind)
+    return str(model._meta.verbose_name) if model else kind
+
+
+def word_of_state(kind: str, state: str) -> str:
+    """A state as the objects of that kind call it, in the reader's language."""
+    model = _model_of(kind)
+    known = any(field.name == "state" for field in model._meta.fields) if model else False
+    return str(dict(model._meta.get_field("state").choices or ()).get(state, state)) if known else state
 
 
 def timeline_of(obj: Model, limit: int = HISTORY_ROWS) -> list[Entry]:

@@ -1,0 +1,177 @@
+"""What somebody wrote, wherever a person or a program can write something, stays words: on the pages of its owner, of
+another user, of operators, and in a real search. Code in it never becomes code.
+"""
+
+from __future__ import annotations
+
+import html
+import time
+from datetime import timedelta
+
+import pytest
+from django.contrib import admin
+from django.contrib.admin.models import LogEntry
+from django.contrib.contenttypes.models import ContentType
+from django.contrib.sessions.models import Session
+from django.urls import reverse
+from django.utils import timezone
+
+from accounts.models import Delivery, Notice, Preference, User, Visit
+from aiops import logstore
+from aiops.models import Alert, AlertRule, Feedback, Template
+from apps.models import Application
+from datasets.models import Dataset
+from jobs.models import Job, Value
+from mlp.kernel import storage
+from mlp.kernel.admin_display import list_address, url_of
+from mlp.kernel.models import StateChange
+from models_app.models import Model
+
+from . import admin_world
+from .page_world import EVIL, PAGES, fill, markup, visitor
+
+pytestmark = pytest.mark.django_db
+
+OPERATORS_PAGES = [
+    "/aiops",
+    "/aiops?namespace=alice",
+    "/aiops/templates",
+    "/aiops/alerts",
+    "/aiops/watchlist",
+    "/aiops/models",
+    "/aiops/line?id=evil",
+    "/admin/",
+    "/admin/audit/",
+    "/admin/audit/?q=script",
+    "/admin/parts/",
+    "/admin/machine/",
+    "/admin/settings/",
+    "/admin/logs/?part=evil",
+    "/admin/search/?s=script&extended=1",
+]
+
+
+@pytest.fixture
+def hostile(alice, staff):
+    """Markup in every text of every table that a user, a script, a shipper of logs or a stranger's browser fills."""
+    rows = admin_world.fill(alice, staff)
+    for model in (Application, Model, Job, Dataset):
+        model.objects.filter(user=alice).delete()
+    fill(alice, evil=True)
+    now = timezone.now()
+    for job in Job.objects.filter(user=alice):
+        Value.objects.create(job=job, name=EVIL[:100], step=1, value=1.0, at=now, msg_id="evil")
+    notice = Notice.objects.create(user=alice, kind="job", name=EVIL[:64], event="error", reason=EVIL)
+    Delivery.objects.create(notice=notice, channel="webhook", not_before=now, open=False, error=EVIL)
+    Session.objects.create(session_key="evil", session_data="", expire_date=now + timedelta(days=1))
+    Visit.objects.create(user=alice, session_key="evil", agent=EVIL, address=EVIL[:50])
+    Preference.objects.update_or_create(user=alice, defaults={"email": f"{EVIL}@x.example", "webhook": EVIL})
+    StateChange.objects.update(reason=EVIL, by=EVIL[:80])
+    StateChange.objects.create(
+        kind="job", owner=EVIL[:64], name=EVIL[:64], object_id=0, transition="x", source=EVIL[:16], target=EVIL[:16],
+        by=EVIL[:80], reason=EVIL,
+    )  # fmt: skip
+    kind = ContentType.objects.get_for_model(User)
+    LogEntry.objects.create(
+        user=staff, content_type=kind, object_id=alice.pk, object_repr=EVIL, action_flag=2, change_message=EVIL
+    )
+    watched(staff)
+    folder = storage.log_dir("evil")
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "current.log").write_text(f"ERROR {EVIL}\n")
+    rows["jobs.job"], rows["accounts.notice"] = Job.objects.filter(user=alice).first(), notice
+    rows["jobs.metrics"] = rows["jobs.job"].metrics.first()
+    rows |= {
+        "datasets.dataset": Dataset.objects.get(user=alice, name="broken"),
+        "models_app.model": Model.objects.get(user=alice, name="broken"),
+        "apps.application": Application.objects.get(user=alice, name="broken"),
+    }
+    return rows
+
+
+def watched(staff: User) -> None:
+    """What AIOps keeps: lines that anybody's program has written, under names that a shipper has chosen."""
+    line = {"_id": "evil", "time": int(time.time() * 1000), "log": EVIL, "log_type": "workload", "pod_name": EVIL}
+    names = {"cluster_id": EVIL, "namespace_name": "alice", "deployment": EVIL, "service": EVIL}
+    verdict = {"masked_log": EVIL, "anomaly_level": "Anomaly", "template_matched": EVIL, "opnilog_confidence": 0.1}
+    logstore.get().append([{**line, **names}])
+    logstore.get().update_many([("evil", {**verdict, "template_cluster_id": 8, "unexpected": [[0, EVIL]]})])
+    Template.objects.update(text=EVIL, sample=EVIL)
+    Feedback.objects.update(masked=EVIL, sample=EVIL)
+    AlertRule.objects.update(name=EVIL[:64], cluster=EVIL, namespace=EVIL, deployment=EVIL)
+    Alert.objects.update(words=EVIL, workload=EVIL)
+
+
+def harmless(response, address: str) -> None:
+    """Parsed as a browser does: no script, no picture, no handler of the words' making. (The admin's theme has inline
+    scripts and handlers of its own; that they are none of these is what is looked at.)
+    """
+    assert response.status_code == 200, address
+    text = response.content.decode()
+    assert "<script>alert" not in text.lower(), address
+    for tag, attrs in markup(response).tags:
+        assert not (tag == "img" and attrs.get("src") == "x"), address
+        assert "alert(2)>" not in attrs, (address, tag)
+        for name, value in attrs.items():
+            handled = name.startswith(("on", "x-", "@", ":", "hx-on")) or name in {"hx-vals", "hx-vars", "style"}
+            assert not (handled and "alert(" in (value or "")), (address, tag, name)
+            led = name in {"href", "src", "action", "formaction"}
+            assert not (led and (value or "").lower().lstrip().startswith("javascript:")), (address, value)
+
+
+@pytest.mark.parametrize("address", [*PAGES, "/aiops/line?id=evil"])
+def test_on_the_owners_pages(hostile, alice, address):
+    response = visitor(alice).get(address)
+    harmless(response, address)
+    assert markup(response).inline == []
+
+
+def test_it_is_there_as_it_was_written(hostile, alice, staff):
+    for address in ("/notifications", "/account", "/settings", "/aiops", "/jobs/broken", "/models/net"):
+        assert EVIL[:20] in html.unescape(visitor(alice).get(address).content.decode()), address
+    operator = visitor(staff)
+    for address in ("/admin/", "/admin/audit/", "/admin/logs/?part=evil", "/aiops/alerts"):
+        assert EVIL[:20] in html.unescape(operator.get(address).content.decode()), address
+
+
+@pytest.mark.parametrize("address", OPERATORS_PAGES)
+def test_on_the_operators_pages(hostile, staff, address):
+    harmless(visitor(staff).get(address), address)
+
+
+@pytest.mark.parametrize("label", sorted(model._meta.label_lower for model in admin.site._registry))
+def test_in_the_admin(hostile, staff, label):
+    operator, row = visitor(staff), hostile[label]
+    listed = list_address(label.replace(".", "_"))
+    history = reverse(f"admin:{label.replace('.', '_')}_history", args=[row.pk])
+    for address in (listed, f"{listed}?q=script", url_of(row), history):
+        harmless(operator.get(address), address)
+
+
+@pytest.mark.parametrize("address", ["/jobs/fit", "/datasets/digits", "/models/net", "/apps/calc", "/notifications"])
+def test_another_user_sees_none_of_it(hostile, bob, address):
+    response = visitor(bob).get(address)
+    assert "alert(1)" not in html.unescape(response.content.decode())
+
+
+@pytest.mark.parametrize("address", [
+    "users/alice/jobs", "users/alice/jobs/fit", "users/alice/jobs/fit/metrics", "users/alice/jobs/fit/artifacts",
+    "users/alice/jobs/fit/log", "users/alice/datasets", "users/alice/models", "users/alice/apps",
+])  # fmt: skip
+def test_what_the_api_answers_is_never_a_page(hostile, as_alice, address):
+    response = as_alice.call("get", address)
+    assert response.status_code == 200
+    assert response["Content-Type"].partition(";")[0] in {"application/json", "text/plain"}
+    assert response["X-Content-Type-Options"] == "nosniff"
+
+
+@pytest.mark.parametrize("address", ["/scripts/file/{}.py", "/datasets/digits/files/{}"])
+def test_files_are_downloaded_and_never_shown_as_pages(hostile, alice, address):
+    name = "page.html"
+    (storage.home_dir("alice") / f"{name}.py").write_text(EVIL)
+    (storage.dataset_dir("alice", "digits") / name).write_text(EVIL)
+    response = visitor(alice).get(address.format(name))
+    assert response.status_code in {200, 302}
+    if response.status_code == 200:
+        assert "attachment" in response["Content-Disposition"]
+        assert "default-src" in response["Content-Security-Policy"]

@@ -1,0 +1,100 @@
+"""Sessions and frames: nobody plants a session, none outlives its end, no page lets itself be framed or led astray."""
+
+from __future__ import annotations
+
+import pytest
+from django.conf import settings
+from django.contrib.sessions.models import Session
+from django.test import Client
+
+from conftest import PASSWORD
+
+from .page_world import visitor
+
+pytestmark = pytest.mark.django_db
+
+PLANTED = "plantedplantedplantedplantedplan"
+DOORS = [
+    ("/regist_login", {"username": "alice", "password": PASSWORD, "action": "login"}),
+    ("/regist_login", {"username": "carol", "password": PASSWORD, "action": "register"}),
+    ("/admin/login/", {"username": "oscar", "password": PASSWORD}),
+]
+
+
+@pytest.mark.parametrize(("door", "fields"), DOORS)
+def test_a_planted_session_is_never_taken_over(alice, staff, door, fields):
+    client = Client()
+    client.cookies["sessionid"] = PLANTED
+    assert client.post(door, fields).status_code == 302
+    assert client.cookies["sessionid"].value != PLANTED
+    stranger = Client()
+    stranger.cookies["sessionid"] = PLANTED
+    assert stranger.get("/index").status_code == 302
+    assert not Session.objects.filter(session_key=PLANTED).exists()
+
+
+@pytest.mark.parametrize(("door", "fields"), DOORS)
+def test_the_session_of_before_the_log_in_is_not_that_of_after(alice, staff, door, fields):
+    client = Client()
+    session = client.session  # somebody has opened one, and knows its key
+    session["note"] = "before"
+    session.save()
+    before = session.session_key
+    client.cookies["sessionid"] = before
+    assert client.post(door, fields).status_code == 302
+    assert client.cookies["sessionid"].value != before
+    stranger = Client()
+    stranger.cookies["sessionid"] = before
+    assert stranger.get("/index").status_code == 302
+
+
+@pytest.mark.parametrize("way", ["/logout", "/admin/logout/"])
+def test_after_the_log_out_its_key_opens_nothing(staff, way):
+    client = visitor(staff)
+    key = client.cookies["sessionid"].value
+    client.post(way)
+    stranger = Client()
+    stranger.cookies["sessionid"] = key
+    assert stranger.get("/index").status_code == 302
+    assert stranger.get("/admin/").status_code == 302
+
+
+def test_the_form_tokens_of_before_the_log_in_are_void(alice):
+    client = Client(enforce_csrf_checks=True)
+    client.get("/regist_login")
+    planted = client.cookies["csrftoken"].value
+    fields = {"username": "alice", "password": PASSWORD, "action": "login", "csrfmiddlewaretoken": planted}
+    assert client.post("/regist_login", fields).status_code == 302
+    assert client.cookies["csrftoken"].value != planted
+    assert client.post("/logout", {"csrfmiddlewaretoken": planted}).status_code == 403
+
+
+def test_scripts_do_not_read_the_sessions_cookie_and_other_sites_do_not_send_it(alice):
+    client = Client()
+    client.post("/regist_login", {"username": "alice", "password": PASSWORD, "action": "login"})
+    cookie = client.cookies["sessionid"]
+    assert cookie["httponly"]
+    assert cookie["samesite"] in {"Lax", "Strict"}
+    assert bool(cookie["secure"]) == settings.SESSION_COOKIE_SECURE
+
+
+@pytest.mark.parametrize("address", ["/index", "/regist_login", "/admin/", "/admin/login/", "/admin/jobs/job/",
+                                     "/api/v1/docs", "/nothing", "/aiops", "/models", "/apps"])  # fmt: skip
+def test_no_page_lets_itself_be_framed(staff, address):
+    client = Client() if "login" in address else visitor(staff)
+    response = client.get(address)
+    assert response["X-Frame-Options"] == "DENY"
+    assert "frame-ancestors 'none'" in response["Content-Security-Policy"]
+
+
+@pytest.mark.parametrize(
+    "target", ["//evil.example", "https://evil.example/", "/\\evil.example", "javascript:alert(1)"]
+)
+def test_the_admin_leads_nowhere_else(client, staff, make_user, target):
+    fields = {"username": "oscar", "password": PASSWORD, "next": target}
+    assert "evil" not in client.post("/admin/login/", fields)["Location"]
+    waiting = make_user("carol", active=False)
+    answer = client.post(f"/admin/accounts/user/{waiting.pk}/do/activate/", {"next": target})
+    assert answer.status_code == 302
+    assert "evil" not in answer["Location"]
+    assert not answer["Location"].startswith("javascript")
