@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 
 from aiops import subjects, watchlist, wire
+from mlp.kernel import bus
 
 log = logging.getLogger(__name__)
 
@@ -51,6 +52,26 @@ def dump(value) -> bytes:
 def lists(subject: str, items: Sequence, most: int = 1 << 30) -> list[tuple[str, bytes]]:
     """The items as messages, none larger than the server takes."""
     return [(subject, data) for data in wire.batches(items, most)]
+
+
+def json_lists(subject: str, rows: Sequence, limit: int | None = None) -> list[tuple[str, bytes]]:
+    """The rows as messages of JSON lists, none larger than the server takes; a row that alone is larger is left out."""
+    limit = limit or min(wire.MAX_PAYLOAD, bus.max_payload()) - wire.HEAD_ROOM
+    found: list[bytes] = []
+    batch: list[bytes] = []
+    size = 2
+    for row in map(dump, rows):
+        if len(row) + 2 > limit:
+            log.warning("%s: a row of %s bytes is too large and left out", subject, len(row))
+            continue
+        if size + len(row) + 1 > limit:
+            found.append(b"[" + b",".join(batch) + b"]")
+            batch, size = [], 2
+        batch.append(row)
+        size += len(row) + 1
+    if batch:
+        found.append(b"[" + b",".join(batch) + b"]")
+    return [(subject, data) for data in found]
 
 
 def by_shape(items: Iterable, key: Callable) -> dict:

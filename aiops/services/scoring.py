@@ -64,4 +64,4 @@ class ServingModel:
                 words = [[position, word] for position, word in verdict.unexpected]
                 reasons.append({"_id": item._id, "masked_log": item.masked_log, "unexpected": words})
         messages = base.lists(subjects.MODEL_INFERENCED_WORKLOAD, items)
-        return [*messages, (subjects.EXPLANATIONS, base.dump(reasons))] if reasons else messages
+        return [*messages, *base.json_lists(subjects.EXPLANATIONS, reasons)]

@@ -9,11 +9,14 @@ from types import SimpleNamespace
 import pytest
 
 from aiops import kv, subjects, wire
+from aiops.services import base
 from aiops.services.drain import WorkloadDrain
 from aiops.services.preprocess import Preprocessing
 from mlp.kernel.tests.nats_tools import until
 
 from .conftest import payload
+
+pytestmark = pytest.mark.django_db(transaction=True)
 
 WATCHED = {"c1": {"shop": ["web"]}}
 GOLDEN = wire.encode([payload(1, masked_log="connected to <ip>")])
@@ -95,6 +98,16 @@ def test_many_large_lines_are_split_below_the_servers_limit():
     assert len(messages) >= 3
     assert all(len(data) <= subjects.MAX_PAYLOAD for _, data in messages)
     assert len(lists([data for _, data in messages])) == 80
+
+
+def test_the_reasons_of_many_anomalies_are_split_below_the_limit_too(caplog):
+    rows = [{"_id": f"id{number}", "masked_log": "wörd " * 6000, "unexpected": []} for number in range(600)]
+    messages = base.json_lists(subjects.EXPLANATIONS, [*rows, {"_id": "huge", "masked_log": "x" * (9 << 20)}])
+    assert len(messages) > 1
+    assert all(len(data) <= subjects.MAX_PAYLOAD for _, data in messages)
+    assert [row["_id"] for _, data in messages for row in json.loads(data)] == [row["_id"] for row in rows]
+    assert "too large" in caplog.text
+    assert base.json_lists(subjects.EXPLANATIONS, []) == []
 
 
 # --- DRAIN -----------------------------------------------------------------------------------------------------------
