@@ -64,7 +64,7 @@ def applications(request):
         "states": State.choices,
         "any": any_app,
         "problems": problems,
-        "form": request.POST if request.method == "POST" else _first_values(request, tenant),
+        "form": {**_first_values(request, tenant), **request.POST.dict()},
         "models": list(ready.values_list("name", flat=True)[:MODELS_SHOWN]),
         "free": {kind: tenant.left(kind) for kind in ("cpu", "gpu", "ram")},
         "open": bool(problems or not any_app or {"new", "model"} & set(request.GET)),
