@@ -90,8 +90,9 @@ class Loaded:
     def __init__(self, kind: str, call, inputs: list[dict], outputs: list[dict], batches: bool):
         self.format, self.call, self.inputs, self.outputs, self.batches = kind, call, inputs, outputs, batches
 
-    def predict(self, tensors: list[dict]) -> list[dict]:
-        return self.call(tensors)
+    def predict(self, tensors: list[dict], wanted: tuple[str, ...] = ()) -> list[dict]:
+        """The outputs; a format that can computes those `wanted` alone, where any are named."""
+        return self.call(tensors, wanted)
 
     def example(self) -> list[dict]:
         """The smallest input that the signature allows: zeros, empty strings, 1 for every side that may be any."""
@@ -140,7 +141,7 @@ def _zeros(one: dict) -> dict:
 def _torch_call(module, device):
     import torch
 
-    def call(tensors: list[dict]) -> list[dict]:
+    def call(tensors: list[dict], wanted: tuple[str, ...]) -> list[dict]:
         with torch.inference_mode():
             found = module(*(torch.from_numpy(np.array(one["data"])).to(device) for one in tensors))
         named = found.items() if isinstance(found, dict) else None
@@ -213,9 +214,10 @@ def _onnx(kind: str, path: Path) -> Loaded:
         for side_of in (session.get_inputs(), session.get_outputs())
     )
 
-    def call(tensors: list[dict]) -> list[dict]:
-        found = session.run(None, {one["name"]: one["data"] for one in tensors})
-        return [tensor(one["name"], array) for one, array in zip(outputs, found, strict=True)]
+    def call(tensors: list[dict], wanted: tuple[str, ...]) -> list[dict]:
+        names = [one["name"] for one in outputs if not wanted or one["name"] in wanted]
+        found = session.run(names, {one["name"]: one["data"] for one in tensors}) if names else []
+        return [tensor(name, array) for name, array in zip(names, found, strict=True)]
 
     open_ended = all(one["shape"] and one["shape"][0] == -1 for one in inputs)
     return Loaded(kind, call, inputs, outputs, batches=open_ended)
@@ -233,16 +235,19 @@ def _sklearn(kind: str, path: Path) -> Loaded:
     if not hasattr(estimator, "predict"):
         raise NotAModel(f"{path.name} holds a {type(estimator).__name__}, which cannot predict")
 
-    def call(tensors: list[dict]) -> list[dict]:
+    given = [name for name in ("predict", "predict_proba") if hasattr(estimator, name)]
+
+    def call(tensors: list[dict], wanted: tuple[str, ...]) -> list[dict]:
         if len(tensors) != 1:
             raise ValueError(f"the model takes one input, {len(tensors)} were given")
         features = tensors[0]["data"]
         if features.dtype == np.object_:
             features = np.vectorize(lambda word: word.decode() if isinstance(word, bytes) else word, "O")(features)
-        told = [tensor("predict", np.asarray(estimator.predict(features)))]
-        if hasattr(estimator, "predict_proba"):
-            told.append(tensor("predict_proba", np.asarray(estimator.predict_proba(features))))
-        return told
+        return [
+            tensor(name, np.asarray(getattr(estimator, name)(features)))
+            for name in given
+            if not wanted or name in wanted
+        ]
 
     takes = {"name": "input", "datatype": "FP64", "shape": [-1, int(getattr(estimator, "n_features_in_", -1))]}
     if hasattr(getattr(estimator, "steps", [[None, None]])[0][1], "build_analyzer"):  # a pipeline that reads words
@@ -266,7 +271,7 @@ def _predictor(kind: str, path: Path) -> Loaded:
 
     arrays = getattr(predictor, "arrays", False) is True
 
-    def call(tensors: list[dict]) -> list[dict]:
+    def call(tensors: list[dict], wanted: tuple[str, ...]) -> list[dict]:
         given = [{**one, "data": one["data"] if arrays else one["data"].ravel().tolist()} for one in tensors]
         return [_as_tensor(one) for one in predictor.predict(given)]
 

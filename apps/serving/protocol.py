@@ -37,6 +37,14 @@ def read_request(body: bytes, header_length: str | None) -> tuple[dict, list[dic
     inputs = request.get("inputs") if isinstance(request, dict) else None
     if not isinstance(inputs, list) or not inputs:
         raise BadRequest("inputs: must be a list of at least one tensor")
+    _parameters(request, "the request")
+    outputs = request.get("outputs") or []
+    if not isinstance(outputs, list) or not all(isinstance(one, dict) for one in outputs):
+        raise BadRequest("outputs: must be a list of objects")
+    for one in outputs:
+        if not isinstance(one.get("name"), str):
+            raise BadRequest("outputs: each must have a name")
+        _parameters(one, one["name"])
     tensors = []
     for given in inputs:
         one, used = _read_tensor(given, binary)
@@ -47,6 +55,13 @@ def read_request(body: bytes, header_length: str | None) -> tuple[dict, list[dic
     return request, tensors
 
 
+def _parameters(given: dict, name: str) -> dict:
+    found = given.get("parameters")
+    if not isinstance(found, dict | None):
+        raise BadRequest(f"{name}: parameters must be an object")
+    return found or {}
+
+
 def _read_tensor(given, binary: bytes) -> tuple[dict, int]:
     if not isinstance(given, dict) or not isinstance(given.get("name"), str):
         raise BadRequest("inputs: each must be an object with a name")
@@ -55,7 +70,7 @@ def _read_tensor(given, binary: bytes) -> tuple[dict, int]:
         raise BadRequest(f"{name}: datatype must be one of {', '.join(DATATYPES)}")
     if not isinstance(shape, list) or not all(type(side) is int and side >= 0 for side in shape):
         raise BadRequest(f"{name}: shape must be a list of whole numbers")
-    size = (given.get("parameters") or {}).get("binary_data_size")
+    size = _parameters(given, name).get("binary_data_size")
     try:
         if size is not None:
             if type(size) is not int or not 0 <= size <= len(binary):

@@ -48,9 +48,9 @@ class Batcher:
         self.together = None if model.batches else False  # None: not proven yet
         self.thread = ThreadPoolExecutor(1)
 
-    async def predict(self, tensors: list[dict]) -> list[dict]:
+    async def predict(self, tensors: list[dict], wanted: tuple[str, ...] = ()) -> list[dict]:
         done = asyncio.get_running_loop().create_future()
-        self.waiting.append((tensors, done))
+        self.waiting.append((tensors, wanted, done))
         if not self.busy:
             await self._work()
         return await done
@@ -61,7 +61,7 @@ class Batcher:
             while self.waiting:
                 batch = self._take()
                 found = await asyncio.get_running_loop().run_in_executor(self.thread, self._compute, batch)
-                for (_tensors, done), answer in zip(batch, found, strict=True):
+                for (_tensors, _wanted, done), answer in zip(batch, found, strict=True):
                     if done.cancelled():
                         continue
                     if isinstance(answer, Exception):
@@ -80,7 +80,7 @@ class Batcher:
         if self.together is False:
             return [self.waiting.pop(0)]
         kind = _alike(first[0])
-        chosen = [one for one in self.waiting if _alike(one[0]) == kind][:MOST_AT_ONCE]
+        chosen = [one for one in self.waiting if one[1] == first[1] and _alike(one[0]) == kind][:MOST_AT_ONCE]
         taken = {id(one) for one in chosen}
         self.waiting = [one for one in self.waiting if id(one) not in taken]
         return chosen
@@ -90,28 +90,28 @@ class Batcher:
             try:
                 return self._at_once(batch)
             except Exception:  # one of them may be at fault: then each is told for itself
-                return [self._alone(tensors) for tensors, _done in batch]
-        found = [self._alone(tensors) for tensors, _done in batch]
-        if len(batch) > 1:
+                pass
+        found = [self._alone(tensors, wanted) for tensors, wanted, _done in batch]
+        if len(batch) > 1 and self.together is None:
             self._prove(batch, found)
         return found
 
-    def _alone(self, tensors):
+    def _alone(self, tensors: list[dict], wanted: tuple[str, ...]):
         try:
-            return self.model.predict(tensors)
+            return self.model.predict(tensors, wanted)
         except Exception as problem:
             return problem
 
     def _prove(self, batch: list, found: list) -> None:
         if any(isinstance(one, Exception) for one in found):
             return
-        first = batch[0][0]
-        if all(_same(one, other) for tensors, _ in batch[1:] for one, other in zip(first, tensors, strict=True)):
+        first, wanted, _done = batch[0]
+        if all(_same(one, other) for tensors, *_ in batch[1:] for one, other in zip(first, tensors, strict=True)):
             # What mixes its rows would not show by equal ones: the example joins them, where it is another.
             example = self.model.example()
             if _alike(example) != _alike(first) or all(map(_same, first, example)):
                 return
-            batch, found = [*batch, (example, None)], [*found, self._alone(example)]
+            batch, found = [*batch, (example, wanted, None)], [*found, self._alone(example, wanted)]
             if isinstance(found[-1], Exception):
                 return
         try:
@@ -123,12 +123,12 @@ class Batcher:
             self.together = False
 
     def _at_once(self, batch: list) -> list:
-        counts = [tensors[0]["shape"][0] for tensors, _done in batch]
+        counts = [tensors[0]["shape"][0] for tensors, *_ in batch]
         joined = []
         for index, one in enumerate(batch[0][0]):
-            data = np.concatenate([tensors[index]["data"] for tensors, _done in batch])
+            data = np.concatenate([tensors[index]["data"] for tensors, *_ in batch])
             joined.append({**one, "shape": list(data.shape), "data": data})
-        outputs = self.model.predict(joined)
+        outputs = self.model.predict(joined, batch[0][1])
         if any(not one["shape"] or one["shape"][0] != sum(counts) for one in outputs):
             raise ValueError("an output has not one row for each row of the inputs")
         ends = np.cumsum(counts)
@@ -231,7 +231,8 @@ class Application:
         headers = dict(scope["headers"])
         length = headers.get(b"inference-header-content-length")
         request, tensors = read_request(await _body(receive), length and length.decode("latin-1"))
-        outputs = await self.batcher.predict(self._arranged(tensors))
+        wanted = tuple(sorted(one["name"] for one in request.get("outputs") or []))
+        outputs = await self.batcher.predict(self._arranged(tensors), wanted)
         body, head = write_answer(request, self.name, outputs)
         if head is None:
             return 200, body, []

@@ -13,7 +13,7 @@ from mlp import runners
 from mlp.kernel import storage
 from models_app.models import Model
 
-DEADLINE_S = 60
+DEADLINE_S = 120
 
 ADDER = """
 class Predictor:

@@ -111,6 +111,31 @@ def served(as_alice, until, ready):
     return serve
 
 
+ESTIMATOR = """
+import joblib
+from sklearn.linear_model import LogisticRegression
+joblib.dump(LogisticRegression().fit([[0.0], [1.0]], ["no", "yes"]), "model.joblib")
+"""
+
+
+def test_a_classifier_gives_names_and_scores_and_only_what_is_asked(home, served):
+    subprocess.run([sys.executable, "-c", ESTIMATOR], check=True, cwd=home)
+    _model, app = served("home/model.joblib")
+    client = triton.InferenceServerClient(app.address)
+    try:
+        tensor = triton.InferInput("input", [2, 1], "FP64")
+        tensor.set_data_from_numpy(np.array([[-9.0], [9.0]]))
+        both = client.infer("net", [tensor])
+        assert both.as_numpy("predict").tolist() == [b"no", b"yes"]
+        assert np.allclose(both.as_numpy("predict_proba").sum(axis=1), 1)
+        one = client.infer("net", [tensor], outputs=[triton.InferRequestedOutput("predict")])
+        assert [told["name"] for told in one.get_response()["outputs"]] == ["predict"]
+        with pytest.raises(triton.InferenceServerException, match="gives no other"):
+            client.infer("net", [tensor], outputs=[triton.InferRequestedOutput("other")])
+    finally:
+        client.close()
+
+
 def ask(app, datatype: str, name: str, *, binary: bool) -> np.ndarray:
     """One inference by the public client, which also finds model and server ready."""
     client = triton.InferenceServerClient(app.address)

@@ -64,6 +64,9 @@ def served(tmp_path_factory):
         yield found
 
 
+GOOD = b'{"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 3], "data": [1, 2, 3]}], %s}'
+
+
 def infer(url: str, rows: int) -> list:
     data = [float(index) for index in range(rows * 3)]
     body = {"id": "7", "inputs": [{"name": "x", "datatype": "FP32", "shape": [rows, 3], "data": data}]}
@@ -110,6 +113,11 @@ def test_many_at_once_each_get_their_own_answer(served):
         b'{"inputs": [{"name": "x", "datatype": "FP32", "shape": [3], "data": [1]}]}',
         b'{"inputs": [{"name": "x", "datatype": "NO", "shape": [1], "data": [1]}]}',
         b'{"inputs": [{"name": "x", "datatype": "INT32", "shape": [1], "data": ["a"]}]}',
+        GOOD % b'"parameters": []', GOOD % b'"outputs": "y"', GOOD % b'"outputs": [{"name": 1}]',
+        GOOD % b'"outputs": [{"name": "none"}]', GOOD % b'"outputs": [{"name": "output__0", "parameters": 1}]',
+        b'{"inputs": [{"name": "x", "datatype": "FP32", "shape": [3], "data": [1, 2, 3], "parameters": [1]}]}',
+        b'{"inputs": [{"name": "x", "datatype": "FP32", "shape": [1], "data": [1]},'
+        b' {"name": "z", "datatype": "FP32", "shape": [1], "data": [1]}]}',
     ],
 )  # fmt: skip
 def test_a_wrong_request_is_told_in_the_protocols_form(served, body):
