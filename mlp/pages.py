@@ -26,7 +26,7 @@ from mlp.kernel.models import StateChange
 from mlp.kernel.pages import address
 from models_app.models import Model
 from resources.models import Tenant
-from resources.pages import bars
+from resources.pages import bars, own_bars
 
 LIVE_SHOWN = 6
 WAITING_SHOWN = 10
@@ -66,6 +66,7 @@ def index(request):
         "failed": len(failures),
         "apps": _applications(request.user),
         "bars": bars(Tenant.objects.get(pk=request.user.tenant_id)),
+        "own": own_bars(request.user),
     }
     if not count["all"]:
         context["has_script"] = any(storage.files(storage.home_dir(request.user.username)))

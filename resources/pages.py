@@ -9,6 +9,7 @@ from django.views.decorators.http import require_GET
 
 from mlp.kernel.models import StateChange
 
+from . import limits
 from .models import KINDS, RequestType, ResourceRequest, State, Tenant
 from .usage import BY
 
@@ -18,15 +19,27 @@ LABELS = {"cpu": _("CPU"), "gpu": _("GPU"), "ram": _("Memory"), "rom": _("Disk")
 
 def bars(tenant: Tenant) -> list[dict]:
     """One row for each kind: label, in use, capacity and percent, for the usage bars of the pages."""
-    rows = []
-    for kind in ("cpu", "gpu", "ram", "rom"):
-        used, whole = getattr(tenant, f"{kind}_inuse"), getattr(tenant, kind)
-        percent = round(100 * float(used) / float(whole)) if whole else 0
-        free = max(whole - used, 0)
-        rows.append(
-            {"kind": kind, "label": LABELS[kind], "used": used, "whole": whole, "free": free, "percent": percent}
-        )
-    return rows
+    return [_bar(kind, getattr(tenant, f"{kind}_inuse"), getattr(tenant, kind)) for kind in LABELS]
+
+
+def own_bars(user) -> list[dict]:
+    """The same of what the user holds, for each kind that is limited for them; nothing where no limit is set."""
+    limit = limits.limit_of(user.tenant_id, user.username)
+    limited = [kind for kind in LABELS if getattr(limit, kind, None) is not None]
+    held = limits.held(user.tenant_id, user.username) if limited else {}
+    return [_bar(kind, held[kind], getattr(limit, kind)) for kind in limited]
+
+
+def _bar(kind: str, used, whole) -> dict:
+    percent = round(100 * float(used) / float(whole)) if whole else 0
+    return {
+        "kind": kind,
+        "label": LABELS[kind],
+        "used": used,
+        "whole": whole,
+        "free": max(whole - used, 0),
+        "percent": percent,
+    }
 
 
 def _chosen(request, name: str, legal: list[str], default: str) -> str:
@@ -61,6 +74,7 @@ def usage(request):
     context = {
         "tenant": tenant,
         "bars": bars(tenant),
+        "own": own_bars(request.user),
         "held": _with_objects(rows[:200]),
         "totals": totals,
         "spans": SPANS,

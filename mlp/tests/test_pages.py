@@ -18,6 +18,7 @@ from jobs.models import Job
 from mlp import page_urls
 from mlp.kernel import storage
 from models_app.models import Model
+from resources import limits, tcc
 
 from .admin_world import put
 from .page_world import EVIL, PAGES, fill, markup, visitor, words_of
@@ -116,7 +117,7 @@ class TestWhoMaySeeIt:
         links = {attrs.get("href", "") for tag, attrs in markup(her.get("/index")).tags if tag == "a"}
         for link in sorted(link for link in links if link.startswith("/")):
             assert her.get(link).status_code == 200, link
-        assert {"/datasets", "/jobs", "/usage", "/scripts", "/account", "/data_client.pyz"} <= links
+        assert {"/datasets", "/jobs", "/usage", "/scripts", "/account", "/data_client.pyz", "/data_client.jar"} <= links
 
 
 class TestIndex:
@@ -143,6 +144,17 @@ class TestIndex:
         words = words_of(her.get("/index"))
         for name in ("theirs", "failure", "secret"):
             assert name not in words
+
+    @pytest.mark.parametrize("address", ["/index", "/usage"])
+    def test_the_own_limits_are_shown_with_what_is_held_of_them(self, her, alice, address):
+        assert "Your limits" not in words_of(her.get(address))
+        limits.set_limit(tenant="default", user="*", by="test", ram=2000)
+        job = put(Job, alice, "fit", "creating")
+        tcc.try_(id=f"job:{job.pk}", applier="jm", request_type="request", ram=1500, owner="alice")
+        response = her.get(address)
+        assert "Your limits" in words_of(response)
+        [bar] = response.context["own"]
+        assert (bar["kind"], bar["used"], bar["whole"], bar["percent"]) == ("ram", 1500, 2000, 75)
 
     def test_a_new_user_is_shown_the_way(self, her):
         response = her.get("/index")
