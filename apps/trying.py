@@ -15,6 +15,7 @@ from django.core.cache import cache
 
 from mlp.kernel.errors import Refused
 
+from . import launching
 from .models import Application, State
 
 LIMIT_S = 20
@@ -121,19 +122,15 @@ def ask(app: Application, text: str, user_pk: int) -> Answer:
 
 def _post(address: str, body: bytes) -> Answer:
     host, _colon, port = address.rpartition(":")
-    connection = http.client.HTTPConnection(host.strip("[]"), int(port), timeout=LIMIT_S)
     began = time.monotonic()
     try:
-        connection.request("POST", "/predict", body, {"Content-Type": "application/json"})
-        response = connection.getresponse()
-        data = response.read(MOST_SHOWN + 1)
+        where = (host.strip("[]"), int(port))
+        status, data = launching.request(where, "POST", "/predict", body, limit_s=LIMIT_S, most=MOST_SHOWN + 1)
     except (OSError, http.client.HTTPException) as problem:
         return Answer(0, 1000 * (time.monotonic() - began), str(problem) or type(problem).__name__)
-    finally:
-        connection.close()
     took = 1000 * (time.monotonic() - began)
     text, scores = _readable(data[:MOST_SHOWN])
-    return Answer(response.status, took, text, len(data) > MOST_SHOWN, scores)
+    return Answer(status, took, text, len(data) > MOST_SHOWN, scores)
 
 
 def _readable(data: bytes) -> tuple[str, tuple]:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import socket
 import threading
+import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
@@ -260,6 +263,27 @@ class TestTrying:
         response = her.post("/apps/calc", {"input": "[1]"})
         assert response.status_code == 200
         assert "no answer" in words_of(response)
+
+    @pytest.mark.parametrize("begin", [b"", b"HTTP/1.1 200 OK\r\nX-Slow: ", b"HTTP/1.0 200 OK\r\n\r\n{"])
+    def test_one_that_answers_a_byte_at_a_time_holds_nobody(self, her, app, monkeypatch, begin):
+        monkeypatch.setattr(trying, "LIMIT_S", 1)
+        ended = threading.Event()
+        server = socket.create_server(("127.0.0.1", 0))
+
+        def drip() -> None:
+            connection, _ = server.accept()
+            with connection, contextlib.suppress(OSError):
+                connection.sendall(begin)
+                while not ended.wait(0.2):
+                    connection.sendall(b" ")
+
+        threading.Thread(target=drip, daemon=True).start()
+        Application.objects.update(address=f"127.0.0.1:{server.getsockname()[1]}")
+        began = time.monotonic()
+        assert "answer within 1 s" in words_of(her.post("/apps/calc", {"input": "[1]"}))
+        assert time.monotonic() - began < 15
+        ended.set()
+        server.close()
 
     def test_one_at_a_time(self, her, app, alice):
         trying.cache.add(f"apps.try.{alice.pk}", 1, 60)
