@@ -13,8 +13,10 @@ from aiops import intake, logstore, tail
 from aiops.services.writeback import WriteBack
 from aiops.tests.conftest import payload
 from aiops.wire import encode
+from jobs.models import Job
 from mlp.kernel.errors import Fault
-from mlp.tests.page_world import EVIL, fill, markup, visitor, words_of
+from mlp.tests.admin_world import put
+from mlp.tests.page_world import EVIL, markup, visitor, words_of
 from mlp.tests.test_live import heard, opened
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -139,7 +141,7 @@ def test_the_pace_is_kept():
 class TestOnOtherPages:
     @pytest.fixture
     def odd(self, alice):
-        fill(alice)
+        put(Job, alice, "fit", "running")
         logstore.get().append([*stored(f"disk gone {EVIL}", "fine"), *stored("secret", namespace="bob")])
         judged = [(f"id-disk gone {EVIL}", "Anomaly"), ("id-fine", "Normal"), ("id-secret", "Anomaly")]
         logstore.get().update_many([(id, {"anomaly_level": level}) for id, level in judged])

@@ -8,6 +8,7 @@ from html.parser import HTMLParser
 
 from django.test import Client
 
+from aiops import intake, logstore
 from apps import launching
 from apps.models import Application
 from datasets.models import Dataset
@@ -77,7 +78,8 @@ def visitor(user=None, **options) -> Client:
 
 
 def fill(user, *, evil: bool = False) -> None:
-    """Jobs and datasets in the states that the pages tell apart; `evil` puts markup wherever text can come in."""
+    """Jobs and datasets in the states that the pages tell apart, and log lines of each verdict; `evil` puts markup
+    wherever text can come in."""
     words = EVIL if evil else "exit code 1"
     for name, state in (("waiting", "creating"), ("fit", "running"), ("done", "finished"), ("broken", "error")):
         put(Job, user, name, state)
@@ -118,6 +120,16 @@ def fill(user, *, evil: bool = False) -> None:
     if evil:
         (storage.home_dir(user.username) / EVIL_FILE).write_text("x")
         (storage.home_dir(user.username) / f"{EVIL_FILE}.py").write_text("x")
+    said(user, words)
+
+
+def said(user, words: str) -> None:
+    """Lines of the user's job `fit`: one of each verdict, and one that is not judged yet."""
+    store, names = logstore.get(), {"namespace": user.username, "deployment": "fit"}
+    store.append([intake.line(f"{level}: {words}", id=f"{user.username}{level}", **names) for level in "ABC"])
+    shape = {"masked_log": f"<num> {words}", "template_matched": f"<*> {words}", "template_cluster_id": 7}
+    odd = {"anomaly_level": "Anomaly", "unexpected": [[1, words]], "opnilog_confidence": 0.25}
+    store.update_many([(f"{user.username}A", {**shape, **odd}), (f"{user.username}B", {"anomaly_level": "Normal"})])
 
 
 class Markup(HTMLParser):
