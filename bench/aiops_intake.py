@@ -147,6 +147,7 @@ def main() -> int:
         for start in range(0, LEARNED, BATCH):
             door.send(body(learned[start : start + BATCH]))
         train(platform)
+        door = Door(platform)  # an idle connection is closed meanwhile
         through("(warming up)", link, door, [learned[:BATCH]])
         new = aiops_model.fresh(lines, asked.lines, seed=8)
         ours = through(f"batches of {BATCH}", link, door, [new[n : n + BATCH] for n in range(0, len(new), BATCH)])
