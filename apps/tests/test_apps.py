@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from apps import launching
 from apps.models import PORTS, Application
 from mlp import runners
 from mlp.kernel import storage
@@ -153,3 +154,14 @@ def test_a_link_in_its_logs_place_is_no_way_to_the_platforms_files(adder, deploy
     deploy()
     until(lambda: Application.objects.get().state == "error")
     assert "of the platform" not in Application.objects.get().reason
+
+
+def test_an_operator_starts_it_again(deploy, ready, until, staff_client):
+    app = ready(deploy())
+    address = f"/admin/apps/application/{app.pk}/do/restart/"
+    assert staff_client.post(address, {"confirmed": "yes"}).status_code == 302
+    until(lambda: Application.objects.filter(attempt=2, state="ready").exists())
+    assert "again" in staff_client.get(f"/admin/apps/application/{app.pk}/change/").content.decode()
+    Application.objects.update(run_name="another")
+    launching.stop(app.pk, app.run_name)  # a late message ends no other run
+    assert runners.get().poll(f"app-{app.pk}-2").state == "running"
