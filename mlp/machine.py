@@ -75,7 +75,7 @@ def hardware() -> list[tuple[str, str]]:
             gettext("GPUs"),
             "; ".join(counted) or gettext("none"),
         ),
-        (gettext("System"), f"{platform.system()} {platform.release()}, {platform.machine()}"),
+        (gettext("Operating system"), f"{platform.system()} {platform.release()}, {platform.machine()}"),
         (gettext("Runner"), settings.MLP_RUNNER),
         (gettext("Storage root"), str(settings.MLP_ROOT)),
     ]

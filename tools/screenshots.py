@@ -30,6 +30,7 @@ import demo_serve  # noqa: E402
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
 SIZE = {"width": 1280, "height": 860}
 LIMIT_MS = 120_000
+REQUESTS = 40  # to the application, so that there is something to see of them
 SLOW_S = 4  # after each epoch of the job that trains while the index is photographed
 
 
@@ -52,7 +53,10 @@ class World:
         job = demo.submit(self.platform, self.username, slow=0.3)
         demo.follow(self.platform, self.username, job)
         demo_serve.make_model(self.platform, self.username, job, print)
-        demo_serve.deploy(self.platform, self.username, print)
+        base = demo_serve.deploy(self.platform, self.username, print)
+        line = (self.folder / "digits" / "test" / "digits_x.csv").read_text().splitlines()[0]
+        for _ in range(REQUESTS):
+            demo_serve.ask(self.platform, base, [float(number) for number in line.split(",")], lambda words: None)
 
     def client(self, *arguments: str) -> None:
         demo.client(self.platform, self.username, self.folder, *arguments)
@@ -107,11 +111,11 @@ def photograph(camera: Camera, world: World, operator_password: str | None, quic
     camera.take(hers, f"/apps/{demo_serve.APP}", "application")
     if operator_password is None:
         return
-    if not quick:
-        world.watch_logs(operator_password)
-        camera.take(hers, "/aiops", "aiops", "table, .lines, main")
     operator = camera.logged_in("admin", operator_password, "dark")
     camera.take(operator, "/admin/", "admin", "#apart-title")
+    if not quick:
+        world.watch_logs(operator_password)
+        camera.take(hers, "/aiops", "aiops")
 
 
 def main() -> None:
