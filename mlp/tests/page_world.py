@@ -7,12 +7,14 @@ import re
 from html.parser import HTMLParser
 
 from django.test import Client
+from django.utils import timezone
 
+from accounts.models import Notice
 from aiops import intake, logstore
 from apps import launching
 from apps.models import Application
 from datasets.models import Dataset
-from jobs.models import Job, Metrics
+from jobs.models import Job, Metrics, Value
 from mlp.kernel import storage
 from models_app.models import Model
 
@@ -20,6 +22,7 @@ from .admin_world import put
 
 EVIL = "\"'><script>alert(1)</script><img src=x onerror=alert(2)>"
 EVIL_FILE = "\"'><script>alert(1)<img src=x onerror=alert(2)>.txt"
+LOGGING = ["fit", "calc", EVIL]  # a job, an application, and what nobody knows
 # Every page a user can open, in a world made by `fill`.
 PAGES = [
     "/",
@@ -118,6 +121,7 @@ def fill(user, *, evil: bool = False) -> None:
     (folder / (EVIL_FILE if evil else "one.csv")).write_text("1,2\n")
     (storage.home_dir(user.username) / "train.py").write_text(f"print({words!r})\n</textarea>{words}")
     if evil:
+        _more_evil(user)
         (storage.home_dir(user.username) / EVIL_FILE).write_text("x")
         (storage.home_dir(user.username) / f"{EVIL_FILE}.py").write_text("x")
     said(user, words)
@@ -130,6 +134,24 @@ def said(user, words: str) -> None:
     shape = {"masked_log": f"<num> {words}", "template_matched": f"<*> {words}", "template_cluster_id": 7}
     odd = {"anomaly_level": "Anomaly", "unexpected": [[1, words]], "opnilog_confidence": 0.25}
     store.update_many([(f"{user.username}A", {**shape, **odd}), (f"{user.username}B", {"anomaly_level": "Normal"})])
+
+
+def _more_evil(user) -> None:
+    """What scripts draw: names of series, log lines and who wrote them, notices."""
+    now = timezone.now()
+    for job in Job.objects.filter(user=user):
+        for step in (1, 2):
+            Value.objects.create(job=job, name=EVIL[:100], step=step, value=step, at=now, msg_id=f"evil{step}")
+    Notice.objects.create(user=user, kind="job", name=EVIL[:64], event="error", reason=EVIL)
+    at = int(now.timestamp() * 1000)
+    names = {"cluster_id": EVIL, "namespace_name": user.username, "log_type": "workload"}
+    lines = [
+        {"_id": f"evil{n}", "time": at, "log": EVIL, "deployment": name, **names} for n, name in enumerate(LOGGING)
+    ]
+    logstore.get().append(lines)
+    told = {"masked_log": EVIL, "anomaly_level": "Anomaly", "template_matched": EVIL, "opnilog_confidence": 0.1}
+    told |= {"template_cluster_id": 8, "unexpected": [[0, EVIL]]}
+    logstore.get().update_many([(line["_id"], told) for line in lines])
 
 
 class Markup(HTMLParser):

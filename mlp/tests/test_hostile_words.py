@@ -60,7 +60,7 @@ def hostile(alice, staff):
     fill(alice, evil=True)
     now = timezone.now()
     for job in Job.objects.filter(user=alice):
-        Value.objects.create(job=job, name=EVIL[:100], step=1, value=1.0, at=now, msg_id="evil")
+        Value.objects.create(job=job, name=EVIL[:100], step=9, value=1.0, at=now, msg_id="evil")
     notice = Notice.objects.create(user=alice, kind="job", name=EVIL[:64], event="error", reason=EVIL)
     Delivery.objects.create(notice=notice, channel="webhook", not_before=now, open=False, error=EVIL)
     Session.objects.create(session_key="evil", session_data="", expire_date=now + timedelta(days=1))
