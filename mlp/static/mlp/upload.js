@@ -16,6 +16,7 @@ const unit = new Intl.NumberFormat(document.documentElement.lang, { maximumFract
 let chosen = [];
 let folder = "";
 let working = false;
+let told = null; // the last report of progress, on its way
 
 function bytes(value) {
   const units = ["B", "KB", "MB", "GB", "TB"];
@@ -161,7 +162,7 @@ async function sendAll(name, token) {
     show(`${form.dataset.wordUploading} ${percent} %`, percent, `${bytes(sum)} / ${bytes(total)} · ${entry.path}`);
     if (Date.now() - reported > REPORT_EVERY_MS) {
       reported = Date.now();
-      call("PUT", `/datasets/${name}:heartbeat`, token, { state: "creating", progress: Math.min(percent, 99) }).catch(() => {});
+      told = call("PUT", `/datasets/${name}:heartbeat`, token, { state: "creating", progress: Math.min(percent, 99) }).catch(() => {});
     }
   };
   for (const entry of chosen) {
@@ -189,6 +190,7 @@ async function upload() {
     form.dataset.into = row.name; // from now on another try goes on with it
   }
   await sendAll(name, token);
+  await told; // else it might come after "ready", and be refused
   show(form.dataset.wordChecking, 100);
   const row = await stubbornly(() => call("GET", `/datasets/${name}`, token));
   if (row.state === "creating" && row.stored === row.size) {
