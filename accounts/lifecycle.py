@@ -45,6 +45,8 @@ def register(
     `judge` False takes the password as it is: whoever runs the platform chose it in its settings.
     """
     names.name(username, "username")
+    if username == names.PLATFORM:
+        raise Refused("username: already taken")
     user = User(username=username, is_staff=is_staff, is_superuser=is_staff)
     if judge:
         check_password(password, user)

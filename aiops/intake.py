@@ -12,15 +12,15 @@ import uuid
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from mlp.kernel import bus
+from mlp.kernel import bus, names
 from mlp.kernel.errors import Fault
 
-from . import logstore, subjects, tail, wire
+from . import logstore, search, subjects, tail, wire
 
 log = logging.getLogger(__name__)
 
-LOCAL = "local"  # the cluster of the platform's own components, jobs and applications
-PLATFORM = "platform"  # the namespace of its components
+LOCAL = search.LOCAL
+PLATFORM = names.PLATFORM  # the namespace of its components
 MOST_CHARACTERS = 32 << 10  # of a line; the rest is cut off
 CUT = " …"
 MOST_NAME = 253
@@ -79,8 +79,8 @@ def forward(lines: Sequence[dict]) -> None:
 
 def payload(document: dict) -> wire.Payload:
     """A stored line as the services know it."""
-    names = ("_id", "cluster_id", "log", "log_type", "pod_name", "namespace_name", "deployment", "service")
-    return wire.Payload(**{name: str(document.get(name) or "") for name in names})
+    fields = ("_id", "cluster_id", "log", "log_type", "pod_name", "namespace_name", "deployment", "service")
+    return wire.Payload(**{name: str(document.get(name) or "") for name in fields})
 
 
 def document(item: wire.Payload) -> dict:

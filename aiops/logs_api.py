@@ -71,10 +71,13 @@ class Logs(ContractView):
         namespace = row.get("namespace_name", user.username)
         if namespace != user.username and not user.is_staff:
             raise Refused("namespace_name: must be your own user name")
+        cluster = row.get("cluster_id", intake.LOCAL)
+        if cluster != intake.LOCAL and not user.is_staff:
+            raise Refused("cluster_id: only operators send lines of other clusters")
         return intake.line(
             row["log"],
             id=row.get("_id", ""),
-            cluster=row.get("cluster_id", intake.LOCAL),
+            cluster=cluster,
             namespace=namespace,
             deployment=row.get("deployment", ""),
             pod=row.get("pod_name", ""),

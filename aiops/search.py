@@ -6,6 +6,7 @@ from mlp.kernel.errors import Refused
 
 from .logstore import query
 
+LOCAL = "local"  # the cluster of the platform itself and of all that its users send
 LEVELS = ("Normal", "Anomaly")
 NAMES = {"cluster": "cluster_id", "namespace": "namespace_name.keyword", "deployment": "deployment.keyword"}
 
@@ -23,8 +24,9 @@ def body(
 ) -> dict:
     """The query; `field` is where the words of `q` are looked for. Raises Refused naming the filter that is wrong."""
     wanted: list[dict] = [{"term": {NAMES[name]: value}} for name, value in names.items() if value]
-    if not user.is_staff:
-        wanted.append({"term": {NAMES["namespace"]: user.username}})
+    if not user.is_staff:  # a namespace of that name in another cluster is somebody else's
+        own = {"cluster": LOCAL, "namespace": user.username}
+        wanted += [{"term": {NAMES[name]: value}} for name, value in own.items()]
     if level:
         if level not in LEVELS:
             raise Refused("level: must be one of " + ", ".join(LEVELS))

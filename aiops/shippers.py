@@ -178,10 +178,10 @@ def _plain(value) -> str:
 
 
 def _line(text: str, names: dict, user, at_ms: int | None) -> dict:
-    """A user's lines are of the namespace with the user's name; an operator's shipper names any."""
+    """A user's lines are of this cluster's namespace with the user's name; an operator's shipper names any."""
     namespace = _first(names, NAMESPACE) if user.is_staff else ""
     deployment = re.sub(r".*/", "", _first(names, DEPLOYMENT))  # Loki's `job` is namespace/name
-    cluster = _first(names, CLUSTER) or intake.LOCAL
+    cluster = (_first(names, CLUSTER) if user.is_staff else "") or intake.LOCAL
     more = {"pod": _first(names, POD), "kind": names.get("log_type") or "workload"}
     return intake.line(
         text, cluster=cluster, namespace=namespace or user.username, deployment=deployment, at_ms=at_ms, **more

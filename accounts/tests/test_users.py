@@ -63,6 +63,11 @@ class TestRegister:
         as_alice.call("put", "users/alice")
         assert "taken" in anyone.refused("post", "users", {"username": "alice", "password": PASSWORD})
 
+    def test_the_name_of_the_platform_is_nobodys(self, anyone, default_tenant):
+        """Its logs go by that name, and a user sees the logs of the own one."""
+        assert "taken" in anyone.refused("post", "users", {"username": "platform", "password": PASSWORD})
+        assert not User.objects.filter(username="platform").exists()
+
     def test_it_is_limited_by_address_and_says_when_to_come_back(self, anyone, default_tenant, settings):
         settings.REGISTRATIONS_PER_HOUR = 2
         for name in ("carol", "dave"):

@@ -56,6 +56,7 @@ class TestPost:
             ({"log": "x", "time": True}, "time"),
             ({"log": "x", "more": 1}, "more"),
             ({"log": "x", "namespace_name": "bob"}, "namespace_name"),
+            ({"log": "x", "cluster_id": "c1"}, "cluster_id"),
             ([{"log": "x"}, {"log": None}], "log"),
             ([{"log": "x"}] * 10_001, "body"),
         ],
@@ -98,6 +99,14 @@ class TestSearch:
         assert self.ids(as_bob) == []
         assert self.ids(as_staff) == ["c", "b", "a"]
         assert self.ids(as_bob, "namespace=alice") == []
+
+    def test_a_namespace_of_the_same_name_elsewhere_is_somebody_elses(self, as_alice, as_staff):
+        as_staff.call(
+            "post", URL, {"_id": "d", "log": "of c1", "namespace_name": "alice", "cluster_id": "c1", "time": 1}
+        )
+        assert self.ids(as_alice) == ["b", "a"]
+        assert self.ids(as_alice, "cluster=c1") == []
+        assert self.ids(as_staff, "cluster=c1") == ["d"]
 
     @pytest.mark.parametrize(
         ("query", "expected"),

@@ -12,6 +12,7 @@ from .errors import Refused
 NAME = r"^[a-z]{1,50}$"
 DATASET_NAME = r"^(?!\.)[a-z.]{1,50}$"
 ENTRY = r"^[A-Za-z0-9._/-]{1,200}$"
+PLATFORM = "platform"  # nobody's user name: what is the platform's own goes by it
 REQUEST_ID = r"^[A-Za-z0-9._:-]{1,64}$"
 
 
