@@ -19,7 +19,7 @@ from mlp import runners
 from mlp.kernel import after_commit, storage
 from mlp.kernel.errors import Refused
 from mlp.kernel.locking import Missing
-from mlp.runners import Mount, RunSpec, tail
+from mlp.runners import STOPPED, Mount, RunSpec, tail
 from models_app.launching import LOADING, MODEL, PROGRAM
 
 from . import lifecycle
@@ -76,6 +76,8 @@ def look(app: Application) -> None:
         return after_commit.enqueue("apps.launch", app.pk)
     if status.state != "running":
         reason = status.reason or "its run is gone"
+        if app.state == State.READY and reason.startswith(STOPPED):
+            return _asked(app, reason)
         lines = tail(log_path(app), LOG_LINES_IN_REASON).splitlines()
         return _ended(app, "\n".join([reason, *lines]))
     if app.state == State.READY:
@@ -168,6 +170,11 @@ def _with_usable_port(app: Application) -> Application | None:
         if app is None or len(tried) >= PORT_TRIES:
             return None
     return app
+
+
+def _asked(app: Application, reason: str) -> None:
+    with contextlib.suppress(Missing):
+        lifecycle.end_asked(app.pk, app.run_name, reason, by="runner")
 
 
 def _ended(app: Application, reason: str) -> None:

@@ -162,6 +162,18 @@ def end_run(pk: int, run_name: str, reason: str, by: str) -> None:
         after_commit.changed(app.user.username, "application", app.name)
 
 
+def end_asked(pk: int, run_name: str, reason: str, by: str) -> None:
+    """A run has ended because the platform was stopped, or an operator wished it: started again at once."""
+    with locked(Application, pk=pk) as app:
+        if app.run_name != run_name or app.state != State.READY:
+            return
+        app.renew(by=by, reason=reason)
+        app.run_name, app.address, app.ready_since, app.not_before = "", "", None, None
+        app.save()
+        after_commit.enqueue("apps.launch", pk)
+        after_commit.changed(app.user.username, "application", app.name)
+
+
 def restart(pk: int, by: str) -> None:
     """Has a ready application's run ended; like any run that has ended it is then started again."""
     with locked(Application, pk=pk) as app:

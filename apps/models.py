@@ -3,6 +3,7 @@
 Application:
     creating      --up-->     ready
     ready         --lose-->   creating     (its run has ended: it is started again, after a pause)
+    ready         --renew-->  creating     (its run was asked to end, so that is no failure: started again at once)
     creating      --fail-->   error
     ready, error  --erase-->  deleting     (its run goes first, then files and row)
 
@@ -87,6 +88,11 @@ class Application(ConcurrentTransitionMixin, Lifecycle):
     def lose(self, *, by, reason=""):
         """ready > creating."""
         self.reason = reason
+
+    @transition(field=state, source=State.READY, target=State.CREATING)
+    def renew(self, *, by, reason=""):
+        """ready > creating."""
+        self.reason = ""
 
     @transition(field=state, source=State.CREATING, target=State.ERROR)
     def fail(self, *, by, reason=""):

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from accounts.models import Notice
 from apps import launching
 from apps.models import PORTS, Application
 from mlp import runners
@@ -84,6 +85,20 @@ def test_a_killed_process_is_back_and_others_are_untouched(deploy, ready, until)
     assert infer(app, [1]) == [2]
     assert process_of(other) == before
     assert app.failures == 1
+
+
+def test_a_platform_that_was_stopped_is_no_failure_of_its_applications(deploy, ready, until):
+    app = ready(deploy())
+    runners.get().stop_all(5)  # as the platform does when it ends
+
+    def is_back() -> bool:
+        app.refresh_from_db()
+        return app.attempt == 2 and app.state == "ready"
+
+    until(is_back)
+    assert (app.failures, app.reason) == (0, "")
+    assert not Notice.objects.exists()
+    assert infer(app, [1]) == [2]
 
 
 def test_one_that_always_fails_ends_in_error_with_the_reason(deploy, adder, until, settings, as_alice, monkeypatch):
@@ -161,6 +176,8 @@ def test_an_operator_starts_it_again(deploy, ready, until, staff_client):
     address = f"/admin/apps/application/{app.pk}/do/restart/"
     assert staff_client.post(address, {"confirmed": "yes"}).status_code == 302
     until(lambda: Application.objects.filter(attempt=2, state="ready").exists())
+    app.refresh_from_db()
+    assert (app.failures, app.reason) == (0, "")
     assert "again" in staff_client.get(f"/admin/apps/application/{app.pk}/change/").content.decode()
     Application.objects.update(run_name="another")
     launching.stop(app.pk, app.run_name)  # a late message ends no other run

@@ -16,10 +16,10 @@ from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 
 from . import confine
-from .base import Mount, Runner, RunnerError, RunSpec, RunStatus
+from .base import STOPPED, Mount, Runner, RunnerError, RunSpec, RunStatus
 from .local import LocalRunner, tail
 
-__all__ = ["Mount", "RunSpec", "RunStatus", "Runner", "RunnerError", "get", "tail"]
+__all__ = ["STOPPED", "Mount", "RunSpec", "RunStatus", "Runner", "RunnerError", "get", "tail"]
 
 
 _making = threading.Lock()

@@ -17,6 +17,7 @@ from typing import Literal
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
+STOPPED = "stopped on request"  # begins the reason of a run that a caller has asked to end
 State = Literal["unknown", "running", "exited", "lost"]
 
 

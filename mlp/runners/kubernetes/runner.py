@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from ..base import Runner, RunnerError, RunSpec, RunStatus, check_name
+from ..base import STOPPED, Runner, RunnerError, RunSpec, RunStatus, check_name
 from . import inventory, logs, names, objects, staging, status
 from .cluster import Cluster, Conflict, NotFound
 from .config import ClusterConfig
@@ -87,7 +87,7 @@ class KubernetesRunner(Runner):
         if record is None or names.END in record["metadata"]["annotations"] or status.finished(record):
             return
         pods = self._pods(record)
-        self._halt(record, pods, {"why": "stopped on request", "grace_s": max(0.0, float(grace_s))})
+        self._halt(record, pods, {"why": STOPPED, "grace_s": max(0.0, float(grace_s))})
 
     def forget(self, name: str) -> None:
         if self.poll(name).state == "running":
