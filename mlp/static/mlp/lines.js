@@ -38,7 +38,7 @@ export class Lines {
     this.save.type = "button";
     this.save.addEventListener("click", () => this.download());
     head.append(html("span", "", title), this.value, this.save);
-    this.svg = element("svg", { role: "img", tabindex: 0 });
+    this.svg = element("svg", { role: "img", tabindex: 0, "aria-label": title });
     this.tip = html("div", "tip");
     this.tip.hidden = true;
     this.box.append(head, this.svg, this.tip);
