@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import socket
 import time
+from concurrent.futures import ThreadPoolExecutor
+from itertools import repeat
 
 import pytest
 
-from datasets.tests.live import stored, wait_until
+from datasets.tests.live import Person, stored, wait_until
 from datasets.webdav import spool
 
 HOME = "/data/alice/.home/big"
@@ -74,6 +76,21 @@ def test_unfinished_files_never_hold_more_than_the_dataset_may(photos, service):
     assert part(photos, "/data/alice/photos/a", b"x" * 10, 60, 70).status_code == 201
     assert photos.delete("/data/alice/photos").status_code == 204
     assert arrived(photos, "/data/alice/photos/b", 40) == 0
+
+
+def test_files_that_fill_the_dataset_to_its_last_byte_arrive_side_by_side(alice, alice_there, service):
+    """A file that becomes whole while another's part is judged is not counted twice."""
+    files, size = 48, 4
+    alice_there.create("full", files * size)
+    people = [Person(service, alice) for _ in range(files)]
+
+    def send(number: int, first: int) -> int:
+        return part(people[number], f"/data/alice/full/{number}", b"ab", first, size).status_code
+
+    with ThreadPoolExecutor(12) as pool:
+        for first, code in ((0, 202), (2, 201)):
+            assert list(pool.map(send, range(files), repeat(first))) == [code] * files
+    assert stored("full") == files * size
 
 
 def test_a_part_into_a_dataset_that_is_not_creating_is_refused(photos):

@@ -112,7 +112,7 @@ def _admit_part(target: Target, part: parts.Part, length: int | None) -> tuple[D
         raise Answer(411, "Content-Length: must be told for a part")
     if length != part.length:
         raise Answer(400, f"Content-Range: names {part.length} bytes, {length} come")
-    found = admit_write(target, part.total, held=parts.held(target), coming=part.length)
+    found = admit_write(target, part.total, held=lambda: parts.held(target), coming=part.length)
     parts.must_fit(target, part)
     return found
 

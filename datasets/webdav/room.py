@@ -14,7 +14,7 @@ import logging
 import os
 import stat
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -71,11 +71,13 @@ def must_be_readable(row: Dataset | None) -> None:
 
 
 def admit_write(
-    target: Target, length: int | None, *, held: int = 0, coming: int | None = None
+    target: Target, length: int | None, *, held: Callable[[], int] = lambda: 0, coming: int | None = None
 ) -> tuple[Dataset | None, int]:
     """May a file of this length (None: not told) be uploaded there? Returns the row, and how many bytes it may have.
 
-    `held`: bytes of other files that are on their way; `coming`: bytes that come now, where these are not all.
+    `held` counts the bytes of other files that are on their way; `coming`: bytes that come now, where not all do.
+    What is on its way is always counted after what is stored: a file that moves from the one to the other in between is
+    missed for once (the exact look is still to come), and never counted twice.
 
     Raises Answer 404, 405, 409, 413 or 507.
     """
@@ -85,16 +87,17 @@ def admit_write(
     if there is not None and stat.S_ISDIR(there.st_mode):
         raise Answer(405, "path: a folder of that name is there", Allow="PROPFIND, DELETE, MOVE, COPY")
     replaced = there.st_size if there else 0
-    growth = (length or 0) - replaced + held
     if row is None:
         stored = home_bytes(target.user)
-        _check_home(target.user, stored, growth)
+        _check_home(target.user, stored, (length or 0) - replaced + held())
         left = settings.DATA_HOME_LIMIT - stored
     else:
         left = row.size - row.stored
-        if growth > max(left, 0):
+        if (length or 0) - replaced + held() > max(left, 0):
             real = tree.size((target.user, target.dataset))
-            _check_size(row, real, growth)
+            there = tree.look(target.steps)
+            replaced = there.st_size if there else 0
+            _check_size(row, real, (length or 0) - replaced + held())
             left = row.size - real
         if timezone.now() - row.touched > TOUCH_EVERY:
             Dataset.objects.filter(pk=row.pk, state="creating").update(touched=timezone.now())

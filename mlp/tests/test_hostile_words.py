@@ -40,6 +40,7 @@ OPERATORS_PAGES = [
     "/aiops/watchlist",
     "/aiops/models",
     "/aiops/line?id=evil",
+    "/aiops/line?id=far",
     "/admin/",
     "/admin/audit/",
     "/admin/audit/?q=script",
@@ -91,11 +92,12 @@ def hostile(alice, staff):
 
 def watched(staff: User) -> None:
     """What AIOps keeps: lines that anybody's program has written, under names that a shipper has chosen."""
-    line = {"_id": "evil", "time": int(time.time() * 1000), "log": EVIL, "log_type": "workload", "pod_name": EVIL}
-    names = {"cluster_id": EVIL, "namespace_name": "alice", "deployment": EVIL, "service": EVIL}
+    line = {"time": int(time.time() * 1000), "log": EVIL, "log_type": "workload", "pod_name": EVIL}
+    names = {"namespace_name": "alice", "deployment": EVIL, "service": EVIL}
     verdict = {"masked_log": EVIL, "anomaly_level": "Anomaly", "template_matched": EVIL, "opnilog_confidence": 0.1}
-    logstore.get().append([{**line, **names}])
-    logstore.get().update_many([("evil", {**verdict, "template_cluster_id": 8, "unexpected": [[0, EVIL]]})])
+    for name, cluster in (("evil", "local"), ("far", EVIL)):
+        logstore.get().append([{"_id": name, "cluster_id": cluster, **line, **names}])
+        logstore.get().update_many([(name, {**verdict, "template_cluster_id": 8, "unexpected": [[0, EVIL]]})])
     Template.objects.update(text=EVIL, sample=EVIL)
     Feedback.objects.update(masked=EVIL, sample=EVIL)
     AlertRule.objects.update(name=EVIL[:64], cluster=EVIL, namespace=EVIL, deployment=EVIL)
