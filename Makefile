@@ -29,15 +29,19 @@ lint: venv
 	@$(VENV)/ruff check .
 	@$(VENV)/ruff format --check .
 
-# In a process of their own: the browser's driver keeps an event loop in the main thread, which others must not meet.
+# In a process of their own, beside the others: the browser's driver keeps an event loop in the main thread, which they
+# must not meet. What it prints comes last.
 BROWSER := $(wildcard */tests/test_*browser*.py)
+SEEN := test-artifacts/browser.txt
 
 test: export MLP_ROOT := $(CURDIR)/test-artifacts/root
 test: lint
 	@$(VENV)/python manage.py check --deploy --fail-level WARNING
 	@$(VENV)/python manage.py makemigrations --check --dry-run
-	@$(VENV)/python -m pytest -n 2 --dist loadfile $(addprefix --ignore=,$(BROWSER))
-	@$(VENV)/python -m pytest $(BROWSER)
+	@mkdir -p $(dir $(SEEN)); $(VENV)/python -m pytest $(BROWSER) >$(SEEN) 2>&1 & browser=$$!; \
+	trap 'kill $$browser 2>/dev/null' EXIT; \
+	$(VENV)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(addprefix --ignore=,$(BROWSER)); code=$$?; \
+	wait $$browser || code=1; cat $(SEEN); exit $$code
 
 venv: $(READY)
 

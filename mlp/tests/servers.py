@@ -128,8 +128,8 @@ def prepare_environment() -> None:
 
 
 def separate_worker() -> None:
-    """Each process of a parallel run has its own storage root and its own Valkey database."""
-    worker = os.environ.get("PYTEST_XDIST_WORKER", "gw0")
+    """Each process of a parallel run, and a run beside it, has its own storage root, ports and Valkey database."""
+    worker = os.environ.get("PYTEST_XDIST_WORKER", "gw15")
     number = int(worker.removeprefix("gw"))
     os.environ["MLP_ROOT"] = str(Path(os.environ["MLP_TEST_ROOT"]) / worker)
     os.environ["MLP_PORT_BASE"] = str(34000 + 20 * number)
