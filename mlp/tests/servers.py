@@ -1,7 +1,9 @@
 """A pytest plugin: starts the real PostgreSQL, Valkey and NATS once for the whole run and points the settings at them.
 
 Loaded by `-p mlp.tests.servers`, that is, before Django's settings are read. With DATABASE_URL, REDIS_URL and NATS_URL
-all given, those servers are used and nothing is started. Workers of a parallel run share the first process's servers.
+all given, those servers are used and nothing is started; subjects are the same for everybody, so such a run must be the
+only one on that NATS. Else workers of a parallel run share the first process's PostgreSQL and Valkey, each in databases
+of its own, and have a NATS each.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from pathlib import Path
 HOST = "127.0.0.1"
 GIVEN = ("DATABASE_URL", "REDIS_URL", "NATS_URL")
 WAIT_S = 30
+OWN_NATS = "MLP_TEST_OWN_NATS"
 
 
 def pytest_configure(config) -> None:
@@ -116,8 +119,12 @@ def start_nats(folder: Path) -> str:
 def prepare_environment() -> None:
     """Runs when the plugin is imported: the settings read the environment, and pytest-django reads the settings."""
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "mlp.settings")
-    if "MLP_TEST_ROOT" in os.environ:
-        return  # a worker of a parallel run: the first process has started the servers
+    if "MLP_TEST_ROOT" in os.environ:  # a worker of a parallel run: the first process has started the servers
+        if OWN_NATS in os.environ:
+            folder = Path(os.environ["MLP_TEST_ROOT"]) / os.environ["PYTEST_XDIST_WORKER"]
+            folder.mkdir(exist_ok=True)
+            os.environ["NATS_URL"] = start_nats(folder)
+        return
     folder = Path(tempfile.mkdtemp(prefix="mlp-test-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     os.environ["MLP_TEST_ROOT"] = str(folder)
@@ -125,6 +132,7 @@ def prepare_environment() -> None:
         os.environ["DATABASE_URL"] = start_database(folder)
         os.environ["REDIS_URL"] = start_valkey(folder)
         os.environ["NATS_URL"] = start_nats(folder)
+        os.environ[OWN_NATS] = "1"
 
 
 def separate_worker() -> None:

@@ -15,7 +15,7 @@ from django.conf import settings
 
 from mlp.tests.test_supervisor import PARTS, Platform
 
-pytestmark = [pytest.mark.e2e, pytest.mark.longest]
+pytestmark = [pytest.mark.e2e, pytest.mark.begins(0)]
 
 DEMO_S = 300
 WAIT_S = 60

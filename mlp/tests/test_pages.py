@@ -71,6 +71,19 @@ def shown(alice):
     fill(alice)
 
 
+DRAWN = {}
+
+
+@pytest.fixture
+def drawn(request, address):
+    """The page at this address as its owner sees it, drawn once for all the tests that only look at it."""
+    if address not in DRAWN:
+        request.getfixturevalue("shown")
+        client = visitor() if "login" in address else request.getfixturevalue("her")
+        DRAWN[address] = client.get(address)
+    return DRAWN[address]
+
+
 class TestWhoMaySeeIt:
     def test_every_address_leads_to_a_page(self):
         assert len(addresses()) > 15
@@ -97,8 +110,8 @@ class TestWhoMaySeeIt:
         assert [word for word in words if word in text] == []
 
     @pytest.mark.parametrize("address", PAGES)
-    def test_its_owner_may(self, her, shown, address):
-        assert her.get(address).status_code == 200
+    def test_its_owner_may(self, drawn, address):
+        assert drawn.status_code == 200
 
     @pytest.mark.parametrize("address", PAGES)
     def test_pages_know_only_their_methods(self, her, shown, address):
@@ -213,15 +226,14 @@ class TestWhatRunsInIt:
         assert markup(response).inline == []
 
     @pytest.mark.parametrize("address", [*PAGES, "/regist_login", "/nothing", "/data_client.pyz", "/logout"])
-    def test_the_headers(self, her, shown, address):
-        response = (visitor() if "login" in address else her).get(address)
-        policy = dict(part.strip().split(" ", 1) for part in response["Content-Security-Policy"].split(";"))
+    def test_the_headers(self, drawn, address):
+        policy = dict(part.strip().split(" ", 1) for part in drawn["Content-Security-Policy"].split(";"))
         assert policy["default-src"] == policy["script-src"] == policy["style-src"] == "'self'"
         assert policy["object-src"] == policy["base-uri"] == policy["frame-ancestors"] == "'none'"
         assert policy["form-action"] == "'self'"
-        assert response["X-Frame-Options"] == "DENY"
-        assert response["X-Content-Type-Options"] == "nosniff"
-        assert response["Referrer-Policy"] == "same-origin"
+        assert drawn["X-Frame-Options"] == "DENY"
+        assert drawn["X-Content-Type-Options"] == "nosniff"
+        assert drawn["Referrer-Policy"] == "same-origin"
 
     def test_the_reference_runs_our_files_too(self):
         response = visitor().get("/api/v1/docs")
@@ -230,9 +242,8 @@ class TestWhatRunsInIt:
         assert [entry for entry in markup(response).inline if entry != "script"] == []
 
     @pytest.mark.parametrize("address", [*PAGES, "/regist_login", "/api/v1/docs"])
-    def test_every_file_it_needs_is_there(self, her, shown, address):
-        response = (visitor() if "login" in address else her).get(address)
-        wanted = [attrs.get(name) or "" for _tag, attrs in markup(response).tags for name in ("src", "href")]
+    def test_every_file_it_needs_is_there(self, drawn, address):
+        wanted = [attrs.get(name) or "" for _tag, attrs in markup(drawn).tags for name in ("src", "href")]
         static = {link.partition("#")[0] for link in wanted if link.startswith("/static/")}
         assert static
         for link in static:
@@ -268,8 +279,8 @@ class TestForms:
         assert client.post("/datasets", fields).status_code == 302
 
     @pytest.mark.parametrize("address", PAGES)
-    def test_every_form_that_posts_carries_one(self, her, shown, address):
-        text = her.get(address).content.decode()
+    def test_every_form_that_posts_carries_one(self, drawn, address):
+        text = drawn.content.decode()
         forms = re.findall(r"<form[^>]*>.*?</form>", text, re.DOTALL)
         posting = [form for form in forms if re.search(r'method="post"', form, re.IGNORECASE)]
         assert posting
@@ -279,8 +290,8 @@ class TestForms:
             assert action is None or resolve(action[1].partition("?")[0])
 
     @pytest.mark.parametrize("address", PAGES)
-    def test_every_field_has_a_label(self, her, shown, address):
-        tags = markup(her.get(address)).tags
+    def test_every_field_has_a_label(self, drawn, address):
+        tags = markup(drawn).tags
         labelled = {attrs.get("for") for tag, attrs in tags if tag == "label"}
         for tag, attrs in tags:
             if tag in {"select", "textarea"} or (
@@ -289,8 +300,8 @@ class TestForms:
                 assert attrs.get("id") in labelled or "aria-label" in attrs or "hidden" in attrs, attrs
 
     @pytest.mark.parametrize("address", PAGES)
-    def test_no_id_twice(self, her, shown, address):
-        ids = [attrs["id"] for _tag, attrs in markup(her.get(address)).tags if "id" in attrs]
+    def test_no_id_twice(self, drawn, address):
+        ids = [attrs["id"] for _tag, attrs in markup(drawn).tags if "id" in attrs]
         assert sorted(set(ids)) == sorted(ids)
 
 
