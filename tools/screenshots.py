@@ -115,7 +115,7 @@ def photograph(camera: Camera, world: World, operator_password: str | None, quic
     camera.take(operator, "/admin/", "admin", "#apart-title")
     if not quick:
         world.watch_logs(operator_password)
-        camera.take(hers, "/aiops", "aiops")
+        camera.take(hers, "/aiops?hours=1", "aiops")
 
 
 def main() -> None:

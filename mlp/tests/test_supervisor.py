@@ -23,7 +23,7 @@ from mlp.runners.base import RunSpec
 from mlp.runners.local import LocalRunner
 from mlp.supervisor import launch
 
-pytestmark = [pytest.mark.e2e, pytest.mark.begins(0.5)]
+pytestmark = [pytest.mark.e2e, pytest.mark.begins(0.72)]
 
 HEAL_S = 30
 SERVERS = {"database", "valkey", "nats"}

@@ -16,6 +16,7 @@ IN_NAMESPACE = (
     ("networking.k8s.io", "ingresses", ("create", "get", "delete")),
     ("", "events", ("list",)),
     ("", "persistentvolumeclaims", ("get",)),
+    ("metrics.k8s.io", "pods", ("list",)),
 )
 IN_CLUSTER = (
     ("", "nodes", ("list",)),

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from kubernetes import client
 
 from ..base import RunnerError, RunSpec
-from . import access, inventory
+from . import access, inventory, usage
 from .cluster import Cluster, Forbidden, NotFound
 from .config import RUNTIMES, ClusterConfig
 from .runner import KubernetesRunner
@@ -49,7 +49,7 @@ def run(config: ClusterConfig, probe: bool = False) -> Iterator[Line]:
     except RunnerError as error:
         yield Line("missing", "cluster", str(error))
         return
-    before = [line for part in (namespace, rights, storage, nodes, ingress) for line in attempt(part, cluster)]
+    before = [line for part in (namespace, rights, storage, nodes, metrics, ingress) for line in attempt(part, cluster)]
     yield from before
     yield from images(config)
     yield from gateway(config)
@@ -108,10 +108,11 @@ def rights(cluster: Cluster) -> Iterator[Line]:
                 )
                 total += 1
                 if not (answer.get("status") or {}).get("allowed"):
-                    refused.append((verb, resource, where))
+                    refused.append((verb, f"{resource}.{group}" if group == usage.GROUP else resource, where))
     for verb, resource, where in refused:
         place = f"in namespace {where}" if where else "in the cluster: nodes and classes are not seen without"
-        yield Line("missing" if where else "note", "rights", f"may not {verb} {resource} {place}")
+        needed = where and not resource.endswith(usage.GROUP)
+        yield Line("missing" if needed else "note", "rights", f"may not {verb} {resource} {place}")
     if not refused:
         yield Line("ok", "rights", f"all {total} are there")
 
@@ -152,6 +153,15 @@ def nodes(cluster: Cluster) -> Iterator[Line]:
     gpus = f"{total['gpu']} of {config.gpu_resource}"
     words = gpus if total["gpu"] else f"{gpus}: no GPU, or its device plugin is not there"
     yield Line("ok" if total["gpu"] else "note", "GPUs", words)
+
+
+def metrics(cluster: Cluster) -> Iterator[Line]:
+    try:
+        usage.of_pods(cluster)
+    except RunnerError as error:
+        yield Line("note", "metrics", f"what jobs use over time is not shown ({usage.GROUP}): {error}")
+        return
+    yield Line("ok", "metrics", usage.GROUP)
 
 
 def ingress(cluster: Cluster) -> Iterator[Line]:

@@ -9,20 +9,18 @@ last 10 MiB of a container, by default). One process copies a run's log at a tim
 from __future__ import annotations
 
 import contextlib
-import errno
 import fcntl
 import json
 import logging
 import os
 import re
-import stat
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
 
-from . import names, status
+from . import files, names, status
 from .cluster import CALL_S, Answer, Cluster, batches
 
 log = logging.getLogger(__name__)
@@ -30,7 +28,6 @@ log = logging.getLogger(__name__)
 SILENCE_S = 60  # a quiet stream is opened anew after this, for the connection may be dead
 SKEW_S = 120  # by how much the clocks of a node and of this machine may differ
 END_LINES = 400
-FLAGS = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 STAMP = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d) ?")
 
 
@@ -56,7 +53,7 @@ class Copy:
         told = status.annotation(record, names.SPEC)
         name = record["metadata"]["name"] + (f".{worker}" if worker else "")
         self.cluster, self.limit = cluster, told["log_limit"]
-        self.file = of_worker(Path(told["log"]), worker)
+        self.file, self.root = of_worker(Path(told["log"]), worker), cluster.settings.storage_root
         self.notes, self.lock = folder / f"{name}.json", folder / f"{name}.lock"
         self.position = Position()
 
@@ -137,7 +134,7 @@ class Copy:
 
     def _open(self, pod: str) -> None:
         """Cuts off what was not noted; of a pod not seen before, begins at the end of the file."""
-        with self._file() as file:
+        with files.opened(self.file, self.root) as file:
             size = os.fstat(file).st_size
             if self.position.pod == pod and size > self.position.size:
                 os.ftruncate(file, self.position.size)
@@ -148,36 +145,10 @@ class Copy:
     def _append(self, data: bytes) -> None:
         if not data:
             return
-        with self._file() as file, open(file, "ab", closefd=False) as stream:
+        with files.opened(self.file, self.root) as file, open(file, "ab", closefd=False) as stream:
             stream.write(data)
         self.position.size += len(data)
         self._note()
-
-    @contextlib.contextmanager
-    def _file(self) -> Iterator[int]:
-        """The log as an open descriptor. It lies in a folder that the run itself may write: no link that a script put
-        in the place of the file, or of a folder on the way, is followed. Raises OSError.
-        """
-        root = self.cluster.settings.storage_root
-        inside = self.file.is_relative_to(root)
-        parts = self.file.relative_to(root).parts if inside else (self.file.name,)
-        folder = os.open(root if inside else self.file.parent, os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            for part in parts[:-1]:
-                with contextlib.suppress(FileExistsError):
-                    os.mkdir(part, 0o755, dir_fd=folder)
-                below = os.open(part, os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
-                os.close(folder)
-                folder = below
-            file = os.open(parts[-1], FLAGS, 0o644, dir_fd=folder)
-        finally:
-            os.close(folder)
-        try:
-            if not stat.S_ISREG(os.fstat(file).st_mode):
-                raise OSError(errno.EINVAL, "is no file", str(self.file))
-            yield file
-        finally:
-            os.close(file)
 
     def _note(self) -> None:
         draft = self.notes.with_suffix(".part")

@@ -51,6 +51,7 @@ def summary(spec: RunSpec) -> dict[str, str]:
     """What must be known of the spec later, by any process: for the log and for the words of its end."""
     told = {"log": str(Path(spec.log).absolute()), "log_limit": spec.log_limit, "ram_mib": spec.ram_mib}
     told |= {"kind": spec.kind, "workers": spec.workers, "port": spec.port, "disk_mib": spec.disk_mib}
+    told |= {"usage": str(Path(spec.usage).absolute())} if spec.usage else {}
     return {names.SPEC: json.dumps(told, separators=(",", ":"))}
 
 

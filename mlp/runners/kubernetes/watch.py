@@ -1,5 +1,6 @@
-"""Keeps what the cluster says of the runs in memory, and their logs flowing. One lives in the reconcile process, made
-by `KubernetesRunner.watch`; everything works without it, only slower and with more questions to the API server.
+"""Keeps what the cluster says of the runs in memory, their logs flowing, and what they use written down. One lives in
+the reconcile process, made by `KubernetesRunner.watch`; everything works without it, only slower and with more
+questions to the API server, but what runs use is not known then.
 
 Each kind of object has a thread: it lists, then watches from the version of the list on; bookmarks move that version
 forward; a stream that ends or breaks is taken up from the last version, after growing pauses; 410 (too old) makes it
@@ -16,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ..base import RunnerError
-from . import logs, names, status
+from . import logs, names, status, usage
 from .cluster import Cluster, Gone
 
 log = logging.getLogger(__name__)
@@ -101,7 +102,9 @@ class Feed:
 
 
 class Watcher:
-    """Three feeds, and a thread for the log of each pod that runs. `changed` is called whenever something moved."""
+    """Three feeds, what runs use, and a thread for the log of each pod that runs. `changed` is called when something
+    has moved.
+    """
 
     def __init__(self, cluster: Cluster, folder: Path, changed: Callable[[], None]):
         self.cluster, self.folder, self.report = cluster, folder, changed
@@ -117,6 +120,7 @@ class Watcher:
             threading.Thread(target=feed.run, args=(self.stopped,), name=f"watch-{feed.kind['kind']}", daemon=True)
             for feed in self.feeds
         ]
+        self.threads.append(usage.Sampler(self, cluster, folder))
 
     @property
     def feeds(self) -> tuple[Feed, ...]:

@@ -106,6 +106,15 @@ def test_a_setting_that_does_not_fit_is_named(whole, configured, change, kind, w
     assert any(line.startswith(words) for line in found[kind]), found
 
 
+def test_without_metrics_all_but_they_works(whole, configured):
+    whole.measured, whole.denied = False, {("list", "pods.metrics.k8s.io")}
+    found = said(configured(**ALL))
+    assert "missing" not in found
+    right, served = found["note"]
+    assert right == "rights: may not list pods.metrics.k8s.io in namespace mlp"
+    assert served.startswith("metrics: what jobs use over time is not shown (metrics.k8s.io): the cluster answered 404")
+
+
 def test_a_claim_for_one_node_is_noted(whole, configured):
     whole.store.patch("persistentvolumeclaims", "mlp", {"spec": {"accessModes": ["ReadWriteOnce"]}})
     assert "storage: the claim mlp is ReadWriteOnce: all pods must share one node" in said(configured(**ALL))["note"]

@@ -21,9 +21,15 @@ from .validation import Refusal
 
 TOKEN = "the-test-token"
 NAMESPACED = re.compile(r"/(?:api|apis/[a-z.0-9]+)/v1/namespaces/([^/]+)/([a-z]+)(?:/([^/]+))?(?:/(log))?")
+METRICS = re.compile(r"/apis/metrics.k8s.io/v1beta1/namespaces/([^/]+)/pods")
 GLOBAL = re.compile(r"/(?:api|apis/[a-z.0-9]+)/v1/([a-z]+)(?:/([^/]+))?")
 RIGHTS = (*access.IN_NAMESPACE, *access.IN_CLUSTER)
-GRANTED = {(resource, verb) for _, resource, verbs in RIGHTS for verb in verbs}
+OTHERS = {"metrics.k8s.io"}  # groups whose resources have names that others have, too
+GRANTED = {
+    (f"{resource}.{group}" if group in OTHERS else resource, verb)
+    for group, resource, verbs in RIGHTS
+    for verb in verbs
+}
 KINDS = {"jobs": "Job", "deployments": "Deployment", "pods": "Pod", "services": "Service", "secrets": "Secret"}
 
 
@@ -35,7 +41,7 @@ class FakeCluster:
         self.denied: set[tuple[str, str]] = set()
         self.used: set[tuple[str, str]] = set()
         self.requests: list[tuple[str, str]] = []
-        self.broken = False
+        self.broken, self.measured = False, True
         self.bookmark_s = 0.2
         self.live: set[socket.socket] = set()
         handler = type("Bound", (Handler,), {"cluster": self})
@@ -142,8 +148,13 @@ class Handler(BaseHTTPRequestHandler):
             return self.answer(200, {"major": "1", "minor": "34", "gitVersion": "v1.34.1"})
         if path.endswith("/selfsubjectaccessreviews"):
             wanted = self.body["spec"]["resourceAttributes"]
-            allowed = (wanted["verb"], wanted["resource"]) not in self.cluster.denied
+            group = f".{wanted['group']}" if wanted["group"] in OTHERS else ""
+            allowed = (wanted["verb"], wanted["resource"] + group) not in self.cluster.denied
             return self.answer(201, self.body | {"status": {"allowed": allowed}})
+        if METRICS.fullmatch(path) and self.cluster.measured:
+            self.authorize("pods.metrics.k8s.io", None)
+            items = map(self.cluster.node.usage, self.cluster.store.list("pods", self.match))
+            return self.answer(200, {"kind": "PodMetricsList", "metadata": {}, "items": list(filter(None, items))})
         if found := NAMESPACED.fullmatch(path):
             namespace, resource, name, log = found.groups()
             if namespace != self.cluster.store.namespace:
