@@ -114,6 +114,8 @@ class LocalRunner(Runner):
                 "exited", ended["exit_code"], ended["signal"], ended["reason"], ended["started"], ended["ended"]
             )
         if not free:
+            if begun is not None:
+                _kill_stuck(path, begun["shim"])
             return RunStatus("running", started=begun and begun["started"])
         if begun is None:
             return RunStatus("unknown", reason="no run of this name")
@@ -318,24 +320,45 @@ def _remove(folder: Path) -> None:
     shutil.rmtree(folder, onerror=unlock_and_retry)
 
 
+def _kill_stuck(path: Path, shim: int) -> None:
+    """Ends a bubblewrap whose outer process was killed with the shim before it had let the inner one go: that one waits
+    for ever, and holds the lock. While the shim lives it sees to that itself.
+    """
+    if os.fsencode(path) not in _words(Path(f"/proc/{shim}/cmdline")):
+        own = {os.fsencode(path / "tmp"), b"--die-with-parent"}
+        _kill(lambda entry: own <= _words(entry / "cmdline"))
+
+
 def _kill_leftovers(run_id: str) -> None:
     """Ends what is left when shim and guard were killed in one blow: whatever carries the run's mark in its
     environment. Processes of others cannot be read and are not meant.
     """
     mark = f"{RUN_ID}={run_id}".encode()
     for _ in range(100):
-        found = False
-        for entry in Path("/proc").iterdir():
-            if not entry.name.isdigit() or int(entry.name) == os.getpid():
-                continue
-            with contextlib.suppress(OSError):
-                process = os.pidfd_open(int(entry.name))  # held first: the mark read next is this very process's
-                try:
-                    if mark in (entry / "environ").read_bytes().split(b"\0"):
-                        found = True
-                        signal.pidfd_send_signal(process, signal.SIGKILL)
-                finally:
-                    os.close(process)
-        if not found:
+        if not _kill(lambda entry: mark in _words(entry / "environ")):
             return
         time.sleep(0.01)
+
+
+def _kill(meant: Callable[[Path], bool]) -> bool:
+    """SIGKILL to the processes that are meant, told by their folders in /proc; whether there was one."""
+    found = False
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit() or int(entry.name) == os.getpid():
+            continue
+        with contextlib.suppress(OSError):
+            process = os.pidfd_open(int(entry.name))  # held first: what is read next is of this very process
+            try:
+                if meant(entry):
+                    found = True
+                    signal.pidfd_send_signal(process, signal.SIGKILL)
+            finally:
+                os.close(process)
+    return found
+
+
+def _words(file: Path) -> set[bytes]:
+    """A process's command line or environment; empty when it is gone, or not ours to read."""
+    with contextlib.suppress(OSError):
+        return set(file.read_bytes().split(b"\0"))
+    return set()

@@ -163,12 +163,13 @@ class Shim:
         outputs, log_ends = [pipe[0] for pipe in pipes], [pipe[1] for pipe in pipes]
         reports, report_end = os.pipe2(os.O_CLOEXEC)
         command_end, commands = os.pipe2(os.O_CLOEXEC)
-        if os.fork() == 0:
+        if (child := os.fork()) == 0:
             for fd in (*outputs, reports, commands, self.control, self.signals):
                 os.close(fd)
             if self.spec["walls"] == "bwrap":
                 behind_walls(self.spec, [self.lock, *self.spec["gpu_locks"]], log_ends, command_end, report_end)
             guard.main(self.spec, log_ends, command_end, report_end)
+        self.gone = guard.end_of(child)
         for fd in (*log_ends, report_end, command_end, *self.spec["join"]):
             os.close(fd)
         return outputs, reports, commands
@@ -207,7 +208,7 @@ class Shim:
         """
         sinks = {fd: log if len(outputs) == 1 else Lines(log, rank) for rank, fd in enumerate(outputs)}
         poller = select.poll()
-        for fd in (*outputs, self.reports, self.control, self.signals):
+        for fd in (*outputs, self.reports, self.control, self.signals, self.gone):
             poller.register(fd, select.POLLIN)
         while True:
             ready = {fd for fd, _ in poller.poll(self.wait_ms())}
@@ -227,6 +228,9 @@ class Shim:
             if self.deadline is not None and time.monotonic() >= self.deadline:
                 self.deadline, self.forced = None, True
                 self.command(b"K")
+            if self.gone in ready:  # bubblewrap, killed at its start, leaves a half of it that would hang for ever
+                poller.unregister(self.gone)
+                guard.kill_below()
             if self.reports in ready and not self.read_reports():
                 break
         guard.kill_below()  # nothing, unless the guard itself was killed

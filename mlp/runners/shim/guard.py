@@ -46,6 +46,14 @@ def descendants(of: int) -> list[int]:
     return found
 
 
+def end_of(pid: int) -> int:
+    """A descriptor that can be read once this child has ended; never where the kernel does not tell."""
+    try:
+        return os.pidfd_open(pid)
+    except OSError:
+        return os.pipe2(os.O_CLOEXEC)[0]
+
+
 def kill_below() -> None:
     """SIGKILL to everything below this process, again and again until nothing is left; all of it reaped."""
     while True:
