@@ -24,6 +24,8 @@ from datasets.models import Dataset
 from mlp.supervisor import gateway
 from mlp.tests.servers import free_port
 
+AT_THE_DATABASE = "data service under test"  # what its connections are called there
+
 
 class Service:
     """The two servers; each can be stopped and started again in the middle of a test."""
@@ -41,7 +43,7 @@ class Service:
         database = urlsplit(os.environ["DATABASE_URL"])._replace(path="/" + connection.settings_dict["NAME"]).geturl()
         environment = {
             **os.environ, "DATABASE_URL": database, "MLP_ROOT": str(self.root), "MLP_SECRET_KEY": settings.SECRET_KEY,
-            "MLP_HOME_LIMIT": str(8 << 20), "HOME": str(self.folder),
+            "MLP_HOME_LIMIT": str(8 << 20), "HOME": str(self.folder), "PGAPPNAME": AT_THE_DATABASE,
         }  # fmt: skip
         command = [
             sys.executable,

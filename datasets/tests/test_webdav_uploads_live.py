@@ -14,7 +14,7 @@ import requests
 from django.db import connection
 
 from datasets.models import Dataset
-from datasets.tests.live import stored, wait_until
+from datasets.tests.live import AT_THE_DATABASE, stored, wait_until
 from datasets.webdav import flight, spool
 from mlp.kernel.broker import broker
 
@@ -206,8 +206,10 @@ def test_a_database_that_was_away_is_found_again(photos, service, size):
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
-            " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+            " WHERE datname = current_database() AND application_name = %s",
+            [AT_THE_DATABASE],
         )
+        assert cursor.rowcount
     codes = [photos.put(f"/data/alice/big/{number}", data=b"x" * size).status_code for number in range(40)]
     service.stop_web()  # what still holds a dead connection is not for the next test
     service.start_web()
