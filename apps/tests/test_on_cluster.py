@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 import signal
 import socket
-import sys
 
 import pytest
 
 from apps.models import Application
 from mlp import runners
-from mlp.runners.tests.cluster import FakeCluster
+from mlp.runners.tests.on_cluster import platform_on_cluster
 from models_app import reconcile as models_reconcile
 from models_app.models import Model
 
@@ -25,13 +24,6 @@ LABELS = {"user": "alice", "app": "calc", "public": "false"}
 
 @pytest.fixture
 def cluster(settings, tmp_path, monkeypatch):
-    found = FakeCluster(settings.MLP_ROOT)
-    settings.MLP_RUNNER = "kubernetes"
-    settings.MLP_K8S = {
-        "kubeconfig": found.kubeconfig(tmp_path / "kubeconfig"), "claim": "mlp", "images": {"serve": IMAGE},
-        "python": sys.executable, "ingress_class": "nginx", "ingress_host": "apps.example.org",
-        "ingress_gateway": "mlp-platform:30002",
-    }  # fmt: skip
     real = socket.getaddrinfo
 
     def resolve(host, *rest, **more):
@@ -39,12 +31,9 @@ def cluster(settings, tmp_path, monkeypatch):
         return real("127.0.0.1" if str(host).endswith(".mlp.svc.cluster.local") else host, *rest, **more)
 
     monkeypatch.setattr(socket, "getaddrinfo", resolve)
-    runners._runner.cache_clear()
-    yield found
-    runners.get().stop_all(0)
-    runners._runner.cache_clear()
-    settings.MLP_RUNNER = "local"
-    found.stop()
+    ingress = {"ingress_class": "nginx", "ingress_host": "apps.example.org", "ingress_gateway": "mlp-platform:30002"}
+    with platform_on_cluster(settings, tmp_path, images={"serve": IMAGE}, **ingress) as found:
+        yield found
 
 
 def only(cluster, resource: str) -> dict:

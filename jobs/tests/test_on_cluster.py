@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import sys
-
 import pytest
 
 from jobs.models import Job
 from mlp import runners
 from mlp.kernel import storage
-from mlp.runners.tests.cluster import FakeCluster
+from mlp.runners.tests.on_cluster import platform_on_cluster
 
 pytestmark = pytest.mark.django_db(transaction=True)
 IMAGE = "registry.test/python:1"
@@ -17,22 +15,9 @@ IMAGE = "registry.test/python:1"
 
 @pytest.fixture
 def cluster(settings, tmp_path):
-    found = FakeCluster(settings.MLP_ROOT)
-    settings.MLP_RUNNER = "kubernetes"
-    settings.MLP_K8S = {
-        "kubeconfig": found.kubeconfig(tmp_path / "kubeconfig"),
-        "claim": "mlp",
-        "images": {"python": IMAGE},
-        "python": sys.executable,
-        "start_timeout_s": 1,
-    }
     settings.RUN_GATEWAY_URL = "http://10.0.0.7:30001"
-    runners._runner.cache_clear()
-    yield found
-    runners.get().stop_all(0)
-    runners._runner.cache_clear()
-    settings.MLP_RUNNER = "local"
-    found.stop()
+    with platform_on_cluster(settings, tmp_path, images={"python": IMAGE}, start_timeout_s=1) as found:
+        yield found
 
 
 SCRIPT = """
