@@ -16,7 +16,7 @@ from playwright.sync_api import Browser, Locator, Page, expect
 
 from conftest import PASSWORD
 
-from .test_supervisor import PARTS, Platform
+from .running import PARTS, Platform
 
 pytestmark = [pytest.mark.e2e]
 

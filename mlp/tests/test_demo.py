@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from django.conf import settings
 
-from mlp.tests.test_supervisor import PARTS, Platform
+from mlp.tests.running import PARTS, Platform
 
 pytestmark = [pytest.mark.e2e, pytest.mark.begins(0.6)]
 
@@ -106,4 +106,4 @@ def test_the_demo_goes_on_when_the_foreground_itself_is_killed(platform):
     platform.process.wait()
     demo.check()
     platform.start()
-    assert platform.health()[0] == 200
+    platform.wait_healthy(HEALTHY_S)

@@ -4,146 +4,21 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import signal
 import socket
 import subprocess
-import sys
 import time
-import urllib.error
-import urllib.request
 from contextlib import closing, suppress
 from pathlib import Path
 
 import psycopg
 import pytest
-from django.conf import settings
 
 from mlp.runners.base import RunSpec
 from mlp.runners.local import LocalRunner
-from mlp.supervisor import launch
+from mlp.tests.running import HEAL_S, PARTS, SERVERS, Platform, is_free
 
 pytestmark = [pytest.mark.e2e, pytest.mark.begins(0.72)]
-
-HEAL_S = 30
-SERVERS = {"database", "valkey", "nats"}
-PARTS = SERVERS | {"web", "websockets", "data", "worker", "worker-gpu", "ingest", "reconcile", "aiops", "gateway"}
-OURS = ("MLP_", "PYTEST_", "DATABASE_URL", "REDIS_URL", "NATS_URL")
-
-
-class Platform:
-    """A platform under test, driven from outside."""
-
-    def __init__(self, root: Path, **environment: str):
-        self.root = root
-        self.base = free_base()
-        self.environment = {key: value for key, value in os.environ.items() if not key.startswith(OURS)}
-        self.environment |= {"MLP_ROOT": str(root), "MLP_PORT_BASE": str(self.base), **environment}
-        self.output = root.with_name(root.name + ".out")
-        self.process: subprocess.Popen | None = None
-
-    def start(self, limit_s: float = 60) -> float:
-        """Starts and waits for health; how long it took."""
-        began = time.monotonic()
-        with self.output.open("wb") as output:
-            self.process = subprocess.Popen(self.command(), env=self.environment, stdout=output, stderr=output)
-        self.wait_healthy(limit_s)
-        while "Ready after" not in self.output.read_text() and time.monotonic() - began < limit_s:
-            time.sleep(0.05)  # until then it may be an older platform that answers
-        return time.monotonic() - began
-
-    def command(self, *arguments: str) -> list[str]:
-        return [sys.executable, str(settings.BASE_DIR / "manage.py"), "up", *arguments]
-
-    def call(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess:
-        """`up` that is expected to end by itself."""
-        given = self.environment | environment
-        return subprocess.run(self.command(*arguments), env=given, capture_output=True, text=True, timeout=60)
-
-    def stop(self, number: int = signal.SIGTERM) -> int:
-        self.process.send_signal(number)
-        return self.process.wait(25)
-
-    def get(self, path: str, port: int = 1, **headers: str) -> tuple[int, str, bytes]:
-        request = urllib.request.Request(f"http://127.0.0.1:{self.base + port}{path}", headers=headers)
-        try:
-            with urllib.request.urlopen(request, timeout=10) as answer:
-                return answer.status, answer.headers["Content-Type"], answer.read()
-        except urllib.error.HTTPError as refusal:
-            return refusal.code, refusal.headers["Content-Type"], refusal.read()
-
-    def health(self) -> tuple[int, dict]:
-        with suppress(OSError, ValueError):
-            status, _, body = self.get("/healthz")
-            return status, json.loads(body)
-        return 0, {}
-
-    def wait_healthy(self, limit_s: float = HEAL_S) -> None:
-        end = time.monotonic() + limit_s
-        while time.monotonic() < end:
-            status, body = self.health()
-            if status == 200:
-                return
-            assert self.process.poll() is None, self.output.read_text()
-            time.sleep(0.1)
-        pytest.fail(f"not healthy within {limit_s} s: {body}\n{self.output.read_text()}")
-
-    def pids(self, part: str) -> list[int]:
-        """The living processes of a part, its first one first."""
-        folder = self.root / "run" / "parts" / part
-        found = []
-        for pidfd in launch.leftovers(folder):
-            info = Path(f"/proc/self/fdinfo/{pidfd}").read_text()
-            found.append(int(info.split("Pid:")[1].split()[0]))
-            os.close(pidfd)
-        group = int((folder / "group").read_text()) if found else 0
-        return sorted(found, key=lambda pid: (pid != group, pid))
-
-    def kill(self, *pids: int) -> None:
-        for pid in pids:
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-
-    def healed(self, part: str, killed: set[int]) -> None:
-        """Waits until the part lives in new processes and all is well."""
-        end = time.monotonic() + HEAL_S
-        while time.monotonic() < end:
-            pids = self.pids(part)
-            if pids and not killed & set(pids) and self.health()[0] == 200:
-                return
-            time.sleep(0.1)
-        pytest.fail(f"{part} is not back: {self.health()}\n{self.output.read_text()}")
-
-    def everything(self) -> list[int]:
-        """Whatever works with this root, whoever started it."""
-        found = []
-        for entry in Path("/proc").iterdir():
-            with suppress(OSError):
-                if entry.name.isdigit() and os.fsencode(self.root) + b"/" in about(entry):
-                    found.append(int(entry.name))
-        return found
-
-
-def about(entry: Path) -> bytes:
-    return os.readlink(entry / "cwd").encode() + b"/ " + (entry / "cmdline").read_bytes()
-
-
-def free_base() -> int:
-    for _ in range(200):
-        base = random.randrange(15000, 30000, 20)
-        if all(is_free(base + number) for number in range(1, 13)):
-            return base
-    raise RuntimeError("no free ports")
-
-
-def is_free(port: int) -> bool:
-    with closing(socket.socket()) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-        return True
 
 
 def listening() -> dict[str, tuple[str, int]]:
@@ -179,11 +54,13 @@ def test_it_is_healthy_and_says_so_part_by_part(platform):
 
 
 def test_a_second_up_on_the_same_root_is_refused(platform):
+    before = platform.leaders()
     refused = platform.call()
     assert refused.returncode != 0
     assert str(platform.root) in refused.stdout
     assert str(platform.process.pid) in refused.stdout
-    assert platform.health()[0] == 200
+    assert platform.leaders() == before
+    platform.wait_healthy()
 
 
 def test_it_listens_on_its_own_address_and_ports_only(platform):
@@ -324,15 +201,17 @@ def test_given_servers_are_used_and_two_platforms_run_side_by_side(platform, tmp
         NATS_URL=f"nats://platform:{words['nats']}@127.0.0.1:{platform.base + 10}",
     )
     second.root.parent.mkdir()
+    before = platform.leaders()
     second.start()
     try:
         parts = {path.name for path in (second.root / "run" / "parts").iterdir()}
         assert parts == PARTS - SERVERS | {"supervisor"}
-        assert platform.health()[0] == 200
+        platform.wait_healthy()
     finally:
         assert second.stop() == 0
     assert second.everything() == []
-    assert platform.health()[0] == 200
+    assert platform.leaders() == before
+    platform.wait_healthy()
 
 
 def test_it_ends_in_order_and_leaves_nothing(platform):
@@ -349,7 +228,7 @@ def test_the_next_start_finds_everything_as_it_was(platform):
     password = (platform.root / "admin-password").read_text()
     print(f"\nsecond start: {platform.start():.1f} s")
     assert (platform.root / "admin-password").read_text() == password
-    assert platform.health()[0] == 200
+    platform.wait_healthy()
 
 
 def test_ctrl_c_and_a_second_one_end_it_at_once(platform):
