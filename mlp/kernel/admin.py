@@ -75,6 +75,7 @@ class LifecycleAdmin(ModelAdmin):
     list_per_page = 50
     list_max_show_all = 500
     list_fullwidth = True
+    list_after_template = "admin/lifecycle/list.html"
     change_form_outer_before_template = "admin/lifecycle/verbs.html"
     change_form_outer_after_template = "admin/lifecycle/after.html"
     object_history_template = "admin/lifecycle/history.html"
@@ -106,6 +107,10 @@ class LifecycleAdmin(ModelAdmin):
         name = f"{self.opts.app_label}_{self.opts.model_name}_verb"
         view = self.admin_site.admin_view(self.verb_view)
         return [path("<path:object_id>/do/<slug:verb>/", view, name=name), *super().get_urls()]
+
+    def changelist_view(self, request, extra_context=None):
+        named = {"element_classes": {"pagination": "mlp-count"}}  # for the script that keeps the list up to date
+        return super().changelist_view(request, {**named, **(extra_context or {})})
 
     def render_change_form(self, request, context, add=False, change=False, form_url="", obj=None):
         if obj is not None:

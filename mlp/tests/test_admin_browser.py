@@ -11,7 +11,7 @@ from jobs import lifecycle
 from jobs.models import Job
 from mlp.kernel.after_commit import changed
 
-from .admin_world import fill
+from .admin_world import fill, put
 from .browser_world import LIVE_MS, elsewhere, loads, log_in
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -100,3 +100,51 @@ def test_a_job_is_cancelled_with_two_clicks(operator, world):
     operator.wait_for_selector("text=is now error")
     assert operator.locator(".mlp-history >> text=operator:oscar").count() == 1
     assert Job.objects.get().reason == "cancelled"
+
+
+def test_a_list_follows_what_happens_and_keeps_what_is_ticked(operator, world, alice, troubles):
+    operator.goto("/admin/jobs/job/")
+    rows, counter = operator.locator("#result_list .data-row"), operator.locator(".action-counter")
+    train, other = rows.filter(has_text="train"), rows.filter(has_text="other")
+    expect(rows).to_have_count(1)
+    loaded = loads(operator)
+
+    elsewhere(lambda: put(Job, alice, "other", "creating"))
+    expect(rows).to_have_count(2, timeout=LIVE_MS)
+    expect(operator.locator(".mlp-count")).to_contain_text("2 jobs")
+
+    other.locator(".action-select").check()
+    expect(counter).to_have_text("1 of 2 selected")  # the admin's own script knows the new rows
+    elsewhere(lambda: lifecycle.fail(world["jobs.job"].pk, "exit code 7", "test"))
+    expect(train).to_contain_text("exit code 7", timeout=LIVE_MS)  # put in place
+    expect(other.locator(".action-select")).to_be_checked()
+
+    elsewhere(lambda: put(Job, alice, "third", "running"))
+    elsewhere(lambda: lifecycle.fail(Job.objects.get(name="other").pk, "out of memory", "test"))
+    expect(other).to_contain_text("out of memory", timeout=LIVE_MS)
+    expect(rows).to_have_count(2)  # another row would move under the operator's hand
+    other.locator(".action-select").uncheck()
+    expect(rows).to_have_count(3, timeout=LIVE_MS)
+
+    operator.locator("#action-toggle").check()
+    expect(counter).to_have_text("3 of 3 selected")
+    assert loaded == []
+    assert troubles == []
+
+
+def test_a_record_follows_its_object_until_it_is_gone(operator, world, alice, troubles):
+    elsewhere(lambda: put(Job, alice, "other", "creating"))
+    job = Job.objects.get(name="other")
+    operator.goto(f"/admin/jobs/job/{job.pk}/change/")
+    content = operator.locator("#content-main")
+    expect(content).to_contain_text("other")
+    loaded = loads(operator)
+    elsewhere(lambda: lifecycle.fail(job.pk, "exit code 7", "test"))
+    expect(content.locator(".mlp-badge").first).to_have_text("error", timeout=LIVE_MS)
+    expect(operator.locator(".mlp-history tbody tr")).to_have_count(2)
+    expect(operator.locator("[data-verb=delete]")).to_be_visible()
+    expect(operator.locator("[data-verb=cancel]")).to_have_count(0)
+    assert loaded == []
+    elsewhere(lambda: (Job.objects.filter(pk=job.pk).delete(), changed("alice", "job", "other")))
+    operator.wait_for_url("**/admin/jobs/job/", timeout=LIVE_MS)
+    assert troubles == []

@@ -2,6 +2,7 @@
 // something on it has changed (socket.js), and puts in the regions that look different. Elements with the same
 // `data-keep` stay as they are (a chart goes on moving); with `data-retain` a region also keeps those that the server
 // does not show any more. `data-everyone` on a page of operators: other people's objects are of interest, too.
+// Where the page is not our own template, `mark` gives its parts their `data-region`.
 
 import { connection, hydrate, sessionEnded } from "./page.js";
 import { onChange } from "./socket.js";
@@ -13,6 +14,7 @@ const MARKS = /<input type="hidden" name="csrfmiddlewaretoken"[^>]*>/g;
 const LOGINS = /^\/(regist_login|admin\/login)/;
 const seen = new Map();
 const listeners = [];
+const markers = [];
 const self = {};
 let timer = 0;
 let due = 0;
@@ -20,8 +22,10 @@ let last = 0;
 let busy = false;
 let more = false;
 let missed = false;
+let away = null; // where a page goes whose object is deleted
 
 function regions(part) {
+  for (const mark of markers) mark(part);
   return new Map([...part.querySelectorAll("[data-region]")].map((region) => [region.dataset.region, region]));
 }
 
@@ -78,6 +82,7 @@ export async function refresh() {
   try {
     const answer = await fetch(location.pathname + location.search, { credentials: "same-origin" });
     if (answer.redirected && LOGINS.test(new URL(answer.url).pathname)) { sessionEnded(); return; }
+    if (answer.redirected && away) { location.replace(away); return; }
     if (answer.status === 404) { location.replace(location.pathname.replace(/\/[^/]*$/, "")); return; } // it is deleted
     if (!answer.ok) throw new Error(answer.status);
     take(await answer.text());
@@ -105,9 +110,12 @@ function hear(message) {
   soon(message.moving ? Math.max(SOON_MS, last + MOVING_MS - Date.now()) : SOON_MS);
 }
 
-// `then` is called after each refresh.
-export function watch({ then = null } = {}) {
+// `then` is called after each refresh; `mark` with each page, also one that came, before its regions are looked for.
+// `gone`: the address to go to when the page is sent elsewhere, since its object is deleted.
+export function watch({ then = null, mark = null, gone = null } = {}) {
   if (then) listeners.push(then);
+  if (mark) markers.push(mark);
+  away = gone;
   for (const name of regions(document).keys()) seen.set(name, null);
   document.addEventListener("visibilitychange", () => { if (!document.hidden && missed) { missed = false; refresh(); } });
   onChange(hear);

@@ -1,0 +1,9 @@
+// An object's page in the admin: its fields, what can be done to it and its history follow what changes.
+
+import { watch } from "../refresh.js";
+
+function mark(part) {
+  part.querySelectorAll("#content-main .field-line .readonly").forEach((field, number) => { field.dataset.region = `field ${number}`; });
+}
+
+watch({ mark, gone: "../../" });
