@@ -40,7 +40,7 @@ test: lint
 	@$(VENV)/python manage.py makemigrations --check --dry-run
 	@mkdir -p $(dir $(SEEN)); $(VENV)/python -m pytest $(BROWSER) >$(SEEN) 2>&1 & browser=$$!; \
 	trap 'kill $$browser 2>/dev/null' EXIT; \
-	$(VENV)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(addprefix --ignore=,$(BROWSER)); code=$$?; \
+	$(VENV)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder $(addprefix --ignore=,$(BROWSER)); code=$$?; \
 	wait $$browser || code=1; cat $(SEEN); exit $$code
 
 venv: $(READY)
