@@ -1,31 +1,36 @@
 """Reads the platform's own logs on: components, jobs and applications, as workloads of the cluster `local`.
 
-A file is known by its device, its number and its first line, wherever it is renamed to; how far it was read is stored
-after its lines, and the lines' ids are made of the file and their place in it: so nothing is lost or doubled across
-rotation, truncation and any kill. Used by services/follower.py.
+A file is known by its device, its number, its first line and the last bytes that were read of it, wherever it is
+renamed to. Whenever it is read from its beginning, that reading has a name of its own, stored before its first line is;
+how far it was read is stored after the lines, and a line's id is made of the reading and the place in the file: so
+nothing is lost or doubled across rotation, truncation, another file under the same number, and any kill. A file that is
+gone is forgotten at once, since its number may come back with the same first line. Used by services/follower.py.
 """
 
 from __future__ import annotations
 
 import contextlib
+import copy
 import hashlib
 import os
 import re
 import stat
+import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from django.db import transaction
-from django.utils import timezone
 
 from . import intake
 from .models import FollowedFile
 
 READ_BYTES = 1 << 20  # of one file at one look
 HEAD_BYTES = 256
+TAIL_BYTES = 256
 LONGEST_LINE = 64 << 10  # bytes; a longer one is taken in pieces
 NOT_FOLLOWED = {"aiops"}  # what it says of a line would be a line that it says something of
+Key = tuple[int, int]  # a file's device and number
 STAMP = re.compile(r"^\[?(\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d)(?:[.,](\d{1,6}))?\d*(Z|[+-]\d\d:?\d\d)?")
 
 
@@ -65,65 +70,114 @@ class Follower:
 
     def __init__(self, root: Path, take: Callable[[list[dict]], object]):
         self.root, self.take = root, take
-        self.known: dict[tuple[int, int], FollowedFile] | None = None
-        self.sizes: dict[tuple[int, int], tuple[str, int]] = {}  # when last looked: (path, size)
+        self.known: dict[Key, FollowedFile] | None = None
+        self.looks: dict[Key, tuple[str, int, int]] = {}  # when last looked: (path, size, time of change)
+        self.missed: set[Key] = set()  # not found when last looked
 
     def look(self) -> int:
         """Reads on once; how many lines were taken. Raises what `take` raises: then it goes on from there next time."""
         if self.known is None:
             self.known = {(row.device, row.inode): row for row in FollowedFile.objects.all()}
-        taken = 0
+        taken, found = 0, set()
         for source in sources(self.root):
             with contextlib.suppress(FileNotFoundError, NotADirectoryError, PermissionError):
                 info = os.lstat(source.path)
                 key = (info.st_dev, info.st_ino)
-                if stat.S_ISREG(info.st_mode) and self.sizes.get(key) != (str(source.path), info.st_size):
+                found.add(key)
+                now = (str(source.path), info.st_size, info.st_mtime_ns)
+                if stat.S_ISREG(info.st_mode) and self.looks.get(key) != now:
                     count, rest = self._read(source, key)
                     taken += count
                     if not rest:
-                        self.sizes[key] = (str(source.path), info.st_size)
+                        self.looks[key] = now
+        self._forget(found)
         return taken
 
-    def _read(self, source: Source, key: tuple[int, int]) -> tuple[int, bool]:
+    def _read(self, source: Source, key: Key) -> tuple[int, bool]:
         """(lines taken, whether there is more to take at once)."""
         with _open(source.path) as file:
-            begin = os.pread(file, HEAD_BYTES, 0)
-            head = _head(begin)
+            head = _head(os.pread(file, HEAD_BYTES, 0))
             if not head:
                 return 0, False  # not one whole line yet
             row = self.known.get(key)
-            if row is None or row.head != head:
-                if source.rotated:
-                    return 0, False  # before our time
-                row = FollowedFile(pk=row.pk if row else None, device=key[0], inode=key[1], head=head, offset=0)
-            if os.fstat(file).st_size < row.offset:
-                row.offset = 0  # cut off under our hands, with the same first line
+            if source.rotated and (row is None or row.head != head):
+                return 0, False  # before our time
+            if row is None or row.head != head or not _goes_on(file, row):
+                row, ours = _begin(row, key, head, source.path)
+                self.known[key] = row
+                if not ours:
+                    return 0, True
             data = os.pread(file, READ_BYTES, row.offset)
-        pieces = list(_pieces(data))
-        if not pieces:
+            read = sum(map(len, _pieces(data)))
+            row = copy.copy(row)  # should the lines not be stored, what is known stays as it was
+            tail = _tail(file, row.offset + read)
+        lines = list(_lines(source, row, data))
+        if not read and row.path == str(source.path):
             return 0, False
-        names = {"namespace": source.namespace, "deployment": source.deployment, "pod": source.path.name}
-        base = f"{key[0]:x}:{key[1]:x}:{head}"
-        lines, at = [], row.offset
-        for piece in pieces:
-            text = piece.decode("utf-8", "replace").rstrip("\r\n")
-            if text.strip():
-                id = hashlib.sha256(f"{base}:{at}".encode()).hexdigest()[:32]
-                lines.append(intake.line(text, id=id, at_ms=stamp(text), **names))
-            at += len(piece)
+        row.path, row.offset, row.tail = str(source.path), row.offset + read, tail
         with transaction.atomic():
             self.take(lines)
-            row.path, row.offset, row.seen = str(source.path), at, timezone.now()
             row.save()
         self.known[key] = row
         return len(lines), len(data) == READ_BYTES
 
-    def forget(self, before) -> None:
-        """Files that are gone need not be remembered."""
-        gone = [row for row in FollowedFile.objects.filter(seen__lt=before) if not os.path.exists(row.path)]
-        for row in gone:
-            row.delete()
-            (self.known or {}).pop((row.device, row.inode), None)
+    def _forget(self, found: set[Key]) -> None:
+        """What is not there at two looks, nor where it was last: one look may miss what is renamed meanwhile."""
+        missed = {key for key in self.known if key not in found}
+        for key in missed & self.missed:
+            row = self.known[key]
+            if _is_at(row.path, key):
+                continue
+            FollowedFile.objects.filter(pk=row.pk, generation=row.generation).delete()
+            self.known.pop(key)
+            self.looks.pop(key, None)
+        self.missed = missed & self.known.keys()
+
+
+def _begin(known: FollowedFile | None, key: Key, head: str, path: Path) -> tuple[FollowedFile, bool]:
+    """A reading from the beginning, stored before its lines are; False with what another replica has stored before."""
+    fresh = {"path": str(path), "head": head, "offset": 0, "tail": "", "generation": uuid.uuid4().hex}
+    with transaction.atomic():
+        rows = FollowedFile.objects.select_for_update()
+        row, made = rows.get_or_create(device=key[0], inode=key[1], defaults=fresh)
+        if not made:
+            if known is None or row.generation != known.generation:
+                return row, False
+            for name, value in fresh.items():
+                setattr(row, name, value)
+            row.save()
+        return row, True
+
+
+def _goes_on(file: int, row: FollowedFile) -> bool:
+    """Whether what was read is still there: not cut off under our hands, nor written anew."""
+    return os.fstat(file).st_size >= row.offset and row.tail in ("", _tail(file, row.offset))
+
+
+def _tail(file: int, end: int) -> str:
+    start = max(0, end - TAIL_BYTES)
+    return hashlib.sha256(os.pread(file, end - start, start)).hexdigest()[:16]
+
+
+def _is_at(path: str, key: Key) -> bool:
+    try:
+        info = os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        return True  # it cannot be told
+    return (info.st_dev, info.st_ino) == key
+
+
+def _lines(source: Source, row: FollowedFile, data: bytes) -> Iterator[dict]:
+    names = {"namespace": source.namespace, "deployment": source.deployment, "pod": source.path.name}
+    at = row.offset
+    for piece in _pieces(data):
+        text = piece.decode("utf-8", "replace").rstrip("\r\n")
+        if text.strip():
+            id = hashlib.sha256(f"{row.generation}:{at}".encode()).hexdigest()[:32]
+            yield intake.line(text, id=id, at_ms=stamp(text), **names)
+        at += len(piece)
 
 
 @contextlib.contextmanager

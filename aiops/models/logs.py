@@ -124,12 +124,16 @@ class Feedback(models.Model):
 
 
 class FollowedFile(models.Model):
-    """How far a log file was read. `device`, `inode` and `head` (of its first line) tell it from any other."""
+    """How far a log file was read. `device`, `inode`, `head` (of its first line) and `tail` (of what was read last)
+    tell it from any other; `generation` names this reading of it, from its beginning on.
+    """
 
     path = models.CharField(max_length=500)
     device = models.BigIntegerField()
     inode = models.BigIntegerField()
     head = models.CharField(max_length=32)
+    tail = models.CharField(max_length=32, blank=True)
+    generation = models.CharField(max_length=80)
     offset = models.BigIntegerField(default=0)
     seen = models.DateTimeField(auto_now=True)
 

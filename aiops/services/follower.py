@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import logging
-from datetime import timedelta
-
-from django.utils import timezone
 
 from aiops import follow, intake
 from mlp.kernel import storage
@@ -15,8 +12,6 @@ from mlp.kernel.singleton import Holder
 log = logging.getLogger(__name__)
 
 LOOK_EVERY_S = 1.0
-FORGET_EVERY_S = 3600
-FORGOTTEN_AFTER = timedelta(days=1)
 
 
 class FollowerService:
@@ -26,7 +21,7 @@ class FollowerService:
     def __init__(self, active: Holder | None = None):
         self.active = active or Holder("aiops.follower")
         self.follower: follow.Follower | None = None
-        self.ticks = ((LOOK_EVERY_S, self.look), (FORGET_EVERY_S, self.forget))
+        self.ticks = ((LOOK_EVERY_S, self.look),)
 
     def look(self) -> None:
         if not self.active.hold():
@@ -39,10 +34,6 @@ class FollowerService:
         except Fault as problem:
             self.follower = None  # what was remembered may be ahead of what was stored
             log.warning("the logs cannot be taken now: %s", problem.msg)
-
-    def forget(self) -> None:
-        if self.follower is not None:
-            self.follower.forget(timezone.now() - FORGOTTEN_AFTER)
 
     def stop(self) -> None:
         self.active.let_go()

@@ -66,9 +66,27 @@ class TestFollower:
         add(log_file, "one\ntwo\n")
         reader = follower()
         reader.look()
-        FollowedFile.objects.all().delete()  # the mark was never written
+        FollowedFile.objects.update(offset=0, tail="")  # the mark was never written
         assert follower().look() == 2
         assert texts() == ["one", "two"]
+
+    def test_killed_in_the_first_lines_of_a_reading_it_takes_them_again_under_the_same_ids(self, tmp_path, log_file):
+        """The lines are in a store that knows nothing of the database's transaction."""
+        stored, killed = {}, []
+
+        def take(lines):
+            stored.update({line["_id"]: line["log"] for line in lines})
+            if killed:
+                raise KeyboardInterrupt
+
+        for text in ("one\ntwo\n", "one\n"):  # then cut off, with the same first line
+            log_file.write_text(text)
+            killed.append(True)
+            with pytest.raises(KeyboardInterrupt):
+                follow.Follower(tmp_path, take).look()
+            killed.clear()
+            follow.Follower(tmp_path, take).look()
+        assert list(stored.values()) == ["one", "two", "one"]
 
     def test_a_store_that_is_away_is_asked_again(self, tmp_path, log_file):
         calls = []
@@ -103,6 +121,57 @@ class TestFollower:
         log_file.write_text("four\n")
         reader.look()
         assert texts() == ["one", "two", "three", "four"]
+
+    @pytest.mark.parametrize("anew", [False, True], ids=["goes on", "restarted"])
+    @pytest.mark.parametrize(
+        "later",
+        ["begin\nfour\n", "begin\nfour\nfive\nsix\n", "begin\nTWO\nTHREE\n"],
+        ids=["shorter", "longer", "as long"],
+    )
+    def test_written_anew_under_the_same_first_line_no_line_is_lost(self, follower, log_file, later, anew):
+        add(log_file, "begin\ntwo\nthree\n")
+        reader = follower()
+        reader.look()
+        log_file.write_text(later)
+        os.utime(log_file, (1, 1))  # by now its time has changed, whatever the file system's clock
+        (follower() if anew else reader).look()
+        assert texts() == ["begin", "two", "three", *later.split()]
+
+    def test_a_file_that_is_gone_is_forgotten_and_the_next_of_its_number_read_whole(self, follower, log_file):
+        """As when a job is deleted and made again: the file system gives out the number again."""
+        add(log_file, "begin\none\n")
+        reader = follower()
+        reader.look()
+        kept = log_file.parents[2] / "kept"
+        log_file.rename(kept)  # out of sight, so that the number is surely the same
+        reader.look(), reader.look()
+        assert not FollowedFile.objects.exists()
+        kept.rename(log_file)
+        reader.look()
+        assert texts() == ["begin", "one"] * 2
+
+    def test_what_is_renamed_while_it_looks_is_not_forgotten(self, follower, log_file, monkeypatch):
+        add(log_file, "one\n")
+        reader = follower()
+        reader.look()
+        add(log_file, "two\n")
+        log_file.rename(log_file.with_name("web.log.1"))
+        with monkeypatch.context() as patch:
+            patch.setattr(follow, "sources", lambda root: iter(()))
+            reader.look()
+        reader.look()
+        assert texts() == ["one", "two"]
+
+    def test_a_folder_that_cannot_be_listed_makes_nothing_forgotten(self, follower, log_file, monkeypatch):
+        add(log_file, "one\n")
+        reader = follower()
+        reader.look()
+        with monkeypatch.context() as patch:
+            patch.setattr(follow, "_folders", lambda folder: [])
+            reader.look(), reader.look(), reader.look()
+        add(log_file, "two\n")
+        reader.look()
+        assert texts() == ["one", "two"]
 
     def test_another_file_under_the_same_number_is_another_file(self, follower, log_file):
         add(log_file, "one\ntwo\n")
