@@ -11,12 +11,13 @@ import re
 import time
 from collections.abc import Iterator, Sequence
 
-from django.db import connection, transaction
+from django.db import connection
 from django.db.models import Case, Count, F, IntegerField, Max, Min, Q, Value, When
 
 from aiops.models import LogLine, Template, Workload
 
 from . import query as q
+from . import retention
 from .base import WORKLOADS_SHOWN, LogStore, clean
 
 # document's field -> column; the first of a line's own, the others what is found out about it
@@ -152,33 +153,14 @@ class DatabaseStore(LogStore):
         changed = ["text", "sample", "last"]
         Template.objects.bulk_create(made, update_conflicts=True, unique_fields=["template_id"], update_fields=changed)
 
-    def retain(self, days: int, megabytes: int, most: int = 50_000) -> int:
-        """Removes what is older than the days, and the oldest while the table is larger; how many, `most` at once."""
-        oldest = int(time.time() * 1000) - days * 86_400_000
-        with transaction.atomic(), connection.cursor() as cursor:
-            cursor.execute("SELECT pg_total_relation_size('aiops_log')")
-            large = cursor.fetchone()[0] > megabytes << 20
-            rows = LogLine.objects.order_by("time", "pk")
-            rows = rows if large else rows.filter(time__lt=oldest)
-            cursor.execute(REMOVE, [list(rows.values_list("pk", flat=True)[:most])])
-            return cursor.fetchone()[0]
+    def retain(self, days: int, megabytes: int) -> int:
+        """Removes what is older than the days, and the oldest of what is too much; how many lines."""
+        return retention.remove(days, megabytes)
 
     @staticmethod
     def condition(body: dict) -> Q:
         """The query as a condition on rows. Raises ValueError for what is not known."""
         return _condition(q.parse(body))
-
-
-REMOVE = """
-WITH gone AS (DELETE FROM aiops_log WHERE id = ANY(%s) RETURNING cluster, namespace, deployment),
-counted AS (
-    UPDATE aiops_workload SET lines = greatest(0, lines - old.count)
-    FROM (SELECT cluster, namespace, deployment, count(*) FROM gone GROUP BY 1, 2, 3) AS old
-    WHERE (aiops_workload.cluster, aiops_workload.namespace, aiops_workload.deployment)
-        = (old.cluster, old.namespace, old.deployment)
-)
-SELECT count(*) FROM gone
-"""
 
 
 def document(row: LogLine) -> dict:

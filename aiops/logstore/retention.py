@@ -1,0 +1,83 @@
+"""How large the stored lines are, and the removal of the oldest of them. Used by the log store in the database.
+
+The table's size on disk cannot say it: PostgreSQL keeps the room of removed lines for new ones and hardly ever gives it
+back, so a limit on that size would be passed for ever, and take line after line until none is left. Counted are the
+lines that are there, each with its share of the indexes, as a freshly written table would hold them.
+"""
+
+from __future__ import annotations
+
+import time
+
+from django.db import connection
+
+TEXTS = ("cluster", "namespace", "deployment", "service", "pod", "log_type", "log", "masked", "level", "template",
+         "model", "unexpected", "line_id")  # fmt: skip
+INDEXED = ("line_id", "line_id", "cluster", "namespace", "deployment")  # the id twice: as it is and for prefixes
+ROW = 72  # bytes: a row's head, its four numbers, the pointer to it
+ENTRIES = 130  # bytes: in six indexes the head of an entry, the pointer to it, its numbers
+FULL = 0.75  # of an index's page, as pages that are split again and again come to be
+BLOCK = 8192  # bytes
+SAMPLED = 4096  # blocks of the table that are looked at, at most: 32 MiB
+PORTION = 10_000  # lines of one statement: whoever adds to the same workload waits for it
+MOST = 500_000  # lines of one call
+
+
+def _sum(columns) -> str:
+    return " + ".join(f"coalesce(pg_column_size({name}), 0)" for name in columns)  # as stored: compressed, if it is
+
+
+BYTES = f"(({ROW} + {_sum(TEXTS)}) + ({ENTRIES} + {_sum(INDEXED)}) / {FULL})::bigint"
+# The seed makes it the same blocks each time, so that the error of the sample does not change from call to call: else
+# every turn that reads too much would remove something, and none would bring it back.
+SIZE = f"SELECT coalesce(sum({BYTES}), 0) FROM aiops_log TABLESAMPLE SYSTEM (%s) REPEATABLE (0)"
+# The oldest by the limit of age, or until the bytes before a line make up what is too much. Workloads are locked in the
+# order in which lines are added to them.
+REMOVE = f"""
+WITH oldest AS (
+    SELECT id, time, {BYTES} AS bytes FROM aiops_log WHERE time < %(before)s OR %(excess)s > 0
+    ORDER BY time, id LIMIT %(most)s
+), summed AS (
+    SELECT id, time, sum(bytes) OVER (ORDER BY time, id ROWS UNBOUNDED PRECEDING) - bytes AS so_far FROM oldest
+), gone AS (
+    DELETE FROM aiops_log WHERE id IN (SELECT id FROM summed WHERE time < %(before)s OR so_far < %(excess)s)
+    RETURNING cluster, namespace, deployment, {BYTES} AS bytes
+), counted AS (
+    SELECT cluster, namespace, deployment, count(*) AS lines FROM gone GROUP BY 1, 2, 3
+), held AS (
+    SELECT workload.id, counted.lines FROM aiops_workload AS workload
+    JOIN counted USING (cluster, namespace, deployment)
+    ORDER BY cluster, namespace, deployment FOR UPDATE OF workload
+), corrected AS (
+    UPDATE aiops_workload SET lines = greatest(0, aiops_workload.lines - held.lines)
+    FROM held WHERE aiops_workload.id = held.id
+)
+SELECT count(*), coalesce(sum(bytes), 0) FROM gone
+"""
+
+
+def size() -> int:
+    """Bytes of all lines with their index entries; of a large table estimated from a part of its blocks."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_relation_size('aiops_log')")
+        blocks, share = cursor.fetchone()[0] // BLOCK, 100.0
+        while blocks * share / 100 > SAMPLED:
+            share /= 2
+        cursor.execute(SIZE, [share])
+        return int(int(cursor.fetchone()[0]) * 100 / share)
+
+
+def remove(days: int, megabytes: int, most: int = MOST, portion: int = PORTION) -> int:
+    """Removes what is older than the days, and as many of the oldest lines as are too much; how many were removed.
+
+    In portions, each a statement of its own; not many more than `most`, the next call goes on.
+    """
+    before, excess, removed = int(time.time() * 1000) - days * 86_400_000, size() - (megabytes << 20), 0
+    while removed < most:
+        with connection.cursor() as cursor:
+            cursor.execute(REMOVE, {"before": before, "excess": excess, "most": portion})
+            lines, freed = cursor.fetchone()
+        removed, excess = removed + lines, excess - int(freed)
+        if lines < portion:
+            break
+    return removed
