@@ -19,7 +19,7 @@ from django.conf import settings
 from django.utils import timezone
 
 from mlp import runners
-from mlp.kernel import after_commit, bus
+from mlp.kernel import after_commit, bus, healing
 from mlp.kernel import storage as kernel_storage
 from mlp.kernel.errors import Fault, Refused
 from mlp.runners import RunSpec, tail
@@ -322,8 +322,4 @@ def sweep() -> None:
     runner = runners.get()
     names = [name for name in runner.names() if name.startswith("aiops-")]
     owned = set(TrainingRun.objects.filter(run_name__in=names).values_list("run_name", flat=True))
-    for name in set(names) - owned:
-        if runner.poll(name).state == "running":
-            runner.stop(name, 0)
-        else:
-            runner.forget(name)
+    healing.each(runner.let_go, sorted(set(names) - owned))

@@ -16,7 +16,7 @@ from django.conf import settings
 from django.utils import timezone
 
 from mlp import runners
-from mlp.kernel import after_commit, storage
+from mlp.kernel import after_commit, healing, storage
 from mlp.kernel.errors import Refused
 from mlp.kernel.locking import Missing
 from mlp.runners import STOPPED, Mount, RunSpec, tail
@@ -103,11 +103,7 @@ def sweep() -> None:
     runner = runners.get()
     names = [name for name in runner.names() if name.startswith("app-")]
     owned = set(Application.objects.filter(run_name__in=names).values_list("run_name", flat=True))
-    for name in set(names) - owned:
-        if runner.poll(name).state == "running":
-            runner.stop(name, 0)
-        else:
-            runner.forget(name)
+    healing.each(runner.let_go, sorted(set(names) - owned))
 
 
 def erase(pk: int) -> None:

@@ -6,17 +6,12 @@ down is found then. One that cannot be looked at does not keep the others from i
 
 from __future__ import annotations
 
-import logging
-
 from django.utils import timezone
 
-from mlp.kernel import after_commit
+from mlp.kernel import after_commit, healing
 
 from . import launching, traffic
 from .models import Application, State
-
-log = logging.getLogger(__name__)
-
 
 _told: dict[int, float] = {}  # application > when it last told of its requests, as this process has passed it on
 
@@ -34,11 +29,8 @@ def run() -> None:
     for app in should_be_up:
         if not app.run_name and app.not_before and app.not_before > timezone.now():
             continue
-        try:
-            launching.look(app)
-            _tell_of_traffic(app)
-        except Exception:  # the next round may find it healed
-            log.exception("application %s could not be looked at", app)
-    launching.sweep()
+        healing.attempt(launching.look, app)
+        healing.attempt(_tell_of_traffic, app)
+    healing.attempt(launching.sweep)
     for pk in Application.objects.filter(state=State.DELETING).values_list("pk", flat=True)[:200]:
         after_commit.enqueue("apps.erase", pk)

@@ -7,7 +7,7 @@ from datetime import timedelta
 from django.conf import settings
 from django.utils import timezone
 
-from mlp.kernel import after_commit
+from mlp.kernel import after_commit, healing
 from mlp.kernel.models import StateChange
 
 from . import lifecycle
@@ -23,11 +23,11 @@ def run() -> None:
     since = now - timedelta(seconds=settings.DATASET_SILENCE_S)
     reason = f"no heartbeat and no bytes for {settings.DATASET_SILENCE_S} s"
     for pk in Dataset.objects.filter(state=State.CREATING, touched__lt=since).values_list("pk", flat=True)[:200]:
-        lifecycle.fail_silent(pk, since, reason)
+        healing.attempt(lifecycle.fail_silent, pk, since, reason)
     for pk in Dataset.objects.filter(state=State.DELETING).values_list("pk", flat=True)[:200]:
         told = StateChange.objects.filter(kind="dataset", object_id=pk, target=State.DELETING).first()
         if told is None or told.at < now - AGAIN_AFTER:
             after_commit.enqueue("datasets.erase", pk, queue="files")
-    locks.sweep()
-    spool.sweep(SPOOL_KEPT_S)
-    spool.sweep_parts(SPOOL_KEPT_S)
+    healing.attempt(locks.sweep)
+    healing.attempt(spool.sweep, SPOOL_KEPT_S)
+    healing.attempt(spool.sweep_parts, SPOOL_KEPT_S)

@@ -12,7 +12,7 @@ from django.conf import settings
 from django.utils import timezone
 
 from mlp import runners
-from mlp.kernel import after_commit, storage
+from mlp.kernel import after_commit, healing, storage
 from mlp.kernel.errors import Refused
 from mlp.kernel.locking import Missing, locked
 from mlp.runners import tail
@@ -79,13 +79,7 @@ def sweep() -> None:
     runner = runners.get()
     names = [name for name in runner.names() if name.startswith("job-")]
     owned = set(Job.objects.filter(run_name__in=names).values_list("run_name", flat=True))
-    for name in names:
-        if name in owned:
-            continue
-        if runner.poll(name).state == "running":
-            runner.stop(name, 0)
-        else:
-            runner.forget(name)
+    healing.each(runner.let_go, sorted(set(names) - owned))
 
 
 def look(job: Job) -> None:

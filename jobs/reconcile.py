@@ -1,23 +1,20 @@
 """What heals jobs: looks at every run, and does again what a lost message should have done.
 
 Called by `manage.py reconcile` each round, and at its start. It repeats the wake of every running or just ended job,
-so a page that missed one is seconds behind at most.
+so a page that missed one is seconds behind at most. One job's trouble is not the others'.
 """
 
 from __future__ import annotations
 
-import logging
 from datetime import timedelta
 
 from django.db.models import Q
 from django.utils import timezone
 
-from mlp.kernel import after_commit
+from mlp.kernel import after_commit, healing
 
 from . import launching, lifecycle
 from .models import ENDED, Job, State
-
-log = logging.getLogger(__name__)
 
 AGAIN_AFTER = timedelta(seconds=10)
 JUST_ENDED = timedelta(seconds=15)
@@ -25,13 +22,11 @@ JUST_ENDED = timedelta(seconds=15)
 
 def run() -> None:
     now = timezone.now()
-    lifecycle.reserve_next()
+    healing.attempt(lifecycle.reserve_next)
     for pk in _not_begun(now):
         after_commit.enqueue("jobs.launch", pk)
-    for job in Job.objects.select_related("user").filter(_live()):
-        launching.look(job)
-        after_commit.wake("job", job.pk)
-    launching.sweep()
+    healing.each(_look, Job.objects.select_related("user").filter(_live()))
+    healing.attempt(launching.sweep)
     ended = Job.objects.filter(state__in=ENDED)
     unclean = ended.filter(~Q(run_name="") | Q(reserved=True), ended__lt=now - AGAIN_AFTER)
     for pk in unclean.values_list("pk", flat=True):
@@ -40,6 +35,11 @@ def run() -> None:
         after_commit.wake("job", pk)
     for pk in Job.objects.filter(state=State.DELETING).values_list("pk", flat=True)[:200]:
         after_commit.enqueue("jobs.erase", pk, queue="files")
+
+
+def _look(job: Job) -> None:
+    after_commit.wake("job", job.pk)
+    launching.look(job)
 
 
 def _live() -> Q:

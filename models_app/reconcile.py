@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from django.utils import timezone
 
-from mlp.kernel import after_commit
+from mlp.kernel import after_commit, healing
 
 from . import launching
 from .models import Model, State
@@ -19,8 +19,7 @@ def run() -> None:
     rows = Model.objects.filter(state=State.CREATING)
     for pk in rows.filter(copied=False, created__lt=before).values_list("pk", flat=True)[:50]:
         after_commit.enqueue("models.copy", pk, queue="files")
-    for pk in rows.filter(copied=True).values_list("pk", flat=True):
-        launching.check(pk)
+    healing.each(launching.check, rows.filter(copied=True).values_list("pk", flat=True))
     ended = Model.objects.filter(state__in=[State.READY, State.ERROR]).exclude(run_name="")
     for pk in ended.values_list("pk", flat=True)[:200]:
         after_commit.enqueue("models.clean", pk, queue="files")

@@ -12,6 +12,7 @@ from time import monotonic
 from django.conf import settings
 from django.utils import timezone
 
+from mlp.kernel import healing
 from mlp.kernel.errors import Refused
 
 from . import tcc, usage
@@ -22,7 +23,7 @@ _sampled = [-SAMPLE_EVERY_S]  # when, by this process's clock
 
 
 def run() -> None:
-    sweep()
+    healing.attempt(sweep)
     if monotonic() - _sampled[0] >= SAMPLE_EVERY_S:
         _sampled[0] = monotonic()
         usage.record()
@@ -33,8 +34,12 @@ def sweep() -> None:
     limit = timezone.now() - timedelta(seconds=settings.TRY_TIMEOUT_S)
     stale = ResourceRequest.objects.filter(state=State.TRIED, created__lt=limit, owner="").order_by("created")
     for pk, applier in stale.values_list("pk", "applier")[:200]:
-        try:
-            tcc.cancel(id=pk, applier=applier)
-        except Refused:
-            # somebody has released already what it holds: it is to be counted as taken and given back
-            tcc.confirm(id=pk, applier=applier)
+        healing.attempt(_settle, pk, applier)
+
+
+def _settle(pk: str, applier: str) -> None:
+    try:
+        tcc.cancel(id=pk, applier=applier)
+    except Refused:
+        # somebody has released already what it holds: it is to be counted as taken and given back
+        tcc.confirm(id=pk, applier=applier)

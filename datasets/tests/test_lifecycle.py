@@ -180,6 +180,26 @@ def test_a_silent_uploader_ends_in_error(as_alice, create):
     assert (row["state"], row["reason"]) == ("error", "no heartbeat and no bytes for 600 s")
 
 
+def test_one_that_cannot_be_failed_does_not_keep_the_others_from_it(as_alice, create, monkeypatch):
+    create()
+    create("letters")
+    Dataset.objects.update(touched=timezone.now() - timedelta(minutes=11))
+    first, fail = Dataset.objects.order_by("pk").first().pk, reconcile.lifecycle.fail_silent
+
+    def trouble(pk, *about):
+        if pk == first:
+            raise ZeroDivisionError("a fault of ours")
+        fail(pk, *about)
+
+    monkeypatch.setattr("datasets.lifecycle.fail_silent", trouble)
+    monkeypatch.setattr("datasets.webdav.locks.sweep", lambda: 1 / 0)
+    reconcile.run()
+    assert {row["name"]: row["state"] for row in as_alice.call("get", URL).json()} == {
+        "digits": "creating",
+        "letters": "error",
+    }
+
+
 def test_a_stranger_sees_nothing(as_bob, create):
     create()
     assert as_bob.refused("get", f"{URL}/digits") == as_bob.refused("get", "users/bob/datasets/none")

@@ -30,6 +30,8 @@ class Refused(Exception):
 class Fault(Exception):
     """A fault of the server. `msg` is for the caller and carries no inner detail."""
 
+    passes = True  # worth another try
+
     def __init__(self, msg: str = "the platform has a fault, try again later"):
         super().__init__(msg)
         self.msg = str(msg) or "the platform has a fault, try again later"

@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from mlp.kernel import outside
+
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 STOPPED = "stopped on request"  # begins the reason of a run that a caller has asked to end
@@ -23,6 +25,8 @@ State = Literal["unknown", "running", "exited", "lost"]
 
 class RunnerError(Exception):
     """The runner could not do what was asked: a fault of the platform or the machine, worth another try."""
+
+    passes = True
 
 
 @dataclass(frozen=True)
@@ -102,7 +106,7 @@ class RunSpec:
 
 @dataclass(frozen=True)
 class RunStatus:
-    """The facts about a run. Times are seconds since 1970.
+    """The facts about a run. Times are seconds since 1970; `reason` can be stored, whatever a run or a cluster said.
 
     unknown  never started here, or forgotten
     running  started and not ended, also while it is being stopped
@@ -116,6 +120,9 @@ class RunStatus:
     reason: str = ""
     started: float | None = None
     ended: float | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "reason", outside.text(self.reason))
 
     @property
     def succeeded(self) -> bool:
@@ -147,6 +154,13 @@ class Runner(ABC):
     @abstractmethod
     def forget(self, name: str) -> None:
         """Removes the records of an ended, lost or unknown run. Raises RunnerError while it runs."""
+
+    def let_go(self, name: str) -> None:
+        """One step towards the end of a run that nobody owns: stops it at once, or forgets it when it has ended."""
+        if self.poll(name).state == "running":
+            self.stop(name, 0)
+        else:
+            self.forget(name)
 
     @abstractmethod
     def names(self) -> list[str]:

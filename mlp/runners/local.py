@@ -32,7 +32,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
-from mlp.kernel import storage
+from mlp.kernel import outside, storage
 
 from . import confine, gpus
 from .base import Runner, RunnerError, RunSpec, RunStatus, check_name
@@ -203,7 +203,7 @@ class LocalRunner(Runner):
 
 
 def tail(path: Path, lines: int = 20, limit: int = 64 << 10) -> str:
-    """The last lines of a log (within its last `limit` bytes); empty when there is none.
+    """The last lines of a log (within its last `limit` bytes), storable; empty when there is none.
 
     A run may write in the log's folder, so neither that folder nor the log is followed when it is a link: what it
     points to would be read with the platform's rights, and told as the reason of the end.
@@ -214,7 +214,8 @@ def tail(path: Path, lines: int = 20, limit: int = 64 << 10) -> str:
     with file:
         size = file.seek(0, os.SEEK_END)
         file.seek(max(0, size - limit))
-        return "\n".join(deque(file.read(limit).decode(errors="replace").splitlines(), maxlen=lines))
+        last = deque(file.read(limit).decode(errors="replace").splitlines(), maxlen=lines)
+        return outside.text("\n".join(last))
 
 
 # --- a run's folder ---------------------------------------------------------------------------------------

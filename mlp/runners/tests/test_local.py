@@ -12,7 +12,7 @@ import pytest
 from django.core.exceptions import ImproperlyConfigured
 
 from mlp import runners
-from mlp.runners import RunnerError, tail
+from mlp.runners import RunnerError, RunStatus, tail
 from mlp.runners.local import LocalRunner
 
 from .helpers import ENVIRONMENT, alive, end_of, eventually, number_in, spec
@@ -307,3 +307,15 @@ def test_the_setting_chooses_the_runner(settings, tmp_path):
     settings.MLP_RUNNER = "slurm"
     with pytest.raises(ImproperlyConfigured, match="not 'slurm'"):
         runners.get()
+
+
+def test_tail_can_be_stored_whatever_was_written(tmp_path):
+    log = tmp_path / "log"
+    log.write_bytes(b"bad \0\n\xed\xa0\x80")
+    assert "\0" not in tail(log)
+    assert tail(log).splitlines()[0] == "bad \ufffd"
+    tail(log).encode()
+
+
+def test_a_reason_can_be_stored_whoever_gave_it():
+    assert RunStatus("lost", reason="evicted \0\ud800").reason == "evicted \ufffd\ufffd"

@@ -1,0 +1,51 @@
+"""What a script says or does must not keep other people's jobs from their turn."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from jobs import launching
+from jobs.models import Job
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+SLEEP = "import time\nwhile True: time.sleep(0.05)"
+
+
+def test_a_null_character_in_the_log_is_shown_as_a_mark_in_the_reason(as_alice, submit, until):
+    """PostgreSQL stores no such character: the job would never end, and the round that looks at it with it."""
+    submit("import sys\nsys.stdout.write('bad \\0\\n'); sys.stdout.flush()\nsys.exit(1)")
+    later = submit("print('mine')", name="other")
+    until(later, "finished")
+    until(Job.objects.get(name="fit"), "error")
+    reason = as_alice.call("get", "users/alice/jobs/fit").json()["reason"]
+    assert reason.splitlines() == ["exit code 1", "bad \ufffd"]
+
+
+def test_a_job_that_cannot_be_looked_at_does_not_keep_the_others_from_it(submit, until, tasks, monkeypatch):
+    first, second = submit(SLEEP), submit("pass", name="other")
+    until(first, "running")
+    look, wrong = launching.look, []
+
+    def trouble(job):
+        if job.pk == first.pk:
+            wrong.append(job.pk)
+            raise ZeroDivisionError("a fault of ours")
+        look(job)
+
+    monkeypatch.setattr("jobs.launching.look", trouble)
+    until(second, "finished")
+    assert wrong
+
+
+def test_a_sweep_that_fails_does_not_keep_the_next_step_from_its_turn(submit, until, tasks, monkeypatch):
+    def trouble():
+        raise ZeroDivisionError("a fault of ours")
+
+    monkeypatch.setattr("jobs.launching.sweep", trouble)
+    monkeypatch.setattr("jobs.reconcile.AGAIN_AFTER", timedelta(0))
+    job = until(submit("pass"), "finished", clean=False)
+    tasks.queue.clear()  # the message that would clean it is lost
+    until(job, "finished")

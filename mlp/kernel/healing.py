@@ -1,0 +1,31 @@
+"""One object's trouble is its own: what goes over many objects or steps goes on with the next. Used by each reconcile.
+
+A round that ended at the first row it cannot heal would, round after round, never reach the rows behind it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+
+log = logging.getLogger(__name__)
+
+
+def attempt(work: Callable, *what) -> None:
+    """Calls `work(*what)`. Whatever it raises is logged: the next round may find it healed."""
+    try:
+        work(*what)
+    except Exception as problem:
+        # of a server that is away no trace of ours tells more, and there may be many that need it
+        trace = None if getattr(problem, "passes", False) else problem
+        log.error("%s %s: %s; trying again", _name(work), what, problem or type(problem).__name__, exc_info=trace)
+
+
+def each(work: Callable, items: Iterable) -> None:
+    """`attempt` of every one of the items."""
+    for item in items:
+        attempt(work, item)
+
+
+def _name(work: Callable) -> str:
+    return f"{work.__module__}.{getattr(work, '__qualname__', work)}"
