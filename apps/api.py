@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from django.core.handlers.asgi import ASGIRequest
-from django.http import HttpResponse, StreamingHttpResponse
+from django.http import HttpResponse
 
+from jobs.logs import TEXT
 from mlp.kernel.locking import Missing
 from mlp.kernel.views import Call, ContractView, query_int
 
@@ -13,7 +13,6 @@ from .models import Application, State
 from .serializers import AppIn, AppOut
 
 STATES = tuple(State.values)
-TEXT = "text/plain; charset=utf-8"
 
 
 class AppView(ContractView):
@@ -72,8 +71,6 @@ class AppLog(AppView):
             raise Missing("application")
         offset = query_int(request, "offset", 0, 0)
         if query_int(request, "follow", 0, 0, 1):
-            streams = isinstance(request._request, ASGIRequest)
-            pieces = logs.follow_async(found, offset) if streams else logs.follow(found, offset)
-            return StreamingHttpResponse(pieces, content_type=TEXT, headers={"X-Accel-Buffering": "no"})
+            return logs.follow(request._request, found, offset)
         data = logs.read(found, offset)
         return HttpResponse(data, content_type=TEXT, headers={"X-Next-Offset": str(offset + len(data))})

@@ -6,8 +6,9 @@ The folder is the application's own to write in, so no link in it is followed.
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Iterator
 from typing import BinaryIO
+
+from django.http import HttpRequest, HttpResponse
 
 from jobs import logs
 from mlp.kernel import storage
@@ -46,17 +47,10 @@ def end(app: Application, limit: int) -> tuple[str, int, int, bool]:
     return logs.ending(lambda at, most: read(app, at, most), size(app), limit)
 
 
-def follow(app: Application, offset: int) -> Iterator[bytes]:
+def follow(request: HttpRequest, app: Application, offset: int) -> HttpResponse:
     """What is there from `offset` on, then what is written, until the application is no longer to be up."""
-    return logs.followed(_follower(app, offset))
 
-
-def follow_async(app: Application, offset: int) -> AsyncIterator[bytes]:
-    return logs.followed_async(_follower(app, offset))
-
-
-def _follower(app: Application, offset: int) -> logs.Follower:
     def over() -> bool:
         return not Application.objects.filter(pk=app.pk, state__in=[State.CREATING, State.READY]).exists()
 
-    return logs.Follower(lambda at, most: read(app, at, most), over, offset)
+    return logs.followed(request, logs.Follower(lambda at, most: read(app, at, most), over, offset))

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from django.core.handlers.asgi import ASGIRequest
-from django.http import FileResponse, HttpResponse, StreamingHttpResponse
+from django.http import FileResponse, HttpResponse
 from rest_framework.response import Response
 
 from mlp.kernel import storage
@@ -18,7 +17,6 @@ from .models import Job, State
 from .serializers import ArtifactOut, JobHeartbeatIn, JobIn, JobOut
 
 STATES = tuple(State.values)
-TEXT = "text/plain; charset=utf-8"
 
 
 class JobView(ContractView):
@@ -94,11 +92,9 @@ class JobLog(JobView):
         job = self.job(name)
         offset = query_int(request, "offset", 0, 0)
         if query_int(request, "follow", 0, 0, 1):
-            streams = isinstance(request._request, ASGIRequest)
-            pieces = logs.follow_async(job, offset) if streams else logs.follow(job, offset)
-            return StreamingHttpResponse(pieces, content_type=TEXT, headers={"X-Accel-Buffering": "no"})
+            return logs.follow(request._request, job, offset)
         data = logs.read(job, offset)
-        return HttpResponse(data, content_type=TEXT, headers={"X-Next-Offset": str(offset + len(data))})
+        return HttpResponse(data, content_type=logs.TEXT, headers={"X-Next-Offset": str(offset + len(data))})
 
 
 class JobArtifacts(JobView):

@@ -11,11 +11,13 @@ import codecs
 import os
 import re
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from typing import BinaryIO
 
 from asgiref.sync import sync_to_async
+from django.core.handlers.asgi import ASGIRequest
 from django.db import connection
+from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 
 from mlp.kernel import storage
 
@@ -27,6 +29,8 @@ PIECE = 64 << 10  # bytes read at once while following
 LOOK_EVERY_S = 0.25
 ASK_EVERY_S = 1.0  # the database, whether the job has ended
 LONGEST_S = 3000  # of one following; whoever wants more asks again from where it was
+TEXT = "text/plain; charset=utf-8"
+ELSEWHERE = "/-followed"  # to the server that holds lasting answers without a thread each: gateway.conf.tmpl
 # Colours and cursor movements are for terminals; a carriage return draws a line anew, as progress bars do.
 TERMINAL = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 
@@ -55,33 +59,27 @@ def read(job: Job, offset: int, most: int = CHUNK) -> bytes:
         return file.read(most)
 
 
-def follow(job: Job, offset: int) -> Iterator[bytes]:
+def follow(request: HttpRequest, job: Job, offset: int) -> HttpResponse:
     """What is there from `offset` on, then what is written, until the job and its run have ended."""
-    return followed(_follower(job, offset))
 
-
-def follow_async(job: Job, offset: int) -> AsyncIterator[bytes]:
-    """The same without holding a thread or a database connection between two looks."""
-    return followed_async(_follower(job, offset))
-
-
-def _follower(job: Job, offset: int) -> Follower:
     def over() -> bool:
         return not Job.objects.filter(pk=job.pk).exclude(run_name="", ended__isnull=False).exists()
 
-    return Follower(lambda at, most: read(job, at, most), over, offset)
+    return followed(request, Follower(lambda at, most: read(job, at, most), over, offset))
 
 
-def followed(reader: Follower) -> Iterator[bytes]:
-    while not reader.done:
-        data = reader.step()
-        if data:
-            yield data
-        elif not reader.done:
-            time.sleep(LOOK_EVERY_S)
+def followed(request: HttpRequest, reader: Follower) -> HttpResponse:
+    """An answer that lasts. Where each answer holds a thread (WSGI) it is handed over by nginx: whether a log is to be
+    followed is for Django alone to read, since nginx would read the query otherwise.
+    """
+    if not isinstance(request, ASGIRequest):
+        return HttpResponse(content_type=TEXT, headers={"X-Accel-Redirect": ELSEWHERE})
+    return StreamingHttpResponse(_pieces(reader), content_type=TEXT, headers={"X-Accel-Buffering": "no"})
 
 
-async def followed_async(reader: Follower) -> AsyncIterator[bytes]:
+async def _pieces(reader: Follower) -> AsyncIterator[bytes]:
+    """Holds no thread and no database connection between two looks."""
+
     def step() -> bytes:
         try:
             return reader.step()

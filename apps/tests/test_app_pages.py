@@ -10,7 +10,10 @@ import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
+from asgiref.sync import async_to_sync, sync_to_async
+from django.test import AsyncClient
 
+from accounts import lifecycle as accounts
 from apps import launching, trying
 from apps.models import Application
 from mlp.tests.admin_world import put
@@ -139,19 +142,30 @@ class TestOne:
 
 
 class TestLog:
-    def test_it_is_followed_until_the_application_has_ended(self, as_alice, alice):
+    @pytest.mark.django_db(transaction=True)
+    def test_it_is_followed_until_the_application_has_ended(self, alice):
         app = put(Application, alice, "calc", "ready")
         path = launching.log_path(app)
         path.parent.mkdir(parents=True)
         path.write_text("one\n")
-        pieces = as_alice.call("get", "users/alice/apps/calc/log?offset=1&follow=1").streaming_content
-        assert next(pieces) == b"ne\n"
-        with path.open("a") as log:
-            log.write("two\n")
-        assert next(pieces) == b"two\n"
-        app.erase(by="test")
-        app.save()
-        assert list(pieces) == []
+
+        @sync_to_async
+        def erase():
+            app.erase(by="test")
+            app.save()
+
+        async def read():
+            headers = {"authorization": f"Bearer {accounts.token_of(alice)}"}
+            answer = await AsyncClient().get("/api/v1/users/alice/apps/calc/log?offset=1&follow=1", headers=headers)
+            pieces = aiter(answer.streaming_content)
+            assert await anext(pieces) == b"ne\n"
+            with path.open("a") as log:
+                log.write("two\n")
+            assert await anext(pieces) == b"two\n"
+            await erase()
+            assert [piece async for piece in pieces] == []
+
+        async_to_sync(read)()
 
 
 class TestExamples:

@@ -32,19 +32,21 @@ class Service:
 
     def __init__(self, folder: Path):
         self.folder, self.root = folder, folder / "root"
-        self.port, self.web_port, self.app_port, self.data_port = (free_port() for _ in range(4))
+        self.port, self.web_port, self.app_port, self.data_port, self.websocket_port = (free_port() for _ in range(5))
         self.url = f"http://127.0.0.1:{self.port}"
-        self.web = self.data = self.nginx = None
+        self.web = self.data = self.nginx = self.websockets = None
         self.client = folder / "data_client.pyz"
         self.client.write_bytes(build())
         (self.root / "datasets" / ".spool").mkdir(parents=True)
 
-    def start_web(self) -> None:
+    def environment(self) -> dict[str, str]:
         database = urlsplit(os.environ["DATABASE_URL"])._replace(path="/" + connection.settings_dict["NAME"]).geturl()
-        environment = {
+        return {
             **os.environ, "DATABASE_URL": database, "MLP_ROOT": str(self.root), "MLP_SECRET_KEY": settings.SECRET_KEY,
             "MLP_HOME_LIMIT": str(8 << 20), "HOME": str(self.folder), "PGAPPNAME": AT_THE_DATABASE,
         }  # fmt: skip
+
+    def start_web(self) -> None:
         command = [
             sys.executable,
             "-m",
@@ -55,14 +57,20 @@ class Service:
         ]
         options = ["-k", "gthread", "-w", "2", "--threads", "8", "--no-control-socket"]
         taker = [sys.executable, "manage.py", "data", "--port", str(self.data_port)]
-        started = []
-        with (self.folder / "web.log").open("ab") as log:
-            for words in (command + options, taker):
-                options = {"cwd": settings.BASE_DIR, "stdout": log, "stderr": log, "start_new_session": True}
-                started.append(subprocess.Popen(words, env=environment, **options))
-        self.web, self.data = started
+        self.web, self.data = self._begin(command + options), self._begin(taker)
         _wait(self.web_port)
         _wait(self.data_port)
+
+    def _begin(self, command: list[str]) -> subprocess.Popen:
+        with (self.folder / "web.log").open("ab") as log:
+            options = {"cwd": settings.BASE_DIR, "stdout": log, "stderr": log, "start_new_session": True}
+            return subprocess.Popen(command, env=self.environment(), **options)
+
+    def start_websockets(self) -> None:
+        """For the tests that need the asynchronous part as well."""
+        command = ["-m", "mlp.websockets", "-b", "127.0.0.1", "-p", str(self.websocket_port), "-v", "0"]
+        self.websockets = self._begin([sys.executable, *command, "mlp.asgi:application"])
+        _wait(self.websocket_port)
 
     def stop_web(self) -> None:
         """Both processes of the application."""
@@ -77,6 +85,7 @@ class Service:
             "static": str(settings.BASE_DIR / "mlp" / "static"),
             "app_listen": f"127.0.0.1:{self.app_port}", "web_server": f"127.0.0.1:{self.web_port}",
             "data_server": f"127.0.0.1:{self.data_port}",
+            "websocket_server": f"127.0.0.1:{self.websocket_port}",
             "data_include": f'include "{self.folder}/data.conf";', "apps": str(self.folder),
         }  # fmt: skip
         (self.folder / "temp").mkdir(exist_ok=True)
@@ -95,7 +104,8 @@ class Service:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, number)
         process.wait(20)
-        port = {self.nginx: self.port, self.web: self.web_port, self.data: self.data_port}[process]
+        ports = {self.nginx: self.port, self.web: self.web_port, self.data: self.data_port}
+        port = (ports | {self.websockets: self.websocket_port})[process]
         end = time.monotonic() + 10
         while _listens(port) and time.monotonic() < end:
             time.sleep(0.02)  # its workers end a moment after it

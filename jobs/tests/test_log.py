@@ -23,6 +23,10 @@ def log_file():
     return storage.job_dir("alice", "fit") / "log" / "job.log"
 
 
+def bearer(user) -> dict[str, str]:
+    return {"authorization": f"Bearer {accounts.token_of(user)}"}
+
+
 def test_by_offset_it_tells_where_to_go_on(as_alice, submit, until):
     until(submit("print('one')\nprint('two')"), "finished")
     first = as_alice.call("get", "users/alice/jobs/fit/log?offset=4")
@@ -35,9 +39,7 @@ def test_followed_it_comes_as_it_is_written_and_ends_with_the_job(submit, until,
     seen: list[bytes] = []
 
     async def read():
-        client = AsyncClient()
-        headers = {"authorization": f"Bearer {accounts.token_of(alice)}"}
-        answer = await client.get(URL + "?follow=1&offset=2", headers=headers)
+        answer = await AsyncClient().get(URL + "?follow=1&offset=2", headers=bearer(alice))
         assert answer["Content-Type"] == "text/plain; charset=utf-8"
         async for piece in answer.streaming_content:
             seen.append(piece)
@@ -55,10 +57,23 @@ def test_followed_it_comes_as_it_is_written_and_ends_with_the_job(submit, until,
     assert b"".join(seen).startswith(b"gun\n")
 
 
-def test_of_a_job_that_has_ended_the_followed_answer_is_the_whole(as_alice, submit, until):
+def test_of_a_job_that_has_ended_the_followed_answer_is_the_whole(submit, until, alice):
     until(submit("print('all of it')"), "finished")
-    answer = as_alice.call("get", "users/alice/jobs/fit/log?follow=1")
-    assert b"".join(answer.streaming_content) == b"all of it\n"
+
+    async def read() -> bytes:
+        answer = await AsyncClient().get(URL + "?follow=1", headers=bearer(alice))
+        return b"".join([piece async for piece in answer.streaming_content])
+
+    assert asyncio.run(read()) == b"all of it\n"
+
+
+@pytest.mark.parametrize("query", ["follow=1", "follow=%31", "follow=01", "follow=0&follow=1"])
+def test_where_each_answer_holds_a_thread_it_is_handed_over_at_once(as_alice, submit, until, query):
+    job = until(submit(SPEAKS), "running")
+    answer = as_alice.call("get", f"users/alice/jobs/fit/log?{query}")
+    assert (answer.status_code, answer.streaming, answer["X-Accel-Redirect"]) == (200, False, logs.ELSEWHERE)
+    lifecycle.cancel(user=job.user, name="fit", by="alice")
+    until(job, "error")
 
 
 @pytest.mark.parametrize("query", ["follow=2", "follow=yes", "offset=-1", "more=1"])
