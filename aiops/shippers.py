@@ -22,6 +22,7 @@ from google.protobuf.message import DecodeError
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest, ExportLogsServiceResponse
 
 from accounts.auth import basic, bearer, user_of_token
+from mlp.kernel.database import reachable
 from mlp.kernel.errors import Fault, Refused
 
 from . import intake, loki
@@ -121,7 +122,8 @@ def _user(request: HttpRequest):
         token = pair[1] if pair else bearer(header)
     except Refused:
         return None
-    return user_of_token(token) if token else None
+    with reachable():
+        return user_of_token(token) if token else None
 
 
 def _media(request: HttpRequest) -> str:

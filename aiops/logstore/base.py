@@ -29,6 +29,7 @@ REJUDGE_WORDS = 30  # that lines are looked for by, before they are compared who
 REJUDGE_AT_ONCE = 200  # texts
 REJUDGE_BATCH = 2000
 WORKLOADS_SHOWN = 3  # of a template
+UNAVAILABLE = "the log store is not available, try again later"
 
 
 class LogStore(ABC):

@@ -15,10 +15,11 @@ from django.db import connection
 from django.db.models import Case, Count, F, IntegerField, Max, Min, Q, Value, When
 
 from aiops.models import LogLine, Template, Workload
+from mlp.kernel.database import reachable
 
 from . import query as q
 from . import retention
-from .base import WORKLOADS_SHOWN, LogStore, clean
+from .base import UNAVAILABLE, WORKLOADS_SHOWN, LogStore, clean
 
 # document's field -> column; the first of a line's own, the others what is found out about it
 LINE = {
@@ -58,6 +59,7 @@ AS given(line_id, {", ".join(VERDICT.values())}) WHERE aiops_log.line_id = given
 
 
 class DatabaseStore(LogStore):
+    @reachable(UNAVAILABLE)
     def append(self, lines: Sequence[dict]) -> int:
         if not lines:
             return 0
@@ -68,6 +70,7 @@ class DatabaseStore(LogStore):
             cursor.execute(APPEND, [list(column) for column in zip(*rows, strict=True)])
             return cursor.fetchone()[0]
 
+    @reachable(UNAVAILABLE)
     def update_many(self, changes: Sequence[tuple[str, dict]]) -> None:
         for start in range(0, len(changes), CHUNK):
             found = dict(changes[start : start + CHUNK])  # the last word of an id counts
@@ -75,6 +78,7 @@ class DatabaseStore(LogStore):
             with connection.cursor() as cursor:
                 cursor.execute(UPDATE, [list(column) for column in zip(*rows, strict=True)])
 
+    @reachable(UNAVAILABLE)
     def search(self, body: dict, size: int, after=None) -> tuple[list[dict], object]:
         rows = LogLine.objects.filter(self.condition(body)).order_by("-time", "-pk")
         if after is not None:
@@ -94,19 +98,23 @@ class DatabaseStore(LogStore):
     def _scan(condition: Q) -> Iterator[dict]:
         last = 0
         while True:
-            rows = list(LogLine.objects.filter(condition, pk__gt=last).order_by("pk")[:CHUNK])
+            with reachable(UNAVAILABLE):
+                rows = list(LogLine.objects.filter(condition, pk__gt=last).order_by("pk")[:CHUNK])
             yield from map(document, rows)
             if len(rows) < CHUNK:
                 return
             last = rows[-1].pk
 
+    @reachable(UNAVAILABLE)
     def count(self, body: dict) -> int:
         return LogLine.objects.filter(self.condition(body)).count()
 
+    @reachable(UNAVAILABLE)
     def aggregate_workloads(self) -> list[tuple[str, str, str, int]]:
         rows = Workload.objects.filter(lines__gt=0).order_by("cluster", "namespace", "deployment")
         return list(rows.values_list("cluster", "namespace", "deployment", "lines"))
 
+    @reachable(UNAVAILABLE)
     def histogram(self, body: dict, begin_ms: int, width_ms: int, count: int) -> list[dict[str, int]]:
         within = LogLine.objects.filter(self.condition(body), time__gte=begin_ms, time__lt=begin_ms + width_ms * count)
         spans = within.annotate(span=(F("time") - begin_ms) / width_ms)  # of whole numbers: PostgreSQL rounds down
@@ -115,10 +123,12 @@ class DatabaseStore(LogStore):
             found[span][level] = lines
         return found
 
+    @reachable(UNAVAILABLE)
     def by_workload(self, body: dict, size: int) -> list[tuple[str, str, str, int]]:
         rows = LogLine.objects.filter(self.condition(body)).values_list(*NAMES).annotate(n=Count("pk"))
         return list(rows.order_by("-n", *NAMES)[:size])
 
+    @reachable(UNAVAILABLE)
     def templates(self, body: dict, size: int) -> list[dict]:
         matching = LogLine.objects.filter(self.condition(body), template_id__isnull=False)
         anomalies = Count("pk", filter=Q(level="Anomaly"))
@@ -137,6 +147,7 @@ class DatabaseStore(LogStore):
         shown = {row.template_id: document(row) for row in newest}
         return [{"template_cluster_id": number, **row, "newest": shown[number]} for number, row in found.items()]
 
+    @reachable(UNAVAILABLE)
     def put_templates(self, templates: Sequence[dict]) -> None:
         now = int(time.time() * 1000)
         made = [
@@ -153,6 +164,7 @@ class DatabaseStore(LogStore):
         changed = ["text", "sample", "last"]
         Template.objects.bulk_create(made, update_conflicts=True, unique_fields=["template_id"], update_fields=changed)
 
+    @reachable(UNAVAILABLE)
     def retain(self, days: int, megabytes: int) -> int:
         """Removes what is older than the days, and the oldest of what is too much; how many lines."""
         return retention.remove(days, megabytes)

@@ -17,11 +17,10 @@ from opensearchpy.exceptions import OpenSearchException, RequestError
 from mlp.kernel.errors import Fault
 
 from . import query as q
-from .base import WORKLOADS_SHOWN, LogStore, clean
+from .base import UNAVAILABLE, WORKLOADS_SHOWN, LogStore, clean
 
 LOGS, FIRST, TEMPLATES = "logs", "logs-v0.5.4-000001", "templates"
 CHUNK = 1000
-UNAVAILABLE = "the log store is not available, try again later"
 KEYWORD = {"type": "keyword"}
 WITH_KEYWORD = {"type": "text", "fields": {"keyword": {"type": "keyword", "ignore_above": 1024}}}
 MAPPING = {

@@ -6,6 +6,7 @@ import logging
 
 from aiops import follow, intake
 from mlp.kernel import storage
+from mlp.kernel.database import reachable
 from mlp.kernel.errors import Fault
 from mlp.kernel.singleton import Holder
 
@@ -30,7 +31,8 @@ class FollowerService:
         if self.follower is None:
             self.follower = follow.Follower(storage.root(), intake.take)
         try:
-            self.follower.look()
+            with reachable():
+                self.follower.look()
         except Fault as problem:
             self.follower = None  # what was remembered may be ahead of what was stored
             log.warning("the logs cannot be taken now: %s", problem.msg)

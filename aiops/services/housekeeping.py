@@ -12,6 +12,7 @@ from django.conf import settings
 from django.utils import timezone
 
 from aiops import alerts, intake, kv, lifecycle, logstore, subjects, watchlist
+from mlp.kernel.database import reachable
 from mlp.kernel.errors import Fault
 from mlp.kernel.singleton import Holder
 
@@ -59,9 +60,12 @@ class Housekeeping:
 
     def sweep(self) -> int:
         """Hands stored lines of watched workloads on again that have no verdict; how many."""
-        if not self.active.hold() or lifecycle.serving() is None:
+        if not self.active.hold():
             return 0
         try:
+            with reachable():
+                if lifecycle.serving() is None:
+                    return 0
             watched = watchlist.triples(kv.watched() or {})
             if not watched:
                 return 0
@@ -82,10 +86,15 @@ class Housekeeping:
     def retain(self) -> None:
         """Only where the lines are in our own database: OpenSearch has its own ways."""
         store = logstore.get()
-        if self.active.hold() and hasattr(store, "retain"):
+        if not self.active.hold() or not hasattr(store, "retain"):
+            return
+        try:
             gone = store.retain(settings.AIOPS_RETENTION_DAYS, settings.AIOPS_RETENTION_MIB)
-            if gone:
-                log.info("%s old log lines were removed", gone)
+        except Fault as problem:
+            log.warning("old log lines could not be looked for: %s", problem.msg)
+            return
+        if gone:
+            log.info("%s old log lines were removed", gone)
 
 
 def unjudged(watched: set[watchlist.Triple], before_ms: int) -> dict:

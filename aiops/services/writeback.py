@@ -1,7 +1,7 @@
 """Write-back: verdicts, templates and the words that explain an anomaly go into the log store.
 
-Each write may come any number of times with the same effect. A store that is away is tried again for some seconds;
-what could not be written by then is found without a verdict by the sweep, and judged anew.
+Each write may come any number of times with the same effect. A store that is away is tried again for some seconds.
+Lines that got no verdict by then are found by the sweep, and judged anew; templates are kept until they are written.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from aiops import logstore, subjects, tail
 from mlp.kernel.errors import Fault
@@ -21,6 +21,7 @@ log = logging.getLogger(__name__)
 
 BATCH, LINGER_S = 64, 0.1
 PAUSES_S = (0.5, 1, 2, 4)
+LATE_EVERY_S = 15
 FIELDS = ("masked_log", "anomaly_level", "template_matched", "inference_model")
 
 
@@ -28,11 +29,13 @@ class WriteBack:
     name = "write-back"
 
     def __init__(self):
+        self.late: dict[str, dict] = {}  # templates that are not written yet: nobody tells them a second time
         self.subjects = {
             subjects.INFERENCED: Route(self.verdicts, "workers", BATCH, LINGER_S),
             subjects.TEMPLATES_INDEX: Route(self.templates, "workers", BATCH, LINGER_S),
             subjects.EXPLANATIONS: Route(self.explanations, "workers", BATCH, LINGER_S),
         }
+        self.ticks = ((LATE_EVERY_S, self.late_templates),)
 
     def verdicts(self, messages: list[bytes]) -> None:
         items = base.items_of(subjects.INFERENCED, messages)
@@ -41,8 +44,8 @@ class WriteBack:
         tail.tell_verdicts((item._id, item.anomaly_level) for item in items)
 
     def templates(self, messages: list[bytes]) -> None:
-        found = [
-            {
+        self.late |= {
+            item._id: {
                 "_id": item._id,
                 "template_matched": item.template_matched,
                 "template_cluster_id": item.template_cluster_id,
@@ -50,8 +53,16 @@ class WriteBack:
                 "log_type": item.log_type,
             }
             for item in base.items_of(subjects.TEMPLATES_INDEX, messages)
-        ]
-        persist(subjects.TEMPLATES_INDEX, lambda: logstore.get().put_templates(found))
+        }
+        self._write_templates(PAUSES_S)
+
+    def late_templates(self) -> None:
+        if self.late:
+            self._write_templates(())
+
+    def _write_templates(self, pauses: Sequence[float]) -> None:
+        if persist(subjects.TEMPLATES_INDEX, lambda: logstore.get().put_templates(list(self.late.values())), pauses):
+            self.late = {}
 
     def explanations(self, messages: list[bytes]) -> None:
         """[{"_id", "unexpected": [[position, word], …]}]: what the model did not expect in an anomaly."""
@@ -76,13 +87,15 @@ def verdict(item) -> dict:
     return fields
 
 
-def persist(what: str, work: Callable[[], None]) -> None:
-    for pause in (*PAUSES_S, None):
+def persist(what: str, work: Callable[[], None], pauses: Sequence[float] | None = None) -> bool:
+    """Whether it was written."""
+    for pause in (*(PAUSES_S if pauses is None else pauses), None):
         try:
             work()
-            return
+            return True
         except Fault as problem:
             if pause is None:
-                log.error("%s: could not be written, the sweep makes up for it: %s", what, problem.msg)
-                return
+                log.error("%s: could not be written, which is made up for later: %s", what, problem.msg)
+                return False
             time.sleep(pause)
+    return False
