@@ -11,8 +11,9 @@ from . import feedback, training
 HOUR_MS = 3_600_000
 
 
+# The tries end before reconcile asks for the next ones (training.AGAIN_AFTER_S), so that they do not pile up.
 @dramatiq.actor(
-    actor_name="aiops.train", queue_name="gpu", broker=broker(), max_retries=5, min_backoff=2000, time_limit=2 * HOUR_MS
+    actor_name="aiops.train", queue_name="gpu", broker=broker(), max_retries=2, min_backoff=2000, time_limit=2 * HOUR_MS
 )
 def train(pk: int) -> None:
     training.launch(pk)

@@ -118,6 +118,13 @@ def note_trouble(pk: int, reason: str) -> None:
             run.save(update_fields=["reason"])
 
 
+def order_again(pk: int, after_s: float) -> bool:
+    """Whether a training that has not begun is to be handed to a worker again: at most once in that time."""
+    now = timezone.now()
+    waiting = TrainingRun.objects.filter(pk=pk, state=State.TRAINING, run_started=False)
+    return bool(waiting.filter(heartbeat__lt=now - timedelta(seconds=after_s)).update(heartbeat=now))
+
+
 def beat(pk: int, **fields) -> None:
     """A sign of life, with what it says (stage, percent, elapsed, eta, epoch, epochs, loss). Progress never falls."""
     with locked(TrainingRun, pk=pk) as run:

@@ -17,7 +17,8 @@ def run() -> None:
     healing.each(training.look, TrainingRun.objects.filter(state=State.TRAINING))
     untold = Q(announced=False) | Q(job_end_sent=False) | ~Q(run_name="")
     ended = TrainingRun.objects.filter(untold, state__in=ENDED)
-    healing.each(training.settle, ended.values_list("pk", flat=True))
+    for pk in ended.values_list("pk", flat=True):
+        healing.attempt(training.settle, pk, False)
     healing.attempt(training.free_lease)
     healing.attempt(feedback.heal)
     healing.attempt(training.sweep)

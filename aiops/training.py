@@ -33,6 +33,7 @@ log = logging.getLogger(__name__)
 ATTEMPTS = 3  # of a run that was lost with its machine; one that failed by itself is not tried again
 BEAT_EVERY_S = 5.0
 AGAIN_AFTER_S = 20.0
+LOOK_AGAIN_MS = 1000
 LOG_LINES_IN_REASON = 5
 RECENT = timedelta(hours=1)
 PACKAGE = Path(__file__).parent
@@ -69,7 +70,7 @@ def look(run: TrainingRun) -> None:
     if not run.run_started:
         if run.lease_until < timezone.now():
             lifecycle.fail(run.pk, f"could not be started: {run.reason or 'no worker has taken it'}", by=BY)
-        elif (timezone.now() - run.heartbeat).total_seconds() > AGAIN_AFTER_S:
+        elif lifecycle.order_again(run.pk, AGAIN_AFTER_S):
             after_commit.enqueue("aiops.train", run.pk, queue=lifecycle.QUEUE)
         return
     status = runners.get().poll(run.run_name)
@@ -89,8 +90,12 @@ def look(run: TrainingRun) -> None:
         lifecycle.fail(run.pk, f"{status.reason} ({run.attempt} times)", by=BY)
 
 
-def settle(pk: int) -> None:
-    """Tells the end of a training once, in Opni's order (JobEnd first), and cleans its run away."""
+def settle(pk: int, follow: bool = True) -> None:
+    """Tells the end of a training once, in Opni's order (JobEnd first), and cleans its run away.
+
+    An actor follows: it looks again soon, while the run has not ended. Reconcile does not: it comes back by itself, and
+    each of its rounds would begin one more chain of messages.
+    """
     run = TrainingRun.objects.filter(pk=pk).exclude(state=State.TRAINING).first()
     if run is None:
         return
@@ -101,7 +106,8 @@ def settle(pk: int) -> None:
         elif run.reason != decisions.CANCELLED:
             gateway.failed(str(run.uuid), run.reason)
         lifecycle.note_told(pk, announced=True)
-    _clean(run)
+    if not _clean(run) and follow:
+        after_commit.enqueue("aiops.settle", pk, delay_ms=LOOK_AGAIN_MS)
 
 
 # --- the run -------------------------------------------------------------------------------------------------------
@@ -301,13 +307,14 @@ def _announce(run: TrainingRun) -> None:
     versions.tell()
 
 
-def _clean(run: TrainingRun) -> None:
+def _clean(run: TrainingRun) -> bool:
+    """False: the run has not ended yet."""
     if not run.run_name:
-        return
+        return True
     runner = runners.get()
     if runner.poll(run.run_name).state == "running":
         runner.stop(run.run_name, settings.JOB_CANCEL_GRACE_S)
-        return after_commit.enqueue("aiops.settle", run.pk, delay_ms=1000)
+        return False
     runner.forget(run.run_name)
     folder = storage.training(run.uuid)
     kernel_storage.remove_tree(folder / CODE)
@@ -315,6 +322,7 @@ def _clean(run: TrainingRun) -> None:
     if run.state == State.COMPLETED:
         kernel_storage.remove_tree(folder / f"out-{run.attempt}")
     lifecycle.give_back(run.pk, run.run_name)
+    return True
 
 
 def sweep() -> None:
