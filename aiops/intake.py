@@ -24,7 +24,7 @@ PLATFORM = names.PLATFORM  # the namespace of its components
 MOST_CHARACTERS = 32 << 10  # of a line; the rest is cut off
 CUT = " …"
 MOST_NAME = 253
-EARLIEST, LATEST = 0, 32_503_680_000_000  # ms: the years 1970 to 3000
+EARLIEST, LATEST = 0, search.LATEST  # ms: the years 1970 to 3000
 
 
 def line(
@@ -99,13 +99,16 @@ def document(item: wire.Payload) -> dict:
 
 def milliseconds(value: int | float | str) -> int | None:
     """Since 1970, of a number (seconds, ms, µs or ns, by its size) or an ISO date; None for what is neither."""
-    if isinstance(value, str) and not value.isdigit():
+    if isinstance(value, str) and not (value.isascii() and value.isdigit()):
         try:
             at = datetime.fromisoformat(value)
         except ValueError:
             return None
         return int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)
-    number = float(value)
+    try:
+        number = float(value)
+    except OverflowError:
+        return None
     for limit, factor in ((1e11, 1000), (1e14, 1), (1e17, 1e-3), (1e20, 1e-6)):
         if 0 <= number < limit:
             return int(number * factor)

@@ -81,7 +81,7 @@ def _ask(request) -> None:
 def _key(text: str) -> tuple[str, str, str]:
     try:
         found = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         found = None
     if not (isinstance(found, list) and len(found) == 3 and all(isinstance(one, str) and one for one in found)):
         raise Refused("workload: must be a cluster, a namespace and a deployment")

@@ -90,9 +90,9 @@ def _mark(text: str):
         return None
     try:
         found = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         found = None
-    good = isinstance(found, list) and len(found) == 2 and all(type(one) in {int, str} for one in found)
+    good = isinstance(found, list) and len(found) == 2 and type(found[0]) is int and type(found[1]) in {int, str}
     if not good:
         raise Refused("after: is no mark of a page")
     return found

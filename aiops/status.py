@@ -5,6 +5,8 @@ Opni's gateway refuses a value with one field too many, so nothing of ours is ev
 
 from __future__ import annotations
 
+import math
+
 INTEGERS = ("timeElapsed", "percentageCompleted", "remainingTime", "currentEpoch")
 ACCURACY, STAGE = "modelAccuracy", "stage"
 FIELDS = ("timeElapsed", "percentageCompleted", "remainingTime", "currentEpoch", ACCURACY, STAGE)
@@ -82,6 +84,9 @@ def _whole(name: str, value) -> int:
 def _number(value) -> float:
     if value is None:
         return 0
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ValueError(f"{ACCURACY}: must be a number")
+    try:
+        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+            raise ValueError(f"{ACCURACY}: must be a finite number")
+    except OverflowError:
+        raise ValueError(f"{ACCURACY}: must be a finite number")
     return value

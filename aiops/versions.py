@@ -23,7 +23,7 @@ def files() -> Versions:
 
 def serve(version: str) -> ModelVersion:
     """Lets an earlier (or later) version serve. Raises Missing; Fault when NATS is away."""
-    if not ModelVersion.objects.filter(version=version).exists():
+    if "\x00" in version or not ModelVersion.objects.filter(version=version).exists():
         raise Missing("version")
     files().serve(version)
     row = lifecycle.serve_version(version)

@@ -16,6 +16,7 @@ from django.db.models import Case, Count, F, IntegerField, Max, Min, Q, Value, W
 
 from aiops.models import LogLine, Template, Workload
 from mlp.kernel.database import reachable
+from mlp.kernel.errors import Refused
 
 from . import query as q
 from . import retention
@@ -83,6 +84,8 @@ class DatabaseStore(LogStore):
         rows = LogLine.objects.filter(self.condition(body)).order_by("-time", "-pk")
         if after is not None:
             at, pk = after
+            if type(pk) is not int:
+                raise Refused("after: is no mark of a page")
             rows = rows.filter(Q(time__lt=at) | Q(time=at, pk__lt=pk))
         found = list(rows[: size + 1])
         more = (found[size - 1].time, found[size - 1].pk) if len(found) > size else None

@@ -10,8 +10,11 @@ OpenSearch's standard analyser does: whole, without regard to case.
 
 from __future__ import annotations
 
+import contextlib
+import math
 import operator
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +25,8 @@ TEXTS = frozenset(["log", "masked_log", "template_matched"])
 NUMBERS = frozenset(["time", "template_cluster_id", "opnilog_confidence"])
 FIELDS = KEYWORDS | TEXTS | NUMBERS
 MOST_DEPTH = 20
+MOST_TOKENS = 1000  # of a query_string
+INT64 = 2**63
 BOUNDS = {"gt": operator.gt, "gte": operator.ge, "lt": operator.lt, "lte": operator.le}
 RANGES = tuple(BOUNDS)
 
@@ -150,7 +155,7 @@ def _listed(given: Any) -> list:
 def _field(name: Any) -> str:
     plain = name.removesuffix(".keyword") if isinstance(name, str) else ""
     if plain not in FIELDS:
-        raise ValueError(f"{name}: no such field")
+        raise ValueError(f"{str(name)[:50]!r}: no such field")
     return plain
 
 
@@ -194,9 +199,13 @@ def _typed(name: str, value: Any) -> Any:
     if name not in NUMBERS:
         return str(value)
     try:
-        return float(value) if name == "opnilog_confidence" else int(value)
-    except (TypeError, ValueError):
-        raise ValueError(f"{name}: {value!r} is no number")
+        number = float(value) if name == "opnilog_confidence" else int(value)
+        good = math.isfinite(number) if name == "opnilog_confidence" else -INT64 <= number < INT64
+    except (TypeError, ValueError, OverflowError):
+        good = False
+    if not good:
+        raise ValueError(f"{name}: {str(value)[:50]!r} is no number")
+    return number
 
 
 def _match(given: Any, _depth: int) -> Any:
@@ -274,6 +283,8 @@ class _QueryString:
         at = 0
         while at < len(text.rstrip()):
             found = TOKEN.match(text, at)
+            if len(self.tokens) >= MOST_TOKENS:
+                raise ValueError(f"query_string: more than {MOST_TOKENS} words")
             if found is None:
                 raise ValueError(f"query_string: cannot be read at {text[at : at + 20]!r}")
             left, right, operator_, phrase, word, colon = found.groups()
@@ -286,7 +297,7 @@ class _QueryString:
             else:
                 self.tokens.append(("field" if colon else "word", re.sub(r"\\(.)", r"\1", word)))
             at = found.end()
-        self.at = 0
+        self.at = self.depth = 0
 
     def read(self) -> Any:
         if not self.tokens:
@@ -322,8 +333,17 @@ class _QueryString:
     def _not(self) -> Any:
         if self._peek() == "NOT":
             self.at += 1
-            return Not(self._not())
+            with self._inside():
+                return Not(self._not())
         return self._atom(self.fields)
+
+    @contextlib.contextmanager
+    def _inside(self) -> Iterator[None]:
+        self.depth += 1
+        if self.depth > MOST_DEPTH:
+            raise ValueError("query_string: nested too deeply")
+        yield
+        self.depth -= 1
 
     def _atom(self, fields: tuple[str, ...]) -> Any:
         kind = self._peek()
@@ -333,14 +353,16 @@ class _QueryString:
         self.at += 1
         if kind == "(":
             outside, self.fields = self.fields, fields
-            node = self._or()
+            with self._inside():
+                node = self._or()
             self.fields = outside
             if self._peek() != ")":
                 raise ValueError("query_string: a parenthesis is not closed")
             self.at += 1
             return node
         if kind == "field":
-            return Exists(_field(self._word())) if text == "_exists_" else self._atom((_field(text),))
+            with self._inside():
+                return Exists(_field(self._word())) if text == "_exists_" else self._atom((_field(text),))
         if kind == "word" and re.search(r"[*?~^/\[\]{}]", text):
             raise ValueError(f"query_string: {text}: wildcards, ranges and fuzzy words are unknown to this log store")
         parts = [Is(name, (_typed(name, text),)) for name in fields if name not in TEXTS]

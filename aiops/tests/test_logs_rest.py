@@ -6,6 +6,7 @@ import gzip
 import json
 import logging
 import time
+from urllib.parse import quote
 
 import cramjam
 import pytest
@@ -20,6 +21,7 @@ from aiops.loki import PushRequest, labels_of
 from aiops.models import LogLine
 from mlp.kernel import bus
 from mlp.kernel.errors import Fault
+from mlp.tests.page_world import visitor
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -54,6 +56,9 @@ class TestPost:
             ({"log": 1}, "log"),
             ({"log": "x", "time": "soon"}, "time"),
             ({"log": "x", "time": True}, "time"),
+            ({"log": "x", "time": int("9" * 400)}, "time"),
+            ({"log": "x", "time": "²"}, "time"),
+            ({"log": "x", "time": "٣"}, "time"),
             ({"log": "x", "more": 1}, "more"),
             ({"log": "x", "namespace_name": "bob"}, "namespace_name"),
             ({"log": "x", "cluster_id": "c1"}, "cluster_id"),
@@ -119,9 +124,28 @@ class TestSearch:
     def test_filters(self, as_alice, query, expected):
         assert self.ids(as_alice, query) == expected
 
-    @pytest.mark.parametrize("query", ["level=Odd", "q=(", "since=soon", "more=1", "limit=0", "offset=9001"])
+    @pytest.mark.parametrize(
+        "query",
+        [
+            "level=Odd", "q=(", "since=soon", "until=999999999999999", "more=1", "limit=0", "offset=9001",
+            "cluster=%00", "namespace=a%00", "deployment=%00", "level=%00", "since=%00",
+        ],
+    )  # fmt: skip
     def test_a_wrong_filter_is_named(self, as_alice, query):
         assert as_alice.refused("get", f"{URL}?{query}").startswith(query.split("=")[0])
+
+    @pytest.mark.parametrize(
+        "q",
+        [
+            "_id:\0", "a\0b", "(" * 900, "!" * 900, "log:" * 240 + "x", "NOT " * 240 + "x", "x " * 501, "x" * 1001,
+            "time:" + "9" * 30, "opnilog_confidence:nan", "opnilog_confidence:1e999",
+        ],
+        ids=lambda q: q[:8].replace("\0", "NUL"),
+    )  # fmt: skip
+    def test_words_that_cannot_be_looked_for_are_refused_by_rest_and_the_pages(self, as_alice, alice, q):
+        assert as_alice.refused("get", f"{URL}?q={quote(q)}").startswith("q:")
+        page = visitor(alice)
+        assert [page.get(f"/aiops{path}?q={quote(q)}").status_code for path in ("", "/templates")] == [403, 403]
 
     def test_a_line_has_all_its_fields_and_the_whole_count_is_told(self, as_alice):
         answer = as_alice.call("get", f"{URL}?limit=1")

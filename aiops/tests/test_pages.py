@@ -57,6 +57,19 @@ class TestLines:
         assert "secret of bob" not in words
         assert "<script>alert(1)" not in visitor(alice).get("/aiops").content.decode()
 
+    @pytest.mark.parametrize(
+        "address",
+        [
+            "cluster=%00", "since=0&until=999999999999999", "after=[1,[2]]", 'after=["a","b"]', 'after=[1,"b"]',
+            "after=" + "[" * 5000,
+        ],
+        ids=lambda address: address[:30],
+    )  # fmt: skip
+    def test_a_wrong_address_is_told_on_the_page(self, lines, alice, address):
+        answer = visitor(alice).get(f"/aiops?{address}")
+        assert answer.status_code == 403
+        assert answer.context["problem"].split(":")[0] in address
+
     def test_an_operator_sees_all(self, lines, operator):
         assert "secret of bob" in words_of(operator.get("/aiops"))
 
@@ -285,7 +298,7 @@ class TestOperators:
         assert operator.get("/aiops/watchlist?all=1&cluster=far").context["kept"] == []
         assert chosen("/aiops/watchlist?all=0") == set()
 
-    @pytest.mark.parametrize("key", ["", "x", "[1]", '["a","b",3]'])
+    @pytest.mark.parametrize("key", ["", "x", "[1]", '["a","b",3]', "[" * 5000], ids=lambda key: key[:11])
     def test_a_wrong_workload_is_refused(self, operator, key):
         answer = operator.post("/aiops/watchlist", {"do": "update", "workload": key}, follow=True)
         assert "workload:" in words_of(answer)
@@ -298,8 +311,9 @@ class TestOperators:
         assert "v1" in words
         for figure in ("64,000", "412", "900", "0.123", "2.50", "0.40 %", "CPU"):
             assert figure in words
-        answer = operator.post("/aiops/models", {"version": "gone"}, follow=True)
-        assert "not there any more" in words_of(answer)
+        for version in ("gone", "\0"):
+            answer = operator.post("/aiops/models", {"version": version}, follow=True)
+            assert "not there any more" in words_of(answer)
 
     def test_pages_are_well_formed(self, lines, operator):
         for address in ("/aiops", "/aiops/templates", "/aiops/line?id=a2", "/aiops/watchlist", "/aiops/models"):

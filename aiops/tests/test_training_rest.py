@@ -172,6 +172,8 @@ def test_gpus_are_told_as_kubernetes_tells_them(opni, monkeypatch):
         ("put", "model/current_status", {"status": "training", "loss": 1}, 400, 3),
         ("put", "model/current_status", {"statistics": {"stage": 5}}, 400, 3),
         ("put", "model/current_status", {"statistics": {"timeElapsed": "x"}}, 400, 3),
+        ("put", "model/statistics", '{"modelAccuracy": NaN}', 400, 3),
+        ("put", "model/statistics", {"modelAccuracy": int("9" * 400)}, 400, 3),
         ("get", "model/train", None, 501, 12),
     ],
 )
@@ -190,6 +192,7 @@ def test_nobody_calls_without_a_token_and_only_operators_and_services_write(clie
     assert mine("post", "model/train", {"items": []}).status_code == 403
     assert mine("get", "model/status").status_code == 200
     basic = base64.b64encode(f"x:{accounts.token_of(staff)}".encode()).decode()
+    assert Opni(client)("get", "model/status", HTTP_AUTHORIZATION="Basic \xff").status_code == 401
     answer = Opni(client)("put", "model/current_status", REPORT, HTTP_AUTHORIZATION=f"Basic {basic}")
     assert answer.status_code == 200
 
