@@ -5,11 +5,13 @@ The servers themselves (PostgreSQL, Valkey, NATS) are started once for the whole
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
 import dramatiq
+import hypothesis
 import pytest
 from django.conf import settings
 from django.core.cache import cache
@@ -17,12 +19,19 @@ from django.test import Client
 
 import mlp.worker  # noqa: F401 (registers every actor)
 from accounts import lifecycle as accounts
+from apps.models import PORTS
 from mlp.kernel import broker as kernel_broker
 from mlp.kernel import storage
 from resources.models import Tenant
 
 PASSWORD = "correct horse battery"
 ACTORS = kernel_broker.broker().actors
+
+# What is tried with many examples is tried for what it answers; how fast a busy machine is says nothing about it.
+hypothesis.settings.register_profile(
+    "suite", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow], print_blob=True
+)
+hypothesis.settings.load_profile("suite")
 
 
 def pytest_collection_modifyitems(items):
@@ -42,6 +51,14 @@ def clean_world(request):
             shutil.rmtree(storage.root() / folder, ignore_errors=True)
         cache.clear()
         kernel_broker.broker().client.flushdb()
+
+
+@pytest.fixture(autouse=True)
+def ports_of_this_worker(monkeypatch):
+    """Applications of tests that run at the same time never meet at a port."""
+    worker = os.environ.get("PYTEST_XDIST_WORKER", "gw3")
+    first = PORTS.start + 400 * (int(worker.removeprefix("gw")) % 4)
+    monkeypatch.setattr("apps.ports.PORTS", range(first, first + 400))
 
 
 @pytest.fixture(autouse=True)

@@ -112,7 +112,7 @@ class TestTail:
         async def work():
             link = await opened(alice)
             await link.send_to(asking(query))
-            return await link.receive_output(5)
+            return await link.receive_output()
 
         assert asyncio.run(work()) == {"type": "websocket.close", "code": 4400}
 

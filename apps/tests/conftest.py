@@ -13,7 +13,7 @@ from mlp import runners
 from mlp.kernel import storage
 from models_app.models import Model
 
-DEADLINE_S = 120
+DEADLINE_S = 240
 
 ADDER = """
 class Predictor:

@@ -57,7 +57,9 @@ class Load(threading.Thread):
 
 def test_killed_under_load_it_is_back_soon_and_no_request_to_another_fails(front, deploy, ready, until, alice):  # noqa: F811
     app, other = deploy(), deploy("other")
+    began = time.monotonic()
     ready(app)
+    first = time.monotonic() - began
     ready(other)
     with ExitStack() as stack:
         path, headers = "v2/models/adder/infer", bearer_of(alice)
@@ -78,7 +80,7 @@ def test_killed_under_load_it_is_back_soon_and_no_request_to_another_fails(front
     assert {status for _, status, right in on_it.seen if not right} <= {503}
     assert all(right for at, _, right in on_it.seen if at < killed)
     back = min(at for at, _, right in on_it.seen if right and at > max(t for t, _, ok in on_it.seen if not ok))
-    assert back - killed < 20  # about two on a quiet machine
+    assert back - killed < max(20, 4 * first)  # about two on a quiet machine, where a start takes one
 
 
 STAND_IN = """
@@ -133,6 +135,14 @@ class Customer:
         assert self.api.call("delete", f"{self.path}/{name}").status_code == 200
 
 
+def free(port: int) -> bool:
+    try:
+        with closing(socket.create_server(("127.0.0.1", port))):
+            return True
+    except OSError:
+        return False
+
+
 def test_fifty_created_and_deleted_by_ten_users_leak_nothing(make_user, api, until, tmp_path, monkeypatch):
     """Real REST, real runs; in place of the serving process a small program that answers at the same port."""
     (tmp_path / "server.py").write_text(STAND_IN)
@@ -164,8 +174,7 @@ def test_fifty_created_and_deleted_by_ten_users_leak_nothing(make_user, api, unt
     until(lambda: runners.get().names() == [])
     assert list((storage.root() / "apps").glob("*/*")) == []
     for port in ports:
-        with closing(socket.create_server(("127.0.0.1", port))):
-            pass
+        until(lambda port=port: free(port))
 
 
 LOOP = "while True:\n    pass\n"

@@ -22,10 +22,16 @@ pytestmark = pytest.mark.django_db(transaction=True)
 def taken(port: int) -> socket.socket:
     """The port in use by somebody else: an outgoing connection that happens to begin there."""
     with socket.create_server(("127.0.0.1", 0)) as far:
-        return socket.create_connection(far.getsockname(), source_address=("127.0.0.1", port))
+        link = socket.socket()
+        link.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # what a server has left behind does not matter here
+        link.bind(("127.0.0.1", port))
+        link.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)  # from now on it is ours alone
+        link.connect(far.getsockname())
+        return link
 
 
 def test_ports_of_outgoing_connections_come_last(monkeypatch):
+    monkeypatch.setattr(ports, "PORTS", PORTS)
     monkeypatch.setattr(ports, "OUTGOING", range(31010, 60000))
     assert ports.choose(range(31000, 31009)) == 31009
     assert ports.choose(range(31000, 31010)) in range(31010, PORTS.stop)

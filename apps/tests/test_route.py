@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import time
+from types import SimpleNamespace
 
 import pytest
 from django.test import Client
@@ -64,11 +65,12 @@ def test_it_knows_the_owner_staff_and_the_session_and_nobody_else(app, alice, bo
 
 def test_it_asks_the_database_once_a_second_at_most(app, alice, django_assert_num_queries, monkeypatch):
     token = accounts.token_of(alice)
+    clock = [time.monotonic()]
+    monkeypatch.setattr(gateway, "time", SimpleNamespace(monotonic=lambda: clock[0]))
     assert asked(token)[0] == 204
     with django_assert_num_queries(0):
         assert asked(token)[0] == 204
-    later = time.monotonic() + lifecycle.PLACE_REMEMBERED_S
-    monkeypatch.setattr(gateway.time, "monotonic", lambda: later)
+    clock[0] += lifecycle.PLACE_REMEMBERED_S
     Application.objects.update(state="creating")
     assert asked(token)[0] == 403
 

@@ -32,6 +32,9 @@ torch.jit.trace(Double(), torch.zeros(1, 3)).save(sys.argv[1])
 """
 
 
+WAIT_S = 120
+
+
 @contextlib.contextmanager
 def serving(folder: Path, name: str = "double"):
     """The server on a model's folder: (url, process); at the end it is asked to stop, and must."""
@@ -44,16 +47,21 @@ def serving(folder: Path, name: str = "double"):
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(command, env=environment, stdout=log)
     url = f"http://127.0.0.1:{port}"
-    end = time.monotonic() + 60
-    while time.monotonic() < end:
-        try:
-            if requests.get(f"{url}/v2/health/ready", timeout=2).ok:
-                break
-        except requests.ConnectionError:
-            time.sleep(0.05)
+    end = time.monotonic() + WAIT_S
+    while not ready(url):
+        assert process.poll() is None, (folder / "log").read_text()[-2000:]
+        assert time.monotonic() < end, (folder / "log").read_text()[-2000:]
+        time.sleep(0.05)
     yield url, process
     process.send_signal(signal.SIGTERM)
-    assert process.wait(20) in (0, -signal.SIGTERM)
+    assert process.wait(WAIT_S) in (0, -signal.SIGTERM)
+
+
+def ready(url: str) -> bool:
+    try:
+        return requests.get(f"{url}/v2/health/ready", timeout=10).ok
+    except requests.RequestException:
+        return False
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +78,7 @@ GOOD = b'{"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 3], "data": 
 def infer(url: str, rows: int) -> list:
     data = [float(index) for index in range(rows * 3)]
     body = {"id": "7", "inputs": [{"name": "x", "datatype": "FP32", "shape": [rows, 3], "data": data}]}
-    answer = requests.post(f"{url}/v2/models/double/infer", json=body, timeout=20).json()
+    answer = requests.post(f"{url}/v2/models/double/infer", json=body, timeout=WAIT_S).json()
     assert answer["id"] == "7"
     (output,) = answer["outputs"]
     assert output["shape"] == [rows, 3]
@@ -144,14 +152,14 @@ class Predictor:
         with open(os.path.join(os.environ["MLP_MODEL"], "calls"), "a") as calls:
             print(x["shape"][0], file=calls)
         if 7 in x["data"]:
-            time.sleep(1)
+            time.sleep(2)
         mean = sum(x["data"]) / len(x["data"]) if 9 in x["data"] else 0
         return [{"name": "y", "datatype": "FP32", "shape": x["shape"], "data": [v - mean for v in x["data"]]}]
 """
 
 
 def predict(url: str, values: list) -> list:
-    return requests.post(f"{url}/predict", json=values, timeout=20).json()["y"]
+    return requests.post(f"{url}/predict", json=values, timeout=WAIT_S).json()["y"]
 
 
 def test_a_model_is_warm_before_it_is_ready_and_tells_what_it_gives(tmp_path):
@@ -167,8 +175,8 @@ def test_requests_that_wait_are_computed_together_once_that_is_proven(tmp_path):
     (tmp_path / "predictor.py").write_text(COUNTING)
     with serving(tmp_path) as (url, _process), ThreadPoolExecutor(20) as pool:
         for _ in range(2):  # the first time they wait, it is proven
-            waiting = pool.submit(predict, url, [7])
-            wait_for_calls(tmp_path, "1\n")
+            with another_call(tmp_path):
+                waiting = pool.submit(predict, url, [7])
             found = list(pool.map(lambda value: predict(url, [value, value]), range(10, 22)))
             assert found == [[value, value] for value in range(10, 22)]
             assert waiting.result() == [7]
@@ -179,27 +187,30 @@ def test_a_model_that_mixes_its_rows_is_never_given_those_of_two_requests(tmp_pa
     (tmp_path / "predictor.py").write_text(COUNTING.replace("if 9 in x", "if True or x"))
     with serving(tmp_path) as (url, _process), ThreadPoolExecutor(20) as pool:
         for values in ([5] * 8, list(range(10, 18)), list(range(20, 28))):  # equal ones prove nothing
-            waiting = pool.submit(predict, url, [7])
-            wait_for_calls(tmp_path, "1\n")
+            with another_call(tmp_path):
+                waiting = pool.submit(predict, url, [7])
             assert list(pool.map(lambda value: predict(url, [value]), values)) == [[0]] * len(values)
             assert waiting.result() == [0]
 
 
-def wait_for_calls(folder: Path, ends: str) -> None:
-    """Until the model has begun another call."""
-    before, end = (folder / "calls").stat().st_size, time.monotonic() + 10
+@contextlib.contextmanager
+def another_call(folder: Path):
+    """What is done inside makes the model begin another call, of one row; at the end it has."""
+    before = (folder / "calls").stat().st_size
+    yield
+    end = time.monotonic() + WAIT_S
     while (folder / "calls").stat().st_size == before and time.monotonic() < end:
         time.sleep(0.01)
-    assert (folder / "calls").read_text().endswith(ends)
+    assert (folder / "calls").read_text().endswith("1\n")
 
 
 def test_a_stop_finishes_what_is_in_flight_and_takes_nothing_new(tmp_path):
     (tmp_path / "predictor.py").write_text(COUNTING)
     with serving(tmp_path) as (url, process), ThreadPoolExecutor(2) as pool:
-        slow = pool.submit(predict, url, [7])
-        wait_for_calls(tmp_path, "1\n")
+        with another_call(tmp_path):
+            slow = pool.submit(predict, url, [7])
         process.send_signal(signal.SIGTERM)
         assert slow.result() == [7]
-        assert process.wait(10) in (0, -signal.SIGTERM)
+        assert process.wait(WAIT_S) in (0, -signal.SIGTERM)
         with pytest.raises(requests.ConnectionError):
             requests.get(f"{url}/v2/health/live")

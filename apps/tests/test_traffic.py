@@ -100,7 +100,7 @@ class TestReading:
             self.tell(app, {"requests": 1, "errors": 0, "series": series})
             reconcile._tell_of_traffic(app)
             reconcile._tell_of_traffic(app)
-            time.sleep(0.01)  # the file system's own clock ticks
+            time.sleep(0.03)  # the file system's own clock ticks
         assert told == [(("alice", "application", "calc"), {"moving": True})]
 
 

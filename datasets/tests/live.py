@@ -129,7 +129,7 @@ def _listens(port: int) -> bool:
 
 
 def _wait(port: int) -> None:
-    end = time.monotonic() + 30
+    end = time.monotonic() + 120
     while time.monotonic() < end:
         if _listens(port):
             return
@@ -207,7 +207,7 @@ def stored(name: str = "photos") -> int:
     return Dataset.objects.get(name=name).stored
 
 
-def wait_until(condition, seconds: float = 5) -> None:
+def wait_until(condition, seconds: float = 60) -> None:
     """nginx removes a spooled body a moment after it has answered."""
     end = time.monotonic() + seconds
     while not condition():

@@ -21,8 +21,8 @@ from mlp.kernel.broker import broker
 DAV = "{DAV:}"
 
 
-def raw(service, request: bytes, wait_s: float = 3.0) -> bytes:
-    """Sends the bytes as they are; what comes back until the server closes or falls silent."""
+def raw(service, request: bytes, wait_s: float = 60) -> bytes:
+    """Sends the bytes as they are; what comes back until the server closes, has told why not, or says to go on."""
     with socket.create_connection(("127.0.0.1", service.port), wait_s) as sock:
         sock.sendall(request)
         sock.settimeout(wait_s)
@@ -30,7 +30,7 @@ def raw(service, request: bytes, wait_s: float = 3.0) -> bytes:
         try:
             while block := sock.recv(65536):
                 came += block
-                if b"\r\n\r\n" in came and came.endswith(b"}"):
+                if (b"\r\n\r\n" in came and came.endswith(b"}")) or came.endswith(b" 100 Continue\r\n\r\n"):
                     break
         except TimeoutError:
             pass
@@ -76,7 +76,7 @@ def test_a_refused_upload_is_refused_before_its_body_is_sent(photos, service, he
 
 def test_a_welcome_upload_is_told_to_go_on(photos, service):
     head = f"PUT /data/alice/photos/x HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {photos.token}\r\n"
-    assert raw(service, (head + "Content-Length: 5\r\nExpect: 100-continue\r\n\r\n").encode(), 1).startswith(
+    assert raw(service, (head + "Content-Length: 5\r\nExpect: 100-continue\r\n\r\n").encode()).startswith(
         b"HTTP/1.1 100 Continue"
     )
 
@@ -115,12 +115,14 @@ def test_a_chunked_body_is_cut_off_while_it_arrives(alice_there, service):
 
     def endless():
         for _ in range(200):
-            spooled.extend(path.stat().st_size for path in service.spooled())
+            for path in service.spooled():
+                with contextlib.suppress(FileNotFoundError):  # it is removed just now
+                    spooled.append(path.stat().st_size)
             yield b"x" * (1 << 20)
 
     with contextlib.suppress(requests.ConnectionError):  # cut off
         assert alice_there.put("/data/alice/big/x", data=endless()).status_code == 413
-    assert max(spooled) <= 4 << 20
+    assert 0 < max(spooled) <= 4 << 20
     assert alice_there.put("/data/alice/big/x", data=iter([b"x" * (3 << 20)])).status_code == 201
     assert alice_there.put("/data/alice/big/x", data=iter([b"y" * (3 << 20)])).status_code == 204
     assert alice_there.put("/data/alice/big/x", data=iter([b"y" * (3 << 20), b"z"])).status_code == 413
@@ -174,8 +176,7 @@ def test_a_killed_nginx_leaves_a_spool_file_that_is_swept(alice_there, service, 
     head = f"PUT /data/alice/.home/x HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {alice_there.token}\r\n"
     with socket.create_connection(("127.0.0.1", service.port)) as sock:
         sock.sendall(head.encode() + b"Content-Length: 4000000\r\n\r\n" + b"x" * 3_000_000)
-        time.sleep(0.5)
-        assert len(service.spooled()) == 1
+        wait_until(lambda: len(service.spooled()) == 1)
         service.stop(service.nginx)
     service.start_nginx()
     assert len(service.spooled()) == 1
@@ -210,7 +211,9 @@ def test_a_database_that_was_away_is_found_again(photos, service, size):
             [AT_THE_DATABASE],
         )
         assert cursor.rowcount
-    codes = [photos.put(f"/data/alice/big/{number}", data=b"x" * size).status_code for number in range(40)]
+    codes = []
+    while len(codes) < 200 and (len(codes) < 40 or set(codes[-5:]) != {201}):
+        codes.append(photos.put(f"/data/alice/big/{len(codes)}", data=b"x" * size).status_code)
     service.stop_web()  # what still holds a dead connection is not for the next test
     service.start_web()
     assert set(codes[:-5]) <= {201, 503}

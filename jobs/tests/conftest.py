@@ -10,7 +10,7 @@ from jobs import reconcile
 from jobs.models import Job
 from mlp import runners
 
-DEADLINE_S = 20
+DEADLINE_S = 120
 
 
 @pytest.fixture

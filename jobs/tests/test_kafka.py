@@ -46,7 +46,7 @@ def topic(broker, settings, request):
         for body in bodies:
             data = body if isinstance(body, bytes) else json.dumps(body).encode()
             # One key, one partition: only there has Kafka an order.
-            producer.send(settings.KAFKA_TOPIC, data, key=b"alice/fit").get(10)
+            producer.send(settings.KAFKA_TOPIC, data, key=b"alice/fit").get(120)
 
     yield send
     producer.close()
@@ -94,11 +94,11 @@ def test_what_a_script_sends_to_the_topic_is_stored_once(running, ingesting, top
     begin, end = reading
     topic(mine(0), b"{", b"[]", row(5), mine(6, user="../bob"), mine(1))
     begin()
-    wait_for(lambda: epochs() == [0, 1], 40)
+    wait_for(lambda: epochs() == [0, 1])
     end()
     topic(mine(2))
     begin()
-    wait_for(lambda: epochs() == [0, 1, 2], 40)
+    wait_for(lambda: epochs() == [0, 1, 2])
     assert len(calls) >= 3
 
 

@@ -11,7 +11,6 @@ from datetime import timedelta
 import nats
 import pytest
 from asgiref.sync import sync_to_async
-from channels.testing import WebsocketCommunicator
 from django.conf import settings as django_settings
 from django.db import connections
 
@@ -22,6 +21,7 @@ from jobs.models import Metrics
 from mlp.asgi import application
 from mlp.kernel import bus
 from mlp.kernel.after_commit import wake
+from mlp.tests.links import Link
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -33,7 +33,7 @@ def row(epoch: int, **fields) -> dict:
     return {"epoch": epoch, "accuracy": 0.5 + epoch / 100, "loss": 1.0 / (epoch + 1), "progress": epoch, **fields}
 
 
-def wait_for(condition, deadline_s: float = 15):
+def wait_for(condition, deadline_s: float = 90):
     end = time.monotonic() + deadline_s
     while not condition():
         assert time.monotonic() < end, "it did not happen in time"
@@ -226,9 +226,9 @@ def record(job, *epochs: int) -> None:
     )
 
 
-def socket(query: str = "", path: str = f"/api/v1/{URL}", subprotocols=None) -> WebsocketCommunicator:
+def socket(query: str = "", path: str = f"/api/v1/{URL}", subprotocols=None) -> Link:
     headers = [(b"origin", b"http://localhost"), (b"host", b"localhost")]
-    return WebsocketCommunicator(application, f"{path}{query}", headers=headers, subprotocols=subprotocols)
+    return Link(application, f"{path}{query}", headers=headers, subprotocols=subprotocols)
 
 
 class TestWebsocket:
@@ -263,8 +263,8 @@ class TestWebsocket:
             assert (connected, subprotocol) == (True, "bearer")
             await sync_to_async(record)(running, 0)
             await sync_to_async(lifecycle.cancel)(user=running.user, name="fit", by="alice")
-            first = await link.receive_output(5)
-            second = await link.receive_output(5)
+            first = await link.receive_output()
+            second = await link.receive_output()
             return first["type"], second
 
         assert self.live(work) == ("websocket.send", {"type": "websocket.close", "code": 1000})
@@ -282,7 +282,7 @@ class TestWebsocket:
 
         async def work():
             headers = [(b"origin", b"http://localhost"), (b"host", b"localhost"), (b"cookie", cookie)]
-            link = WebsocketCommunicator(application, f"/api/v1/{URL}", headers=headers)
+            link = Link(application, f"/api/v1/{URL}", headers=headers)
             connected, _ = await link.connect()
             await link.disconnect()
             return connected
@@ -295,7 +295,7 @@ class TestWebsocket:
 
         async def work():
             headers = [(b"origin", b"http://evil.example"), (b"host", b"localhost"), (b"cookie", cookie)]
-            link = WebsocketCommunicator(application, f"/api/v1/{URL}", headers=headers)
+            link = Link(application, f"/api/v1/{URL}", headers=headers)
             connected, _ = await link.connect()
             await link.disconnect()
             return connected

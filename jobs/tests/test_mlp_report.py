@@ -89,7 +89,7 @@ def fast(module, monkeypatch):
     monkeypatch.setattr(module, "BATCH_S", 0.05)
     monkeypatch.setattr(module, "FIRST_PAUSE_S", 0.02)
     monkeypatch.setattr(module, "LONGEST_PAUSE_S", 0.1)
-    monkeypatch.setattr(module, "TIMEOUT_S", 0.3)
+    monkeypatch.setattr(module, "TIMEOUT_S", 30)
     return module
 
 
@@ -136,7 +136,7 @@ def test_what_is_not_given_is_as_before(fast, platform):
     reporter.report(accuracy=0.5, progress=10)
     reporter.report(epoch=7, loss=1)
     reporter.report()
-    assert reporter.flush(10)
+    assert reporter.flush(60)
     keys = ("epoch", "accuracy", "loss", "progress")
     values = [tuple(line[key] for key in keys) for line in platform.taken()]
     assert values == [(0, 0.0, 2.0, 0), (1, 0.5, 2.0, 10), (7, 0.5, 1.0, 10), (8, 0.5, 1.0, 10)]
@@ -148,7 +148,7 @@ def test_other_names_go_beside_the_metrics_and_at_steps_of_their_own(fast, platf
     reporter.report(epoch=3, loss=0.5, learning_rate=1e-3)
     reporter.values(40, norm=2, bad="x", rate=float("nan"))
     reporter.report(batch=7)
-    assert reporter.flush(10)
+    assert reporter.flush(60)
     assert [line["epoch"] for line in platform.taken()] == [3]
     numbers = [line for batch in platform.taken(VALUES) for line in batch]
     assert [(line["step"], line["values"]) for line in numbers] == [
@@ -170,13 +170,13 @@ def test_an_artifact_is_kept_with_the_output(fast, tmp_path, capsys):
 
 
 def test_reports_go_in_batches(module, platform):
-    reporter = module.Reporter(environment(platform.port))
+    reporter, before = module.Reporter(environment(platform.port)), time.monotonic()
     for epoch in range(2500):
         reporter.report(epoch=epoch)
-    assert reporter.flush(20)
+    assert reporter.flush(60)
     assert [line["epoch"] for line in platform.taken()] == list(range(2500))
     posts = [(body, headers["X-Message-Id"]) for method, _, body, headers in platform.requests if method == "POST"]
-    assert len(posts) <= 5
+    assert len(posts) <= 5 + (time.monotonic() - before) / module.BATCH_S
     for body, number in posts:
         assert len(body) <= 1000
         assert number == f"train:2:{reporter.run}:{body[0]['epoch']}"
@@ -187,7 +187,7 @@ def test_a_retried_post_is_the_same_post(fast, platform, capsys):
     reporter = fast.Reporter(environment(platform.port))
     reporter.report(epoch=1, loss=1)
     reporter.report(epoch=2, loss=1)
-    assert reporter.flush(10)
+    assert reporter.flush(60)
     posts = [(body, headers["X-Message-Id"]) for method, _, body, headers in platform.requests if method == "POST"]
     assert len(posts) == 4
     assert all(post == posts[0] for post in posts)
@@ -207,11 +207,11 @@ def test_a_refusal_is_told_once_and_not_tried_again(fast, platform, capsys):
     platform.answers = [403, 403, 403]
     reporter = fast.Reporter(environment(platform.port))
     reporter.report(epoch=1, progress=1)
-    assert reporter.flush(10)
+    assert reporter.flush(60)
     reporter.report(epoch=2, progress=1)
-    assert reporter.flush(10)
+    assert reporter.flush(60)
     reporter.report(epoch=3, progress=1)
-    assert reporter.flush(10)
+    assert reporter.flush(60)
     assert [body[0]["epoch"] for method, _, body, _ in platform.requests if method == "POST"] == [1, 2, 3]
     lines = capsys.readouterr().err.splitlines()
     assert lines == [
@@ -220,13 +220,14 @@ def test_a_refusal_is_told_once_and_not_tried_again(fast, platform, capsys):
     ]
 
 
-def test_a_platform_that_hangs_is_left_and_asked_again(fast, platform):
-    platform.answers = [5.0]
+def test_a_platform_that_hangs_is_left_and_asked_again(fast, platform, monkeypatch):
+    monkeypatch.setattr(fast, "TIMEOUT_S", 0.5)
+    platform.answers = [30.0]
     reporter = fast.Reporter(environment(platform.port))
     before = time.monotonic()
     reporter.report(epoch=1)
-    assert time.monotonic() - before < 0.1
-    assert reporter.flush(4)
+    assert time.monotonic() - before < 2
+    assert reporter.flush(60)
     assert len(platform.taken()) == 1
 
 
@@ -234,7 +235,7 @@ def test_a_platform_that_goes_away_and_comes_back_gets_all(fast, capsys):
     platform = Platform()
     reporter = fast.Reporter(environment(platform.port))
     reporter.report(epoch=0)
-    assert reporter.flush(10)
+    assert reporter.flush(60)
     assert len(platform.taken()) == 1
     platform.close()
     reporter._disconnect()  # the server's open connections live on in this process; a real one's do not
@@ -243,7 +244,7 @@ def test_a_platform_that_goes_away_and_comes_back_gets_all(fast, capsys):
     assert not reporter.flush(0.5)
     again = Platform(platform.port)
     try:
-        assert reporter.flush(10)
+        assert reporter.flush(60)
         assert [line["epoch"] for line in again.taken()] == list(range(1, 50))
     finally:
         again.close()
@@ -259,7 +260,7 @@ def test_a_platform_that_is_away_does_not_slow_the_training(platform):
     )
     before = time.monotonic()
     done = run(script, environment(platform.port, MLP_REPORT_FLUSH_S="1.5"))
-    assert 1.4 < time.monotonic() - before < 8
+    assert 1.4 < time.monotonic() - before < 40
     assert done.returncode == 0
     assert float(done.stdout) < 0.001
     assert "cannot be reached" in done.stderr
@@ -274,7 +275,7 @@ def test_a_full_queue_drops_the_oldest_with_one_warning(fast, platform, monkeypa
     for epoch in range(25):
         reporter.report(epoch=epoch)
     monkeypatch.undo()
-    assert reporter.flush(10)
+    assert reporter.flush(60)
     assert [line["epoch"] for line in platform.taken()] == list(range(15, 25))
     assert platform.requests[0][3]["X-Message-Id"].endswith(":15")
     assert capsys.readouterr().err.count("the oldest reports are dropped") == 1
@@ -299,7 +300,7 @@ def test_what_is_not_a_number_is_not_sent(fast, platform, capsys, bad):
     reporter.report(**bad)
     reporter.report(**bad)
     reporter.report(epoch=3, loss=1)
-    assert reporter.flush(10)
+    assert reporter.flush(60)
     assert [line["epoch"] for line in platform.taken()] == [3]
     assert len(capsys.readouterr().err.splitlines()) == 1
 
@@ -308,7 +309,7 @@ def test_numbers_of_other_kinds_are_sent(fast, platform):
     numpy = pytest.importorskip("numpy")
     reporter = fast.Reporter(environment(platform.port))
     reporter.report(epoch=numpy.int64(2), accuracy=numpy.float32(0.5), loss=numpy.array(1.5), progress=1000)
-    assert reporter.flush(10)
+    assert reporter.flush(60)
     (line,) = platform.taken()
     assert (line["epoch"], line["accuracy"], line["loss"], line["progress"]) == (2, 0.5, 1.5, 100)
 
@@ -319,7 +320,7 @@ def test_the_last_word_comes_last(fast, platform):
         reporter.report(epoch=epoch, progress=5 * epoch)
     reporter.finish()
     reporter.progress(3)
-    reporter.flush(10)
+    reporter.flush(60)
     assert platform.requests[-1][2] == {"state": "finished", "progress": 100}
     assert [body for body in platform.taken(HEARTBEAT) if body["state"] != "running"] == [
         {"state": "finished", "progress": 100}

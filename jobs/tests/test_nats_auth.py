@@ -72,7 +72,7 @@ async def until_it_listens() -> None:
     client = await bus.connect()
     for _ in range(200):
         try:
-            await client.request(nats_auth.SUBJECT, b"?", timeout=0.1)
+            await client.request(nats_auth.SUBJECT, b"?", timeout=1)
         except nats.errors.NoRespondersError:
             await asyncio.sleep(0.05)
         except nats.errors.TimeoutError:
@@ -81,7 +81,7 @@ async def until_it_listens() -> None:
 
 
 async def connect(url: str, **options) -> nats.NATS:
-    return await nats.connect(url, allow_reconnect=False, connect_timeout=5, **options)
+    return await nats.connect(url, allow_reconnect=False, connect_timeout=60, **options)
 
 
 def test_a_job_reports_on_its_own_subjects(running, answering):  # noqa: F811
@@ -125,7 +125,7 @@ def test_strangers_and_jobs_that_have_ended_are_not_let_in(running, answering, s
     async def let_in(user: str, password: str) -> bool:
         try:
             client = await nats.connect(
-                settings.NATS_URL, user=user, password=password, allow_reconnect=False, connect_timeout=5
+                settings.NATS_URL, user=user, password=password, allow_reconnect=False, connect_timeout=60
             )
         except (nats.errors.Error, OSError):
             return False

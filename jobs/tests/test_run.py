@@ -14,6 +14,7 @@ from jobs.reconcile import run as reconcile_once
 from mlp import runners
 from mlp.kernel import storage
 from mlp.kernel.models import StateChange
+from mlp.runners.tests.helpers import eventually
 from resources import tcc
 from resources.models import Tenant
 
@@ -59,13 +60,14 @@ def test_every_message_may_be_lost(tasks, submit, settings, monkeypatch):
     job = submit("print('found again')")
     tasks.queue.clear()
     monkeypatch.setattr("jobs.reconcile.AGAIN_AFTER", timedelta(0))
-    for _ in range(500):
+
+    def over() -> bool:
         reconcile_once()
         tasks.run()
         job.refresh_from_db()
-        if job.state == "finished" and not job.run_name:
-            break
-    assert job.state == "finished"
+        return job.state == "finished" and not job.run_name
+
+    eventually(over, 120)
     assert in_use() == NOTHING
 
 

@@ -36,7 +36,7 @@ SHIM = Path(__file__).with_name("shim")
 INSIDE_SHIM = "/run/shim"
 WORKSPACE = "/workspace"
 FIRST_UID = 1_900_000_000  # above what distributions and container managers hand out
-PROBE_S = 10
+PROBE_S = 30
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 # Of /etc a run sees what programs need to find libraries, hosts and certificates; no passwords, no configuration.
 ETC = (

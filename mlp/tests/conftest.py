@@ -9,8 +9,9 @@ import os
 import shutil
 
 import pytest
+from playwright.sync_api import expect
 
-from .browser_world import Site, log_in
+from .browser_world import LIVE_MS, Site, log_in
 
 
 @pytest.fixture(scope="session")
@@ -52,8 +53,16 @@ def browser_context_args(browser_context_args, server):
 
 
 @pytest.fixture
+def context(context):
+    """Patient: a busy machine is slow to draw a page, and how fast it is is asked elsewhere."""
+    expect.set_options(timeout=LIVE_MS)
+    context.set_default_timeout(LIVE_MS)
+    context.set_default_navigation_timeout(2 * LIVE_MS)
+    return context
+
+
+@pytest.fixture
 def hers(page, context, site, alice, home, troubles):
     """A page of a browser in which alice is logged in."""
-    page.set_default_navigation_timeout(60_000)
     log_in(context, site, alice)
     return page

@@ -30,7 +30,6 @@ def world(site, alice, staff, make_user):
 @pytest.fixture
 def operator(page, context, site, world, staff, troubles):
     """A page with the operator logged in."""
-    page.set_default_navigation_timeout(60_000)
     log_in(context, site, staff)
     page.goto("/admin/")
     return page

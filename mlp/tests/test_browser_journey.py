@@ -61,6 +61,7 @@ class Walk:
         )
         self.page: Page = self.context.new_page()
         self.page.set_default_timeout(LIMIT_MS)
+        expect.set_options(timeout=LIMIT_MS)
         self.page.on("console", self._heard)
         self.page.on("pageerror", lambda error: self.troubles.append(str(error)))
         self.page.on("response", self._answered)

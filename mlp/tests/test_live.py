@@ -7,7 +7,6 @@ import json
 
 import pytest
 from asgiref.sync import sync_to_async
-from channels.testing import WebsocketCommunicator
 from django.test import Client
 from django.utils import timezone
 
@@ -19,29 +18,30 @@ from mlp.kernel.after_commit import changed
 from mlp.kernel.bus import Delivery
 
 from .admin_world import put
+from .links import Link
 
 pytestmark = pytest.mark.django_db(transaction=True)
 QUIET_S = 0.4
 
 
-def link_of(user, origin: str = "http://localhost") -> WebsocketCommunicator:
+def link_of(user, origin: str = "http://localhost") -> Link:
     headers = [(b"origin", origin.encode()), (b"host", b"localhost")]
     if user is not None:
         client = Client()
         client.force_login(user)
         headers.append((b"cookie", f"sessionid={client.cookies['sessionid'].value}".encode()))
-    return WebsocketCommunicator(application, "/ws/live", headers=headers)
+    return Link(application, "/ws/live", headers=headers)
 
 
-async def opened(user) -> WebsocketCommunicator:
+async def opened(user) -> Link:
     link = await sync_to_async(link_of)(user)
-    assert (await link.connect(5))[0]
+    assert (await link.connect())[0]
     assert await heard(link) == {"type": "ready"}
     return link
 
 
 async def heard(link) -> dict:
-    return json.loads(await link.receive_from(5))
+    return json.loads(await link.receive_from())
 
 
 def running(user, name: str = "fit") -> Job:
@@ -74,7 +74,7 @@ class TestDoor:
     def test_a_session_and_our_own_origin_or_nothing(self, alice):
         async def connected(user, origin: str) -> bool:
             link = await sync_to_async(link_of)(user, origin)
-            answer, _ = await link.connect(5)
+            answer, _ = await link.connect()
             await link.disconnect()
             return answer
 
@@ -98,7 +98,7 @@ class TestDoor:
         async def work():
             link = await opened(alice)
             await link.send_to(text)
-            return await link.receive_output(5)
+            return await link.receive_output()
 
         assert asyncio.run(work()) == {"type": "websocket.close", "code": 4400}
 
@@ -106,7 +106,7 @@ class TestDoor:
         async def work():
             link = await opened(alice)
             await sync_to_async(accounts.deregister)(username="alice", by="test")
-            return await link.receive_output(5)
+            return await link.receive_output()
 
         assert asyncio.run(work()) == {"type": "websocket.close", "code": 4401}
 
@@ -148,7 +148,9 @@ class TestChanges:
         assert mine == {"type": "changed", "kind": "job", "name": "fit", "mine": True, "moving": False}
         assert others == {"type": "changed", "kind": "job", "name": "", "mine": False, "moving": False}
 
-    def test_many_changes_are_told_together(self, alice):
+    def test_many_changes_are_told_together(self, alice, monkeypatch):
+        monkeypatch.setattr("mlp.live.TOGETHER_S", 2)
+
         async def work():
             link = await opened(alice)
             for moving in (True, True, False, True):

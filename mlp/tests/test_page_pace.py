@@ -27,7 +27,7 @@ from .page_world import PAGES, fill, visitor
 pytestmark = pytest.mark.django_db
 
 LIMIT_S = 0.150
-TRIES = 10
+TRIES = 20
 MOST_QUERIES = 20
 JOBS, OTHERS, EPOCHS, LINES = 1000, 300, 1000, 2000
 OPERATORS_PAGES = [

@@ -16,7 +16,7 @@ import pytest
 
 from mlp.runners.base import RunSpec
 from mlp.runners.local import LocalRunner
-from mlp.tests.running import HEAL_S, PARTS, SERVERS, Platform, is_free
+from mlp.tests.running import PARTS, SERVERS, Platform, is_free
 
 pytestmark = [pytest.mark.e2e, pytest.mark.begins(0.72)]
 
@@ -44,8 +44,8 @@ def platform(tmp_path_factory):
 
 
 def test_it_is_healthy_and_says_so_part_by_part(platform):
-    status, body = platform.health()
-    assert (status, body["status"]) == (200, "ok")
+    body = platform.wait_healthy()
+    assert body["status"] == "ok"
     assert set(body["parts"]) == PARTS | {"app-gateway"}
     words = platform.output.read_text()
     assert f"http://127.0.0.1:{platform.base + 1}" in words
@@ -86,6 +86,18 @@ def test_no_secret_is_on_a_command_line_or_readable_by_others(platform):
         assert path.stat().st_mode & 0o077 == 0, path
 
 
+def whole(link: socket.socket) -> bytes:
+    """An answer with a JSON body, however many pieces it comes in."""
+    link.settimeout(60)
+    answer = b""
+    while piece := link.recv(65536):
+        answer += piece
+        with suppress(ValueError):
+            json.loads(answer.partition(b"\r\n\r\n")[2])
+            break
+    return answer
+
+
 def test_the_gateway_speaks_the_api_s_form_for_every_refusal(platform):
     cases = {
         "unreadable": b"get /api/v1/users HTTP/1.1\r\n\r\n",
@@ -106,7 +118,7 @@ def test_the_gateway_speaks_the_api_s_form_for_every_refusal(platform):
         with closing(socket.create_connection(("127.0.0.1", platform.base + 1), timeout=10)) as link:
             with suppress(ConnectionError):
                 link.sendall(request)
-            answer = link.recv(65536)
+            answer = whole(link)
         head, _, body = answer.partition(b"\r\n\r\n")
         assert head.startswith(b"HTTP/1.1 403 "), (name, answer)
         assert set(json.loads(body)) == {"msg"}, (name, answer)
@@ -122,9 +134,10 @@ def test_what_is_inside_stays_inside(platform):
 def test_tokens_are_not_logged(platform):
     platform.get("/index?token=verysecret")
     platform.get("/api/v1/auth?token=verysecret", Authorization="Bearer verysecret")
-    time.sleep(1.5)
-    log = (platform.root / "log" / "gateway" / "gateway.log").read_text()
-    assert "/api/v1/auth" in log
+    log, end = platform.root / "log" / "gateway" / "gateway.log", time.monotonic() + 60
+    while "/api/v1/auth" not in log.read_text():
+        assert time.monotonic() < end, "the request is not in the gateway's log"
+        time.sleep(0.05)
     assert not [path for path in (platform.root / "log").rglob("*.log") if "verysecret" in path.read_text()]
 
 
@@ -139,7 +152,7 @@ def test_a_killed_part_is_back_within_30_seconds(platform, part):
 def test_killed_children_of_parts_are_back_within_30_seconds(platform):
     """Workers of gunicorn, dramatiq and nginx, sessions and helpers of PostgreSQL."""
     for part in ("web", "worker", "worker-gpu", "gateway", "database"):
-        end = time.monotonic() + HEAL_S
+        end = time.monotonic() + platform.heal_s
         while not (children := set(platform.pids(part)[1:])) and time.monotonic() < end:
             time.sleep(0.1)  # just started
         assert children, part
@@ -154,7 +167,8 @@ def test_without_web_the_gateway_still_answers_in_form(platform):
     api, page, health = platform.get("/api/v1/auth"), platform.get("/index"), platform.get("/healthz")
     assert (api[0], set(json.loads(api[2]))) == (503, {"msg"})
     assert (page[0], page[1].split(";")[0]) == (503, "text/html")
-    assert (health[0], json.loads(health[2])["failing"]) == (503, ["web"])
+    assert health[0] == 503
+    assert "web" in json.loads(health[2])["failing"]
     platform.healed("web", web)
 
 
@@ -179,7 +193,7 @@ def test_a_blow_to_all_processes_but_up_is_survived(platform):
 def test_after_a_killed_up_the_next_one_starts_cleanly(platform):
     everything = {pid for part in ("supervisor", *PARTS) for pid in platform.pids(part)}
     platform.kill(platform.process.pid)
-    platform.process.wait(5)
+    platform.process.wait(60)
     print(f"\nstart after a killed up: {platform.start():.1f} s")
     for part in ("supervisor", *PARTS):
         pids = platform.pids(part)
@@ -271,7 +285,7 @@ def test_a_kill_at_any_moment_of_the_first_start_is_healed(tmp_path):
                 fresh.process = subprocess.Popen(fresh.command(), env=fresh.environment, stdout=output, stderr=output)
             time.sleep(after_s)
             fresh.kill(fresh.process.pid)
-            fresh.process.wait(5)
+            fresh.process.wait(60)
         fresh.start()
         assert fresh.stop() == 0
         assert fresh.everything() == []

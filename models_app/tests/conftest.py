@@ -11,7 +11,7 @@ from mlp.kernel import storage
 from models_app import reconcile
 from models_app.models import Model
 
-DEADLINE_S = 60
+DEADLINE_S = 180
 
 ADDER = """
 class Predictor:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from mlp.kernel import bus
 from mlp.kernel.serve import serve
 
-WAIT_S = 10
+WAIT_S = 60
 
 
 class Peer:
@@ -26,7 +26,7 @@ class Peer:
         self.client = self._do(bus.connect())
         for subject in subjects:
             self._do(self.client.subscribe(subject, cb=self._take))
-        self._do(bus.settle(self.client))
+        self._do(bus.settle(self.client, WAIT_S))
 
     def _do(self, work, timeout: float = WAIT_S):
         return asyncio.run_coroutine_threadsafe(work, self.loop).result(timeout)
@@ -44,11 +44,11 @@ class Peer:
         if answer is not None:
             self.answers[subject] = answer
         self._do(self.client.subscribe(subject, queue, cb=self._take))
-        self._do(bus.settle(self.client))
+        self._do(bus.settle(self.client, WAIT_S))
 
     def publish(self, subject: str, data: bytes) -> None:
         self._do(self.client.publish(subject, data))
-        self._do(bus.settle(self.client))
+        self._do(bus.settle(self.client, WAIT_S))
 
     def ask(self, subject: str, data: bytes, timeout: float = WAIT_S) -> bytes:
         return self._do(self.client.request(subject, data, timeout=timeout)).data

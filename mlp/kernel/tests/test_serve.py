@@ -65,14 +65,14 @@ def test_a_lone_message_does_not_wait_for_others(peer):
     with serving(Echo(lambda batch: [("test.out", b"".join(batch))], batch=500, linger_s=0.05)) as served:
         served.wait()
         peer.publish("test.in", b"alone")
-        assert peer.wait("test.out", timeout=2) == [b"alone"]
+        assert peer.wait("test.out") == [b"alone"]
 
 
 def test_a_reply_leaves_before_the_work_and_after_what_it_announces(peer):
     go = threading.Event()
 
     def work():
-        assert go.wait(10)
+        assert go.wait(60)
         return [("test.out", b"after")]
 
     def handle(data):
@@ -179,12 +179,12 @@ def test_services_wait_for_a_server_that_is_away_and_come_back_by_themselves(tmp
 
 def test_requests_tell_silence_from_nobody(peer):
     with pytest.raises(bus.NoAnswer, match="nobody"):
-        bus.request("test.nobody", b"", 1)
+        bus.request("test.nobody", b"", 30)
     peer.listen("test.silent")
     with pytest.raises(bus.NoAnswer, match=r"0\.2 s"):
         bus.request("test.silent", b"", 0.2)
     peer.listen("test.talks", answer=lambda data: data + b"!")
-    assert bus.request("test.talks", b"hello", 1) == b"hello!"
+    assert bus.request("test.talks", b"hello", 30) == b"hello!"
 
 
 def test_a_server_that_knows_its_clients_by_nkey(tmp_path, settings):
@@ -214,7 +214,7 @@ def test_what_comes_faster_than_it_is_handled_waits_in_bounds(peer, monkeypatch)
     go, handled = threading.Event(), []
 
     def handle(data):
-        assert go.wait(10)
+        assert go.wait(60)
         handled.append(data)
 
     with serving(Echo(handle)) as served:

@@ -15,7 +15,7 @@ T = TypeVar("T")
 ENVIRONMENT = {"PATH": os.defpath, "HOME": "/nonexistent", "LANG": "C.UTF-8"}
 
 
-def eventually(question: Callable[[], T], seconds: float = 15, what: str = "") -> T:
+def eventually(question: Callable[[], T], seconds: float = 90, what: str = "") -> T:
     """The first answer that is true; fails after the deadline."""
     deadline = time.monotonic() + seconds
     while not (answer := question()):
@@ -38,7 +38,7 @@ def spec(folder: Path, code: str, name: str = "job-1-1", **fields) -> RunSpec:
     return RunSpec(**values | fields)
 
 
-def end_of(runner: Runner, name: str = "job-1-1", seconds: float = 15) -> RunStatus:
+def end_of(runner: Runner, name: str = "job-1-1", seconds: float = 90) -> RunStatus:
     """The status once the run does not run any more."""
 
     def ended() -> RunStatus | None:

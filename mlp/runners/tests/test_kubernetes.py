@@ -191,13 +191,13 @@ def test_a_cluster_that_does_not_answer_is_a_fault(kubernetes, cluster, tmp_path
 
 # --- what keeps a run from beginning ----------------------------------------------------------------------------
 def test_an_image_that_cannot_be_pulled_is_told_and_fails_the_run_in_the_end(cluster, configured, tmp_path):
-    runner = KubernetesRunner(configured(start_timeout_s=2))
+    runner = KubernetesRunner(configured())
     cluster.node.bad_images["registry.test/image:1"] = ("ImagePullBackOff", "Back-off pulling image: 401 Unauthorized")
     runner.start(spec(tmp_path, ""))
     words = "its image cannot be pulled (registry.test/image:1): Back-off pulling image: 401 Unauthorized"
     assert eventually(lambda: runner.poll("job-1-1").reason) == words
     assert runner.poll("job-1-1").state == "running"
-    status = end_of(runner)
+    status = end_of(KubernetesRunner(configured(start_timeout_s=1)))  # one that has no more patience
     assert (status.state, status.exit_code, status.signal) == ("exited", None, None)
     assert status.reason == f"could not start: {words}"
     assert not (tmp_path / "job-1-1.log").exists()
@@ -244,7 +244,7 @@ def test_storage_that_cannot_be_mounted_is_told(kubernetes, cluster, tmp_path, m
 
 def test_a_job_past_its_deadline_says_so(cluster, configured, tmp_path):
     runner = KubernetesRunner(configured(deadline_s=1))
-    started(runner, tmp_path)
+    runner.start(spec(tmp_path, WAITS))  # a cluster counts from a whole second on: it may not come to its first line
     status = end_of(runner)
     assert status.state == "exited"
     assert "longer than 1 s" in status.reason or status.signal

@@ -27,18 +27,22 @@ def rows(path: Path) -> list[dict]:
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
+def busy(found: list[dict]) -> bool:
+    return max(row["cpu"] for row in found) > 0.1
+
+
 def test_processor_and_memory_are_written_as_time_goes_on(watched, tmp_path):
     path = tmp_path / "work/log/usage.jsonl"
     watched.start(spec(tmp_path, BUSY, usage=path))
-    eventually(lambda: len(rows(path)) >= 3)
+    eventually(lambda: len(found := rows(path)) >= 3 and max(row["ram"] for row in found) >= 60 and busy(found))
     watched.stop("job-1-1", 0)
     end_of(watched)
     found = rows(path)
     moments = [row["after"] for row in found]
     assert moments == sorted(set(moments))
     assert all(set(row) == {"after", "cpu", "ram"} for row in found)
-    assert 0.1 < max(row["cpu"] for row in found) < 4
-    assert 60 <= max(row["ram"] for row in found) < 200
+    assert max(row["cpu"] for row in found) < 4
+    assert max(row["ram"] for row in found) < 200
     assert watched.poll("job-1-1").state == "exited"
     size = path.stat().st_size
     watched._watcher.stopped.wait(0.3)
@@ -71,7 +75,8 @@ def test_a_run_that_names_no_file_is_not_asked_about(watched, cluster, tmp_path)
 
 def test_it_is_never_written_through_what_a_script_put_in_its_place(watched, cluster, tmp_path):
     (tmp_path / "precious").write_text("unharmed")
-    code = f"import os\nos.symlink(os.path.abspath('../precious'), 'usage.jsonl')\n{BUSY}"
+    link = "os.symlink(os.path.abspath('../precious'), 'link'); os.replace('link', 'usage.jsonl')"
+    code = f"import os; {link}\n{BUSY}"
     watched.start(spec(tmp_path, code, usage=tmp_path / "work/usage.jsonl"))
     asked = "/apis/metrics.k8s.io/v1beta1/namespaces/mlp/pods"
     eventually(lambda: (tmp_path / "work/usage.jsonl").is_symlink())

@@ -152,7 +152,7 @@ def test_an_old_version_is_gone(cluster, configured):
 def test_a_stream_ends_in_its_time(cluster, configured):
     api = Cluster(configured())
     version = str(cluster.store.version)
-    assert {event["type"] for event in api.watch(api.core.list_namespaced_pod, version, "", 1)} == {"BOOKMARK"}
+    assert {event["type"] for event in api.watch(api.core.list_namespaced_pod, version, "", 3)} == {"BOOKMARK"}
 
 
 # --- logs -------------------------------------------------------------------------------------------------------

@@ -197,12 +197,12 @@ def test_it_kills_a_script_that_ignores_the_signal(runner, tmp_path):
     runner.start(spec(tmp_path, code))
     eventually((tmp_path / "work/ready").exists)
     asked = time.monotonic()
-    runner.stop("job-1-1", 0.5)
+    runner.stop("job-1-1", 2)
     status = end_of(runner)
-    assert time.monotonic() - asked > 0.45
+    assert time.monotonic() - asked > 1.9
     assert (tmp_path / "work/asked").exists()
     assert (status.exit_code, status.signal) == (None, 9)
-    assert status.reason == "stopped on request, did not end within 0.5 s, killed by signal 9 (SIGKILL)"
+    assert status.reason == "stopped on request, did not end within 2 s, killed by signal 9 (SIGKILL)"
 
 
 def test_a_second_request_shortens_the_grace(runner, tmp_path):

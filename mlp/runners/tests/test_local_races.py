@@ -276,12 +276,15 @@ def test_starts_stops_polls_and_forgets_at_once_agree(runner, tmp_path):
 
 def test_the_script_begins_quickly(runner, tmp_path):
     """The bound is generous, for machines that do other things as well; the aim is 150 ms."""
-    took = []
+    took, bare = [], []
     for number in range(5):
+        before = time.time()
+        subprocess.run([sys.executable, "-c", ""], check=True)
+        bare.append(time.time() - before)
         one = spec(tmp_path, "import time; print(time.time())", name=f"run-{number}")
         before = time.time()
         runner.start(one)
         assert end_of(runner, one.name).succeeded
         took.append(float(one.log.read_text()) - before)
     print(f"to the first line: {[round(1000 * seconds) for seconds in took]} ms")
-    assert min(took) < 0.5
+    assert min(took) < max(0.5, 8 * min(bare))
