@@ -82,7 +82,8 @@ def test_a_dead_token_opens_nothing_though_the_place_is_remembered(app, alice):
     assert asked(token)[0] == 403
 
 
-def test_its_port_is_nobody_elses_while_it_may_be_remembered(app, alice, tasks):
+def test_its_port_is_nobody_elses_while_it_may_be_remembered(app, alice, tasks, monkeypatch):
+    monkeypatch.setattr(lifecycle, "PLACE_REMEMBERED_S", 3.0)
     began = time.monotonic()
     assert Client(headers={"Authorization": f"Bearer {accounts.token_of(alice)}"}).delete(
         "/api/v1/users/alice/apps/calc"

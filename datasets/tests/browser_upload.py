@@ -15,6 +15,7 @@ from pathlib import Path
 from playwright.sync_api import sync_playwright
 
 LARGE = "large.bin"
+PATIENCE_MS = 240_000
 
 
 def run(url: str, session: str, folder: str, pictures: str = "") -> dict:
@@ -23,6 +24,7 @@ def run(url: str, session: str, folder: str, pictures: str = "") -> dict:
     with sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
         page = browser.new_page(base_url=url, locale="en")
+        page.set_default_timeout(PATIENCE_MS)
         page.on("dialog", lambda dialog: dialog.accept())
         page.context.add_cookies([{"name": "sessionid", "value": session, "url": url}])
 
@@ -46,7 +48,7 @@ def run(url: str, session: str, folder: str, pictures: str = "") -> dict:
         page.goto(f"/datasets/{name}")
         page.locator("input[webkitdirectory]").set_input_files(folder)
         page.locator("[data-upload-button]").click()
-        page.wait_for_selector("text=Train on it", timeout=60_000)
+        page.wait_for_selector("text=Train on it")
         _picture(page, pictures, "dataset")
         for place in ("table.csv", "notes.txt"):
             if page.locator(f"a:text-is('{place}')").count():

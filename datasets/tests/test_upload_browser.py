@@ -30,7 +30,7 @@ def test_a_folder_goes_up_and_on_after_a_reload(alice_there, service, alice, tmp
     browser.force_login(alice)
     session = browser.cookies["sessionid"].value
     command = [sys.executable, str(SCRIPT), service.url, session, str(from_here), pictures]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr[-3000:]
     told = json.loads(done.stdout)
     total = 40 * MIB
