@@ -43,14 +43,14 @@ def line(
     text = text if len(text) <= MOST_CHARACTERS else text[: MOST_CHARACTERS - len(CUT)] + CUT
     now = int(time.time() * 1000)
     return {
-        "_id": id or uuid.uuid4().hex,
+        "_id": logstore.clean(id) or uuid.uuid4().hex,
         "time": at_ms if at_ms is not None and EARLIEST <= at_ms <= LATEST else now,
-        "cluster_id": cluster[:MOST_NAME] or LOCAL,
-        "namespace_name": namespace[:MOST_NAME],
-        "deployment": deployment[:MOST_NAME],
-        "service": service[:MOST_NAME],
-        "pod_name": pod[:MOST_NAME],
-        "log_type": kind[:40] or subjects.WORKLOAD,
+        "cluster_id": logstore.clean(cluster)[:MOST_NAME] or LOCAL,
+        "namespace_name": logstore.clean(namespace)[:MOST_NAME],
+        "deployment": logstore.clean(deployment)[:MOST_NAME],
+        "service": logstore.clean(service)[:MOST_NAME],
+        "pod_name": logstore.clean(pod)[:MOST_NAME],
+        "log_type": logstore.clean(kind)[:40] or subjects.WORKLOAD,
         "log": logstore.clean(text),
     }
 

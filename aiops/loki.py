@@ -72,15 +72,20 @@ def read_json(data: bytes) -> list[tuple[dict, list[Entry]]]:
         return [
             (
                 {str(name): str(value) for name, value in stream["stream"].items()},
-                [
-                    (int(row[0]), _text(row[1]), dict(row[2]) if len(row) > 2 and isinstance(row[2], dict) else {})
-                    for row in stream["values"]
-                ],
+                [_entry(row) for row in stream["values"]],
             )
             for stream in body["streams"]
         ]
-    except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError) as problem:
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError, RecursionError) as problem:
         raise ValueError(f"no push request: {problem}")
+
+
+def _entry(row) -> Entry:
+    """What stands beside a line is text, as labels are, whatever it was sent as; Loki knows nothing else there."""
+    if not isinstance(row, list):
+        raise TypeError("each of values must be a list")
+    more = row[2] if len(row) > 2 and isinstance(row[2], dict) else {}
+    return int(row[0]), _text(row[1]), {name: str(value) for name, value in more.items()}
 
 
 def _text(value) -> str:

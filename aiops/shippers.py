@@ -8,6 +8,7 @@ OTLP: https://opentelemetry.io/docs/specs/otlp/#otlphttp; Loki: POST /loki/api/v
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import logging
 import re
@@ -138,13 +139,13 @@ def _body(request: HttpRequest) -> bytes:
     if coding != "gzip":
         raise Unreadable(f"Content-Encoding: {coding} is unknown, there is gzip")
     try:
-        unpack = zlib.decompressobj(zlib.MAX_WBITS | 16)
-        plain = unpack.decompress(data, MOST_BYTES)
-        if unpack.unconsumed_tail:
-            raise Unreadable(f"body: more than {MOST_BYTES >> 20} MiB unpacked")
-        return plain
-    except (zlib.error, gzip.BadGzipFile) as problem:
+        with gzip.GzipFile(fileobj=io.BytesIO(data)) as unpack:
+            plain = unpack.read(MOST_BYTES + 1)
+    except (zlib.error, gzip.BadGzipFile, EOFError) as problem:
         raise Unreadable(f"body: no gzip: {problem}")
+    if len(plain) > MOST_BYTES:
+        raise Unreadable(f"body: more than {MOST_BYTES >> 20} MiB unpacked")
+    return plain
 
 
 def _unsnap(data: bytes) -> bytes:

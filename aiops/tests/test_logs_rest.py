@@ -211,6 +211,29 @@ class TestLoki:
         assert push(json.dumps(body).encode(), "application/json").status_code == 204
         assert stored() == [("local", "alice", "web", "one"), ("local", "alice", "web", "two")]
 
+    @pytest.mark.parametrize("value", [5, None, 0.5, {"a": [1]}, "\ud800\0"], ids=str)
+    @pytest.mark.parametrize("name", ["log_type", "app", "pod"])
+    def test_what_stands_beside_a_line_is_taken_as_text(self, push, name, value):
+        body = {"streams": [{"stream": {"job": "web"}, "values": [["1700000000000000000", "one", {name: value}]]}]}
+        assert push(json.dumps(body).encode(), "application/json").status_code == 204
+        assert LogLine.objects.get().log == "one"
+
+    @pytest.mark.parametrize("name", ["log_type", "app", "filename"])
+    def test_labels_that_no_store_takes_are_cleaned(self, push, name):
+        """Half a character, escaped, in a protobuf message."""
+        message = PushRequest()
+        message.streams.add(labels=f'{{{name}="x\\ud800"}}').entries.add(line="one")
+        data = bytes(cramjam.snappy.compress_raw(message.SerializeToString()))
+        assert push(data, "application/x-protobuf").status_code == 204
+        assert LogLine.objects.get().log == "one"
+
+    @pytest.mark.parametrize("value", ["[Infinity, 'x']", "[NaN, 'x']", "['soon', 'x']", "[[], 'x']", "[1]", "'12'"])
+    def test_an_entry_that_is_none_is_400(self, push, value):
+        row = value.replace("'", '"')
+        answer = push(b'{"streams": [{"stream": {"a": "b"}, "values": [%s]}]}' % row.encode(), "application/json")
+        assert answer.status_code == 400
+        assert answer.json()["message"].startswith("no push request:")
+
     def test_protobuf_in_snappy_as_promtail_sends(self, push):
         message = PushRequest()
         stream = message.streams.add(labels='{app="web", filename="/var/log/\\"odd\\".log"}')
@@ -252,6 +275,20 @@ class TestDoors:
         )
         assert answer.status_code == 400
         assert "64 MiB" in answer.json()["message"]
+
+    def test_a_gzip_of_several_parts_is_taken_whole_and_a_cut_one_refused(self, client, door, headers):
+        rows = [["1700000000000000000", "one"]]
+        body = {"streams": [{"stream": {"app": "web"}, "values": rows}]}
+        if "loki" not in door:
+            record = {"body": {"stringValue": "one"}}
+            body = {"resourceLogs": [{"scopeLogs": [{"logRecords": [record]}]}]}
+        text = json.dumps(body).encode()
+        packed = gzip.compress(text[:20]) + gzip.compress(text[20:])
+        given = {"content_type": "application/json", "headers": {**headers, "content-encoding": "gzip"}}
+        assert client.post(door, packed[:-3], **given).status_code == 400
+        assert not LogLine.objects.exists()
+        assert client.post(door, packed, **given).status_code in (200, 204)
+        assert LogLine.objects.get().log == "one"
 
     def test_with_the_store_away_the_shipper_tries_again(self, client, door, headers, monkeypatch):
         def away(*_):
