@@ -16,7 +16,7 @@ from django.conf import settings
 from django.utils import timezone
 
 from mlp import runners
-from mlp.kernel import after_commit, storage
+from mlp.kernel import after_commit, outside, storage
 from mlp.kernel.errors import Refused
 from mlp.kernel.locking import Missing, locked
 from mlp.runners import Mount, RunSpec, tail
@@ -135,25 +135,36 @@ def _spec(model: Model) -> RunSpec:
 
 
 def _judge(model: Model, status) -> None:
+    said = status.reason
     if status.succeeded:
-        told = _told(model)
-        if told is not None:
-            lifecycle.complete(model.pk, told, by="check")
+        try:
+            lifecycle.complete(model.pk, _told(model), by="check")
             return after_commit.enqueue("models.clean", model.pk, queue="files")
+        except ValueError as problem:
+            said = str(problem)
     lines = tail(work(model) / "check.log", LOG_LINES_IN_REASON).splitlines()
-    said = status.reason or "the check left no result"
     lifecycle.fail(model.pk, "\n".join([f"it does not load: {said}", *lines]), by="check")
 
 
-def _told(model: Model) -> dict | None:
-    """What the check wrote. The folder was its own to write in, so no link is followed and little is read."""
+def _told(model: Model) -> dict:
+    """What the check wrote. The folder was its own, and the model's code, to write in: no link is followed, little is
+    read, and only what can be stored is taken. Raises ValueError that says what is wrong with it.
+    """
     try:
         handle = os.open(work(model) / "told.json", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         with os.fdopen(handle, "rb") as file:
-            told = json.loads(file.read(TOLD_BYTES))
-    except (OSError, ValueError):
-        return None
-    return told if isinstance(told, dict) else None
+            data = file.read(TOLD_BYTES + 1)
+    except OSError:
+        raise ValueError("the check left no result") from None
+    try:
+        if len(data) > TOLD_BYTES:
+            raise ValueError(f"it is larger than {TOLD_BYTES >> 10} KiB")
+        told = outside.read_storable(data)
+        if not isinstance(told, dict):
+            raise ValueError("it is no JSON object")
+    except ValueError as problem:
+        raise ValueError(f"the result of the check cannot be used: {outside.text(str(problem))}") from None
+    return told
 
 
 def _age(model: Model) -> float:

@@ -87,6 +87,8 @@ SAYINGS = (
     _("the application %(name)s serves this model; delete that first"),
     _("it does not load: %(reason)s"),
     _("it did not load within %(seconds)s s"),
+    _("the check left no result"),
+    _("the result of the check cannot be used: %(problem)s"),
     _("it did not answer within %(seconds)s s"),
     _("given up after %(count)s failures: %(reason)s"),
     _("must be JSON (%(problem)s)"),
