@@ -10,8 +10,8 @@ from . import launching
 
 
 @dramatiq.actor(actor_name="apps.launch", broker=broker(), max_retries=3, min_backoff=1000)
-def launch(pk: int) -> None:
-    launching.launch(pk)
+def launch(pk: int, follow: bool = True) -> None:
+    launching.launch(pk, follow)
 
 
 @dramatiq.actor(actor_name="apps.stop", broker=broker(), max_retries=3, min_backoff=1000)
@@ -20,5 +20,5 @@ def stop(pk: int, run_name: str) -> None:
 
 
 @dramatiq.actor(actor_name="apps.erase", broker=broker(), max_retries=3, min_backoff=1000)
-def erase(pk: int) -> None:
-    launching.erase(pk)
+def erase(pk: int, follow: bool = True) -> None:
+    launching.erase(pk, follow)

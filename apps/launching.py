@@ -1,6 +1,7 @@
 """Between an application's row and its run: order it, watch it, end it. Called by actors and reconcile.
 
-No lock is held while a runner or the application is asked, and every step may be repeated.
+No lock is held while a runner or the application is asked, and every step may be repeated. An actor `follow`s: it looks
+again soon; reconcile does not, for it comes back by itself, and each of its looks would begin one more chain of them.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ def log_path(app: Application) -> Path:
     return folder(app) / "log" / "app.log"
 
 
-def launch(pk: int) -> None:
+def launch(pk: int, follow: bool = True) -> None:
     """Orders the next run of an application that waits for one, and looks at it until it is up."""
     try:
         app = lifecycle.note_order(pk)
@@ -63,17 +64,17 @@ def launch(pk: int) -> None:
             return None
         except (ValueError, Refused) as problem:
             return lifecycle.fail(pk, f"could not be started: {problem}", by="runner")
-    return look(app)
+    return look(app, follow)
 
 
-def look(app: Application) -> None:
+def look(app: Application, follow: bool = False) -> None:
     """Asks the runner, and while it is not up the application itself, how it is; writes down what changed."""
     if not app.run_name:
-        return after_commit.enqueue("apps.launch", app.pk)
+        return after_commit.enqueue("apps.launch", app.pk, follow)
     runner = runners.get()
     status = runner.poll(app.run_name)
     if status.state == "unknown" and app.state == State.CREATING and not _too_old(app):
-        return after_commit.enqueue("apps.launch", app.pk)
+        return after_commit.enqueue("apps.launch", app.pk, follow)
     if status.state != "running":
         reason = status.reason or "its run is gone"
         if app.state == State.READY and reason.startswith(STOPPED):
@@ -88,7 +89,9 @@ def look(app: Application) -> None:
     if _too_old(app):
         runner.stop(app.run_name, 0)
         return _ended(app, f"it did not answer within {settings.APP_START_S} s")
-    return after_commit.enqueue("apps.launch", app.pk, delay_ms=LOOK_AGAIN_MS)
+    if follow:
+        after_commit.enqueue("apps.launch", app.pk, delay_ms=LOOK_AGAIN_MS)
+    return None
 
 
 def stop(pk: int, run_name: str) -> None:
@@ -106,7 +109,7 @@ def sweep() -> None:
     healing.each(runner.let_go, sorted(set(names) - owned))
 
 
-def erase(pk: int) -> None:
+def erase(pk: int, follow: bool = True) -> None:
     """Ends a deleted application's run, removes its files, then its row."""
     app = Application.objects.select_related("user").filter(pk=pk, state=State.DELETING).first()
     if app is None:
@@ -115,12 +118,17 @@ def erase(pk: int) -> None:
         runner = runners.get()
         if runner.poll(app.run_name).state == "running":
             runner.stop(app.run_name, STOP_GRACE_S)
-            return after_commit.enqueue("apps.erase", pk, delay_ms=LOOK_AGAIN_MS)
+            return _erase_again(pk, follow)
         runner.forget(app.run_name)
     if app.not_before and app.not_before > timezone.now():  # the gateway may still remember where it was
-        return after_commit.enqueue("apps.erase", pk, delay_ms=LOOK_AGAIN_MS)
+        return _erase_again(pk, follow)
     storage.remove_tree(folder(app))
     lifecycle.forget(pk)
+
+
+def _erase_again(pk: int, follow: bool) -> None:
+    if follow:
+        after_commit.enqueue("apps.erase", pk, delay_ms=LOOK_AGAIN_MS)
 
 
 def spec(app: Application) -> RunSpec:

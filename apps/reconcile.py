@@ -33,4 +33,4 @@ def run() -> None:
         healing.attempt(_tell_of_traffic, app)
     healing.attempt(launching.sweep)
     for pk in Application.objects.filter(state=State.DELETING).values_list("pk", flat=True)[:200]:
-        after_commit.enqueue("apps.erase", pk)
+        after_commit.enqueue("apps.erase", pk, False)

@@ -15,8 +15,8 @@ def launch(pk: int) -> None:
 
 
 @dramatiq.actor(actor_name="jobs.clean", broker=broker(), max_retries=3, min_backoff=1000)
-def clean(pk: int) -> None:
-    launching.clean(pk)
+def clean(pk: int, follow: bool = True) -> None:
+    launching.clean(pk, follow)
 
 
 @dramatiq.actor(actor_name="jobs.admit", broker=broker(), max_retries=0)
@@ -25,5 +25,5 @@ def admit() -> None:
 
 
 @dramatiq.actor(actor_name="jobs.erase", queue_name="files", broker=broker(), max_retries=5)
-def erase(pk: int) -> None:
-    launching.erase(pk)
+def erase(pk: int, follow: bool = True) -> None:
+    launching.erase(pk, follow)

@@ -1,7 +1,9 @@
 """Between a job's row and its run: order it, look at it, clean it away. Called by actors and reconcile.
 
 A runner is never called while a lock is held: each verb locks, decides, commits, then acts, then locks again to write
-down what came of it. Every step may be repeated: the runner's calls are idempotent by the run's name.
+down what came of it. Every step may be repeated: the runner's calls are idempotent by the run's name. An actor
+`follow`s: it looks again soon; what reconcile enqueues does not, for reconcile comes back by itself, and each of its
+messages would begin one more chain of them.
 """
 
 from __future__ import annotations
@@ -99,7 +101,7 @@ def look(job: Job) -> None:
         lifecycle.end_attempt(job.pk, job.run_name, _with_log(job, reason), by="runner")
 
 
-def clean(pk: int) -> None:
+def clean(pk: int, follow: bool = True) -> None:
     """Ends and forgets the run of a job that has ended, gives its resources back and lets the next job in."""
     job = Job.objects.filter(pk=pk).first()
     if job is None or not job.has_ended:
@@ -111,7 +113,9 @@ def clean(pk: int) -> None:
         if runner.poll(job.run_name).state == "running":
             if (timezone.now() - job.ended).total_seconds() >= patience:
                 runner.stop(job.run_name, settings.JOB_CANCEL_GRACE_S)
-            return after_commit.enqueue("jobs.clean", pk, delay_ms=500)
+            if follow:
+                after_commit.enqueue("jobs.clean", pk, delay_ms=500)
+            return
         runner.forget(job.run_name)
     with locked(Job, pk=pk) as row:
         if row.run_name == job.run_name:
@@ -121,14 +125,16 @@ def clean(pk: int) -> None:
             after_commit.enqueue("jobs.admit")
 
 
-def erase(pk: int) -> None:
+def erase(pk: int, follow: bool = True) -> None:
     """Removes a deleted job's files, then its row. Any number of times."""
     job = Job.objects.select_related("user").filter(pk=pk, state=State.DELETING).first()
     if job is None:
         return
     if job.run_name or job.reserved:
-        clean(pk)
-        return after_commit.enqueue("jobs.erase", pk, queue="files", delay_ms=1000)
+        clean(pk, follow=False)
+        if follow:
+            after_commit.enqueue("jobs.erase", pk, queue="files", delay_ms=1000)
+        return
     storage.remove_tree(storage.job_dir(job.user.username, job.name))
     try:
         with locked(Job, pk=pk) as row:

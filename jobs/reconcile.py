@@ -30,11 +30,11 @@ def run() -> None:
     ended = Job.objects.filter(state__in=ENDED)
     unclean = ended.filter(~Q(run_name="") | Q(reserved=True), ended__lt=now - AGAIN_AFTER)
     for pk in unclean.values_list("pk", flat=True):
-        after_commit.enqueue("jobs.clean", pk)
+        after_commit.enqueue("jobs.clean", pk, False)
     for pk in ended.filter(ended__gt=now - JUST_ENDED).values_list("pk", flat=True):
         after_commit.wake("job", pk)
     for pk in Job.objects.filter(state=State.DELETING).values_list("pk", flat=True)[:200]:
-        after_commit.enqueue("jobs.erase", pk, queue="files")
+        after_commit.enqueue("jobs.erase", pk, False, queue="files")
 
 
 def _look(job: Job) -> None:

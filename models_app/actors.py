@@ -20,10 +20,10 @@ def check(pk: int) -> None:
 
 
 @dramatiq.actor(actor_name="models.clean", queue_name="files", broker=broker(), max_retries=3, min_backoff=1000)
-def clean(pk: int) -> None:
-    launching.clean(pk)
+def clean(pk: int, follow: bool = True) -> None:
+    launching.clean(pk, follow)
 
 
 @dramatiq.actor(actor_name="models.erase", queue_name="files", broker=broker(), max_retries=5)
-def erase(pk: int) -> None:
-    launching.erase(pk)
+def erase(pk: int, follow: bool = True) -> None:
+    launching.erase(pk, follow)

@@ -1,14 +1,15 @@
 """Between a model's row and the world: copy its files, check in a run that they load, remove them.
 
-Called by actors and reconcile. No lock is held meanwhile, and every step may be repeated. The check is a run of
-`loading.py`, bounded like a job's: a model that loops or takes all memory ends its run, nothing else; and no pickle is
-ever read by a process of the platform.
+Called by actors and reconcile. No lock is held meanwhile, and every step may be repeated. An actor `follow`s: it looks
+again soon; reconcile does not, for it comes back by itself, and each of its looks would begin one more chain of them.
+
+The check is a run of `loading.py`, bounded like a job's: a model that loops or takes all memory ends its run, nothing
+else; and no pickle is ever read by a process of the platform.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 from pathlib import Path
 
@@ -56,7 +57,7 @@ def copy(pk: int) -> None:
     lifecycle.note_copy(pk, told)
 
 
-def check(pk: int) -> None:
+def check(pk: int, follow: bool = True) -> None:
     """Orders the check where it has not begun, looks at it where it has, and writes down its end."""
     model = _one(pk, State.CREATING)
     if model is None or not model.copied:
@@ -75,10 +76,11 @@ def check(pk: int) -> None:
         return lifecycle.fail(pk, f"it did not load within {settings.MODEL_CHECK_S} s", by="check")
     elif status.state != "running":
         return _judge(model, status)
-    after_commit.enqueue("models.check", pk, delay_ms=LOOK_AGAIN_MS)
+    if follow:
+        after_commit.enqueue("models.check", pk, delay_ms=LOOK_AGAIN_MS)
 
 
-def clean(pk: int) -> None:
+def clean(pk: int, follow: bool = True) -> None:
     """Ends and forgets the check of a model that is no longer creating, and removes its folder."""
     model = Model.objects.select_related("user").filter(pk=pk).exclude(state=State.CREATING).first()
     if model is None:
@@ -87,7 +89,9 @@ def clean(pk: int) -> None:
         runner = runners.get()
         if runner.poll(model.run_name).state == "running":
             runner.stop(model.run_name, 0)
-            return after_commit.enqueue("models.clean", pk, queue="files", delay_ms=LOOK_AGAIN_MS)
+            if follow:
+                after_commit.enqueue("models.clean", pk, queue="files", delay_ms=LOOK_AGAIN_MS)
+            return
         runner.forget(model.run_name)
     storage.remove_tree(work(model))
     copying.sweep(folder(model))
@@ -96,14 +100,16 @@ def clean(pk: int) -> None:
         row.save(update_fields=["run_name"])
 
 
-def erase(pk: int) -> None:
+def erase(pk: int, follow: bool = True) -> None:
     """Removes a deleted model's files, then its row."""
     model = _one(pk, State.DELETING)
     if model is None:
         return
     if model.run_name:
-        clean(pk)
-        return after_commit.enqueue("models.erase", pk, queue="files", delay_ms=LOOK_AGAIN_MS)
+        clean(pk, follow=False)
+        if follow:
+            after_commit.enqueue("models.erase", pk, queue="files", delay_ms=LOOK_AGAIN_MS)
+        return
     storage.remove_tree(folder(model))
     storage.remove_tree(work(model))
     lifecycle.forget(pk)
@@ -138,10 +144,12 @@ def _judge(model: Model, status) -> None:
     said = status.reason
     if status.succeeded:
         try:
-            lifecycle.complete(model.pk, _told(model), by="check")
-            return after_commit.enqueue("models.clean", model.pk, queue="files")
+            told = _told(model)
         except ValueError as problem:
             said = str(problem)
+        else:
+            lifecycle.complete(model.pk, told, by="check")
+            return after_commit.enqueue("models.clean", model.pk, queue="files")
     lines = tail(work(model) / "check.log", LOG_LINES_IN_REASON).splitlines()
     lifecycle.fail(model.pk, "\n".join([f"it does not load: {said}", *lines]), by="check")
 

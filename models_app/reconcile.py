@@ -19,9 +19,10 @@ def run() -> None:
     rows = Model.objects.filter(state=State.CREATING)
     for pk in rows.filter(copied=False, created__lt=before).values_list("pk", flat=True)[:50]:
         after_commit.enqueue("models.copy", pk, queue="files")
-    healing.each(launching.check, rows.filter(copied=True).values_list("pk", flat=True))
+    for pk in rows.filter(copied=True).values_list("pk", flat=True):
+        healing.attempt(launching.check, pk, False)
     ended = Model.objects.filter(state__in=[State.READY, State.ERROR]).exclude(run_name="")
     for pk in ended.values_list("pk", flat=True)[:200]:
-        after_commit.enqueue("models.clean", pk, queue="files")
+        after_commit.enqueue("models.clean", pk, False, queue="files")
     for pk in Model.objects.filter(state=State.DELETING).values_list("pk", flat=True)[:200]:
-        after_commit.enqueue("models.erase", pk, queue="files")
+        after_commit.enqueue("models.erase", pk, False, queue="files")

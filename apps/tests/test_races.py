@@ -7,8 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from django.db import connection
 
-from apps import launching, lifecycle
+from apps import launching, lifecycle, reconcile
 from apps.models import Application
+from mlp.kernel import storage
 from resources import tcc
 from resources.models import Tenant
 
@@ -46,3 +47,26 @@ def test_ports_are_unique_and_everything_is_given_back(adder, tasks, monkeypatch
     tenant = Tenant.objects.get(name="default")
     assert set(tcc.books(tenant).values()) == {0}
     assert (float(tenant.cpu_inuse), tenant.ram_inuse) == (0, 0)
+
+
+def test_an_application_that_starts_for_long_has_one_look_waiting(as_alice, deploy, tasks):
+    """Each round of reconcile looks too; had its look a successor, they would become more with every round."""
+    (storage.model_dir("alice", "adder") / "predictor.py").write_text("import time\ntime.sleep(600)")
+    app = deploy()
+    assert waiting_after_rounds(tasks) == [1] * 6
+    lifecycle.fail(app.pk, "ended by the test", by="test")
+    as_alice.call("delete", "users/alice/apps/calc")
+    sizes = []
+    while not sizes or tasks.queue:
+        sizes += waiting_after_rounds(tasks, 1)
+    assert max(sizes) <= 3  # the worker's last look, its erase, and what reconcile sends each round
+    assert not Application.objects.exists()
+
+
+def waiting_after_rounds(tasks, rounds: int = 6) -> list[int]:
+    sizes = []
+    for _ in range(rounds):
+        tasks.run_once()
+        reconcile.run()
+        sizes.append(len(tasks.queue))
+    return sizes

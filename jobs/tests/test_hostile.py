@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from jobs import launching
+from jobs import launching, reconcile
 from jobs.models import Job
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -49,3 +49,26 @@ def test_a_sweep_that_fails_does_not_keep_the_next_step_from_its_turn(submit, un
     job = until(submit("pass"), "finished", clean=False)
     tasks.queue.clear()  # the message that would clean it is lost
     until(job, "finished")
+
+
+def test_a_run_that_does_not_end_has_one_look_waiting(as_alice, submit, until, tasks, monkeypatch):
+    """Each round of reconcile sends one too; had that a successor, they would become more with every round."""
+    monkeypatch.setattr("jobs.reconcile.AGAIN_AFTER", timedelta(0))
+    until(submit(SLEEP), "running")
+    as_alice.call("put", "users/alice/jobs/fit:heartbeat", {"state": "finished", "progress": 100})
+    assert waiting_after_rounds(tasks) == [2] * 6  # the worker's own, and that of the last round
+    as_alice.call("delete", "users/alice/jobs/fit")
+    sizes = []
+    while not sizes or tasks.queue:
+        sizes += waiting_after_rounds(tasks, 1)
+    assert max(sizes) <= 3  # and the worker's own that erases it
+    assert not Job.objects.exists()
+
+
+def waiting_after_rounds(tasks, rounds: int = 6) -> list[int]:
+    sizes = []
+    for _ in range(rounds):
+        tasks.run_once()
+        reconcile.run()
+        sizes.append(len(tasks.queue))
+    return sizes

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from models_app import launching, lifecycle, reconcile
+from models_app.models import Model
+
 pytestmark = pytest.mark.django_db(transaction=True)
 
 # The folder of the check is the model's to write in: here it writes the result itself, and ends the check.
@@ -39,3 +42,42 @@ def test_a_result_that_cannot_be_stored_is_an_error_that_says_so(uploaded, make_
 def test_no_result_is_an_error_that_says_so(uploaded, make_model, settled):
     model = settled(make_model(uploaded("net/predictor.py", "import os\nos._exit(0)")))
     assert (model.state, model.reason) == ("error", "it does not load: the check left no result")
+
+
+def test_a_model_that_cannot_be_looked_at_does_not_keep_the_others_from_it(uploaded, make_model, settled, monkeypatch):
+    make_model(uploaded("net/predictor.py"), "first")
+    second = make_model(uploaded("net/predictor.py"), "second")
+    first = Model.objects.get(name="first").pk
+    check, looks = launching.check, []
+
+    def trouble(pk, follow=True):
+        if pk != first:
+            check(pk, follow)
+        elif not follow:  # the worker's own messages are lost
+            looks.append(pk)
+            raise ZeroDivisionError("a fault of ours")
+
+    monkeypatch.setattr("models_app.launching.check", trouble)
+    assert settled(second).state == "ready"
+    assert looks
+
+
+def test_a_model_that_loads_for_long_has_one_look_waiting(uploaded, make_model, tasks):
+    """Each round of reconcile looks too; had its look a successor, they would become more with every round."""
+    model = make_model(uploaded("net/predictor.py", "import time\ntime.sleep(600)"))
+    tasks.run_once()  # the copy
+    assert waiting_after_rounds(tasks) == [1] * 6
+    lifecycle.fail(model.pk, "cancelled", by="test")
+    sizes = []
+    while not sizes or tasks.queue:
+        sizes += waiting_after_rounds(tasks, 1)
+    assert max(sizes) <= 3  # the worker's last look, its clean, and what reconcile sends each round
+
+
+def waiting_after_rounds(tasks, rounds: int = 6) -> list[int]:
+    sizes = []
+    for _ in range(rounds):
+        tasks.run_once()
+        reconcile.run()
+        sizes.append(len(tasks.queue))
+    return sizes
