@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import http.client
 import ipaddress
 import json
 import logging
 import socket
-import ssl
+import threading
+import time
 from datetime import timedelta
 from urllib.parse import urlsplit
 
@@ -24,7 +24,7 @@ from django.core.mail import send_mail
 from django.utils import timezone, translation
 from django.utils.translation import gettext
 
-from mlp.kernel import after_commit
+from mlp.kernel import after_commit, outbound
 from mlp.kernel.errors import Refused
 
 from .models import Delivery, Notice, Preference, User
@@ -33,15 +33,58 @@ from .tokens import signature
 log = logging.getLogger(__name__)
 
 PAUSES_S = (10, 60, 300, 1800, 7200)  # after each failed attempt; then it is given up
-LIMIT_S = 10
+LIMIT_S = 10.0  # of one attempt, whatever the other side does
+AT_ONCE = 3  # deliveries of one process: its other threads are for what users wait for
+TURN_S = 60.0  # after which a thread looks for no more
+NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
+OLD_SITE = ipaddress.IPv6Network("fec0::/10")
+_at_work: set[int] = set()  # the users whose notices are being delivered by this process
+_guard = threading.Lock()
 
 
 def deliver(pk: int) -> None:
-    """One attempt of a delivery that is due. Any number of times: whoever claims it first makes the attempt."""
-    now = timezone.now()
-    row = Delivery.objects.select_related("notice__user").filter(pk=pk, open=True, not_before__lte=now).first()
-    if row is None:
-        return
+    """One attempt of a delivery that is due, then of others that are. Any number of times: whoever claims it first
+    makes the attempt.
+
+    A user's deliveries go out one after the other, and those of AT_ONCE users at a time: strangers' servers that answer
+    slowly hold no more threads than that, and a user's own no more than one. What finds no room is taken by those who
+    are at it, once they are through, or comes again by reconcile.
+    """
+    end = time.monotonic() + TURN_S
+    row = _due().filter(pk=pk).first()
+    while row is not None and _begin(row.notice.user_id):
+        try:
+            _attempt(row)
+        finally:
+            _leave(row.notice.user_id)
+        row = _due().exclude(notice__user__in=_busy()).first() if time.monotonic() < end else None
+
+
+def _due():
+    due = Delivery.objects.filter(open=True, not_before__lte=timezone.now())
+    return due.select_related("notice__user").order_by("not_before", "pk")
+
+
+def _begin(user: int) -> bool:
+    with _guard:
+        free = user not in _at_work and len(_at_work) < AT_ONCE
+        if free:
+            _at_work.add(user)
+        return free
+
+
+def _leave(user: int) -> None:
+    with _guard:
+        _at_work.discard(user)
+
+
+def _busy() -> list[int]:
+    with _guard:
+        return list(_at_work)
+
+
+def _attempt(row: Delivery) -> None:
+    pk, now = row.pk, timezone.now()
     last = row.attempts >= len(PAUSES_S)
     pause = timedelta(seconds=PAUSES_S[min(row.attempts, len(PAUSES_S) - 1)])
     mine = Delivery.objects.filter(pk=pk, open=True, attempts=row.attempts)
@@ -87,38 +130,45 @@ def target(url: str) -> tuple[str, str, int, str, str]:
         found = {info[4][0] for info in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)}
     except (OSError, UnicodeError):
         raise Refused("webhook: there is no such host")
-    if not settings.WEBHOOK_PRIVATE and not all(ipaddress.ip_address(one.split("%")[0]).is_global for one in found):
+    if not settings.WEBHOOK_PRIVATE and not all(_public(ipaddress.ip_address(one.split("%")[0])) for one in found):
         raise Refused("webhook: must be a public address")
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     return parts.scheme, host, port, path, sorted(found)[0]
+
+
+def _public(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
+    """Also of the IPv4 address that lies in one of IPv6, where a router may unpack it."""
+    if isinstance(address, ipaddress.IPv6Address):
+        inner = address.sixtofour or address.ipv4_mapped
+        if address in NAT64 or int(address) < 1 << 32:
+            inner = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
+        if inner is not None:
+            return _public(inner)
+    return address.is_global and not address.is_multicast and address not in OLD_SITE
 
 
 def _hook(notice: Notice, chosen: Preference) -> None:
     scheme, host, port, path, address = target(chosen.webhook)
     body = json.dumps(as_object(notice)).encode()
     mark = hmac.new(secret_of(notice.user).encode(), body, hashlib.sha256).hexdigest()
-    connection = http.client.HTTPConnection(host, port, timeout=LIMIT_S)
-    connection.sock = socket.create_connection((address, port), LIMIT_S)
-    try:
-        if scheme == "https":
-            connection.sock = ssl.create_default_context().wrap_socket(connection.sock, server_hostname=host)
-        named = f"[{host}]" if ":" in host else host
-        connection.request(
-            "POST",
-            path,
-            body,
-            {
-                "Host": named if port in (80, 443) else f"{named}:{port}",
-                "Content-Type": "application/json",
-                "User-Agent": "ml-platform",
-                "X-Platform-Signature": f"sha256={mark}",
-            },
-        )
-        status = connection.getresponse().status
-        if not 200 <= status < 300:
-            raise ConnectionError(f"the webhook answered {status}")
-    finally:
-        connection.close()
+    named = f"[{host}]" if ":" in host else host
+    status, _ = outbound.exchange(
+        (address, port),
+        "POST",
+        path,
+        body,
+        {
+            "Host": named if port in (80, 443) else f"{named}:{port}",
+            "Content-Type": "application/json",
+            "User-Agent": "ml-platform",
+            "X-Platform-Signature": f"sha256={mark}",
+        },
+        limit_s=LIMIT_S,
+        most=0,
+        tls_name=host if scheme == "https" else "",
+    )
+    if not 200 <= status < 300:
+        raise ConnectionError(f"the webhook answered {status}")
 
 
 def as_object(notice: Notice) -> dict:

@@ -9,15 +9,13 @@ from __future__ import annotations
 import contextlib
 import http.client
 import os
-import socket
-import threading
 from pathlib import Path
 
 from django.conf import settings
 from django.utils import timezone
 
 from mlp import runners
-from mlp.kernel import after_commit, healing, storage
+from mlp.kernel import after_commit, healing, outbound, storage
 from mlp.kernel.errors import Refused
 from mlp.kernel.locking import Missing
 from mlp.runners import STOPPED, Mount, RunSpec, tail
@@ -194,42 +192,6 @@ def _too_old(app: Application) -> bool:
 
 def _answers(address: tuple[str, int]) -> bool:
     try:
-        return request(address, "GET", "/v2/health/ready", limit_s=PROBE_S)[0] == 200
+        return outbound.exchange(address, "GET", "/v2/health/ready", limit_s=PROBE_S, most=0)[0] == 200
     except (OSError, http.client.HTTPException):
         return False
-
-
-def request(
-    address: tuple[str, int], method: str, path: str, body: bytes | None = None, *, limit_s: float, most: int = 4096
-) -> tuple[int, bytes]:
-    """(status, at most `most` bytes of the answer) of an application. Raises OSError and HTTPException.
-
-    What stands there may be of its owner's making, and answer a byte at a time; after `limit_s` it is over anyhow.
-    """
-    connection = http.client.HTTPConnection(*address, timeout=limit_s)
-    over = threading.Event()
-
-    def end(held: socket.socket) -> None:
-        over.set()
-        with contextlib.suppress(OSError):
-            held.shutdown(socket.SHUT_RDWR)
-
-    try:
-        connection.connect()
-        timer = threading.Timer(limit_s, end, [connection.sock])
-        timer.start()
-        try:
-            connection.request(method, path, body, {"Content-Type": "application/json"} if body is not None else {})
-            response = connection.getresponse()
-            data = response.read(most)
-        except (OSError, http.client.HTTPException):
-            if over.is_set():
-                raise TimeoutError(f"no answer within {limit_s:g} s")
-            raise
-        finally:
-            timer.cancel()
-        if over.is_set():
-            raise TimeoutError(f"no whole answer within {limit_s:g} s")
-        return response.status, data
-    finally:
-        connection.close()

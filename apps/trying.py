@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 from django.core.cache import cache
 
+from mlp.kernel import outbound
 from mlp.kernel.errors import Refused
 
-from . import launching
 from .models import Application, State
 
 LIMIT_S = 20
@@ -125,7 +125,9 @@ def _post(address: str, body: bytes) -> Answer:
     began = time.monotonic()
     try:
         where = (host.strip("[]"), int(port))
-        status, data = launching.request(where, "POST", "/predict", body, limit_s=LIMIT_S, most=MOST_SHOWN + 1)
+        status, data = outbound.exchange(
+            where, "POST", "/predict", body, {"Content-Type": "application/json"}, limit_s=LIMIT_S, most=MOST_SHOWN + 1
+        )
     except (OSError, http.client.HTTPException) as problem:
         return Answer(0, 1000 * (time.monotonic() - began), str(problem) or type(problem).__name__)
     took = 1000 * (time.monotonic() - began)

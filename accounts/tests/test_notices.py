@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import hmac
 import json
 import threading
+import time
 from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 from django.core import mail
+from django.db import connection
 from django.test import Client
 from django.utils import timezone
 
@@ -146,6 +149,7 @@ class TestDelivery:
         "http://127.0.0.1/", "http://localhost:30001/", "http://169.254.169.254/latest", "http://[::1]/", "http://10.0.0.1/",
         "http://0.0.0.0/", "http://[::ffff:127.0.0.1]/", "ftp://example.org/", "file:///etc/passwd", "//example.org",
         "http://user:word@example.org/", "http://example.org/a b", "http://2130706433/", "x",
+        "http://[64:ff9b::7f00:1]/", "http://[2002:7f00:1::]/", "http://[::7f00:1]/", "http://224.0.0.1/", "http://[fec0::1]/",
     ])  # fmt: skip
     def test_no_inner_or_odd_address_is_taken_or_called(self, her, alice, url):
         assert her.post("/settings", {"webhook": url}).status_code == 403
@@ -154,6 +158,80 @@ class TestDelivery:
         change("alice", "error")
         delivery.deliver(Delivery.objects.get().pk)
         assert "webhook" in Delivery.objects.get().error
+
+
+class TestSlowReceivers:
+    """A server that answers slowly, or a byte at a time, holds few threads, and those not for long."""
+
+    @pytest.fixture
+    def slow(self, hook, settings):
+        """The hook, answering once it is let go; `entered` tells that a request is there."""
+        settings.WEBHOOK_PRIVATE = True
+        hook.entered, hook.free = threading.Event(), threading.Event()
+        handler = hook.RequestHandlerClass
+        quick = handler.do_POST
+
+        def wait(self):
+            hook.entered.set()
+            assert hook.free.wait(30)
+            quick(self)
+
+        handler.do_POST = wait
+        yield hook
+        hook.free.set()
+
+    @staticmethod
+    def rows(*users) -> list[int]:
+        for user in users:
+            change(user.username, "error")
+        return list(Delivery.objects.order_by("pk").values_list("pk", flat=True))
+
+    def begin(self, pk: int) -> threading.Thread:
+        def work():
+            delivery.deliver(pk)
+            connection.close()
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        return thread
+
+    def test_an_answer_that_drips_ends_in_time(self, alice, hook, settings, monkeypatch):
+        settings.WEBHOOK_PRIVATE = True
+        monkeypatch.setattr(delivery, "LIMIT_S", 0.3)
+        ended = threading.Event()
+
+        def drip(self):
+            with contextlib.suppress(OSError):
+                while not ended.wait(0.05):
+                    self.wfile.write(b"H")
+
+        hook.RequestHandlerClass.do_POST = drip
+        Preference.objects.create(user=alice, webhook=hook.url)
+        change("alice", "error")
+        began = time.monotonic()
+        delivery.deliver(Delivery.objects.get().pk)
+        assert time.monotonic() - began < 10
+        ended.set()
+        row = Delivery.objects.get()
+        assert (row.open, "within 0.3 s" in row.error) == (True, True)
+
+    @pytest.mark.django_db(transaction=True)
+    @pytest.mark.parametrize("others", [False, True], ids=["of one user", "of all users"])
+    def test_the_next_ones_hold_no_thread_and_are_taken_by_who_is_at_it(self, alice, bob, slow, monkeypatch, others):
+        for user in (alice, bob):
+            Preference.objects.create(user=user, webhook=slow.url)
+        if others:
+            monkeypatch.setattr(delivery, "AT_ONCE", 1)
+        first, second = self.rows(alice, bob if others else alice)
+        thread = self.begin(first)
+        assert slow.entered.wait(30)
+        delivery.deliver(second)  # returns, though nothing has been answered
+        assert list(Delivery.objects.order_by("pk").values_list("attempts", flat=True)) == [1, 0]
+        slow.free.set()
+        thread.join(30)
+        assert not thread.is_alive()
+        assert [json.loads(body)["user"] for _, body in slow.got] == ["alice", "bob" if others else "alice"]
+        assert not Delivery.objects.filter(open=True).exists()
 
 
 class TestSettings:

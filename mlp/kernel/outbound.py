@@ -1,0 +1,64 @@
+"""One HTTP request to a server that may be of anybody's making. Called by accounts.delivery and apps.
+
+A socket's time-out begins anew with each byte, so whoever answers a byte at a time would hold the caller's thread for
+as long as they please. Here one end is set for the whole exchange, and at that moment the connection is cut.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import socket
+import ssl
+import threading
+import time
+
+
+def exchange(
+    address: tuple[str, int],
+    method: str,
+    path: str,
+    body: bytes | None = None,
+    headers: dict[str, str] | None = None,
+    *,
+    limit_s: float,
+    most: int,
+    tls_name: str = "",
+) -> tuple[int, bytes]:
+    """(status, at most `most` bytes of the answer). No redirection is followed.
+
+    With `tls_name` it is HTTPS, and the server must prove that it has this name. Raises TimeoutError when it is not
+    over after `limit_s` seconds, OSError and HTTPException for all else that goes wrong.
+    """
+    begun, over = time.monotonic(), threading.Event()
+    connection = http.client.HTTPConnection(*address, timeout=limit_s)
+    connection.auto_open = 0  # to this address, once
+    connection.sock = link = socket.create_connection(address, limit_s)
+
+    def cut() -> None:
+        over.set()
+        with contextlib.suppress(OSError):
+            socket.socket.shutdown(link, socket.SHUT_RDWR)  # below TLS, which may be in the middle of its handshake
+
+    timer = threading.Timer(max(0.0, begun + limit_s - time.monotonic()), cut)
+    try:
+        if tls_name:
+            context = ssl.create_default_context()
+            link = context.wrap_socket(link, server_hostname=tls_name, do_handshake_on_connect=False)
+            connection.sock = link
+        timer.start()
+        if tls_name:
+            link.do_handshake()
+        connection.request(method, path, body, headers or {})
+        response = connection.getresponse()
+        data = response.read(most) if most else b""
+    except (OSError, http.client.HTTPException):
+        if over.is_set():
+            raise TimeoutError(f"no answer within {limit_s:g} s")
+        raise
+    finally:
+        timer.cancel()
+        connection.close()
+    if over.is_set():
+        raise TimeoutError(f"no whole answer within {limit_s:g} s")
+    return response.status, data
