@@ -154,8 +154,9 @@ class TestLog:
             app.erase(by="test")
             app.save()
 
+        headers = {"authorization": f"Bearer {accounts.token_of(alice)}"}
+
         async def read():
-            headers = {"authorization": f"Bearer {accounts.token_of(alice)}"}
             answer = await AsyncClient().get("/api/v1/users/alice/apps/calc/log?offset=1&follow=1", headers=headers)
             pieces = aiter(answer.streaming_content)
             assert await anext(pieces) == b"ne\n"

@@ -7,6 +7,7 @@ import shutil
 import threading
 
 import pytest
+from asgiref.sync import async_to_sync
 from django.test import AsyncClient
 
 from accounts import lifecycle as accounts
@@ -37,9 +38,10 @@ def test_by_offset_it_tells_where_to_go_on(as_alice, submit, until):
 def test_followed_it_comes_as_it_is_written_and_ends_with_the_job(submit, until, alice):
     job = until(submit(SPEAKS), "running")
     seen: list[bytes] = []
+    headers = bearer(alice)
 
     async def read():
-        answer = await AsyncClient().get(URL + "?follow=1&offset=2", headers=bearer(alice))
+        answer = await AsyncClient().get(URL + "?follow=1&offset=2", headers=headers)
         assert answer["Content-Type"] == "text/plain; charset=utf-8"
         async for piece in answer.streaming_content:
             seen.append(piece)
@@ -59,12 +61,13 @@ def test_followed_it_comes_as_it_is_written_and_ends_with_the_job(submit, until,
 
 def test_of_a_job_that_has_ended_the_followed_answer_is_the_whole(submit, until, alice):
     until(submit("print('all of it')"), "finished")
+    headers = bearer(alice)
 
     async def read() -> bytes:
-        answer = await AsyncClient().get(URL + "?follow=1", headers=bearer(alice))
+        answer = await AsyncClient().get(URL + "?follow=1", headers=headers)
         return b"".join([piece async for piece in answer.streaming_content])
 
-    assert asyncio.run(read()) == b"all of it\n"
+    assert async_to_sync(read)() == b"all of it\n"
 
 
 @pytest.mark.parametrize("query", ["follow=1", "follow=%31", "follow=01", "follow=0&follow=1"])
