@@ -21,6 +21,7 @@ from .search import NAMES
 
 log = logging.getLogger(__name__)
 
+MOST_LOOKED_AT = 100  # workloads with the most anomalies, in which one with all its names is looked for
 SETTLED = timedelta(seconds=30)  # a template's first line has its verdict by then, so its workload is known
 
 
@@ -66,34 +67,28 @@ def _settle(seen: AlertRule, now: datetime, found: Found | None) -> bool:
         return found is not None
 
 
-def _workloads(rule: AlertRule) -> list[tuple[str, str, str]]:
-    asked = (rule.cluster, rule.namespace, rule.deployment)
-    known = [row[:3] for row in logstore.get().aggregate_workloads()]
-    return [names for names in known if all(not one or one == name for one, name in zip(asked, names, strict=True))]
+def _names(rule: AlertRule) -> tuple[str, str, str]:
+    return rule.cluster, rule.namespace, rule.deployment
 
 
-def _count(names: tuple[str, str, str], since: datetime, until: datetime, level: str = "") -> int:
-    """Lines of those names (blank is any) in [since, until)."""
-    bounds = {"gte": int(since.timestamp() * 1000), "lt": int(until.timestamp() * 1000)}
-    wanted: list[dict] = [{"range": {"time": bounds}}]
-    wanted += [{"term": {field: name}} for field, name in zip(NAMES.values(), names, strict=True) if name]
-    wanted += [{"term": {"anomaly_level": level}}] if level else []
-    return logstore.get().count({"query": {"bool": {"filter": wanted}}})
+def _ms(at: datetime) -> int:
+    return int(at.timestamp() * 1000)
 
 
 def _rate(rule: AlertRule, now: datetime) -> Found | None:
-    since = now - timedelta(seconds=rule.window_s)
-    if _count((rule.cluster, rule.namespace, rule.deployment), since, now, "Anomaly") < rule.threshold:
+    """The workload with the most anomalies in the window, when they are enough; a line without names is of none."""
+    bounds = {"gte": _ms(now - timedelta(seconds=rule.window_s)), "lt": _ms(now)}
+    wanted: list[dict] = [{"range": {"time": bounds}}, {"term": {"anomaly_level": "Anomaly"}}]
+    wanted += [{"term": {field: name}} for field, name in zip(NAMES.values(), _names(rule), strict=True) if name]
+    rows = logstore.get().by_workload({"query": {"bool": {"filter": wanted}}}, MOST_LOOKED_AT)
+    names, count = next(((row[:3], row[3]) for row in rows if row[1] and row[2]), (None, 0))
+    if names is None or count < rule.threshold:
         return None
-    counts = {names: _count(names, since, now, "Anomaly") for names in _workloads(rule)}
-    most = max(counts, key=counts.get, default=None)
-    if most is None or counts[most] < rule.threshold:
-        return None
-    return Found(f"{counts[most]} anomalies within {rule.window_s} s", "/".join(most), counts[most])
+    return Found(f"{count} anomalies within {rule.window_s} s", "/".join(names), count)
 
 
 def _new_template(rule: AlertRule, now: datetime) -> Found | None:
-    after, until = (int(at.timestamp() * 1000) for at in (rule.checked, now - SETTLED))
+    after, until = _ms(rule.checked), _ms(now - SETTLED)
     fresh = Template.objects.filter(first__gt=after, first__lte=until)
     texts = {int(one.template_id): one.text for one in fresh if one.template_id.isdigit()}
     if not texts:
@@ -114,7 +109,7 @@ def _missing(rule: AlertRule, now: datetime) -> Found | None:
     """Lines since the last word (or the rule) and none within the window: so each silence is told of once."""
     window = timedelta(seconds=rule.window_s)
     since, begin = now - window, (rule.last_fired or rule.created) - window
-    silent = [names for names in _workloads(rule) if not _count(names, since, now) and _count(names, begin, since)]
+    silent = logstore.get().gone_quiet(_names(rule), _ms(begin), _ms(since), _ms(now))
     if not silent:
         return None
     shown = ", ".join("/".join(names) for names in silent[:10])

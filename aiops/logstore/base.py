@@ -32,6 +32,9 @@ WORKLOADS_SHOWN = 3  # of a template
 UNAVAILABLE = "the log store is not available, try again later"
 
 
+Names = tuple[str, str, str]  # cluster, namespace, deployment
+
+
 class LogStore(ABC):
     @abstractmethod
     def append(self, lines: Sequence[dict]) -> int:
@@ -55,6 +58,13 @@ class LogStore(ABC):
     @abstractmethod
     def aggregate_workloads(self) -> list[tuple[str, str, str, int]]:
         """(cluster, namespace, deployment, lines) of every workload that has a namespace and a deployment."""
+
+    @abstractmethod
+    def gone_quiet(self, names: Names, begin_ms: int, since_ms: int, until_ms: int) -> list[Names]:
+        """Workloads of those names ("" is any) with a line in [begin, since) and none in [since, until), in order.
+
+        Asked for all workloads every few seconds: the number of questions to the store does not grow with theirs.
+        """
 
     @abstractmethod
     def histogram(self, body: dict, begin_ms: int, width_ms: int, count: int) -> list[dict[str, int]]:

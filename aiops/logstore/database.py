@@ -20,7 +20,7 @@ from mlp.kernel.errors import Refused
 
 from . import query as q
 from . import retention
-from .base import UNAVAILABLE, WORKLOADS_SHOWN, LogStore, clean
+from .base import UNAVAILABLE, WORKLOADS_SHOWN, LogStore, Names, clean
 
 # document's field -> column; the first of a line's own, the others what is found out about it
 LINE = {
@@ -118,6 +118,19 @@ class DatabaseStore(LogStore):
         return list(rows.values_list("cluster", "namespace", "deployment", "lines"))
 
     @reachable(UNAVAILABLE)
+    def gone_quiet(self, names: Names, begin_ms: int, since_ms: int, until_ms: int) -> list[Names]:
+        """From the workloads' own rows; only those with a line of a time to come hide what was before."""
+        rows = Workload.objects.filter(lines__gt=0, last__gte=begin_ms, **_named(names))
+        quiet = set(rows.filter(last__lt=since_ms).values_list(*NAMES))
+        ahead = set(rows.filter(last__gte=until_ms).values_list(*NAMES))
+        if ahead:
+            columns = {f"{name}__in": set(found) for name, found in zip(NAMES, zip(*ahead, strict=True), strict=True)}
+            lines = LogLine.objects.filter(time__gte=begin_ms, time__lt=until_ms, **columns).order_by()
+            newest = lines.values_list(*NAMES).annotate(newest=Max("time"))
+            quiet |= {row[:3] for row in newest if row[:3] in ahead and row[3] < since_ms}
+        return sorted(quiet)
+
+    @reachable(UNAVAILABLE)
     def histogram(self, body: dict, begin_ms: int, width_ms: int, count: int) -> list[dict[str, int]]:
         within = LogLine.objects.filter(self.condition(body), time__gte=begin_ms, time__lt=begin_ms + width_ms * count)
         spans = within.annotate(span=(F("time") - begin_ms) / width_ms)  # of whole numbers: PostgreSQL rounds down
@@ -182,6 +195,10 @@ def document(row: LogLine) -> dict:
     """The row as a document with Opni's field names; what is not known yet is left out."""
     found = {name: getattr(row, column) for name, column in COLUMNS.items()}
     return {name: value for name, value in found.items() if value is not None and (value != "" or name in LINE)}
+
+
+def _named(names: Names) -> dict:
+    return {column: name for column, name in zip(NAMES, names, strict=True) if name}
 
 
 def _value(name: str, line: dict):

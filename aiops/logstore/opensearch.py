@@ -17,7 +17,7 @@ from opensearchpy.exceptions import OpenSearchException, RequestError
 from mlp.kernel.errors import Fault
 
 from . import query as q
-from .base import UNAVAILABLE, WORKLOADS_SHOWN, LogStore, clean
+from .base import UNAVAILABLE, WORKLOADS_SHOWN, LogStore, Names, clean
 
 LOGS, FIRST, TEMPLATES = "logs", "logs-v0.5.4-000001", "templates"
 CHUNK = 1000
@@ -155,6 +155,17 @@ class OpenSearchStore(LogStore):
 
     @_available
     def aggregate_workloads(self) -> list[tuple[str, str, str, int]]:
+        wanted = {"bool": {"must": [{"match": {"log_type": "workload"}}]}}
+        return sorted((*names, bucket["doc_count"]) for names, bucket in self._by_workload(wanted, {}))
+
+    @_available
+    def gone_quiet(self, names: Names, begin_ms: int, since_ms: int, until_ms: int) -> list[Names]:
+        within = [{"range": {"time": {"gte": begin_ms, "lt": until_ms}}}]
+        within += [{"term": {one["field"]: name}} for one, name in zip(WORKLOAD, names, strict=True) if name]
+        found = self._by_workload({"bool": {"filter": within}}, {"newest": {"max": {"field": "time"}}})
+        return sorted(names for names, bucket in found if bucket["newest"]["value"] < since_ms)
+
+    def _by_workload(self, wanted: dict, within: dict) -> Iterator[tuple[Names, dict]]:
         """Opni's own aggregation: composite over cluster, namespace and deployment, page by page."""
         sources = [
             {"cluster_id": {"terms": {"field": "cluster_id"}}},
@@ -162,17 +173,16 @@ class OpenSearchStore(LogStore):
             {"deployment_name": {"terms": {"field": "deployment.keyword"}}},
         ]
         composite: dict = {"size": 1000, "sources": sources}
-        wanted = {"bool": {"must": [{"match": {"log_type": "workload"}}]}}
-        found: list[tuple[str, str, str, int]] = []
         while True:
-            body = {"size": 0, "query": wanted, "aggs": {"bucket": {"composite": composite}}}
+            aggregation = {"composite": composite, **({"aggs": within} if within else {})}
+            body = {"size": 0, "query": wanted, "aggs": {"bucket": aggregation}}
             answer = self.client.search(index=LOGS, body=body)["aggregations"]["bucket"]
             for bucket in answer["buckets"]:
                 names = tuple(bucket["key"][next(iter(source))] for source in sources)
                 if all(names):
-                    found.append((*names, bucket["doc_count"]))
+                    yield names, bucket
             if "after_key" not in answer or not answer["buckets"]:
-                return sorted(found)
+                return
             composite["after"] = answer["after_key"]
 
     @_available

@@ -10,7 +10,7 @@ from django.db import connection
 from django.utils import timezone
 
 from accounts.models import Notice, User
-from aiops import alerts, kv, logstore, subjects
+from aiops import alerts, intake, kv, logstore, subjects
 from aiops.models import Alert, AlertRule, Template
 from mlp.kernel import keyvalue, words
 from mlp.tests.page_world import visitor, words_of
@@ -94,6 +94,29 @@ def test_a_watchlist_that_is_none_keeps_no_other_rule_from_its_turn(rule, world,
     assert alerts.check(NOW) == 1
     assert Alert.objects.get().rule.kind == "rate"
     assert "new_template web could not be checked" in caplog.text
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_number_of_queries_does_not_grow_with_the_workloads(rule, world, kind, django_assert_max_num_queries):
+    world(kind)
+    at = {0: 200, 1: 40, 2: -3600}  # silent, with lines, and with one of a time to come, which says nothing of now
+    made = [
+        intake.line(
+            "x", cluster="c", namespace="shop", deployment=f"web{number}", at_ms=int(ago(then).timestamp() * 1000)
+        )
+        for number in range(1000)
+        for then in {at[number % 3], at[number % 2]}
+    ]
+    logstore.get().append(made)
+    logstore.get().update_many([(one["_id"], {"anomaly_level": "Anomaly"}) for one in made])
+    rule(kind, "")
+    with django_assert_max_num_queries(14):
+        assert alerts.check(NOW) == 1
+    alert = Alert.objects.get()
+    assert alert.workload == "c/shop/web"
+    if kind == "missing":
+        silent = [n for n in range(1000) if 200 in {at[n % 3], at[n % 2]} and 40 not in {at[n % 3], at[n % 2]}]
+        assert alert.count == len(silent) + 1
 
 
 @pytest.mark.parametrize("kind", KINDS)

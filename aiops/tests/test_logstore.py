@@ -100,6 +100,23 @@ class TestLines:
             ("c2", "shop", "web", 1),
         ]
 
+    def test_workloads_that_have_gone_quiet(self, store):
+        def at(name: str, *times: int) -> list[dict]:
+            return [line(0, _id=f"{name}{time}", deployment=name, time=NOW + time) for time in times]
+
+        store.append([*at("quiet", 10, 19), *at("speaks", 15, 25), *at("begins", 25), *at("long ago", 5), *at("", 15)])
+        store.append([*at("ahead", 15, 99), *at("ahead and here", 15, 25, 99), *at("only ahead", 99)])
+        store.append([line(0, _id="c2", cluster_id="c2", deployment="quiet", time=NOW + 12)])
+
+        def quiet(*names: str) -> list[str]:
+            asked = [*names, "", "", ""][:3]
+            return ["/".join(found) for found in store.gone_quiet(tuple(asked), NOW + 10, NOW + 20, NOW + 30)]
+
+        assert quiet() == ["c1/shop/ahead", "c1/shop/quiet", "c2/shop/quiet"]
+        assert quiet("c2") == ["c2/shop/quiet"]
+        assert quiet("", "shop", "ahead") == ["c1/shop/ahead"]
+        assert quiet("", "other") == []
+
     def test_lines_of_a_text_are_judged_anew(self, store):
         store.append([line(number) for number in range(6)])
         texts = ["disk <num> gone", "disk <num> gone away", "disk <num> gone", "***", "fine", "Disk <num> gone"]

@@ -121,6 +121,7 @@ def test_every_question_to_the_store_is_a_fault_and_the_next_one_is_answered(dat
         lambda: list(store.scan({})),
         lambda: store.count({}),
         store.aggregate_workloads,
+        lambda: store.gone_quiet(("", "", ""), 0, 1, 2),
         lambda: store.histogram({}, 0, 1, 1),
         lambda: store.by_workload({}, 1),
         lambda: store.templates({}, 1),
