@@ -7,7 +7,6 @@ part of the platform when KAFKA_URL is given.
 
 from __future__ import annotations
 
-import json
 import logging
 import threading
 import time
@@ -18,7 +17,7 @@ from django.conf import settings
 from kafka import KafkaConsumer, TopicPartition
 from kafka.errors import KafkaError
 
-from mlp.kernel import beats, bus, names
+from mlp.kernel import beats, bus, names, outside
 from mlp.kernel.errors import Fault, Refused
 
 from . import metrics
@@ -102,7 +101,9 @@ def _translate(record) -> tuple[str, bytes, str] | None:
     """A record as (subject, body, message id); None for one that names no user and job, which is logged."""
     where = f"kafka:{record.topic}:{record.partition}:{record.offset}"
     try:
-        body = json.loads(record.value)
+        if record.value is None or len(record.value) > metrics.MESSAGE_BYTES:
+            raise ValueError("empty or too large")
+        body = outside.read_strict(record.value)
         user, job = names.name(body["user"], "user"), names.name(body["name"])
     except (Refused, ValueError, TypeError, KeyError) as problem:
         log.warning("ignored %s: no JobMetrics with a user and a name (%s)", where, problem)

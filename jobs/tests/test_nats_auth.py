@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import shutil
 import sys
@@ -144,6 +145,11 @@ def test_strangers_and_jobs_that_have_ended_are_not_let_in(running, answering, s
     assert asyncio.run(all_of()) == [True, False, False, False]
     lifecycle.cancel(user=running.user, name="fit", by="alice")
     assert asyncio.run(let_in("job", token)) is False
+
+
+@pytest.mark.parametrize("claims", [b"{", b"[" * 200_000, b"[]", b'{"nats": {}}'])
+def test_what_is_no_question_is_not_answered(claims):
+    assert nats_auth.answer(b"head." + base64.urlsafe_b64encode(claims) + b".signature") is None
 
 
 def test_with_a_server_of_somebody_elses_there_is_no_address(running, settings):  # noqa: F811

@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from . import bus
+from . import bus, outside
 from .bus import (
     APIError,
     Client,
@@ -96,7 +96,7 @@ def get_json(bucket: str, key: str) -> tuple[object, int]:
     if entry is None:
         return None, 0
     try:
-        return json.loads(entry.value), entry.revision
+        return outside.read_json(entry.value), entry.revision
     except ValueError:
         return None, entry.revision
 
