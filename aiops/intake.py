@@ -6,6 +6,7 @@ without a verdict and hands them on again.
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import time
 import uuid
@@ -13,7 +14,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from mlp.kernel import bus, names
-from mlp.kernel.errors import Fault
+from mlp.kernel.errors import Fault, Refused
 
 from . import logstore, search, subjects, tail, wire
 
@@ -24,6 +25,7 @@ PLATFORM = names.PLATFORM  # the namespace of its components
 MOST_CHARACTERS = 32 << 10  # of a line; the rest is cut off
 CUT = " …"
 MOST_NAME = 253
+MOST_ID, HASHED = 100, 40
 EARLIEST, LATEST = 0, search.LATEST  # ms: the years 1970 to 3000
 
 
@@ -62,10 +64,36 @@ def take(lines: Sequence[dict]) -> int:
     if not lines:
         return 0
     bus.check()
-    new = logstore.get().append(lines)
-    forward(lines)
-    tail.tell(lines)
-    return new
+    new = set(logstore.get().append(lines))
+    first = {one["_id"]: one for one in reversed(lines) if one["_id"] in new}
+    fresh = list(reversed(first.values()))
+    forward(fresh)  # what was known before was handed on then, or the sweep does it: with its own text, not with this
+    tail.tell(fresh)
+    return len(new)
+
+
+def id_of(username: str, given: str) -> str:
+    """The id that a user's line is stored by: what users call their lines cannot be another one's line."""
+    whole = f"{username}:{given}"
+    if len(whole) <= MOST_ID:
+        return whole
+    return f"{username}:{hashlib.sha256(given.encode('utf-8', 'replace')).hexdigest()[:HASHED]}"
+
+
+def check_ids(lines: Sequence[dict]) -> None:
+    """Refuses ids that are lines of others. For operators, whose lines are anybody's and keep the ids they come with.
+
+    Raises Refused naming the first of them, Fault while the log store is away.
+    """
+    owners: dict[str, tuple[str, str]] = {}
+    stored, _more = logstore.get().search({"query": {"ids": {"values": [one["_id"] for one in lines]}}}, len(lines))
+    for one in (*stored, *lines):
+        if owners.setdefault(one["_id"], owner(one)) != owner(one):
+            raise Refused(f"_id: {one['_id']} is a line of another namespace")
+
+
+def owner(document: dict) -> tuple[str, str]:
+    return document.get("cluster_id") or LOCAL, document.get("namespace_name") or ""
 
 
 def forward(lines: Sequence[dict]) -> None:
@@ -87,7 +115,7 @@ def document(item: wire.Payload) -> dict:
     """A line that came as a Payload from outside."""
     return line(
         item.log,
-        id=item._id[:100],
+        id=item._id[:MOST_ID],
         cluster=item.cluster_id,
         namespace=item.namespace_name,
         deployment=item.deployment,

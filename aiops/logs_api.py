@@ -63,7 +63,11 @@ class Logs(ContractView):
         given = request.data if isinstance(request.data, list) else [request.data]
         if len(given) > MOST:
             raise Refused(f"body: at most {MOST} elements")
-        lines = [self._line(one) for one in LineIn.read_many(given)]
+        rows = LineIn.read_many(given)
+        lines = [self._line(one) for one in rows]
+        named = [line for line, row in zip(lines, rows, strict=True) if row.get("_id")]
+        if named and request.user.is_staff:
+            intake.check_ids(named)
         return self.answer({"taken": len(lines), "new": intake.take(lines)})
 
     def _line(self, row: dict) -> dict:
@@ -74,9 +78,10 @@ class Logs(ContractView):
         cluster = row.get("cluster_id", intake.LOCAL)
         if cluster != intake.LOCAL and not user.is_staff:
             raise Refused("cluster_id: only operators send lines of other clusters")
+        id = row.get("_id", "")
         return intake.line(
             row["log"],
-            id=row.get("_id", ""),
+            id=id if user.is_staff or not id else intake.id_of(user.username, id),
             cluster=cluster,
             namespace=namespace,
             deployment=row.get("deployment", ""),

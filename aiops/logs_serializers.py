@@ -9,6 +9,7 @@ from mlp.kernel.fields import StrictSerializer, StrictString
 
 from . import intake
 
+ID_HELP = "a line that is sent again counts once; a user's is answered as {username}:{_id}, an operator's as it is"
 KINDS = ("workload", "controlplane", "rancher", "longhorn", "event", "auditlog")
 
 
@@ -32,7 +33,7 @@ class LineIn(StrictSerializer):
 
     log = StrictString(max_length=1 << 20)
     time = TimeField(required=False)
-    _id = StrictString(required=False, max_length=100, help_text="makes a line that is sent again count once")
+    _id = StrictString(required=False, max_length=intake.MOST_ID, help_text=ID_HELP)
     cluster_id = StrictString(required=False, max_length=intake.MOST_NAME, help_text="default: local")
     namespace_name = StrictString(required=False, max_length=intake.MOST_NAME, help_text="default: the user's name")
     deployment = StrictString(required=False, allow_blank=True, max_length=intake.MOST_NAME)

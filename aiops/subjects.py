@@ -127,7 +127,7 @@ SUBJECTS = {
         Subject(WORKLOAD_PARAMETERS, "gateway (G1)", "training-controller", "controllers", "ignored",
                 reply="`{cluster:{namespace:[deployment]}}`", opni_queue="", note=SHARED),
         Subject(EXPLANATIONS, "inference, gpu-controller", "write-back", "workers",
-                '`[{"_id":…,"masked_log":…,"unexpected":[[position,word],…]}]`',
+                '`[{"_id":…,"cluster_id":…,"namespace_name":…,"masked_log":…,"unexpected":[[position,word],…]}]`',
                 note="our own: which words of an anomaly the model did not expect"),
         Subject(FEEDBACK, "pages, REST", "drain", "", LIST, note="our own: a person's word on a masked text"),
     )

@@ -37,12 +37,16 @@ Names = tuple[str, str, str]  # cluster, namespace, deployment
 
 class LogStore(ABC):
     @abstractmethod
-    def append(self, lines: Sequence[dict]) -> int:
-        """Stores lines, durably when it returns; one whose `_id` is known is stored once. How many were new."""
+    def append(self, lines: Sequence[dict]) -> list[str]:
+        """Stores lines, durably when it returns; one whose `_id` is known is stored once. The ids of the new ones."""
 
     @abstractmethod
     def update_many(self, changes: Sequence[tuple[str, dict]]) -> None:
-        """Writes fields of the lines with those ids. Any number of times with the same effect."""
+        """Writes what was found out about the lines with those ids. Any number of times with the same effect.
+
+        A change that names a `cluster_id` and a `namespace_name` is for a line of theirs alone: whoever sends a line
+        gives its id, and two may give the same.
+        """
 
     @abstractmethod
     def search(self, body: dict, size: int, after=None) -> tuple[list[dict], object]:

@@ -42,7 +42,7 @@ APPEND = f"""
 WITH fresh AS (
     INSERT INTO aiops_log ({", ".join(LINE.values())}, masked, level, template, model)
     SELECT *, '', '', '', '' FROM unnest({", ".join(f"%s::{NUMBERS.get(name, 'text')}[]" for name in LINE.values())})
-    ON CONFLICT (line_id) DO NOTHING RETURNING cluster, namespace, deployment, time
+    ON CONFLICT (line_id) DO NOTHING RETURNING line_id, cluster, namespace, deployment, time
 ), counted AS (
     INSERT INTO aiops_workload (cluster, namespace, deployment, lines, last)
     SELECT cluster, namespace, deployment, count(*), max(time) FROM fresh
@@ -50,32 +50,38 @@ WITH fresh AS (
     ON CONFLICT (cluster, namespace, deployment) DO UPDATE
     SET lines = aiops_workload.lines + excluded.lines, last = greatest(aiops_workload.last, excluded.last)
 )
-SELECT count(*) FROM fresh
+SELECT line_id FROM fresh
 """
 UPDATE = f"""
 UPDATE aiops_log SET {", ".join(f"{name} = coalesce(given.{name}, aiops_log.{name})" for name in VERDICT.values())}
-FROM unnest(%s::text[], {", ".join(f"%s::{NUMBERS.get(name, 'text')}[]" for name in VERDICT.values())})
-AS given(line_id, {", ".join(VERDICT.values())}) WHERE aiops_log.line_id = given.line_id
+FROM unnest(%s::text[], %s::text[], %s::text[], {
+    ", ".join(f"%s::{NUMBERS.get(name, 'text')}[]" for name in VERDICT.values())
+}) AS given(line_id, cluster, namespace, {", ".join(VERDICT.values())})
+WHERE aiops_log.line_id = given.line_id
+AND (given.cluster IS NULL OR (aiops_log.cluster, aiops_log.namespace) = (given.cluster, given.namespace))
 """
 
 
 class DatabaseStore(LogStore):
     @reachable(UNAVAILABLE)
-    def append(self, lines: Sequence[dict]) -> int:
+    def append(self, lines: Sequence[dict]) -> list[str]:
         if not lines:
-            return 0
+            return []
         rows = [
             tuple(_value(name, line) for name in LINE) for line in lines
         ]  # in order: keys tell lines of one ms apart
         with connection.cursor() as cursor:
             cursor.execute(APPEND, [list(column) for column in zip(*rows, strict=True)])
-            return cursor.fetchone()[0]
+            return [id for (id,) in cursor.fetchall()]
 
     @reachable(UNAVAILABLE)
     def update_many(self, changes: Sequence[tuple[str, dict]]) -> None:
         for start in range(0, len(changes), CHUNK):
-            found = dict(changes[start : start + CHUNK])  # the last word of an id counts
-            rows = [(id, *(_change(name, found[id].get(name)) for name in VERDICT)) for id in sorted(found)]
+            found = {(id, *_owner(change)): change for id, change in changes[start : start + CHUNK]}  # the last counts
+            rows = [
+                (*line, *(_change(name, found[line].get(name)) for name in VERDICT))
+                for line in sorted(found, key=lambda line: (line[0], line[1] or "", line[2] or ""))
+            ]
             with connection.cursor() as cursor:
                 cursor.execute(UPDATE, [list(column) for column in zip(*rows, strict=True)])
 
@@ -208,6 +214,11 @@ def _value(name: str, line: dict):
     if name == "log_type":
         return clean(value)[:40] or "workload"
     return clean(value) if name == "log" else clean(value)[: 100 if name == "_id" else NAME]
+
+
+def _owner(change: dict) -> tuple[str | None, str | None]:
+    names = ("cluster_id", "namespace_name")
+    return tuple(_value(name, change) for name in names) if "cluster_id" in change else (None, None)
 
 
 def _change(name: str, value):

@@ -44,6 +44,7 @@ TEMPLATE = {"log": {"type": "text"}, "template_matched": KEYWORD, "template_clus
 TEMPLATE_MAPPING = {"doc": {"properties": TEMPLATE}}
 LEVELS = {"terms": {"field": "anomaly_level"}}
 WORKLOAD = [{"field": name} for name in ("cluster_id", "namespace_name.keyword", "deployment.keyword")]
+OWNER = ("cluster_id", "namespace_name")
 OWN = ("time", "cluster_id", "namespace_name", "deployment", "service", "pod_name", "log_type", "log")
 FOUND_OUT = (
     "masked_log", "anomaly_level", "template_matched", "template_cluster_id", "inference_model", "opnilog_confidence",
@@ -91,7 +92,7 @@ class OpenSearchStore(LogStore):
                 raise
 
     @_available
-    def append(self, lines: Sequence[dict]) -> int:
+    def append(self, lines: Sequence[dict]) -> list[str]:
         actions = (
             {
                 "_op_type": "create",
@@ -106,7 +107,7 @@ class OpenSearchStore(LogStore):
             }
             for line in {str(line["_id"]): line for line in lines}.values()
         )
-        made = 0
+        made: list[str] = []
         results = helpers.streaming_bulk(
             self.client, actions, chunk_size=CHUNK, raise_on_error=False, refresh=self.refresh
         )
@@ -114,23 +115,26 @@ class OpenSearchStore(LogStore):
             status = result["create"].get("status")
             if not good and status != 409:  # 409: stored before
                 raise Fault(UNAVAILABLE)
-            made += good
+            if good:
+                made.append(result["create"]["_id"])
         return made
 
     @_available
     def update_many(self, changes: Sequence[tuple[str, dict]]) -> None:
         for start in range(0, len(changes), CHUNK):
-            found = dict(changes[start : start + CHUNK])
-            body = {"query": {"ids": {"values": list(found)}}, "_source": False, "size": len(found)}
-            hits = self.client.search(index=LOGS, body=body)["hits"]["hits"]
+            found = changes[start : start + CHUNK]
+            ids = sorted({id for id, _change in found})
+            body = {"query": {"ids": {"values": ids}}, "_source": list(OWNER), "size": len(ids)}
+            hits = {hit["_id"]: hit for hit in self.client.search(index=LOGS, body=body)["hits"]["hits"]}
+            meant = {id: change for id, change in found if id in hits and _is_theirs(hits[id]["_source"], change)}
             actions = [
                 {
                     "_op_type": "update",
-                    "_index": hit["_index"],
-                    "_id": hit["_id"],
-                    "doc": {name: value for name, value in found[hit["_id"]].items() if name in FOUND_OUT},
+                    "_index": hits[id]["_index"],
+                    "_id": id,
+                    "doc": {name: value for name, value in change.items() if name in FOUND_OUT},
                 }
-                for hit in hits
+                for id, change in meant.items()
             ]
             _made, errors = helpers.bulk(self.client, actions, raise_on_error=False, refresh=self.refresh)
             if errors:
@@ -247,6 +251,10 @@ def _template(bucket: dict) -> dict:
         "newest": _document(bucket["newest"]["hits"]["hits"][0]),
         "workloads": [tuple(one["key"]) for one in bucket["workloads"]["buckets"]],
     }
+
+
+def _is_theirs(source: dict, change: dict) -> bool:
+    return "cluster_id" not in change or all((source.get(name) or "") == (change.get(name) or "") for name in OWNER)
 
 
 def _own(name: str, value):

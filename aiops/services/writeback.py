@@ -10,7 +10,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 
-from aiops import logstore, subjects, tail
+from aiops import intake, logstore, subjects, tail
 from mlp.kernel import outside
 from mlp.kernel.errors import Fault
 from mlp.kernel.serve import Route
@@ -39,7 +39,7 @@ class WriteBack:
 
     def verdicts(self, messages: list[bytes]) -> None:
         items = base.items_of(subjects.INFERENCED, messages)
-        changes = [(item._id, verdict(item)) for item in items]
+        changes = [(item._id, {**verdict(item), **owner(item.cluster_id, item.namespace_name)}) for item in items]
         persist(subjects.INFERENCED, lambda: logstore.get().update_many(changes))
         tail.tell_verdicts((item._id, item.anomaly_level) for item in items)
 
@@ -65,16 +65,23 @@ class WriteBack:
             self.late = {}
 
     def explanations(self, messages: list[bytes]) -> None:
-        """[{"_id", "unexpected": [[position, word], …]}]: what the model did not expect in an anomaly."""
+        """[{"_id", …, "unexpected": [[position, word], …]}]: what the model did not expect in an anomaly."""
         changes: list[tuple[str, dict]] = []
         for message in messages:
             try:
                 for one in outside.read_json(message):
                     words = [[int(position), str(word)] for position, word in one["unexpected"]]
-                    changes.append((str(one["_id"]), {"unexpected": words}))
+                    theirs = owner(str(one["cluster_id"]), str(one["namespace_name"]))
+                    changes.append((str(one["_id"]), {"unexpected": words, **theirs}))
             except (ValueError, TypeError, KeyError) as problem:
                 log.warning("%s: a wrong payload is dropped: %s", subjects.EXPLANATIONS, problem)
         persist(subjects.EXPLANATIONS, lambda: logstore.get().update_many(changes))
+
+
+def owner(cluster: str, namespace: str) -> dict:
+    """Whose line it is that was judged: an id may be that of a line of somebody else, which is to stay as it is."""
+    names = {"cluster_id": cluster or intake.LOCAL, "namespace_name": namespace}
+    return {name: logstore.clean(value)[: intake.MOST_NAME] for name, value in names.items()}
 
 
 def verdict(item) -> dict:

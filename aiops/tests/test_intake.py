@@ -226,6 +226,10 @@ class TestTake:
         assert [(item._id, item.log, item.cluster_id) for item in items] == [
             (one["_id"], one["log"], "local") for one in made
         ]
+        again = [intake.line("line 9", id="fresh"), {**made[0], "log": "another text"}, intake.line("", id="fresh")]
+        assert intake.take(again) == 1
+        (item,) = wire.decode(peer.wait(subjects.STORED_LOGS, 2)[1])  # what was stored, and nothing else
+        assert (item._id, item.log) == ("fresh", "line 9")
         assert intake.take(made) == 0
 
     def test_with_the_bus_away_nothing_is_acknowledged_or_stored(self, monkeypatch):
@@ -276,12 +280,30 @@ class TestServices:
         peer.publish(subjects.TEMPLATES_INDEX, wire.encode([payload(7, _id="7", template_matched="connected to <*>")]))
         for wrong in (b"{", b"[" * 200_000):
             peer.publish(subjects.EXPLANATIONS, wrong)
-        peer.publish(subjects.EXPLANATIONS, json.dumps([{"_id": "id1", "unexpected": [[2, "<ip>"]]}]).encode())
+        names = {"cluster_id": "c1", "namespace_name": "shop"}
+        peer.publish(subjects.EXPLANATIONS, json.dumps([{"_id": "id1", **names, "unexpected": [[2, "<ip>"]]}]).encode())
         until(lambda: Template.objects.exists() and LogLine.objects.filter(unexpected__isnull=False).exists())
         until(lambda: LogLine.objects.exclude(level="").count() == 2)
         one, two = LogLine.objects.order_by("line_id")
         assert (one.level, one.confidence, one.template_id, one.unexpected) == ("Anomaly", 0.25, 7, [[2, "<ip>"]])
         assert (two.level, two.confidence, two.model) == ("Normal", None, "drain")
+
+    def test_a_line_keeps_its_text_when_others_send_one_by_its_id(self, served, peer):
+        """Over the bus the id is the sender's: the first line of an id is the one that is stored."""
+        served(Intake(), WriteBack())
+        logstore.get().append([intake.line("hers", namespace="alice", id="id1")])
+        peer.publish(subjects.RAW_LOGS, wire.encode_one(payload(1)))
+        judged = [payload(1, masked_log="theirs", anomaly_level="Anomaly"), payload(2, anomaly_level="Anomaly")]
+        words = [
+            {"_id": "id1", "cluster_id": "c1", "namespace_name": "shop", "unexpected": [[0, "theirs"]]},
+            {"_id": "id1", "cluster_id": "local", "namespace_name": "alice", "unexpected": [[0, "hers"]]},
+        ]
+        logstore.get().append([intake.document(payload(2))])
+        peer.publish(subjects.INFERENCED, wire.encode(judged))
+        peer.publish(subjects.EXPLANATIONS, json.dumps(words).encode())
+        until(lambda: LogLine.objects.filter(level="Anomaly").exists() and LogLine.objects.exclude(unexpected=None))
+        hers = LogLine.objects.get(line_id="id1")
+        assert (hers.log, hers.masked, hers.level, hers.unexpected) == ("hers", "", "", [[0, "hers"]])
 
     def test_the_counts_are_kept_in_the_key(self):
         kv.ensure()

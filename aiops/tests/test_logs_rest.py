@@ -16,7 +16,7 @@ from opentelemetry.sdk._logs.export import SimpleLogRecordProcessor
 from opentelemetry.sdk.resources import Resource
 
 from accounts import lifecycle as accounts
-from aiops import intake, logstore
+from aiops import intake, logstore, subjects, wire
 from aiops.loki import PushRequest, labels_of
 from aiops.models import LogLine
 from mlp.kernel import bus
@@ -69,6 +69,37 @@ class TestPost:
     def test_one_bad_element_refuses_the_whole(self, as_alice, body, field):
         assert as_alice.refused("post", URL, body).startswith(f"{field}:")
         assert not LogLine.objects.exists()
+
+    def test_what_users_call_their_lines_are_the_lines_of_each(self, as_alice, as_bob, peer):
+        peer.listen(subjects.STORED_LOGS)
+        for number, (caller, text) in enumerate([(as_alice, "hers"), (as_bob, "his")], start=1):
+            for new in (1, 0):
+                answer = caller.call("post", URL, {"log": text, "_id": "7"})
+                assert answer.json() == {"taken": 1, "new": new}
+            assert [(row["_id"], row["log"]) for row in caller.call("get", URL).json()] == [
+                (f"{'alice' if number == 1 else 'bob'}:7", text)
+            ]
+            (item,) = wire.decode(peer.wait(subjects.STORED_LOGS, number)[-1])
+            assert (item._id, item.log) == (f"{item.namespace_name}:7", text)
+
+    def test_a_long_id_is_known_again(self, as_alice):
+        for name, new in (("x" * 100, 1), ("x" * 100, 0), ("x" * 99 + "y", 1)):
+            assert as_alice.call("post", URL, {"log": "x", "_id": name}).json()["new"] == new
+        assert all(id.startswith("alice:") for id in LogLine.objects.values_list("line_id", flat=True))
+
+    def test_operators_lines_keep_their_ids_which_are_nobody_elses(self, as_alice, as_staff):
+        as_alice.call("post", URL, {"log": "hers", "_id": "7"})
+        one = {"log": "x", "_id": "7", "namespace_name": "shop"}
+        for new in (1, 0):
+            assert as_staff.call("post", URL, one).json() == {"taken": 1, "new": new}
+        for body in (
+            {**one, "namespace_name": "bank"},
+            [{"log": "y"}, {**one, "cluster_id": "c1"}],
+            [{"log": "y", "_id": "8"}, {**one, "_id": "8"}],
+            {**one, "_id": "alice:7"},
+        ):
+            assert as_staff.refused("post", URL, body).startswith("_id:")
+        assert set(LogLine.objects.values_list("line_id", "log")) == {("alice:7", "hers"), ("7", "x")}
 
     def test_operators_may_name_any_namespace(self, as_staff):
         as_staff.call("post", URL, {"log": "x", "namespace_name": "shop", "cluster_id": "c1"})

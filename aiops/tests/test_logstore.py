@@ -56,8 +56,9 @@ def found(store, query: dict) -> set[str]:
 
 class TestLines:
     def test_a_line_is_stored_once_and_read_back(self, store):
-        assert store.append([line(1), line(2), line(1)]) == 2
-        assert store.append([line(2), line(3)]) == 1
+        assert sorted(store.append([line(1), line(2), line(1)])) == ["id1", "id2"]
+        assert store.append([line(2), line(3)]) == ["id3"]
+        assert store.append([line(3)]) == store.append([]) == []
         rows, _ = store.search({}, 10)
         assert [row["_id"] for row in rows] == ["id3", "id2", "id1"]
         assert {key: rows[2][key] for key in ("time", "log", "deployment")} == {
@@ -90,6 +91,17 @@ class TestLines:
         (row,) = store.search({"query": {"term": {"_id": "id1"}}}, 10)[0]
         assert {key: row[key] for key in verdict} == {**verdict, "anomaly_level": "Normal"}
         assert found(store, {"term": {"anomaly_level": "Normal"}}) == {"id1"}
+
+    def test_a_verdict_for_a_line_of_others_by_the_same_id_changes_nothing(self, store):
+        store.append([line(1), line(2), line(3, namespace_name="")])
+        verdict = {"masked_log": "connected", "anomaly_level": "Normal"}
+        owners = [("c1", "bank"), ("c2", "shop"), ("local", ""), ("c1", "shop"), ("c2", "bank")]
+        store.update_many(
+            [("id1", {**verdict, "cluster_id": cluster, "namespace_name": name}) for cluster, name in owners[:3]]
+            + [("id2", {**verdict, "cluster_id": cluster, "namespace_name": name}) for cluster, name in owners]
+            + [("id3", {**verdict, "cluster_id": "c1", "namespace_name": ""})]
+        )
+        assert found(store, {"term": {"anomaly_level": "Normal"}}) == {"id2", "id3"}
 
     def test_workloads_are_counted(self, store):
         store.append([line(1), line(2), line(3, deployment="db"), line(4, deployment=""), line(5, cluster_id="c2")])

@@ -148,9 +148,10 @@ def test_verdicts_templates_and_explanations_wait_for_it(database, comes_back):
     service = writeback.WriteBack()
     judged = payload(1, anomaly_level="Anomaly", masked_log="connected", inference_model="opnilog")
     template = payload(7, _id="7", template_matched="connected to <*>")
+    names = {"cluster_id": "c1", "namespace_name": "shop"}
     for handle, data in (
         (service.verdicts, wire.encode([judged])),
-        (service.explanations, json.dumps([{"_id": "id1", "unexpected": [[2, "<ip>"]]}]).encode()),
+        (service.explanations, json.dumps([{"_id": "id1", **names, "unexpected": [[2, "<ip>"]]}]).encode()),
         (service.templates, wire.encode([template])),
     ):
         comes_back.clear()

@@ -57,7 +57,9 @@ class TestTail:
             link = await following(alice, "deployment=fit")
             await sync_to_async(intake.take)(stored("epoch one"))
             first = await heard(link)
-            item = payload(1, _id="id-epoch one", namespace_name="alice", anomaly_level="Anomaly")
+            item = payload(
+                1, _id="id-epoch one", cluster_id=intake.LOCAL, namespace_name="alice", anomaly_level="Anomaly"
+            )
             await sync_to_async(WriteBack().verdicts)([encode([item])])
             return first["rows"], (await heard(link))["rows"]
 
