@@ -43,6 +43,7 @@ class KubernetesRunner(Runner):
         self.config, self.cluster = config, Cluster(config)
         self.folder = config.storage_root / "run" / "pods"
         self._watcher: Watcher | None = None
+        self._ends: dict[str, RunStatus] = {}  # by the uid of the record: what was written down since the watch spoke
         self._trouble = Trouble(self.cluster)
 
     # --- verbs --------------------------------------------------------------------------------------------
@@ -62,8 +63,12 @@ class KubernetesRunner(Runner):
         record, pods = self._look(name)
         if record is None:
             return RunStatus("unknown", reason="no run of this name")
+        uid = record["metadata"]["uid"]
         if told := status.annotation(record, names.END):
+            self._ends.pop(uid, None)
             return RunStatus(**told)
+        if uid in self._ends:  # written down, and the watch has not heard of it yet
+            return self._ends[uid]
         now = time.time()
         finding = status.judge(record, pods, now)
         if not finding.begun:
@@ -152,6 +157,7 @@ class KubernetesRunner(Runner):
         finally:
             watcher, self._watcher = self._watcher, None
             watcher.stop()
+            self._ends.clear()
 
     # --- starting -----------------------------------------------------------------------------------------
     def _create(self, spec: RunSpec, mounts: list[dict]) -> dict:
@@ -239,7 +245,11 @@ class KubernetesRunner(Runner):
             self._patch(record, body, stale=record["kind"] == "Deployment" or end.state == "lost")
         fresh = self._record(name)
         told = status.annotation(fresh, names.END) if fresh else {}
-        return RunStatus(**told) if told else RunStatus("running", started=end.started)
+        if not told:
+            return RunStatus("running", started=end.started)
+        if self._watcher:
+            self._ends[record["metadata"]["uid"]] = RunStatus(**told)
+        return RunStatus(**told)
 
     def _finish_logs(self, record: dict, pods: list[dict], whole: bool = True) -> bool:
         """Whether the logs are whole now (or as whole as they can be); not `whole`: only what is there so far."""

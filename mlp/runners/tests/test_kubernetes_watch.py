@@ -11,7 +11,7 @@ import time
 import pytest
 from django.conf import settings
 
-from mlp.runners.kubernetes import KubernetesRunner, logs, watch
+from mlp.runners.kubernetes import KubernetesRunner, logs, names, watch
 from mlp.runners.kubernetes.cluster import Cluster, Gone
 
 from .helpers import end_of, eventually, spec
@@ -140,6 +140,22 @@ def test_bookmarks_move_a_quiet_watch_forward(watched, cluster):
     cluster.store.create("configmaps", {"metadata": {"name": "something-else"}})
     version = str(cluster.store.version)
     eventually(lambda: all(feed.version == version for feed in watched._watcher.feeds), what="a bookmark")
+
+
+def test_an_end_stays_an_end_while_the_watch_is_behind(watched, tmp_path, monkeypatch):
+    """A failed service's pod is gone at once; the record with its end comes by the watch a moment later."""
+    key, before = names.object_name("app-1-1"), []
+    watched.start(spec(tmp_path, "raise SystemExit(4)", name="app-1-1", kind="service", port=31999, owner=7))
+
+    def ended():
+        before.append(watched._watcher.known(key))
+        status = watched.poll("app-1-1")
+        return None if status.state == "running" else status
+
+    status = eventually(ended)
+    assert (status.state, status.exit_code) == ("exited", 4)
+    monkeypatch.setattr(watched._watcher, "known", lambda _key: (before[-1][0], []))
+    assert watched.poll("app-1-1") == status
 
 
 def test_an_old_version_is_gone(cluster, configured):
