@@ -139,15 +139,16 @@ def beat(pk: int, **fields) -> None:
         after_commit.wake("aiops", 0)
 
 
-def complete(pk: int, *, version: str, manifest: dict, by: str) -> None:
-    """training > completed, with the version that now serves."""
+def complete(pk: int, *, version: str, manifest: dict, by: str) -> bool:
+    """training > completed, with the version that now serves. False when it has ended before, or is gone."""
     try:
         with locked(TrainingRun, pk=pk) as run:
             run.complete(by=by)
             _end(run)
             _serve(version, manifest, run)
     except (Missing, WrongState):
-        return
+        return False
+    return True
 
 
 def fail(pk: int, reason: str, by: str) -> None:

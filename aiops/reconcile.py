@@ -1,6 +1,7 @@
 """What heals trainings: looks at every run, tells every end that was not told. Called by `manage.py reconcile`.
 
-And people's words on lines: each gets to the stored lines in the end.
+And the files of the model's versions, which follow the rows; and people's words on lines: each gets to the stored lines
+in the end.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from django.db.models import Q
 
 from mlp.kernel import healing
 
-from . import feedback, training
+from . import feedback, training, versions
 from .models import ENDED, State, TrainingRun
 
 
@@ -20,5 +21,6 @@ def run() -> None:
     for pk in ended.values_list("pk", flat=True):
         healing.attempt(training.settle, pk, False)
     healing.attempt(training.free_lease)
+    healing.attempt(versions.prune)
     healing.attempt(feedback.heal)
     healing.attempt(training.sweep)

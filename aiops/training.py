@@ -253,7 +253,7 @@ def _reason(run: TrainingRun, rows: list[dict], ended: str) -> str:
 
 # --- the end -------------------------------------------------------------------------------------------------------
 def _adopt(run: TrainingRun) -> None:
-    """The model of a run that went well becomes a version; verified, it serves."""
+    """The model of a run that went well becomes a version; verified, it serves, unless a reset was faster."""
     _report(run, _progress(run))
     files = versions.files()
     out = storage.training(run.uuid) / f"out-{run.attempt}"
@@ -261,11 +261,12 @@ def _adopt(run: TrainingRun) -> None:
         manifest = verify(out)
         manifest.pop("texts", None)  # samples for the scorer, too many for a row
         version = files.add(out)
-        files.serve(version)
+        verify(files.folder_of(version))
     except (OSError, ValueError) as problem:
         lifecycle.fail(run.pk, f"the trained model cannot be used: {problem}", by=BY)
         return
-    lifecycle.complete(run.pk, version=version, manifest=manifest, by=BY)
+    if not lifecycle.complete(run.pk, version=version, manifest=manifest, by=BY):
+        files.remove(version)
     versions.prune()
 
 
@@ -294,6 +295,7 @@ def free_lease() -> None:
 def _announce(run: TrainingRun) -> None:
     if not run.versions.filter(serving=True).exists():
         return  # reset, or rolled back, in the very moment: nothing new serves
+    versions.follow()
     kv.put_last_trained(run.payload)
     gateway.set_status(
         subjects.COMPLETED,
@@ -305,6 +307,9 @@ def _announce(run: TrainingRun) -> None:
         detail={"loss": run.loss, "epochs": run.epochs, "gpu": run.gpu, "lines": run.lines},
     )
     versions.tell()
+    if lifecycle.serving() is None:  # reset while we spoke: ours must not be the last word
+        kv.put_last_trained({})
+        gateway.set_status(subjects.NO_MODEL)
 
 
 def _clean(run: TrainingRun) -> bool:

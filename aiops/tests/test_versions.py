@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
+from types import SimpleNamespace
 
 import pytest
 
 from accounts import lifecycle as accounts
-from aiops import lifecycle, versions
+from aiops import decisions, kv, lifecycle, reconcile, storage, training, versions
 from aiops.models import ModelVersion
 from aiops.opnilog.store import BadVersion, Versions
+from mlp import runners
 
 
 @pytest.fixture
@@ -110,3 +112,111 @@ def test_old_versions_go_and_what_serves_stays(trained, monkeypatch):
     versions.prune()
     assert files.all() == ["v000001", "v000004"]
     assert set(ModelVersion.objects.values_list("version", flat=True)) == {"v000001", "v000004"}
+
+
+# --- the end of a training -------------------------------------------------------------------------------------------
+@pytest.fixture
+def ending(trained, monkeypatch, tasks):
+    """A training whose run has just ended well."""
+    kv.ensure()
+    run, _ = lifecycle.create_run(order={"payload": {"parameters": {"workloads": {}}}}, by="test")
+    run = lifecycle.order_run(run.pk, 1)
+    lifecycle.note_start(run.pk, run.run_name, 1)
+    storage.training(run.uuid).mkdir(parents=True)
+    trained("new").rename(storage.training(run.uuid) / "out-1")
+    ended = SimpleNamespace(state="exited", succeeded=True, reason="")
+    monkeypatch.setattr(runners.get(), "poll", lambda name: ended)
+    run.refresh_from_db()
+    return run
+
+
+def reset() -> None:
+    decisions.reset(lambda messages: None)
+
+
+def then(work, what):
+    """`work`, and in that very moment `what` happens."""
+
+    def both(*args, **kwargs):
+        found = work(*args, **kwargs)
+        what()
+        return found
+
+    return both
+
+
+def killed(*_args, **_options):
+    raise KeyboardInterrupt
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize(
+    "moment",
+    [(Versions, "add"), (lifecycle, "complete"), (kv, "put_last_trained")],
+    ids=lambda moment: moment[1],
+)
+def test_a_reset_holds_whatever_a_training_is_about_to_do(ending, monkeypatch, moment):
+    place, name = moment
+    with monkeypatch.context() as patch:
+        patch.setattr(place, name, then(getattr(place, name), lambda: (patch.undo(), reset())))
+        training.look(ending)
+        reconcile.run()
+        assert getattr(place, name).__name__ == name  # it has come to that moment
+    reconcile.run()
+    assert versions.files().serving() is None
+    assert not ModelVersion.objects.filter(serving=True).exists()
+    assert kv.last_trained().workloads == {}
+    assert kv.model_status()["status"] == "no model trained"
+    assert versions.files().all() == list(ModelVersion.objects.values_list("version", flat=True))
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize(
+    "moment", [(lifecycle, "complete"), (versions, "follow"), (Versions, "serve")], ids=lambda moment: moment[1]
+)
+def test_killed_at_the_end_of_a_training_it_serves_all_the_same_and_leaves_nothing(ending, monkeypatch, moment):
+    with monkeypatch.context() as patch:
+        patch.setattr(*moment, killed)
+        with pytest.raises(KeyboardInterrupt):
+            training.look(ending)
+    reconcile.run()
+    ending.refresh_from_db()
+    assert ending.state == "completed"
+    serving = ModelVersion.objects.get(serving=True).version
+    assert versions.files().serving() == serving
+    assert versions.files().all() == [serving]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_slower_of_two_at_once_does_not_bring_back_what_serves_no_more(trained, monkeypatch):
+    """One has read what serves and is held up; meanwhile it is reset; then the one goes on and writes."""
+    version = versions.files().add(trained())
+    ModelVersion.objects.create(version=version, serving=True)
+    real = Versions.serve
+
+    def held_up(files, wanted):
+        monkeypatch.setattr(Versions, "serve", real)
+        versions.serve_nothing()
+        real(files, wanted)
+
+    monkeypatch.setattr(Versions, "serve", held_up)
+    versions.follow()
+    assert versions.files().serving() is None
+
+
+@pytest.mark.django_db(transaction=True)
+def test_files_that_differ_from_the_rows_are_healed(trained, caplog):
+    files = versions.files()
+    first, second = files.add(trained("one")), files.add(trained("two"))
+    ModelVersion.objects.create(version=first)
+    row = ModelVersion.objects.create(version=second, serving=True)
+    for wrong in (first, None):
+        files.serve(wrong)
+        reconcile.run()
+        assert files.serving() == second
+    files.folder_of(first).joinpath("manifest.json").unlink()
+    ModelVersion.objects.filter(pk=row.pk).update(serving=False)
+    ModelVersion.objects.filter(version=first).update(serving=True)
+    reconcile.run()
+    assert files.serving() == second  # the last good one goes on, and why is told
+    assert "manifest.json" in caplog.text
