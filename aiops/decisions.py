@@ -3,7 +3,8 @@
 State lives in two keys: what was asked for (the gateway's) and what was decided about it (ours):
 
     waiting  a training is wanted: another one runs, or no GPU controller answers yet
-    sent     `train` is out; done once somebody has taken it, waiting again when nobody did
+    sent     `train` is out, and `told` once the watchlist is, too; done once somebody has taken it, waiting again when
+             nobody did
     done     nothing left to do about this request
 
 Written by compare-and-swap, so of several controllers one sends. Whatever is repeated after a kill is harmless.
@@ -28,6 +29,7 @@ WAITING, SENT, DONE = "waiting", "sent", "done"
 GPU_TRIES = 16
 GPU_PAUSE_S = 30.0
 TAKEN_WITHIN_S = 20.0
+TOLD_WITHIN_S = 5.0  # after `train`; then whoever sent it was killed in between
 CANCELLED = "cancelled: the watchlist was cleared"
 NO_CONTROLLER = "no GPU controller has answered; the training was not begun"
 
@@ -45,7 +47,7 @@ def step(send: Send, gpu_runs: Callable[[], bool]) -> None:
     if made["state"] == DONE:
         return
     if made["state"] == SENT:
-        _look_after(made)
+        _look_after(made, asked, send)
         return
     last = kv.last_trained()
     kind = watchlist.decide(asked.workloads, last.workloads)
@@ -97,10 +99,13 @@ def _train(made: dict, asked: kv.Parameters, send: Send, gpu_runs: Callable[[], 
         asked.uuid, asked.workloads, window_s=window_s, now_s=time.time(), count=0, folder=storage.folder()
     )
     order["count"] = _count(order["query"])
-    if _decide(made, state=SENT, kind=watchlist.TRAIN):
+    sent = _decide(made, state=SENT, kind=watchlist.TRAIN, told=False)
+    if sent:
         gateway.set_status(subjects.TRAINING, uuid=asked.uuid, stage=subjects.FETCHING)
+        kv.put_watched(asked.workloads)
         send([(subjects.TRAIN, keyvalue.dump(order))])
         tell(send, asked.workloads, subjects.STATUS_TRAIN)
+        _decide(sent, told=True)
 
 
 def _count(query: dict) -> int:
@@ -112,17 +117,23 @@ def _count(query: dict) -> int:
         return 0
 
 
-def _look_after(made: dict) -> None:
-    """`train` is out: has anybody taken it?"""
+def _look_after(made: dict, asked: kv.Parameters, send: Send) -> None:
+    """`train` is out: has anybody taken it, and does everybody know the watchlist?"""
+    age = time.time() - float(made.get("at") or 0)
     if lease.current().get("uuid") == made["uuid"] or lifecycle.find(made["uuid"]) is not None:
+        told = made.get("told", True)
+        if not told and age < TOLD_WITHIN_S:
+            return  # it is being told
+        if not told:
+            tell(send, asked.workloads, subjects.STATUS_TRAIN)
         _decide(made, state=DONE)
-    elif time.time() - float(made.get("at") or 0) > TAKEN_WITHIN_S:
+    elif age > TAKEN_WITHIN_S:
         log.warning("nobody has taken the training %s; sending it again", made["uuid"])
         _decide(made, state=WAITING)
 
 
-def _decide(made: dict, **changes) -> bool:
-    """Writes the decision down, unless another controller has moved on meanwhile; True when it was us."""
+def _decide(made: dict, **changes) -> dict | None:
+    """Writes the decision down and gives it, unless another controller has moved on meanwhile."""
     new = {**made, **changes, "at": time.time()}
     new.pop("replaces", None)
 
@@ -132,4 +143,4 @@ def _decide(made: dict, **changes) -> bool:
         same_state = "replaces" in made or old.get("state") == made["state"]
         return new if old.get("uuid") == before and same_state else None
 
-    return keyvalue.change(subjects.OWN_BUCKET, subjects.OWN_DECISION, decide) is not None
+    return new if keyvalue.change(subjects.OWN_BUCKET, subjects.OWN_DECISION, decide) is not None else None
