@@ -6,6 +6,7 @@ know yet harms nothing; what is sent is checked by those models first. Used by a
 
 from __future__ import annotations
 
+import io
 import json
 import logging
 from collections.abc import Callable, Iterator
@@ -24,6 +25,8 @@ log = logging.getLogger(__name__)
 
 CALL_S = (5, 30)  # to connect, to answer
 MERGE = "application/merge-patch+json"
+PIECE = 64 << 10  # bytes of a log's line that are waited for; a longer one comes in pieces
+LONGEST_LINE = 64 << 20  # bytes of an event: what it tells of is kept in etcd, which takes 1.5 MiB
 Watched = Iterator[dict]
 
 
@@ -200,19 +203,40 @@ class Cluster:
 
 def lines(response: urllib3.HTTPResponse) -> Iterator[bytes]:
     """Each line of a stream without its end, also the last that has none; the connection is given up after."""
-    for some in batches(response):
-        yield from some
+    begun: list[bytes] = []
+    size = 0
+    for portion in portions(response):
+        for piece in portion:
+            begun.append(piece)
+            size += len(piece)
+            if piece.endswith(b"\n"):
+                yield b"".join(begun)[:-1]
+                begun, size = [], 0
+        if size > LONGEST_LINE:
+            response.close()
+            raise RunnerError(f"the cluster's stream has a line longer than {LONGEST_LINE} bytes")
+    if begun:
+        yield b"".join(begun)
 
 
-def batches(response: urllib3.HTTPResponse) -> Iterator[list[bytes]]:
-    """The same, in the portions in which the server sends them."""
-    rest = b""
+def portions(response: urllib3.HTTPResponse) -> Iterator[list[bytes]]:
+    """The lines in the portions in which the server sends them, each with its end. A line that does not end comes in
+    pieces of PIECE bytes and more, so that never more than that and a portion is kept.
+    """
+    begun: list[bytes] = []
+    size = 0
     try:
         for chunk in response.stream(amt=None, decode_content=False):
-            *whole, rest = (rest + chunk).split(b"\n")
-            yield whole
-        if rest:
-            yield [rest]
+            found: list[bytes] = []
+            for piece in io.BytesIO(chunk):
+                begun.append(piece)
+                size += len(piece)
+                if piece.endswith(b"\n") or size > PIECE:
+                    found.append(b"".join(begun))
+                    begun, size = [], 0
+            yield found
+        if begun:
+            yield [b"".join(begun)]
     except (urllib3.exceptions.HTTPError, OSError) as error:
         raise RunnerError(f"the cluster's stream broke off: {error}") from error
     finally:

@@ -21,7 +21,7 @@ from datetime import datetime
 from pathlib import Path
 
 from . import files, names, status
-from .cluster import CALL_S, Answer, Cluster, batches
+from .cluster import CALL_S, Answer, Cluster, portions
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +34,8 @@ STAMP = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\
 @dataclass
 class Position:
     """How far a pod's output has been copied: `size` of the file then, `second` and `nano` of the last line, `same`
-    lines of that time. `full`: the limit was reached; `done`: the end is there.
+    lines of that time. `part`: the last of them does not end yet, so many bytes of it are there. `full`: the limit was
+    reached; `done`: the end is there.
     """
 
     pod: str = ""
@@ -42,6 +43,7 @@ class Position:
     second: int = 0
     nano: int = 0
     same: int = 0
+    part: int = 0
     full: bool = False
     done: bool = False
 
@@ -87,7 +89,7 @@ class Copy:
         except Answer as error:
             note = f"[the rest of the log cannot be had: {status.short(error.message)}]\n".encode()
         if note:
-            self._append(note)
+            self._remark(note)
         self._close()
 
     def catch_up(self, pod: dict | None) -> None:
@@ -100,7 +102,7 @@ class Copy:
         if not self.position.done:
             if self.position.pod or words:
                 self._open(self.position.pod)
-                self._append(f"[{words}]\n".encode())
+                self._remark(f"[{words}]\n".encode())
             self._close()
 
     def follow(self, pod: dict, goes_on: Callable[[], bool]) -> None:
@@ -123,8 +125,8 @@ class Copy:
             timeout=timeout,
             **options,
         )
-        for portion in batches(response):
-            data = b"".join(line for each in portion if (line := skip(each)) is not None)
+        for portion in portions(response):
+            data = b"".join(map(skip, portion))
             room = self.limit - self.position.size
             self.position.full = len(data) > room
             self._append(data[: max(0, room)])
@@ -139,8 +141,8 @@ class Copy:
             if self.position.pod == pod and size > self.position.size:
                 os.ftruncate(file, self.position.size)
         if self.position.pod != pod:
-            self.position = Position(pod=pod, size=size)
-            self._note()
+            broken, self.position = self.position.part, Position(pod=pod, size=size)
+            self._append(b"\n") if broken else self._note()
 
     def _append(self, data: bytes) -> None:
         if not data:
@@ -149,6 +151,11 @@ class Copy:
             stream.write(data)
         self.position.size += len(data)
         self._note()
+
+    def _remark(self, words: bytes) -> None:
+        """On a line of its own."""
+        broken, self.position.part = self.position.part, 0
+        self._append(b"\n" + words if broken else words)
 
     def _note(self) -> None:
         draft = self.notes.with_suffix(".part")
@@ -164,37 +171,61 @@ class Copy:
         options = {"container": "run", "tail_lines": END_LINES}
         call = self.cluster.core.read_namespaced_pod_log
         response = self.cluster.raw(call, pod["metadata"]["name"], self.cluster.namespace, **options)
-        end = b"".join(line + b"\n" for portion in batches(response) for line in portion)[-(64 << 10) :]
+        end = b""
+        for portion in portions(response):
+            end = b"".join([end, *portion])[-(64 << 10) :]
         return f"\n[bytes left out here: a log is kept up to {self.limit} bytes]\n".encode() + end
 
 
 class Skip:
-    """Takes the time off each line, and leaves out the lines that were copied before."""
+    """Takes the time off each line, and leaves out what was copied before: whole lines, and `part` of the last. It is
+    given lines with their ends, long ones in pieces.
+    """
 
     def __init__(self, position: Position):
         self.position = position
         self.until = (position.second, position.nano)
-        self.left = position.same
+        self.left = position.same - bool(position.part)
+        self.again = position.part
+        self.inside = False  # a line that did not end with the piece before
+        self.wanted = self.timed = False  # of that line: whether it is copied, and whether it has a time
 
-    def __call__(self, line: bytes) -> bytes | None:
-        found = STAMP.match(line)
+    def __call__(self, piece: bytes) -> bytes:
+        ends, lead = piece.endswith(b"\n"), b""
+        if not self.inside:
+            lead, piece = self._begin(piece)
+        self.inside = not ends
+        if not self.wanted:
+            return b""
+        if self.timed:
+            there = min(self.again, len(piece))
+            self.again = 0 if ends else self.again - there
+            piece = piece[there:]
+            self.position.part = 0 if ends else self.position.part + len(piece)
+        return lead + piece
+
+    def _begin(self, piece: bytes) -> tuple[bytes, bytes]:
+        """(an end for the line before, where its own is lost; what follows the time of this one)."""
+        position, lead = self.position, b""
+        found = STAMP.match(piece)
+        self.timed, self.wanted = bool(found), bool(found) or piece != b"\n"
         if not found:
-            return line + b"\n" if line else None
+            return lead, piece
         day, fraction, zone = found.groups()
         second = int(datetime.fromisoformat((day + zone).decode()).timestamp())
         moment = (second, int((fraction or b"0").ljust(9, b"0")))
         if moment < self.until:
-            return None
-        if moment == self.until and self.left:
+            self.wanted = False
+        elif moment == self.until and self.left:
             self.left -= 1
-            return None
-        position = self.position
-        if moment == (position.second, position.nano):
+            self.wanted = False
+        elif moment != self.until or not self.again:
+            if position.part:
+                lead, position.part, self.again = b"\n", 0, 0
+            if moment != (position.second, position.nano):
+                position.second, position.nano, position.same = *moment, 0
             position.same += 1
-        else:
-            position.second, position.nano = moment
-            position.same = 1
-        return line[found.end() :] + b"\n"
+        return lead, piece[found.end() :]
 
 
 def of_worker(path: Path, worker: int) -> Path:

@@ -11,10 +11,19 @@ import time
 import pytest
 from django.conf import settings
 
+from mlp.runners.base import RunnerError
 from mlp.runners.kubernetes import KubernetesRunner, logs, names, watch
-from mlp.runners.kubernetes.cluster import Cluster, Gone
+from mlp.runners.kubernetes.cluster import PIECE, Cluster, Gone, lines
 
+from .cluster.node import RECORD
 from .helpers import end_of, eventually, spec
+
+BITS = """
+import sys
+for line in open('feed'):
+    sys.stdout.write('\\n' if line == 'end\\n' else line[:-1])
+    sys.stdout.flush()
+"""
 
 TICKS = """
 import os
@@ -171,6 +180,28 @@ def test_a_stream_ends_in_its_time(cluster, configured):
     assert {event["type"] for event in api.watch(api.core.list_namespaced_pod, version, "", 3)} == {"BOOKMARK"}
 
 
+@pytest.mark.parametrize("end", [b"\n", b""])
+def test_an_event_that_comes_in_many_chunks_is_one_line_and_an_endless_one_is_refused(monkeypatch, end):
+    chunk = b"x" * (PIECE - 1)
+    assert list(lines(Stream(b"a\nb", *[chunk] * 5, b"y" + end))) == [b"a", b"b" + chunk * 5 + b"y"]
+    monkeypatch.setattr("mlp.runners.kubernetes.cluster.LONGEST_LINE", 5 * PIECE)
+    with pytest.raises(RunnerError, match="longer than"):
+        list(lines(Stream(*[chunk] * 1000, end)))
+
+
+class Stream:
+    """Stands for an answer of the API server, in chunks of a test's choosing."""
+
+    def __init__(self, *chunks: bytes):
+        self.chunks = chunks
+
+    def stream(self, **_):
+        yield from self.chunks
+
+    def close(self):
+        pass
+
+
 # --- logs -------------------------------------------------------------------------------------------------------
 def test_output_comes_while_it_is_written(watched, tmp_path, feed):
     watched.start(spec(tmp_path, TICKS))
@@ -191,6 +222,19 @@ def test_a_broken_log_goes_on_without_loss_and_without_doubles(watched, cluster,
         cluster.break_streams()
     feed("the end")
     shown(tmp_path, *lines, "the end")
+
+
+def test_a_line_that_does_not_end_comes_in_pieces_and_goes_on_where_it_broke(watched, cluster, tmp_path, feed):
+    watched.start(spec(tmp_path, BITS))
+    path, line = tmp_path / "job-1-1.log", ""
+    for number in range(4):
+        line += f"{number}" * 100_000
+        feed(f"{number}" * 100_000)
+        there = len(line) - PIECE - RECORD  # of which one is kept by the reader, one by the node
+        eventually(lambda least=there: path.exists() and path.stat().st_size > least, what="a piece")
+        cluster.break_streams()
+    feed("end", "after", "end")
+    shown(tmp_path, line, "after")
 
 
 def test_another_process_takes_the_log_over(kubernetes, configured, tmp_path, feed):
@@ -215,8 +259,23 @@ def test_lines_of_one_moment_are_told_apart():
     stamp = b"2026-01-01T12:00:00.000000005Z "
     given = [b"2026-01-01T11:59:59.9Z before", stamp + b"a", stamp + b"b", stamp + b"c"]
     given += [b"2026-01-01T13:00:00.00000001+01:00 d", b"", b"2026-01-01T12:00:01Z "]
-    assert [skip(line) for line in given] == [None, None, None, b"c\n", b"d\n", None, b"\n"]
+    assert [skip(line + b"\n") for line in given] == [b"", b"", b"", b"c\n", b"d\n", b"", b"\n"]
     assert (position.second, position.nano, position.same) == (1767268801, 0, 1)
+
+
+def test_pieces_of_a_line_are_told_apart():
+    """Broken off after `ab`, the second line of its time; the one before it comes in pieces, too."""
+    position = logs.Position(pod="p", second=1767268800, nano=5, same=2, part=2)
+    skip = logs.Skip(position)
+    stamp = b"2026-01-01T12:00:00.000000005Z "
+    given = [stamp + b"x", b"y\n", stamp + b"a", b"b", b"c"]
+    assert [skip(piece) for piece in given] == [b"", b"", b"", b"", b"c"]
+    assert (position.same, position.part) == (2, 3)
+    assert [skip(piece) for piece in (b"d\n", stamp + b"e")] == [b"d\n", b"e"]
+    assert (position.same, position.part) == (3, 1)
+    gone = logs.Skip(position)  # the node does not keep the rest of it any more
+    assert gone(b"2026-01-01T12:00:01Z f\n") == b"\nf\n"
+    assert (position.second, position.same, position.part) == (1767268801, 1, 0)
 
 
 KEEPER = """

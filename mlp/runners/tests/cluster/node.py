@@ -22,8 +22,13 @@ from .validation import Refusal
 INDEX = "batch.kubernetes.io/job-completion-index"
 
 
+RECORD = 16 << 10  # bytes: a container runtime keeps a longer line in parts, each with a time of its own
+
+
 @dataclass
-class Line:
+class Record:
+    """A line of output, or a part of one that does not end yet."""
+
     time: float
     text: bytes
 
@@ -31,12 +36,12 @@ class Line:
         whole, part = divmod(time_ns := int(self.time * 1e9), 10**9)
         stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(whole)) + f".{part:09d}Z "
         assert time_ns
-        return (stamp.encode() if with_time else b"") + self.text + b"\n"
+        return (stamp.encode() if with_time else b"") + self.text
 
 
 @dataclass
 class Output:
-    lines: list[Line] = field(default_factory=list)
+    records: list[Record] = field(default_factory=list)
     over: threading.Event = field(default_factory=threading.Event)
 
 
@@ -183,9 +188,10 @@ class Node:
 
     def _read(self, name: str, process: subprocess.Popen, output: Output, begun: float) -> None:
         last = 0.0
-        for line in process.stdout:
+        while text := process.stdout.readline(RECORD):
             last = max(time.time(), last + 1e-6)
-            output.lines.append(Line(last, line.removesuffix(b"\n")))
+            whole = text.endswith(b"\n") or len(text) == RECORD
+            output.records.append(Record(last, text if whole else text + b"\n"))
         code = process.wait()
         kill(process, signal.SIGKILL)  # the rest of its group
         output.over.set()

@@ -255,13 +255,18 @@ class Handler(BaseHTTPRequestHandler):
         since = time.time() - float(self.query["sinceSeconds"]) if "sinceSeconds" in self.query else 0
         first = -int(self.query["tailLines"]) if "tailLines" in self.query else 0
         self.stream()
-        sent = max(0, len(output.lines) + first) if first else 0
+        sent = max(0, len(output.records) + first) if first else 0
+        begins = True
         while True:
             over = output.over.is_set()  # before the lines are looked at: none comes after it
-            portion = output.lines[sent:]
+            portion = output.records[sent:]
             sent += len(portion)
-            self.chunk(b"".join(line.render(times) for line in portion if line.time >= since))
-            if (over or not follow) and sent == len(output.lines):
+            text = b""
+            for record in (one for one in portion if one.time >= since):
+                text += record.render(times and begins)
+                begins = record.text.endswith(b"\n")
+            self.chunk(text)
+            if (over or not follow) and sent == len(output.records):
                 break
             if follow and not portion:
                 output.over.wait(0.02)
