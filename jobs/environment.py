@@ -36,7 +36,8 @@ def run_spec(job: Job, user) -> RunSpec:
         (workspace / folder).mkdir(parents=True, exist_ok=True)
     home = storage.home_dir(user.username)
     storage.safe_join(home, job.entry)
-    datasets = [Mount(storage.dataset_dir(user.username, name), f"{DATASETS}/{name}") for name in job.datasets]
+    wanted = dict.fromkeys(job.datasets)  # a cluster takes no place twice
+    datasets = [Mount(storage.dataset_dir(user.username, name), f"{DATASETS}/{name}") for name in wanted]
     links = storage.root() / "run" / "datasets" / f"job-{job.pk}"
     mounts = [Mount(home, SCRIPTS), Mount(REPORT_DIR, REPORT), *datasets]
     if runner.place(links, DATASETS) == str(links):

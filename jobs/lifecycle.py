@@ -73,7 +73,8 @@ def create_job(
             _need_datasets(user, datasets)
             job = Job.objects.create(
                 user=user, tenant=found, name=name, entry=entry, runtime=runtime, gpu=gpu, cpu=cpu, ram=ram,
-                datasets=list(datasets), args=list(args), env=dict(env or {}), retries=retries, workers=workers,
+                datasets=list(dict.fromkeys(datasets)), args=list(args), env=dict(env or {}), retries=retries,
+                workers=workers,
             )  # fmt: skip
             record_created(job, by=by)
             if not _waiting().exclude(pk=job.pk).exists():

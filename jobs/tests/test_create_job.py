@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from datasets.models import Dataset
+from jobs import environment
 from jobs.models import Job
 from mlp.kernel.errors import Fault
+from mlp.tests.admin_world import put
 from resources.models import ResourceRequest
 
 pytestmark = pytest.mark.django_db
@@ -59,6 +62,16 @@ def test_it_names_the_wrong_field(as_alice, home, field, value):
     assert as_alice.refused("post", "users/alice/jobs", body).startswith(f"{field}:")
     assert not Job.objects.exists()
     assert not ResourceRequest.objects.exists()
+
+
+def test_a_dataset_named_twice_is_there_once(as_alice, alice, home):
+    put(Dataset, alice, "digits", "ready")
+    body = {"name": "fit", "entry": "train.py", "datasets": ["digits", "digits"]}
+    assert as_alice.call("post", "users/alice/jobs", body).json()["datasets"] == ["digits"]
+    job = Job.objects.get()
+    job.run_name, job.datasets = "job-1-1", ["digits", "digits"]  # as rows of earlier days may have it
+    targets = [mount.target for mount in environment.run_spec(job, alice).mounts]
+    assert targets.count("/datasets/digits") == 1
 
 
 def test_a_name_is_taken_once(as_alice, home):

@@ -129,7 +129,8 @@ def container(spec: RunSpec, config: ClusterConfig, mounts: list[dict]) -> dict:
         "name": CONTAINER,
         "image": config.image(spec.runtime),
         "imagePullPolicy": config.pull_policy,
-        "command": list(spec.command),
+        # The kubelet makes `$` of `$$` and puts variables in for `$(NAME)`; a Secret's values it leaves as they are.
+        "command": [word.replace("$", "$$") for word in spec.command],
         "workingDir": str(spec.cwd) if spec.owner is None else WORKSPACE,
         "envFrom": [{"secretRef": {"name": names.object_name(spec.name)}}],
         "resources": resources(spec, config),

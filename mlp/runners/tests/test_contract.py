@@ -69,6 +69,17 @@ def test_it_tells_a_command_that_is_not_there(runner, tmp_path):
     assert "no-such-program" in status.reason
 
 
+ODD = ["$(HOME)", "$$(HOME)", "a$$b", "$$$", "$", "$(NOWHERE)", "$HOME", "a $(", ""]
+
+
+def test_words_and_variables_come_as_they_were_written(runner, tmp_path):
+    code = "import sys, os, json; print(json.dumps([sys.argv[1:], os.environ['ODD']]))"
+    given = spec(tmp_path, code, environment=ENVIRONMENT | {"ODD": " ".join(ODD)})
+    runner.start(replace(given, command=[*given.command, *ODD]))
+    assert end_of(runner).succeeded
+    assert json.loads((tmp_path / "job-1-1.log").read_text()) == [ODD, " ".join(ODD)]
+
+
 def test_it_gives_the_environment_of_the_spec_and_nothing_of_the_servers(runner, tmp_path, monkeypatch):
     monkeypatch.setenv("DATABASE_PASSWORD", "secret")
     code = "import os, json; print(json.dumps(dict(os.environ)))"

@@ -148,14 +148,15 @@ class Node:
         name, container = pod["metadata"]["name"], pod["spec"]["containers"][0]
         where = {mount["mountPath"]: self.folder(mount) for mount in container["volumeMounts"]}
         where = {path: folder for path, folder in where.items() if folder}
-        command = [rewritten(word, where) for word in container["command"]]
+        environment = self.environment(pod, container, where)
+        command = [rewritten(expanded(word, environment), where) for word in container["command"]]
         output = self.outputs[name] = Output()
         begun = time.time()
         try:
             process = subprocess.Popen(
                 command,
                 cwd=rewritten(container["workingDir"], where),
-                env=self.environment(pod, container, where),
+                env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
@@ -252,6 +253,15 @@ def answers(port: int, path: str) -> bool:
         return False
     finally:
         link.close()
+
+
+def expanded(word: str, environment: dict[str, str]) -> str:
+    """As the kubelet does: `$(NAME)` is the variable where there is one, `$$` is `$` and nothing more."""
+
+    def one(found: re.Match) -> str:
+        return "$" if found[0] == "$$" else environment.get(found[1], found[0])
+
+    return re.sub(r"\$\$|\$\(([^)]*)\)", one, word)
 
 
 def rewritten(word: str, where: dict[str, str]) -> str:
