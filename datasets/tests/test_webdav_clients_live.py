@@ -99,6 +99,24 @@ def test_properties_stay_with_the_file(alice_there):
     assert alice_there.request("PROPPATCH", HOME + "/y", data=huge).status_code == 507
 
 
+DEEP = "<a>" * 3000 + "</a>" * 3000
+
+
+@pytest.mark.parametrize(
+    ("method", "body"),
+    [
+        ("PROPPATCH", f"<propertyupdate xmlns='DAV:'><set><prop>{DEEP}</prop></set></propertyupdate>"),
+        ("LOCK", LOCK.format("exclusive").replace("<owner>", f"<owner>{DEEP}")),
+        ("PROPFIND", f"<propfind xmlns='DAV:'><prop>{DEEP}</prop></propfind>"),
+    ],
+)
+def test_a_document_that_is_too_deep_is_refused(alice_there, method, body):
+    alice_there.put(HOME + "/x", data=b"x")
+    answer = alice_there.request(method, HOME + "/x", data=body)
+    assert (answer.status_code, "at most 100 elements" in answer.text) == (400, True)
+    assert alice_there.request(method, HOME + "/x", data=body.replace(DEEP, "<a><b/></a>")).status_code in (200, 207)
+
+
 def rclone(person, *arguments: str) -> str:
     """Runs rclone with `dav:` as the person's files; no configuration of the machine's is read."""
     command = [RCLONE, "--config", "/dev/null", "--retries", "1", "--webdav-url", f"{person.service.url}/data/alice/"]

@@ -7,6 +7,23 @@ from xml.etree import ElementTree
 from .paths import Answer
 
 DAV = "{DAV:}"
+DEEPEST = 100  # elements within elements; the documents of RFC 4918 have five, and what is kept is written out again
+
+
+class _Builder(ElementTree.TreeBuilder):
+    """Refuses while it reads, before a deep tree is there that nobody could walk through."""
+
+    depth = 0
+
+    def start(self, tag: str, attributes: dict) -> ElementTree.Element:
+        self.depth += 1
+        if self.depth > DEEPEST:
+            raise Answer(400, f"body: at most {DEEPEST} elements may lie within each other")
+        return super().start(tag, attributes)
+
+    def end(self, tag: str) -> ElementTree.Element:
+        self.depth -= 1
+        return super().end(tag)
 
 
 def read(body: bytes, name: str) -> ElementTree.Element:
@@ -14,7 +31,7 @@ def read(body: bytes, name: str) -> ElementTree.Element:
     if b"<!" in body:
         raise Answer(400, "body: must be XML without a document type")
     try:
-        document = ElementTree.fromstring(body)
+        document = ElementTree.fromstring(body, ElementTree.XMLParser(target=_Builder()))
     except (ElementTree.ParseError, ValueError, LookupError):
         raise Answer(400, "body: must be XML")
     if document.tag != DAV + name:
