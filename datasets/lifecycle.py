@@ -16,7 +16,7 @@ from mlp.kernel.locking import Missing, WrongState, locked
 from mlp.kernel.models import record_created
 from resources import tcc
 
-from .models import Dataset, State
+from .models import Dataset, Lock, State
 
 APPLIER = "dm"
 REPORTED = "reported by the uploader"
@@ -118,7 +118,8 @@ def fail_silent(pk: int, since, reason: str) -> None:
 
 
 def fail_all_of(user, by: str) -> None:
-    """Ends the uploads of a user who is being de-registered; called inside that transaction."""
+    """Ends the uploads and the locks of a user who is being de-registered; called inside that transaction."""
+    Lock.objects.filter(holder=user.username).delete()
     uploading = Dataset.objects.filter(user=user, state=State.CREATING).order_by("pk")
     for dataset in list(uploading.select_for_update(of=("self",), no_key=True)):
         _fail(dataset, "cancelled: the user was de-registered", by)
@@ -143,6 +144,7 @@ def erase(pk: int) -> None:
     try:
         with locked(Dataset, pk=pk) as row:
             row.delete()
+            Lock.objects.filter(user=dataset.user, dataset=dataset.name).delete()  # the name is free for another one
             tcc.release(id=request_id(pk), applier=APPLIER)
             after_commit.wake("dataset", pk)
             after_commit.changed(dataset.user.username, "dataset", dataset.name)

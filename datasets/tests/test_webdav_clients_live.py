@@ -10,7 +10,9 @@ from xml.etree import ElementTree
 
 import pytest
 
-from datasets.models import Lock
+from accounts import lifecycle as accounts
+from datasets import lifecycle as datasets
+from datasets.models import Dataset, Lock
 from datasets.tests.live import stored
 
 LOCK = (
@@ -56,6 +58,23 @@ def test_a_locked_folder_locks_what_is_in_it_and_a_lock_ends(alice_there):
     assert lock(alice_there, HOME + "/f/x", "shared").status_code == 200
     assert lock(alice_there, HOME + "/f/x", "shared").status_code == 200
     assert lock(alice_there, HOME + "/f/x").status_code == 423
+
+
+def test_a_lock_ends_with_its_dataset_and_with_its_holder(photos, alice, bob):
+    old = Dataset.objects.get(name="photos")
+    assert lock(photos, "/data/alice/photos").status_code == 200
+    ends = Lock.objects.get().expires
+    bobs = {"user": bob, "holder": "bob", "dataset": "photos"}
+    Lock.objects.create(token="urn:uuid:1", expires=ends, exclusive=True, deep=True, **bobs)
+    photos.heartbeat("photos", "error", 0)
+    assert photos.delete("/api/v1/users/alice/datasets/photos").status_code == 200
+    datasets.erase(old.pk)
+    photos.create("photos", 100)
+    assert photos.put("/data/alice/photos/x", data=b"x").status_code == 201
+    assert Lock.objects.get().user == bob
+    assert lock(photos, HOME + "/x").status_code == 201
+    accounts.deregister(username="alice", by="alice")
+    assert Lock.objects.get().user == bob
 
 
 def test_a_strangers_token_opens_nothing(alice_there, staff_there):
