@@ -22,6 +22,9 @@ from .test_training import WORKLOADS, Store, settled, slow, working
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("no_run_left")]
 
 
+COMMAND = [sys.executable, str(settings.BASE_DIR / "manage.py"), "aiops"]
+
+
 @pytest.fixture
 def replica():
     """`replica()` starts `manage.py aiops` with every service, on the test's own servers."""
@@ -30,8 +33,7 @@ def replica():
     environment = {**os.environ, "DATABASE_URL": f"{base}/{connection.settings_dict['NAME']}"}
 
     def start() -> subprocess.Popen:
-        command = [sys.executable, str(settings.BASE_DIR / "manage.py"), "aiops"]
-        process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
+        process = subprocess.Popen(COMMAND, env=environment, stderr=subprocess.PIPE, text=True)
         begun.append(process)
         for line in process.stderr:
             if "serving" in line:
@@ -59,7 +61,7 @@ def test_kill_9_of_every_process_in_turn(replica, tasks, peer, monkeypatch):
     second.kill()
     third = replica()
     assert until(lambda: peer.ask("model_status", b"")) == b"training"
-    assert bus.request("gpu_service_running", b"check-up", 5) == b"running"
+    assert bus.request("gpu_service_running", b"check-up", 60) == b"running"
     run = TrainingRun.objects.get()
     lifecycle.fail(run.pk, "for a test", by="test")
     work(settled)
@@ -67,6 +69,9 @@ def test_kill_9_of_every_process_in_turn(replica, tasks, peer, monkeypatch):
     assert peer.wait("gpu_trainingjob_status", 2) == [b"JobStart", b"JobEnd"]
     assert len(peer.heard["gpu_service_training_internal"]) == 1
     begun = time.monotonic()
+    subprocess.run([*COMMAND, "--help"], check=True, capture_output=True)
+    bare = time.monotonic() - begun  # how fast this machine is just now
+    begun = time.monotonic()
     third.terminate()
-    assert third.wait(10) == 0
-    assert time.monotonic() - begun < 4
+    assert third.wait(120) == 0
+    assert time.monotonic() - begun < 4 * max(1, bare)

@@ -41,7 +41,6 @@ STORED = {
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
     monkeypatch.setattr(gateway, "REPLY_WITHIN_S", 0.3)
-    monkeypatch.setattr(gateway, "TRY_S", 0.2)
 
 
 @pytest.fixture

@@ -41,7 +41,7 @@ def inference(*normal: str, ask=bus.request) -> Inference:
 
 
 def test_only_a_yes_lets_the_gpu_have_the_batch(served, peer):
-    service = inference("connected to <ip>")
+    service = inference("connected to <ip>", ask=lambda subject, data, _seconds: bus.request(subject, data, 60))
     served(service)
     peer.listen("model_inferenced_workload_logs")
     words = [b"NO", b"YES", b"No", b"NO"]
