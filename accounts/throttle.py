@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import ipaddress
 import logging
+import math
 import time
 
 from django.conf import settings
@@ -19,6 +20,7 @@ from mlp.kernel.errors import Refused
 
 log = logging.getLogger(__name__)
 
+FIRST_S = 1  # the wait after the last free try; each further failure doubles it
 WINDOW_S = 900
 HOUR_S = 3600
 
@@ -39,9 +41,9 @@ def check_login(username: str, address: str) -> None:
     """Raises Refused, saying when to come back, while this name or address has failed too often."""
     try:
         for key, _ in _login_keys(username, address):
-            wait = broker().client.ttl(key + ":wait")
-            if wait and wait > 0:
-                raise Refused(f"username: too many failed logins, try again in {wait} s")
+            left_ms = broker().client.pttl(key + ":wait")  # whole seconds would be rounded, down as well
+            if left_ms > 0:
+                raise Refused(f"username: too many failed logins, try again in {math.ceil(left_ms / 1000)} s")
     except RedisError:
         log.warning("login slow-down is off: valkey does not answer")
 
@@ -52,7 +54,7 @@ def login_failed(username: str, address: str) -> None:
             failures = broker().client.incr(key)
             broker().client.expire(key, WINDOW_S)
             if failures >= free:
-                wait = min(WINDOW_S, 2 ** min(failures - free, 10))
+                wait = min(WINDOW_S, FIRST_S * 2 ** min(failures - free, 10))
                 broker().client.set(key + ":wait", 1, ex=wait)
     except RedisError:
         log.warning("login slow-down is off: valkey does not answer")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from django.contrib.auth import SESSION_KEY
 
-from accounts import lifecycle
+from accounts import lifecycle, throttle
 from accounts.models import User
 from conftest import PASSWORD
 from mlp.kernel.pages import safe_next
@@ -94,8 +94,9 @@ class TestLogIn:
         assert found.inline == []
         assert not found.values.get("password")
 
-    def test_guessing_is_slowed_down(self, alice, settings):
+    def test_guessing_is_slowed_down(self, alice, settings, monkeypatch):
         settings.LOGIN_FAILURES_BEFORE_SLOWDOWN = 3
+        monkeypatch.setattr(throttle, "FIRST_S", 60)
         client = visitor()
         for _ in range(4):
             client.post("/regist_login", form(password="wrong"))

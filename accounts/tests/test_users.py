@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import base64
+import re
 
 import pytest
 from django.test import Client
 from redis.exceptions import ConnectionError as ConnectionLost
 
-from accounts import lifecycle, tokens
+from accounts import lifecycle, throttle, tokens
 from accounts.auth import user_of_token
 from accounts.models import Token, User
 from conftest import PASSWORD
@@ -137,11 +138,23 @@ class TestToken:
         monkeypatch.undo()
         assert as_alice.call("get", "auth").json() == "alice"
 
-    def test_guessing_passwords_is_slowed_down(self, anyone, alice, settings):
+    def test_guessing_passwords_is_slowed_down(self, anyone, alice, settings, monkeypatch):
         settings.LOGIN_FAILURES_BEFORE_SLOWDOWN = 3
+        monkeypatch.setattr(throttle, "FIRST_S", 60)
         for _ in range(3):
             assert "wrong" in anyone.refused("get", "users/alice/token", **basic("alice", "wrong password"))
         assert "try again in" in anyone.refused("get", "users/alice/token", **basic("alice", PASSWORD))
+
+    def test_the_wait_that_is_told_is_long_enough(self, anyone, alice, settings, monkeypatch):
+        settings.LOGIN_FAILURES_BEFORE_SLOWDOWN = 1
+        monkeypatch.setattr(throttle, "FIRST_S", 60)
+        anyone.refused("get", "users/alice/token", **basic("alice", "wrong password"))
+        valkey = broker.broker().client
+        (key,) = valkey.keys("mlp:login:*:wait")
+        assert valkey.pexpire(key, 20_400)
+        message = anyone.refused("get", "users/alice/token", **basic("alice", PASSWORD))
+        told = int(re.search(r"try again in (\d+) s", message)[1])
+        assert valkey.pttl(key) <= told * 1000 <= 21_000
 
     @pytest.mark.parametrize("token", ["", "x", "mlp_u1_", "mlp_u1_" + "a" * 43, "mlp_j1_" + "a" * 43, "mlp_u\u0661_x"])
     def test_a_false_token_is_refused(self, api, alice, token):

@@ -7,6 +7,7 @@ from django.contrib.auth.models import Permission
 from django.test import Client
 from django.urls import reverse
 
+from accounts import throttle
 from accounts.models import User
 from jobs.models import Job
 from mlp.kernel.admin_display import url_of
@@ -112,8 +113,9 @@ def test_a_user_does_not(client, alice):
     assert client.get("/admin/").status_code == 302
 
 
-def test_guessing_is_slowed_down(client, staff, settings):
+def test_guessing_is_slowed_down(client, staff, settings, monkeypatch):
     settings.LOGIN_FAILURES_BEFORE_SLOWDOWN = 3
+    monkeypatch.setattr(throttle, "FIRST_S", 60)
     for _ in range(4):
         assert log_in(client, "oscar", "wrong guess").status_code == 200
     page = log_in(client, "oscar", PASSWORD)
@@ -131,8 +133,9 @@ def test_a_success_forgets_ones_own_failures(client, staff, settings):
 
 
 @pytest.mark.parametrize("form", [{"username": "oscar"}, {"username": "oscar", "password": ""}, {}])
-def test_an_empty_form_forgets_no_failures(client, staff, settings, form):
+def test_an_empty_form_forgets_no_failures(client, staff, settings, monkeypatch, form):
     settings.LOGIN_FAILURES_BEFORE_SLOWDOWN = 3
+    monkeypatch.setattr(throttle, "FIRST_S", 60)
     for _ in range(4):
         log_in(client, "oscar", "wrong guess")
         assert client.post(LOGIN, form).status_code == 200
