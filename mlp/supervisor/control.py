@@ -29,7 +29,8 @@ from .part import Part, run_dir, write_private
 
 LONGEST_SOCKET = 95  # the system allows 107 bytes, and supervisord adds its process id while it binds
 START_LIMIT_S = 15
-RPC_LIMIT_S = 5
+ANSWER_LIMIT_S = 5  # of a question: whoever asks can ask again, and an end must not wait for a supervisord that hangs
+BEGIN_LIMIT_S = 30  # of the order to start a part: it begins a process, and a stall of a busy machine is no refusal
 ALREADY_STARTED, NOT_RUNNING = 60, 70
 MAKES_OWN = ("MAKEFLAGS", "MFLAGS", "MAKELEVEL", "MAKE_TERMOUT", "MAKE_TERMERR")
 
@@ -41,13 +42,17 @@ class SupervisorGone(Exception):
 class _Connection(http.client.HTTPConnection):
     def connect(self) -> None:
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.sock.settimeout(RPC_LIMIT_S)
+        self.sock.settimeout(self.timeout)
         self.sock.connect(str(socket_path()))
 
 
 class _Transport(xmlrpc.client.Transport):
+    def __init__(self, limit_s: float):
+        super().__init__()
+        self.limit_s = limit_s
+
     def make_connection(self, host) -> _Connection:
-        return _Connection("supervisord")
+        return _Connection("supervisord", timeout=self.limit_s)
 
 
 def pid_file() -> Path:
@@ -131,20 +136,21 @@ class Supervisord:
         return False
 
     # --- questions and orders --------------------------------------------------------------------------------------
-    def call(self, method: str, *arguments):
+    def call(self, method: str, *arguments, limit_s: float | None = None):
         """One XML-RPC call. Raises SupervisorGone when there is nobody, xmlrpc.client.Fault when it refuses."""
+        transport = _Transport(ANSWER_LIMIT_S if limit_s is None else limit_s)
         try:
-            with xmlrpc.client.ServerProxy("http://supervisord/RPC2", transport=_Transport()) as server:
+            with xmlrpc.client.ServerProxy("http://supervisord/RPC2", transport=transport) as server:
                 return getattr(server.supervisor, method)(*arguments)
         except (OSError, http.client.HTTPException, xmlrpc.client.ProtocolError) as problem:
             raise SupervisorGone(str(problem)) from problem
 
     def start_part(self, part: Part) -> None:
-        self._order("startProcess", part, ALREADY_STARTED)
+        self._order("startProcess", part, ALREADY_STARTED, BEGIN_LIMIT_S)
 
     def stop_part(self, part: Part) -> None:
         """Asks for its end; it is not started again after that."""
-        self._order("stopProcess", part, NOT_RUNNING)
+        self._order("stopProcess", part, NOT_RUNNING, ANSWER_LIMIT_S)
 
     def shutdown(self) -> None:
         self.call("shutdown")
@@ -153,9 +159,9 @@ class Supervisord:
         """Part name -> process id, 0 while it does not run."""
         return {row["name"]: row["pid"] for row in self.call("getAllProcessInfo")}
 
-    def _order(self, method: str, part: Part, harmless: int) -> None:
+    def _order(self, method: str, part: Part, harmless: int, limit_s: float) -> None:
         try:
-            self.call(method, part.name, False)
+            self.call(method, part.name, False, limit_s=limit_s)
         except xmlrpc.client.Fault as fault:
             if fault.faultCode != harmless:
                 raise

@@ -10,28 +10,37 @@ from mlp.runners import confine
 
 from . import gateway
 
-LIMIT_S = 2
+LIMIT_S = 10  # a busy machine takes its time to start a program
 
 
-@cache
 def nginx() -> str:
-    return _version(gateway.nginx(), "-v")
+    return _told(gateway.nginx(), "-v")
 
 
-@cache
 def bubblewrap() -> str:
     """Of the one that would be taken first; "" where there is none."""
     found = confine.bwraps()
-    return _version(found[0], "--version") if found else ""
+    return _told(found[0], "--version") if found else ""
 
 
+def _told(program: str, option: str) -> str:
+    """The program's version; "" when it says none, which stands for nobody else: it is asked again next time."""
+    try:
+        return _version(program, option)
+    except LookupError:
+        return ""
+
+
+@cache
 def _version(program: str, option: str) -> str:
-    """The first number in what the program says of itself; "" when it says none."""
+    """The first number in what the program says of itself. Raises LookupError when it says none."""
     try:
         done = subprocess.run(
             [program, option], capture_output=True, text=True, timeout=LIMIT_S, env={}, errors="replace"
         )
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
+    except (OSError, subprocess.TimeoutExpired) as problem:
+        raise LookupError(program) from problem
     number = re.search(r"\d+(\.\d+)+", done.stdout + done.stderr)
-    return number[0] if number else ""
+    if number is None:
+        raise LookupError(program)
+    return number[0]

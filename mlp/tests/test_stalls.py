@@ -1,0 +1,72 @@
+"""What the supervisor asks on a machine that stalls: a late answer is an answer, none is asked for again."""
+
+from __future__ import annotations
+
+import socketserver
+import threading
+from xmlrpc.client import dumps
+
+import pytest
+
+from mlp.supervisor import control, programs
+from mlp.supervisor.part import Part
+
+STALL_S = 1.0
+
+
+@pytest.fixture
+def program(tmp_path, monkeypatch):
+    """Stands for nginx; says what `says` holds, and while that is missing does not end."""
+    path = tmp_path / "nginx"
+    path.write_text(f"#!/bin/sh\n[ -e {tmp_path}/says ] || exec sleep 60\ncat {tmp_path}/says >&2\n")
+    path.chmod(0o700)
+    monkeypatch.setenv("MLP_NGINX", str(path))
+    return tmp_path / "says"
+
+
+def test_a_program_that_was_slow_once_is_asked_again(program, monkeypatch):
+    monkeypatch.setattr(programs, "LIMIT_S", 0.2)
+    assert programs.nginx() == ""
+    monkeypatch.setattr(programs, "LIMIT_S", 30)
+    program.write_text("no number\n")
+    assert programs.nginx() == ""
+    program.write_text("nginx version: nginx/1.26.3\n")
+    assert programs.nginx() == "1.26.3"
+    program.unlink()
+    assert programs.nginx() == "1.26.3", "what it has said once stands"
+
+
+class Stalled(socketserver.StreamRequestHandler):
+    """Answers an XML-RPC call rightly, but late."""
+
+    def handle(self):
+        length = 0
+        while (line := self.rfile.readline().strip()) != b"":
+            name, _, value = line.partition(b":")
+            length = int(value) if name.lower() == b"content-length" else length
+        self.server.calls.append(self.rfile.read(length))
+        self.server.ended.wait(STALL_S)
+        body = dumps((True,), methodresponse=True).encode()
+        self.wfile.write(b"HTTP/1.0 200 OK\r\nContent-Type: text/xml\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+
+
+@pytest.fixture
+def stalled(tmp_path, monkeypatch):
+    monkeypatch.setattr(control, "socket_path", lambda: tmp_path / "s")
+    monkeypatch.setattr(control, "ANSWER_LIMIT_S", STALL_S / 4)
+    with socketserver.ThreadingUnixStreamServer(str(tmp_path / "s"), Stalled) as server:
+        server.calls, server.ended = [], threading.Event()
+        server.block_on_close = False
+        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+        thread.start()
+        yield server
+        server.ended.set()
+        server.shutdown()
+        thread.join()
+
+
+def test_a_late_start_of_a_part_is_a_start_and_a_late_answer_none(stalled):
+    supervisord = control.Supervisord([])
+    supervisord.start_part(Part("web", ["true"], "front"))
+    assert [b"startProcess" in call for call in stalled.calls] == [True]
+    assert not supervisord.answers()
