@@ -22,7 +22,7 @@ FILTERS = (
     ("namespace", str, "its namespace: a user, or platform"),
     ("deployment", str, "its job, application or component"),
     ("level", str, "Normal or Anomaly"),
-    ("q", str, "words, AND, OR, NOT, “phrases”"),
+    ("q", str, "words, AND, OR, NOT, “phrases”; at most 1000 characters"),
     ("since", int, "ms since 1970"),
     ("until", int, "ms since 1970"),
 )
