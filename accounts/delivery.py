@@ -16,6 +16,7 @@ import logging
 import socket
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from urllib.parse import urlsplit
 
@@ -35,9 +36,11 @@ log = logging.getLogger(__name__)
 PAUSES_S = (10, 60, 300, 1800, 7200)  # after each failed attempt; then it is given up
 LIMIT_S = 10.0  # of one attempt, whatever the other side does
 AT_ONCE = 3  # deliveries of one process: its other threads are for what users wait for
+LOOKUP_S = 3.0
 TURN_S = 60.0  # after which a thread looks for no more
 NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 OLD_SITE = ipaddress.IPv6Network("fec0::/10")
+_lookups = ThreadPoolExecutor(4, "lookup")
 _at_work: set[int] = set()  # the users whose notices are being delivered by this process
 _guard = threading.Lock()
 
@@ -126,14 +129,25 @@ def target(url: str) -> tuple[str, str, int, str, str]:
     plain = url.isascii() and url.isprintable() and " " not in url
     if parts.scheme not in ("http", "https") or not host or parts.username or not plain:
         raise Refused("webhook: must be an address that begins with http:// or https://")
-    try:
-        found = {info[4][0] for info in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)}
-    except (OSError, UnicodeError):
-        raise Refused("webhook: there is no such host")
+    found = _addresses(host, port)
     if not settings.WEBHOOK_PRIVATE and not all(_public(ipaddress.ip_address(one.split("%")[0])) for one in found):
         raise Refused("webhook: must be a public address")
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     return parts.scheme, host, port, path, sorted(found)[0]
+
+
+def _addresses(host: str, port: int) -> set[str]:
+    """What the name stands for. A stranger's name server may take its time, and a lookup cannot be broken off: few are
+    made at a time, and nobody waits longer than LOOKUP_S. Raises Refused.
+    """
+    lookup = _lookups.submit(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
+    try:
+        return {info[4][0] for info in lookup.result(LOOKUP_S)}
+    except TimeoutError:
+        lookup.cancel()
+        raise Refused("webhook: its host could not be looked up in time, try again later")
+    except (OSError, UnicodeError):
+        raise Refused("webhook: there is no such host")
 
 
 def _public(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:

@@ -10,6 +10,7 @@ import threading
 import time
 from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from types import SimpleNamespace
 
 import pytest
 from django.core import mail
@@ -194,6 +195,20 @@ class TestSlowReceivers:
         thread = threading.Thread(target=work)
         thread.start()
         return thread
+
+    def test_a_name_server_that_does_not_answer_holds_nobody(self, her, monkeypatch):
+        """Stands for one: no name that is looked up for real takes long with certainty."""
+        ended = threading.Event()
+        monkeypatch.setattr(delivery, "LOOKUP_S", 0.2)
+        slow = SimpleNamespace(SOCK_STREAM=0, getaddrinfo=lambda *_, **__: ended.wait(30))
+        monkeypatch.setattr(delivery, "socket", slow)
+        try:
+            for _ in range(6):  # more than are looked up at a time
+                answer = her.post("/settings", {"webhook": "https://slow.example.org/"})
+                assert answer.status_code == 403
+                assert "could not be looked up in time" in answer.content.decode()
+        finally:
+            ended.set()
 
     def test_an_answer_that_drips_ends_in_time(self, alice, hook, settings, monkeypatch):
         settings.WEBHOOK_PRIVATE = True

@@ -41,6 +41,10 @@ SAYINGS = (
     _("too many failed logins, try again in %(wait)s s"),
     _("too many registrations from this address, try again in %(wait)s s"),
     _("not active"),
+    _("must be an address that begins with http:// or https://"),
+    _("must be a public address"),
+    _("there is no such host"),
+    _("its host could not be looked up in time, try again later"),
     # datasets and scripts
     _("you have a dataset %(name)s already"),
     _("%(stored)s bytes are stored, %(declared)s were declared"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socketserver
 import threading
 from xmlrpc.client import dumps
@@ -47,7 +48,9 @@ class Stalled(socketserver.StreamRequestHandler):
         self.server.calls.append(self.rfile.read(length))
         self.server.ended.wait(STALL_S)
         body = dumps((True,), methodresponse=True).encode()
-        self.wfile.write(b"HTTP/1.0 200 OK\r\nContent-Type: text/xml\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+        with contextlib.suppress(BrokenPipeError):  # who did not wait is gone
+            head = b"HTTP/1.0 200 OK\r\nContent-Type: text/xml\r\nContent-Length: %d\r\n\r\n" % len(body)
+            self.wfile.write(head + body)
 
 
 @pytest.fixture
