@@ -60,12 +60,13 @@ class JobMetricsConsumer(AsyncJsonWebsocketConsumer):
     async def _catch_up(self) -> None:
         """Everything up to now. The last look is taken with `behind` off, so the feed has what comes after it."""
         while True:
-            rows, ended = await database_sync_to_async(feed.read)(self.job_id, self.last)
+            rows, ended, _ending = await feed.read(self.job_id, self.last)
             await self._send(rows)
             if ended:
                 await self.close(NORMAL_CLOSE)
                 return
             if not self.behind:
+                self.feed.look()
                 return
             self.behind = len(rows) >= feed.CHUNK
 

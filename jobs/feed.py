@@ -2,6 +2,8 @@
 
 A wake carries nothing: it says "look again". With hundreds of browsers on one job, one listener per process asks once
 and hands the new rows to each, in place of hundreds that ask the same. A lost wake costs seconds: reconcile repeats it.
+A job that has ended is over for a websocket only when all that it had sent is stored: until then the feed looks again
+and again.
 """
 
 from __future__ import annotations
@@ -9,17 +11,21 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from datetime import timedelta
 from typing import Protocol
 from weakref import WeakKeyDictionary
 
 from channels.db import database_sync_to_async
 from channels.layers import get_channel_layer
+from django.utils import timezone
 
 from accounts.models import State as Active
 from accounts.models import User
 from mlp.kernel.after_commit import group
+from mlp.kernel.errors import Fault
 
-from .models import Job, Metrics
+from . import metrics
+from .models import Job, Metrics, State
 
 log = logging.getLogger(__name__)
 
@@ -27,6 +33,8 @@ CHUNK = 1000
 QUIET_S = 0.02  # between two looks, so that a burst of wakes is one look
 AGAIN_S = 300.0  # without any wake: joins the group anew, which forgets members after a day, and looks
 RETRY_S = 1.0
+ENDING_S = 0.1  # between two looks at a job that has ended, whose last rows may be on their way; slower with each look
+PATIENCE = timedelta(minutes=1)  # with rows of an ended job while the message bus, which has them, is away
 
 # The feeds of each event loop: a process has one, tests have many.
 _feeds: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[int, Feed]] = WeakKeyDictionary()
@@ -55,11 +63,29 @@ async def join(job_id: int, member: Member) -> Feed:
     return feed
 
 
-def read(job_id: int, after: int) -> tuple[list[Metrics], bool]:
-    """(the next rows, whether the job had ended before they were read and these are the last)."""
-    job = Job.objects.filter(pk=job_id).first()
-    rows = list(Metrics.objects.filter(job_id=job_id, seq__gt=after)[:CHUNK])
-    return rows, (job is None or job.has_ended) and len(rows) < CHUNK
+async def read(job_id: int, after: int) -> tuple[list[Metrics], bool, bool]:
+    """(the next rows, whether they are the last that there will be, whether the job has ended but more may come)."""
+    rows, job = await database_sync_to_async(_read)(job_id, after)
+    if job is not None and not job.has_ended:
+        return rows, False, False
+    # Not in the one thread that all of this process share for the database: the message bus may be slow to answer.
+    if job is not None and not await asyncio.to_thread(_all_told, job):
+        return rows, False, True
+    rows, _job = await database_sync_to_async(_read)(job_id, after)
+    return rows, len(rows) < CHUNK, False
+
+
+def _read(job_id: int, after: int) -> tuple[list[Metrics], Job | None]:
+    """The job as it was before the rows were read; None when it is gone."""
+    job = Job.objects.select_related("user").filter(pk=job_id).first()
+    return list(Metrics.objects.filter(job_id=job_id, seq__gt=after)[:CHUNK]), job
+
+
+def _all_told(job: Job) -> bool:
+    try:
+        return job.state == State.DELETING or metrics.all_told(job)
+    except Fault:
+        return job.ended is None or timezone.now() - job.ended > PATIENCE
 
 
 class Feed:
@@ -68,6 +94,7 @@ class Feed:
         self.members: set[Member] = set()
         self.listening = asyncio.Event()
         self.woken = asyncio.Event()
+        self.ending = 0.0  # seconds until the next look at a job that is ending
         self.tasks = [asyncio.create_task(self._listen()), asyncio.create_task(self._work())]
 
     def leave(self, member: Member) -> None:
@@ -76,6 +103,10 @@ class Feed:
             _feeds.get(asyncio.get_running_loop(), {}).pop(self.job_id, None)
             for task in self.tasks:
                 task.cancel()
+
+    def look(self) -> None:
+        """Has it look soon: for a member that has just read by itself, and may have found the job ending."""
+        self.woken.set()
 
     async def _listen(self) -> None:
         """Turns messages of the channel layer into `woken`; begins anew when the layer has failed."""
@@ -103,7 +134,7 @@ class Feed:
     async def _work(self) -> None:
         while True:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self.woken.wait(), AGAIN_S)
+                await asyncio.wait_for(self.woken.wait(), self.ending or AGAIN_S)
             self.woken.clear()
             try:
                 await self._look()
@@ -117,9 +148,9 @@ class Feed:
         members = [member for member in self.members if not member.behind]
         if not members:
             return
-        rows, ended, active = await database_sync_to_async(self._read)(
-            min(member.last for member in members), {member.caller_id for member in members}
-        )
+        rows, ended, ending = await read(self.job_id, min(member.last for member in members))
+        active = await database_sync_to_async(_active)({member.caller_id for member in members})
+        self.ending = min(RETRY_S, 2 * self.ending or ENDING_S) if ending else 0.0
         for member in members:
             try:
                 if member.caller_id in active:
@@ -132,6 +163,6 @@ class Feed:
         if len(rows) == CHUNK:
             self.woken.set()
 
-    def _read(self, after: int, callers: set[int]) -> tuple[list[Metrics], bool, set[int]]:
-        active = set(User.objects.filter(pk__in=callers, state=Active.ACTIVED).values_list("pk", flat=True))
-        return *read(self.job_id, after), active
+
+def _active(callers: set[int]) -> set[int]:
+    return set(User.objects.filter(pk__in=callers, state=Active.ACTIVED).values_list("pk", flat=True))

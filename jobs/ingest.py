@@ -17,8 +17,6 @@ from mlp.kernel import beats, bus
 
 from . import metrics, nats_auth
 
-DURABLE = "platform"
-
 
 async def run(stop: asyncio.Event, check: Callable[[], None] = lambda: None) -> None:
     """Works until `stop` is set. `check` is asked each second and raises when this process must not go on."""
@@ -28,7 +26,7 @@ async def run(stop: asyncio.Event, check: Callable[[], None] = lambda: None) -> 
         beats.beat("ingest")
 
     await asyncio.gather(
-        bus.consume(metrics.STREAM, DURABLE, sync_to_async(_record), stop, sync_to_async(idle)),
+        bus.consume(metrics.STREAM, metrics.DURABLE, sync_to_async(_record), stop, sync_to_async(idle)),
         bus.answer(nats_auth.SUBJECT, "ingest", sync_to_async(nats_auth.answer), stop),
     )
 

@@ -114,7 +114,6 @@ def begin(job: Job, *, by: str) -> None:
         return
     job.start(by=by)
     job.started = timezone.now()
-    job.metrics_open = True
     job.save()
     tcc.confirm(id=request_id(job.pk), applier=APPLIER)
     after_commit.wake("job", job.pk)
@@ -141,7 +140,7 @@ def end_attempt(pk: int, run_name: str, reason: str, by: str) -> None:
         job.reason = f"attempt {job.attempt}: {reason}"
         job.not_before = timezone.now() + timedelta(seconds=pause)
         job.attempt += 1
-        job.run_name, job.run_started, job.metrics_open = run_name_of(job), False, True
+        job.run_name, job.run_started, job.metrics_until = run_name_of(job), False, None
         job.save()
         after_commit.enqueue("jobs.launch", job.pk, delay_ms=pause * 1000)
         after_commit.wake("job", job.pk)
@@ -247,9 +246,10 @@ def _fail(job: Job, reason: str, by: str) -> None:
 
 
 def _close(job: Job) -> None:
-    """What every end has in common: no more metrics; the run, and with it the resources, go in the background."""
+    """What every end has in common: metrics sent from now on are not taken; the run, and with it the resources, go in
+    the background.
+    """
     job.ended = timezone.now()
-    job.metrics_open = False
     job.save()
     if not job.run_name:
         give_back(job)

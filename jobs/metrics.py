@@ -1,7 +1,8 @@
 """The Metrics-manager: the only writer of metrics (contract 4). Called by ingest, api and lifecycle.
 
-A report is accepted while its job runs and its metrics are open (`begin` to `finish`, or to the row whose progress is
-100 or -1). The rest is counted, logged and dropped.
+A report is taken when it was sent while its job ran and its metrics were open (until `finish`, or until the row whose
+progress is 100 or -1). When it was sent is JetStream's word: once there, it has been acknowledged to its sender, so it
+is stored however much later ingest comes to it, also after the job's end. The rest is logged and dropped.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ from collections import defaultdict
 
 from django.db import transaction
 from django.db.models import Max
+from django.utils import timezone
 
-from mlp.kernel import after_commit, outside
+from mlp.kernel import after_commit, bus, outside
 from mlp.kernel.bus import Delivery, Stream
 from mlp.kernel.errors import Refused
 from mlp.kernel.locking import lock_row, locked
@@ -24,6 +26,7 @@ from .serializers import MetricsIn, ValuesIn
 log = logging.getLogger(__name__)
 
 STREAM = Stream(name="JOB_METRICS", subjects=("job_metrics.>",))
+DURABLE = "platform"
 ENDED = (100, -1)
 MESSAGE_BYTES = 1 << 20
 PACK = 250  # rows of numbers in one message
@@ -39,7 +42,7 @@ def values_subject(user: str, job: str) -> str:
 
 
 def record(deliveries: list[Delivery]) -> int:
-    """Stores what a batch holds for running jobs, one transaction a job; returns how many rows are new.
+    """Stores what a batch holds of jobs that ran when it was sent, one transaction a job; gives how many rows are new.
 
     Idempotent: a message that was stored before is known by its id. Raises what the database raises: then nothing
     may be acknowledged.
@@ -55,12 +58,15 @@ def record(deliveries: list[Delivery]) -> int:
 def _record_job(user: str, name: str, rows: list[tuple[Delivery, dict]]) -> int:
     with transaction.atomic():
         job = lock_row(Job, user__username=user, name=name)
-        # Older than the job itself: left over from an earlier job of the same name.
-        rows = [(sent, row) for sent, row in rows if job is not None and sent.sent >= job.created]
-        if job is None or not rows or not job.is_live:
-            log.info("ignored metrics of %s/%s: not running", user, name)
+        # What is older than the job itself is left over from an earlier job of the same name.
+        taken = [(sent, row) for sent, row in rows if job is not None and job.ran_at(sent.sent)]
+        if len(taken) < len(rows):
+            log.info("ignored %s metrics of %s/%s: not running", len(rows) - len(taken), user, name)
+        if not taken:
             return 0
-        lifecycle.begin(job, by="job")
+        rows = taken
+        if job.is_live:
+            lifecycle.begin(job, by="job")
         values = [(_id(sent), sent.sent, row["rows"]) for sent, row in rows if "rows" in row]
         stored = series.store(job, values) if values else 0
         stored += _store(job, [(sent, row) for sent, row in rows if "rows" not in row])
@@ -71,47 +77,71 @@ def _record_job(user: str, name: str, rows: list[tuple[Delivery, dict]]) -> int:
 
 
 def _store(job: Job, rows: list[tuple[Delivery, dict]]) -> int:
-    """Adds the new ones of these JobMetrics to a locked job that lives."""
+    """Adds the new ones of these JobMetrics to a locked job that ran when they were sent."""
     if not rows:
         return 0
     known = set(
         Metrics.objects.filter(job=job, msg_id__in=[_id(sent) for sent, _ in rows]).values_list("msg_id", flat=True)
     )
     seq = Metrics.objects.filter(job=job).aggregate(last=Max("seq"))["last"] or 0
-    fresh = []
+    fresh, over = [], set()
     for sent, row in rows:
-        if _id(sent) in known or not job.metrics_open:
+        attempt = job.attempt_at(sent.sent)
+        if attempt != job.attempt:  # of the attempt before, whose end closes nothing any more but for its own rows
+            is_open = attempt not in over and not _has_told_its_end(job, attempt)
+        else:
+            is_open = job.metrics_until is None or sent.sent < job.metrics_until
+        if _id(sent) in known or not is_open:
             continue
         known.add(_id(sent))
         seq += 1
         numbers = {key: row[key] for key in ("epoch", "accuracy", "loss", "progress")}
-        fresh.append(Metrics(job=job, seq=seq, msg_id=_id(sent), attempt=job.attempt, **numbers))
+        fresh.append(Metrics(job=job, seq=seq, msg_id=_id(sent), attempt=attempt, **numbers))
         job.progress = max(job.progress, row["progress"])
-        job.metrics_open = row["progress"] not in ENDED
+        if row["progress"] in ENDED:
+            over.add(attempt)
+            if attempt == job.attempt:
+                job.metrics_until = sent.sent
     Metrics.objects.bulk_create(fresh)
-    job.save(update_fields=["progress", "metrics_open"])
+    job.save(update_fields=["progress", "metrics_until"])
     return len(fresh)
+
+
+def _has_told_its_end(job: Job, attempt: int) -> bool:
+    return Metrics.objects.filter(job=job, attempt=attempt, progress__in=ENDED).exists()
 
 
 def begin(job_pk: int) -> None:
     """Registers a running job: its metrics are taken. Idempotent."""
     with locked(Job, pk=job_pk) as job:
-        job.metrics_open = job.is_live
-        job.save(update_fields=["metrics_open"])
+        if job.is_live:
+            job.metrics_until = None
+            job.save(update_fields=["metrics_until"])
 
 
 def finish(job_pk: int) -> None:
-    """Unregisters: metrics that come later are ignored. Idempotent."""
+    """Unregisters: metrics that are sent from now on are ignored. Idempotent."""
     with locked(Job, pk=job_pk) as job:
-        job.metrics_open = False
-        job.save(update_fields=["metrics_open"])
+        job.metrics_until = job.metrics_until or timezone.now()
+        job.save(update_fields=["metrics_until"])
         after_commit.wake("job", job.pk)
 
 
 def delete(job_pk: int) -> None:
-    """Deletes the job's metrics, and what it reported beside them. Idempotent."""
-    Metrics.objects.filter(job_id=job_pk).delete()
-    Value.objects.filter(job_id=job_pk).delete()
+    """Deletes the job's metrics, and what it reported beside them; also what is on its way. Idempotent."""
+    with locked(Job, pk=job_pk) as job:
+        job.metrics_from = timezone.now()
+        job.save(update_fields=["metrics_from"])
+        Metrics.objects.filter(job=job).delete()
+        Value.objects.filter(job=job).delete()
+
+
+def all_told(job: Job) -> bool:
+    """Whether whatever the job sent until now is stored; its rows are to be read after this was asked.
+
+    Raises Fault when the message bus is away.
+    """
+    return bus.is_through(STREAM, DURABLE, subject(job.user.username, job.name), job.created, timeout_s=2)
 
 
 def as_object(row: Metrics, user: str, name: str) -> dict:

@@ -14,6 +14,7 @@ was never begun.
 from __future__ import annotations
 
 import secrets
+from datetime import datetime
 
 from django.conf import settings
 from django.db import models
@@ -76,7 +77,8 @@ class Job(ConcurrentTransitionMixin, Lifecycle):
     run_name = models.CharField(_("run"), max_length=64, blank=True)
     run_started = models.BooleanField(default=False)
     not_before = models.DateTimeField(_("not before"), null=True, blank=True)
-    metrics_open = models.BooleanField(default=False)
+    metrics_from = models.DateTimeField(null=True, blank=True)  # what was sent before has been deleted
+    metrics_until = models.DateTimeField(null=True, blank=True)  # what is sent from then on is not taken
     nonce = models.CharField(max_length=32, default=new_nonce)
     created = models.DateTimeField(_("created"), auto_now_add=True)
     started = models.DateTimeField(_("started"), null=True, blank=True)
@@ -113,6 +115,17 @@ class Job(ConcurrentTransitionMixin, Lifecycle):
     def is_live(self) -> bool:
         """Running, or about to be marked so: its run has been ordered and may speak already."""
         return self.state == State.RUNNING or (self.state == State.CREATING and bool(self.run_name))
+
+    def ran_at(self, moment: datetime) -> bool:
+        """Whether what was sent at that moment was sent while this job ran: it may come to us later than the end."""
+        if moment < (self.metrics_from or self.created):
+            return False
+        return self.is_live or (self.state in ENDED and self.attempt > 0 and moment < self.ended)
+
+    def attempt_at(self, moment: datetime) -> int:
+        """The attempt that ran at that moment: this one, or, before its time has come, the one before it."""
+        early = self.attempt > 1 and self.not_before is not None and moment < self.not_before
+        return self.attempt - 1 if early else self.attempt
 
     @property
     def ran_for(self) -> float | None:

@@ -27,7 +27,7 @@ CONTRACT = ("accuracy", "loss")
 # By columns: many times as fast as a row each, and numbers come by the thousand.
 INSERT = """
 INSERT INTO metric_value (job_id, attempt, name, step, value, at, msg_id)
-SELECT %s, %s, * FROM unnest(%s::text[], %s::bigint[], %s::float8[], %s::timestamptz[], %s::text[])
+SELECT %s, * FROM unnest(%s::smallint[], %s::text[], %s::bigint[], %s::float8[], %s::timestamptz[], %s::text[])
 ON CONFLICT DO NOTHING
 """
 # From one name to the next by the index: a plain DISTINCT would read every row of the job.
@@ -54,13 +54,13 @@ class Series(NamedTuple):
 
 
 def store(job: Job, packs: list[tuple[str, datetime, list[dict]]]) -> int:
-    """Adds (message id, sent, rows) to a locked job; what was stored before is left as it is. Returns the number of
-    numbers given. New names beyond MOST_NAMES are dropped.
+    """Adds (message id, sent, rows) to a locked job that ran then; what was stored before is left as it is. Returns the
+    number of numbers given. New names beyond MOST_NAMES are dropped.
     """
     known = _names(job.pk)
     columns: list[tuple] = []
     for message_id, sent, rows in packs:
-        ids = row_ids(message_id)
+        ids, attempt = row_ids(message_id), job.attempt_at(sent)
         for row in rows:
             row_id = next(ids)
             at = datetime.fromtimestamp(row["time"], UTC) if "time" in row else sent
@@ -69,10 +69,10 @@ def store(job: Job, packs: list[tuple[str, datetime, list[dict]]]) -> int:
                     if len(known) >= MOST_NAMES:
                         continue
                     known.add(name)
-                columns.append((name, row["step"], float(value), at, row_id))
+                columns.append((attempt, name, row["step"], float(value), at, row_id))
     if columns:
         with connection.cursor() as cursor:
-            cursor.execute(INSERT, [job.pk, job.attempt, *(list(column) for column in zip(*columns, strict=True))])
+            cursor.execute(INSERT, [job.pk, *(list(column) for column in zip(*columns, strict=True))])
     return len(columns)
 
 

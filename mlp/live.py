@@ -83,9 +83,13 @@ class Watched:
         self.last, self.reset = (after, False) if known == job_id else (0, True)
         self.feed = await feed.join(job_id, self)
         while True:
-            rows, ended = await database_sync_to_async(feed.read)(job_id, self.last)
+            rows, ended, _ending = await feed.read(job_id, self.last)
             await self.take(rows, ended)
-            if ended or not self.behind:
+            if ended:
+                return
+            if not self.behind:
+                if self.feed is not None:
+                    self.feed.look()
                 return
             self.behind = len(rows) >= feed.CHUNK  # the last look is taken with it off: the feed has what comes after
 

@@ -147,7 +147,7 @@ class TestReport:
         for _ in range(2):
             assert as_staff.call("put", f"{URL}:finish").content == b'""'
         running.refresh_from_db()
-        assert not running.metrics_open
+        assert running.metrics_until is not None
         as_staff.call("put", f"{URL}:begin")
         as_alice.call("post", URL, row(0))
         wait_for(Metrics.objects.exists)

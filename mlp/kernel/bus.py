@@ -259,6 +259,29 @@ def ensure_streams(streams: list[Stream], timeout_s: float = 10) -> None:
     _connection().call(work, timeout_s)
 
 
+def is_through(stream: Stream, durable: str, subject: str, since: datetime, timeout_s: float = 5) -> bool:
+    """Whether the durable consumer has acknowledged whatever the stream holds now on the subject, sent after `since`.
+
+    Raises Fault.
+    """
+
+    async def work(client: Client) -> bool:
+        jetstream = client.jetstream()
+        try:
+            last = await jetstream.get_last_msg(stream.name, subject)
+        except NotFoundError:
+            return True
+        if last.time < since:
+            return True
+        try:
+            told = await jetstream.consumer_info(stream.name, durable)
+        except NotFoundError:
+            return False
+        return told.ack_floor is not None and told.ack_floor.stream_seq >= last.seq
+
+    return _connection().call(work, timeout_s)
+
+
 async def consume(
     stream: Stream,
     durable: str,

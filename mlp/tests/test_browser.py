@@ -37,9 +37,7 @@ def report(epoch: int, accuracy: float, progress: int, job: str = "fit") -> None
 
 
 def running(alice, name: str = "fit") -> Job:
-    job = put(Job, alice, name, "running")
-    Job.objects.filter(pk=job.pk).update(metrics_open=True)
-    return job
+    return put(Job, alice, name, "running")
 
 
 def shows(card, epoch: int, accuracy: float, progress: int, timeout: int = LIVE_MS) -> None:

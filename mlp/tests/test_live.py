@@ -45,9 +45,7 @@ async def heard(link) -> dict:
 
 
 def running(user, name: str = "fit") -> Job:
-    job = put(Job, user, name, "running")
-    Job.objects.filter(pk=job.pk).update(metrics_open=True)
-    return job
+    return put(Job, user, name, "running")
 
 
 def report(user: str, *epochs: int, job: str = "fit") -> None:
