@@ -34,6 +34,8 @@ class Echo(BaseHTTPRequestHandler):
         body = json.dumps({"path": self.path, "headers": {k.lower(): v for k, v in self.headers.items()}}).encode()
         self.send_response(200)
         self.send_header("Set-Cookie", "sessionid=planted")
+        if self.path == "/elsewhere":
+            self.send_header("X-Accel-Redirect", "/-app")
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
@@ -136,6 +138,12 @@ def test_no_token_or_cookie_reaches_an_application_and_it_sets_none(front, echo,
     assert not {"authorization", "cookie", "x-internal-key"} & set(seen["headers"])
     assert seen["path"].endswith("?token=x&y=%20")
     assert "Set-Cookie" not in answer.headers
+
+
+def test_an_application_gives_the_gateway_no_orders(front, echo, alice):
+    """By this header a server of ours tells nginx to answer from one of its inner places."""
+    answer = requests.get(f"{front}/alice/calc/elsewhere", headers=bearer_of(alice))
+    assert (answer.status_code, answer.json()["path"]) == (200, "/elsewhere")
 
 
 def test_one_that_does_not_answer_is_told_as_503(front, echo, alice):

@@ -47,11 +47,11 @@ def quiet(front, alice):
     return job
 
 
-def follow(front, query: str, user) -> HTTPResponse:
+def follow(front, query: str, user, method: str = "GET") -> HTTPResponse:
     """Once its headers are there. The query goes out as it is written: a cleverer client would tidy it."""
     link = HTTPConnection("127.0.0.1", front.port, timeout=LIMIT_S)
     headers = {"Authorization": f"Bearer {accounts.token_of(user)}", "Connection": "close"}
-    link.request("GET", f"/api/v1/users/alice/jobs/fit/log?{query}", headers=headers)
+    link.request(method, f"/api/v1/users/alice/jobs/fit/log?{query}", headers=headers)
     return link.getresponse()
 
 
@@ -65,6 +65,8 @@ def test_many_followers_of_a_quiet_job_leave_the_web_server_to_others(front, qui
         others = {"Authorization": f"Bearer {accounts.token_of(bob)}"}
         answer = requests.get(f"{front.url}/api/v1/users/bob/jobs", headers=others, timeout=LIMIT_S)
         assert (answer.status_code, answer.json()) == (200, [])
+        with follow(front, "follow=%31", alice, "HEAD") as head:
+            assert (head.status, head.read()) == (200, b"")
         with follow(front, "follow=%31", bob) as refusal:
             assert (refusal.status, set(json.load(refusal))) == (403, {"msg"})
         assert requests.get(f"{front.url}/-followed", timeout=LIMIT_S).status_code == 403
