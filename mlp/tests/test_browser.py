@@ -17,6 +17,7 @@ from aiops import intake, logstore, tail
 from conftest import PASSWORD
 from jobs import lifecycle, metrics
 from jobs.models import Job
+from mlp.kernel.after_commit import changed
 from mlp.kernel.bus import Delivery
 
 from .admin_world import put
@@ -146,6 +147,33 @@ class TestLive:
         elsewhere(lambda: lifecycle.fail(job.pk, "exit code 7", "test"))
         expect(hers.locator("main")).to_contain_text("exit code 7", timeout=LIVE_MS)
         expect(hers.locator("form[action='/jobs/fit/delete']").first).to_be_visible()
+        assert troubles == []
+
+    def test_what_changes_while_a_question_is_open_is_shown_after_it(self, hers, alice, troubles):
+        job = running(alice)
+        hers.goto("/jobs/fit")
+        hers.locator("form[action='/jobs/fit/cancel'] button").first.click()
+        expect(hers.locator("dialog[open]")).to_be_visible()
+        with hers.expect_response("**/jobs/fit"):
+            elsewhere(lambda: lifecycle.fail(job.pk, "exit code 7", "test"))
+        hers.keyboard.press("Escape")
+        expect(hers.locator("main")).to_contain_text("exit code 7")
+        assert troubles == []
+
+    def test_a_page_left_open_keeps_the_last_few_that_ended(self, hers, alice, troubles):
+        hers.goto("/index")
+        cards = hers.locator("[data-live]")
+        for number in range(8):
+            name = f"fit{'abcdefgh'[number]}"
+            job = running(alice, name)
+            elsewhere(lambda name=name: changed("alice", "job", name))
+            card = hers.locator(f"[data-job={name}]")
+            expect(card).to_be_visible()
+            elsewhere(lambda job=job: lifecycle.fail(job.pk, "exit code 7", "test"))
+            expect(card).to_have_attribute("data-state", "error")
+        expect(cards).to_have_count(6)
+        expect(hers.locator("[data-job=fith]")).to_be_visible()
+        expect(hers.locator("[data-job=fita]")).to_have_count(0)
         assert troubles == []
 
     def test_one_websocket_and_no_asking_while_nothing_happens(self, hers, alice, troubles):

@@ -6,6 +6,9 @@ import { refresh, watch } from "./refresh.js";
 const live = new Map();
 
 function attach() {
+  for (const [card, job] of live) {
+    if (!card.isConnected) { job.leave(); live.delete(card); }
+  }
   for (const card of document.querySelectorAll("[data-live]")) {
     if (!live.has(card)) live.set(card, new LiveJob(card, () => refresh()));
   }

@@ -208,7 +208,7 @@ export class SeriesCharts {
     const names = [...new Set(found.flatMap((all) => (all ?? []).map((one) => one.name)))].filter((name) => !this.leave.has(name));
     for (const name of names) {
       if (!this.charts.has(name)) {
-        const chart = new Lines(this.titles[name] ?? name, this.box.dataset);
+        const chart = new Lines(Object.hasOwn(this.titles, name) ? this.titles[name] : name, this.box.dataset);
         this.charts.set(name, chart);
         this.box.append(chart.box);
       }

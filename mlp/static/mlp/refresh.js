@@ -1,6 +1,6 @@
 // Keeps the parts of a page up to date that are marked `data-region`: fetches the page again when the server says that
 // something on it has changed (socket.js), and puts in the regions that look different. Elements with the same
-// `data-keep` stay as they are (a chart goes on moving); with `data-retain` a region also keeps those that the server
+// `data-keep` stay as they are (a chart goes on moving); with `data-retain` a region also keeps some that the server
 // does not show any more. `data-everyone` on a page of operators: other people's objects are of interest, too.
 // Where the page is not our own template, `mark` gives its parts their `data-region`.
 
@@ -10,6 +10,7 @@ import { onChange } from "./socket.js";
 const SOON_MS = 60; // changes within it are one fetch
 const MOVING_MS = 2000; // between two fetches, where only something like progress has moved
 const AGAIN_MS = 3000;
+const MOST_RETAINED = 6;
 const MARKS = /<input type="hidden" name="csrfmiddlewaretoken"[^>]*>/g;
 const LOGINS = /^\/(regist_login|admin\/login)/;
 const seen = new Map();
@@ -22,6 +23,7 @@ let last = 0;
 let busy = false;
 let more = false;
 let missed = false;
+let untouched = false; // something changed while a question was open
 let away = null; // where a page goes whose object is deleted
 
 function regions(part) {
@@ -41,7 +43,7 @@ function put(old, fresh) {
   }
   const list = "retain" in old.dataset && fresh.querySelector("[data-list]");
   if (list && kept.size) {
-    list.append(...kept.values());
+    list.append(...[...kept.values()].slice(0, MOST_RETAINED)); // those that were shown first: the last to end
     list.querySelector("[data-none]")?.remove();
   }
   for (const box of old.querySelectorAll("details[open]")) {
@@ -60,11 +62,12 @@ function put(old, fresh) {
 function take(text) {
   const page = new DOMParser().parseFromString(text, "text/html");
   const now = regions(document);
+  untouched = false;
   for (const [name, fresh] of regions(page)) {
     const html = plain(fresh);
     const old = now.get(name);
     if (!old || seen.get(name) === html) continue;
-    if (document.querySelector("dialog[open]") || old.querySelector("form[data-sent]")) continue;
+    if (document.querySelector("dialog[open]") || old.querySelector("form[data-sent]")) { untouched = true; continue; }
     seen.set(name, html);
     put(old, document.adoptNode(fresh));
   }
@@ -117,6 +120,7 @@ export function watch({ then = null, mark = null, gone = null } = {}) {
   if (mark) markers.push(mark);
   away = gone;
   for (const name of regions(document).keys()) seen.set(name, null);
+  document.addEventListener("close", () => { if (untouched) refresh(); }, true); // of a dialog
   document.addEventListener("visibilitychange", () => { if (!document.hidden && missed) { missed = false; refresh(); } });
   onChange(hear);
 }

@@ -27,8 +27,12 @@ function number(value, digits) {
   return value.toLocaleString(language, { maximumFractionDigits: digits });
 }
 
+// The kinds have words of ours; whoever holds something has the name that it has.
+const KINDS = ["jm", "dm", "mm", "am"];
+
 function named(name) {
-  return figure.dataset[name] ?? (name || figure.dataset.others);
+  if (!name) return figure.dataset.others;
+  return data.by === "kind" && KINDS.includes(name) ? figure.dataset[name] : name;
 }
 
 function draw() {
