@@ -20,6 +20,7 @@ from mlp import runners
 from mlp.kernel import after_commit, outside, storage
 from mlp.kernel.errors import Refused
 from mlp.kernel.locking import Missing, locked
+from mlp.kernel.singleton import Holder
 from mlp.runners import Mount, RunSpec, tail
 
 from . import copying, lifecycle
@@ -44,6 +45,16 @@ def work(model: Model) -> Path:
 
 
 def copy(pk: int) -> None:
+    """Copies the files, unless another worker is about it: a copy may take longer than its message is waited for."""
+    alone = Holder(f"models.copy.{pk}")
+    if alone.hold():
+        try:
+            _copy(pk)
+        finally:
+            alone.let_go()
+
+
+def _copy(pk: int) -> None:
     model = _one(pk, State.CREATING)
     if model is None or model.copied:
         return

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-import pytest
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
-from models_app import launching, lifecycle, reconcile
+import pytest
+from django.db import connections
+
+from mlp.kernel import storage
+from models_app import copying, launching, lifecycle, reconcile
 from models_app.models import Model
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -60,6 +65,40 @@ def test_a_model_that_cannot_be_looked_at_does_not_keep_the_others_from_it(uploa
     monkeypatch.setattr("models_app.launching.check", trouble)
     assert settled(second).state == "ready"
     assert looks
+
+
+def test_a_copy_that_takes_long_is_left_alone_by_the_messages_that_come_meanwhile(
+    uploaded, make_model, tasks, monkeypatch
+):
+    """Reconcile sends another after a while, in case the first was lost; a worker has many threads."""
+    model = make_model(uploaded("net/predictor.py"))
+    begun, goes_on = threading.Event(), threading.Event()
+    real = copying._open_files
+
+    def slowly(source):
+        begun.set()
+        assert goes_on.wait(60)
+        yield from real(source)
+
+    def copy():
+        try:
+            launching.copy(model.pk)
+        finally:
+            connections.close_all()
+
+    monkeypatch.setattr("models_app.copying._open_files", slowly)
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(copy)
+        assert begun.wait(60)
+        monkeypatch.setattr("models_app.copying._open_files", real)
+        launching.copy(model.pk)
+        model.refresh_from_db()
+        assert not model.copied
+        goes_on.set()
+        first.result(60)
+    model.refresh_from_db()
+    assert (model.state, model.copied) == ("creating", True)
+    assert (storage.model_dir("alice", "net") / "predictor.py").exists()
 
 
 def test_a_model_that_loads_for_long_has_one_look_waiting(uploaded, make_model, tasks):
