@@ -7,10 +7,11 @@ is stored however much later ingest comes to it, also after the job's end. The r
 
 from __future__ import annotations
 
+import hashlib
 import logging
 from collections import defaultdict
 
-from django.db import transaction
+from django.db import DataError, transaction
 from django.db.models import Max
 from django.utils import timezone
 
@@ -30,6 +31,7 @@ DURABLE = "platform"
 ENDED = (100, -1)
 MESSAGE_BYTES = 1 << 20
 PACK = 250  # rows of numbers in one message
+MOST_ID = 180  # characters of a message's id; its rows' own are longer by their number, and have 200
 
 
 def subject(user: str, job: str) -> str:
@@ -45,14 +47,24 @@ def record(deliveries: list[Delivery]) -> int:
     """Stores what a batch holds of jobs that ran when it was sent, one transaction a job; gives how many rows are new.
 
     Idempotent: a message that was stored before is known by its id. Raises what the database raises: then nothing
-    may be acknowledged.
+    may be acknowledged. A message that the database can never take is dropped, so that it does not hold up the others.
     """
     by_job: dict[tuple[str, str], list[tuple[Delivery, dict]]] = defaultdict(list)
     for delivery in deliveries:
         parsed = _parse(delivery)
         if parsed is not None:
             by_job[parsed["user"], parsed["name"]].append((delivery, parsed))
-    return sum(_record_job(user, name, rows) for (user, name), rows in by_job.items())
+    return sum(_record_what_can_be(user, name, rows) for (user, name), rows in by_job.items())
+
+
+def _record_what_can_be(user: str, name: str, rows: list[tuple[Delivery, dict]]) -> int:
+    try:
+        return _record_job(user, name, rows)
+    except (DataError, UnicodeError, OverflowError) as problem:
+        if len(rows) > 1:
+            return sum(_record_what_can_be(user, name, [row]) for row in rows)
+        log.warning("ignored a message on %r: %s", rows[0][0].subject, problem)
+        return 0
 
 
 def _record_job(user: str, name: str, rows: list[tuple[Delivery, dict]]) -> int:
@@ -157,7 +169,11 @@ def as_object(row: Metrics, user: str, name: str) -> dict:
 
 
 def _id(delivery: Delivery) -> str:
-    return (delivery.message_id or f"{delivery.sequence}@{delivery.sent.timestamp()}")[:200]
+    """What tells the message from others, storable with a row's number behind it. A script may name it as it likes."""
+    given = delivery.message_id or f"{delivery.sequence}@{delivery.sent.timestamp()}"
+    if len(given) <= MOST_ID and outside.text(given) == given:
+        return given
+    return "sha256:" + hashlib.sha256(given.encode(errors="surrogatepass")).hexdigest()
 
 
 def _parse(delivery: Delivery) -> dict | None:

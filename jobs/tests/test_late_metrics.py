@@ -146,6 +146,39 @@ def test_a_batch_that_comes_again_after_the_row_that_ends_it_is_stored(running):
     assert epochs() == [1, 0]
 
 
+@pytest.mark.parametrize("strange", ["\u00e4-0", "a\0b", "x" * 5000], ids=["not ASCII", "a null", "long"])
+def test_a_strange_message_id_keeps_nobody_elses_rows_back(running, ingest_now, strange):  # noqa: F811
+    publish(SUBJECT, json.dumps(row(0)).encode(), strange)
+    publish(SUBJECT, json.dumps(row(1)).encode(), f"{strange}?")
+    publish(SUBJECT, json.dumps(row(2)).encode())
+    numbers = [{"step": step, "values": {"lr": 0.5}} for step in range(3)]
+    publish(f"{SUBJECT}.values", json.dumps(numbers).encode(), f"{strange}v")
+    publish(f"{SUBJECT}.values", json.dumps(numbers).encode(), f"{strange}v?")
+    ingest_now()
+    assert epochs() == [0, 1, 2]
+    assert Value.objects.count() == 6
+
+
+def test_half_a_character_in_a_message_id_is_stored_once(running):  # noqa: F811
+    """As the library reads header bytes that are no text."""
+    sent = running.created + timedelta(seconds=1)
+    one = bus.Delivery(SUBJECT, json.dumps(row(0)).encode(), "m\udcff", 1, sent)
+    assert [metrics.record([one]) for _ in range(2)] == [1, 0]
+
+
+def test_what_the_database_can_never_take_is_dropped_and_the_rest_of_the_batch_kept(running, monkeypatch):  # noqa: F811
+    sent = running.created + timedelta(seconds=1)
+    monkeypatch.setattr("jobs.metrics._id", lambda delivery: delivery.message_id)  # as if an id were not made storable
+    batch = [
+        bus.Delivery(subject, json.dumps(row(number)).encode(), f"m{number}{more}", number, sent)
+        for number, (subject, more) in enumerate(
+            [(SUBJECT, ""), (SUBJECT, "\0"), (SUBJECT, ""), ("job_metrics.al\udcffce.fit", ""), (SUBJECT, "")]
+        )
+    ]
+    assert metrics.record(batch) == 3
+    assert epochs() == [0, 2, 4]
+
+
 @pytest.mark.parametrize("comes", ["before the end", "after the end"])
 def test_a_follower_sees_them_in_order_before_the_end(as_alice, running, stream, request, comes):  # noqa: F811
     token = accounts.token_of(running.user)
