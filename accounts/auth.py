@@ -1,23 +1,28 @@
 """Who is calling: Bearer tokens, HTTP Basic with the password (for the token call alone), the browser's session.
 
-Named in settings as strings, so that the kernel needs no accounts. The fast path of `/api/v1/auth` is here too.
+Named in settings as strings, so that the kernel needs no accounts. The fast path of `/api/v1/auth` is here too, and
+what a websocket was let in by: it outlives the moment of its handshake, and is asked again whether it may go on.
 """
 
 from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Collection
+from dataclasses import dataclass, field
 
 from django.contrib.auth import authenticate
+from django.contrib.sessions.models import Session
 from django.db import close_old_connections
 from django.db.utils import DatabaseError
+from django.utils import timezone
 from rest_framework import authentication
 
 from mlp.kernel import names
 from mlp.kernel.errors import Refused
 
 from . import throttle, tokens
-from .models import User
+from .models import State, User
 
 AUTH_PATH = "/api/v1/auth"
 BAD_TOKEN = "token: not valid"
@@ -114,6 +119,44 @@ def username_of_header(header: str) -> str:
     if holder is None:
         raise Refused(BAD_TOKEN)
     return holder.username
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What a lasting connection was let in by: a user token, or a session and what it proves of the password."""
+
+    user_id: int
+    token: str = field(default="", repr=False)
+    session_key: str = field(default="", repr=False)
+    session_hash: str = field(default="", repr=False)
+
+
+def entry_by_session(user: User, session_key: str) -> Entry:
+    """For a user whom that session has just told."""
+    return Entry(user.pk, session_key=session_key, session_hash=user.get_session_auth_hash())
+
+
+def living(entries: Collection[Entry]) -> dict[Entry, User]:
+    """Those that would be let in now, each with its user as the database has them: three queries for any number.
+
+    An entry is missing once its user is not active, its token was rotated, or its session has ended, by a log-out, by
+    its age or by a new password. What the user may see is the caller's to ask, of the user that is given.
+    """
+    ids = {entry.user_id for entry in entries}
+    users = {user.pk: user for user in User.objects.filter(pk__in=ids, state=State.ACTIVED)}
+    hashes = {user.pk: user.get_session_auth_hash() for user in users.values()}
+    given = {entry.token for entry in entries if entry.token}
+    tokens_alive = tokens.alive(given)
+    keys = {entry.session_key for entry in entries if entry.session_key}
+    sessions = Session.objects.filter(session_key__in=keys, expire_date__gt=timezone.now())
+    sessions_alive = set(sessions.values_list("session_key", flat=True))
+
+    def stands(entry: Entry) -> bool:
+        if entry.token:
+            return entry.token in tokens_alive
+        return entry.session_key in sessions_alive and entry.session_hash == hashes[entry.user_id]
+
+    return {entry: users[entry.user_id] for entry in entries if entry.user_id in users and stands(entry)}
 
 
 class FastAuth:

@@ -12,7 +12,7 @@ from django.db import IntegrityError, transaction
 from django.dispatch import Signal
 from django.utils import timezone
 
-from mlp.kernel import names
+from mlp.kernel import after_commit, names
 from mlp.kernel.errors import Refused
 from mlp.kernel.locking import lock_row, locked
 from mlp.kernel.models import record_created
@@ -102,6 +102,7 @@ def set_staff(*, username: str, staff: bool, by: str) -> User:
         user.is_staff = user.is_superuser = staff
         user.save(update_fields=["is_staff", "is_superuser"])
         tokens.forget(list(user.tokens.values_list("pk", flat=True)))
+        after_commit.changed(username, "user", "")  # open pages judge anew what they may hear
     return user
 
 
@@ -110,6 +111,7 @@ def change_password(*, user: User, password: str, by: str) -> None:
     with locked(User, pk=user.pk) as row:
         row.set_password(password)
         row.save(update_fields=["password"])
+        after_commit.changed(row.username, "user", "")
 
 
 def token_of(user: User) -> str:
@@ -127,6 +129,7 @@ def rotate_token(*, user: User, by: str) -> str:
             raise Refused("user: not active")
         token, _ = Token.objects.get_or_create(user=row, kind=Token.Kind.USER)
         _renew_rows([token])
+        after_commit.changed(row.username, "user", "")
     return tokens.derive(token)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from django.contrib.auth.signals import user_logged_in
+from django.contrib.auth.signals import user_logged_in, user_logged_out
 from django.contrib.sessions.models import Session
 from django.db import transaction
 from django.utils import timezone
@@ -56,5 +56,17 @@ def _logged_in(sender, request, user, **_others) -> None:
     )
 
 
+def _logged_out(sender, request, user, **_others) -> None:
+    """Django removes the session after this: here it is gone before its other pages are told, who then look at it."""
+    key = request.session.session_key
+    if user is None or key is None:
+        return
+    with transaction.atomic():
+        Session.objects.filter(session_key=key).delete()
+        Visit.objects.filter(session_key=key).delete()
+        after_commit.changed(user.username, "session", "")
+
+
 def listen() -> None:
     user_logged_in.connect(_logged_in, dispatch_uid="accounts.sessions")
+    user_logged_out.connect(_logged_out, dispatch_uid="accounts.sessions.out")

@@ -89,6 +89,12 @@ def person(text: str) -> Holder | None:
     return holder if holder is not None and holder.kind == Token.Kind.USER else None
 
 
+def alive(texts: set[str]) -> set[str]:
+    """Those of the tokens that live, by the database alone: for connections that last, many at once."""
+    pks = {_row_of(text) for text in texts} - {None}
+    return texts & {derive(row) for row in Token.objects.filter(pk__in=pks, user__state=State.ACTIVED)}
+
+
 def forget(pks: list[int]) -> None:
     """Makes every reader look at the database again; call it inside the transaction that changes the rows.
 

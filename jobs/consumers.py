@@ -12,17 +12,18 @@ from urllib.parse import urlsplit
 from channels.db import database_sync_to_async
 from channels.generic.websocket import AsyncJsonWebsocketConsumer
 
-from accounts.auth import user_of_token
+from accounts.auth import Entry, entry_by_session, user_of_token
 
 from . import feed, metrics
 from .models import Job, Metrics
 
 NORMAL_CLOSE = 1000
+ENDED = 4401  # the token or the session that opened it is none any more, or the caller may not see the job any more
 
 
 class JobMetricsConsumer(AsyncJsonWebsocketConsumer):
     job_id: int | None = None
-    caller_id = 0
+    entry: Entry
     last = 0
     behind = True  # until the history is sent, we read by ourselves
     feed: feed.Feed | None = None
@@ -34,13 +35,16 @@ class JobMetricsConsumer(AsyncJsonWebsocketConsumer):
         if found is None:
             await self.close()  # before accept: the handshake is refused
             return
-        self.caller_id, self.job_id = found
+        self.entry, self.job_id = found
         self.turn = asyncio.Lock()
         self.feed = await feed.join(self.job_id, self)
         await self.accept(subprotocol)
         await self._catch_up()
 
     async def disconnect(self, code) -> None:
+        self._leave()
+
+    def _leave(self) -> None:
         if self.feed is not None:
             self.feed.leave(self)
             self.feed = None
@@ -55,18 +59,22 @@ class JobMetricsConsumer(AsyncJsonWebsocketConsumer):
             await self.close(NORMAL_CLOSE)
 
     async def refuse(self) -> None:
-        await self.close()
+        await self.close(ENDED)
+        self._leave()  # last: the feed's task, which this is, may end with its last member
 
     async def _catch_up(self) -> None:
         """Everything up to now. The last look is taken with `behind` off, so the feed has what comes after it."""
         while True:
             rows, ended, _ending = await feed.read(self.job_id, self.last)
+            if self.feed is None:
+                return  # refused meanwhile
             await self._send(rows)
             if ended:
                 await self.close(NORMAL_CLOSE)
                 return
             if not self.behind:
-                self.feed.look()
+                if self.feed is not None:
+                    self.feed.look()
                 return
             self.behind = len(rows) >= feed.CHUNK
 
@@ -78,23 +86,31 @@ class JobMetricsConsumer(AsyncJsonWebsocketConsumer):
                     await self.send_json(metrics.as_object(row, self.user, self.name))
 
     def _find(self):
-        """((caller's key, job's key), subprotocol); None in the first place for who may not see it."""
-        caller, subprotocol = self._caller()
+        """((what let the caller in, job's key), subprotocol); None in the first place for who may not see it."""
+        caller, entry, subprotocol = self._caller()
         job = caller and self._job(caller, self.user, self.name)
-        return ((caller.pk, job.pk) if job else None), subprotocol
+        return ((entry, job.pk) if job else None), subprotocol
 
     def _caller(self):
-        """The user behind `?token=`, the subprotocols `bearer` and the token, or the session."""
+        """(the user, what let them in, the subprotocol): by `?token=`, the subprotocols `bearer` and the token, or the
+        session; None in the first two places for nobody."""
         offered = self.scope.get("subprotocols", [])
         if len(offered) >= 2 and offered[0] == "bearer":
-            return user_of_token(offered[1]), "bearer"
+            return *self._by_token(offered[1]), "bearer"
         query = dict(
             pair.partition("=")[::2] for pair in self.scope["query_string"].decode("latin-1").split("&") if pair
         )
         if "token" in query:
-            return user_of_token(query["token"]), None
+            return *self._by_token(query["token"]), None
         user = self.scope.get("user")
-        return (user if user is not None and user.is_authenticated and self._same_origin() else None), None
+        if user is None or not user.is_authenticated or not self._same_origin():
+            return None, None, None
+        return user, entry_by_session(user, self.scope["session"].session_key), None
+
+    @staticmethod
+    def _by_token(token: str):
+        user = user_of_token(token)
+        return user, user and Entry(user.pk, token=token)
 
     def _same_origin(self) -> bool:
         """A page of another origin must not use the visitor's session: browsers send the cookie along regardless."""

@@ -19,8 +19,7 @@ from channels.db import database_sync_to_async
 from channels.layers import get_channel_layer
 from django.utils import timezone
 
-from accounts.models import State as Active
-from accounts.models import User
+from accounts.auth import Entry, living
 from mlp.kernel.after_commit import group
 from mlp.kernel.errors import Fault
 
@@ -41,15 +40,17 @@ _feeds: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[int, Feed]] = WeakKeyD
 
 
 class Member(Protocol):
-    """What a feed needs of a websocket: how far it is, whose it is, whether it still reads by itself."""
+    """What a feed needs of a websocket: how far it is, what let it in, whether it still reads by itself."""
 
     last: int
-    caller_id: int
+    entry: Entry
     behind: bool
 
     async def take(self, rows: list[Metrics], ended: bool) -> None: ...
 
-    async def refuse(self) -> None: ...
+    async def refuse(self) -> None:
+        """It may not see the job any more: leaves the feed, and is given nothing from now on."""
+        ...
 
 
 async def join(job_id: int, member: Member) -> Feed:
@@ -94,6 +95,7 @@ class Feed:
         self.members: set[Member] = set()
         self.listening = asyncio.Event()
         self.woken = asyncio.Event()
+        self.owner: int | None = None  # of the job, for good
         self.ending = 0.0  # seconds until the next look at a job that is ending
         self.tasks = [asyncio.create_task(self._listen()), asyncio.create_task(self._work())]
 
@@ -149,20 +151,25 @@ class Feed:
         if not members:
             return
         rows, ended, ending = await read(self.job_id, min(member.last for member in members))
-        active = await database_sync_to_async(_active)({member.caller_id for member in members})
+        entitled = await database_sync_to_async(self._entitled)({member.entry for member in members})
         self.ending = min(RETRY_S, 2 * self.ending or ENDING_S) if ending else 0.0
         for member in members:
             try:
-                if member.caller_id in active:
+                if member.entry in entitled:
                     await member.take(rows, ended)
                 else:
-                    await member.refuse()  # de-registered meanwhile
+                    await member.refuse()
             except Exception:  # one that has just gone must not keep the others from their news
                 log.exception("feed of job %s: a websocket could not be served", self.job_id)
                 self.leave(member)
         if len(rows) == CHUNK:
             self.woken.set()
 
+    def _entitled(self, entries: set[Entry]) -> set[Entry]:
+        """Those that would be let in now. Asked after the rows were read: what was taken back is not given any more.
 
-def _active(callers: set[int]) -> set[int]:
-    return set(User.objects.filter(pk__in=callers, state=Active.ACTIVED).values_list("pk", flat=True))
+        Of a job that is gone already, of which there is nothing to see, all may hear.
+        """
+        if self.owner is None:
+            self.owner = Job.objects.filter(pk=self.job_id).values_list("user_id", flat=True).first()
+        return {entry for entry, user in living(entries).items() if user.is_staff or self.owner in (user.pk, None)}

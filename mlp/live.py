@@ -24,8 +24,10 @@ server's all have a `type`:
                                              already, so that after a reconnect only the rest is sent. `query` are
                                              the filters of log lines as they stand in a page's address
 
-Changes that come close together are told together. Closed with 4401 when the session has ended meanwhile, 4400 for a
-message that is none of these. Nothing is kept for a page that was away: it fetches itself again once it is back.
+Changes that come close together are told together. Closed with 4401 when the session has ended meanwhile, 4403 when the
+user's rights are others than when it was opened (the page comes back, with those of now), 4400 for a message that is
+none of these. Both are judged whenever the user or the session is told of as changed, at each message of the page and
+at each beat. Nothing is kept for a page that was away: it fetches itself again once it is back.
 """
 
 from __future__ import annotations
@@ -33,14 +35,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import logging
 from urllib.parse import urlsplit
 
 from channels.db import database_sync_to_async
 from channels.generic.websocket import AsyncWebsocketConsumer
-from django.contrib.auth import HASH_SESSION_KEY
-from django.contrib.sessions.backends.db import SessionStore
-from django.utils.crypto import constant_time_compare
+from django.db.utils import DatabaseError
 
+from accounts.auth import entry_by_session, living
 from aiops import tail
 from jobs import feed, metrics
 from jobs.models import Job, Metrics
@@ -48,13 +50,15 @@ from mlp import health
 from mlp.kernel.after_commit import OPERATORS_PAGES, group, pages_of
 from mlp.kernel.errors import Refused
 
+log = logging.getLogger(__name__)
+
 BEAT_S = 20.0
 PARTS_S = 3.0  # between two looks at the parts, while an operator watches them
 TOGETHER_S = 0.1  # changes within it are told at once
 MOST_WATCHED = 24
 MOST_BYTES = 1 << 14
 MOST_UNTOLD = 500
-ENDED, NONSENSE = 4401, 4400
+NONSENSE, ENDED, OTHER_RIGHTS = 4400, 4401, 4403
 LINE = {
     "id": "_id", "time": "time", "log": "log", "level": "anomaly_level", "cluster": "cluster_id",
     "namespace": "namespace_name", "deployment": "deployment",
@@ -67,7 +71,7 @@ class Watched:
 
     def __init__(self, consumer: LiveConsumer, user: str, name: str):
         self.consumer, self.user, self.name = consumer, user, name
-        self.caller_id = consumer.user.pk
+        self.entry = consumer.entry
         self.job_id, self.last, self.behind = 0, 0, True
         self.reset = False
         self.feed: feed.Feed | None = None
@@ -107,7 +111,12 @@ class Watched:
             self.end()
 
     async def refuse(self) -> None:
-        await self.consumer.close(ENDED)
+        self.end()
+        self.consumer.go(self._refused())  # not in the feed's own task, which may end with its last member
+
+    async def _refused(self) -> None:
+        if await self.consumer.recheck():  # the rights are back already
+            await self.consumer.say("gone", user=self.user, job=self.name)
 
     def end(self) -> None:
         if self.feed is not None:
@@ -132,29 +141,39 @@ class LiveConsumer(AsyncWebsocketConsumer):
         self.groups_joined: list[str] = []
         self.reader: tail.Reader | None = None
         self.asked: str | None = None
+        self.over = False
         if self.user is None or not self.user.is_authenticated or not self._same_origin():
             await self.close()  # before accept: the handshake is refused
             return
+        self.entry = entry_by_session(self.user, self.scope["session"].session_key)
         wanted = [pages_of(self.user.username)]
         if self.user.is_staff:
             wanted += [OPERATORS_PAGES, group("aiops", 0)]
         for name in wanted:
             await self.channel_layer.group_add(name, self.channel_name)
             self.groups_joined.append(name)
+        if not await self.recheck():  # taken back before it heard of it
+            return
         await self.accept()
         await self.say("ready")
-        self._go(self._beat())
+        self.go(self._beat())
 
     async def disconnect(self, code) -> None:
+        await self._let_go()
+
+    async def _let_go(self) -> None:
+        """Hears of nothing any more."""
         for one in self.watched.values():
             one.end()
-        for task in self.tasks:
+        for task in self.tasks - {asyncio.current_task()}:
             task.cancel()
-        for name in self.groups_joined:
+        while self.groups_joined:
             with contextlib.suppress(Exception):  # the group forgets it by itself
-                await self.channel_layer.group_discard(name, self.channel_name)
+                await self.channel_layer.group_discard(self.groups_joined.pop(), self.channel_name)
 
     async def receive(self, text_data=None, bytes_data=None) -> None:
+        if not await self.recheck():
+            return
         wanted, asked, parts = _wanted(text_data) or (None, None, False)
         if wanted is None or not await self._read_lines(asked):
             await self.close(NONSENSE)
@@ -163,18 +182,31 @@ class LiveConsumer(AsyncWebsocketConsumer):
             self.watched.pop(key).end()
         for key in wanted.keys() - self.watched.keys():
             self.watched[key] = Watched(self, *key)
-            self._go(self._begin(self.watched[key], *wanted[key]))
+            self.go(self._begin(self.watched[key], *wanted[key]))
         if parts and self.looking is None and self.user.is_staff:
-            self.looking = self._go(self._look_at_parts())
+            self.looking = self.go(self._look_at_parts())
+
+    async def recheck(self) -> bool:
+        """Whether the session lives and its user has the rights of when it was opened; else this ends, at once."""
+        if self.over:
+            return False
+        user = (await database_sync_to_async(living)([self.entry])).get(self.entry)
+        if user is not None and user.is_staff == self.user.is_staff:
+            return True
+        if not self.over:
+            self.over = True
+            await self.close(ENDED if user is None else OTHER_RIGHTS)
+            await self._let_go()
+        return False
 
     async def say(self, message: str, /, **values) -> None:
-        await self.send(json.dumps({"type": message, **values}, ensure_ascii=False))
+        if not self.over:
+            await self.send(json.dumps({"type": message, **values}, ensure_ascii=False))
 
     # --- from the channel layer -------------------------------------------------------------------------------------
     async def changed(self, event: dict) -> None:
         mine = event["owner"] == self.user.username
-        if mine and event["kind"] in OF_THE_SESSION and not await database_sync_to_async(self._session_lives)():
-            await self.close(ENDED)
+        if mine and event["kind"] in OF_THE_SESSION and not await self.recheck():
             return
         self._tell((event["kind"], event["name"] if mine else "", mine), event["moving"])
 
@@ -212,7 +244,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
         if len(self.untold) < MOST_UNTOLD:
             self.untold[what] = moving and self.untold.get(what, True)
         if first:
-            self._go(self._tell_soon())
+            self.go(self._tell_soon())
 
     async def _tell_soon(self) -> None:
         await asyncio.sleep(TOGETHER_S)
@@ -232,6 +264,11 @@ class LiveConsumer(AsyncWebsocketConsumer):
     async def _beat(self) -> None:
         while True:
             await asyncio.sleep(BEAT_S)
+            try:
+                if not await self.recheck():
+                    return
+            except DatabaseError:  # while it is away, nothing new comes out of it
+                log.warning("a page's rights could not be looked at; again with the next beat")
             await self.say("beat")
 
     async def _look_at_parts(self) -> None:
@@ -246,17 +283,11 @@ class LiveConsumer(AsyncWebsocketConsumer):
             before = report
             await asyncio.sleep(PARTS_S)
 
-    def _go(self, work) -> asyncio.Task:
+    def go(self, work) -> asyncio.Task:
         task = asyncio.create_task(work)
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
         return task
-
-    def _session_lives(self) -> bool:
-        """Whether the session that opened this connection is still there, and its user active."""
-        self.user.refresh_from_db()
-        held = SessionStore(self.scope["session"].session_key).load().get(HASH_SESSION_KEY, "")
-        return self.user.is_active and constant_time_compare(held, self.user.get_session_auth_hash())
 
     def _same_origin(self) -> bool:
         """A page of another origin must not use the visitor's session: browsers send the cookie along regardless."""

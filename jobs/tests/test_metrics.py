@@ -15,6 +15,7 @@ from django.conf import settings as django_settings
 from django.db import connections
 
 from accounts import lifecycle as accounts
+from accounts.models import User
 from jobs import ingest, lifecycle, metrics
 from jobs.auth import job_token
 from jobs.models import Metrics
@@ -27,6 +28,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 SLEEP = "import time\nwhile True: time.sleep(0.05)"
 URL = "users/alice/job_metrics/fit"
+OTHER = "another good one"
 
 
 def row(epoch: int, **fields) -> dict:
@@ -270,6 +272,47 @@ class TestWebsocket:
             return first["type"], second
 
         assert self.live(work) == ("websocket.send", {"type": "websocket.close", "code": 1000})
+
+    @pytest.mark.parametrize("take", [
+        lambda: accounts.rotate_token(user=User.objects.get(username="oscar"), by="test"),
+        lambda: accounts.set_staff(username="oscar", staff=False, by="test"),
+        lambda: accounts.deregister(username="oscar", by="test"),
+    ], ids=["rotated", "no operator", "de-registered"])  # fmt: skip
+    def test_a_row_after_the_right_was_taken_back_is_not_sent(self, running, staff, take):
+        token = accounts.token_of(staff)
+
+        async def work():
+            link = socket(f"?token={token}")
+            assert (await link.connect())[0]
+            await sync_to_async(record)(running, 0)
+            assert (await link.receive_json_from())["epoch"] == 0
+            await sync_to_async(take)()
+            await sync_to_async(record)(running, 1)
+            return await link.receive_output()
+
+        assert self.live(work) == {"type": "websocket.close", "code": 4401}
+
+    @pytest.mark.parametrize("take", [
+        lambda client: client.post("/logout"),
+        lambda client: accounts.change_password(user=User.objects.get(username="alice"), password=OTHER, by="test"),
+    ], ids=["logged out", "another password"])  # fmt: skip
+    def test_a_row_after_the_session_has_ended_is_not_sent_and_others_go_on(self, running, client, token, take):
+        client.force_login(running.user)
+        cookie = f"sessionid={client.cookies['sessionid'].value}".encode()
+
+        async def work():
+            headers = [(b"origin", b"http://localhost"), (b"host", b"localhost"), (b"cookie", cookie)]
+            link, other = Link(application, f"/api/v1/{URL}", headers=headers), socket(f"?token={token}")
+            for one in (link, other):
+                assert (await one.connect())[0]
+            await sync_to_async(record)(running, 0)
+            for one in (link, other):
+                assert (await one.receive_json_from())["epoch"] == 0
+            await sync_to_async(take)(client)
+            await sync_to_async(record)(running, 1)
+            return await link.receive_output(), (await other.receive_json_from())["epoch"]
+
+        assert self.live(work) == ({"type": "websocket.close", "code": 4401}, 1)
 
     @pytest.mark.parametrize("path", ["/", "/api/v1/nothing", "/api/v1/users/alice/jobs/fit"])
     def test_an_unknown_address_is_refused(self, path):

@@ -7,10 +7,13 @@ import json
 
 import pytest
 from asgiref.sync import sync_to_async
+from django.contrib.sessions.models import Session
 from django.test import Client
 from django.utils import timezone
 
 from accounts import lifecycle as accounts
+from accounts import sessions
+from accounts.models import User
 from jobs import lifecycle, metrics
 from jobs.models import Job
 from mlp.asgi import application
@@ -24,17 +27,17 @@ pytestmark = pytest.mark.django_db(transaction=True)
 QUIET_S = 0.4
 
 
-def link_of(user, origin: str = "http://localhost") -> Link:
+def link_of(user, origin: str = "http://localhost", client: Client | None = None) -> Link:
     headers = [(b"origin", origin.encode()), (b"host", b"localhost")]
     if user is not None:
-        client = Client()
+        client = client or Client()
         client.force_login(user)
         headers.append((b"cookie", f"sessionid={client.cookies['sessionid'].value}".encode()))
     return Link(application, "/ws/live", headers=headers)
 
 
-async def opened(user) -> Link:
-    link = await sync_to_async(link_of)(user)
+async def opened(user, client: Client | None = None) -> Link:
+    link = await sync_to_async(link_of)(user, client=client)
     assert (await link.connect())[0]
     assert await heard(link) == {"type": "ready"}
     return link
@@ -107,6 +110,120 @@ class TestDoor:
             return await link.receive_output()
 
         assert asyncio.run(work()) == {"type": "websocket.close", "code": 4401}
+
+
+def closed(code: int) -> dict:
+    return {"type": "websocket.close", "code": code}
+
+
+class TestRights:
+    """What was taken back is taken from the open pages too."""
+
+    @pytest.mark.parametrize("end", [
+        lambda user, client: client.post("/logout"),
+        lambda user, client: client.post("/admin/logout/"),
+        lambda user, client: accounts.change_password(user=user, password="another good one", by="test"),
+        lambda user, client: sessions.end_others(user, keep=""),
+    ], ids=["logout", "the admin's logout", "password", "ended elsewhere"])  # fmt: skip
+    def test_a_page_ends_with_its_session(self, staff, end):
+        client = Client()
+
+        async def work():
+            link = await opened(staff, client)
+            await sync_to_async(end)(staff, client)
+            return await link.receive_output()
+
+        assert asyncio.run(work()) == closed(4401)
+
+    def test_a_logout_ends_no_other_session(self, alice):
+        here, there = Client(), Client()
+
+        async def work():
+            link = await opened(alice, there)
+            await sync_to_async(here.force_login)(alice)
+            await sync_to_async(here.post)("/logout")
+            return await heard(link)
+
+        assert asyncio.run(work())["kind"] == "session"
+
+    @pytest.mark.parametrize("before", [True, False])
+    def test_other_rights_close_it_and_the_page_comes_back_with_them(self, bob, make_user, before):
+        make_user("olga", is_staff=before)
+        running(bob)
+
+        async def told(link) -> list[str]:
+            """What a page of olga's hears of bob's job, up to a change of her own."""
+            await sync_to_async(changed)("bob", "job", "fit")
+            await sync_to_async(changed)("olga", "job", "own")
+            found = []
+            while "True" not in found:
+                found.append(str((await heard(link))["mine"]))
+            return found
+
+        async def work():
+            olga = await sync_to_async(User.objects.get)(username="olga")
+            link = await opened(olga)
+            first = await told(link)
+            await sync_to_async(accounts.set_staff)(username="olga", staff=not before, by="test")
+            end = await link.receive_output()
+            await sync_to_async(changed)("bob", "job", "fit")
+            assert await link.receive_nothing(QUIET_S)
+            await sync_to_async(olga.refresh_from_db)()
+            return first, end, await told(await opened(olga))
+
+        operator, user = ["False", "True"], ["True"]
+        first, last = (operator, user) if before else (user, operator)
+        assert asyncio.run(work()) == (first, closed(4403), last)
+
+    @pytest.mark.parametrize("entry", [
+        {"kind": "metrics", "user": "alice", "job": "fit"}, {"kind": "lines", "query": ""}, {"kind": "parts"},
+    ])  # fmt: skip
+    def test_what_an_operator_of_before_asks_for_is_not_given_though_the_news_was_lost(self, alice, staff, entry):
+        running(alice)
+        report("alice", 1)
+
+        async def work():
+            link = await opened(staff)
+            await sync_to_async(User.objects.filter(username="oscar").update)(is_staff=False)
+            await link.send_to(json.dumps({"watch": [entry]}))
+            end = await link.receive_output()
+            assert await link.receive_nothing(QUIET_S)
+            return end
+
+        assert asyncio.run(work()) == closed(4403)
+
+    @pytest.mark.parametrize(("take", "code"), [
+        (lambda: User.objects.filter(username="oscar").update(is_staff=False), 4403),
+        (lambda: Session.objects.all().delete(), 4401),
+    ])  # fmt: skip
+    def test_a_watched_job_is_not_told_on_though_the_news_was_lost(self, alice, staff, take, code):
+        running(alice)
+        report("alice", 1)
+
+        async def work():
+            link = await opened(staff)
+            await link.send_to(watch({"user": "alice", "job": "fit"}))
+            assert await rows(link, 1) == [1]
+            await sync_to_async(take)()
+            await sync_to_async(report)("alice", 2)
+            while (said := await link.receive_output())["type"] == "websocket.send":
+                assert json.loads(said["text"])["type"] == "changed"
+            return said
+
+        assert asyncio.run(work()) == closed(code)
+
+    def test_a_beat_judges_anew(self, staff, monkeypatch):
+        monkeypatch.setattr("mlp.live.BEAT_S", 0.05)
+
+        async def work():
+            link = await opened(staff)
+            assert await heard(link) == {"type": "beat"}
+            await sync_to_async(Session.objects.all().delete)()
+            while (said := await link.receive_output())["type"] == "websocket.send":
+                assert json.loads(said["text"]) == {"type": "beat"}
+            return said
+
+        assert asyncio.run(work()) == closed(4401)
 
 
 class TestParts:
