@@ -6,8 +6,8 @@
         report(epoch=epoch, accuracy=0.93, loss=0.21, progress=100 * (epoch + 1) / 10)
 
 Other names are taken too, `report(loss=0.2, learning_rate=1e-3)`, and `values(step, name=number, …)` reports numbers
-at a step of their own. `progress(40)` tells the progress alone; `artifact(path)` keeps a file or folder with the job's
-output; at the end, where wanted, `finish()` or `fail("why")`: without them the exit code decides.
+at a step of their own; such names are letters, digits and _.:/- and spaces. `progress(40)` tells the progress alone;
+`artifact(path)` keeps a file or folder with the job's output; at the end `finish()` or `fail("why")`, or the exit code.
 
 The platform puts this file on a job's path and tells it by MLP_API_URL, MLP_TOKEN, MLP_USER, MLP_JOB and MLP_ATTEMPT
 where to report. Run by hand, without MLP_TOKEN, it prints each report to stdout instead.
@@ -22,7 +22,8 @@ accuracy, loss, progress), `POST .../jobs/{job}/values` with a list of objects (
 `PUT .../jobs/{job}:heartbeat` with {"state", "progress"}. Each POST carries the header
 `X-Message-Id: {job}:{attempt}:{run}:{counter}`; `run` is drawn once per process and `counter` is that of the list's
 first object, all of that address being counted from 0. A POST that is tried again is the same list under the same id,
-so the platform knows each object by `{job}:{attempt}:{run}:{counter + its index in the list}` and stores it once.
+so the platform knows each object by `{job}:{attempt}:{run}:{counter + its index in the list}` and stores it once; what
+is refused for one bad object goes in ever smaller lists.
 """
 
 import atexit
@@ -32,6 +33,7 @@ import json
 import math
 import os
 import random
+import re
 import shutil
 import sys
 import threading
@@ -40,17 +42,12 @@ from urllib.parse import quote, urlsplit
 
 __all__ = ["Reporter", "artifact", "fail", "finish", "flush", "progress", "report", "values"]
 
-QUEUE_SIZE = 10000
-BATCH_SIZE = 1000
-BATCH_S = 0.5
-TIMEOUT_S = 10.0
-FIRST_PAUSE_S = 0.5
-LONGEST_PAUSE_S = 15.0
+QUEUE_SIZE, BATCH_SIZE = 10000, 1000
+BATCH_S, TIMEOUT_S = 0.5, 10.0
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 15.0
 TRY_AGAIN = (408, 425, 429)
-
-
-class Refused(Exception):
-    """The platform has the message and does not take it: to send it again would change nothing."""
+MOST_REFUSALS, MOST_NUMBERS = 20, 100  # in a row: then it is not this or that object's fault; in one object
+NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:/ -]{0,99}")
 
 
 class Away(Exception):
@@ -65,6 +62,7 @@ class Channel:
         self.queue = collections.deque()  # of (counter, object)
         self.counter = 0  # of the next object
         self.batch = []  # kept until the platform has it, or refuses it
+        self.refusals = 0  # in a row
 
 
 class Reporter:
@@ -73,14 +71,12 @@ class Reporter:
     def __init__(self, environment=None):
         self.environment = os.environ if environment is None else environment
         get = self.environment.get
-        self.token = get("MLP_TOKEN", "")
-        self.user, self.job = get("MLP_USER", ""), get("MLP_JOB", "")
+        self.token, self.user, self.job = get("MLP_TOKEN", ""), get("MLP_USER", ""), get("MLP_JOB", "")
         self.attempt = get("MLP_ATTEMPT", "") or "1"
         self.flush_s = self._seconds("MLP_REPORT_FLUSH_S", 20.0)
         self.warned = set()
-        self.online = bool(self.token)
-        if self.online and not self._usable():
-            self.online = False
+        self.online = bool(self.token and self._usable())
+        if self.token and not self.online:
             self._warn("environment", "MLP_API_URL, MLP_USER or MLP_JOB is not given or not valid: nothing is sent")
         self.last = {"epoch": -1, "accuracy": 0.0, "loss": 0.0, "progress": 0}
         self.reset()
@@ -103,11 +99,9 @@ class Reporter:
         self.metrics = Channel(f"/api/v1/users/{user}/job_metrics/{job}")
         self.numbers = Channel(self.job_path + "/values")
         self.channels = (self.metrics, self.numbers)
-        self.heartbeat = None  # the newest state that the platform has not been told
-        self.told = None
+        self.heartbeat = self.told = None  # the newest state that the platform has not been told, and the last it was
         self.flushing = 0  # how many callers wait for the queue to be empty
-        self.thread = None
-        self.connection, self.used = None, 0.0
+        self.thread, self.connection, self.used = None, None, 0.0
 
     # --- what a script calls ------------------------------------------------------------------------------------
     def report(self, epoch=None, accuracy=None, loss=None, progress=None, **extra):
@@ -116,7 +110,7 @@ class Reporter:
         Numbers under other names go beside it, at this epoch; where only such are given, no line is made.
         """
         given = {"epoch": epoch, "accuracy": accuracy, "loss": loss, "progress": progress}
-        checked = {name: self._number(name, value) for name, value in given.items() if value is not None}
+        checked = {name: self._metric(name, value) for name, value in given.items() if value is not None}
         if None in checked.values():
             return
         with self.changed:
@@ -133,19 +127,20 @@ class Reporter:
 
     def values(self, step, **numbers):
         """Numbers under names of your own at a step (a whole number from 0): learning rate, gradient norm, …"""
-        step = self._number("epoch", step)
+        step = self._metric("step", step)
         if step is not None:
             self._numbers({"step": step}, step, numbers)
 
     def _numbers(self, shown, step, numbers):
         """Sends what are numbers; by hand, prints them after what is to be shown."""
-        numbers = {name: self._number(name, value) for name, value in numbers.items()}
-        numbers = {name: value for name, value in numbers.items() if value is not None}
+        numbers = {name: self._number(name, value) for name, value in numbers.items() if self._named(name)}
+        pairs = [(name, value) for name, value in numbers.items() if value is not None]
         if not self.online:
-            self._print("  ".join(f"{name} {value:g}" for name, value in {**shown, **numbers}.items()))
-        elif numbers:
-            with self.changed:
-                self._enqueue(self.numbers, {"step": step, "values": numbers, "time": round(time.time(), 3)})
+            return self._print("  ".join(f"{name} {value:g}" for name, value in [*shown.items(), *pairs]))
+        told = round(time.time(), 3)
+        with self.changed:
+            for at in range(0, len(pairs), MOST_NUMBERS):
+                self._enqueue(self.numbers, {"step": step, "values": dict(pairs[at : at + MOST_NUMBERS]), "time": told})
 
     def artifact(self, path, name=None):
         """Keeps a file or folder from elsewhere with the job's output; gives its new place, None where it failed."""
@@ -162,15 +157,14 @@ class Reporter:
 
     def progress(self, percent):
         """The job's progress alone, 0 to 100."""
-        number = self._number("progress", percent)
-        if number is None:
-            return
-        with self.changed:
-            self.last["progress"] = number
-            if self.online:
-                self._set_heartbeat("running", number)
-        if not self.online:
-            self._print(f"progress {number:g}")
+        number = self._metric("progress", percent)
+        if number is not None:
+            with self.changed:
+                self.last["progress"] = number
+                if self.online:
+                    self._set_heartbeat("running", number)
+                else:
+                    self._print(f"progress {number:g}")
 
     def finish(self):
         """Says that the job has finished, after all that was reported. Waits for it, at most the flush time."""
@@ -187,7 +181,7 @@ class Reporter:
         with self.changed:
             self.flushing += 1
             try:
-                while self._pending():
+                while self.heartbeat or self._left():
                     left = deadline - time.monotonic()
                     if left <= 0 or not self._ensure_thread():
                         return False
@@ -204,25 +198,33 @@ class Reporter:
 
     # --- checks -----------------------------------------------------------------------------------------------
     def _number(self, name, value):
-        """The value as the platform takes it; None, and a warning, where it does not."""
+        """The value as a finite float; None, and a warning, where it is none."""
         try:
             if isinstance(value, (bool, str, bytes)):
                 raise TypeError
             number = float(value)  # also of numpy's and torch's scalars
         except Exception:
-            self._warn("type " + name, f"{name} is not a number: {repr(value)[:60]}; such reports are not sent")
-            return None
+            return self._warn("type " + name, f"{name} is not a number: {repr(value)[:60]}; such reports are not sent")
         if not math.isfinite(number):
-            self._warn("finite " + name, f"{name} is {number}; such reports are not sent")
-            return None
+            return self._warn("finite " + name, f"{name} is {number}; such reports are not sent")
+        return number
+
+    def _metric(self, name, value):
+        """The same for the platform's own names, where a progress is a percentage and a step a whole number."""
+        number = self._number(name, value)
+        if number is None or name in ("accuracy", "loss"):
+            return number
         if name == "progress":
             return max(-1, min(100, int(number)))
-        if name == "epoch":
-            if number < 0 or number != int(number):
-                self._warn("epoch", f"epoch is {number}, not a whole number from 0; such reports are not sent")
-                return None
-            return int(number)
-        return number
+        if number != int(number) or not 0 <= number < 2**63:
+            return self._warn(name, f"{name} is {number:g}, not a whole number from 0; such reports are not sent")
+        return int(number)
+
+    def _named(self, name):
+        """Whether the platform takes numbers under this name."""
+        good = NAME.fullmatch(name) and name not in self.last
+        why = f"goes by report({name}=...)" if name in self.last else "is no name (letters, digits, _.:/- and spaces)"
+        return good or self._warn("name " + name, f"{ascii(name)[:120]} {why}; values under it are not sent")
 
     def _seconds(self, name, default):
         try:
@@ -232,7 +234,7 @@ class Reporter:
             return default
 
     def _warn(self, kind, words):
-        """One line on stderr, once for each kind."""
+        """One line on stderr, once for each kind. Gives None."""
         if kind not in self.warned:
             self.warned.add(kind)
             self._print("mlp_report: " + words, sys.stderr)
@@ -266,38 +268,31 @@ class Reporter:
     def _ensure_thread(self):
         """True when there is a thread that sends; none can be started at the very end of the interpreter."""
         if self.thread is None or not self.thread.is_alive():
-            thread = threading.Thread(target=self._send_forever, name="mlp_report", daemon=True)
+            self.thread = threading.Thread(target=self._send_forever, name="mlp_report", daemon=True)
             try:
-                thread.start()
+                self.thread.start()
             except RuntimeError:
                 return False
-            self.thread = thread
         return True
 
     def _end(self, state, progress):
         if not self.online:
-            self._print(state)
-            return
+            return self._print(state)
         with self.changed:
             self._set_heartbeat(state, progress)
         self.flush()
-
-    def _pending(self):
-        return bool(self.heartbeat or self._left())
 
     def _left(self):
         return sum(len(channel.queue) + len(channel.batch) for channel in self.channels)
 
     def _wait(self, pause):
         """Until there is something to send, and for others to come along, or for the platform to come back."""
-        while not self._pending():
+        while not (self.heartbeat or self._left()):
             self.changed.wait()
         began = time.monotonic()
         while True:
             full = any(len(channel.queue) >= BATCH_SIZE for channel in self.channels)
-            limit = pause or (0 if full else BATCH_S)
-            if self.flushing:
-                limit = min(pause, FIRST_PAUSE_S)
+            limit = min(pause, FIRST_PAUSE_S) if self.flushing else pause or (0 if full else BATCH_S)
             left = began + limit - time.monotonic()
             if left <= 0:
                 return
@@ -328,30 +323,39 @@ class Reporter:
     def _send(self, heartbeat):
         """The batches, then the heartbeat; each is struck off when it is settled. Raises Away."""
         for channel in self.channels:
-            if channel.batch:
-                number = f"{self.job}:{self.attempt}:{self.run}:{channel.batch[0][0]}"
-                objects = [element for _, element in channel.batch]
-                self._settle("POST", channel.path, objects, {"X-Message-Id": number})
-                channel.batch = []
+            self._send_batch(channel)
         if heartbeat:
             self._settle("PUT", self.job_path + ":heartbeat", heartbeat, {})
             with self.changed:
                 self.told = heartbeat
-                if self.heartbeat is heartbeat:
-                    self.heartbeat = None
+                self.heartbeat = None if self.heartbeat is heartbeat else self.heartbeat
+
+    def _send_batch(self, channel):
+        """Sends it whole, and in ever smaller parts where that is refused, so that a bad object takes none along."""
+        size = len(channel.batch)
+        while channel.batch:
+            part = channel.batch[:size]
+            number = f"{self.job}:{self.attempt}:{self.run}:{part[0][0]}"
+            taken = self._settle("POST", channel.path, [element for _, element in part], {"X-Message-Id": number})
+            channel.refusals = 0 if taken else channel.refusals + 1
+            if taken or len(part) == 1 or channel.refusals > MOST_REFUSALS:
+                del channel.batch[: len(part)]
+                size *= 2
+            else:
+                size = len(part) // 2
 
     def _settle(self, method, path, body, headers):
-        """Returns when the platform has taken or refused it, raises Away when it should be tried again."""
+        """Whether the platform has taken it, or refused it for good; raises Away when it should be tried again."""
         try:
-            self._call(method, path, body, headers)
-        except Refused as error:
-            self._warn("refused " + method, f"the platform refuses {method} {path}: {error}")
+            refusal = self._call(method, path, body, headers)
+            return not refusal or self._warn("refused " + method, f"the platform refuses {method} {path}: {refusal}")
         except Away:
             raise
         except Exception as error:  # whatever it is, it must neither stop the thread nor come again for ever
-            self._warn("failed " + method, f"{method} {path} failed: {error!r}")
+            return self._warn("failed " + method, f"{method} {path} failed: {error!r}")
 
     def _call(self, method, path, body, headers):
+        """Why the platform does not take it, and never would; "" when it has taken it. Raises Away."""
         data = json.dumps(body, allow_nan=False, separators=(",", ":")).encode()
         headers = {**headers, "Authorization": "Bearer " + self.token, "Content-Type": "application/json"}
         try:
@@ -367,21 +371,17 @@ class Reporter:
             raise Away(str(error) or type(error).__name__)
         if answer.status >= 500 or answer.status in TRY_AGAIN:
             raise Away(f"it answers {answer.status}")
-        if not 200 <= answer.status < 300:
-            raise Refused(self._message(text) or f"it answers {answer.status}")
-
-    @staticmethod
-    def _message(text):
-        try:
-            return str(json.loads(text.decode())["msg"])[:500]
-        except (ValueError, KeyError, TypeError):
+        if 200 <= answer.status < 300:
             return ""
+        try:
+            return str(json.loads(text.decode())["msg"])[:500] or "it does not say why"
+        except (ValueError, KeyError, TypeError):
+            return f"it answers {answer.status}"
 
     def _connect(self):
         """The connection, a fresh one where the old one has been idle: the other side may have closed it."""
-        if self.connection is not None and time.monotonic() - self.used > 2:
+        if self.connection is None or time.monotonic() - self.used > 2:
             self._disconnect()
-        if self.connection is None:
             kind = http.client.HTTPSConnection if self.url.scheme == "https" else http.client.HTTPConnection
             self.connection = kind(self.url.hostname, self.port, timeout=TIMEOUT_S)
         return self.connection

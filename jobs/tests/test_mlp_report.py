@@ -27,6 +27,7 @@ class Platform:
     def __init__(self, port: int = 0):
         self.requests: list[tuple[str, str, object, dict]] = []
         self.answers: list[int | float] = []  # a status, or a float: seconds to hang before saying nothing
+        self.refuses = lambda body: False  # what is answered with 403
         platform = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -34,7 +35,7 @@ class Platform:
 
             def do_POST(self):
                 body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                answer = platform.answers.pop(0) if platform.answers else 200
+                answer = platform.answers.pop(0) if platform.answers else 403 if platform.refuses(body) else 200
                 platform.requests.append((self.command, self.path, body, dict(self.headers) | {"answer": answer}))
                 if isinstance(answer, float):
                     time.sleep(answer)

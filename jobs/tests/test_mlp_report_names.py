@@ -1,0 +1,115 @@
+"""Numbers under names of the script's own: one that the platform would refuse takes no others along."""
+
+from __future__ import annotations
+
+import pytest
+from rest_framework.exceptions import ValidationError
+
+from jobs.serializers import ValuesIn
+
+from .test_mlp_report import METRICS, VALUES, environment, fast, module, platform  # noqa: F401 (fixtures)
+
+BATCH = 1000
+
+
+def numbers(platform) -> list:  # noqa: F811
+    return [line["values"] for batch in platform.taken(VALUES) for line in batch]
+
+
+def takes(name: str) -> bool:
+    """Whether the platform takes a number under this name."""
+    try:
+        ValuesIn.read({"step": 0, "values": {name: 1.0}})
+    except ValidationError:
+        return False
+    return True
+
+
+NAMES = [
+    "lr",
+    "loss",
+    "epoch",
+    "accuracy",
+    "progress",
+    "acc(%)",
+    "精度",
+    "",
+    " lr",
+    ".lr",
+    "a.b:c/d-e f",
+    "lr\n",
+    "_",
+    "x" * 100,
+]
+NAMES += ["x" * 101, "step ", "\ud800", "Loss", "time", "user", "é"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_name_is_dropped_alone_just_where_the_platform_would_refuse_it(fast, platform, capsys, name):  # noqa: F811
+    reporter = fast.Reporter(environment(platform.port))
+    for step in range(2):
+        reporter.values(step, **{name: 1, "other": 2})
+    assert reporter.flush(60)
+    good = {name: 1.0, "other": 2.0} if takes(name) else {"other": 2.0}
+    assert numbers(platform) == [good, good]
+    assert len(capsys.readouterr().err.splitlines()) == (0 if takes(name) else 1)
+
+
+def test_more_numbers_than_one_object_holds_go_in_several(fast, platform):  # noqa: F811
+    reporter = fast.Reporter(environment(platform.port))
+    given = {f"n{number}": number for number in range(250)}
+    reporter.report(epoch=4, **given)
+    assert reporter.flush(60)
+    assert [len(some) for some in numbers(platform)] == [100, 100, 50]
+    assert {name: value for some in numbers(platform) for name, value in some.items()} == given
+    assert {line["step"] for batch in platform.taken(VALUES) for line in batch} == {4}
+
+
+def test_numbers_of_one_s_own_are_sent_as_they_are(fast, platform):  # noqa: F811
+    reporter = fast.Reporter(environment(platform.port))
+    reporter.values(1, step_size=1.5, epochs=-2.5, percent=1000.25)
+    assert reporter.flush(60)
+    assert numbers(platform) == [{"step_size": 1.5, "epochs": -2.5, "percent": 1000.25}]
+
+
+@pytest.mark.parametrize("step", [1.5, -1, 2**63, float("nan"), 10**400])
+def test_a_step_that_the_platform_would_refuse_is_dropped_alone(fast, platform, capsys, step):  # noqa: F811
+    reporter = fast.Reporter(environment(platform.port))
+    reporter.values(step, lr=1)
+    reporter.values(2**62, lr=2)
+    reporter.report(epoch=step)
+    reporter.report(epoch=1)
+    assert reporter.flush(60)
+    assert numbers(platform) == [{"lr": 2.0}]
+    assert [line["epoch"] for line in platform.taken()] == [1]
+    assert [line.split()[1] for line in capsys.readouterr().err.splitlines()] == ["step", "epoch"]
+
+
+@pytest.mark.parametrize("bad", [{0}, {999}, {0, 1, 2, 500}, {17, 400, 401, 998}])
+def test_what_is_refused_all_the_same_takes_no_good_ones_along(fast, platform, capsys, monkeypatch, bad):  # noqa: F811
+    platform.refuses = lambda body: isinstance(body, list) and any(one.get("epoch") in bad for one in body)
+    reporter = fast.Reporter(environment(platform.port))
+    with reporter.changed:  # so that all of them are one batch
+        for epoch in range(BATCH):
+            reporter._enqueue(reporter.metrics, {"epoch": epoch})
+    assert reporter.flush(60)
+    assert [line["epoch"] for line in platform.taken()] == [epoch for epoch in range(BATCH) if epoch not in bad]
+    for _, path, body, headers in platform.requests:
+        assert path == METRICS
+        assert headers["X-Message-Id"] == f"train:2:{reporter.run}:{body[0]['epoch']}"
+    assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+def test_a_platform_that_refuses_everything_is_not_asked_for_each_object(fast, platform):  # noqa: F811
+    platform.refuses = lambda body: True
+    reporter = fast.Reporter(environment(platform.port))
+    for _ in range(3):
+        with reporter.changed:
+            for epoch in range(BATCH):
+                reporter._enqueue(reporter.metrics, {"epoch": epoch})
+        assert reporter.flush(60)
+    assert len(platform.requests) < 40
+    platform.refuses = lambda body: False
+    reporter.report(epoch=5)
+    assert reporter.flush(60)
+    assert [line["epoch"] for line in platform.taken()] == [5]
