@@ -152,6 +152,7 @@ def end_run(pk: int, run_name: str, reason: str, by: str) -> None:
         app.run_name, app.address, app.ready_since, app.reason = "", "", None, reason
         if app.failures >= settings.APP_MOST_FAILURES:
             app.fail(by=by, reason=f"given up after {app.failures} failures: {reason}")
+            app.reserved = False
             app.save()
             tcc.release(id=request_id(pk), applier=APPLIER)
             return
@@ -187,7 +188,7 @@ def fail(pk: int, reason: str, by: str) -> None:
     with locked(Application, pk=pk) as app:
         if app.state == State.CREATING:
             app.fail(by=by, reason=reason)
-            app.run_name = ""
+            app.run_name, app.reserved = "", False
             app.save()
             tcc.release(id=request_id(pk), applier=APPLIER)
 

@@ -9,8 +9,11 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.db import connection
 
+from apps import lifecycle as apps
+from apps.models import Application
 from datasets import lifecycle as datasets
 from jobs.models import Job
+from models_app.models import Model
 from resources import tcc
 from resources.models import KINDS, ResourceRequest, Tenant
 
@@ -144,3 +147,60 @@ def test_after_a_repair_the_objects_end_as_ever(world, alice):
     datasets.erase(int(world["dataset"].partition(":")[2]))
     assert in_use() == {**RIGHT, "rom": 50.0}
     assert run()[0] == 0
+
+
+@pytest.fixture
+def served(alice, world):
+    """A model, and an application that serves it."""
+    owner = {"user": alice, "tenant": alice.tenant}
+    model = Model.objects.create(**owner, name="net", src="jobs/net", size=300)
+    tcc.try_(id=f"model:{model.pk}", applier="mm", request_type="request", owner="alice", rom=300)
+    app = Application.objects.create(**owner, name="net", model=model, cpu=1.5, ram=256, port=33000)
+    tcc.try_(id=f"app:{app.pk}", applier="am", request_type="request", owner="alice", cpu=1.5, ram=256)
+    assert run()[0] == 0
+    return {"model": f"model:{model.pk}", "app": f"app:{app.pk}"}
+
+
+SERVED = {**RIGHT, "cpu": 4.0, "ram": 756.0, "rom": 1350.0}
+
+
+@pytest.mark.parametrize(
+    ("damage", "lines"),
+    [
+        (
+            "UPDATE resource_request SET rom = 5, cpu = 9 WHERE id IN ('{model}', '{app}')",
+            ["request {model} cpu 9, rom 5 bytes for alice (mm) rom 300 bytes for alice (mm)", "request {app} cpu 9"],
+        ),
+        (
+            "DELETE FROM resource_request WHERE id IN ('{model}', '{app}')",
+            ["request {model} not live rom 300 bytes", "request {app} not live cpu 1.5, ram 256 Mi for alice (am)"],
+        ),
+    ],
+)
+def test_models_and_applications_are_asked_too(served, damage, lines):
+    sql(damage.format(**served))
+    code, text = run()
+    assert code == 1
+    for line in lines:
+        assert line.format(**served) in " ".join(text.split()), text
+    assert run("--repair")[0] == 0
+    assert in_use() == SERVED
+
+
+def test_what_no_model_and_no_application_holds_is_given_back(served):
+    for kind, applier in (("model", "mm"), ("app", "am")):
+        tcc.try_(id=f"{kind}:99999", applier=applier, request_type="request", owner="alice", ram=1)
+    code, text = run("--repair")
+    assert (code, text.count("no object holds it")) == (0, 2)
+    assert in_use() == SERVED
+
+
+def test_an_application_that_has_failed_holds_nothing(served, alice):
+    pk = int(served["app"].partition(":")[2])
+    apps.fail(pk, "test", by="test")
+    assert run()[0] == 0
+    apps.delete_app(user=alice, name="net", by="test")
+    assert run()[0] == 0, "while it is being deleted, either"
+    apps.forget(pk)
+    assert run()[0] == 0
+    assert in_use() == {**RIGHT, "rom": 1350.0}

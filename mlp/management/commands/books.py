@@ -10,16 +10,32 @@ import sys
 from django.core.management.base import BaseCommand, CommandError
 from django.db.models import Q
 
+from apps import lifecycle as apps
+from apps.models import Application
+from apps.models import State as AppState
+from datasets import lifecycle as datasets
 from datasets.models import Dataset
+from jobs import lifecycle as jobs
 from jobs.models import Job
+from models_app import lifecycle as models
+from models_app.models import Model
 from resources import books, tcc
 from resources.models import Tenant
 
-# What each kind of object holds by its own account: a job while it is reserved, a dataset until its row is gone.
+# What each kind of object holds by its own account: a job while it is reserved, a dataset and a model until its row is
+# gone, an application until it has failed or its row is gone.
 # In the order in which their rows are locked (mlp.kernel.locking).
 SOURCES = (
-    books.Source("dataset", "dm", Dataset, Q(), lambda dataset: tcc.amounts(rom=dataset.size)),
-    books.Source("job", "jm", Job, Q(reserved=True), lambda job: tcc.amounts(**job.needs)),
+    books.Source("dataset", datasets.APPLIER, Dataset, Q(), lambda dataset: tcc.amounts(rom=dataset.size)),
+    books.Source("job", jobs.APPLIER, Job, Q(reserved=True), lambda job: tcc.amounts(**job.needs)),
+    books.Source("model", models.APPLIER, Model, Q(), lambda model: tcc.amounts(rom=model.size)),
+    books.Source(
+        "app",
+        apps.APPLIER,
+        Application,
+        Q(reserved=True) & ~Q(state=AppState.ERROR),
+        lambda app: tcc.amounts(gpu=app.gpu, cpu=app.cpu, ram=app.ram),
+    ),
 )
 HEADINGS = ("TENANT", "WHAT", "SAYS", "SHOULD SAY")
 
