@@ -88,6 +88,6 @@ def told_at(app: Application) -> float:
 
 
 def _number(value) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
         raise ValueError("not a number of anything")
-    return min(float(value), 1e12)
+    return float(min(value, 1e12))  # there are whole numbers that no float can hold

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from django.core.cache import cache
 
-from mlp.kernel import outbound
+from mlp.kernel import outbound, outside
 from mlp.kernel.errors import Refused
 
 from .models import Application, State
@@ -23,6 +23,7 @@ MOST_SENT = 1 << 20
 MOST_SHOWN = 256 << 10
 MOST_NUMBERS = 4096  # in an example that is written out
 MOST_SCORES = 20
+LARGEST_SCORE = 1e300  # so that sums of them are numbers, too
 UNKNOWN = [{"name": "input", "datatype": "FP32", "shape": [-1]}]  # as the serving process takes it
 
 
@@ -139,15 +140,16 @@ def _readable(data: bytes) -> tuple[str, tuple]:
     """An output a line; what went wrong in its own lines; anything else as it came."""
     text = data.decode(errors="replace")
     try:
-        told = json.loads(text)
+        told = outside.read_json(text)
         if isinstance(told, dict) and isinstance(told.get("error"), str) and len(told) == 1:
-            return told["error"], ()
-        if not isinstance(told, dict):
-            return text, ()
-        lines = (f"  {json.dumps(name, ensure_ascii=False)}: {_compact(value)}" for name, value in told.items())
-        return "{\n" + ",\n".join(lines) + "\n}", _scores(next(iter(told.values()), None))
+            return outside.text(told["error"]), ()
+        if isinstance(told, dict):
+            lines = (f"  {_compact(name)}: {_compact(value)}" for name, value in told.items())
+            text = outside.text("{\n" + ",\n".join(lines) + "\n}")
+            return text, _scores(next(iter(told.values()), None))
     except (ValueError, RecursionError):
-        return text, ()
+        pass
+    return outside.text(text), ()
 
 
 def _compact(value) -> str:
@@ -158,7 +160,7 @@ def _scores(value) -> tuple[tuple[int, float, int], ...]:
     while isinstance(value, list) and len(value) == 1:
         value = value[0]
     plain = isinstance(value, list) and 2 <= len(value) <= MOST_SCORES
-    if not plain or not all(type(one) in (int, float) and math.isfinite(one) for one in value):
+    if not plain or not all(type(one) in (int, float) and abs(one) <= LARGEST_SCORE for one in value):
         return ()
     least, span = min(value), (max(value) - min(value)) or 1
     return tuple((at, one, round(100 * (one - least) / span)) for at, one in enumerate(value))

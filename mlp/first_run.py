@@ -21,10 +21,12 @@ from apps import lifecycle as apps
 from apps.models import Application
 from datasets import lifecycle as datasets
 from datasets.models import Dataset
+from datasets.pages import save_in_home
 from jobs import lifecycle as jobs
 from jobs.models import Job
 from jobs.models import State as JobState
 from mlp.kernel import storage
+from mlp.kernel.errors import Refused
 from mlp.kernel.pages import address, attempt
 from models_app import lifecycle as models
 from models_app import sources
@@ -110,8 +112,12 @@ def _make_job(user) -> None:
     torch = importlib.util.find_spec("torch") is not None
     entry = "digits/train.py" if torch else "plain_python/train.py"
     script = storage.home_dir(user.username) / entry
-    if not script.exists():
-        storage.write_atomic(script, (EXAMPLES / entry).read_bytes())
+    try:
+        if not script.is_file():
+            save_in_home(user, entry, (EXAMPLES / entry).read_bytes(), replace=False)
+    except Refused:
+        if not script.is_file():  # else the same button has put it there meanwhile
+            raise
     jobs.create_job(
         user=user,
         name=NAME,

@@ -203,6 +203,7 @@ class Stands(BaseHTTPRequestHandler):
         given = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         told = json.dumps({"path": self.path, "headers": list(self.headers), "got": given}).encode()
         body = b"x" * given["long"] if isinstance(given, dict) and "long" in given else told
+        body = given["raw"].encode() if isinstance(given, dict) and "raw" in given else body
         self.send_response(given.get("status", 200) if isinstance(given, dict) else 200)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
@@ -255,6 +256,17 @@ class TestTrying:
         response = her.post("/apps/calc", {"input": '{"status": 500}'})
         assert response.status_code == 200
         assert "500" in words_of(response)
+
+    @pytest.mark.parametrize(
+        "raw",
+        [r'{"y": ["\ud800"]}', r'{"\udfff": 1}', r'{"error": "\ud800\u0000"}', "\x00", '{"y": [1, 1%s]}' % ("0" * 320),
+         '{"y": [1, -1%s]}' % ("0" * 5000), '{"y": [-1e308, 1e308]}', '{"y": [0, 1.5e307]}', '{"y": [1e400, 1]}'],
+    )  # fmt: skip
+    def test_an_odd_answer_is_shown_all_the_same(self, her, app, raw):
+        response = her.post("/apps/calc", {"input": json.dumps({"raw": raw})})
+        assert response.status_code == 200
+        assert "\x00" not in response.content.decode()
+        assert "after" in words_of(response)
 
     def test_a_long_answer_is_cut(self, her, app):
         response = her.post("/apps/calc", {"input": '{"long": 3000000}'})

@@ -83,6 +83,13 @@ class TestReading:
         assert traffic.read(app) is None
         assert visitor(alice).get("/apps/calc").status_code == 200
 
+    def test_what_no_float_can_hold_is_very_much(self, app, alice):
+        many = 10**400
+        self.tell(app, {"requests": many, "errors": 0, "series": [[many, many, many]]})
+        assert traffic.read(app).requests == 10**12
+        for page in ("/index", "/apps", "/apps/calc"):
+            assert visitor(alice).get(page).status_code == 200, page
+
     def test_a_link_is_not_followed(self, app, tmp_path):
         (tmp_path / "other").write_text(json.dumps({"requests": 1, "errors": 0, "series": []}))
         (launching.folder(app) / launching.TRAFFIC).symlink_to(tmp_path / "other")

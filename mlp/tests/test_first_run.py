@@ -76,6 +76,23 @@ class TestFirstSteps:
         her.post("/start/job")
         assert script.read_text() == "mine"
 
+    @pytest.mark.parametrize("taken", ["digits", "plain_python"])
+    def test_a_file_in_the_way_of_the_example_is_told(self, her, taken):
+        (storage.home_dir("alice") / taken).write_text("mine")
+        her.post("/start/dataset")
+        answer = her.post("/start/job", follow=True)
+        assert answer.status_code == 200
+        assert ("a file or a link" in words_of(answer)) == (not Job.objects.exists())
+        assert (storage.home_dir("alice") / taken).read_text() == "mine"
+
+    def test_the_example_counts_towards_the_limit(self, her, settings):
+        settings.DATA_HOME_LIMIT = 10
+        her.post("/start/dataset")
+        answer = her.post("/start/job", follow=True)
+        assert answer.status_code == 200
+        assert not Job.objects.exists()
+        assert not [*storage.home_dir("alice").rglob("*.py")]
+
     def test_what_cannot_be_is_told(self, her, default_tenant):
         type(default_tenant).objects.update(rom=10)
         answer = her.post("/start/dataset", follow=True)
