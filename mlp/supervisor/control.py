@@ -6,7 +6,6 @@ part which cannot live is tried for ever, but never more often than every few se
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import http.client
 import os
@@ -31,12 +30,17 @@ LONGEST_SOCKET = 95  # the system allows 107 bytes, and supervisord adds its pro
 START_LIMIT_S = 15
 ANSWER_LIMIT_S = 5  # of a question: whoever asks can ask again, and an end must not wait for a supervisord that hangs
 BEGIN_LIMIT_S = 30  # of the order to start a part: it begins a process, and a stall of a busy machine is no refusal
-ALREADY_STARTED, NOT_RUNNING = 60, 70
+SHUTDOWN_STATE, ALREADY_STARTED, NOT_RUNNING = 6, 60, 70
+PRIORITY = {"servers": 1, "front": 2, "background": 3}  # told to end by a signal, supervisord stops the highest first
 MAKES_OWN = ("MAKEFLAGS", "MFLAGS", "MAKELEVEL", "MAKE_TERMOUT", "MAKE_TERMERR")
 
 
 class SupervisorGone(Exception):
     """supervisord does not answer: killed, or never started."""
+
+
+class SupervisorEnding(SupervisorGone):
+    """supervisord is there, but a signal has told it to end: it stops its parts, and starts none any more."""
 
 
 class _Connection(http.client.HTTPConnection):
@@ -130,20 +134,27 @@ class Supervisord:
         return self.process is not None and self.process.poll() is None
 
     def answers(self) -> bool:
-        with contextlib.suppress(SupervisorGone):
+        """Whether it is there, be it that it is about to end."""
+        try:
             self.call("getState")
-            return True
-        return False
+        except SupervisorGone as problem:
+            return isinstance(problem, SupervisorEnding)
+        return True
 
     # --- questions and orders --------------------------------------------------------------------------------------
     def call(self, method: str, *arguments, limit_s: float | None = None):
-        """One XML-RPC call. Raises SupervisorGone when there is nobody, xmlrpc.client.Fault when it refuses."""
+        """One XML-RPC call. Raises SupervisorGone when there is nobody, or nobody for long (SupervisorEnding);
+        xmlrpc.client.Fault when it refuses."""
         transport = _Transport(ANSWER_LIMIT_S if limit_s is None else limit_s)
         try:
             with xmlrpc.client.ServerProxy("http://supervisord/RPC2", transport=transport) as server:
                 return getattr(server.supervisor, method)(*arguments)
         except (OSError, http.client.HTTPException, xmlrpc.client.ProtocolError) as problem:
             raise SupervisorGone(str(problem)) from problem
+        except xmlrpc.client.Fault as fault:
+            if fault.faultCode != SHUTDOWN_STATE:
+                raise
+            raise SupervisorEnding("supervisord was told to end") from fault
 
     def start_part(self, part: Part) -> None:
         self._order("startProcess", part, ALREADY_STARTED, BEGIN_LIMIT_S)
@@ -195,6 +206,7 @@ class Supervisord:
 def _program(part: Part) -> str:
     values = {
         "command": shlex.join([sys.executable, "-I", "-S", launch.__file__, str(part.folder)]),
+        "priority": PRIORITY[part.stage],
         "autostart": "false",
         "autorestart": "true",
         "startsecs": 0,  # no giving up: see launch.take_turn

@@ -29,7 +29,7 @@ from mlp import health, runners
 from mlp.environment import env
 
 from . import launch, setup
-from .control import Supervisord, SupervisorGone, clear_socket, pid_file
+from .control import Supervisord, SupervisorEnding, SupervisorGone, clear_socket, pid_file
 from .part import Part, run_dir
 from .parts import platform_parts
 
@@ -166,8 +166,8 @@ class Platform:
         self.started += parts
         try:
             self.start_started()
-        except SupervisorGone:
-            if self.supervisord.alive():
+        except SupervisorGone as problem:  # keep() starts it anew
+            if self.supervisord.alive() and not isinstance(problem, SupervisorEnding):
                 raise
         waiting = [part for part in parts if part.ready]
         end = time.monotonic() + START_LIMIT_S
@@ -246,6 +246,8 @@ class Platform:
             try:
                 pids = self.supervisord.pids() if self.revive() else self.report_restarts(pids)
                 failures = 0
+            except SupervisorEnding:  # a signal told it to; it is sooner back when it need not end in order
+                launch.send(self.supervisord.part.folder, signal.SIGKILL)
             except (SupervisorGone, OSError) as problem:
                 failures += 1
                 if failures in {1, 10, 100}:

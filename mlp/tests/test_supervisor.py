@@ -183,6 +183,14 @@ def test_a_killed_supervisord_is_back_with_all_parts_and_runs_go_on(platform, tm
     assert runner.poll("probe").state == "running"
 
 
+def test_a_supervisord_that_is_told_to_end_is_back_with_all_parts(platform):
+    """It goes on answering for a while, and refuses everything: that is no reason for `up` to end."""
+    parts = {pid for part in PARTS for pid in platform.pids(part)}
+    os.kill(platform.pids("supervisor")[0], signal.SIGTERM)
+    for part in sorted(PARTS):
+        platform.healed(part, parts)
+
+
 def test_a_blow_to_all_processes_but_up_is_survived(platform):
     everything = {pid for part in ("supervisor", *PARTS) for pid in platform.pids(part)}
     platform.kill(*everything)
@@ -276,6 +284,18 @@ def test_a_part_that_cannot_live_is_named_and_everything_ends(platform):
     assert platform.everything() == []
 
 
+def end_with_its_supervisord(platform: Platform, folder: Path) -> None:
+    """One signal to `up` and supervisord at once, as service managers send it: all ends in order, runs included."""
+    runner = LocalRunner(platform.root / "run" / "runs")
+    environment = {"PATH": os.environ["PATH"]}
+    runner.start(RunSpec("probe", ["sleep", "600"], folder, environment, folder / "log"))
+    os.kill(platform.pids("supervisor")[0], signal.SIGTERM)
+    assert platform.stop() == 0
+    assert "Traceback" not in platform.output.read_text()
+    assert platform.everything() == []
+    assert runner.poll("probe").state == "exited"
+
+
 def test_a_kill_at_any_moment_of_the_first_start_is_healed(tmp_path):
     """`up` is killed while it makes the database, migrates, starts the parts; each time the next one goes on."""
     fresh = Platform(tmp_path / "root")
@@ -287,7 +307,6 @@ def test_a_kill_at_any_moment_of_the_first_start_is_healed(tmp_path):
             fresh.kill(fresh.process.pid)
             fresh.process.wait(60)
         fresh.start()
-        assert fresh.stop() == 0
-        assert fresh.everything() == []
+        end_with_its_supervisord(fresh, tmp_path)
     finally:
         fresh.kill(*fresh.everything())
