@@ -8,7 +8,6 @@
 
 PYTHON ?= python3
 VENV := .venv/bin
-READY := .venv/.ready
 
 .PHONY: up down demo test lint bench venv
 
@@ -43,7 +42,6 @@ test: lint
 	$(VENV)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder $(addprefix --ignore=,$(BROWSER)); code=$$?; \
 	wait $$browser || code=1; cat $(SEEN); exit $$code
 
-venv: $(READY)
-
-$(READY): requirements.txt tools/bootstrap.py
-	@$(PYTHON) tools/bootstrap.py
+# Asked each time, since no file's age tells that the Python below .venv was upgraded.
+venv:
+	@$(VENV)/python tools/ready.py 2>/dev/null || $(PYTHON) tools/bootstrap.py

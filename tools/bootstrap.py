@@ -1,4 +1,5 @@
-"""Makes .venv from requirements.txt with nothing but Python's standard library. Called by the Makefile.
+"""Makes .venv from requirements.txt with nothing but Python's standard library. Called by the Makefile where ready.py,
+run by .venv's own Python, does not find it right.
 
 Safe to run twice at once (the second waits and finds it done) and safe to kill: a half-made .venv is finished, or made
 anew, by the next run. Where Debian's python3-venv is not installed, pip comes as its own wheel from the package index.
@@ -21,12 +22,10 @@ import urllib.error
 import urllib.parse
 import urllib.request
 
+from ready import BASE, REQUIREMENTS, STAMP, VENV, stamped, wanted
+
 OLDEST = (3, 11)
-BASE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-VENV = os.path.join(BASE, ".venv")
 VENV_PYTHON = os.path.join(VENV, "bin", "python")
-STAMP = os.path.join(VENV, ".ready")
-REQUIREMENTS = os.path.join(BASE, "requirements.txt")
 PIP_WHEEL = re.compile(r"^pip-(\d+(?:\.\d+)*)-py3-none-any\.whl$")
 LINK = re.compile(r"<a\s([^>]*)>", re.IGNORECASE)
 ATTRIBUTE = re.compile(r"([a-z-]+)\s*=\s*\"([^\"]*)\"", re.IGNORECASE)
@@ -44,7 +43,6 @@ def main():
         print("another make is preparing .venv; waiting for it", flush=True)
         fcntl.flock(lock, fcntl.LOCK_EX)
     if stamped() == wanted() and works("import django"):
-        os.utime(STAMP)
         return 0
     return build(lock)
 
@@ -69,20 +67,6 @@ def build(lock):
 def run(command, lock):
     """Whoever writes into .venv holds the lock as well, also when we are killed meanwhile."""
     return subprocess.call(command, pass_fds=(lock,))
-
-
-def stamped():
-    try:
-        with open(STAMP) as file:
-            return file.read()
-    except OSError:
-        return ""
-
-
-def wanted():
-    """What the stamp holds when .venv is as requirements.txt and this Python want it."""
-    with open(REQUIREMENTS, "rb") as file:
-        return f"{hashlib.sha256(file.read()).hexdigest()} {sys.version.split()[0]}\n"
 
 
 def works(statement):
