@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from django import forms
 from django.contrib import admin
-from django.contrib.auth import update_session_auth_hash
 from django.contrib.auth.models import Group
 from django.core.exceptions import ValidationError
 from django.db.models import Count, Exists, OuterRef, Subquery
@@ -27,7 +26,7 @@ from mlp.kernel.admin_display import link, list_address, moment, url_of
 from mlp.kernel.errors import Refused
 from mlp.kernel.models import StateChange
 
-from . import lifecycle, notice_admin, throttle
+from . import lifecycle, notice_admin, sessions, throttle
 from .models import State, Token, User
 
 
@@ -222,7 +221,9 @@ class UserAdmin(LifecycleAdmin):
 
     def verb_done(self, request, name, obj):
         if name == "password" and obj.pk == request.user.pk:
-            update_session_auth_hash(request, obj)  # else one's own new password would end this session
+            sessions.renew(request, obj)  # else one's own new password would end this session
+        elif name == "password":
+            sessions.end_others(obj, keep="")
 
     @display(description=_("tenant"), ordering="tenant__name")
     def tenant_link(self, user: User) -> str:

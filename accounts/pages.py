@@ -6,7 +6,6 @@ from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth import login as open_session
 from django.contrib.auth import logout as close_session
-from django.contrib.auth import update_session_auth_hash
 from django.contrib.auth.decorators import login_required
 from django.shortcuts import redirect, render
 from django.utils.translation import gettext as _
@@ -142,10 +141,7 @@ def change_password(request):
     if problems:
         return _account(request, problems)
     user.refresh_from_db()
-    before = request.session.session_key
-    update_session_auth_hash(request, user)
-    sessions.moved(user, before, request.session.session_key)
-    sessions.end_others(user, keep=request.session.session_key)
+    sessions.renew(request, user)
     messages.success(request, _("Your password is changed."))
     return redirect("account")
 

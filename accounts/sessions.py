@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from django.contrib.auth import update_session_auth_hash
 from django.contrib.auth.signals import user_logged_in, user_logged_out
 from django.contrib.sessions.models import Session
 from django.db import transaction
@@ -38,9 +39,12 @@ def end(visit: Visit) -> None:
         after_commit.changed(visit.user.username, "session", "")
 
 
-def moved(user: User, old: str, new: str) -> None:
-    """The session goes on under another key, as it does after a change of password."""
-    Visit.objects.filter(user=user, session_key=old).update(session_key=new)
+def renew(request, user: User) -> None:
+    """After a new password of one's own: this session goes on, under another key, and all others end."""
+    before = request.session.session_key
+    update_session_auth_hash(request, user)
+    Visit.objects.filter(user=user, session_key=before).update(session_key=request.session.session_key)
+    end_others(user, keep=request.session.session_key)
 
 
 def _logged_in(sender, request, user, **_others) -> None:

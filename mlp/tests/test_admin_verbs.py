@@ -12,6 +12,7 @@ from django.db import connection
 from django.urls import reverse
 
 from accounts import lifecycle as accounts
+from accounts import sessions
 from accounts.models import Token, User
 from apps.models import Application
 from datasets.models import Dataset
@@ -26,6 +27,7 @@ from resources import tcc
 from resources.models import ResourceRequest, Tenant
 
 from .admin_world import put
+from .page_world import visitor
 
 LEGAL = {
     (Job, "creating"): {"cancel"},
@@ -250,7 +252,23 @@ def test_a_password_is_set_through_the_lifecycle(staff_client, alice):
 
 def test_ones_own_new_password_keeps_the_session(staff_client, staff):
     assert staff_client.get(reverse("admin:password_change"))["Location"] == verb_url(staff, "password")
+    elsewhere = visitor(staff)
     do(staff_client, staff, "password", password="new horse staple", again="new horse staple")
+    assert staff_client.get("/admin/").status_code == 200
+    assert elsewhere.get("/admin/").status_code == 302
+    (listed,) = sessions.of(staff)
+    assert listed.session_key == staff_client.cookies["sessionid"].value
+    staff.refresh_from_db()
+    later = visitor(staff)
+    later.post("/account/sessions")
+    assert staff_client.get("/admin/").status_code == 302
+
+
+def test_a_new_password_for_somebody_ends_their_sessions_for_good(staff_client, alice):
+    hers = visitor(alice)
+    do(staff_client, alice, "password", password="new horse staple", again="new horse staple")
+    assert sessions.of(alice) == []
+    assert hers.get("/index").status_code == 302
     assert staff_client.get("/admin/").status_code == 200
 
 
