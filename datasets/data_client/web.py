@@ -78,9 +78,14 @@ class Web:
         return self.patiently(lambda: self._send(method, path, size, blocks, headers), expect)
 
     def patiently(self, attempt, expect=()) -> Answer:
-        """Tries until it works, or until nothing has worked for `patience` seconds."""
-        began, delay = time.monotonic(), 0.25
+        """Tries until it works. Ends when, after the first failure, for `patience` seconds in all nothing moved.
+
+        The first try does not count, however long it took, nor the time in which a later one sent its body: on a slow
+        link one that breaks off has been at work for longer than anybody is patient.
+        """
+        idle, delay, tries = 0.0, 0.25, 0
         while True:
+            self.local.moved = began = time.monotonic()
             if self.stopping.is_set():
                 raise Failure(UNREACHABLE, "stopped")
             try:
@@ -91,13 +96,15 @@ class Web:
                 self.judge(answer, expect)
                 return answer
             except Trouble as trouble:
-                waited = time.monotonic() - began
-                if waited > self.patience:
-                    raise Failure(UNREACHABLE, f"{trouble.line} (gave up after {waited:.0f} s)")
-                pause = max(trouble.wait, delay * random.uniform(0.5, 1.0))
+                tries += 1
+                idle += time.monotonic() - self.local.moved if tries > 1 else 0.0
+                if idle > self.patience:
+                    raise Failure(UNREACHABLE, f"{trouble.line} (gave up after {tries} tries)")
+                delay = 0.25 if self.local.moved > began else delay
+                pause = min(max(trouble.wait, delay * random.uniform(0.5, 1.0)), max(0.1, self.patience - idle))
                 self.say(trouble)
-                self.stopping.wait(min(pause, max(0.1, self.patience - waited)))
-                delay = min(delay * 2, 10.0)
+                self.stopping.wait(pause)
+                idle, delay = idle + pause, min(delay * 2, 10.0)
 
     def say(self, trouble: Trouble) -> None:
         """Tells the user of a retry, once in five seconds: all threads have the same trouble."""
@@ -183,6 +190,7 @@ class Web:
                 try:
                     for block in blocks():
                         connection.send(block)
+                        self.local.moved = time.monotonic()
                 except (BrokenPipeError, ConnectionResetError):
                     pass  # refused in the middle: the answer says why, if it still comes through
             else:
