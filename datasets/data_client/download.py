@@ -17,11 +17,12 @@ from pathlib import Path
 from .errors import DAMAGED, LOCAL, REFUSED, UNREACHABLE, Failure, Trouble
 from .pool import each
 from .progress import Progress
+from .scan import DRAFTS
 from .service import Platform, Remote
 
 BLOCK = 1 << 20
 TRIES = 3
-DRAFTS = ".mlp-download"
+DRAFT = re.compile(r"[0-9a-f]{64}")
 DIGEST = re.compile(r"sha-256=:([A-Za-z0-9+/]{43}=):")
 
 
@@ -36,16 +37,15 @@ def download(platform: Platform, options, say) -> dict:
     for remote in remotes:
         _checked(remote.path)
     folder, total = Path(options.dir), sum(remote.size for remote in remotes)
+    drafts = folder / _free_name(remotes)
     try:
-        (folder / DRAFTS).mkdir(parents=True, exist_ok=True)
+        drafts.mkdir(parents=True, exist_ok=True)
         with Progress("downloading", total, len(remotes), options.quiet) as progress:
             platform.web.note = progress.say
-            job = Download(platform, options.name, folder, progress)
+            job = Download(platform, options.name, folder, drafts, progress)
             each(job.one, remotes, options.jobs, platform.web)
             received = progress.moved
-        for draft in (folder / DRAFTS).iterdir():
-            draft.unlink()
-        (folder / DRAFTS).rmdir()
+        _clear(drafts)
     except OSError as problem:
         raise Failure(LOCAL, f"{problem.filename or folder}: {problem.strerror}")
     return {
@@ -65,11 +65,32 @@ def _checked(path: str) -> None:
         raise Failure(REFUSED, f"the dataset has a file with an unusual path, {path!r}: not downloaded")
 
 
+def _free_name(remotes: list) -> str:
+    """The name of the drafts' folder: none that the dataset has at its top; the same one each time."""
+    taken = {remote.path.partition("/")[0].casefold() for remote in remotes}
+    name = DRAFTS
+    while name in taken:
+        name += "-"
+    return name
+
+
+def _clear(drafts: Path) -> None:
+    """Removes the drafts, and their folder where nothing of somebody else's is in it."""
+    others = 0
+    for path in list(drafts.iterdir()):
+        if DRAFT.fullmatch(path.name):
+            path.unlink()
+        else:
+            others += 1
+    if not others:
+        drafts.rmdir()
+
+
 class Download:
     """The work on one file, done by several threads."""
 
-    def __init__(self, platform: Platform, name: str, folder: Path, progress: Progress):
-        self.platform, self.name, self.folder, self.progress = platform, name, folder, progress
+    def __init__(self, platform: Platform, name: str, folder: Path, drafts: Path, progress: Progress):
+        self.platform, self.name, self.folder, self.drafts, self.progress = platform, name, folder, drafts, progress
         self.counted = threading.local()  # bytes of this thread's file that the progress knows
 
     def one(self, remote: Remote) -> None:
@@ -79,7 +100,7 @@ class Download:
         else:
             try:
                 target.parent.mkdir(parents=True, exist_ok=True)
-                draft = self.folder / DRAFTS / hashlib.sha256(remote.path.encode("utf-8")).hexdigest()
+                draft = self.drafts / hashlib.sha256(remote.path.encode("utf-8")).hexdigest()
                 self.fetch(remote, target, draft)
             except OSError as problem:
                 raise Failure(LOCAL, f"{target}: {problem.strerror}")

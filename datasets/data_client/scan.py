@@ -7,6 +7,8 @@ import stat
 
 from .errors import LOCAL, Failure
 
+DRAFTS = ".mlp-download"  # at the top of a folder that is being downloaded: what has come so far
+
 
 class Local:
     """A file on this machine, as it was when the folder was read."""
@@ -35,6 +37,9 @@ def scan(folder: str, follow: bool, say) -> list:
         here, relative, above = waiting.pop()
         for entry in _entries(here):
             path = relative + entry.name
+            if path == DRAFTS and entry.is_dir(follow_symlinks=False):
+                say(f"skipped {DRAFTS}: left by a download that was cut off")
+                continue
             if entry.is_symlink() and not follow:
                 say(f"skipped {_shown(path)}: a symbolic link (--follow goes through links)")
                 continue

@@ -1,0 +1,42 @@
+"""The folder in which a download keeps what has come so far: never mixed up with anybody's own files."""
+
+from __future__ import annotations
+
+import pytest
+
+from .test_data_client_live import client, many, same  # noqa: F401 (fixture)
+
+FILES = {".mlp-download/a": b"one", ".mlp-download-": b"two", "b": b"three", ".mlp-download/" + "0" * 64: b"four"}
+
+
+@pytest.mark.parametrize("draft_like", [FILES, {".MLP-Download": b"one", "b": b"two"}])
+def test_a_dataset_that_has_such_a_folder_comes_whole(client, alice_there, service, tmp_path, draft_like):  # noqa: F811
+    alice_there.create("odd", sum(map(len, draft_like.values())))
+    for path, data in draft_like.items():
+        assert alice_there.put(f"/data/alice/odd/{path}", data=data).status_code == 201
+    assert alice_there.heartbeat("odd", "ready", 100).status_code == 200
+    for _ in range(2):
+        client.run("download", tmp_path / "got", "--name", "odd")
+        assert same(service.path("alice", "odd"), tmp_path / "got")
+
+
+def test_what_is_not_the_downloads_own_stays(client, tmp_path):  # noqa: F811
+    folder, got = many(tmp_path / "many", 2, 10), tmp_path / "got"
+    client.run("upload", folder, "--name", "photos")
+    (got / ".mlp-download").mkdir(parents=True)
+    (got / ".mlp-download" / "notes").write_text("mine")
+    (got / ".mlp-download" / ("a" * 64)).write_text("of a download that was cut off")
+    client.run("download", got, "--name", "photos")
+    assert [path.name for path in (got / ".mlp-download").iterdir()] == ["notes"]
+
+
+def test_what_a_download_left_is_not_uploaded(client, tmp_path, service):  # noqa: F811
+    folder = many(tmp_path / "many", 2, 10)
+    for place in (folder, folder / "sub"):
+        (place / ".mlp-download").mkdir(parents=True)
+        (place / ".mlp-download" / "x").write_text("x")
+    assert "skipped .mlp-download:" in client.run("upload", folder, "--name", "photos").stderr
+    found = {
+        str(path.relative_to(service.path("alice", "photos"))) for path in service.path("alice", "photos").rglob("*")
+    }
+    assert found == {"000", "001", "sub", "sub/.mlp-download", "sub/.mlp-download/x"}
