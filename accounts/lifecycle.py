@@ -17,7 +17,7 @@ from mlp.kernel.errors import Refused
 from mlp.kernel.locking import lock_row, locked
 from mlp.kernel.models import record_created
 
-from . import tokens
+from . import sessions, tokens
 from .models import Token, User, new_nonce
 
 deregistered = Signal()
@@ -76,22 +76,24 @@ def hold_active(user: User) -> None:
 
 
 def activate(*, username: str, by: str) -> User:
-    """NotActive > Actived. A user who comes back gets a new token: the old one stays dead."""
+    """NotActive > Actived. A user who comes back gets a new token and logs in anew: what was before stays dead."""
     with locked(User, username=username) as user:
         user.activate(by=by)
         user.save()
         _renew(user)
+        sessions.end_others(user, keep="")  # of a log-in that was under way when the user was de-registered
     return user
 
 
 def deregister(*, username: str, by: str) -> User:
-    """Actived > NotActive: tokens die, running work is cancelled. Idempotent."""
+    """Actived > NotActive: tokens die, sessions end, running work is cancelled. Idempotent."""
     with locked(User, username=username) as user:
         if not user.is_active:
             return user
         user.deregister(by=by)
         user.save()
         _renew(user)
+        sessions.end_others(user, keep="")
         deregistered.send(sender=User, user=user, by=by)
     return user
 

@@ -6,10 +6,11 @@ import base64
 import re
 
 import pytest
+from django.contrib.sessions.models import Session
 from django.test import Client
 from redis.exceptions import ConnectionError as ConnectionLost
 
-from accounts import lifecycle, throttle, tokens
+from accounts import lifecycle, sessions, throttle, tokens
 from accounts.auth import user_of_token
 from accounts.models import Token, User
 from conftest import PASSWORD
@@ -184,6 +185,23 @@ class TestDeregister:
         session.force_login(alice)
         as_alice.call("put", "users/alice")
         assert session.get("/api/v1/users/alice").status_code == 403
+
+    def test_no_session_of_before_comes_back_to_life_with_the_user(self, as_staff, alice):
+        before, between = Client(), Client()
+        before.force_login(alice)
+        as_staff.call("put", "users/alice")
+        between.force_login(alice)  # a log-in that was under way meanwhile
+        lifecycle.activate(username="alice", by="test")
+        assert sessions.of(alice) == []
+        for session in (before, between):
+            assert session.get("/api/v1/users/alice").status_code == 403
+        before.post("/regist_login", {"username": "alice", "password": PASSWORD, "action": "login"})
+        assert before.get("/api/v1/users/alice").status_code == 200
+
+    def test_an_open_session_does_not_outlive_the_user_in_the_database(self, as_staff, alice):
+        Client().force_login(alice)
+        as_staff.call("put", "users/alice")
+        assert not Session.objects.exists()
 
     def test_a_stranger_may_not(self, as_bob, alice):
         as_bob.refused("put", "users/alice")
