@@ -190,6 +190,7 @@ class TestDeregister:
         before, between = Client(), Client()
         before.force_login(alice)
         as_staff.call("put", "users/alice")
+        alice.refresh_from_db()
         between.force_login(alice)  # a log-in that was under way meanwhile
         lifecycle.activate(username="alice", by="test")
         assert sessions.of(alice) == []
