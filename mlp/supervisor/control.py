@@ -36,7 +36,7 @@ MAKES_OWN = ("MAKEFLAGS", "MFLAGS", "MAKELEVEL", "MAKE_TERMOUT", "MAKE_TERMERR")
 
 
 class SupervisorGone(Exception):
-    """supervisord does not answer: killed, or never started."""
+    """supervisord does not answer, or cannot do what it is told: killed, never started, at the machine's limits."""
 
 
 class SupervisorEnding(SupervisorGone):
@@ -175,7 +175,7 @@ class Supervisord:
             self.call(method, part.name, False, limit_s=limit_s)
         except xmlrpc.client.Fault as fault:
             if fault.faultCode != harmless:
-                raise
+                raise SupervisorGone(f"supervisord cannot {method} {part.name}: {fault.faultString}") from fault
 
     # --- its configuration -------------------------------------------------------------------------------------------
     def _configuration(self) -> str:

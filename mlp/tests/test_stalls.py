@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import socketserver
 import threading
-from xmlrpc.client import dumps
+from xmlrpc.client import Fault, dumps
 
 import pytest
 
@@ -47,7 +47,7 @@ class Stalled(socketserver.StreamRequestHandler):
             length = int(value) if name.lower() == b"content-length" else length
         self.server.calls.append(self.rfile.read(length))
         self.server.ended.wait(STALL_S)
-        body = dumps((True,), methodresponse=True).encode()
+        body = dumps(self.server.answer, methodresponse=True).encode()
         with contextlib.suppress(BrokenPipeError):  # who did not wait is gone
             head = b"HTTP/1.0 200 OK\r\nContent-Type: text/xml\r\nContent-Length: %d\r\n\r\n" % len(body)
             self.wfile.write(head + body)
@@ -58,7 +58,7 @@ def stalled(tmp_path, monkeypatch):
     monkeypatch.setattr(control, "socket_path", lambda: tmp_path / "s")
     monkeypatch.setattr(control, "ANSWER_LIMIT_S", STALL_S / 4)
     with socketserver.ThreadingUnixStreamServer(str(tmp_path / "s"), Stalled) as server:
-        server.calls, server.ended = [], threading.Event()
+        server.calls, server.ended, server.answer = [], threading.Event(), (True,)
         server.block_on_close = False
         thread = threading.Thread(target=server.serve_forever, args=(0.05,))
         thread.start()
@@ -73,3 +73,24 @@ def test_a_late_start_of_a_part_is_a_start_and_a_late_answer_none(stalled):
     supervisord.start_part(Part("web", ["true"], "front"))
     assert [b"startProcess" in call for call in stalled.calls] == [True]
     assert not supervisord.answers()
+
+
+@pytest.mark.parametrize(
+    ("code", "started", "stopped"),
+    [
+        (6, control.SupervisorEnding, control.SupervisorEnding),  # a signal has told it to end
+        (50, control.SupervisorGone, control.SupervisorGone),  # it could not fork
+        (60, None, control.SupervisorGone),  # started already
+        (70, control.SupervisorGone, None),  # not running
+    ],
+)
+def test_a_refusal_is_harmless_or_a_supervisord_that_is_of_no_use(stalled, code, started, stopped):
+    stalled.answer = Fault(code, "so it is")
+    stalled.ended.set()
+    supervisord = control.Supervisord([])
+    part = Part("web", ["true"], "front")
+    for order, problem in ((supervisord.start_part, started), (supervisord.stop_part, stopped)):
+        with pytest.raises(problem) if problem else contextlib.nullcontext():
+            order(part)
+    if started is control.SupervisorEnding:
+        assert supervisord.answers()
