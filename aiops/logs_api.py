@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
-
 from rest_framework.exceptions import ParseError
 from rest_framework.parsers import BaseParser
 from rest_framework.response import Response
 
 from mlp.kernel.errors import Refused
-from mlp.kernel.rest import StrictJSONParser
+from mlp.kernel.rest import StrictJSONParser, read_json
 from mlp.kernel.views import Call, ContractView, query_int
 
 from . import intake, logstore, search
@@ -38,14 +36,10 @@ class NdjsonParser(BaseParser):
         for number, text in enumerate(stream.read().split(b"\n"), start=1):
             if text.strip():
                 try:
-                    rows.append(json.loads(text.decode("utf-8"), parse_constant=_no_constant))
+                    rows.append(read_json(text))
                 except (ValueError, RecursionError):
                     raise ParseError(f"body: line {number} is not valid JSON")
         return rows
-
-
-def _no_constant(text: str):
-    raise ValueError(f"{text} is no JSON")
 
 
 class Logs(ContractView):

@@ -37,6 +37,11 @@ class Fault(Exception):
         self.msg = str(msg) or "the platform has a fault, try again later"
 
 
+def writable(text: str) -> str:
+    """The text, with halves of characters, which UTF-8 cannot write, as their escapes: an error must always be told."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
 def flatten(detail) -> str:
     """One sentence out of DRF's nested error detail: `field: what; field: what`."""
     if isinstance(detail, dict):
@@ -80,8 +85,8 @@ def exception_handler(exc: Exception, context: dict) -> Response:
     if status == FAULT:
         request = context.get("request")
         log.error("fault in %s %s", getattr(request, "method", "?"), getattr(request, "path", "?"), exc_info=exc)
-    return Response({"msg": msg}, status=status)
+    return Response({"msg": writable(msg)}, status=status)
 
 
 def error_response(status: int, msg: str) -> JsonResponse:
-    return JsonResponse({"msg": msg}, status=status, json_dumps_params={"ensure_ascii": False})
+    return JsonResponse({"msg": writable(msg)}, status=status, json_dumps_params={"ensure_ascii": False})

@@ -8,6 +8,8 @@ from django.test import Client
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from mlp.kernel.errors import Fault, Refused
+
 pytestmark = pytest.mark.django_db
 
 PATHS = [
@@ -123,6 +125,54 @@ def test_no_body_makes_a_fault(as_alice, body):
         response = as_alice.call(method, f"users/alice/{path}", body)
         assert response.status_code in {201, 403}, (path, body, response.content)
         assert_form(response)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "msg"),
+    [
+        ("delete", "datasets/x", b'{"\\ud800": 1}', "\\ud800: must be valid text"),
+        ("delete", "datasets/x", b'{"a\\uDFFFb": 1}', "a\\udfffb: must be valid text"),
+        ("put", "jobs/x:cancel", b'"\\ud800"', "body: must be valid text"),
+        ("put", "jobs/x:cancel", b'{"x": "\\ud800"}', "x: must be valid text"),
+        ("post", "jobs", b'{"name": "x", "env": {"A": "\\udc00\\ud800"}}', "env: must be valid text"),
+        ("post", "jobs", b'{"name": "x", "env": {"\\ud800": ""}}', "env: must be valid text"),
+        ("post", "job_metrics/x", b'[{"epoch": 1}, {"\\ud800": [[1]]}]', "\\ud800: must be valid text"),
+        ("post", "datasets", b'{"size": 1, "no": {"a": [["\\ud800"]]}}', "no: must be valid text"),
+        ("delete", "datasets/x", b'{"\\ud83d\\ude00": 1}', "\U0001f600: unknown field"),
+        ("delete", "datasets/x", b'{"\\u0000": 1}', "\0: unknown field"),
+        ("delete", "datasets/x", b'{"\\\\ud800": 1}', "\\ud800: unknown field"),
+    ],
+)
+def test_half_a_character_is_refused_wherever_it_is(as_alice, method, path, body, msg):
+    call = getattr(super(type(as_alice), as_alice), method)
+    response = call(f"/api/v1/users/alice/{path}", body, content_type="application/json", **caller_headers(as_alice))
+    assert response.status_code == 403, response.content
+    assert response.json() == {"msg": msg}
+
+
+@pytest.mark.parametrize(
+    ("body", "msg"),
+    [
+        (b'{"log": "x"}\n{"\\ud800": 1}', "\\ud800: must be valid text"),
+        (b'{"log": "\\ud800"}', "log: must be valid text"),
+    ],
+)
+def test_also_in_a_line_of_many(as_alice, body, msg):
+    response = super(type(as_alice), as_alice).post(
+        "/api/v1/aiops/logs", body, content_type="application/x-ndjson", **caller_headers(as_alice)
+    )
+    assert (response.status_code, response.json()) == (403, {"msg": msg})
+
+
+@pytest.mark.parametrize("error", [Refused("half \ud800"), Fault("half \ud800")])
+def test_a_message_that_cannot_be_written_is_told_as_far_as_it_can(as_alice, monkeypatch, error):
+    def fails(*args, **options):
+        raise error
+
+    monkeypatch.setattr("datasets.lifecycle.create_dataset", fails)
+    response = as_alice.call("post", "users/alice/datasets", {"name": "x", "size": 1})
+    assert response.status_code == (403 if isinstance(error, Refused) else 503)
+    assert response.json() == {"msg": "half \\ud800"}
 
 
 def test_a_bug_answers_503_and_tells_nothing_inner(as_alice, monkeypatch):
