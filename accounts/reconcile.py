@@ -1,4 +1,4 @@
-"""Deliveries that are due are sent again, old notices and forgotten sessions go. Called by `manage.py reconcile`."""
+"""Deliveries that are due are sent again, old notices and ended sessions go. Called by `manage.py reconcile`."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from mlp.kernel import after_commit
 from .models import Delivery, Notice, Visit
 
 AT_ONCE = 100
+EXPIRED_AT_ONCE = 1000
 KEPT = timedelta(days=90)
 TIDY_EVERY_S = 3600.0
 _tidied = 0.0
@@ -26,6 +27,10 @@ def run() -> None:
     for pk in due.values_list("pk", flat=True)[:AT_ONCE]:
         after_commit.enqueue("accounts.deliver", pk)
     if time.monotonic() - _tidied > TIDY_EVERY_S or not _tidied:
+        expired = Session.objects.filter(expire_date__lt=now).values_list("pk", flat=True)[:EXPIRED_AT_ONCE]
+        removed, _ = Session.objects.filter(pk__in=list(expired)).delete()
+        if removed >= EXPIRED_AT_ONCE:
+            return  # there may be more: the next round goes on
         _tidied = time.monotonic()
         Notice.objects.filter(at__lt=now - KEPT).delete()
         Visit.objects.filter(at__lt=now - timedelta(days=1)).exclude(

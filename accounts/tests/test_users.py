@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import base64
 import re
+import time
+from datetime import timedelta
 
 import pytest
 from django.contrib.sessions.models import Session
 from django.test import Client
+from django.utils import timezone
 from redis.exceptions import ConnectionError as ConnectionLost
 
-from accounts import lifecycle, sessions, throttle, tokens
+from accounts import lifecycle, reconcile, sessions, throttle, tokens
 from accounts.auth import user_of_token
 from accounts.models import Token, User
 from conftest import PASSWORD
@@ -228,6 +231,46 @@ class TestServiceToken:
 
     def test_ordinary_users_may_not_make_the_internal_calls(self, as_alice):
         as_alice.refused("put", "resource_request:try", {"id": "x", "applier": "jm", "request_type": "request"})
+
+
+class TestTidying:
+    @pytest.fixture
+    def hour(self, monkeypatch):
+        """Called between two rounds: an hour passes. The first round tidies."""
+
+        def passes() -> None:
+            monkeypatch.setattr("accounts.reconcile._tidied", time.monotonic() - reconcile.TIDY_EVERY_S - 1)
+
+        passes()
+        return passes
+
+    @staticmethod
+    def _expired(count: int) -> None:
+        long_ago = timezone.now() - timedelta(days=1)
+        Session.objects.bulk_create(Session(session_key=f"old{n}", expire_date=long_ago) for n in range(count))
+
+    def test_sessions_that_have_expired_are_removed_and_no_others(self, alice, hour):
+        here = Client()
+        here.force_login(alice)
+        self._expired(3)
+        reconcile.run()
+        assert [row.session_key for row in Session.objects.all()] == [here.cookies["sessionid"].value]
+        assert here.get("/api/v1/users/alice").status_code == 200
+        self._expired(1)
+        reconcile.run()
+        assert Session.objects.count() == 2, "once an hour is enough"
+        hour()
+        reconcile.run()
+        assert Session.objects.count() == 1
+
+    def test_a_round_removes_a_bounded_number_and_the_next_goes_on(self, hour, monkeypatch):
+        monkeypatch.setattr("accounts.reconcile.EXPIRED_AT_ONCE", 2)
+        self._expired(5)
+        left = []
+        for _ in range(4):
+            reconcile.run()
+            left.append(Session.objects.count())
+        assert left == [3, 1, 0, 0]
 
 
 def test_strangers_and_missing_users_answer_alike(as_alice, bob):
