@@ -83,6 +83,20 @@ def test_the_overview_says_when_it_is_cut_off_or_logged_out(operator, site, staf
     expect(line).to_contain_text("Your session has ended", timeout=LIVE_MS)
 
 
+def test_who_is_no_operator_any_more_is_told_so_and_keeps_the_own_pages(operator, context, staff):
+    job = []
+    elsewhere(lambda: job.append(put(Job, staff, "mine", "running")))
+    own = context.new_page()
+    own.goto("/jobs/mine")
+    expect(own.locator("main")).to_contain_text("mine")
+    operator.wait_for_selector("#parts .mlp-parts li")
+    elsewhere(lambda: accounts.set_staff(username="oscar", staff=False, by="test"))
+    expect(operator.locator("[data-link-state]")).to_contain_text("Your session has ended", timeout=LIVE_MS)
+    elsewhere(lambda: lifecycle.fail(job[0].pk, "exit code 7", "test"))
+    expect(own.locator("main")).to_contain_text("exit code 7", timeout=LIVE_MS)
+    expect(own.locator("[data-link-state]")).to_be_hidden(timeout=LIVE_MS)
+
+
 def test_the_overview_asks_the_parts_and_lets_a_user_in(operator):
     operator.wait_for_selector("#parts .mlp-parts li")
     operator.wait_for_selector("#apart-title")

@@ -8,7 +8,7 @@ const FIRST_PAUSE_MS = 400;
 const LONGEST_PAUSE_MS = 15000;
 const STEADY_MS = 5000; // a connection that lives this long counts as good, and the pauses begin anew
 const SILENCE_MS = 50000; // the server says something every 20 s
-const ENDED = 4401;
+const ENDED = 4401; // after any other end, that of other rights (4403) too, it comes back
 
 const who = {};
 const listeners = [];
