@@ -1,20 +1,21 @@
 """Who is calling: Bearer tokens, HTTP Basic with the password (for the token call alone), the browser's session.
 
 Named in settings as strings, so that the kernel needs no accounts. The fast path of `/api/v1/auth` is here too, and
-what a websocket was let in by: it outlives the moment of its handshake, and is asked again whether it may go on.
+what a websocket or a followed log was let in by: it outlives that moment, and is asked again whether it may go on.
 """
 
 from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
 from django.contrib.auth import authenticate
 from django.contrib.sessions.models import Session
 from django.db import close_old_connections
 from django.db.utils import DatabaseError
+from django.http import HttpRequest
 from django.utils import timezone
 from rest_framework import authentication
 
@@ -157,6 +158,24 @@ def living(entries: Collection[Entry]) -> dict[Entry, User]:
         return entry.session_key in sessions_alive and entry.session_hash == hashes[entry.user_id]
 
     return {entry: users[entry.user_id] for entry in entries if entry.user_id in users and stands(entry)}
+
+
+def still_let_in(request: HttpRequest, owner_id: int) -> Callable[[], bool]:
+    """For an answer that lasts: whether its caller would be let in to what is the owner's now, whenever it is asked.
+
+    A job's own token ends with its attempt, as such an answer does.
+    """
+    token = bearer(request.META.get("HTTP_AUTHORIZATION", "")) or ""
+    if token.startswith("mlp_j"):
+        return lambda: True
+    user = request.user
+    entry = Entry(user.pk, token=token) if token else entry_by_session(user, request.session.session_key)
+
+    def still() -> bool:
+        now = living([entry]).get(entry)
+        return now is not None and (now.pk == owner_id or now.is_staff)
+
+    return still
 
 
 class FastAuth:

@@ -53,4 +53,4 @@ def follow(request: HttpRequest, app: Application, offset: int) -> HttpResponse:
     def over() -> bool:
         return not Application.objects.filter(pk=app.pk, state__in=[State.CREATING, State.READY]).exists()
 
-    return logs.followed(request, logs.Follower(lambda at, most: read(app, at, most), over, offset))
+    return logs.followed(request, app.user_id, logs.Follower(lambda at, most: read(app, at, most), over, offset))

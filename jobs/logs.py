@@ -19,6 +19,7 @@ from django.core.handlers.asgi import ASGIRequest
 from django.db import connection
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 
+from accounts.auth import still_let_in
 from mlp.kernel import storage
 
 from . import environment
@@ -28,6 +29,7 @@ CHUNK = 16 << 20  # bytes of one answer (contract 11)
 PIECE = 64 << 10  # bytes read at once while following
 LOOK_EVERY_S = 0.25
 ASK_EVERY_S = 1.0  # the database, whether the job has ended
+JUDGE_EVERY_S = 2.0  # whether the reader still may
 LONGEST_S = 3000  # of one following; whoever wants more asks again from where it was
 TEXT = "text/plain; charset=utf-8"
 ELSEWHERE = "/-followed"  # to the server that holds lasting answers without a thread each: gateway.conf.tmpl
@@ -65,15 +67,18 @@ def follow(request: HttpRequest, job: Job, offset: int) -> HttpResponse:
     def over() -> bool:
         return not Job.objects.filter(pk=job.pk).exclude(run_name="", ended__isnull=False).exists()
 
-    return followed(request, Follower(lambda at, most: read(job, at, most), over, offset))
+    return followed(request, job.user_id, Follower(lambda at, most: read(job, at, most), over, offset))
 
 
-def followed(request: HttpRequest, reader: Follower) -> HttpResponse:
-    """An answer that lasts. Where each answer holds a thread (WSGI) it is handed over by nginx: whether a log is to be
-    followed is for Django alone to read, since nginx would read the query otherwise.
+def followed(request: HttpRequest, owner_id: int, reader: Follower) -> HttpResponse:
+    """An answer that lasts, for as long as its reader may see what is the owner's.
+
+    Where each answer holds a thread (WSGI) it is handed over by nginx: whether a log is to be followed is for Django
+    alone to read, since nginx would read the query otherwise.
     """
     if not isinstance(request, ASGIRequest):
         return HttpResponse(content_type=TEXT, headers={"X-Accel-Redirect": ELSEWHERE})
+    reader.may = still_let_in(request, owner_id)
     return StreamingHttpResponse(_pieces(reader), content_type=TEXT, headers={"X-Accel-Buffering": "no"})
 
 
@@ -95,18 +100,27 @@ async def _pieces(reader: Follower) -> AsyncIterator[bytes]:
 
 
 class Follower:
-    """Reads on, by `read(offset, most bytes)`. `done` once nothing came after `over()` was true, or after LONGEST_S."""
+    """Reads on, by `read(offset, most bytes)`. `done` once nothing came after `over()` was true, after LONGEST_S, or as
+    soon as the reader may not any more.
+    """
+
+    may: Callable[[], bool] = staticmethod(lambda: True)
 
     def __init__(self, read: Callable[[int, int], bytes], over: Callable[[], bool], offset: int):
         self.read, self.ended, self.offset = read, over, offset
-        self.begun = time.monotonic()
+        self.begun = self.judged = time.monotonic()
         self.asked = 0.0
         self.over = self.done = False
 
     def step(self) -> bytes:
+        now = time.monotonic()
+        if now - self.judged >= JUDGE_EVERY_S:
+            self.judged = now
+            if not self.may():
+                self.done = True
+                return b""
         data = self.read(self.offset, PIECE)
         self.offset += len(data)
-        now = time.monotonic()
         if data:
             self.done = now - self.begun > LONGEST_S
         elif self.over or now - self.begun > LONGEST_S:
