@@ -47,7 +47,7 @@ def get(platform: Platform, options, say):
         folder = tempfile.mkdtemp(prefix=".mlp-", dir=beside)
         with Progress("downloading", remote.size, 1, options.quiet) as progress:
             platform.web.note = progress.say
-            Download(platform, HOME, Path(folder), progress).fetch(
+            Download(platform, HOME, Path(folder), Path(folder), progress).fetch(
                 remote, Path(folder) / "file", Path(folder) / "draft"
             )
         if target == "-":

@@ -25,7 +25,7 @@ QUIET_START_S = 15
 START_S = 120  # with other tests beside it: four times what eight busy neighbours made of it
 SERVERS = {"database", "valkey", "nats"}
 PARTS = SERVERS | {"web", "websockets", "data", "worker", "worker-gpu", "ingest", "reconcile", "aiops", "gateway"}
-OURS = ("MLP_", "PYTEST_", "DATABASE_URL", "REDIS_URL", "NATS_URL")
+OURS = ("MLP_", "PYTEST_", "OMP_", "DATABASE_URL", "REDIS_URL", "NATS_URL")
 
 
 class Platform:

@@ -123,6 +123,7 @@ def start_nats(folder: Path) -> str:
 def prepare_environment() -> None:
     """Runs when the plugin is imported: the settings read the environment, and pytest-django reads the settings."""
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "mlp.settings")
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # torch's threads would wait for each other beside the other workers
     if "MLP_TEST_ROOT" in os.environ:  # a worker of a parallel run: the first process has started the servers
         if OWN_NATS in os.environ:
             folder = Path(os.environ["MLP_TEST_ROOT"]) / os.environ["PYTEST_XDIST_WORKER"]
