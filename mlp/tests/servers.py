@@ -31,13 +31,22 @@ def pytest_configure(config) -> None:
     os.environ.setdefault("DJANGO_ALLOW_ASYNC_UNSAFE", "1")  # the browser's driver keeps a loop in the main thread
 
 
+_given: set[int] = set()
+
+
 def free_port() -> int:
-    """One below those that Linux gives to outgoing connections: until the server has it, nobody else is given it."""
+    """One that nobody else is given, also while its server is away for a moment: below those of outgoing connections,
+    out of the thousand of this worker, and never the same twice.
+    """
+    worker = os.environ.get("PYTEST_XDIST_WORKER", "")
+    first = 10000 + 1000 * (int(worker.removeprefix("gw")) % 4 if worker else 4)
     while True:
-        port = 10000 + secrets.randbelow(5000)
-        with closing(socket.socket()) as probe, suppress(OSError):
-            probe.bind((HOST, port))
-            return port
+        port = first + secrets.randbelow(1000)
+        if port not in _given:
+            with closing(socket.socket()) as probe, suppress(OSError):
+                probe.bind((HOST, port))
+                _given.add(port)
+                return port
 
 
 def wait_for_port(port: int, process: subprocess.Popen, log: Path) -> None:
