@@ -15,7 +15,7 @@ from django.conf import settings
 
 from mlp.tests.running import PARTS, Platform
 
-pytestmark = [pytest.mark.e2e, pytest.mark.begins(0.6)]
+pytestmark = [pytest.mark.e2e, pytest.mark.begins(0.4)]
 
 DEMO_S = 900
 WAIT_S = 300

@@ -18,7 +18,7 @@ from mlp.runners.base import RunSpec
 from mlp.runners.local import LocalRunner
 from mlp.tests.running import PARTS, SERVERS, Platform, is_free
 
-pytestmark = [pytest.mark.e2e, pytest.mark.begins(0.72)]
+pytestmark = [pytest.mark.e2e, pytest.mark.begins(0.5)]
 
 
 def listening() -> dict[str, tuple[str, int]]:
