@@ -189,6 +189,15 @@ class Tasks:
             self.taken.append((message.actor_name, tuple(message.args)))
             ACTORS[message.actor_name].fn(*message.args)
 
+    def waiting_after(self, reconcile, rounds: int = 6) -> list[int]:
+        """How many messages wait after each round of the workers and of reconcile."""
+        sizes = []
+        for _ in range(rounds):
+            self.run_once()
+            reconcile()
+            sizes.append(len(self.queue))
+        return sizes
+
     def run(self, times: int = 1) -> None:
         """`times` 2 delivers each message twice, as a queue may."""
         while self.queue:

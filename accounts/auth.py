@@ -26,6 +26,7 @@ from . import throttle, tokens
 from .models import State, User
 
 AUTH_PATH = "/api/v1/auth"
+JOB_PREFIX = "mlp_j"  # begins the tokens of jobs, which jobs.auth knows
 BAD_TOKEN = "token: not valid"
 
 
@@ -34,7 +35,7 @@ class BearerAuthentication(authentication.BaseAuthentication):
 
     def authenticate(self, request):
         token = bearer(request.META.get("HTTP_AUTHORIZATION", ""))
-        if token is None or token.startswith("mlp_j"):
+        if token is None or token.startswith(JOB_PREFIX):
             return None
         holder = tokens.lookup(token)
         user = holder and User.objects.filter(pk=holder.user_id).first()
@@ -163,10 +164,10 @@ def living(entries: Collection[Entry]) -> dict[Entry, User]:
 def still_let_in(request: HttpRequest, owner_id: int) -> Callable[[], bool]:
     """For an answer that lasts: whether its caller would be let in to what is the owner's now, whenever it is asked.
 
-    A job's own token ends with its attempt, as such an answer does.
+    A job's own token reads that one job's, and the answer ends with the job.
     """
     token = bearer(request.META.get("HTTP_AUTHORIZATION", "")) or ""
-    if token.startswith("mlp_j"):
+    if token.startswith(JOB_PREFIX):
         return lambda: True
     user = request.user
     entry = Entry(user.pk, token=token) if token else entry_by_session(user, request.session.session_key)

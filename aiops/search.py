@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from mlp.kernel import outside
 from mlp.kernel.errors import Refused
 
 from .logstore import query
@@ -58,7 +59,7 @@ def body(
 def _check_text(given: dict[str, str]) -> None:
     """No store takes a null character, nor half of one that has two."""
     for name, text in given.items():
-        if "\x00" in text or any("\ud800" <= one <= "\udfff" for one in text):
+        if outside.UNSTORABLE.search(text):
             raise Refused(f"{name}: must be valid text")
 
 

@@ -15,7 +15,7 @@ from mlp.kernel.errors import Refused
 
 from .models import Job
 
-PREFIX = "mlp_j"
+PREFIX = accounts_auth.JOB_PREFIX
 NATS_USER = "job"
 
 

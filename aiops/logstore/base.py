@@ -17,6 +17,7 @@ from importlib import import_module
 
 from django.conf import settings
 
+from mlp.kernel import outside
 from mlp.kernel.errors import Fault
 
 from . import query
@@ -118,7 +119,7 @@ class LogStore(ABC):
 
 def clean(value) -> str:
     """Text that every store takes: no null characters, no halves of characters."""
-    return str(value or "").replace("\x00", "\ufffd").encode("utf-8", "replace").decode()
+    return outside.text(str(value or ""))
 
 
 @cache

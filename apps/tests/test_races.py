@@ -53,20 +53,11 @@ def test_an_application_that_starts_for_long_has_one_look_waiting(as_alice, depl
     """Each round of reconcile looks too; had its look a successor, they would become more with every round."""
     (storage.model_dir("alice", "adder") / "predictor.py").write_text("import time\ntime.sleep(600)")
     app = deploy()
-    assert waiting_after_rounds(tasks) == [1] * 6
+    assert tasks.waiting_after(reconcile.run) == [1] * 6
     lifecycle.fail(app.pk, "ended by the test", by="test")
     as_alice.call("delete", "users/alice/apps/calc")
     sizes = []
     while not sizes or tasks.queue:
-        sizes += waiting_after_rounds(tasks, 1)
+        sizes += tasks.waiting_after(reconcile.run, 1)
     assert max(sizes) <= 3  # the worker's last look, its erase, and what reconcile sends each round
     assert not Application.objects.exists()
-
-
-def waiting_after_rounds(tasks, rounds: int = 6) -> list[int]:
-    sizes = []
-    for _ in range(rounds):
-        tasks.run_once()
-        reconcile.run()
-        sizes.append(len(tasks.queue))
-    return sizes

@@ -56,19 +56,10 @@ def test_a_run_that_does_not_end_has_one_look_waiting(as_alice, submit, until, t
     monkeypatch.setattr("jobs.reconcile.AGAIN_AFTER", timedelta(0))
     until(submit(SLEEP), "running")
     as_alice.call("put", "users/alice/jobs/fit:heartbeat", {"state": "finished", "progress": 100})
-    assert waiting_after_rounds(tasks) == [2] * 6  # the worker's own, and that of the last round
+    assert tasks.waiting_after(reconcile.run) == [2] * 6  # the worker's own, and that of the last round
     as_alice.call("delete", "users/alice/jobs/fit")
     sizes = []
     while not sizes or tasks.queue:
-        sizes += waiting_after_rounds(tasks, 1)
+        sizes += tasks.waiting_after(reconcile.run, 1)
     assert max(sizes) <= 4  # the same of what erases it, while both are at it
     assert not Job.objects.exists()
-
-
-def waiting_after_rounds(tasks, rounds: int = 6) -> list[int]:
-    sizes = []
-    for _ in range(rounds):
-        tasks.run_once()
-        reconcile.run()
-        sizes.append(len(tasks.queue))
-    return sizes

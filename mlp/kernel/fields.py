@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from rest_framework import serializers
 
-from . import names
+from . import names, outside
 from .errors import Refused
 
 
@@ -84,7 +84,7 @@ class StrictString(serializers.CharField):
     def to_internal_value(self, data):
         if not isinstance(data, str):
             raise serializers.ValidationError("must be a string")
-        if "\x00" in data or any(0xD800 <= ord(char) <= 0xDFFF for char in data):
+        if outside.UNSTORABLE.search(data):
             raise serializers.ValidationError("must be valid text")
         return data
 

@@ -31,7 +31,7 @@ def read_json(data: bytes | str):
 def read_strict(data: bytes | str):
     """A JSON value with finite numbers only. Raises ValueError, and nothing else."""
     try:
-        return json.loads(data, parse_constant=_no_constant, parse_float=_finite)
+        return json.loads(data, parse_constant=no_constant, parse_float=_finite)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
 
@@ -56,7 +56,8 @@ def _check(value, depth: int) -> None:
             _check(one, depth - 1)
 
 
-def _no_constant(word: str):
+def no_constant(word: str):
+    """For `parse_constant` of json: JSON itself knows neither NaN nor Infinity."""
     raise ValueError(f"{word} is not a finite number")
 
 

@@ -11,6 +11,7 @@ from rest_framework.parsers import JSONParser
 from rest_framework.renderers import JSONRenderer
 
 from .errors import writable
+from .outside import no_constant
 
 PAGE_LIMIT = 1000
 HALF = re.compile("[\ud800-\udfff]")  # of a character: only an escape can bring one in, and nothing can write it down
@@ -21,14 +22,10 @@ def read_json(data: bytes):
     """The value. Raises ParseError naming the field with text that nothing could write down, ValueError or
     RecursionError for what is no JSON: other than UTF-8, NaN, Infinity, bottomless nesting.
     """
-    value = json.loads(data.decode("utf-8"), parse_constant=_no_constant)
+    value = json.loads(data.decode("utf-8"), parse_constant=no_constant)
     if HALF_ESCAPED.search(data):
         _refuse_halves(value)
     return value
-
-
-def _no_constant(text: str):
-    raise ValueError(f"{text} is no JSON")
 
 
 def _refuse_halves(value) -> None:

@@ -105,18 +105,9 @@ def test_a_model_that_loads_for_long_has_one_look_waiting(uploaded, make_model, 
     """Each round of reconcile looks too; had its look a successor, they would become more with every round."""
     model = make_model(uploaded("net/predictor.py", "import time\ntime.sleep(600)"))
     tasks.run_once()  # the copy
-    assert waiting_after_rounds(tasks) == [1] * 6
+    assert tasks.waiting_after(reconcile.run) == [1] * 6
     lifecycle.fail(model.pk, "cancelled", by="test")
     sizes = []
     while not sizes or tasks.queue:
-        sizes += waiting_after_rounds(tasks, 1)
+        sizes += tasks.waiting_after(reconcile.run, 1)
     assert max(sizes) <= 3  # the worker's last look, its clean, and what reconcile sends each round
-
-
-def waiting_after_rounds(tasks, rounds: int = 6) -> list[int]:
-    sizes = []
-    for _ in range(rounds):
-        tasks.run_once()
-        reconcile.run()
-        sizes.append(len(tasks.queue))
-    return sizes
