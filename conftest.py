@@ -20,8 +20,8 @@ from django.test import Client
 import mlp.worker  # noqa: F401 (registers every actor)
 from accounts import lifecycle as accounts
 from apps.models import PORTS
-from mlp.kernel import broker as kernel_broker
-from mlp.kernel import storage
+from kernel import broker as kernel_broker
+from kernel import storage
 from resources.models import Tenant
 
 PASSWORD = "correct horse battery"
@@ -212,9 +212,7 @@ def tasks(monkeypatch, transactional_db):
     """The task queue in memory. Transactions are real, so messages appear when they are committed."""
     made = Tasks()
     real = kernel_broker.broker()
-    monkeypatch.setattr(
-        "mlp.kernel.after_commit.broker", lambda: SimpleNamespace(enqueue=made.enqueue, client=real.client)
-    )
+    monkeypatch.setattr("kernel.after_commit.broker", lambda: SimpleNamespace(enqueue=made.enqueue, client=real.client))
     return made
 
 

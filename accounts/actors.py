@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dramatiq
 
-from mlp.kernel.broker import broker
+from kernel.broker import broker
 
 from . import delivery
 

@@ -21,10 +21,10 @@ from unfold.widgets import (
     UnfoldBooleanSwitchWidget,
 )
 
-from mlp.kernel.admin import LifecycleAdmin, Verb
-from mlp.kernel.admin_display import link, list_address, moment, url_of
-from mlp.kernel.errors import Refused
-from mlp.kernel.models import StateChange
+from kernel.admin import LifecycleAdmin, Verb
+from kernel.admin_display import link, list_address, moment, url_of
+from kernel.errors import Refused
+from kernel.models import StateChange
 
 from . import lifecycle, notice_admin, sessions, throttle
 from .models import State, Token, User

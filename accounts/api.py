@@ -5,8 +5,8 @@ from __future__ import annotations
 from django.conf import settings
 from rest_framework.permissions import AllowAny
 
-from mlp.kernel.errors import Refused
-from mlp.kernel.views import Call, ContractView
+from kernel.errors import Refused
+from kernel.views import Call, ContractView
 
 from . import lifecycle, throttle
 from .auth import BearerAuthentication, PasswordAuthentication, SessionAuthentication, username_of_header

@@ -19,8 +19,8 @@ from django.http import HttpRequest
 from django.utils import timezone
 from rest_framework import authentication
 
-from mlp.kernel import names
-from mlp.kernel.errors import Refused
+from kernel import names
+from kernel.errors import Refused
 
 from . import throttle, tokens
 from .models import State, User

@@ -25,8 +25,8 @@ from django.core.mail import send_mail
 from django.utils import timezone, translation
 from django.utils.translation import gettext
 
-from mlp.kernel import after_commit, outbound
-from mlp.kernel.errors import Refused
+from kernel import after_commit, outbound
+from kernel.errors import Refused
 
 from .models import Delivery, Notice, Preference, User
 from .tokens import signature

@@ -12,10 +12,10 @@ from django.db import IntegrityError, transaction
 from django.dispatch import Signal
 from django.utils import timezone
 
-from mlp.kernel import after_commit, names
-from mlp.kernel.errors import Refused
-from mlp.kernel.locking import lock_row, locked
-from mlp.kernel.models import record_created
+from kernel import after_commit, names
+from kernel.errors import Refused
+from kernel.locking import lock_row, locked
+from kernel.models import record_created
 
 from . import sessions, tokens
 from .models import Token, User, new_nonce

@@ -7,8 +7,8 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 from unfold.decorators import display
 
-from mlp.kernel.admin import LifecycleAdmin, Verb
-from mlp.kernel.admin_display import badge, link, moment, short, url_of
+from kernel.admin import LifecycleAdmin, Verb
+from kernel.admin_display import badge, link, moment, short, url_of
 
 from . import delivery, sessions
 from .models import Delivery, Notice, Visit

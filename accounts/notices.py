@@ -11,8 +11,8 @@ from datetime import timedelta
 from django.db.models.signals import post_save
 from django.utils import timezone
 
-from mlp.kernel import after_commit
-from mlp.kernel.models import StateChange
+from kernel import after_commit
+from kernel.models import StateChange
 
 from .models import Delivery, Notice, Preference, State, User
 

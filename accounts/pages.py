@@ -13,7 +13,7 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
-from mlp.kernel.pages import Problems, attempt, problems_of, safe_next
+from kernel.pages import Problems, attempt, problems_of, safe_next
 
 from . import lifecycle, sessions, throttle
 from .auth import login

@@ -8,7 +8,7 @@ from datetime import timedelta
 from django.contrib.sessions.models import Session
 from django.utils import timezone
 
-from mlp.kernel import after_commit
+from kernel import after_commit
 
 from .models import Delivery, Notice, Visit
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rest_framework import serializers
 
-from mlp.kernel.fields import NameField, StrictSerializer, StrictString
+from kernel.fields import NameField, StrictSerializer, StrictString
 
 from .models import State
 

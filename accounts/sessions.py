@@ -8,7 +8,7 @@ from django.contrib.sessions.models import Session
 from django.db import transaction
 from django.utils import timezone
 
-from mlp.kernel import after_commit
+from kernel import after_commit
 
 from .models import User, Visit
 from .throttle import client_address

@@ -15,8 +15,8 @@ from django.utils.translation import gettext as _
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
-from mlp.kernel.errors import Refused
-from mlp.kernel.pages import Problems, page_of, problems_of
+from kernel.errors import Refused
+from kernel.pages import Problems, page_of, problems_of
 
 from . import delivery, notices
 from .models import Notice, Preference

@@ -15,8 +15,8 @@ import time
 from django.conf import settings
 from redis.exceptions import RedisError
 
-from mlp.kernel.broker import broker
-from mlp.kernel.errors import Refused
+from kernel.broker import broker
+from kernel.errors import Refused
 
 log = logging.getLogger(__name__)
 

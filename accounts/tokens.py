@@ -21,8 +21,8 @@ from django.conf import settings
 from django.utils import timezone
 from redis.exceptions import RedisError
 
-from mlp.kernel.broker import broker
-from mlp.kernel.errors import Fault
+from kernel.broker import broker
+from kernel.errors import Fault
 
 from .models import State, Token
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import dramatiq
 
-from mlp.kernel.broker import broker
+from kernel.broker import broker
 
-from . import feedback, training
+from .judging import feedback
+from .training import launching
 
 HOUR_MS = 3_600_000
 
@@ -16,12 +17,12 @@ HOUR_MS = 3_600_000
     actor_name="aiops.train", queue_name="gpu", broker=broker(), max_retries=2, min_backoff=2000, time_limit=2 * HOUR_MS
 )
 def train(pk: int) -> None:
-    training.launch(pk)
+    launching.launch(pk)
 
 
 @dramatiq.actor(actor_name="aiops.settle", broker=broker(), max_retries=3, min_backoff=1000)
 def settle(pk: int) -> None:
-    training.settle(pk)
+    launching.settle(pk)
 
 
 @dramatiq.actor(actor_name="aiops.feedback", broker=broker(), max_retries=0, time_limit=HOUR_MS)

@@ -10,11 +10,11 @@ from django.contrib import admin
 from django.utils.translation import gettext_lazy as _
 from unfold.decorators import display
 
-from mlp.kernel.admin import LifecycleAdmin, Verb
-from mlp.kernel.admin_display import badge, bar, moment, short
+from kernel.admin import LifecycleAdmin, Verb
+from kernel.admin_display import badge, bar, moment, short
 
-from . import versions
 from .models import Alert, AlertRule, Feedback, LogLine, ModelVersion, Template, TrainingRun
+from .training import versions
 
 TONES = {"Normal": "finished", "Anomaly": "error"}
 

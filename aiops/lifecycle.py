@@ -12,15 +12,15 @@ from datetime import timedelta
 from django.db import IntegrityError, transaction
 from django.utils import timezone
 
-from mlp.kernel import after_commit
-from mlp.kernel.errors import Refused
-from mlp.kernel.locking import Missing, WrongState, locked
-from mlp.kernel.models import record_created
+from kernel import after_commit
+from kernel.errors import Refused
+from kernel.locking import Missing, WrongState, locked
+from kernel.models import record_created
 from resources import tcc
 from resources.models import Tenant
 
 from .models import ModelVersion, State, TrainingRun
-from .subjects import FETCHING
+from .wire.subjects import FETCHING
 
 APPLIER = "jm"
 OWNER = "platform"

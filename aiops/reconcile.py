@@ -8,19 +8,20 @@ from __future__ import annotations
 
 from django.db.models import Q
 
-from mlp.kernel import healing
+from kernel import healing
 
-from . import feedback, training, versions
+from .judging import feedback
 from .models import ENDED, State, TrainingRun
+from .training import launching, versions
 
 
 def run() -> None:
-    healing.each(training.look, TrainingRun.objects.filter(state=State.TRAINING))
+    healing.each(launching.look, TrainingRun.objects.filter(state=State.TRAINING))
     untold = Q(announced=False) | Q(job_end_sent=False) | ~Q(run_name="")
     ended = TrainingRun.objects.filter(untold, state__in=ENDED)
     for pk in ended.values_list("pk", flat=True):
-        healing.attempt(training.settle, pk, False)
-    healing.attempt(training.free_lease)
+        healing.attempt(launching.settle, pk, False)
+    healing.attempt(launching.free_lease)
     healing.attempt(versions.prune)
     healing.attempt(feedback.heal)
-    healing.attempt(training.sweep)
+    healing.attempt(launching.sweep)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from django.urls import path
 
-from . import logs_api
-from . import training_api as training
+from .web import logs_api
+from .web import training_api as training
 
 urlpatterns = [
     path("aiops/logs", logs_api.Logs.as_view()),

@@ -9,8 +9,8 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 from unfold.decorators import display
 
-from mlp.kernel.admin import OwnedAdmin, Verb
-from mlp.kernel.admin_display import link, object_url, url_of
+from kernel.admin import OwnedAdmin, Verb
+from kernel.admin_display import link, object_url, url_of
 
 from . import lifecycle, logs
 from .models import Application, State

@@ -5,8 +5,8 @@ from __future__ import annotations
 from django.http import HttpResponse
 
 from jobs.logs import TEXT
-from mlp.kernel.locking import Missing
-from mlp.kernel.views import Call, ContractView, query_int
+from kernel.locking import Missing
+from kernel.views import Call, ContractView, query_int
 
 from . import lifecycle, logs
 from .models import Application, State

@@ -11,18 +11,18 @@ from django.urls import path
 
 from datasets.data_urls import FastData
 
-from . import gateway
+from . import gateway_access
 
 urlpatterns = [
-    path("route", gateway.route),
-    path("told", gateway.told),
+    path("route", gateway_access.route),
+    path("told", gateway_access.told),
 ]
 
 
 class FastApps(FastData):
     """WSGI: the gateway's question directly, unless the answer may lie in a session; all else through `application`."""
 
-    views = {"/internal/apps/route": gateway.route}
+    views = {"/internal/apps/route": gateway_access.route}
 
     def view(self, environ):
         by_session = settings.SESSION_COOKIE_NAME in environ.get("HTTP_COOKIE", "")

@@ -14,12 +14,12 @@ from pathlib import Path
 from django.conf import settings
 from django.utils import timezone
 
-from mlp import runners
-from mlp.kernel import after_commit, healing, outbound, storage
-from mlp.kernel.errors import Refused
-from mlp.kernel.locking import Missing
-from mlp.runners import STOPPED, Mount, RunSpec, tail
+import runners
+from kernel import after_commit, healing, outbound, storage
+from kernel.errors import Refused
+from kernel.locking import Missing
 from models_app.launching import LOADING, MODEL, PROGRAM
+from runners import STOPPED, Mount, RunSpec, tail
 
 from . import lifecycle
 from .models import Application, State

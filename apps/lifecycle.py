@@ -14,10 +14,10 @@ from django.db import IntegrityError, transaction
 from django.utils import timezone
 
 from accounts import lifecycle as accounts
-from mlp.kernel import after_commit, broker
-from mlp.kernel.errors import Refused
-from mlp.kernel.locking import Missing, WrongState, lock_row, locked
-from mlp.kernel.models import record_created
+from kernel import after_commit, broker
+from kernel.errors import Refused
+from kernel.locking import Missing, WrongState, lock_row, locked
+from kernel.models import record_created
 from models_app.models import Model
 from models_app.models import State as ModelState
 from resources import tcc

@@ -11,7 +11,7 @@ from typing import BinaryIO
 from django.http import HttpRequest, HttpResponse
 
 from jobs import logs
-from mlp.kernel import storage
+from kernel import storage
 
 from . import launching
 from .models import Application, State

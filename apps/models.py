@@ -18,7 +18,7 @@ from django.db.models import Q
 from django.utils.translation import gettext_lazy as _
 from django_fsm import ConcurrentTransitionMixin, FSMField, transition
 
-from mlp.kernel.models import Lifecycle
+from kernel.models import Lifecycle
 
 PORTS = range(31000, 50001)
 

@@ -12,8 +12,8 @@ from django.shortcuts import redirect, render
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
-from mlp.kernel.models import history_of
-from mlp.kernel.pages import (
+from kernel.models import history_of
+from kernel.pages import (
     Problems,
     app_address,
     attempt,
@@ -31,7 +31,7 @@ from models_app.models import State as ModelState
 from models_app.pages import cpu_that_fits
 from resources.models import Tenant
 
-from . import lifecycle, logs, traffic, trying
+from . import lifecycle, logs, playground, request_rates
 from .models import Application, State
 from .serializers import AppIn
 
@@ -55,7 +55,7 @@ def applications(request):
     rows, chosen = filtered(request, mine.order_by("-pk").select_related("model", "user"), State.values)
     page = page_of(request, rows)
     for row in page.object_list:
-        row.traffic = traffic.read(row)
+        row.traffic = request_rates.read(row)
     any_app = bool(page.object_list) or mine.exists()
     ready = Model.objects.filter(user=request.user, state=ModelState.READY).order_by("-pk")
     tenant = Tenant.objects.get(pk=request.user.tenant_id)
@@ -102,23 +102,23 @@ def application(request, name):
     """The page; a POST sends `input` to the application and shows what it answers."""
     row = _own(request, name)
     problems, answer = Problems(), None
-    example = trying.example_of(row.model.signature)
+    example = playground.example_of(row.model.signature)
     if request.method == "POST":
-        got: list[trying.Answer] = []
+        got: list[playground.Answer] = []
         text = request.POST.get("input", "")
-        problems = problems_of(lambda: got.append(trying.ask(row, text, request.user.pk)), ("input",))
+        problems = problems_of(lambda: got.append(playground.ask(row, text, request.user.pk)), ("input",))
         answer = got[0] if got else None
     log, log_start, _next, cut = logs.end(row, LOG_SHOWN)
     base = f"{app_address(request)}/{request.user.username}/{row.name}"
     context = {
         "app": row,
-        "traffic": traffic.read(row),
+        "traffic": request_rates.read(row),
         "problems": problems,
         "answer": answer,
         "input": request.POST.get("input", example.json) if request.method == "POST" else example.json,
         "python_input": example.python,
         "shell_input": _shell(example.json),
-        "most_sent": trying.MOST_SENT,
+        "most_sent": playground.MOST_SENT,
         "base": base,
         "log": log,
         "log_start": log_start,

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from django.utils import timezone
 
-from mlp.kernel import after_commit, healing
+from kernel import after_commit, healing
 
-from . import launching, traffic
+from . import launching, request_rates
 from .models import Application, State
 
 _told: dict[int, float] = {}  # application > when it last told of its requests, as this process has passed it on
@@ -18,7 +18,7 @@ _told: dict[int, float] = {}  # application > when it last told of its requests,
 
 def _tell_of_traffic(app: Application) -> None:
     """The open pages look again where requests have been counted since the last round."""
-    at = traffic.told_at(app)
+    at = request_rates.told_at(app)
     if _told.get(app.pk, at) != at:
         after_commit.changed(app.user.username, "application", app.name, moving=True)
     _told[app.pk] = at

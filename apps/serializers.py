@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rest_framework import serializers
 
-from mlp.kernel.fields import NameField, StrictBool, StrictInt, StrictNumber, StrictSerializer
+from kernel.fields import NameField, StrictBool, StrictInt, StrictNumber, StrictSerializer
 
 from .models import State
 

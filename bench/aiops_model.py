@@ -22,12 +22,12 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from aiops.drain import TemplateCache
-from aiops.masking import Shapes, mask_plain
+from aiops.judging.template_cache import TemplateCache
 from aiops.opnilog import train
 from aiops.opnilog.model import LogModel, Shape, save
 from aiops.opnilog.score import Scorer
 from aiops.opnilog.tokenizer import Tokenizer
+from aiops.wire.masking import Shapes, mask_plain
 
 try:
     from drain3.masking import LogMasker, MaskingInstruction

@@ -26,11 +26,11 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from aiops.drain import TemplateCache
-from aiops.masking import mask, mask_many
+from aiops.judging.template_cache import TemplateCache
 from aiops.opnilog import judging, train
 from aiops.opnilog.score import Scorer
 from aiops.opnilog.sessions import Sessions
+from aiops.wire.masking import mask, mask_many
 
 SYSTEMS = ("Android", "BGL", "HDFS", "HealthApp", "Linux", "OpenSSH", "Windows", "Zookeeper")
 BARS = {"HDFS": 0.97, "BGL": 0.85}

@@ -50,7 +50,7 @@ def database():
     with tempfile.TemporaryDirectory(prefix="mlp-bench-") as root:
         os.environ |= {"MLP_ROOT": root, "MLP_PORT_BASE": "35100"}
         os.chmod(root, 0o755)
-        from mlp.supervisor import servers
+        from supervision import servers
 
         part = servers.database()
         part.prepare(None)

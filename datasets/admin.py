@@ -8,9 +8,9 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 from unfold.decorators import display
 
-from mlp.kernel import storage
-from mlp.kernel.admin import OwnedAdmin, Verb
-from mlp.kernel.admin_display import bar, link, object_url
+from kernel import storage
+from kernel.admin import OwnedAdmin, Verb
+from kernel.admin_display import bar, link, object_url
 
 from . import lifecycle
 from .models import Dataset

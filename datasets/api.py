@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from mlp.kernel.errors import Refused
-from mlp.kernel.locking import Missing
-from mlp.kernel.views import Call, ContractView
+from kernel.errors import Refused
+from kernel.locking import Missing
+from kernel.views import Call, ContractView
 
 from . import lifecycle
 from .models import Dataset, State

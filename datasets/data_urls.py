@@ -1,4 +1,4 @@
-"""Addresses below /internal/data that only the gateway's nginx reaches (mlp/supervisor/data.conf.tmpl).
+"""Addresses below /internal/data that only the gateway's nginx reaches (supervision/data.conf.tmpl).
 
 They are routed twice: by Django as any other, and by `FastData`, a WSGI wrapper named in mlp/wsgi.py that answers them
 before the middleware, which would cost as much as the views themselves.

@@ -16,8 +16,8 @@ from django.shortcuts import render
 from django.utils.http import content_disposition_header
 from django.views.decorators.http import require_GET
 
-from mlp.kernel import names, preview
-from mlp.kernel.errors import Refused
+from kernel import names, preview
+from kernel.errors import Refused
 
 from .models import Dataset, State
 from .webdav import tree
@@ -136,5 +136,5 @@ def send(request, file: BinaryIO, steps: tuple[str, ...], kind: str = "") -> Htt
 
 
 def _behind_nginx(request) -> bool:
-    """The gateway says so with each request that it hands on (mlp/supervisor/gateway.conf.tmpl)."""
+    """The gateway says so with each request that it hands on (supervision/gateway.conf.tmpl)."""
     return request.META.get("HTTP_X_SENDFILE_TYPE") == "X-Accel-Redirect"

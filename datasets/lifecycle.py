@@ -10,10 +10,10 @@ from django.db import IntegrityError, transaction
 from django.utils import timezone
 
 from accounts import lifecycle as accounts
-from mlp.kernel import after_commit, names, storage
-from mlp.kernel.errors import Refused
-from mlp.kernel.locking import Missing, WrongState, locked
-from mlp.kernel.models import record_created
+from kernel import after_commit, names, storage
+from kernel.errors import Refused
+from kernel.locking import Missing, WrongState, locked
+from kernel.models import record_created
 from resources import tcc
 
 from .models import Dataset, Lock, State

@@ -15,7 +15,7 @@ from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 from django_fsm import ConcurrentTransitionMixin, FSMField, transition
 
-from mlp.kernel.models import Lifecycle
+from kernel.models import Lifecycle
 
 
 class State(models.TextChoices):
@@ -74,7 +74,7 @@ class Dataset(ConcurrentTransitionMixin, Lifecycle):
 
 
 class Lock(models.Model):
-    """A WebDAV lock on a file, a folder or a dataset (datasets/webdav/locks.py); ends by itself."""
+    """A WebDAV lock on a file, a folder or a dataset (datasets/webdav/lock_store.py); ends by itself."""
 
     token = models.CharField(_("token"), max_length=64, primary_key=True)
     user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="+")

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from accounts.models import User
-from mlp.kernel import storage
+from kernel import storage
 
 from . import lifecycle
 from .models import Dataset, State
 from .webdav import parts, spool
+from .webdav.admission import clear
 from .webdav.paths import HOME
-from .webdav.room import clear
 
 BY = "datasets check"
 SPOOL_KEPT_S = 24 * 3600

@@ -18,10 +18,10 @@ from django.utils.timezone import datetime, get_current_timezone
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
-from mlp.kernel import names, storage
-from mlp.kernel.errors import Refused
-from mlp.kernel.models import history_of
-from mlp.kernel.pages import (
+from kernel import names, storage
+from kernel.errors import Refused
+from kernel.models import history_of
+from kernel.pages import (
     Problems,
     address,
     attempt,
@@ -33,15 +33,15 @@ from mlp.kernel.pages import (
     read_form,
     remember_made,
 )
-from mlp.kernel.words import say
+from kernel.words import say
 
 from . import client_build, lifecycle
 from .file_pages import listing, open_file, own, send
 from .models import Dataset, State
 from .serializers import DatasetIn
 from .webdav import tree
+from .webdav.admission import clear, discard, writing
 from .webdav.paths import HOME, Answer, Target
-from .webdav.room import clear, discard, writing
 
 FILES_SHOWN = 500
 EDITED_BYTES = 256 << 10  # what the editor takes

@@ -7,12 +7,12 @@ from datetime import timedelta
 from django.conf import settings
 from django.utils import timezone
 
-from mlp.kernel import after_commit, healing
-from mlp.kernel.models import StateChange
+from kernel import after_commit, healing
+from kernel.models import StateChange
 
 from . import lifecycle
 from .models import Dataset, State
-from .webdav import locks, spool
+from .webdav import lock_store, spool
 
 AGAIN_AFTER = timedelta(seconds=10)
 SPOOL_KEPT_S = 24 * 3600
@@ -28,6 +28,6 @@ def run() -> None:
         told = StateChange.objects.filter(kind="dataset", object_id=pk, target=State.DELETING).first()
         if told is None or told.at < now - AGAIN_AFTER:
             after_commit.enqueue("datasets.erase", pk, queue="files")
-    healing.attempt(locks.sweep)
+    healing.attempt(lock_store.sweep)
     healing.attempt(spool.sweep, SPOOL_KEPT_S)
     healing.attempt(spool.sweep_parts, SPOOL_KEPT_S)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rest_framework import serializers
 
-from mlp.kernel.fields import DatasetNameField, NameField, StrictChoice, StrictInt, StrictSerializer
+from kernel.fields import DatasetNameField, NameField, StrictChoice, StrictInt, StrictSerializer
 
 from .models import State
 

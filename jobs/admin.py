@@ -13,9 +13,9 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 from unfold.decorators import display
 
-from mlp.kernel.admin import LifecycleAdmin, OwnedAdmin, Verb
-from mlp.kernel.admin_display import bar, link, list_address, moment, object_url, url_of
-from mlp.runners import tail
+from kernel.admin import LifecycleAdmin, OwnedAdmin, Verb
+from kernel.admin_display import bar, link, list_address, moment, object_url, url_of
+from runners import tail
 
 from . import environment, lifecycle
 from .models import Job, Metrics

@@ -1,4 +1,4 @@
-"""The Job-manager's REST calls (contract 4), one class for each path. The Metrics-manager's are in jobs.metrics_api."""
+"""The Job-manager's REST calls (contract 4), one class for each path. The Metrics-manager's are in jobs.metrics.api."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 from django.http import FileResponse, HttpResponse
 from rest_framework.response import Response
 
-from mlp.kernel import storage
-from mlp.kernel.locking import Missing
-from mlp.kernel.views import Call, ContractView, query_int
+from kernel import storage
+from kernel.locking import Missing
+from kernel.views import Call, ContractView, query_int
 
 from . import lifecycle, logs
 from .auth import require_own_job

@@ -11,7 +11,7 @@ from rest_framework import authentication
 
 from accounts import auth as accounts_auth
 from accounts.tokens import base36, signature
-from mlp.kernel.errors import Refused
+from kernel.errors import Refused
 
 from .models import Job
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from django.conf import settings
 
-from mlp import runners
-from mlp.kernel import storage
-from mlp.runners import Mount, Runner, RunSpec
+import runners
+from kernel import storage
+from runners import Mount, Runner, RunSpec
 
 from .auth import job_token, nats_address, nats_inbox
 from .models import Job

@@ -9,8 +9,8 @@ from django.http import FileResponse, Http404
 from django.shortcuts import render
 from django.views.decorators.http import require_GET
 
-from mlp.kernel import preview, storage
-from mlp.kernel.errors import Refused
+from kernel import preview, storage
+from kernel.errors import Refused
 
 from .models import Job
 from .pages import own

@@ -13,11 +13,11 @@ import contextlib
 from django.conf import settings
 from django.utils import timezone
 
-from mlp import runners
-from mlp.kernel import after_commit, healing, storage
-from mlp.kernel.errors import Refused
-from mlp.kernel.locking import Missing, locked
-from mlp.runners import tail
+import runners
+from kernel import after_commit, healing, storage
+from kernel.errors import Refused
+from kernel.locking import Missing, locked
+from runners import tail
 
 from . import environment, lifecycle
 from .models import Job, State

@@ -12,14 +12,14 @@ from django.db import IntegrityError, transaction
 from django.db.models import Max
 from django.utils import timezone
 
+import runners
 from accounts import lifecycle as accounts
 from datasets.models import Dataset
 from datasets.models import State as DatasetState
-from mlp import runners
-from mlp.kernel import after_commit, broker, names, storage
-from mlp.kernel.errors import Refused
-from mlp.kernel.locking import Missing, WrongState, lock_row, locked
-from mlp.kernel.models import record_created
+from kernel import after_commit, broker, names, storage
+from kernel.errors import Refused
+from kernel.locking import Missing, WrongState, lock_row, locked
+from kernel.models import record_created
 from resources import tcc
 from resources.limits import OverLimit
 

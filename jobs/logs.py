@@ -20,7 +20,7 @@ from django.db import connection
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 
 from accounts.auth import still_let_in
-from mlp.kernel import storage
+from kernel import storage
 
 from . import environment
 from .models import Job

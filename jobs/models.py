@@ -1,4 +1,4 @@
-"""Job and Metrics. Written only through jobs.lifecycle and jobs.metrics.
+"""Job and Metrics. Written only through jobs.lifecycle and jobs.metrics.recording.
 
 Job:
     creating          --start-->  running
@@ -23,7 +23,7 @@ from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 from django_fsm import ConcurrentTransitionMixin, FSMField, transition
 
-from mlp.kernel.models import Lifecycle
+from kernel.models import Lifecycle
 
 
 class State(models.TextChoices):

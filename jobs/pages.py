@@ -15,13 +15,13 @@ from django.shortcuts import redirect, render
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
+import runners
 from datasets.models import Dataset
 from datasets.models import State as DatasetState
-from mlp import runners
-from mlp.kernel import storage
-from mlp.kernel.errors import Refused
-from mlp.kernel.models import history_of
-from mlp.kernel.pages import (
+from kernel import storage
+from kernel.errors import Refused
+from kernel.models import history_of
+from kernel.pages import (
     Problems,
     attempt,
     filtered,

@@ -11,7 +11,7 @@ from datetime import timedelta
 from django.db.models import Q
 from django.utils import timezone
 
-from mlp.kernel import after_commit, healing
+from kernel import after_commit, healing
 
 from . import launching, lifecycle
 from .models import ENDED, Job, State

@@ -8,7 +8,7 @@ import re
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
-from mlp.kernel.fields import (
+from kernel.fields import (
     DatasetNameField,
     EntryField,
     NameField,

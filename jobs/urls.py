@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from django.urls import path
 
-from . import api, metrics_api, series_api
+from . import api
+from .metrics import api as metrics_api
+from .metrics import series_api
 
 JOB = "users/<seg:user>/jobs/<seg:name>"
 METRICS = "users/<seg:user>/job_metrics/<seg:name>"

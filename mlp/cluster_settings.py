@@ -1,5 +1,5 @@
 """MLP_K8S: how a platform with MLP_RUNNER=kubernetes uses its cluster. Read once by settings.py, taken by
-`mlp.runners.kubernetes`; docs/kubernetes.md explains each variable.
+`runners.kubernetes`; docs/kubernetes.md explains each variable.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ import re
 
 from django.core.exceptions import ImproperlyConfigured
 
-from mlp.environment import env, env_int, env_list
+from kernel.environment import env, env_int, env_list
 
 
 def images() -> dict[str, str]:

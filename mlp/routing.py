@@ -5,8 +5,8 @@ from __future__ import annotations
 from channels.generic.websocket import WebsocketConsumer
 from django.urls import path, re_path
 
-from jobs.consumers import JobMetricsConsumer
-from mlp.live import LiveConsumer
+from jobs.metrics.consumers import JobMetricsConsumer
+from mlp.visitors.live import LiveConsumer
 
 
 class Unknown(WebsocketConsumer):

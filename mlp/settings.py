@@ -10,9 +10,10 @@ from urllib.parse import quote, unquote, urlsplit
 from django.core.exceptions import ImproperlyConfigured
 from django.utils.translation import gettext_lazy as _
 
-from mlp import admin_theme, cluster_settings
-from mlp.environment import env, env_bool, env_choice, env_int, env_list, env_url, postgres_settings
-from mlp.kernel.secrets import secret
+from kernel.environment import env, env_bool, env_choice, env_int, env_list, env_url, postgres_settings
+from kernel.secrets import secret
+from mlp import cluster_settings
+from mlp.operators import admin_theme
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 
@@ -127,8 +128,9 @@ INSTALLED_APPS = [
     "rest_framework",
     "drf_spectacular",
     "drf_spectacular_sidecar",
-    "mlp.kernel",
+    "kernel",
     "mlp",
+    "supervision",
     "accounts",
     "resources",
     "datasets",
@@ -138,10 +140,10 @@ INSTALLED_APPS = [
     "aiops",
 ]
 MIDDLEWARE = [
-    "mlp.kernel.middleware.ApiErrors",
+    "kernel.middleware.ApiErrors",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
-    "mlp.kernel.middleware.ContentSecurityPolicy",
+    "kernel.middleware.ContentSecurityPolicy",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.locale.LocaleMiddleware",
     "django.middleware.common.CommonMiddleware",
@@ -154,7 +156,7 @@ ROOT_URLCONF = "mlp.urls"
 WSGI_APPLICATION = "mlp.wsgi.application"
 ASGI_APPLICATION = "mlp.asgi.application"
 APPEND_SLASH = False
-CSRF_FAILURE_VIEW = "mlp.pages.forbidden"
+CSRF_FAILURE_VIEW = "mlp.visitors.pages.forbidden"
 TEMPLATES = [
     {
         "BACKEND": "django.template.backends.django.DjangoTemplates",
@@ -230,11 +232,11 @@ REST_FRAMEWORK = {
         "accounts.auth.SessionAuthentication",
     ],
     "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
-    "DEFAULT_PARSER_CLASSES": ["mlp.kernel.rest.StrictJSONParser"],
-    "DEFAULT_RENDERER_CLASSES": ["mlp.kernel.rest.PlainJSONRenderer"],
-    "DEFAULT_CONTENT_NEGOTIATION_CLASS": "mlp.kernel.rest.AlwaysJSON",
-    "EXCEPTION_HANDLER": "mlp.kernel.errors.exception_handler",
-    "DEFAULT_SCHEMA_CLASS": "mlp.kernel.schema.ContractSchema",
+    "DEFAULT_PARSER_CLASSES": ["kernel.rest.StrictJSONParser"],
+    "DEFAULT_RENDERER_CLASSES": ["kernel.rest.PlainJSONRenderer"],
+    "DEFAULT_CONTENT_NEGOTIATION_CLASS": "kernel.rest.AlwaysJSON",
+    "EXCEPTION_HANDLER": "kernel.errors.exception_handler",
+    "DEFAULT_SCHEMA_CLASS": "kernel.schema.ContractSchema",
     "UNAUTHENTICATED_USER": None,
     "URL_FORMAT_OVERRIDE": None,
 }

@@ -7,9 +7,10 @@ from django.urls import include, path, re_path
 from django.views.generic import RedirectView
 from drf_spectacular.views import SpectacularJSONAPIView
 
-from aiops import shippers
-from mlp import health, pages
-from mlp.kernel.errors import Refused
+from aiops.intake import shippers
+from kernel.errors import Refused
+from mlp.visitors import pages
+from supervision import health
 
 
 def unknown(request, path=""):
@@ -41,10 +42,10 @@ urlpatterns = [
     path("api/v1", unknown),
     path("internal/data/", include("datasets.data_urls")),
     path("internal/apps/", include("apps.gateway_urls")),
-    path("ModelTraining/", include("aiops.opni_urls")),
+    path("ModelTraining/", include("aiops.web.opni_urls")),
     path("v1/logs", shippers.otlp),
     path("loki/api/v1/push", shippers.loki_push),
     path("admin", RedirectView.as_view(pattern_name="admin:index")),
     path("admin/", admin.site.urls),
-    path("", include("mlp.page_urls")),
+    path("", include("mlp.visitors.page_urls")),
 ]

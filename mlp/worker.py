@@ -9,7 +9,7 @@ import django
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "mlp.settings")
 django.setup()
 
-from mlp.kernel.broker import broker as make_broker  # noqa: E402 (needs Django set up)
+from kernel.broker import broker as make_broker  # noqa: E402 (needs Django set up)
 
 broker = make_broker()
 
@@ -18,5 +18,5 @@ import aiops.actors  # noqa: E402, F401
 import apps.actors  # noqa: E402, F401
 import datasets.actors  # noqa: E402, F401
 import jobs.actors  # noqa: E402, F401
-import mlp.kernel.actors  # noqa: E402, F401
+import kernel.actors  # noqa: E402, F401
 import models_app.actors  # noqa: E402, F401

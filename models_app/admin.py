@@ -8,9 +8,9 @@ from django.utils.html import format_html_join
 from django.utils.translation import gettext_lazy as _
 from unfold.decorators import display
 
-from mlp.kernel import storage
-from mlp.kernel.admin import OwnedAdmin, Verb
-from mlp.kernel.admin_display import link, object_url, url_of
+from kernel import storage
+from kernel.admin import OwnedAdmin, Verb
+from kernel.admin_display import link, object_url, url_of
 
 from . import lifecycle
 from .models import Model

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from django.http import FileResponse, StreamingHttpResponse
 
-from mlp.kernel import storage
-from mlp.kernel.locking import Missing, WrongState
-from mlp.kernel.views import Call, ContractView
+from kernel import storage
+from kernel.locking import Missing, WrongState
+from kernel.views import Call, ContractView
 
 from . import lifecycle
 from .models import Model, State

@@ -14,8 +14,8 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-from mlp.kernel import names, storage
-from mlp.kernel.errors import Refused
+from kernel import names, storage
+from kernel.errors import Refused
 
 PIECE = 1 << 20
 PLATFORM_FOLDERS = ("log", "metrics")  # of a job: not its output

@@ -16,12 +16,12 @@ from pathlib import Path
 from django.conf import settings
 from django.utils import timezone
 
-from mlp import runners
-from mlp.kernel import after_commit, outside, storage
-from mlp.kernel.errors import Refused
-from mlp.kernel.locking import Missing, locked
-from mlp.kernel.singleton import Holder
-from mlp.runners import Mount, RunSpec, tail
+import runners
+from kernel import after_commit, sanitize, storage
+from kernel.errors import Refused
+from kernel.locking import Missing, locked
+from kernel.singleton import Holder
+from runners import Mount, RunSpec, tail
 
 from . import copying, lifecycle
 from .models import Model, State
@@ -178,11 +178,11 @@ def _told(model: Model) -> dict:
     try:
         if len(data) > TOLD_BYTES:
             raise ValueError(f"it is larger than {TOLD_BYTES >> 10} KiB")
-        told = outside.read_storable(data)
+        told = sanitize.read_storable(data)
         if not isinstance(told, dict):
             raise ValueError("it is no JSON object")
     except ValueError as problem:
-        raise ValueError(f"the result of the check cannot be used: {outside.text(str(problem))}") from None
+        raise ValueError(f"the result of the check cannot be used: {sanitize.text(str(problem))}") from None
     return told
 
 

@@ -12,10 +12,10 @@ from accounts import lifecycle as accounts
 from datasets.models import Dataset
 from jobs.models import Job
 from jobs.models import State as JobState
-from mlp.kernel import after_commit, broker
-from mlp.kernel.errors import Refused
-from mlp.kernel.locking import Missing, WrongState, locked
-from mlp.kernel.models import record_created
+from kernel import after_commit, broker
+from kernel.errors import Refused
+from kernel.locking import Missing, WrongState, locked
+from kernel.models import record_created
 from resources import tcc
 
 from . import copying

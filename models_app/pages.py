@@ -14,10 +14,10 @@ from django.views.decorators.http import require_http_methods, require_POST
 
 from datasets.pages import save_in_home
 from jobs.models import Job
-from mlp.kernel import names
-from mlp.kernel.errors import Refused
-from mlp.kernel.models import history_of
-from mlp.kernel.pages import (
+from kernel import names
+from kernel.errors import Refused
+from kernel.models import history_of
+from kernel.pages import (
     Problems,
     address,
     attempt,

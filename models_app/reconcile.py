@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from django.utils import timezone
 
-from mlp.kernel import after_commit, healing
+from kernel import after_commit, healing
 
 from . import launching
 from .models import Model, State

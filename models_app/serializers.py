@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from rest_framework import serializers
 
-from mlp.kernel.errors import Refused
-from mlp.kernel.fields import NameField, StrictSerializer, StrictString
+from kernel.errors import Refused
+from kernel.fields import NameField, StrictSerializer, StrictString
 
 from .copying import parse
 from .models import State

@@ -11,7 +11,7 @@ from pathlib import PurePosixPath
 
 from jobs.models import Job
 from jobs.models import State as JobState
-from mlp.kernel import storage
+from kernel import storage
 
 from .copying import PLATFORM_FOLDERS
 

@@ -21,9 +21,9 @@ from unfold.widgets import (
     UnfoldAdminTextInputWidget,
 )
 
-from mlp.kernel.admin import LifecycleAdmin, Verb
-from mlp.kernel.admin_display import bar, link, list_address, moment, object_url, url_of
-from mlp.kernel.errors import Refused
+from kernel.admin import LifecycleAdmin, Verb
+from kernel.admin_display import bar, link, list_address, moment, object_url, url_of
+from kernel.errors import Refused
 
 from . import limits, tcc
 from .models import KINDS, ResourceRequest, State, Tenant, UsageSample, UserLimit

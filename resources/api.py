@@ -6,9 +6,9 @@ from datetime import timedelta
 
 from django.utils import timezone
 
-from mlp.kernel.errors import Refused
-from mlp.kernel.locking import Missing
-from mlp.kernel.views import Call, ContractView, query_int
+from kernel.errors import Refused
+from kernel.locking import Missing
+from kernel.views import Call, ContractView, query_int
 
 from . import limits, tcc, usage
 from .models import Tenant

@@ -11,8 +11,8 @@ from pathlib import Path
 from django.conf import settings
 from django.db import transaction
 
-from mlp import runners
-from mlp.runners.gpus import devices
+import runners
+from runners.gpus import devices
 
 from . import tcc
 from .models import Tenant

@@ -10,8 +10,8 @@ from django.contrib.auth import get_user_model
 from django.db import transaction
 from django.db.models import Sum
 
-from mlp.kernel.errors import Refused
-from mlp.kernel.locking import Missing
+from kernel.errors import Refused
+from kernel.locking import Missing
 
 from .models import EVERYBODY, KINDS, LIVE, ResourceRequest, Tenant, UserLimit
 from .units import amounts, kinds_of, say, zero

@@ -7,7 +7,7 @@ from django.shortcuts import render
 from django.utils.translation import gettext_lazy as _
 from django.views.decorators.http import require_GET
 
-from mlp.kernel.models import StateChange
+from kernel.models import StateChange
 
 from . import limits
 from .models import KINDS, RequestType, ResourceRequest, State, Tenant

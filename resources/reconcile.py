@@ -12,8 +12,8 @@ from time import monotonic
 from django.conf import settings
 from django.utils import timezone
 
-from mlp.kernel import healing
-from mlp.kernel.errors import Refused
+from kernel import healing
+from kernel.errors import Refused
 
 from . import tcc, usage
 from .models import ResourceRequest, State

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rest_framework import serializers
 
-from mlp.kernel.fields import NameField, RequestIdField, StrictChoice, StrictInt, StrictNumber, StrictSerializer
+from kernel.fields import NameField, RequestIdField, StrictChoice, StrictInt, StrictNumber, StrictSerializer
 
 from .models import Applier, RequestType, is_platform_id
 

@@ -14,8 +14,8 @@ from django.db import transaction
 from django.db.models import F, Q, QuerySet, Sum
 from django.utils import timezone
 
-from mlp.kernel.errors import Refused
-from mlp.kernel.locking import Missing
+from kernel.errors import Refused
+from kernel.locking import Missing
 
 from . import limits, rows
 from .models import GIVEN_BACK, HELD, KINDS, LIVE, RequestType, ResourceRequest, State, Tenant, is_platform_id

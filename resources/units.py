@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from decimal import ROUND_HALF_EVEN, Decimal
 
-from mlp.kernel.errors import Refused
+from kernel.errors import Refused
 
 from .models import KINDS
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from accounts.models import State
-from mlp.kernel.tests import fsm
+from kernel.tests import fsm
 
 TABLE = {("NotActive", "activate"): "Actived", ("Actived", "deregister"): "NotActive"}
 

@@ -21,7 +21,7 @@ from django.utils import timezone
 from accounts import delivery, lifecycle, notices, reconcile
 from accounts.models import Delivery, Notice, Preference, Visit
 from conftest import PASSWORD
-from mlp.kernel.models import StateChange
+from kernel.models import StateChange
 
 pytestmark = pytest.mark.django_db
 

@@ -8,7 +8,7 @@ from django.contrib.auth import SESSION_KEY
 from accounts import lifecycle, throttle
 from accounts.models import User
 from conftest import PASSWORD
-from mlp.kernel.pages import safe_next
+from kernel.pages import safe_next
 from mlp.tests.page_world import EVIL, markup, visitor, words_of
 
 pytestmark = pytest.mark.django_db

@@ -17,8 +17,8 @@ from accounts import lifecycle, reconcile, sessions, throttle, tokens
 from accounts.auth import user_of_token
 from accounts.models import Token, User
 from conftest import PASSWORD
-from mlp.kernel import broker
-from mlp.kernel.models import StateChange
+from kernel import broker
+from kernel.models import StateChange
 
 pytestmark = pytest.mark.django_db
 

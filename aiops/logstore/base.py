@@ -17,8 +17,8 @@ from importlib import import_module
 
 from django.conf import settings
 
-from mlp.kernel import outside
-from mlp.kernel.errors import Fault
+from kernel import sanitize
+from kernel.errors import Fault
 
 from . import query
 
@@ -119,7 +119,7 @@ class LogStore(ABC):
 
 def clean(value) -> str:
     """Text that every store takes: no null characters, no halves of characters."""
-    return outside.text(str(value or ""))
+    return sanitize.text(str(value or ""))
 
 
 @cache

@@ -15,8 +15,8 @@ from django.db import connection
 from django.db.models import Case, Count, F, IntegerField, Max, Min, Q, Value, When
 
 from aiops.models import LogLine, Template, Workload
-from mlp.kernel.database import reachable
-from mlp.kernel.errors import Refused
+from kernel.database import reachable
+from kernel.errors import Refused
 
 from . import query as q
 from . import retention

@@ -14,7 +14,7 @@ from django.core.exceptions import ImproperlyConfigured
 from opensearchpy import OpenSearch, helpers
 from opensearchpy.exceptions import OpenSearchException, RequestError
 
-from mlp.kernel.errors import Fault
+from kernel.errors import Fault
 
 from . import query as q
 from .base import UNAVAILABLE, WORKLOADS_SHOWN, LogStore, Names, clean

@@ -1,4 +1,4 @@
-"""Alert rules of operators and what they have told. Written by aiops.alerts and the page; read by the admin."""
+"""Alert rules of operators and what they have told. Written by aiops.judging.alerts and the page; read by the admin."""
 
 from __future__ import annotations
 

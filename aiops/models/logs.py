@@ -1,6 +1,6 @@
 """What the database keeps of logs: lines with their verdicts, counts by workload, templates, how far files were read.
 
-`LogLine` and `Workload` are written by aiops.logstore.database alone, `FollowedFile` by aiops.follow.
+`LogLine` and `Workload` are written by aiops.logstore.database alone, `FollowedFile` by aiops.intake.follow.
 """
 
 from __future__ import annotations

@@ -24,7 +24,8 @@ from pathlib import Path
 
 import torch
 
-from ..masking import mask
+from aiops.wire.masking import mask
+
 from . import judging
 from .learning import GROUPS, Fitting, fit, surprises
 from .model import LogModel, save

@@ -6,31 +6,31 @@ import json
 import logging
 from collections.abc import Callable, Iterable, Sequence
 
-from aiops import subjects, watchlist, wire
-from mlp.kernel import bus, outside
+from aiops.wire import payloads, subjects, watchlist
+from kernel import bus, sanitize
 
 log = logging.getLogger(__name__)
 
 
-def items_of(subject: str, messages: Sequence[bytes], decode: Callable[[bytes], list] = wire.decode) -> list:
+def items_of(subject: str, messages: Sequence[bytes], decode: Callable[[bytes], list] = payloads.decode) -> list:
     """The items of all messages that are what the subject carries; others are logged with the subject and dropped."""
     found: list = []
     for message in messages:
         try:
             found += decode(message)
-        except wire.WireError as problem:
+        except payloads.WireError as problem:
             log.warning("%s: a wrong payload of %s bytes is dropped: %s", subject, len(message), problem)
     return found
 
 
 def one(message: bytes) -> list:
     """A message of a single Payload, for `items_of`."""
-    return [wire.decode_one(message)]
+    return [payloads.decode_one(message)]
 
 
 def read_json(data: bytes) -> dict:
     """A JSON object. Raises ValueError."""
-    value = outside.read_json(data)
+    value = sanitize.read_json(data)
     if not isinstance(value, dict):
         raise ValueError("must be a JSON object")
     return value
@@ -51,12 +51,12 @@ def dump(value) -> bytes:
 
 def lists(subject: str, items: Sequence, most: int = 1 << 30) -> list[tuple[str, bytes]]:
     """The items as messages, none larger than the server takes."""
-    return [(subject, data) for data in wire.batches(items, most)]
+    return [(subject, data) for data in payloads.batches(items, most)]
 
 
 def json_lists(subject: str, rows: Sequence, limit: int | None = None) -> list[tuple[str, bytes]]:
     """The rows as messages of JSON lists, none larger than the server takes; a row that alone is larger is left out."""
-    limit = limit or min(wire.MAX_PAYLOAD, bus.max_payload()) - wire.HEAD_ROOM
+    limit = limit or min(payloads.MAX_PAYLOAD, bus.max_payload()) - payloads.HEAD_ROOM
     found: list[bytes] = []
     batch: list[bytes] = []
     size = 2

@@ -10,10 +10,11 @@ import logging
 import time
 from datetime import datetime, timedelta
 
-from aiops import feedback, storage, subjects, wire
-from aiops.drain import TemplateCache
-from mlp.kernel.serve import Route
-from mlp.kernel.singleton import Holder
+from aiops.judging import feedback
+from aiops.judging.template_cache import TemplateCache
+from aiops.wire import folders, payloads, subjects
+from kernel.serve import Route
+from kernel.singleton import Holder
 
 from . import base
 
@@ -54,7 +55,7 @@ class WorkloadDrain:
             return []
         if not self.loaded:
             self.cache = TemplateCache()
-            data = storage.read(storage.drain_file())
+            data = folders.read(folders.drain_file())
             if data:
                 self._load(data)
             self.loaded, self.words = True, {}
@@ -69,7 +70,7 @@ class WorkloadDrain:
         found = feedback.words(last and last - OVERLAP)
         fresh = [word for word in found if self.words.get(word.pk) != word.at]
         self.words |= {word.pk: word.at for word in fresh}
-        items = [wire.Payload(masked_log=word.masked, anomaly_level=word.level, log=word.sample) for word in fresh]
+        items = [payloads.Payload(masked_log=word.masked, anomaly_level=word.level, log=word.sample) for word in fresh]
         return self._learn(items, told=True) if items else []
 
     def _load(self, data: bytes) -> None:
@@ -86,7 +87,7 @@ class WorkloadDrain:
             self.active.let_go()
 
     def save(self) -> None:
-        storage.write(storage.drain_file(), self.cache.dump())
+        folders.write(folders.drain_file(), self.cache.dump())
         self.changed, self.saved = False, time.monotonic()
 
     # --- handlers --------------------------------------------------------------------------------------------------
@@ -116,7 +117,7 @@ class WorkloadDrain:
 
     def feedback(self, data: bytes) -> list[tuple[str, bytes]]:
         """A person's word on masked texts stands above the model's from now on. Lines come back by their ids, too."""
-        items = [item for item in wire.decode(data) if item.masked_log and item.anomaly_level]
+        items = [item for item in payloads.decode(data) if item.masked_log and item.anomaly_level]
         return self._learn(items, told=True) if self.loaded else []
 
     def _learn(self, items: list, *, told: bool = False) -> list[tuple[str, bytes]]:
@@ -126,7 +127,7 @@ class WorkloadDrain:
         for item, known in zip(items, learned, strict=True):
             item.template_matched, item.template_cluster_id = known.template, known.cluster_id
             if known.changed:
-                changed[known.cluster_id] = wire.Payload(
+                changed[known.cluster_id] = payloads.Payload(
                     _id=str(known.cluster_id),
                     log=known.sample,
                     template_matched=known.template,

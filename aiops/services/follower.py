@@ -1,14 +1,14 @@
-"""The follower as a service: one replica reads the platform's own logs on (aiops/follow.py)."""
+"""The follower as a service: one replica reads the platform's own logs on (aiops/intake/follow.py)."""
 
 from __future__ import annotations
 
 import logging
 
-from aiops import follow, intake
-from mlp.kernel import storage
-from mlp.kernel.database import reachable
-from mlp.kernel.errors import Fault
-from mlp.kernel.singleton import Holder
+from aiops.intake import accept, follow
+from kernel import storage
+from kernel.database import reachable
+from kernel.errors import Fault
+from kernel.singleton import Holder
 
 log = logging.getLogger(__name__)
 
@@ -29,7 +29,7 @@ class FollowerService:
             self.follower = None  # somebody else reads; what we remember of the files grows old
             return
         if self.follower is None:
-            self.follower = follow.Follower(storage.root(), intake.take)
+            self.follower = follow.Follower(storage.root(), accept.take)
         try:
             with reachable():
                 self.follower.look()

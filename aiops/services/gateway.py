@@ -1,11 +1,11 @@
 """AIOps gateway, the part that is always on: makes the key-value buckets, which Opni's own services only open.
 
-Its REST calls are the web server's (training_api.py, opni_api.py); what both do is in aiops/gateway.py.
+Its REST calls are the web server's (training_api.py, opni_api.py); what both do is in aiops/training/requests.py.
 """
 
 from __future__ import annotations
 
-from aiops import kv
+from aiops.wire import kv
 
 ENSURE_EVERY_S = 30
 

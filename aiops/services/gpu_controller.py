@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import logging
 
-from aiops import gpus, lifecycle, subjects, training_data
-from mlp.kernel.serve import Reply, Route
+from aiops import lifecycle
+from aiops.training import training_data
+from aiops.wire import gpu_info, subjects
+from kernel.serve import Reply, Route
 
 from . import base
 from .scoring import ServingModel
@@ -35,7 +37,7 @@ class GpuController:
         return Reply(subjects.RUNNING)
 
     def look(self) -> None:
-        if gpus.local_count():
+        if gpu_info.local_count():
             self.model.look()
 
     def model_update(self, data: bytes) -> None:

@@ -11,10 +11,13 @@ import time
 from django.conf import settings
 from django.utils import timezone
 
-from aiops import alerts, intake, kv, lifecycle, logstore, subjects, watchlist
-from mlp.kernel.database import reachable
-from mlp.kernel.errors import Fault
-from mlp.kernel.singleton import Holder
+from aiops import lifecycle, logstore
+from aiops.intake import accept
+from aiops.judging import alerts
+from aiops.wire import kv, subjects, watchlist
+from kernel.database import reachable
+from kernel.errors import Fault
+from kernel.singleton import Holder
 
 log = logging.getLogger(__name__)
 
@@ -76,7 +79,7 @@ class Housekeeping:
             log.warning("lines without a verdict could not be looked for: %s", problem)
             return 0
         if lines:
-            intake.forward(lines)
+            accept.forward(lines)
         return len(lines)
 
     def alert(self) -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 import time
 
-from aiops import subjects, wire
-from mlp.kernel import bus
-from mlp.kernel.errors import Fault
-from mlp.kernel.serve import Route
+from aiops.wire import payloads, subjects
+from kernel import bus
+from kernel.errors import Fault
+from kernel.serve import Route
 
 from . import base
 from .scoring import ServingModel
@@ -47,9 +47,9 @@ class Inference:
         result: list[tuple[str, bytes]] = []
         for start in range(0, len(items), subjects.MAX_OFFER):
             part = items[start : start + subjects.MAX_OFFER]
-            for data in wire.batches(part):
+            for data in payloads.batches(part):
                 if not self.taken(data):
-                    result += self.model.judge(wire.decode(data))
+                    result += self.model.judge(payloads.decode(data))
         return result
 
     def taken(self, data: bytes) -> bool:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import logging
 
-from aiops import kv, subjects, watchlist
-from aiops.masking import mask_many
-from mlp.kernel.errors import Fault
-from mlp.kernel.serve import Route
+from aiops.wire import kv, subjects, watchlist
+from aiops.wire.masking import mask_many
+from kernel.errors import Fault
+from kernel.serve import Route
 
 from . import base
 

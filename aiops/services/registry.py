@@ -8,7 +8,7 @@ from __future__ import annotations
 from django.utils.module_loading import import_string
 
 SERVICES = {
-    "intake": "aiops.services.intake.Intake",
+    "intake": "aiops.services.raw_logs.Intake",
     "follower": "aiops.services.follower.FollowerService",
     "write-back": "aiops.services.writeback.WriteBack",
     "housekeeping": "aiops.services.housekeeping.Housekeeping",

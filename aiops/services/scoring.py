@@ -9,9 +9,9 @@ import logging
 import threading
 from collections.abc import Sequence
 
-from aiops import storage, subjects
 from aiops.opnilog.score import Scorer
 from aiops.opnilog.store import Versions
+from aiops.wire import folders, subjects
 
 from . import base
 
@@ -30,7 +30,7 @@ class ServingModel:
     def look(self) -> bool:
         """Follows the serving version; True when another model serves now. A model that fails to load is logged, and
         the last good one goes on."""
-        versions = Versions(storage.models())
+        versions = Versions(folders.models())
         serving = versions.serving()
         if serving == self.version:
             return False

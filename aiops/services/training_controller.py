@@ -11,10 +11,12 @@ import logging
 import threading
 import uuid as uuids
 
-from aiops import decisions, gateway, gpus, kv, lease, lifecycle, subjects, training_data, watchlist, wire
-from mlp.kernel import bus
-from mlp.kernel.errors import Fault
-from mlp.kernel.serve import Reply, Route
+from aiops import lifecycle
+from aiops.training import decisions, requests, training_data
+from aiops.wire import gpu_info, kv, lease, payloads, subjects, watchlist
+from kernel import bus
+from kernel.errors import Fault
+from kernel.serve import Reply, Route
 
 from . import base
 
@@ -83,7 +85,7 @@ class TrainingController:
 
     def offer(self, data: bytes) -> Reply:
         """From facts that `look` keeps: within a moment, whatever the rest is doing."""
-        wire.decode(data)
+        payloads.decode(data)
         if self.busy or not self.gpu_ready:
             return Reply(subjects.NO)
         return Reply(subjects.YES, before=[(subjects.GPU_INFERENCE_INTERNAL, data)])
@@ -129,10 +131,10 @@ class TrainingController:
         if lease.is_overdue(held) and lifecycle.find(held.get("uuid") or "") is None:
             if lease.end(held.get("uuid") or ""):
                 self.send([(subjects.GPU_JOB_STATUS, subjects.JOB_END)])
-                gateway.failed(held.get("uuid") or "", "the trainer has not been heard of and its lease ran out")
+                requests.failed(held.get("uuid") or "", "the trainer has not been heard of and its lease ran out")
             held = {}
         self.busy = lease.is_live(held)
-        self.gpu_ready = gpus.any_there() and (self.busy or self.gpu_runs(LOOK_TIMEOUT_S))
+        self.gpu_ready = gpu_info.any_there() and (self.busy or self.gpu_runs(LOOK_TIMEOUT_S))
 
     def gpu_runs(self, timeout_s: float = subjects.RUNNING_TIMEOUT_S) -> bool:
         """Whether a GPU controller answers."""

@@ -10,10 +10,12 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 
-from aiops import intake, logstore, subjects, tail
-from mlp.kernel import outside
-from mlp.kernel.errors import Fault
-from mlp.kernel.serve import Route
+from aiops import logstore
+from aiops.intake import accept, tail
+from aiops.wire import subjects
+from kernel import sanitize
+from kernel.errors import Fault
+from kernel.serve import Route
 
 from . import base
 
@@ -69,7 +71,7 @@ class WriteBack:
         changes: list[tuple[str, dict]] = []
         for message in messages:
             try:
-                for one in outside.read_json(message):
+                for one in sanitize.read_json(message):
                     words = [[int(position), str(word)] for position, word in one["unexpected"]]
                     theirs = owner(str(one["cluster_id"]), str(one["namespace_name"]))
                     changes.append((str(one["_id"]), {"unexpected": words, **theirs}))
@@ -80,8 +82,8 @@ class WriteBack:
 
 def owner(cluster: str, namespace: str) -> dict:
     """Whose line it is that was judged: an id may be that of a line of somebody else, which is to stay as it is."""
-    names = {"cluster_id": cluster or intake.LOCAL, "namespace_name": namespace}
-    return {name: logstore.clean(value)[: intake.MOST_NAME] for name, value in names.items()}
+    names = {"cluster_id": cluster or accept.LOCAL, "namespace_name": namespace}
+    return {name: logstore.clean(value)[: accept.MOST_NAME] for name, value in names.items()}
 
 
 def verdict(item) -> dict:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from aiops import gateway, intake, logstore
+from aiops import logstore
+from aiops.intake import accept
 from aiops.models import ModelVersion
 from aiops.services.registry import SERVICES, make
-
-from .test_training import WORDS, WORKLOADS, no_gpu, settled, working
+from aiops.training import requests
+from aiops.training.tests.test_training import WORDS, WORKLOADS, no_gpu, settled, working
 
 __all__ = ["no_gpu"]
 
@@ -22,7 +23,7 @@ ELSEWHERE = {"namespace": "shop", "deployment": "other"}
 
 
 def line(text: str, name: str, **where) -> dict:
-    return intake.line(text, id=name, **{"cluster": "c1", "namespace": "shop", "deployment": "web", **where})
+    return accept.line(text, id=name, **{"cluster": "c1", "namespace": "shop", "deployment": "web", **where})
 
 
 def test_from_the_watchlist_to_a_verdict(served, tasks, peer, settings):
@@ -31,10 +32,10 @@ def test_from_the_watchlist_to_a_verdict(served, tasks, peer, settings):
         peer.listen(subject)
     work = working(tasks)
     lines = [f"session {n} {WORDS[n % 6]} for user{n % 5} on 10.0.0.{n % 250}" for n in range(300)]
-    intake.take([line(text, f"n{n}") for n, text in enumerate(lines)])
-    intake.take([line("error: the disk is full", "trouble"), line("not watched at all", "other", **ELSEWHERE)])
+    accept.take([line(text, f"n{n}") for n, text in enumerate(lines)])
+    accept.take([line("error: the disk is full", "trouble"), line("not watched at all", "other", **ELSEWHERE)])
     served(*[make(name) for name in SERVICES if name not in LEFT_OUT])
-    assert gateway.request_training(WORKLOADS) == "training job submitted"
+    assert requests.request_training(WORKLOADS) == "training job submitted"
     run = work(settled)
     assert run.state == "completed", run.reason
     assert run.lines == 300  # neither the line of trouble nor the other workload's
@@ -47,13 +48,13 @@ def test_from_the_watchlist_to_a_verdict(served, tasks, peer, settings):
     (again,) = judged(work, again=KNOWN.replace("7", "8"))
     assert (again["anomaly_level"], again["inference_model"]) == ("Normal", "drain")
     assert again["template_cluster_id"] == known["template_cluster_id"]
-    assert gateway.request_training({}) == "model reset"
+    assert requests.request_training({}) == "model reset"
     work(lambda: not ModelVersion.objects.filter(serving=True).exists())
 
 
 def judged(work, **lines: str) -> list[dict]:
     """Takes the lines in; as the log store has them once they all have a verdict."""
-    intake.take([line(text, name) for name, text in lines.items()])
+    accept.take([line(text, name) for name, text in lines.items()])
     wanted = {"query": {"bool": {"filter": [{"ids": {"values": list(lines)}}, {"exists": {"field": "anomaly_level"}}]}}}
 
     def verdicts():

@@ -24,7 +24,7 @@ import numpy as np
 import orjson
 import uvicorn
 from protocol import BadRequest, read_request, write_answer
-from traffic import Traffic
+from request_counter import Traffic
 
 MOST_AT_ONCE = 64
 BODY_BYTES = 64 << 20

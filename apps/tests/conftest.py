@@ -7,10 +7,10 @@ import time
 
 import pytest
 
+import runners
 from apps import reconcile
 from apps.models import Application
-from mlp import runners
-from mlp.kernel import storage
+from kernel import storage
 from models_app.models import Model
 
 DEADLINE_S = 240

@@ -14,9 +14,9 @@ from asgiref.sync import async_to_sync, sync_to_async
 from django.test import AsyncClient
 
 from accounts import lifecycle as accounts
-from apps import launching, trying
+from apps import launching, playground
 from apps.models import Application
-from mlp.tests.admin_world import put
+from mlp.operators.tests.admin_world import put
 from mlp.tests.page_world import EVIL, fill, markup, visitor, words_of
 from models_app.models import Model
 
@@ -183,17 +183,17 @@ class TestExamples:
         ],
     )  # fmt: skip
     def test_they_are_of_the_models_own_form(self, inputs, text, python):
-        example = trying.example_of({"inputs": inputs})
+        example = playground.example_of({"inputs": inputs})
         assert json.loads(example.json) == text
         assert example.python == python
 
     def test_a_long_one_is_an_expression_only(self):
-        example = trying.example_of({"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 3, 224, 224]}]})
+        example = playground.example_of({"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 3, 224, 224]}]})
         assert (example.json, example.python) == ("", "{'x': [[[[0.5] * 224] * 224] * 3]}")
 
     @pytest.mark.parametrize("signature", [None, [], {"inputs": 7}, {"inputs": None}])
     def test_odd_signatures(self, signature):
-        assert json.loads(trying.example_of(signature).json) == {"input": [0.5]}
+        assert json.loads(playground.example_of(signature).json) == {"input": [0.5]}
 
 
 class Stands(BaseHTTPRequestHandler):
@@ -215,7 +215,7 @@ class Stands(BaseHTTPRequestHandler):
 
 class TestAnswers:
     def test_a_short_row_of_numbers_is_a_picture(self):
-        text, scores = trying._readable(b'{"y": [[1, 5, 3.5]], "z": ["<b>"]}')
+        text, scores = playground._readable(b'{"y": [[1, 5, 3.5]], "z": ["<b>"]}')
         assert text == '{\n  "y": [[1, 5, 3.5]],\n  "z": ["<b>"]\n}'
         assert scores == ((0, 1, 0), (1, 5, 100), (2, 3.5, 62))
 
@@ -225,10 +225,10 @@ class TestAnswers:
          b'{"y": [NaN, 1]}', b'{"error": 7}'],
     )  # fmt: skip
     def test_everything_else_is_text(self, body):
-        assert trying._readable(body)[1] == ()
+        assert playground._readable(body)[1] == ()
 
     def test_what_went_wrong_is_in_its_own_lines(self):
-        assert trying._readable(b'{"error": "one\\ntwo"}') == ("one\ntwo", ())
+        assert playground._readable(b'{"error": "one\\ntwo"}') == ("one\ntwo", ())
 
 
 class TestTrying:
@@ -293,7 +293,7 @@ class TestTrying:
 
     @pytest.mark.parametrize("begin", [b"", b"HTTP/1.1 200 OK\r\nX-Slow: ", b"HTTP/1.0 200 OK\r\n\r\n{"])
     def test_one_that_answers_a_byte_at_a_time_holds_nobody(self, her, app, monkeypatch, begin):
-        monkeypatch.setattr(trying, "LIMIT_S", 1)
+        monkeypatch.setattr(playground, "LIMIT_S", 1)
         ended = threading.Event()
         server = socket.create_server(("127.0.0.1", 0))
 
@@ -313,9 +313,9 @@ class TestTrying:
         server.close()
 
     def test_one_at_a_time(self, her, app, alice):
-        trying.cache.add(f"apps.try.{alice.pk}", 1, 60)
+        playground.cache.add(f"apps.try.{alice.pk}", 1, 60)
         assert "not answered yet" in words_of(her.post("/apps/calc", {"input": "[1]"}))
-        trying.cache.delete(f"apps.try.{alice.pk}")
+        playground.cache.delete(f"apps.try.{alice.pk}")
         assert her.post("/apps/calc", {"input": "[1]"}).status_code == 200
 
 

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
+import runners
 from accounts.models import Notice
 from apps import launching
 from apps.models import PORTS, Application
-from mlp import runners
-from mlp.kernel import storage
+from kernel import storage
 from resources import tcc
 from resources.models import Tenant
 

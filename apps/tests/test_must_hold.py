@@ -18,11 +18,11 @@ import pytest
 import requests
 from django.db import connection
 
+import runners
 from accounts import lifecycle as accounts
 from apps import launching
 from apps.models import PORTS, Application
-from mlp import runners
-from mlp.kernel import storage
+from kernel import storage
 from models_app.models import Model
 
 from .test_apps import in_use, infer, process_of

@@ -8,11 +8,11 @@ import socket
 
 import pytest
 
+import runners
 from apps.models import Application
-from mlp import runners
-from mlp.runners.tests.on_cluster import platform_on_cluster
 from models_app import reconcile as models_reconcile
 from models_app.models import Model
+from runners.tests.on_cluster import platform_on_cluster
 
 from .conftest import ADDER
 from .test_apps import in_use, infer

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+import runners
 from apps import lifecycle, ports
 from apps.models import PORTS, Application
-from mlp import runners
 
 from .test_apps import infer, process_of
 

@@ -9,7 +9,7 @@ from django.db import connection
 
 from apps import launching, lifecycle, reconcile
 from apps.models import Application
-from mlp.kernel import storage
+from kernel import storage
 from resources import tcc
 from resources.models import Tenant
 

@@ -10,7 +10,7 @@ import pytest
 from django.test import Client
 
 from accounts import lifecycle as accounts
-from apps import gateway, gateway_urls, launching, lifecycle
+from apps import gateway_access, gateway_urls, launching, lifecycle
 from apps.models import Application
 from datasets.webdav.gate import internal_key
 from mlp.wsgi import django_application
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 @pytest.fixture(autouse=True)
 def nothing_remembered():
-    gateway._places.clear()
+    gateway_access._places.clear()
 
 
 @pytest.fixture
@@ -59,14 +59,14 @@ def test_it_knows_the_owner_staff_and_the_session_and_nobody_else(app, alice, bo
         client.force_login(user)
         assert asked(cookie=f"sessionid={client.cookies['sessionid'].value}")[0] == status
     Application.objects.update(public=True)
-    gateway._places.clear()
+    gateway_access._places.clear()
     assert asked() == there
 
 
 def test_it_asks_the_database_once_a_second_at_most(app, alice, django_assert_num_queries, monkeypatch):
     token = accounts.token_of(alice)
     clock = [time.monotonic()]
-    monkeypatch.setattr(gateway, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    monkeypatch.setattr(gateway_access, "time", SimpleNamespace(monotonic=lambda: clock[0]))
     assert asked(token)[0] == 204
     with django_assert_num_queries(0):
         assert asked(token)[0] == 204

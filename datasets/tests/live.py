@@ -21,8 +21,8 @@ from django.db import connection
 from accounts import lifecycle as accounts
 from datasets.client_build import build
 from datasets.models import Dataset
-from mlp.supervisor import gateway
 from mlp.tests.servers import free_port
+from supervision import nginx
 
 AT_THE_DATABASE = "data service under test"  # what its connections are called there
 
@@ -80,7 +80,7 @@ class Service:
     def start_nginx(self) -> None:
         """The gateway's own configuration, with this service's folders and ports."""
         values = {
-            **gateway.variables(), "root": str(self.root), "spool": str(self.root / "datasets" / ".spool"),
+            **nginx.variables(), "root": str(self.root), "spool": str(self.root / "datasets" / ".spool"),
             "run": str(self.folder), "gateway_listen": f"127.0.0.1:{self.port}",
             "static": str(settings.BASE_DIR / "mlp" / "static"),
             "app_listen": f"127.0.0.1:{self.app_port}", "web_server": f"127.0.0.1:{self.web_port}",
@@ -90,11 +90,11 @@ class Service:
         }  # fmt: skip
         (self.folder / "temp").mkdir(exist_ok=True)
         for template, file in (("gateway.conf.tmpl", "nginx.conf"), ("data.conf.tmpl", "data.conf")):
-            text = gateway.fill(template, values)
+            text = nginx.fill(template, values)
             if file == "nginx.conf":
                 text = text.replace(f'include "{self.folder}/*.conf";', "")
             (self.folder / file).write_text(text)
-        command = [gateway.nginx(), "-e", "stderr", "-p", str(self.folder), "-c", str(self.folder / "nginx.conf")]
+        command = [nginx.nginx(), "-e", "stderr", "-p", str(self.folder), "-c", str(self.folder / "nginx.conf")]
         with (self.folder / "nginx.log").open("ab") as log:
             self.nginx = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
         _wait(self.port)

@@ -10,7 +10,7 @@ from contextlib import suppress
 import pytest
 
 from datasets.tests.live import stored, wait_until
-from datasets.webdav.room import DISK_RESERVE
+from datasets.webdav.admission import DISK_RESERVE
 
 ROOM = 24 << 20  # bytes beyond what uploads leave alone
 MIB = b"m" * (1 << 20)

@@ -9,8 +9,8 @@ from django.utils import timezone
 
 from datasets import reconcile
 from datasets.models import Dataset
-from mlp.kernel import storage
-from mlp.kernel.models import StateChange
+from kernel import storage
+from kernel.models import StateChange
 from resources import tcc
 from resources.models import Tenant
 
@@ -192,7 +192,7 @@ def test_one_that_cannot_be_failed_does_not_keep_the_others_from_it(as_alice, cr
         fail(pk, *about)
 
     monkeypatch.setattr("datasets.lifecycle.fail_silent", trouble)
-    monkeypatch.setattr("datasets.webdav.locks.sweep", lambda: 1 / 0)
+    monkeypatch.setattr("datasets.webdav.lock_store.sweep", lambda: 1 / 0)
     reconcile.run()
     assert {row["name"]: row["state"] for row in as_alice.call("get", URL).json()} == {
         "digits": "creating",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from datasets.models import Dataset, State
-from mlp.kernel.tests import fsm
+from kernel.tests import fsm
 
 TABLE = {
     ("creating", "complete"): "ready",

@@ -11,7 +11,7 @@ from django.core.management import CommandError, call_command
 
 from datasets import lifecycle
 from datasets.models import Dataset
-from mlp.kernel import storage
+from kernel import storage
 from resources.models import Tenant
 
 

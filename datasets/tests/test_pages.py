@@ -7,8 +7,8 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 
 from datasets.client_build import build
 from datasets.models import Dataset, State
-from mlp.kernel import storage
-from mlp.tests.admin_world import put
+from kernel import storage
+from mlp.operators.tests.admin_world import put
 from mlp.tests.page_world import EVIL, EVIL_FILE, fill, markup, visitor, words_of
 
 pytestmark = pytest.mark.django_db

@@ -8,8 +8,8 @@ import socket
 import pytest
 
 from datasets.data_urls import FastData
-from datasets.webdav import flight, gate, spool, verbs
-from mlp.kernel import storage
+from datasets.webdav import gate, inflight, spool, verbs
+from kernel import storage
 
 
 def ask(path: str, method: str = "POST", **headers) -> tuple[str, bytes]:
@@ -55,25 +55,25 @@ def test_an_upload_is_on_its_way_as_long_as_its_connection_stands(db, family):
     with socket.create_server(("::1" if family == socket.AF_INET6 else "127.0.0.1", 0), family=family) as listener:
         client = socket.create_connection(listener.getsockname()[:2])
         server, far = listener.accept()
-        flight.begin(f"{far[0]}:{far[1]}", 7, 100_000)
-        flight.begin("small", 8, 99_999)
-        flight.begin("127.0.0.1:1", 9, None)
-        flight.keep_alive()
-        assert flight.broker().client.hkeys(flight.KEY) == [f"{far[0]}:{far[1]}".encode()]
+        inflight.begin(f"{far[0]}:{far[1]}", 7, 100_000)
+        inflight.begin("small", 8, 99_999)
+        inflight.begin("127.0.0.1:1", 9, None)
+        inflight.keep_alive()
+        assert inflight.broker().client.hkeys(inflight.KEY) == [f"{far[0]}:{far[1]}".encode()]
         server.close()
         client.close()
-    flight.keep_alive()
-    assert flight.broker().client.hlen(flight.KEY) == 0
+    inflight.keep_alive()
+    assert inflight.broker().client.hlen(inflight.KEY) == 0
 
 
 def test_where_no_connections_are_shown_an_upload_is_believed_for_a_while(db, monkeypatch):
-    monkeypatch.setattr(flight, "TABLES", ())
-    flight.begin("10.0.0.1:1", 7, None)
-    flight.keep_alive()
-    assert flight.broker().client.hlen(flight.KEY) == 1
-    monkeypatch.setattr(flight, "BLIND_S", -1)
-    flight.keep_alive()
-    assert flight.broker().client.hlen(flight.KEY) == 0
+    monkeypatch.setattr(inflight, "TABLES", ())
+    inflight.begin("10.0.0.1:1", 7, None)
+    inflight.keep_alive()
+    assert inflight.broker().client.hlen(inflight.KEY) == 1
+    monkeypatch.setattr(inflight, "BLIND_S", -1)
+    inflight.keep_alive()
+    assert inflight.broker().client.hlen(inflight.KEY) == 0
 
 
 def test_the_sweep_takes_trash_at_once_and_bodies_late():

@@ -15,8 +15,8 @@ from django.db import connection
 
 from datasets.models import Dataset
 from datasets.tests.live import AT_THE_DATABASE, stored, wait_until
-from datasets.webdav import flight, spool
-from mlp.kernel.broker import broker
+from datasets.webdav import inflight, spool
+from kernel.broker import broker
 
 DAV = "{DAV:}"
 
@@ -247,12 +247,12 @@ def test_bytes_on_their_way_are_a_sign_of_life(alice_there, service, settings):
     head = f"PUT /data/alice/big/x HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {alice_there.token}\r\n"
     with socket.create_connection(("127.0.0.1", service.port)) as sock:
         sock.sendall(head.encode() + b"Content-Length: 200000\r\n\r\n" + b"x" * 100)
-        wait_until(lambda: broker().client.hlen(flight.KEY) == 1)
+        wait_until(lambda: broker().client.hlen(inflight.KEY) == 1)
         Dataset.objects.update(touched="2020-01-01T00:00Z")
         spool.sweep()
         assert Dataset.objects.get(name="big").touched.year > 2020
         assert Dataset.objects.get(name="other").touched.year == 2020
-    wait_until(lambda: (spool.sweep(), broker().client.hlen(flight.KEY))[1] == 0)
+    wait_until(lambda: (spool.sweep(), broker().client.hlen(inflight.KEY))[1] == 0)
     Dataset.objects.update(touched="2020-01-01T00:00Z")
     spool.sweep()
     assert Dataset.objects.get(name="big").touched.year == 2020

@@ -1,4 +1,4 @@
-"""The data service behind nginx (mlp/supervisor/data.conf.tmpl): WebDAV on the files of datasets and of `.home`.
+"""The data service behind nginx (supervision/data.conf.tmpl): WebDAV on the files of datasets and of `.home`.
 
 paths      which file an address means          room   where and how much a caller may write
 tree       files on disk, by descriptors        spool  what arrives, and what a kill left of it

@@ -18,7 +18,7 @@ from psycopg import ClientCursor
 from psycopg import Error as LinkError
 
 from accounts.tokens import Holder
-from mlp.kernel import storage
+from kernel import storage
 
 from . import tree
 from .gate import answer_to, authenticate

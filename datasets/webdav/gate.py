@@ -20,7 +20,7 @@ from django.views.decorators.csrf import csrf_exempt
 from accounts import tokens
 from accounts.auth import basic, bearer
 from accounts.tokens import Holder
-from mlp.kernel.errors import Fault, Refused
+from kernel.errors import Fault, Refused
 
 from .paths import Answer
 

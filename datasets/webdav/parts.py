@@ -21,7 +21,7 @@ from pathlib import Path
 
 from django.http import HttpRequest
 
-from mlp.kernel import storage
+from kernel import storage
 
 from . import tree
 from .paths import Answer, Target

@@ -11,8 +11,8 @@ import re
 from dataclasses import dataclass
 from urllib.parse import quote, unquote_to_bytes, urlsplit
 
-from mlp.kernel import names
-from mlp.kernel.errors import Refused
+from kernel import names
+from kernel.errors import Refused
 
 HOME = ".home"
 PREFIX = "/data"

@@ -21,10 +21,10 @@ from accounts.models import User
 from accounts.tokens import Holder
 
 from ..models import Dataset, Lock, State
-from . import locks, props, tree
-from .locking import SUPPORTED, discovery
+from . import lock_store, props, tree
+from .admission import find, home_bytes
+from .lock_verbs import SUPPORTED, discovery
 from .paths import HOME, Answer, Target, href
-from .room import find, home_bytes
 from .xml import read
 
 DAV = "DAV:"
@@ -50,7 +50,7 @@ def propfind(request: HttpRequest, holder: Holder, target: Target) -> HttpRespon
     asked = _asked(request.body)
     row, info = _resolve(target)
     entries = _entries(holder, target, info, depth)
-    held = locks.living(target) if LOCKS in asked.tags else []
+    held = lock_store.living(target) if LOCKS in asked.tags else []
     # one file, asked for its checksum by name: worth reading it, once; in a listing only what is known already
     compute = depth == "0" and info is not None and stat.S_ISREG(info.st_mode) and SHA256 in asked.tags
     body = _document(entries, asked, row, compute, held)

@@ -16,9 +16,9 @@ from django.http import HttpRequest, HttpResponse
 
 from accounts.tokens import Holder
 
-from . import locks, tree
+from . import lock_store, tree
+from .admission import writing
 from .paths import Answer, Target, href
-from .room import writing
 from .xml import DAV, read
 
 LIMIT = 3000  # bytes of all of them: the file system keeps few
@@ -33,7 +33,7 @@ def proppatch(request: HttpRequest, holder: Holder, target: Target) -> HttpRespo
         raise Answer(403, "path: files and folders have properties that can be set")
     refused = {tag for tag, _ in changes if tag.startswith(OURS)}
     with writing(target):
-        locks.must_hold(request, holder.username, target)
+        lock_store.must_hold(request, holder.username, target)
         if tree.look(target.steps) is None:
             raise Answer(404, "path: no such file or folder")
         if not refused:

@@ -14,14 +14,14 @@ from pathlib import Path
 from django.http import HttpRequest, HttpResponse
 
 from accounts.tokens import Holder
-from mlp.kernel import storage
-from mlp.kernel.errors import Fault
+from kernel import storage
+from kernel.errors import Fault
 
 from ..models import Dataset
-from . import flight, locks, parts, tree
+from . import inflight, lock_store, parts, tree
+from .admission import admit_write, find, must_be_creating, own, writing
 from .gate import authenticate, for_subrequest, guarded
 from .paths import Answer, Target, parse
-from .room import admit_write, find, must_be_creating, own, writing
 
 log = logging.getLogger(__name__)
 
@@ -35,13 +35,13 @@ def may(request: HttpRequest) -> HttpResponse:
     storage.spool_dir()  # made anew should it have vanished: nginx makes it at its start only
     holder = authenticate(request)
     target, length, part = put_target(request, holder), _length(request), parts.told(request)
-    locks.must_hold(request, holder.username, target)
+    lock_store.must_hold(request, holder.username, target)
     if part is None:
         row, left = admit_write(target, length)
     else:
         row, left = _admit_part(target, part, length)
     if row is not None:
-        flight.begin(request.META.get("HTTP_X_DATA_PEER", ""), row.pk, length)
+        inflight.begin(request.META.get("HTTP_X_DATA_PEER", ""), row.pk, length)
     if "chunked" in request.META.get("HTTP_X_DATA_CHUNKED", "").lower():
         # no length to be judged by: nginx takes the body in the location that allows just enough
         headers = {"X-Data-Status": "chunked", "X-Data-Class": _class(left)}
@@ -69,8 +69,8 @@ def store(request: HttpRequest) -> HttpResponse:
 def _finish(request: HttpRequest, target: Target, spool: Path) -> HttpResponse:
     """A whole file: checked, accounted for and put into place."""
     info = spool.stat(follow_symlinks=False)
-    if info.st_size >= flight.WORTH_NOTING:
-        flight.end(request.META.get("HTTP_X_DATA_PEER", ""))
+    if info.st_size >= inflight.WORTH_NOTING:
+        inflight.end(request.META.get("HTTP_X_DATA_PEER", ""))
     verify_digest(request, spool)
     os.chmod(spool, 0o644)
     return HttpResponse(status=204 if _place(request, target, spool, info.st_size) else 201)
@@ -83,7 +83,7 @@ def _store_part(request: HttpRequest, target: Target, part: parts.Part) -> HttpR
         size = spool.stat(follow_symlinks=False).st_size
         _admit_part(target, part, size)
         whole = parts.take(target, part, spool, size)
-        flight.end(request.META.get("HTTP_X_DATA_PEER", ""))
+        inflight.end(request.META.get("HTTP_X_DATA_PEER", ""))
     else:
         must_be_creating(find(target))
         whole = parts.whole(target, part.total)
@@ -125,7 +125,7 @@ def _length(request: HttpRequest) -> int | None:
 def _place(request: HttpRequest, target: Target, spool: Path, size: int) -> bool:
     """Renames the spooled body into place under the dataset's lock; returns whether it replaced a file."""
     with writing(target) as (room,), tree.folder(target.steps[:-1], make=True) as parent:
-        locks.must_hold(request, authenticate(request).username, target)
+        lock_store.must_hold(request, authenticate(request).username, target)
         replaced = at(parent, target.steps[-1])
         if replaced and request.META.get("HTTP_IF_NONE_MATCH", "").strip() == "*":
             raise Answer(412, "path: a file of that name is there already")
@@ -142,7 +142,7 @@ def _place(request: HttpRequest, target: Target, spool: Path, size: int) -> bool
 def _must_match(request: HttpRequest, target: Target) -> None:
     """`If-Match`: only in place of what the client has seen. Raises Answer 412."""
     wanted = request.META.get("HTTP_IF_MATCH", "").strip()
-    there = locks.etag(target)
+    there = lock_store.etag(target)
     if wanted and not (there and (wanted == "*" or there in [one.strip() for one in wanted.split(",")])):
         raise Answer(412, "If-Match: another file is there, or none")
 

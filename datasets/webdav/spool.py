@@ -6,12 +6,12 @@ import contextlib
 import time
 from pathlib import Path
 
-from mlp.kernel import storage
+from kernel import storage
 
 from ..models import Dataset
-from . import flight, parts
+from . import inflight, parts
+from .admission import clear
 from .paths import HOME
-from .room import clear
 
 SPOOL_KEEP_S = 600  # a body still arriving grows at least every two minutes, nginx drops it else
 
@@ -21,7 +21,7 @@ def sweep(older_than_s: float = 3600) -> int:
 
     It also keeps the datasets alive whose uploads still grow there.
     """
-    flight.keep_alive()
+    inflight.keep_alive()
     deadline = time.time() - max(older_than_s, SPOOL_KEEP_S)
     removed = 0
     for path in storage.spool_dir().iterdir():

@@ -14,18 +14,18 @@ from django.http import HttpRequest, HttpResponse, JsonResponse
 
 from accounts.models import User
 from accounts.tokens import Holder
-from mlp.kernel import storage
+from kernel import storage
 
 from .. import lifecycle
 from ..models import State
 from ..serializers import DatasetOut
-from . import locks, parts, tree
+from . import lock_store, parts, tree
+from .admission import clear, discard, find, must_be_creating, must_be_readable, own, writing
 from .gate import authenticate, guarded
-from .locking import lock, unlock
+from .lock_verbs import lock, unlock
 from .paths import Answer, Target, href, parse, parse_destination
 from .propfind import propfind
 from .props import proppatch
-from .room import clear, discard, find, must_be_creating, must_be_readable, own, writing
 
 FILES = "/-data/files"  # nginx's internal address of {root}/datasets
 
@@ -60,7 +60,7 @@ def delete(request: HttpRequest, holder: Holder, target: Target) -> HttpResponse
     if not target.parts:
         return _delete_dataset(holder, target)
     with writing(target) as (room,):
-        locks.must_hold(request, holder.username, target, below=True)
+        lock_store.must_hold(request, holder.username, target, below=True)
         info = tree.look(target.steps)
         if info is None:
             raise Answer(404, "path: no such file")
@@ -68,7 +68,7 @@ def delete(request: HttpRequest, holder: Holder, target: Target) -> HttpResponse
             raise Answer(404, "path: no such folder")
         room.grow(-tree.size(target.steps))
         trash = discard(target.steps)
-        locks.forget(target)
+        lock_store.forget(target)
     clear(trash)
     return HttpResponse(status=204)
 
@@ -101,7 +101,7 @@ def mkcol(request: HttpRequest, holder: Holder, target: Target) -> HttpResponse:
             raise Answer(405, "path: a folder is there already")
         raise Answer(403, "path: a dataset is created with its size: POST /api/v1/users/{user}/datasets")
     with writing(target):
-        locks.must_hold(request, holder.username, target)
+        lock_store.must_hold(request, holder.username, target)
         with tree.folder(target.steps[:2], make=True):
             pass  # the dataset's own folder comes with its first file
         if tree.look(target.steps) is not None:
@@ -114,7 +114,7 @@ def mkcol(request: HttpRequest, holder: Holder, target: Target) -> HttpResponse:
 def move(request: HttpRequest, holder: Holder, target: Target) -> HttpResponse:
     destination = _destination(request, holder, target)
     with writing(target, destination) as (source, sink):
-        locks.must_hold(request, holder.username, target, destination, below=True)
+        lock_store.must_hold(request, holder.username, target, destination, below=True)
         _source(target, destination)
         size, replaced = tree.size(target.steps), _replaced(request, destination)
         with tree.folder(target.steps[:-1]) as old, tree.folder(_parent(destination)) as new:
@@ -125,7 +125,7 @@ def move(request: HttpRequest, holder: Holder, target: Target) -> HttpResponse:
                 source.grow(-size)
             trash = discard(destination.steps) if replaced is not None else None
             os.rename(target.steps[-1], destination.steps[-1], src_dir_fd=old, dst_dir_fd=new)
-            locks.forget(target)
+            lock_store.forget(target)
     clear(trash)
     return HttpResponse(status=201 if replaced is None else 204)
 
@@ -146,7 +146,7 @@ def copy(request: HttpRequest, holder: Holder, target: Target) -> HttpResponse:
     try:
         _copy_to(target.steps, info, draft, request.META.get("HTTP_DEPTH", "infinity"))
         with writing(destination) as (sink,):
-            locks.must_hold(request, holder.username, destination, below=True)
+            lock_store.must_hold(request, holder.username, destination, below=True)
             replaced = _replaced(request, destination)
             copied = tree.size((".spool", draft.name))
             with tree.folder(_parent(destination)) as new:

@@ -7,8 +7,8 @@ import pytest
 from datasets.models import Dataset
 from jobs import environment
 from jobs.models import Job
-from mlp.kernel.errors import Fault
-from mlp.tests.admin_world import put
+from kernel.errors import Fault
+from mlp.operators.tests.admin_world import put
 from resources.models import ResourceRequest
 
 pytestmark = pytest.mark.django_db
@@ -90,7 +90,7 @@ def test_with_the_broker_away_nothing_is_stored(as_alice, home, monkeypatch):
     def away():
         raise Fault("the task queue is not available, try again later")
 
-    monkeypatch.setattr("mlp.kernel.broker.require", away)
+    monkeypatch.setattr("kernel.broker.require", away)
     response = as_alice.call("post", "users/alice/jobs", {"name": "fit", "entry": "train.py"})
     assert response.status_code == 503
     assert not Job.objects.exists()

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from mlp.runners import RunSpec, RunStatus, tail
-from mlp.runners.local import LocalRunner
+from runners import RunSpec, RunStatus, tail
+from runners.local import LocalRunner
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"

@@ -6,7 +6,7 @@ import pytest
 
 from jobs import lifecycle
 from jobs.models import Job
-from mlp.kernel import storage
+from kernel import storage
 from resources import limits
 from resources.models import Tenant
 

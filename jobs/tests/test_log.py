@@ -12,7 +12,7 @@ from django.test import AsyncClient
 
 from accounts import lifecycle as accounts
 from jobs import lifecycle, logs
-from mlp.kernel import storage
+from kernel import storage
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

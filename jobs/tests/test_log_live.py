@@ -13,7 +13,7 @@ from django.utils import timezone
 from accounts import lifecycle as accounts
 from datasets.tests.live import Service
 from jobs.models import Job
-from mlp.supervisor.parts import WEB_THREADS, WEB_WORKERS
+from supervision.parts import WEB_THREADS, WEB_WORKERS
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -6,7 +6,7 @@ import pytest
 from django.db import IntegrityError, transaction
 
 from jobs.models import Job, State
-from mlp.kernel.tests import fsm
+from kernel.tests import fsm
 
 TABLE = {
     ("creating", "start"): "running",

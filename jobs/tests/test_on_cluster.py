@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+import runners
 from jobs.models import Job
-from mlp import runners
-from mlp.kernel import storage
-from mlp.runners.tests.on_cluster import platform_on_cluster
+from kernel import storage
+from runners.tests.on_cluster import platform_on_cluster
 
 pytestmark = pytest.mark.django_db(transaction=True)
 IMAGE = "registry.test/python:1"

@@ -8,8 +8,8 @@ import pytest
 
 from datasets.models import Dataset
 from jobs.models import Job, State
-from mlp.kernel import storage
-from mlp.tests.admin_world import put
+from kernel import storage
+from mlp.operators.tests.admin_world import put
 from mlp.tests.page_world import EVIL, fill, markup, visitor, words_of
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(32)

@@ -7,16 +7,16 @@ from datetime import timedelta
 
 import pytest
 
+import runners
 from jobs import launching, lifecycle
 from jobs.auth import job_token
 from jobs.models import Job
 from jobs.reconcile import run as reconcile_once
-from mlp import runners
-from mlp.kernel import storage
-from mlp.kernel.models import StateChange
-from mlp.runners.tests.helpers import eventually
+from kernel import storage
+from kernel.models import StateChange
 from resources import tcc
 from resources.models import Tenant
+from runners.tests.helpers import eventually
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

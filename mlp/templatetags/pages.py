@@ -6,8 +6,8 @@ from django import template
 from django.utils.formats import number_format
 from django.utils.translation import gettext as _
 
-from mlp.kernel import markdown as kernel_markdown
-from mlp.kernel import words
+from kernel import markdown as kernel_markdown
+from kernel import words
 
 register = template.Library()
 

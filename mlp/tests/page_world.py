@@ -10,15 +10,15 @@ from django.test import Client
 from django.utils import timezone
 
 from accounts.models import Notice
-from aiops import intake, logstore
+from aiops import logstore
+from aiops.intake import accept
 from apps import launching
 from apps.models import Application
 from datasets.models import Dataset
 from jobs.models import Job, Metrics, Value
-from mlp.kernel import storage
+from kernel import storage
+from mlp.operators.tests.admin_world import put
 from models_app.models import Model
-
-from .admin_world import put
 
 EVIL = "\"'><script>alert(1)</script><img src=x onerror=alert(2)>"
 EVIL_FILE = "\"'><script>alert(1)<img src=x onerror=alert(2)>.txt"
@@ -130,7 +130,7 @@ def fill(user, *, evil: bool = False) -> None:
 def said(user, words: str) -> None:
     """Lines of the user's job `fit`: one of each verdict, and one that is not judged yet."""
     store, names = logstore.get(), {"namespace": user.username, "deployment": "fit"}
-    store.append([intake.line(f"{level}: {words}", id=f"{user.username}{level}", **names) for level in "ABC"])
+    store.append([accept.line(f"{level}: {words}", id=f"{user.username}{level}", **names) for level in "ABC"])
     shape = {"masked_log": f"<num> {words}", "template_matched": f"<*> {words}", "template_cluster_id": 7}
     odd = {"anomaly_level": "Anomaly", "unexpected": [[1, words]], "opnilog_confidence": 0.25}
     store.update_many([(f"{user.username}A", {**shape, **odd}), (f"{user.username}B", {"anomaly_level": "Normal"})])

@@ -9,9 +9,9 @@ from accounts import lifecycle as accounts
 from accounts.models import User
 from jobs import lifecycle
 from jobs.models import Job
-from mlp.kernel.after_commit import changed
+from kernel.after_commit import changed
+from mlp.operators.tests.admin_world import fill, put
 
-from .admin_world import fill, put
 from .browser_world import LIVE_MS, elsewhere, loads, log_in
 
 pytestmark = pytest.mark.django_db(transaction=True)

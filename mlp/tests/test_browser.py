@@ -13,14 +13,16 @@ from django.test import Client
 from django.utils import timezone
 from playwright.sync_api import expect
 
-from aiops import intake, logstore, tail
+from aiops import logstore
+from aiops.intake import accept, tail
 from conftest import PASSWORD
-from jobs import lifecycle, metrics
+from jobs import lifecycle
+from jobs.metrics import recording
 from jobs.models import Job
-from mlp.kernel.after_commit import changed
-from mlp.kernel.bus import Delivery
+from kernel.after_commit import changed
+from kernel.bus import Delivery
+from mlp.operators.tests.admin_world import put
 
-from .admin_world import put
 from .browser_world import LIVE_MS, elsewhere, loads
 from .page_world import PAGES, fill
 
@@ -33,8 +35,8 @@ LOST = re.compile("connection lost", re.IGNORECASE)
 def report(epoch: int, accuracy: float, progress: int, job: str = "fit") -> None:
     """One message of alice's job, as the ingest process stores it."""
     data = f'{{"epoch": {epoch}, "accuracy": {accuracy}, "loss": {1 - accuracy}, "progress": {progress}}}'
-    message = Delivery(metrics.subject("alice", job), data.encode(), f"{job}-{epoch}", epoch, timezone.now())
-    elsewhere(lambda: metrics.record([message]))
+    message = Delivery(recording.subject("alice", job), data.encode(), f"{job}-{epoch}", epoch, timezone.now())
+    elsewhere(lambda: recording.record([message]))
 
 
 def running(alice, name: str = "fit") -> Job:
@@ -207,12 +209,12 @@ class TestLive:
         expect(hers.locator("[data-log]")).to_contain_text("<b>epoch 2</b>", timeout=LIVE_MS)
 
     def test_log_lines_come_and_are_judged_where_they_stand(self, hers, alice, troubles):
-        logstore.get().append([intake.line("epoch one", namespace="alice", deployment="fit")])
+        logstore.get().append([accept.line("epoch one", namespace="alice", deployment="fit")])
         hers.goto("/aiops", wait_until="networkidle")
         loaded = loads(hers)
         rows = hers.locator("[data-tail] tbody tr")
         expect(rows).to_have_count(1)
-        elsewhere(lambda: intake.take([intake.line("disk gone", namespace="alice", deployment="fit", id="odd")]))
+        elsewhere(lambda: accept.take([accept.line("disk gone", namespace="alice", deployment="fit", id="odd")]))
         expect(rows).to_have_count(2, timeout=LIVE_MS)
         expect(rows.first).to_contain_text("disk gone")
         expect(rows.first).to_contain_text("not judged yet")
@@ -220,7 +222,7 @@ class TestLive:
         elsewhere(lambda: tail.tell_verdicts([("odd", "Anomaly")]))
         expect(rows.first.locator(".state-error")).to_be_visible(timeout=LIVE_MS)
         hers.uncheck("[data-live-switch]")
-        elsewhere(lambda: intake.take([intake.line("later", namespace="alice", deployment="fit")]))
+        elsewhere(lambda: accept.take([accept.line("later", namespace="alice", deployment="fit")]))
         hers.locator("tr", has_text="disk gone").locator("a").click()
         hers.wait_for_url("**/aiops/line?id=odd")
         assert len(loaded) == 1
@@ -229,7 +231,7 @@ class TestLive:
     def test_an_anomaly_appears_on_the_page_of_its_job(self, hers, alice, troubles):
         put(Job, alice, "fit", "running")
         hers.goto("/jobs", wait_until="networkidle")
-        odd = intake.line("disk gone", namespace="alice", deployment="fit", id="odd")
+        odd = accept.line("disk gone", namespace="alice", deployment="fit", id="odd")
         logstore.get().append([odd])
         logstore.get().update_many([("odd", {"anomaly_level": "Anomaly"})])
         elsewhere(lambda: tail.tell_verdicts([("odd", "Anomaly")]))

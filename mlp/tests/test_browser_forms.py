@@ -13,7 +13,7 @@ from accounts.models import Preference, User
 from conftest import PASSWORD
 from datasets.models import Dataset
 from jobs.models import Job
-from mlp.kernel import storage
+from kernel import storage
 
 from .browser_world import elsewhere
 

@@ -15,8 +15,7 @@ from django.conf import settings
 from playwright.sync_api import Browser, Locator, Page, expect
 
 from conftest import PASSWORD
-
-from .running import PARTS, Platform
+from supervision.tests.running import PARTS, Platform
 
 pytestmark = [pytest.mark.e2e]
 

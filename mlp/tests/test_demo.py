@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from django.conf import settings
 
-from mlp.tests.running import PARTS, Platform
+from supervision.tests.running import PARTS, Platform
 
 pytestmark = [pytest.mark.e2e, pytest.mark.begins(0.4)]
 

@@ -8,7 +8,7 @@ from django.test import Client
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mlp.kernel.errors import Fault, Refused
+from kernel.errors import Fault, Refused
 
 pytestmark = pytest.mark.django_db
 
@@ -169,7 +169,7 @@ def test_a_message_that_cannot_be_written_is_told_as_far_as_it_can(as_alice, mon
     def fails(*args, **options):
         raise error
 
-    monkeypatch.setattr("mlp.kernel.errors.log.disabled", True)  # the reports of a parallel run cannot hold it either
+    monkeypatch.setattr("kernel.errors.log.disabled", True)  # the reports of a parallel run cannot hold it either
     monkeypatch.setattr("datasets.lifecycle.create_dataset", fails)
     response = as_alice.call("post", "users/alice/datasets", {"name": "x", "size": 1})
     assert response.status_code == (403 if isinstance(error, Refused) else 503)

@@ -22,12 +22,12 @@ from aiops.models import Alert, AlertRule, Feedback, Template
 from apps.models import Application
 from datasets.models import Dataset
 from jobs.models import Job, Value
-from mlp.kernel import storage
-from mlp.kernel.admin_display import list_address, url_of
-from mlp.kernel.models import StateChange
+from kernel import storage
+from kernel.admin_display import list_address, url_of
+from kernel.models import StateChange
+from mlp.operators.tests import admin_world
 from models_app.models import Model
 
-from . import admin_world
 from .page_world import EVIL, PAGES, fill, markup, visitor
 
 pytestmark = pytest.mark.django_db

@@ -17,8 +17,8 @@ from aiops import logstore
 from apps.models import Application
 from datasets.models import Dataset
 from jobs.models import Job, Metrics, Value
-from mlp.kernel import storage
-from mlp.kernel.models import StateChange
+from kernel import storage
+from kernel.models import StateChange
 from models_app.models import Model
 from resources import tcc
 

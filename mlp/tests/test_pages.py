@@ -15,12 +15,12 @@ from apps.models import Application
 from conftest import PASSWORD
 from datasets.models import Dataset
 from jobs.models import Job
-from mlp import page_urls
-from mlp.kernel import storage
+from kernel import storage
+from mlp.operators.tests.admin_world import put
+from mlp.visitors import page_urls
 from models_app.models import Model
 from resources import limits, tcc
 
-from .admin_world import put
 from .page_world import EVIL, PAGES, fill, markup, visitor, words_of
 
 pytestmark = pytest.mark.django_db
@@ -317,7 +317,7 @@ class TestWrongAddresses:
         assert her.get("/%00").status_code == 404
 
     def test_a_fault_is_told_without_its_inside(self, her, monkeypatch):
-        monkeypatch.setattr("mlp.pages.accounts.token_of", lambda user: 1 / 0)
+        monkeypatch.setattr("mlp.visitors.pages.accounts.token_of", lambda user: 1 / 0)
         response = her.get("/index")
         assert response.status_code == 500
         assert "Something is broken on our side" in words_of(response)

@@ -20,8 +20,8 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from mlp.kernel.tests.nats_tools import Peer
-from mlp.kernel.views import ContractView
+from kernel.tests.nats_tools import Peer
+from kernel.views import ContractView
 from mlp.wsgi import application
 
 CHECKS = [

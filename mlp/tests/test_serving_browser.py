@@ -12,14 +12,14 @@ from playwright.sync_api import expect
 
 import apps.reconcile
 import models_app.reconcile
+import runners
 from apps.models import Application
 from apps.tests.conftest import ADDER
 from jobs.models import Job
-from mlp import runners
-from mlp.kernel import storage
-from mlp.kernel.broker import broker
+from kernel import storage
+from kernel.broker import broker
+from mlp.operators.tests.admin_world import put
 
-from .admin_world import put
 from .browser_world import loads
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -16,8 +16,8 @@ from datasets.models import Dataset
 from datasets.models import State as DatasetState
 from jobs.models import Job
 from jobs.models import State as JobState
-from mlp import pages
-from mlp.tests.admin_world import put
+from mlp.operators.tests.admin_world import put
+from mlp.visitors import pages
 from tools import translations
 
 LANGUAGE = "zh_Hans"

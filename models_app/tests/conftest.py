@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from mlp import runners
-from mlp.kernel import storage
+import runners
+from kernel import storage
 from models_app import reconcile
 from models_app.models import Model
 

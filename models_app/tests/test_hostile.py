@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from django.db import connections
 
-from mlp.kernel import storage
+from kernel import storage
 from models_app import copying, launching, lifecycle, reconcile
 from models_app.models import Model
 

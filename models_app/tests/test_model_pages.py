@@ -7,8 +7,8 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 
 from apps.models import Application
 from jobs.models import Job, Metrics
-from mlp.kernel import storage
-from mlp.tests.admin_world import put
+from kernel import storage
+from mlp.operators.tests.admin_world import put
 from mlp.tests.page_world import EVIL, fill, markup, visitor, words_of
 from models_app import sources
 from models_app.loading import FORMATS

@@ -10,7 +10,7 @@ import zipfile
 
 import pytest
 
-from mlp.kernel import storage
+from kernel import storage
 from models_app.models import Model
 from resources.models import Tenant
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mlp.kernel.errors import Refused
+from kernel.errors import Refused
 from resources import tcc
 from resources.limits import OverLimit
 from resources.models import Tenant, UserLimit

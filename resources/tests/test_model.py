@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
-from mlp.kernel.errors import Refused
+from kernel.errors import Refused
 from resources import limits, tcc
 from resources.models import KINDS, ResourceRequest, Tenant
 

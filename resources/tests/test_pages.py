@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jobs.models import Job
-from mlp.tests.admin_world import put
+from mlp.operators.tests.admin_world import put
 from mlp.tests.page_world import EVIL, markup, visitor, words_of
 from resources import tcc
 from resources.models import Tenant

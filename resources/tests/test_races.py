@@ -16,7 +16,7 @@ from decimal import Decimal
 import pytest
 from django.db import connection, transaction
 
-from mlp.kernel.errors import Refused
+from kernel.errors import Refused
 from resources import limits, reconcile, tcc
 from resources.models import KINDS, ResourceRequest, State, Tenant
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mlp.kernel.tests import fsm
+from kernel.tests import fsm
 from resources import tcc
 from resources.models import ResourceRequest, State, Tenant
 

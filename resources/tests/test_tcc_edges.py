@@ -9,7 +9,7 @@ import pytest
 from django.db import IntegrityError, transaction
 from django.utils import timezone
 
-from mlp.kernel.errors import Refused
+from kernel.errors import Refused
 from resources import inventory, reconcile, tcc, units
 from resources.models import ResourceRequest, State, Tenant, is_platform_id
 

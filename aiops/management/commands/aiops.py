@@ -10,8 +10,8 @@ from asgiref.sync import sync_to_async
 from django.core.management.base import BaseCommand, CommandError
 
 from aiops.services.registry import SERVICES, make
-from mlp.kernel import beats
-from mlp.kernel.serve import serve
+from kernel import heartbeats
+from kernel.serve import serve
 
 PART = "aiops"
 BEAT_EVERY_S = 4.0
@@ -49,5 +49,5 @@ class Command(BaseCommand):
     async def _beat(served: asyncio.Event) -> None:
         await served.wait()
         while True:
-            await sync_to_async(beats.beat)(PART)
+            await sync_to_async(heartbeats.beat)(PART)
             await asyncio.sleep(BEAT_EVERY_S)

@@ -11,7 +11,7 @@ import sys
 from django.core.management.base import BaseCommand, CommandError
 
 from datasets import orphans
-from mlp.kernel.errors import Refused
+from kernel.errors import Refused
 
 
 class Command(BaseCommand):

@@ -24,7 +24,7 @@ from resources.models import Tenant
 
 # What each kind of object holds by its own account: a job while it is reserved, a dataset and a model until its row is
 # gone, an application until it has failed or its row is gone.
-# In the order in which their rows are locked (mlp.kernel.locking).
+# In the order in which their rows are locked (kernel.locking).
 SOURCES = (
     books.Source("dataset", datasets.APPLIER, Dataset, Q(), lambda dataset: tcc.amounts(rom=dataset.size)),
     books.Source("job", jobs.APPLIER, Job, Q(reserved=True), lambda job: tcc.amounts(**job.needs)),

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from django.core.management.base import BaseCommand
 
-from mlp.runners.kubernetes import check, from_settings, manifests
+from runners.kubernetes import check, from_settings, manifests
 
 MARKS = {"ok": "ok     ", "note": "note   ", "missing": "MISSING"}
 

@@ -10,10 +10,10 @@ from django.core.management.base import BaseCommand
 
 from accounts import lifecycle
 from accounts.models import User
-from jobs import metrics
-from mlp.environment import env
-from mlp.kernel import bus
-from mlp.kernel.secrets import secret
+from jobs.metrics import recording
+from kernel import bus
+from kernel.environment import env
+from kernel.secrets import secret
 from resources.inventory import prepare_default_tenant
 
 OPERATOR = "admin"
@@ -26,7 +26,7 @@ class Command(BaseCommand):
         tenant = prepare_default_tenant()
         self.stdout.write(f"tenant default: {tenant.cpu.normalize():f} CPU, {tenant.gpu} GPU, {tenant.ram} Mi RAM")
         self._operator()
-        bus.ensure_streams([metrics.STREAM])
+        bus.ensure_streams([recording.STREAM])
 
     def _operator(self) -> None:
         """The operator's password is MLP_ADMIN_PASSWORD as long as that is given, else the one kept in the root."""

@@ -21,9 +21,9 @@ import datasets.reconcile
 import jobs.reconcile
 import models_app.reconcile
 import resources.reconcile
-from mlp import runners
-from mlp.kernel import after_commit, beats
-from mlp.kernel.singleton import only_one
+import runners
+from kernel import after_commit, heartbeats
+from kernel.singleton import only_one
 
 log = logging.getLogger(__name__)
 
@@ -81,7 +81,7 @@ class Command(BaseCommand):
                 step()
             except Exception:  # whatever it is, the next round may find it healed; the others must go on
                 log.exception("%s failed; trying again in %s s", step.__module__, ROUND_S)
-        beats.beat("reconcile")
+        heartbeats.beat("reconcile")
 
     @staticmethod
     def _ask_workers() -> None:

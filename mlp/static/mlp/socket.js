@@ -1,4 +1,4 @@
-// The page's one websocket (`/ws/live`, described in mlp/live.py): what has changed, and the metrics of the jobs shown.
+// The page's one websocket (`/ws/live`, described in mlp/visitors/live.py): what has changed, and the metrics of the jobs shown.
 //
 // It comes back by itself, with growing pauses; whoever listens is told of that (`again`), to fetch what was missed.
 

@@ -1,0 +1,146 @@
+"""The door for log lines: stored first, then handed on to be judged. Used by REST, the shippers' doors, the follower.
+
+What is acknowledged is stored. Should handing on fail after that, the sweep (services/housekeeping.py) finds the lines
+without a verdict and hands them on again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import time
+import uuid
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from aiops import logstore
+from aiops.judging import log_search
+from aiops.wire import payloads, subjects
+from kernel import bus, names
+from kernel.errors import Fault, Refused
+
+from . import tail
+
+log = logging.getLogger(__name__)
+
+LOCAL = log_search.LOCAL
+PLATFORM = names.PLATFORM  # the namespace of its components
+MOST_CHARACTERS = 32 << 10  # of a line; the rest is cut off
+CUT = " …"
+MOST_NAME = 253
+MOST_ID, HASHED = 100, 40
+EARLIEST, LATEST = 0, log_search.LATEST  # ms: the years 1970 to 3000
+
+
+def line(
+    text: str,
+    *,
+    cluster: str = LOCAL,
+    namespace: str = "",
+    deployment: str = "",
+    pod: str = "",
+    service: str = "",
+    kind: str = subjects.WORKLOAD,
+    at_ms: int | None = None,
+    id: str = "",
+) -> dict:
+    """A document for the log store; names and text cut to what is kept."""
+    text = text if len(text) <= MOST_CHARACTERS else text[: MOST_CHARACTERS - len(CUT)] + CUT
+    now = int(time.time() * 1000)
+    return {
+        "_id": logstore.clean(id) or uuid.uuid4().hex,
+        "time": at_ms if at_ms is not None and EARLIEST <= at_ms <= LATEST else now,
+        "cluster_id": logstore.clean(cluster)[:MOST_NAME] or LOCAL,
+        "namespace_name": logstore.clean(namespace)[:MOST_NAME],
+        "deployment": logstore.clean(deployment)[:MOST_NAME],
+        "service": logstore.clean(service)[:MOST_NAME],
+        "pod_name": logstore.clean(pod)[:MOST_NAME],
+        "log_type": logstore.clean(kind)[:40] or subjects.WORKLOAD,
+        "log": logstore.clean(text),
+    }
+
+
+def take(lines: Sequence[dict]) -> int:
+    """Stores lines and hands them on; how many were new. Raises Fault, with nothing acknowledged, when the log store or
+    the message bus is away.
+    """
+    if not lines:
+        return 0
+    bus.check()
+    new = set(logstore.get().append(lines))
+    first = {one["_id"]: one for one in reversed(lines) if one["_id"] in new}
+    fresh = list(reversed(first.values()))
+    forward(fresh)  # what was known before was handed on then, or the sweep does it: with its own text, not with this
+    tail.tell(fresh)
+    return len(new)
+
+
+def id_of(username: str, given: str) -> str:
+    """The id that a user's line is stored by: what users call their lines cannot be another one's line."""
+    whole = f"{username}:{given}"
+    if len(whole) <= MOST_ID:
+        return whole
+    return f"{username}:{hashlib.sha256(given.encode('utf-8', 'replace')).hexdigest()[:HASHED]}"
+
+
+def check_ids(lines: Sequence[dict]) -> None:
+    """Refuses ids that are lines of others. For operators, whose lines are anybody's and keep the ids they come with.
+
+    Raises Refused naming the first of them, Fault while the log store is away.
+    """
+    owners: dict[str, tuple[str, str]] = {}
+    stored, _more = logstore.get().search({"query": {"ids": {"values": [one["_id"] for one in lines]}}}, len(lines))
+    for one in (*stored, *lines):
+        if owners.setdefault(one["_id"], owner(one)) != owner(one):
+            raise Refused(f"_id: {one['_id']} is a line of another namespace")
+
+
+def owner(document: dict) -> tuple[str, str]:
+    return document.get("cluster_id") or LOCAL, document.get("namespace_name") or ""
+
+
+def forward(lines: Sequence[dict]) -> None:
+    """Hands stored lines on to preprocessing. A bus that has just gone is no matter: the sweep makes up for it."""
+    items = [payload(one) for one in lines]
+    try:
+        bus.send([(subjects.STORED_LOGS, data) for data in payloads.batches(items)])
+    except Fault as problem:
+        log.warning("%s lines are stored and will be handed on later: %s", len(items), problem.msg)
+
+
+def payload(document: dict) -> payloads.Payload:
+    """A stored line as the services know it."""
+    fields = ("_id", "cluster_id", "log", "log_type", "pod_name", "namespace_name", "deployment", "service")
+    return payloads.Payload(**{name: str(document.get(name) or "") for name in fields})
+
+
+def document(item: payloads.Payload) -> dict:
+    """A line that came as a Payload from outside."""
+    return line(
+        item.log,
+        id=item._id[:MOST_ID],
+        cluster=item.cluster_id,
+        namespace=item.namespace_name,
+        deployment=item.deployment,
+        pod=item.pod_name,
+        service=item.service,
+        kind=item.log_type,
+    )
+
+
+def milliseconds(value: int | float | str) -> int | None:
+    """Since 1970, of a number (seconds, ms, µs or ns, by its size) or an ISO date; None for what is neither."""
+    if isinstance(value, str) and not (value.isascii() and value.isdigit()):
+        try:
+            at = datetime.fromisoformat(value)
+        except ValueError:
+            return None
+        return int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)
+    try:
+        number = float(value)
+    except OverflowError:
+        return None
+    for limit, factor in ((1e11, 1000), (1e14, 1), (1e17, 1e-3), (1e20, 1e-6)):
+        if 0 <= number < limit:
+            return int(number * factor)
+    return None

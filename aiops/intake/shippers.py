@@ -1,0 +1,196 @@
+"""The doors for log shippers as they are: OTLP/HTTP at /v1/logs, Loki's push at /loki/api/v1/push.
+
+They answer in the shippers' own conventions, so that these try again when it is worth it: 401 without a token, 400 for
+what cannot be read, 503 while the store or the bus is away. The token comes as Bearer, or as the password of Basic.
+OTLP: https://opentelemetry.io/docs/specs/otlp/#otlphttp; Loki: POST /loki/api/v1/push of its HTTP API.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import logging
+import re
+import zlib
+
+import cramjam
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.views.decorators.csrf import csrf_exempt
+from django.views.decorators.http import require_POST
+from google.protobuf import json_format
+from google.protobuf.message import DecodeError
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest, ExportLogsServiceResponse
+
+from accounts.auth import basic, bearer, user_of_token
+from aiops.wire import loki
+from kernel.database import reachable
+from kernel.errors import Fault, Refused
+
+from . import accept
+
+log = logging.getLogger(__name__)
+
+MOST_BYTES = 64 << 20  # of a body, unpacked
+PROTOBUF = "application/x-protobuf"
+# Where the names of a workload are looked for, first hit wins.
+CLUSTER = ("cluster_id", "k8s.cluster.name", "cluster")
+NAMESPACE = ("namespace_name", "k8s.namespace.name", "service.namespace", "namespace")
+DEPLOYMENT = ("deployment", "k8s.deployment.name", "k8s.statefulset.name", "k8s.daemonset.name", "k8s.job.name",
+              "service.name", "app", "service_name", "job", "container")  # fmt: skip
+POD = ("pod_name", "k8s.pod.name", "pod", "host.name", "instance", "filename")
+
+
+class Unreadable(Exception):
+    """The body is not what the door takes."""
+
+
+@csrf_exempt
+@require_POST
+def otlp(request: HttpRequest) -> HttpResponse:
+    """ExportLogsServiceRequest as protobuf or JSON, plain or gzip."""
+    is_json = _media(request) == "application/json"
+
+    def read(data: bytes, user) -> list[dict]:
+        message = ExportLogsServiceRequest()
+        try:
+            if is_json:
+                if not data.lstrip().startswith(b"{"):
+                    raise Unreadable("no ExportLogsServiceRequest: not an object")
+                json_format.Parse(data, message, ignore_unknown_fields=True)
+            else:
+                message.ParseFromString(data)
+        except (json_format.ParseError, DecodeError, UnicodeDecodeError, RecursionError) as problem:
+            raise Unreadable(f"no ExportLogsServiceRequest: {problem}")
+        return [line for logs in message.resource_logs for line in _otlp_lines(logs, user)]
+
+    answer = _take(request, read)
+    if answer is not None:
+        return answer
+    if is_json:
+        return JsonResponse({"partialSuccess": {}})
+    return HttpResponse(ExportLogsServiceResponse().SerializeToString(), content_type=PROTOBUF)
+
+
+@csrf_exempt
+@require_POST
+def loki_push(request: HttpRequest) -> HttpResponse:
+    """Loki's push: JSON, or protobuf in a snappy block. 204 as Loki answers."""
+    is_json = _media(request) == "application/json"
+
+    def read(data: bytes, user) -> list[dict]:
+        try:
+            streams = loki.read_json(data) if is_json else loki.read_protobuf(_unsnap(data))
+        except ValueError as problem:
+            raise Unreadable(str(problem))
+        return [
+            _line(text, {**labels, **extra}, user, at // 1_000_000)
+            for labels, entries in streams
+            for at, text, extra in entries
+        ]
+
+    return _take(request, read) or HttpResponse(status=204)
+
+
+def _take(request: HttpRequest, read) -> HttpResponse | None:
+    """Reads and takes in; the refusal, or None when all is stored."""
+    try:
+        user = _user(request)
+        if user is None:
+            return _refusal(401, "send the API token: Authorization: Bearer {token}, or Basic with it as the password")
+        accept.take(read(_body(request), user))
+    except Unreadable as problem:
+        return _refusal(400, str(problem))
+    except Refused as problem:
+        return _refusal(400, problem.msg)
+    except Fault as problem:
+        answer = _refusal(503, problem.msg)
+        answer["Retry-After"] = "5"
+        return answer
+    return None
+
+
+def _refusal(status: int, words: str) -> HttpResponse:
+    answer = JsonResponse({"code": status, "message": words}, status=status)
+    if status == 401:
+        answer["WWW-Authenticate"] = 'Basic realm="log intake"'
+    return answer
+
+
+def _user(request: HttpRequest):
+    header = request.headers.get("Authorization", "")
+    try:
+        pair = basic(header)
+        token = pair[1] if pair else bearer(header)
+    except Refused:
+        return None
+    with reachable():
+        return user_of_token(token) if token else None
+
+
+def _media(request: HttpRequest) -> str:
+    return (request.content_type or "").split(";")[0].strip().lower()
+
+
+def _body(request: HttpRequest) -> bytes:
+    coding = request.headers.get("Content-Encoding", "identity").strip().lower()
+    data = request.body
+    if coding in {"", "identity", "snappy"}:
+        return data
+    if coding != "gzip":
+        raise Unreadable(f"Content-Encoding: {coding} is unknown, there is gzip")
+    try:
+        with gzip.GzipFile(fileobj=io.BytesIO(data)) as unpack:
+            plain = unpack.read(MOST_BYTES + 1)
+    except (zlib.error, gzip.BadGzipFile, EOFError) as problem:
+        raise Unreadable(f"body: no gzip: {problem}")
+    if len(plain) > MOST_BYTES:
+        raise Unreadable(f"body: more than {MOST_BYTES >> 20} MiB unpacked")
+    return plain
+
+
+def _unsnap(data: bytes) -> bytes:
+    try:
+        if cramjam.snappy.decompress_raw_len(data) > MOST_BYTES:
+            raise Unreadable(f"body: more than {MOST_BYTES >> 20} MiB unpacked")
+        return bytes(cramjam.snappy.decompress_raw(data))
+    except cramjam.DecompressionError as problem:
+        raise Unreadable(f"body: no snappy block: {problem}")
+
+
+def _otlp_lines(logs, user) -> list[dict]:
+    resource = {pair.key: _plain(pair.value) for pair in logs.resource.attributes}
+    found = []
+    for scope in logs.scope_logs:
+        for record in scope.log_records:
+            names = {**resource, **{pair.key: _plain(pair.value) for pair in record.attributes}}
+            at = record.time_unix_nano or record.observed_time_unix_nano
+            found.append(_line(_plain(record.body), names, user, at // 1_000_000 if at else None))
+    return found
+
+
+def _plain(value) -> str:
+    """An attribute's or a body's value as text; what has structure as JSON."""
+    kind = value.WhichOneof("value")
+    if kind is None:
+        return ""
+    if kind == "string_value":
+        return value.string_value
+    if kind in {"bool_value", "int_value", "double_value"}:
+        return str(getattr(value, kind))
+    return json.dumps(json_format.MessageToDict(value), ensure_ascii=False)
+
+
+def _line(text: str, names: dict, user, at_ms: int | None) -> dict:
+    """A user's lines are of this cluster's namespace with the user's name; an operator's shipper names any."""
+    namespace = _first(names, NAMESPACE) if user.is_staff else ""
+    deployment = re.sub(r".*/", "", _first(names, DEPLOYMENT))  # Loki's `job` is namespace/name
+    cluster = (_first(names, CLUSTER) if user.is_staff else "") or accept.LOCAL
+    more = {"pod": _first(names, POD), "kind": names.get("log_type") or "workload"}
+    return accept.line(
+        text, cluster=cluster, namespace=namespace or user.username, deployment=deployment, at_ms=at_ms, **more
+    )
+
+
+def _first(names: dict, keys: tuple[str, ...]) -> str:
+    return next((str(names[key]) for key in keys if names.get(key)), "")

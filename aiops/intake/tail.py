@@ -1,0 +1,101 @@
+"""The live tail: sends lines and verdicts to open pages. Fed by intake and write-back, read by mlp.visitors.live.
+
+Only for eyes: never more than a reader can follow, anomalies first, and a lost message is harmless, since a page reads
+the store when it is opened. A user hears of the own namespace, operators of all.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+
+from django.core.exceptions import SuspiciousOperation
+from django.http import QueryDict
+
+from aiops import logstore
+from aiops.judging import log_search
+from aiops.logstore import query
+from kernel.after_commit import tell_group
+from kernel.errors import Fault, Refused
+
+EVERYBODY = "aiops.tail"
+FILTERS = ("level", "q", "cluster", "namespace", "deployment", "template")
+MOST_LINES = 50  # of a message
+MESSAGES_A_S, AT_ONCE = 8, 4
+TEXT = 500  # characters of a line
+USER = re.compile(r"[a-z]{1,50}")  # a namespace that can be a user's (contract 1)
+SENT = ("_id", "time", "log", "cluster_id", "namespace_name", "deployment", "anomaly_level", "template_cluster_id")
+
+
+class Pace:
+    """At most so many a second, of all threads of the process together."""
+
+    def __init__(self, a_second: float, clock: Callable[[], float] = time.monotonic):
+        self.pause, self.next, self.lock, self.clock = 1 / a_second, 0.0, threading.Lock(), clock
+
+    def __call__(self) -> bool:
+        with self.lock:
+            now = self.clock()
+            if now < self.next - AT_ONCE * self.pause:
+                return False
+            self.next = max(now, self.next) + self.pause
+            return True
+
+
+may_tell_lines, may_tell_verdicts = Pace(MESSAGES_A_S), Pace(MESSAGES_A_S)
+
+
+def tell(documents: Sequence[dict], may: Callable[[], bool] = may_tell_lines) -> None:
+    """Lines as they were stored, once that is committed."""
+    if not documents or not may():
+        return
+    some = sorted(documents, key=lambda one: (one.get("anomaly_level") == "Anomaly", one["time"]))[-MOST_LINES:]
+    rows = [{name: one[name] for name in SENT if one.get(name) is not None} for one in some]
+    for row in rows:
+        row["log"] = str(row.get("log") or "")[:TEXT]
+    tell_group(EVERYBODY, {"type": "lines", "rows": rows})
+    for user in {row.get("namespace_name", "") for row in rows}:
+        if USER.fullmatch(user):
+            own = [row for row in rows if row.get("namespace_name") == user]
+            tell_group(group_of(user), {"type": "lines", "rows": own})
+
+
+def tell_verdicts(verdicts: Iterable[tuple[str, str]]) -> None:
+    """(id, level) of lines that have just been judged: read once more, for what a page shows of them."""
+    if not may_tell_verdicts():
+        return
+    ids = [id for id, _level in sorted(verdicts, key=lambda one: one[1] == "Anomaly")][-MOST_LINES:]
+    try:
+        rows, _more = logstore.get().search({"query": {"ids": {"values": ids}}}, MOST_LINES)
+    except Fault:
+        return
+    tell(rows, lambda: True)
+
+
+def group_of(username: str) -> str:
+    return f"{EVERYBODY}.{username}"
+
+
+class Reader:
+    """One page: the group it hears, and which of the lines it shows. Raises Refused for filters that are none."""
+
+    def __init__(self, user, address: str):
+        try:
+            given = QueryDict(address)
+        except SuspiciousOperation as problem:
+            raise Refused(f"query: {problem}") from problem
+        self.body = log_search.body(user, **{name: given[name] for name in FILTERS if given.get(name)})
+        self.wanted = query.parse(self.body)
+        self.group = EVERYBODY if user.is_staff else group_of(user.username)
+
+    def pick(self, rows: Sequence[dict]) -> list[dict]:
+        return [row for row in rows if query.matches(self.wanted, row)]
+
+    def newest(self) -> list[dict]:
+        """What came between a page and its websocket, or while that was away."""
+        try:
+            return logstore.get().search(self.body, MOST_LINES)[0]
+        except Fault:
+            return []

@@ -1,0 +1,344 @@
+"""Log intake: the follower of files, the ear on raw_logs, write-back, counts and sweep, on real NATS."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import pytest
+
+from aiops import logstore
+from aiops.conftest import payload
+from aiops.intake import accept, follow
+from aiops.models import FollowedFile, LogLine, ModelVersion, Template
+from aiops.services.housekeeping import Housekeeping
+from aiops.services.raw_logs import Intake
+from aiops.services.writeback import WriteBack
+from aiops.wire import kv, payloads, subjects
+from kernel import bus
+from kernel.errors import Fault
+from kernel.tests.nats_tools import until
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def log_file(tmp_path):
+    folder = tmp_path / "log" / "web"
+    folder.mkdir(parents=True)
+    return folder / "web.log"
+
+
+@pytest.fixture
+def follower(tmp_path):
+    """`follower()` is one that begins anew, as after a restart."""
+    return lambda: follow.Follower(tmp_path, logstore.get().append)
+
+
+def texts() -> list[str]:
+    return list(LogLine.objects.order_by("pk").values_list("log", flat=True))
+
+
+def add(path, text: str | bytes) -> None:
+    with path.open("ab") as file:
+        file.write(text if isinstance(text, bytes) else text.encode())
+
+
+class TestFollower:
+    def test_whole_lines_are_taken_as_they_come(self, follower, log_file):
+        add(log_file, "one\ntwo\nhal")
+        reader = follower()
+        assert reader.look() == 2
+        add(log_file, "f\n\n")
+        assert reader.look() == 1
+        assert reader.look() == 0
+        assert texts() == ["one", "two", "half"]
+        row = LogLine.objects.first()
+        assert (row.cluster, row.namespace, row.deployment, row.pod) == ("local", "platform", "web", "web.log")
+
+    def test_after_a_restart_nothing_is_lost_or_doubled(self, follower, log_file):
+        add(log_file, "one\ntwo\n")
+        follower().look()
+        add(log_file, "three\n")
+        assert follower().look() == 1
+        assert texts() == ["one", "two", "three"]
+
+    def test_killed_between_the_lines_and_the_mark_it_takes_them_again_without_doubling(self, follower, log_file):
+        add(log_file, "one\ntwo\n")
+        reader = follower()
+        reader.look()
+        FollowedFile.objects.update(offset=0, tail="")  # the mark was never written
+        assert follower().look() == 2
+        assert texts() == ["one", "two"]
+
+    def test_killed_in_the_first_lines_of_a_reading_it_takes_them_again_under_the_same_ids(self, tmp_path, log_file):
+        """The lines are in a store that knows nothing of the database's transaction."""
+        stored, killed = {}, []
+
+        def take(lines):
+            stored.update({line["_id"]: line["log"] for line in lines})
+            if killed:
+                raise KeyboardInterrupt
+
+        for text in ("one\ntwo\n", "one\n"):  # then cut off, with the same first line
+            log_file.write_text(text)
+            killed.append(True)
+            with pytest.raises(KeyboardInterrupt):
+                follow.Follower(tmp_path, take).look()
+            killed.clear()
+            follow.Follower(tmp_path, take).look()
+        assert list(stored.values()) == ["one", "two", "one"]
+
+    def test_a_store_that_is_away_is_asked_again(self, tmp_path, log_file):
+        calls = []
+
+        def take(lines):
+            calls.append(len(lines))
+            if len(calls) == 1:
+                raise Fault("away")
+            logstore.get().append(lines)
+
+        add(log_file, "one\n")
+        with pytest.raises(Fault):
+            follow.Follower(tmp_path, take).look()
+        follow.Follower(tmp_path, take).look()
+        assert texts() == ["one"]
+
+    def test_a_renamed_file_is_read_to_its_end_and_the_new_one_from_its_beginning(self, follower, log_file):
+        add(log_file, "one\n")
+        reader = follower()
+        reader.look()
+        add(log_file, "two\n")
+        log_file.rename(log_file.with_name("web.log.1"))
+        add(log_file, "three\n")
+        for made in (reader, follower()):
+            made.look()
+        assert sorted(texts()) == ["one", "three", "two"]
+
+    def test_a_file_cut_off_is_read_from_its_beginning(self, follower, log_file):
+        add(log_file, "one\ntwo\nthree\n")
+        reader = follower()
+        reader.look()
+        log_file.write_text("four\n")
+        reader.look()
+        assert texts() == ["one", "two", "three", "four"]
+
+    @pytest.mark.parametrize("anew", [False, True], ids=["goes on", "restarted"])
+    @pytest.mark.parametrize(
+        "later",
+        ["begin\nfour\n", "begin\nfour\nfive\nsix\n", "begin\nTWO\nTHREE\n"],
+        ids=["shorter", "longer", "as long"],
+    )
+    def test_written_anew_under_the_same_first_line_no_line_is_lost(self, follower, log_file, later, anew):
+        add(log_file, "begin\ntwo\nthree\n")
+        reader = follower()
+        reader.look()
+        log_file.write_text(later)
+        os.utime(log_file, (1, 1))  # by now its time has changed, whatever the file system's clock
+        (follower() if anew else reader).look()
+        assert texts() == ["begin", "two", "three", *later.split()]
+
+    def test_a_file_that_is_gone_is_forgotten_and_the_next_of_its_number_read_whole(self, follower, log_file):
+        """As when a job is deleted and made again: the file system gives out the number again."""
+        add(log_file, "begin\none\n")
+        reader = follower()
+        reader.look()
+        kept = log_file.parents[2] / "kept"
+        log_file.rename(kept)  # out of sight, so that the number is surely the same
+        reader.look(), reader.look()
+        assert not FollowedFile.objects.exists()
+        kept.rename(log_file)
+        reader.look()
+        assert texts() == ["begin", "one"] * 2
+
+    def test_what_is_renamed_while_it_looks_is_not_forgotten(self, follower, log_file, monkeypatch):
+        add(log_file, "one\n")
+        reader = follower()
+        reader.look()
+        add(log_file, "two\n")
+        log_file.rename(log_file.with_name("web.log.1"))
+        with monkeypatch.context() as patch:
+            patch.setattr(follow, "sources", lambda root: iter(()))
+            reader.look()
+        reader.look()
+        assert texts() == ["one", "two"]
+
+    def test_a_folder_that_cannot_be_listed_makes_nothing_forgotten(self, follower, log_file, monkeypatch):
+        add(log_file, "one\n")
+        reader = follower()
+        reader.look()
+        with monkeypatch.context() as patch:
+            patch.setattr(follow, "_folders", lambda folder: [])
+            reader.look(), reader.look(), reader.look()
+        add(log_file, "two\n")
+        reader.look()
+        assert texts() == ["one", "two"]
+
+    def test_another_file_under_the_same_number_is_another_file(self, follower, log_file):
+        add(log_file, "one\ntwo\n")
+        follower().look()
+        log_file.write_text("six\nseven\neight\n")  # the same inode, longer than before
+        follower().look()
+        assert texts() == ["one", "two", "six", "seven", "eight"]
+
+    def test_jobs_and_applications_are_workloads_of_their_users(self, follower, tmp_path):
+        for kind, name in (("jobs", "job.log"), ("apps", "app.log")):
+            folder = tmp_path / kind / "alice" / "fit" / "log"
+            folder.mkdir(parents=True)
+            add(folder / name, f"{kind} speaks\n")
+        follower().look()
+        assert set(LogLine.objects.values_list("namespace", "deployment", "log")) == {
+            ("alice", "fit", "jobs speaks"),
+            ("alice", "fit", "apps speaks"),
+        }
+
+    def test_links_long_lines_and_strange_bytes(self, follower, tmp_path, log_file):
+        (tmp_path / "secret").write_text("of the platform\n")
+        (log_file.parent / "link.log").symlink_to(tmp_path / "secret")
+        add(log_file, b"\xff\x00 odd\n" + b"x" * (3 * follow.LONGEST_LINE) + b"\nlast\n")
+        reader = follower()
+        while reader.look():
+            pass
+        found = texts()
+        assert "of the platform" not in found
+        assert found[0] == "\ufffd\ufffd odd"
+        assert found[-1] == "last"
+        assert max(map(len, found)) <= accept.MOST_CHARACTERS
+
+    def test_a_line_that_begins_with_its_time_keeps_it(self, follower, log_file):
+        add(log_file, "2026-11-21T08:00:00.250Z up\n2026-11-21 08:00:01,5 well\nnow\n")
+        follower().look()
+        times = list(LogLine.objects.order_by("pk").values_list("time", flat=True))
+        assert times[:2] == [1795248000250, 1795248001500]
+        assert times[2] > times[1] - 1000 * 86400 * 365 * 10
+
+    def test_the_services_own_log_is_not_its_own_food(self, follower, tmp_path):
+        (tmp_path / "log" / "aiops").mkdir(parents=True)
+        add(tmp_path / "log" / "aiops" / "aiops.log", "a line is dropped\n")
+        assert follower().look() == 0
+
+
+class TestTake:
+    def test_lines_are_stored_and_then_handed_on(self, peer):
+        peer.listen(subjects.STORED_LOGS)
+        made = [accept.line(f"line {number}", deployment="web", namespace="shop") for number in range(3)]
+        assert accept.take(made) == 3
+        items = payloads.decode(peer.wait(subjects.STORED_LOGS)[0])
+        assert [(item._id, item.log, item.cluster_id) for item in items] == [
+            (one["_id"], one["log"], "local") for one in made
+        ]
+        again = [accept.line("line 9", id="fresh"), {**made[0], "log": "another text"}, accept.line("", id="fresh")]
+        assert accept.take(again) == 1
+        (item,) = payloads.decode(peer.wait(subjects.STORED_LOGS, 2)[1])  # what was stored, and nothing else
+        assert (item._id, item.log) == ("fresh", "line 9")
+        assert accept.take(made) == 0
+
+    def test_with_the_bus_away_nothing_is_acknowledged_or_stored(self, monkeypatch):
+        def away(*_):
+            raise Fault("the message bus is not available")
+
+        monkeypatch.setattr(bus, "check", away)
+        with pytest.raises(Fault):
+            accept.take([accept.line("x")])
+        assert not LogLine.objects.exists()
+
+    @pytest.mark.parametrize(
+        ("given", "expected"),
+        [
+            (1700000000, 1700000000000), (1700000000.5, 1700000000500), (1700000000000, 1700000000000),
+            (1700000000000000, 1700000000000), ("1700000000000000000", 1700000000000),
+            ("2023-11-14T22:13:20Z", 1700000000000), ("2023-11-14T22:13:20", 1700000000000), ("soon", None), (-5, None),
+        ],
+    )  # fmt: skip
+    def test_times_of_every_unit(self, given, expected):
+        assert (
+            accept.milliseconds(given if not isinstance(given, str) or not given.isdigit() else int(given)) == expected
+        )
+
+
+class TestServices:
+    def test_what_comes_on_raw_logs_is_stored_and_a_wrong_message_dropped(self, served, peer):
+        served(Intake())
+        for data in (
+            b"\xff\xff",
+            payloads.encode_one(payload(1)),
+            b"",
+            payloads.encode_one(payload(2)),
+            payloads.encode_one(payload(1)),
+        ):
+            peer.publish(subjects.RAW_LOGS, data)
+        until(lambda: LogLine.objects.count() == 2)
+        assert set(LogLine.objects.values_list("line_id", flat=True)) == {"id1", "id2"}
+
+    def test_verdicts_templates_and_explanations_are_written_back(self, served, peer):
+        logstore.get().append([accept.document(payload(1)), accept.document(payload(2))])
+        served(WriteBack())
+        judged = payload(1, anomaly_level="Anomaly", inference_model="opnilog", opnilog_confidence=0.25)
+        judged.masked_log, judged.template_matched, judged.template_cluster_id = "connected", "<*>", 7
+        hit = payload(2, masked_log="connected to <ip>", anomaly_level="Normal", inference_model="drain")
+        peer.publish(subjects.INFERENCED, b"\xff")
+        peer.publish(subjects.INFERENCED, payloads.encode([judged, hit]))
+        peer.publish(
+            subjects.TEMPLATES_INDEX, payloads.encode([payload(7, _id="7", template_matched="connected to <*>")])
+        )
+        for wrong in (b"{", b"[" * 200_000):
+            peer.publish(subjects.EXPLANATIONS, wrong)
+        names = {"cluster_id": "c1", "namespace_name": "shop"}
+        peer.publish(subjects.EXPLANATIONS, json.dumps([{"_id": "id1", **names, "unexpected": [[2, "<ip>"]]}]).encode())
+        until(lambda: Template.objects.exists() and LogLine.objects.filter(unexpected__isnull=False).exists())
+        until(lambda: LogLine.objects.exclude(level="").count() == 2)
+        one, two = LogLine.objects.order_by("line_id")
+        assert (one.level, one.confidence, one.template_id, one.unexpected) == ("Anomaly", 0.25, 7, [[2, "<ip>"]])
+        assert (two.level, two.confidence, two.model) == ("Normal", None, "drain")
+
+    def test_a_line_keeps_its_text_when_others_send_one_by_its_id(self, served, peer):
+        """Over the bus the id is the sender's: the first line of an id is the one that is stored."""
+        served(Intake(), WriteBack())
+        logstore.get().append([accept.line("hers", namespace="alice", id="id1")])
+        peer.publish(subjects.RAW_LOGS, payloads.encode_one(payload(1)))
+        judged = [payload(1, masked_log="theirs", anomaly_level="Anomaly"), payload(2, anomaly_level="Anomaly")]
+        words = [
+            {"_id": "id1", "cluster_id": "c1", "namespace_name": "shop", "unexpected": [[0, "theirs"]]},
+            {"_id": "id1", "cluster_id": "local", "namespace_name": "alice", "unexpected": [[0, "hers"]]},
+        ]
+        logstore.get().append([accept.document(payload(2))])
+        peer.publish(subjects.INFERENCED, payloads.encode(judged))
+        peer.publish(subjects.EXPLANATIONS, json.dumps(words).encode())
+        until(lambda: LogLine.objects.filter(level="Anomaly").exists() and LogLine.objects.exclude(unexpected=None))
+        hers = LogLine.objects.get(line_id="id1")
+        assert (hers.log, hers.masked, hers.level, hers.unexpected) == ("hers", "", "", [[0, "hers"]])
+
+    def test_the_counts_are_kept_in_the_key(self):
+        kv.ensure()
+        logstore.get().append([accept.document(payload(number)) for number in range(3)])
+        keeper = Housekeeping()
+        keeper.count()
+        keeper.stop()
+        assert kv.aggregation() == {"c1": {"shop": {"web": 3}}}
+
+    def test_lines_without_a_verdict_are_handed_on_again(self, peer, monkeypatch):
+        kv.ensure()
+        kv.put_watched({"c1": {"shop": ["web"]}})
+        monkeypatch.setattr("aiops.services.housekeeping.UNJUDGED_AFTER_S", -60)
+        logstore.get().append([accept.document(payload(1)), accept.document(payload(2, deployment="db"))])
+        logstore.get().append([accept.document(payload(3))])
+        logstore.get().update_many([("id3", {"anomaly_level": "Normal"})])
+        peer.listen(subjects.STORED_LOGS)
+        keeper = Housekeeping()
+        assert keeper.sweep() == 0  # no model serves: nobody could judge
+        ModelVersion.objects.create(version="v1", serving=True)
+        assert keeper.sweep() == 1
+        done = [work() for _seconds, work in keeper.ticks]
+        assert not any(done)  # nothing that would be published
+        keeper.stop()
+        assert {item._id for item in payloads.decode(peer.wait(subjects.STORED_LOGS)[0])} == {"id1"}
+
+
+def test_two_followers_do_no_harm(follower, log_file):
+    add(log_file, "".join(f"line {number}\n" for number in range(100)))
+    one, two = follower(), follower()
+    one.look(), two.look()
+    add(log_file, "more\n")
+    two.look(), one.look()
+    assert len(texts()) == 101
+    assert os.path.getsize(log_file) == FollowedFile.objects.get().offset

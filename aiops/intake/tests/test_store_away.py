@@ -1,0 +1,221 @@
+"""The database goes away while lines come: what is answered with success is stored, and each service tries again.
+
+It is really away: no new connection is let in, and those that there were are ended. A service's pause between two
+tries is where it comes back.
+"""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+
+import psycopg
+import pytest
+from django.db import connection
+
+from accounts import lifecycle as accounts
+from aiops import logstore
+from aiops.conftest import payload
+from aiops.intake import accept
+from aiops.models import FollowedFile, LogLine, ModelVersion, Template
+from aiops.services import raw_logs as intake_service
+from aiops.services import writeback
+from aiops.services.follower import FollowerService
+from aiops.services.housekeeping import Housekeeping
+from aiops.wire import kv, payloads
+from kernel.errors import Fault
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+class Database:
+    """The tests' own database as a thing that can be taken away, seen from the one beside it."""
+
+    def __init__(self):
+        known = connection.get_connection_params()
+        self.name = known["dbname"]
+        given = {key: known[key] for key in ("user", "password", "host", "port") if known.get(key)}
+        self.link = psycopg.connect(**given, dbname="postgres", autocommit=True)
+
+    def go(self) -> None:
+        self._let_in(False)
+        self.end_connections()
+
+    def come(self) -> None:
+        self._let_in(True)
+
+    def end_connections(self) -> None:
+        self.link.execute(
+            "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname = %s", [self.name]
+        )
+
+    def _let_in(self, word: bool) -> None:
+        self.link.execute(f'ALTER DATABASE "{self.name}" ALLOW_CONNECTIONS {word}')
+
+
+@pytest.fixture
+def database():
+    made = Database()
+    yield made
+    made.come()
+    made.link.close()
+    connection.close()
+
+
+@pytest.fixture
+def comes_back(database, monkeypatch):
+    """The services pause once, and then it is there again; how long they would have paused."""
+    pauses: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 2:
+            database.come()
+
+    for module in (intake_service, writeback):
+        monkeypatch.setattr(module, "time", SimpleNamespace(sleep=sleep))
+    return pauses
+
+
+DOORS = {
+    "/v1/logs": {"resourceLogs": [{"scopeLogs": [{"logRecords": [{"body": {"stringValue": "paid"}}]}]}]},
+    "/loki/api/v1/push": {"streams": [{"stream": {"app": "web"}, "values": [["1700000000000000000", "paid"]]}]},
+}
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_a_shipper_is_told_to_come_back_and_its_lines_are_taken_then(client, alice, database, door):
+    headers = {"authorization": f"Bearer {accounts.token_of(alice)}"}
+
+    def push():
+        return client.post(door, json.dumps(DOORS[door]), content_type="application/json", headers=headers)
+
+    database.go()
+    answer = push()
+    assert (answer.status_code, answer["Retry-After"]) == (503, "5")
+    database.come()
+    assert push().status_code in {200, 204}
+    assert LogLine.objects.get().log == "paid"
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_it_goes_between_the_token_and_the_lines(client, alice, database, door, monkeypatch):
+    real = accept.take
+
+    def take(lines):
+        database.go()
+        return real(lines)
+
+    headers = {"authorization": f"Bearer {accounts.token_of(alice)}"}
+    monkeypatch.setattr(accept, "take", take)
+    answer = client.post(door, json.dumps(DOORS[door]), content_type="application/json", headers=headers)
+    assert (answer.status_code, answer["Retry-After"]) == (503, "5")
+
+
+def test_every_question_to_the_store_is_a_fault_and_the_next_one_is_answered(database):
+    store = logstore.get()
+    store.append([accept.line("one", id="id1", namespace="shop", deployment="web")])
+    asked = [
+        lambda: store.append([accept.line("two", id="id2")]),
+        lambda: store.update_many([("id1", {"anomaly_level": "Normal"})]),
+        lambda: store.search({}, 1),
+        lambda: list(store.scan({})),
+        lambda: store.count({}),
+        store.aggregate_workloads,
+        lambda: store.gone_quiet(("", "", ""), 0, 1, 2),
+        lambda: store.histogram({}, 0, 1, 1),
+        lambda: store.by_workload({}, 1),
+        lambda: store.templates({}, 1),
+        lambda: store.rejudge({"one": "Normal"}),
+        lambda: store.put_templates([{"_id": "1"}]),
+        lambda: store.retain(days=3650, megabytes=1000),
+    ]
+    for ask in asked:
+        database.end_connections()  # the connection that we have is a dead one
+        with pytest.raises(Fault):
+            ask()
+        ask()
+
+
+def test_lines_of_raw_logs_wait_for_it(database, comes_back):
+    database.go()
+    intake_service.Intake().raw([payloads.encode_one(payload(1)), payloads.encode_one(payload(2))])
+    assert comes_back == [0.5, 1]
+    assert LogLine.objects.count() == 2
+
+
+def test_verdicts_templates_and_explanations_wait_for_it(database, comes_back):
+    logstore.get().append([accept.document(payload(1))])
+    service = writeback.WriteBack()
+    judged = payload(1, anomaly_level="Anomaly", masked_log="connected", inference_model="opnilog")
+    template = payload(7, _id="7", template_matched="connected to <*>")
+    names = {"cluster_id": "c1", "namespace_name": "shop"}
+    for handle, data in (
+        (service.verdicts, payloads.encode([judged])),
+        (service.explanations, json.dumps([{"_id": "id1", **names, "unexpected": [[2, "<ip>"]]}]).encode()),
+        (service.templates, payloads.encode([template])),
+    ):
+        comes_back.clear()
+        database.go()
+        handle([data])
+        assert comes_back == [0.5, 1]
+    line = LogLine.objects.get()
+    assert (line.level, line.unexpected, Template.objects.get().text) == ("Anomaly", [[2, "<ip>"]], "connected to <*>")
+
+
+def test_a_template_that_nobody_tells_again_is_kept_until_it_is_written(database, monkeypatch):
+    monkeypatch.setattr(writeback, "PAUSES_S", ())
+    service = writeback.WriteBack()
+    database.go()
+    service.templates([payloads.encode([payload(7, _id="7", template_matched="one")])])
+    ((_seconds, tick),) = service.ticks
+    tick()
+    database.come()
+    tick()
+    assert Template.objects.get().text == "one"
+
+
+class Always:
+    """A lock that is held, whatever becomes of the database: that it was lost is noticed later."""
+
+    def hold(self) -> bool:
+        return True
+
+    def let_go(self) -> None:
+        pass
+
+
+def test_the_follower_goes_on_where_the_stored_lines_end(database, tmp_path, monkeypatch):
+    monkeypatch.setattr("kernel.storage.root", lambda: tmp_path)
+    log = tmp_path / "log" / "web" / "web.log"
+    log.parent.mkdir(parents=True)
+    log.write_text("one\n")
+    service = FollowerService(Always())
+    service.look()
+    real = FollowedFile.save
+
+    def save(*args, **kwargs):  # it goes between the lines and the mark
+        monkeypatch.setattr(FollowedFile, "save", real)
+        database.end_connections()
+        return real(*args, **kwargs)
+
+    monkeypatch.setattr(FollowedFile, "save", save)
+    with log.open("a") as file:
+        file.write("two\n")
+    service.look()
+    assert list(LogLine.objects.values_list("log", flat=True)) == ["one"]
+    service.look()
+    assert list(LogLine.objects.order_by("pk").values_list("log", flat=True)) == ["one", "two"]
+
+
+def test_the_housekeeping_does_its_rounds_when_it_is_back(database):
+    kv.ensure()
+    kv.put_watched({"c1": {"shop": ["web"]}})
+    ModelVersion.objects.create(version="v1", serving=True)
+    logstore.get().append([accept.document(payload(1))])
+    keeper = Housekeeping(Always())
+    for work in (keeper.count, keeper.sweep, keeper.retain):
+        database.end_connections()
+        work()
+    keeper.count()
+    assert kv.aggregation() == {"c1": {"shop": {"web": 1}}}

@@ -1,0 +1,192 @@
+"""Log lines as they come, at the page's websocket; and what of the anomalies other pages show."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+
+import pytest
+from asgiref.sync import sync_to_async
+
+from aiops import logstore
+from aiops.conftest import payload
+from aiops.intake import accept, tail
+from aiops.services.writeback import WriteBack
+from aiops.wire.payloads import encode
+from jobs.models import Job
+from kernel.errors import Fault
+from mlp.operators.tests.admin_world import put
+from mlp.tests.page_world import EVIL, markup, visitor, words_of
+from mlp.visitors.tests.test_live import heard, opened
+
+pytestmark = pytest.mark.django_db(transaction=True)
+QUIET_S = 0.4
+
+
+@pytest.fixture(autouse=True)
+def no_pace(monkeypatch):
+    """Each test begins with a pace of its own."""
+    monkeypatch.setattr(tail.tell, "__defaults__", (tail.Pace(1000),))
+    monkeypatch.setattr(tail, "may_tell_verdicts", tail.Pace(1000))
+
+
+def stored(*texts: str, namespace: str = "alice", deployment: str = "fit", **fields) -> list[dict]:
+    return [accept.line(text, namespace=namespace, deployment=deployment, id=f"id-{text}", **fields) for text in texts]
+
+
+def asking(query: str) -> str:
+    return json.dumps({"watch": [{"kind": "lines", "query": query}]})
+
+
+async def following(user, query: str):
+    link = await opened(user)
+    await link.send_to(asking(query))
+    assert (await heard(link))["type"] == "lines"  # the newest that there are
+    return link
+
+
+async def texts(link) -> list[str]:
+    message = await heard(link)
+    assert message["type"] == "lines"
+    return [row["log"] for row in message["rows"]]
+
+
+class TestTail:
+    def test_a_line_comes_when_it_is_stored_and_again_when_it_is_judged(self, alice):
+        async def work():
+            link = await following(alice, "deployment=fit")
+            await sync_to_async(accept.take)(stored("epoch one"))
+            first = await heard(link)
+            item = payload(
+                1, _id="id-epoch one", cluster_id=accept.LOCAL, namespace_name="alice", anomaly_level="Anomaly"
+            )
+            await sync_to_async(WriteBack().verdicts)([encode([item])])
+            return first["rows"], (await heard(link))["rows"]
+
+        first, second = asyncio.run(work())
+        assert [(row["id"], row["log"], row["level"]) for row in first] == [("id-epoch one", "epoch one", "")]
+        assert [(row["id"], row["log"], row["level"]) for row in second] == [("id-epoch one", "epoch one", "Anomaly")]
+        assert first[0]["time"] == second[0]["time"]
+
+    def test_a_user_hears_of_the_own_namespace_and_operators_of_all(self, alice, staff):
+        async def work():
+            links = [await following(user, "") for user in (alice, staff)]
+            await sync_to_async(accept.take)(stored("secret", namespace="bob"))
+            await sync_to_async(accept.take)(stored("mine"))
+            told = [await texts(links[1]), await texts(links[1]), await texts(links[0])]
+            assert await links[0].receive_nothing(QUIET_S)
+            return told
+
+        assert asyncio.run(work()) == [["secret"], ["mine"], ["mine"]]
+
+    def test_only_what_the_filters_ask_for(self, alice):
+        async def work():
+            link = await following(alice, "q=disk&deployment=fit")
+            await sync_to_async(accept.take)(stored("epoch one", "disk gone", "no diskette"))
+            await sync_to_async(accept.take)(stored("disk full", deployment="other"))
+            told = await texts(link)
+            assert await link.receive_nothing(QUIET_S)
+            return told
+
+        assert asyncio.run(work()) == ["disk gone"]
+
+    def test_what_came_before_it_listened_is_told_first(self, alice):
+        logstore.get().append(stored("early"))
+
+        async def work():
+            link = await opened(alice)
+            await link.send_to(asking(""))
+            return await texts(link)
+
+        assert asyncio.run(work()) == ["early"]
+
+    def test_it_ends_when_the_page_does_not_ask_any_more(self, alice):
+        async def work():
+            link = await following(alice, "")
+            await link.send_to(json.dumps({"watch": []}))
+            await sync_to_async(accept.take)(stored("late"))
+            return await link.receive_nothing(QUIET_S)
+
+        assert asyncio.run(work())
+
+    @pytest.mark.parametrize("query", ["level=bad", "q=%22", "template=x", "&a=1" * 2000, 7])
+    def test_filters_that_are_none_close_it(self, alice, query):
+        async def work():
+            link = await opened(alice)
+            await link.send_to(asking(query))
+            return await link.receive_output()
+
+        assert asyncio.run(work()) == {"type": "websocket.close", "code": 4400}
+
+    def test_never_more_than_eyes_can_follow_and_anomalies_first(self, staff):
+        lines = stored(*(f"line {number}" for number in range(200)))
+        odd = {**stored("odd")[0], "time": 1, "anomaly_level": "Anomaly"}
+
+        async def work():
+            link = await following(staff, "")
+            await sync_to_async(tail.tell)([odd, *lines])
+            return await texts(link)
+
+        told = asyncio.run(work())
+        assert len(told) == tail.MOST_LINES
+        assert "odd" in told
+
+
+def test_the_pace_is_kept():
+    now = [100.0]
+    pace = tail.Pace(10, lambda: now[0])
+    assert sum(pace() for _ in range(100)) == tail.AT_ONCE + 1
+    now[0] += 0.1
+    assert [pace(), pace()] == [True, False]
+
+
+class TestOnOtherPages:
+    @pytest.fixture
+    def odd(self, alice):
+        put(Job, alice, "fit", "running")
+        logstore.get().append([*stored(f"disk gone {EVIL}", "fine"), *stored("secret", namespace="bob")])
+        judged = [(f"id-disk gone {EVIL}", "Anomaly"), ("id-fine", "Normal"), ("id-secret", "Anomaly")]
+        logstore.get().update_many([(id, {"anomaly_level": level}) for id, level in judged])
+
+    def test_the_anomalies_of_a_job(self, odd, alice):
+        answer = visitor(alice).get("/aiops/part?deployment=fit")
+        words = words_of(answer)
+        assert "disk gone" in words
+        assert "fine" not in words
+        assert markup(answer).inline == []
+        assert visitor(alice).get("/aiops/part?deployment=other").content.strip() == b""
+        tomorrow = int(time.time() * 1000) + 86_400_000
+        assert visitor(alice).get(f"/aiops/part?deployment=fit&since={tomorrow}").content.strip() == b""
+
+    def test_those_of_all_own_jobs(self, odd, alice, bob, staff):
+        assert "disk gone" in words_of(visitor(alice).get("/aiops/part"))
+        assert "secret" not in words_of(visitor(alice).get("/aiops/part"))
+        assert visitor(staff).get("/aiops/part").content.strip() == b""  # an operator's own jobs, too
+
+    def test_the_list_has_a_mark(self, odd, alice):
+        answer = visitor(alice).get("/aiops/marks")
+        assert "1 anomaly" in words_of(answer)
+        (mark,) = [given for _tag, given in markup(answer).tags if "hx-swap-oob" in given]
+        assert mark["hx-swap-oob"] == "innerHTML:[data-mark='fit']"
+        places = [
+            given["data-mark"] for _tag, given in markup(visitor(alice).get("/jobs")).tags if "data-mark" in given
+        ]
+        assert "fit" in places
+
+    @pytest.mark.parametrize(("page", "piece"), [("/jobs/fit", "part"), ("/index", "part"), ("/jobs", "marks")])
+    def test_the_pages_ask_for_them(self, odd, alice, page, piece):
+        asked = [given["hx-get"] for _tag, given in markup(visitor(alice).get(page)).tags if "hx-get" in given]
+        (address,) = [one for one in asked if one.startswith(f"/aiops/{piece}")]
+        assert visitor(alice).get(address).status_code == 200
+
+    def test_the_store_away_is_told(self, alice, monkeypatch):
+        def away():
+            raise Fault("the log store does not answer")
+
+        monkeypatch.setattr(logstore, "get", away)
+        assert "cannot be said" in words_of(visitor(alice).get("/aiops/part"))
+        assert visitor(alice).get("/aiops/marks").status_code == 200
+
+    def test_nobody_without_a_session(self):
+        assert visitor().get("/aiops/part").status_code == 302

@@ -1,0 +1,1 @@
+"""What decides about a line: cached templates, user feedback, log search, charts and alert rules."""

@@ -1,0 +1,120 @@
+"""Alert rules: looks whether one applies, and tells its owner. `check` is called by the housekeeping's tick.
+
+The log store is asked before the rule's row is locked; the lock then decides which of several replicas tells.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from django.db import transaction
+
+from accounts import notices
+from aiops import logstore
+from aiops.models import Alert, AlertRule, LogLine, Template
+from aiops.wire import kv, watchlist
+from kernel.errors import Fault
+from kernel.locking import lock_row
+
+from .log_search import NAMES
+
+log = logging.getLogger(__name__)
+
+MOST_LOOKED_AT = 100  # workloads with the most anomalies, in which one with all its names is looked for
+SETTLED = timedelta(seconds=30)  # a template's first line has its verdict by then, so its workload is known
+
+
+@dataclass(frozen=True)
+class Found:
+    words: str
+    workload: str
+    count: int
+
+
+def check(now: datetime) -> int:
+    """Tells of every rule that applies and is not quiet; how many. What cannot be read is logged, asked anew,
+    and keeps no other rule from its turn."""
+    told = 0
+    for rule in AlertRule.objects.filter(enabled=True):
+        if _quiet(rule, now):
+            continue
+        try:
+            found = LOOKS[rule.kind](rule, now)
+        except (Fault, ValueError) as problem:  # ValueError: the watchlist in the key-value store is none
+            log.warning("alert rule %s could not be checked: %s", rule.name, problem)
+            continue
+        told += _settle(rule, now, found)
+    return told
+
+
+def _quiet(rule: AlertRule, now: datetime) -> bool:
+    return rule.last_fired is not None and now < rule.last_fired + timedelta(seconds=rule.quiet_s)
+
+
+def _settle(seen: AlertRule, now: datetime, found: Found | None) -> bool:
+    with transaction.atomic():
+        rule = lock_row(AlertRule, pk=seen.pk)
+        if rule is None or not rule.enabled or _quiet(rule, now):
+            return False
+        rule.checked = max(rule.checked, now - SETTLED)
+        if found is not None:
+            rule.last_fired = now
+            Alert.objects.create(rule=rule, at=now, words=found.words, workload=found.workload, count=found.count)
+            reason = f"{found.workload}: {found.words}"
+            notices.tell(user=rule.owner, kind="alert", name=rule.name, event="alert", reason=reason)
+        rule.save(update_fields=["checked", "last_fired"])
+        return found is not None
+
+
+def _names(rule: AlertRule) -> tuple[str, str, str]:
+    return rule.cluster, rule.namespace, rule.deployment
+
+
+def _ms(at: datetime) -> int:
+    return int(at.timestamp() * 1000)
+
+
+def _rate(rule: AlertRule, now: datetime) -> Found | None:
+    """The workload with the most anomalies in the window, when they are enough; a line without names is of none."""
+    bounds = {"gte": _ms(now - timedelta(seconds=rule.window_s)), "lt": _ms(now)}
+    wanted: list[dict] = [{"range": {"time": bounds}}, {"term": {"anomaly_level": "Anomaly"}}]
+    wanted += [{"term": {field: name}} for field, name in zip(NAMES.values(), _names(rule), strict=True) if name]
+    rows = logstore.get().by_workload({"query": {"bool": {"filter": wanted}}}, MOST_LOOKED_AT)
+    names, count = next(((row[:3], row[3]) for row in rows if row[1] and row[2]), (None, 0))
+    if names is None or count < rule.threshold:
+        return None
+    return Found(f"{count} anomalies within {rule.window_s} s", "/".join(names), count)
+
+
+def _new_template(rule: AlertRule, now: datetime) -> Found | None:
+    after, until = _ms(rule.checked), _ms(now - SETTLED)
+    fresh = Template.objects.filter(first__gt=after, first__lte=until)
+    texts = {int(one.template_id): one.text for one in fresh if one.template_id.isdigit()}
+    if not texts:
+        return None
+    watched = watchlist.triples(kv.watched() or {})
+    asked = {"cluster": rule.cluster, "namespace": rule.namespace, "deployment": rule.deployment}
+    lines = LogLine.objects.filter(template_id__in=texts, **{name: value for name, value in asked.items() if value})
+    rows = lines.order_by().values_list("cluster", "namespace", "deployment", "template_id").distinct()
+    found = sorted((row[:3], row[3]) for row in rows if row[:3] in watched)
+    if not found:
+        return None
+    count = len({number for _names, number in found})
+    names, number = found[0]
+    return Found(f"{count} new templates, such as: {texts[number][:500]}", "/".join(names), count)
+
+
+def _missing(rule: AlertRule, now: datetime) -> Found | None:
+    """Lines since the last word (or the rule) and none within the window: so each silence is told of once."""
+    window = timedelta(seconds=rule.window_s)
+    since, begin = now - window, (rule.last_fired or rule.created) - window
+    silent = logstore.get().gone_quiet(_names(rule), _ms(begin), _ms(since), _ms(now))
+    if not silent:
+        return None
+    shown = ", ".join("/".join(names) for names in silent[:10])
+    return Found(f"no line for {rule.window_s} s: {shown}", "/".join(silent[0]), len(silent))
+
+
+LOOKS = {"rate": _rate, "new_template": _new_template, "missing": _missing}

@@ -1,0 +1,68 @@
+"""Filters of a person's search as a query of the log store, with what that person may see. Used by REST and pages."""
+
+from __future__ import annotations
+
+from aiops.logstore import query
+from kernel import sanitize
+from kernel.errors import Refused
+
+LOCAL = "local"  # the cluster of the platform itself and of all that its users send
+LEVELS = ("Normal", "Anomaly")
+LATEST = 32_503_680_000_000  # ms: the year 3000
+MOST_Q = 1000  # characters
+NAMES = {"cluster": "cluster_id", "namespace": "namespace_name.keyword", "deployment": "deployment.keyword"}
+
+
+def body(
+    user,
+    *,
+    level: str = "",
+    q: str = "",
+    since: str = "",
+    until: str = "",
+    template: str = "",
+    field: str = "log",
+    **names,
+) -> dict:
+    """The query; `field` is where the words of `q` are looked for. Raises Refused naming the filter that is wrong."""
+    _check_text({**names, "q": q})
+    wanted: list[dict] = [{"term": {NAMES[name]: value}} for name, value in names.items() if value]
+    if not user.is_staff:  # a namespace of that name in another cluster is somebody else's
+        own = {"cluster": LOCAL, "namespace": user.username}
+        wanted += [{"term": {NAMES[name]: value}} for name, value in own.items()]
+    if level:
+        if level not in LEVELS:
+            raise Refused("level: must be one of " + ", ".join(LEVELS))
+        wanted.append({"term": {"anomaly_level": level}})
+    bounds = {
+        bound: _number(name, text, LATEST)
+        for name, bound, text in (("since", "gte", since), ("until", "lt", until))
+        if text
+    }
+    if bounds:
+        wanted.append({"range": {"time": bounds}})
+    if template:
+        wanted.append({"term": {"template_cluster_id": _number("template", template)}})
+    if q.strip():
+        if len(q) > MOST_Q:
+            raise Refused(f"q: must have 1 to {MOST_Q} characters")
+        words = {"query_string": {"query": q, "fields": [field], "default_operator": "AND"}}
+        try:
+            query.parse({"query": words})
+        except ValueError as problem:
+            raise Refused(f"q: {problem}")
+        wanted.append(words)
+    return {"query": {"bool": {"filter": wanted}} if wanted else {"match_all": {}}}
+
+
+def _check_text(given: dict[str, str]) -> None:
+    """No store takes a null character, nor half of one that has two."""
+    for name, text in given.items():
+        if sanitize.UNSTORABLE.search(text):
+            raise Refused(f"{name}: must be valid text")
+
+
+def _number(name: str, text: str, most: int = 10**15) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) < 16 and int(text) <= most):
+        raise Refused(f"{name}: must be a whole number" + (", ms since 1970" if most == LATEST else ""))
+    return int(text)

@@ -1,0 +1,138 @@
+"""Templates and the verdicts kept with them."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from aiops.judging.template_cache import Hit, TemplateCache
+
+TEXTS = st.lists(st.lists(st.sampled_from(["a", "b", "c", "d", "x1", "<num>"]), max_size=9).map(" ".join), max_size=60)
+
+
+def learned(cache: TemplateCache, *texts: str, level: str = "Normal"):
+    return cache.learn([(text, level, f"raw {text}") for text in texts])
+
+
+def test_an_unknown_text_is_a_miss_and_a_judged_one_a_hit():
+    cache = TemplateCache()
+    assert cache.match_many(["disk <num> full"]) == [None]
+    [one] = learned(cache, "disk <num> full", level="Anomaly")
+    assert one == ("disk <num> full", one.cluster_id, True, "raw disk <num> full")
+    assert cache.match_many(["disk <num> full", "disk full"]) == [Hit("Anomaly", one.template, one.cluster_id), None]
+
+
+def test_a_template_alone_is_no_verdict_and_may_hold_both_levels():
+    cache = TemplateCache()
+    [first] = learned(cache, "user was logged in by anna at <num>")
+    [second] = learned(cache, "user was logged in by anna on <num>", level="Anomaly")
+    assert second.cluster_id == first.cluster_id
+    assert second.template == "user was logged in by anna <*> <num>"
+    assert second.changed
+    assert cache.match_many(["user was logged in by anna or <num>"]) == [None]
+    levels = [hit.level for hit in cache.match_many(list(cache.texts))]
+    assert levels == ["Normal", "Anomaly"]
+
+
+def test_unlike_texts_and_other_lengths_are_other_templates():
+    cache = TemplateCache()
+    numbers = [one.cluster_id for one in learned(cache, "a b c d e", "v w x y z", "a b c d")]
+    assert len(set(numbers)) == 3
+
+
+def test_an_underscore_parts_words_and_the_known_text_keeps_it():
+    cache = TemplateCache()
+    [one] = learned(cache, "open_file failed")
+    assert one.template == "open file failed"
+    assert cache.match_many(["open_file failed", "open file failed"])[1] is None
+    assert cache.match_many(["open_file failed"])[0].level == "Normal"
+
+
+def test_a_persons_word_stands_above_the_models():
+    """Also above a verdict that was on its way when the word was said, and after a restart."""
+    cache = TemplateCache()
+    learned(cache, "odd thing", level="Anomaly")
+    cache.learn([("odd thing", "Normal", "raw")], told=True)
+    learned(cache, "odd thing", level="Anomaly")
+    assert cache.match_many(["odd thing"])[0].level == "Normal"
+    other = TemplateCache()
+    other.load(cache.dump())
+    learned(other, "odd thing", level="Anomaly")
+    assert other.match_many(["odd thing"])[0].level == "Normal"
+    other.learn([("odd thing", "Anomaly", "raw")], told=True)
+    assert other.match_many(["odd thing"])[0].level == "Anomaly"
+
+
+def test_a_models_later_verdict_replaces_its_earlier():
+    cache = TemplateCache()
+    learned(cache, "odd thing", level="Anomaly")
+    learned(cache, "odd thing", level="Normal")
+    assert cache.match_many(["odd thing"])[0].level == "Normal"
+
+
+def test_the_sample_is_of_the_most_frequent_text():
+    cache = TemplateCache()
+    learned(cache, "user was logged in by anna at <num>", "user was logged in by anna on <num>")
+    cache.match_many(["user was logged in by anna on <num>"] * 3)
+    [one] = learned(cache, "user was logged in by anna on <num>")
+    assert one.changed
+    assert one.sample == "raw user was logged in by anna on <num>"
+    assert not learned(cache, "user was logged in by anna on <num>")[0].changed
+
+
+def test_a_template_given_in_advance_answers_for_what_it_covers():
+    cache = TemplateCache()
+    cache.give([("lease <*> lost", "Anomaly"), ("all is well", "Normal")])
+    assert [hit and hit.level for hit in cache.match_many(["lease <num> lost", "all is well", "all is bad"])] == [
+        "Anomaly",
+        "Normal",
+        None,
+    ]
+
+
+def test_memory_is_bounded_and_the_longest_unseen_goes_first():
+    cache = TemplateCache(most_texts=50)
+    for number in range(500):
+        letters = "".join(chr(97 + int(digit)) for digit in str(number))
+        learned(cache, f"{letters} says {letters * 2} to {letters * 3}")
+        learned(cache, "keep me here")
+    assert len(cache) == 50
+    assert len(cache.clusters) <= 50
+    assert cache.match_many(["keep me here"])[0].level == "Normal"
+    assert cache.match_many(["a says aa to aaa"]) == [None]
+
+
+@settings(max_examples=60, deadline=None)
+@given(TEXTS)
+def test_what_was_learned_is_known_also_after_a_restart(texts):
+    cache = TemplateCache(most_texts=40)
+    learned(cache, *texts)
+    other = TemplateCache(most_texts=40)
+    other.load(cache.dump())
+    kept = list(cache.texts)
+    assert None not in cache.match_many(kept)
+    assert other.match_many(kept) == cache.match_many(kept)
+    for text, hit in zip(kept, cache.match_many(kept), strict=True):
+        template, words = hit.template.split(), text.replace("_", " ").split()
+        assert all(mine in ("<*>", other) for mine, other in zip(template, words, strict=True))
+    for cluster in cache.clusters.values():
+        assert cluster.texts
+
+
+def test_numbers_never_mean_two_templates():
+    cache = TemplateCache()
+    [old] = learned(cache, "first of all")
+    cache.clear()
+    assert cache.match_many(["first of all"]) == [None]
+    [new] = learned(cache, "something else entirely")
+    assert new.cluster_id > old.cluster_id
+
+
+@pytest.mark.parametrize("data", [b"", b"junk", b"x\x9c\x03\x00\x00\x00\x00\x01"])
+def test_what_is_no_dump_is_refused_and_changes_nothing(data):
+    cache = TemplateCache()
+    learned(cache, "still here")
+    with pytest.raises(ValueError, match="not a template cache"):
+        cache.load(data)
+    assert cache.match_many(["still here"])[0]

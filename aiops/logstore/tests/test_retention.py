@@ -1,0 +1,102 @@
+"""The limit on the stored lines' size: what is too much goes, the oldest first, and nothing more; in real tables."""
+
+from __future__ import annotations
+
+import pytest
+from django.db import connection
+
+from aiops.intake import accept
+from aiops.logstore import retention
+from aiops.logstore.database import DatabaseStore
+from aiops.models import LogLine, Workload
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+NOW = 9_999_999_000_000
+LINES = 20_000
+YEARS = 3650
+MIB = 1 << 20
+
+
+def sql(text: str) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(text)
+
+
+def on_disk() -> int:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_total_relation_size('aiops_log')")
+        return cursor.fetchone()[0]
+
+
+def fill(lines: int = LINES, begin: int = 0) -> None:
+    """The later the line, the longer: the oldest are not the average."""
+    made = [
+        accept.line(
+            f"request {number} took {'very ' * (number % LINES * 40 // LINES)}long from 10.0.0.{number % 250}",
+            id=f"id{number}", at_ms=NOW + number, namespace="shop", deployment=f"web{number % 3}",
+        )
+        for number in range(begin, begin + lines)
+    ]  # fmt: skip
+    DatabaseStore().append(made)
+
+
+@pytest.fixture
+def store():
+    sql("TRUNCATE aiops_log, aiops_workload")  # on disk, too
+    fill()
+    sql("VACUUM aiops_log")
+    return DatabaseStore()
+
+
+def kept() -> list[int]:
+    return list(LogLine.objects.order_by("time").values_list("time", flat=True))
+
+
+def test_the_size_is_about_what_a_table_without_gaps_has_on_disk(store):
+    assert 0.75 < retention.size() / on_disk() < 1.25
+
+
+def test_what_is_too_much_goes_the_oldest_first_and_then_nothing_more(store):
+    before = retention.size()
+    limit = before // MIB - 1
+    gone = store.retain(YEARS, limit)
+    excess, freed = before - limit * MIB, before - retention.size()
+    assert 0 <= freed - excess < before / LINES * 2  # to the line
+    assert kept() == [NOW + number for number in range(gone, LINES)]
+    assert sum(Workload.objects.values_list("lines", flat=True)) == LINES - gone
+    for _ in range(3):
+        sql("VACUUM aiops_log")
+        assert store.retain(YEARS, limit) == 0
+
+
+def test_it_goes_in_portions_and_the_next_call_goes_on(store):
+    limit = retention.size() // MIB // 2
+    assert retention.remove(YEARS, limit, most=1000, portion=300) == 1200
+    assert retention.size() > limit * MIB
+    retention.remove(YEARS, limit, portion=300)
+    assert 0.99 < retention.size() / (limit * MIB) <= 1
+    assert kept()[-1] == NOW + LINES - 1
+
+
+def test_of_a_large_table_a_part_is_looked_at(store, monkeypatch):
+    whole = retention.size()
+    monkeypatch.setattr(retention, "SAMPLED", 200)
+    assert 0.8 < retention.size() / whole < 1.25
+    limit = whole // MIB // 2
+    for _ in range(4):
+        store.retain(YEARS, limit)
+        sql("VACUUM aiops_log")
+    monkeypatch.undo()
+    assert 0.75 < retention.size() / (limit * MIB) < 1.25
+
+
+def test_the_room_of_what_is_gone_is_used_again(store):
+    """Two and a half times as much again is written, half of it before something goes."""
+    limit, begin = retention.size() // MIB, on_disk()
+    for turn in range(2, 7):
+        fill(LINES // 2, LINES // 2 * turn)
+        store.retain(YEARS, limit)
+        sql("VACUUM aiops_log")  # as the server does by itself
+    assert on_disk() < begin * 1.9
+    assert retention.size() <= limit * MIB

@@ -1,0 +1,77 @@
+"""Two processes with all services, killed with -9 in turn while a training runs: nothing lost, nothing done twice."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+from django.conf import settings
+from django.db import connection
+
+from aiops import lifecycle, logstore
+from aiops.models import TrainingRun
+from aiops.training import launching, requests
+from aiops.training.tests.test_training import WORKLOADS, Store, settled, slow, working
+from kernel import bus
+from kernel.tests.nats_tools import until
+from resources.models import Tenant
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("no_run_left")]
+
+
+COMMAND = [sys.executable, str(settings.BASE_DIR / "manage.py"), "aiops"]
+
+
+@pytest.fixture
+def replica():
+    """`replica()` starts `manage.py aiops` with every service, on the test's own servers."""
+    begun: list[subprocess.Popen] = []
+    base, _, _name = os.environ["DATABASE_URL"].rpartition("/")
+    environment = {**os.environ, "DATABASE_URL": f"{base}/{connection.settings_dict['NAME']}"}
+
+    def start() -> subprocess.Popen:
+        process = subprocess.Popen(COMMAND, env=environment, stderr=subprocess.PIPE, text=True)
+        begun.append(process)
+        for line in process.stderr:
+            if "serving" in line:
+                return process
+        raise AssertionError(f"ended with {process.wait()}")
+
+    yield start
+    for process in begun:
+        process.kill()
+        process.communicate()
+
+
+def test_kill_9_of_every_process_in_turn(replica, tasks, peer, monkeypatch):
+    Tenant.objects.filter(name="default").update(gpu=0)  # this machine may have none
+    monkeypatch.setattr(logstore, "get", Store)
+    monkeypatch.setattr(launching, "_spec", slow(launching._spec))
+    monkeypatch.setattr(launching, "AGAIN_AFTER_S", 0)  # the worker is this test, not the one that was sent for
+    for subject in ("gpu_trainingjob_status", "gpu_service_training_internal", "model_update"):
+        peer.listen(subject)
+    work = working(tasks)
+    first, second = replica(), replica()
+    first.kill()
+    assert requests.request_training(WORKLOADS) == "training job submitted"
+    work(lambda: TrainingRun.objects.filter(percent=5).first())
+    second.kill()
+    third = replica()
+    assert until(lambda: peer.ask("model_status", b"")) == b"training"
+    assert bus.request("gpu_service_running", b"check-up", 60) == b"running"
+    run = TrainingRun.objects.get()
+    lifecycle.fail(run.pk, "for a test", by="test")
+    work(settled)
+    until(lambda: peer.ask("model_status", b"") == b"not started")
+    assert peer.wait("gpu_trainingjob_status", 2) == [b"JobStart", b"JobEnd"]
+    assert len(peer.heard["gpu_service_training_internal"]) == 1
+    begun = time.monotonic()
+    subprocess.run([*COMMAND, "--help"], check=True, capture_output=True)
+    bare = time.monotonic() - begun  # how fast this machine is just now
+    begun = time.monotonic()
+    third.terminate()
+    assert third.wait(120) == 0
+    assert time.monotonic() - begun < 4 * max(1, bare)

@@ -1,0 +1,1 @@
+"""From a training request to a serving model version."""

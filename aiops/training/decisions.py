@@ -1,0 +1,148 @@
+"""What the training controller does about the watchlist that was asked for last: train, update or reset.
+
+State lives in two keys: what was asked for (the gateway's) and what was decided about it (ours):
+
+    waiting  a training is wanted: another one runs, or no GPU controller answers yet
+    sent     `train` is out, and `told` once the watchlist is, too; done once somebody has taken it, waiting again when
+             nobody did
+    done     nothing left to do about this request
+
+Written by compare-and-swap, so of several controllers one sends. Whatever is repeated after a kill is harmless.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+
+from django.conf import settings
+
+from aiops import lifecycle, logstore
+from aiops.wire import folders, kv, lease, subjects, watchlist
+from kernel import keyvalue
+from kernel.errors import Fault
+
+from . import requests, training_data, versions
+
+log = logging.getLogger(__name__)
+
+WAITING, SENT, DONE = "waiting", "sent", "done"
+GPU_TRIES = 16
+GPU_PAUSE_S = 30.0
+TAKEN_WITHIN_S = 20.0
+TOLD_WITHIN_S = 5.0  # after `train`; then whoever sent it was killed in between
+CANCELLED = "cancelled: the watchlist was cleared"
+NO_CONTROLLER = "no GPU controller has answered; the training was not begun"
+
+Send = Callable[[list], None]
+
+
+def step(send: Send, gpu_runs: Callable[[], bool]) -> None:
+    """One look at what was asked for, and the next step about it. Raises Fault when a server is away."""
+    asked = kv.parameters()
+    if asked is None:
+        return
+    made = kv.decision()
+    if made.get("uuid") != asked.uuid or "state" not in made:
+        made = {"uuid": asked.uuid, "state": WAITING, "tries": 0, "next": 0.0, "replaces": made.get("uuid")}
+    if made["state"] == DONE:
+        return
+    if made["state"] == SENT:
+        _look_after(made, asked, send)
+        return
+    last = kv.last_trained()
+    kind = watchlist.decide(asked.workloads, last.workloads)
+    if kind == watchlist.UPDATE and kv.is_anew(asked.uuid):
+        kind = watchlist.TRAIN
+    if asked.workloads and asked.uuid == last.uuid:
+        _decide(made, state=DONE)
+    elif kind == watchlist.RESET:
+        reset(send)
+        _decide(made, state=DONE, kind=kind)
+    elif kind == watchlist.UPDATE:
+        tell(send, asked.workloads, subjects.STATUS_UPDATE)
+        requests.set_status(subjects.COMPLETED)
+        _decide(made, state=DONE, kind=kind)
+    else:
+        _train(made, asked, send, gpu_runs)
+
+
+def reset(send: Send) -> None:
+    """Back to no model: a running training is cancelled, nothing serves, nothing is watched."""
+    lifecycle.cancel_running(CANCELLED, by="training controller")
+    versions.serve_nothing()
+    kv.put_last_trained({})
+    send([(subjects.MODEL_UPDATE, keyvalue.dump({"status": subjects.STATUS_RESET}))])
+    tell(send, {}, subjects.STATUS_RESET)
+    requests.set_status(subjects.NO_MODEL)
+
+
+def tell(send: Send, workloads: dict, kind: str) -> None:
+    """The watchlist in force, to everybody who filters or caches by it."""
+    kv.put_watched(workloads)
+    body = {"workloads": workloads, "status_type": kind}
+    send([(subjects.WORKLOAD_PARAMETERS_UPDATE, keyvalue.dump(body))])
+
+
+def _train(made: dict, asked: kv.Parameters, send: Send, gpu_runs: Callable[[], bool]) -> None:
+    if lease.is_live(lease.current()) or time.time() < made["next"]:
+        return  # it waits; a later step finds it
+    if not gpu_runs():
+        tries = made["tries"] + 1
+        if tries >= GPU_TRIES:
+            requests.failed(asked.uuid, NO_CONTROLLER)
+            _decide(made, state=DONE, kind=watchlist.TRAIN)
+        else:
+            _decide(made, tries=tries, next=time.time() + GPU_PAUSE_S)
+        return
+    window_s = settings.AIOPS_TRAINING_WINDOW_S
+    order = training_data.order(
+        asked.uuid, asked.workloads, window_s=window_s, now_s=time.time(), count=0, folder=folders.folder()
+    )
+    order["count"] = _count(order["query"])
+    sent = _decide(made, state=SENT, kind=watchlist.TRAIN, told=False)
+    if sent:
+        requests.set_status(subjects.TRAINING, uuid=asked.uuid, stage=subjects.FETCHING)
+        kv.put_watched(asked.workloads)
+        send([(subjects.TRAIN, keyvalue.dump(order))])
+        tell(send, asked.workloads, subjects.STATUS_TRAIN)
+        _decide(sent, told=True)
+
+
+def _count(query: dict) -> int:
+    """How many lines there are to learn from; only a hint. A store that is away is the fetching side's to wait for."""
+    try:
+        return logstore.get().count(query)
+    except Fault as problem:
+        log.warning("the lines to train on cannot be counted: %s", problem)
+        return 0
+
+
+def _look_after(made: dict, asked: kv.Parameters, send: Send) -> None:
+    """`train` is out: has anybody taken it, and does everybody know the watchlist?"""
+    age = time.time() - float(made.get("at") or 0)
+    if lease.current().get("uuid") == made["uuid"] or lifecycle.find(made["uuid"]) is not None:
+        told = made.get("told", True)
+        if not told and age < TOLD_WITHIN_S:
+            return  # it is being told
+        if not told:
+            tell(send, asked.workloads, subjects.STATUS_TRAIN)
+        _decide(made, state=DONE)
+    elif age > TAKEN_WITHIN_S:
+        log.warning("nobody has taken the training %s; sending it again", made["uuid"])
+        _decide(made, state=WAITING)
+
+
+def _decide(made: dict, **changes) -> dict | None:
+    """Writes the decision down and gives it, unless another controller has moved on meanwhile."""
+    new = {**made, **changes, "at": time.time()}
+    new.pop("replaces", None)
+
+    def decide(old):
+        old = old if isinstance(old, dict) else {}
+        before = made["replaces"] if "replaces" in made else made["uuid"]
+        same_state = "replaces" in made or old.get("state") == made["state"]
+        return new if old.get("uuid") == before and same_state else None
+
+    return new if keyvalue.change(subjects.OWN_BUCKET, subjects.OWN_DECISION, decide) is not None else None

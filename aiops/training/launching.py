@@ -1,0 +1,347 @@
+"""Between a training's row and its run: fetch the lines, start it, follow it, tell its end. For actors and reconcile.
+
+Nothing is called while a lock is held, and every step may be repeated: the runner's calls are idempotent by the run's
+name, the files are written whole or not at all, and what was told is marked on the row.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import shutil
+import time
+from collections.abc import Iterable, Iterator
+from datetime import timedelta
+from pathlib import Path
+
+from django.conf import settings
+from django.utils import timezone
+
+import runners
+from aiops import lifecycle, logstore
+from aiops.judging import feedback
+from aiops.models import State, TrainingRun
+from aiops.opnilog.store import verify
+from aiops.wire import folders, kv, lease, subjects
+from kernel import after_commit, bus, healing
+from kernel import storage as kernel_storage
+from kernel.errors import Fault, Refused
+from runners import RunSpec, tail
+
+from . import decisions, requests, training_data, versions
+
+log = logging.getLogger(__name__)
+
+ATTEMPTS = 3  # of a run that was lost with its machine; one that failed by itself is not tried again
+BEAT_EVERY_S = 5.0
+AGAIN_AFTER_S = 20.0
+LOOK_AGAIN_MS = 1000
+LOG_LINES_IN_REASON = 5
+RECENT = timedelta(hours=1)
+PACKAGE = Path(__file__).parent.parent
+TRAINER = ("__init__.py", "opnilog", "wire/__init__.py", "wire/masking.py")  # what a training's process imports
+LINES, CODE = "lines.jsonl", "code"  # in the training's folder
+BY = "runner"
+
+
+def launch(pk: int) -> None:
+    """Fetches the lines and starts the run, unless the training has ended or runs already."""
+    run = TrainingRun.objects.filter(pk=pk).first()
+    if run is None or run.has_ended or run.run_started:
+        return
+    run = lifecycle.order_run(pk, max(1, run.attempt))
+    if run is None:
+        return
+    try:
+        count = _fetch(run)
+        if not count:
+            lifecycle.fail(pk, _nothing(run), by=BY)
+            return
+        runners.get().start(_spec(run))
+    except (Refused, ValueError) as problem:
+        lifecycle.fail(pk, f"could not be started: {problem}", by=BY)
+        return
+    except (Fault, runners.RunnerError, OSError) as problem:  # worth another try, until the lease has run out
+        lifecycle.note_trouble(pk, str(problem))
+        raise
+    lifecycle.note_start(pk, run.run_name, count)
+
+
+def look(run: TrainingRun) -> None:
+    """Follows a training that has not ended: progress, the end of its run, a trainer that has gone silent."""
+    _keep_lease(run)
+    if not run.run_started:
+        if run.lease_until < timezone.now():
+            lifecycle.fail(run.pk, f"could not be started: {run.reason or 'no worker has taken it'}", by=BY)
+        elif lifecycle.order_again(run.pk, AGAIN_AFTER_S):
+            after_commit.enqueue("aiops.train", run.pk, queue=lifecycle.QUEUE)
+        return
+    status = runners.get().poll(run.run_name)
+    rows = _progress(run)
+    if status.state == "running":
+        if not _report(run, rows) and run.lease_until < timezone.now():
+            silent = f"the trainer has been silent for {lifecycle.LEASE_S} s"
+            lifecycle.fail(run.pk, silent, by=BY)
+    elif status.succeeded:
+        _adopt(run)
+    elif status.state == "exited":
+        lifecycle.fail(run.pk, _reason(run, rows, status.reason), by=BY)
+    elif run.attempt < ATTEMPTS:
+        if lifecycle.order_run(run.pk, run.attempt + 1) is not None:
+            after_commit.enqueue("aiops.train", run.pk, queue=lifecycle.QUEUE)
+    else:
+        lifecycle.fail(run.pk, f"{status.reason} ({run.attempt} times)", by=BY)
+
+
+def settle(pk: int, follow: bool = True) -> None:
+    """Tells the end of a training once, in Opni's order (JobEnd first), and cleans its run away.
+
+    An actor follows: it looks again soon, while the run has not ended. Reconcile does not: it comes back by itself, and
+    each of its rounds would begin one more chain of messages.
+    """
+    run = TrainingRun.objects.filter(pk=pk).exclude(state=State.TRAINING).first()
+    if run is None:
+        return
+    _send_job_end(run)
+    if not run.announced:
+        if run.state == State.COMPLETED:
+            _announce(run)
+        elif run.reason != decisions.CANCELLED:
+            requests.failed(str(run.uuid), run.reason)
+        lifecycle.note_told(pk, announced=True)
+    if not _clean(run) and follow:
+        after_commit.enqueue("aiops.settle", pk, delay_ms=LOOK_AGAIN_MS)
+
+
+# --- the run -------------------------------------------------------------------------------------------------------
+def _fetch(run: TrainingRun) -> int:
+    """The lines of the query as a file; a later attempt finds it there."""
+    path = folders.training(run.uuid) / LINES
+    if not path.exists():
+        payload = run.payload["payload"]
+        most = payload.get("max_size") or training_data.most_lines(path)
+        found = logstore.get().scan(payload["query"])
+        training_data.write(_beating(run.pk, found), path, most, feedback.labels(), feedback.examples())
+    with path.open("rb") as file:
+        return sum(1 for _ in file)
+
+
+def _beating(pk: int, documents: Iterable[dict]) -> Iterator[dict]:
+    beaten = time.monotonic()
+    for document in documents:
+        if time.monotonic() - beaten > BEAT_EVERY_S:
+            beaten = time.monotonic()
+            lifecycle.beat(pk, stage=subjects.FETCHING)
+        yield document
+
+
+def _nothing(run: TrainingRun) -> str:
+    window = run.payload["payload"]["query"]["query"]["bool"]["filter"][0]["range"]["time"]
+    minutes = max(1, round((int(window["lte"]) - int(window["gte"])) / 60000))
+    return f"there is no log line of the watched workloads to learn from, within the last {minutes} minutes"
+
+
+def _spec(run: TrainingRun) -> RunSpec:
+    """All paths relative to the run's folder: it may be seen elsewhere where the run is."""
+    folder, runner = folders.training(run.uuid), runners.get()
+    command = [runner.python, "-u", "-m", "aiops.opnilog.train", "--lines", LINES]
+    command += ["--out", f"out-{run.attempt}", "--progress", f"progress-{run.attempt}.jsonl"]
+    if settings.AIOPS_TRAINING_PARAMETERS:
+        parameters = json.dumps(settings.AIOPS_TRAINING_PARAMETERS).encode()
+        kernel_storage.write_atomic(folder / "parameters.json", parameters)
+        command += ["--parameters", "parameters.json"]
+    _copy_code(folder)
+    cpus = len(os.sched_getaffinity(0))
+    return RunSpec(
+        name=run.run_name,
+        command=command,
+        cwd=folder,
+        environment={
+            "PATH": f"{os.path.dirname(runner.python)}:/usr/local/bin:/usr/bin:/bin".removeprefix(":"),
+            "HOME": ".",
+            "LANG": "C.UTF-8",
+            "TZ": "UTC",
+            "PYTHONUNBUFFERED": "1",
+            "PYTHONPATH": CODE,
+            "OMP_NUM_THREADS": str(cpus),
+            **({} if run.gpu else {"CUDA_VISIBLE_DEVICES": ""}),
+        },
+        log=folder / "train.log",
+        cpu=cpus,
+        gpu=run.gpu,
+        ram_mib=settings.AIOPS_TRAINING_RAM_MIB,
+        runtime="torch",
+        labels={"aiops": str(run.uuid)},
+    )
+
+
+def _copy_code(folder: Path) -> None:
+    """The trainer's modules beside its data, so that it runs wherever the storage root is to be seen."""
+    target = folder / CODE
+    shutil.rmtree(target, ignore_errors=True)
+    for name in TRAINER:
+        source, copy = PACKAGE / name, target / PACKAGE.name / name
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        if source.is_dir():
+            shutil.copytree(source, copy, ignore=shutil.ignore_patterns("tests", "__pycache__"))
+        else:
+            shutil.copyfile(source, copy)
+
+
+# --- progress ------------------------------------------------------------------------------------------------------
+def _progress_file(run: TrainingRun) -> Path:
+    return folders.training(run.uuid) / f"progress-{run.attempt}.jsonl"
+
+
+def _progress(run: TrainingRun) -> list[dict]:
+    """The whole lines of the progress file; a line that is being written is left for the next look."""
+    try:
+        text = _progress_file(run).read_text(errors="replace")
+    except FileNotFoundError:
+        return []
+    rows = []
+    for line in text.rpartition("\n")[0].splitlines()[-lifecycle.CURVE :]:
+        try:
+            row = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(row, dict):
+            rows.append(row)
+    return rows
+
+
+def _report(run: TrainingRun, rows: list[dict]) -> bool:
+    """Writes the newest progress to the row and the status. False when there is nothing new."""
+    if not rows:
+        return False
+    last = rows[-1]
+    found = {
+        "stage": str(last.get("stage") or subjects.TRAIN_STAGE)[:40],
+        "percent": min(100, max(0, int(last.get("percent") or 0))),
+        "elapsed": max(0, int(last.get("elapsed") or 0)),
+        "eta": None if last.get("eta") is None else max(0, int(last["eta"])),
+        "epoch": max(0, int(last.get("epoch") or 0)),
+        "epochs": max(0, int(last.get("epochs") or 0)),
+        "loss": next((row["loss"] for row in reversed(rows) if row.get("loss") is not None), None),
+    }
+    if all(getattr(run, name) == value for name, value in found.items()):
+        return False
+    lifecycle.beat(run.pk, **found)
+    requests.set_status(
+        subjects.TRAINING,
+        uuid=str(run.uuid),
+        stage=subjects.TRAIN_STAGE,
+        percentageCompleted=found["percent"],
+        timeElapsed=found["elapsed"],
+        remainingTime=found["eta"] or 0,
+        currentEpoch=found["epoch"],
+        detail={"stage": found["stage"], "loss": found["loss"], "epochs": found["epochs"], "gpu": run.gpu},
+    )
+    return True
+
+
+def _keep_lease(run: TrainingRun) -> None:
+    """While the row trains and is alive, nobody else does: also when the order did not come from our controller."""
+    if run.lease_until < timezone.now():
+        return
+    owner = run.run_name or "platform"
+    held = lease.current()
+    if not lease.is_live(held):
+        lease.take(str(run.uuid), owner)
+    elif held.get("uuid") in {"", str(run.uuid)}:
+        lease.renew(held.get("uuid") or "", owner)
+
+
+def _reason(run: TrainingRun, rows: list[dict], ended: str) -> str:
+    told = [str(row["error"]) for row in rows if row.get("error")]
+    if told:
+        return told[-1]
+    return "\n".join([ended, *tail(folders.training(run.uuid) / "train.log", LOG_LINES_IN_REASON).splitlines()])
+
+
+# --- the end -------------------------------------------------------------------------------------------------------
+def _adopt(run: TrainingRun) -> None:
+    """The model of a run that went well becomes a version; verified, it serves, unless a reset was faster."""
+    _report(run, _progress(run))
+    files = versions.files()
+    out = folders.training(run.uuid) / f"out-{run.attempt}"
+    try:
+        manifest = verify(out)
+        manifest.pop("texts", None)  # samples for the scorer, too many for a row
+        version = files.add(out)
+        verify(files.folder_of(version))
+    except (OSError, ValueError) as problem:
+        lifecycle.fail(run.pk, f"the trained model cannot be used: {problem}", by=BY)
+        return
+    if not lifecycle.complete(run.pk, version=version, manifest=manifest, by=BY):
+        files.remove(version)
+    versions.prune()
+
+
+def _send_job_end(run: TrainingRun) -> None:
+    """Exactly once: whoever sets the mark sends it. Not sent, the mark is taken back, and the next look tries again."""
+    if not TrainingRun.objects.filter(pk=run.pk, job_end_sent=False).update(job_end_sent=True):
+        return
+    try:
+        bus.send([(subjects.GPU_JOB_STATUS, subjects.JOB_END)])
+    except Fault:
+        lifecycle.note_told(run.pk, job_end_sent=False)
+        raise
+    lease.end(str(run.uuid))  # should this fail, `free_lease` does it
+
+
+def free_lease() -> None:
+    """Ends the lease of a training that has ended and said so, where that was not done at once."""
+    if not TrainingRun.objects.filter(ended__gt=timezone.now() - RECENT).exists():
+        return
+    held = lease.current()
+    run = lifecycle.find(held["uuid"]) if lease.is_live(held) and held.get("uuid") else None
+    if run is not None and run.has_ended and run.job_end_sent:
+        lease.end(held["uuid"])
+
+
+def _announce(run: TrainingRun) -> None:
+    if not run.versions.filter(serving=True).exists():
+        return  # reset, or rolled back, in the very moment: nothing new serves
+    versions.follow()
+    kv.put_last_trained(run.payload)
+    requests.set_status(
+        subjects.COMPLETED,
+        uuid=str(run.uuid),
+        percentageCompleted=100,
+        timeElapsed=run.elapsed,
+        currentEpoch=run.epoch,
+        stage=subjects.TRAIN_STAGE,
+        detail={"loss": run.loss, "epochs": run.epochs, "gpu": run.gpu, "lines": run.lines},
+    )
+    versions.tell()
+    if lifecycle.serving() is None:  # reset while we spoke: ours must not be the last word
+        kv.put_last_trained({})
+        requests.set_status(subjects.NO_MODEL)
+
+
+def _clean(run: TrainingRun) -> bool:
+    """False: the run has not ended yet."""
+    if not run.run_name:
+        return True
+    runner = runners.get()
+    if runner.poll(run.run_name).state == "running":
+        runner.stop(run.run_name, settings.JOB_CANCEL_GRACE_S)
+        return False
+    runner.forget(run.run_name)
+    folder = folders.training(run.uuid)
+    kernel_storage.remove_tree(folder / CODE)
+    (folder / LINES).unlink(missing_ok=True)
+    if run.state == State.COMPLETED:
+        kernel_storage.remove_tree(folder / f"out-{run.attempt}")
+    lifecycle.give_back(run.pk, run.run_name)
+    return True
+
+
+def sweep() -> None:
+    """Ends and forgets trainings' runs that no row names any more (earlier attempts)."""
+    runner = runners.get()
+    names = [name for name in runner.names() if name.startswith("aiops-")]
+    owned = set(TrainingRun.objects.filter(run_name__in=names).values_list("run_name", flat=True))
+    healing.each(runner.let_go, sorted(set(names) - owned))

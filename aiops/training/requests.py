@@ -1,0 +1,146 @@
+"""The AIOps gateway's doings: ask for a training, keep its status. Called by REST, the pages, the services, reconcile.
+
+The order is Opni's: the watchlist's key, the status's key, then the request `train_model`. When nobody answers, the
+keys are put back as they were, so that nothing begins later that the caller was told had failed.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+import uuid as uuids
+
+from aiops.wire import kv, lease, status, subjects, watchlist
+from kernel import bus, keyvalue
+from kernel.errors import Fault, Refused
+
+log = logging.getLogger(__name__)
+
+REPLY_WITHIN_S = 8.0  # all tries together: a caller of REST waits for it
+TRY_S = 3.0
+PAUSE_S, GROWTH, MOST_PAUSE_S = 0.3, 1.2, 5.0
+UNANSWERED = "the training controller does not answer, try again later"
+
+
+def request_training(workloads: dict, anew: bool = False) -> str:
+    """Asks for exactly these workloads to be watched; {} clears the watchlist. Returns the controller's reply.
+
+    Trains when a workload was added; with `anew` also when none was (newer lines, feedback).
+    Raises Refused for names that cannot be, Fault when NATS is away or no training controller answers.
+    """
+    try:
+        workloads = watchlist.check(workloads)
+    except ValueError as problem:
+        raise Refused(str(problem)) from problem
+    before = kv.parameters(), kv.model_status()
+    uuid = str(uuids.uuid4())
+    if anew:
+        kv.put_anew(uuid)
+    kv.put_parameters(uuid, workloads)
+    if workloads:
+        set_status(subjects.TRAINING, uuid=uuid, stage=subjects.FETCHING)
+    else:
+        set_status(subjects.NO_MODEL)
+    asked = {"uuid": uuid, **({"workloads": workloads} if workloads else {})}
+    try:
+        return _ask(keyvalue.dump(asked)).decode(errors="replace")
+    except Fault:
+        _put_back(uuid, *before)
+        raise Fault(UNANSWERED)
+
+
+def _ask(body: bytes) -> bytes:
+    end, pause = time.monotonic() + REPLY_WITHIN_S, PAUSE_S
+    while True:
+        try:
+            return bus.request(subjects.TRAIN_MODEL, body, TRY_S)
+        except bus.NoAnswer:
+            if time.monotonic() + pause > end:
+                raise
+        time.sleep(pause)
+        pause = min(pause * GROWTH, MOST_PAUSE_S)
+
+
+def _put_back(uuid: str, asked: kv.Parameters | None, told: dict | None) -> None:
+    now = kv.parameters()
+    if now is None or now.uuid != uuid:
+        return  # somebody has asked for something else meanwhile
+    if asked is None:
+        keyvalue.delete(subjects.PARAMETERS_BUCKET, subjects.PARAMETERS)
+    else:
+        kv.put_parameters(asked.uuid, asked.workloads)
+    if told is None:
+        keyvalue.delete(subjects.STATISTICS_BUCKET, subjects.STATUS)
+    else:
+        kv.put_model_status(told)
+
+
+def put_status(value: dict) -> None:
+    """A trainer's own report (PUT current_status), as it is; it keeps its lease alive."""
+    kv.put_model_status(value)
+    if value["status"] == subjects.TRAINING:
+        lease.renew("", seconds=lease.FOREIGN_S)
+
+
+def put_statistics(statistics: dict) -> None:
+    """The older report (G1, G2): the statistics alone, which make it a training unless all is done."""
+    told = kv.model_status()
+    word = told["status"] if told and told["status"] in {subjects.COMPLETED, subjects.FAILED} else subjects.TRAINING
+    if statistics["stage"] in {"trained failed", subjects.FAILED}:
+        word = subjects.FAILED
+    elif 0 < statistics["percentageCompleted"] < 100:
+        word = subjects.TRAINING
+    put_status({"status": word, "statistics": statistics})
+
+
+def set_status(word: str, *, uuid: str = "", stage: str = "", detail: dict | None = None, **statistics) -> None:
+    """Our own word on the status. `detail` and the uuid go to our own key; the status carries Opni's fields alone."""
+    if stage:
+        statistics["stage"] = stage
+    kv.put_detail(uuid=uuid, state=word, **(detail or {}))
+    kv.put_model_status(status.make(word, **statistics))
+
+
+def failed(uuid: str, reason: str) -> None:
+    """The final status of a training that came to nothing; why is in our own key."""
+    log.warning("training %s has failed: %s", uuid or "(unknown)", reason)
+    set_status(subjects.FAILED, uuid=uuid, detail={"reason": reason})
+
+
+def state() -> dict:
+    """Status and our own beside it, for the pages and /api/v1/aiops."""
+    told = kv.model_status() or {"status": "", "statistics": None}
+    ours = kv.detail()
+    mine = ours if ours.get("state") == told["status"] else {}
+    asked, made = kv.parameters(), kv.decision()
+    training = told["status"] == subjects.TRAINING
+    return {
+        "status": told["status"],
+        "statistics": told["statistics"],
+        "reason": str(mine.get("reason") or ""),
+        "loss": mine.get("loss"),
+        "epochs": int(mine.get("epochs") or 0),
+        "device": ("gpu" if mine.get("gpu") else "cpu") if training and "gpu" in mine else "",
+        "queued": training and asked is not None and made.get("uuid") != asked.uuid,
+    }
+
+
+def watched_rows() -> list[dict]:
+    """The watchlist that was asked for last, a row a workload, sorted."""
+    asked = kv.parameters()
+    return [
+        {"clusterId": cluster, "namespace": namespace, "deployment": deployment}
+        for cluster, namespace, deployment in sorted(watchlist.triples(asked.workloads if asked else {}))
+    ]
+
+
+def count_rows(cluster: str) -> list[dict] | None:
+    """How many lines are stored of each workload of the cluster; None when nothing was ever counted."""
+    counts = kv.aggregation()
+    if counts is None:
+        return None
+    return [
+        {"clusterId": cluster, "namespace": namespace, "deployment": name, "logCount": count}
+        for namespace, deployments in sorted(counts.get(cluster, {}).items())
+        for name, count in sorted(deployments.items())
+    ]

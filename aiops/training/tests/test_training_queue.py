@@ -1,0 +1,85 @@
+"""Rounds of the reconcile loop do not fill the task queue: of a training there is one message at a time."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from datetime import timedelta
+
+import pytest
+from django.utils import timezone
+
+import runners
+from aiops import lifecycle, reconcile
+from aiops.models import TrainingRun
+from aiops.training import launching
+from aiops.wire import folders
+from kernel.tests.nats_tools import until
+from runners import RunSpec
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("no_run_left")]
+
+ROUNDS = 5
+
+
+@pytest.fixture
+def run(tasks) -> TrainingRun:
+    order = {"source": "drain", "model": "nulog-train", "payload": {"parameters": {"uuid": str(uuid.uuid4())}}}
+    made, _ = lifecycle.create_run(order=order, by="test")
+    return made
+
+
+def started(run: TrainingRun) -> None:
+    """Its run is a real one that does not end when it is asked to."""
+    lifecycle.order_run(run.pk, 1)
+    name = f"aiops-{run.pk}-1"
+    folder = folders.training(run.uuid)
+    folder.mkdir(parents=True, exist_ok=True)
+    command = ["/bin/sh", "-c", "trap '' TERM; echo ready > ready; while :; do sleep 1; done"]
+    runners.get().start(
+        RunSpec(
+            name=name, command=command, cwd=folder, log=folder / "train.log", environment={"PATH": os.environ["PATH"]}
+        )
+    )
+    lifecycle.note_start(run.pk, name, 1)
+    until(lambda: (folder / "ready").exists())
+
+
+def test_a_run_that_is_slow_to_end_is_followed_by_one_message(run, tasks, settings):
+    settings.JOB_CANCEL_GRACE_S = 600
+    started(run)
+    tasks.queue.clear()
+    lifecycle.fail(run.pk, "for a test", by="test")
+    for _ in range(ROUNDS):
+        tasks.run_once()
+        reconcile.run()
+        assert [message.actor_name for message in tasks.queue] == ["aiops.settle"]
+    runners.get().stop_all(grace=0)
+    tasks.run()
+    run.refresh_from_db()
+    assert run.run_name == ""
+    assert run.announced
+
+
+def test_reconcile_alone_brings_it_to_its_end(run, tasks, settings):
+    settings.JOB_CANCEL_GRACE_S = 0
+    started(run)
+    lifecycle.fail(run.pk, "for a test", by="test")
+    tasks.queue.clear()  # every message was lost
+
+    def gone() -> bool:
+        reconcile.run()
+        return TrainingRun.objects.get(pk=run.pk).run_name == ""
+
+    until(gone)
+    assert tasks.queue == []
+
+
+def test_a_training_that_no_worker_has_taken_is_asked_for_once_in_a_while(run, tasks):
+    tasks.queue.clear()
+    for turn in (1, 2):
+        late = timezone.now() - timedelta(seconds=launching.AGAIN_AFTER_S + 1)
+        TrainingRun.objects.filter(pk=run.pk).update(heartbeat=late)
+        for _ in range(ROUNDS):
+            reconcile.run()
+        assert [message.actor_name for message in tasks.queue] == ["aiops.train"] * turn

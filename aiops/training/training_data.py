@@ -1,0 +1,132 @@
+"""What a model is trained on: the OpenSearch query of the `train` message, and the file of lines made from its answer.
+
+The query is one for the receiving side to trust as it is; only the range at `bool.filter[0]` is ever looked into.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from aiops.wire.masking import mask
+from aiops.wire.subjects import ANOMALY, NULOG_TRAIN
+from aiops.wire.watchlist import triples
+
+KEYWORDS = (
+    "error", "fail", "fatal", "exception", "timeout", "unavailable", "crash", "connection refused", "network error",
+    "deadlock", "out of disk", "high load",
+)  # fmt: skip
+LINE_BYTES = 300  # of a stored line, for the estimate of how many the disk can take
+DISK_SHARE = 0.8
+KEPT = ("log", "masked_log", "label")
+
+
+def query(workloads: dict, begin_ms: int, end_ms: int) -> dict:
+    """Lines of the workloads in the window, less known anomalies and lines that name trouble.
+
+    Where the original's query went astray: phrases are quoted and OR is written so that it is one, the level's field is
+    a keyword already, and every name is looked for in its own field only.
+    """
+    return {
+        "query": {
+            "bool": {
+                "filter": [{"range": {"time": {"gte": begin_ms, "lte": end_ms}}}],
+                "minimum_should_match": 1,
+                "should": [{"query_string": {"query": _workload(*names)}} for names in sorted(triples(workloads))],
+                "must_not": [
+                    {"match": {"anomaly_level": ANOMALY}},
+                    {"query_string": {"query": " OR ".join(map(_phrase, KEYWORDS)), "default_field": "log"}},
+                ],
+            }
+        }
+    }
+
+
+def order(uuid: str, workloads: dict, *, window_s: int, now_s: float, count: int, folder: Path) -> dict:
+    """The body of `train`."""
+    end_ms = int(now_s * 1000)
+    return {
+        "max_size": most_lines(folder),
+        "count": count,
+        "parameters": {"uuid": uuid, "workloads": workloads},
+        "query": query(workloads, end_ms - window_s * 1000, end_ms),
+    }
+
+
+def internal(payload: dict) -> dict:
+    """The body of `gpu_service_training_internal`."""
+    return {"source": "drain", "model": NULOG_TRAIN, "payload": payload}
+
+
+def check(payload) -> dict:
+    """The body of `train`, when it is one. `count` and `parameters` may be missing (G1). Raises ValueError."""
+    if not isinstance(payload, dict):
+        raise ValueError("train: must be an object")
+    try:
+        window = payload["query"]["query"]["bool"]["filter"][0]["range"]["time"]
+        int(window["gte"]), int(window["lte"])
+    except (KeyError, IndexError, TypeError, ValueError):
+        raise ValueError("train: query.query.bool.filter[0].range.time must have gte and lte")
+    for name in ("max_size", "count"):
+        if not isinstance(payload.get(name, 0), int):
+            raise ValueError(f"train: {name} must be a whole number")
+    return payload
+
+
+def most_lines(folder: Path) -> int:
+    """How many lines the disk below the folder takes."""
+    there = next(path for path in (folder, *folder.parents) if path.exists())
+    return int(DISK_SHARE * shutil.disk_usage(there).free / LINE_BYTES)
+
+
+def write(
+    documents: Iterable[dict],
+    path: Path,
+    most: int,
+    labels: Mapping[str, str] | None = None,
+    examples: Iterable[dict] = (),
+) -> int:
+    """The documents as JSON lines, at most so many; returns how many. Whole or not at all.
+
+    `labels` are people's words on masked texts, "normal" or "anomaly"; `examples` are lines with such a word, which
+    follow where there is any document.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(6)}.part")
+    count = 0
+    with draft.open("w", encoding="utf-8") as file:
+        for document in documents:
+            if count >= most:
+                break
+            line = {name: document[name] for name in KEPT if document.get(name)}
+            if not line.get("log"):
+                continue
+            label = labels.get(line.get("masked_log") or mask(line["log"])) if labels else None
+            if label:
+                line["label"] = label
+            names = [str(document.get(name) or "") for name in ("cluster_id", "namespace_name", "deployment")]
+            file.write(json.dumps({**line, "workload": "/".join(names)}, ensure_ascii=False) + "\n")
+            count += 1
+        for example in examples if count else ():
+            file.write(json.dumps(example, ensure_ascii=False) + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+    draft.replace(path)
+    return count
+
+
+def _workload(cluster: str, namespace: str, deployment: str) -> str:
+    fields = {"cluster_id": cluster, "namespace_name.keyword": namespace, "deployment.keyword": deployment}
+    return " AND ".join(f"{name}:{_quoted(value)}" for name, value in fields.items())
+
+
+def _quoted(text: str) -> str:
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def _phrase(words: str) -> str:
+    return _quoted(words) if " " in words else words

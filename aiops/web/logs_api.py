@@ -1,0 +1,97 @@
+"""REST on log lines: take them in, look for them. A user's are those of the namespace with the user's name."""
+
+from __future__ import annotations
+
+from rest_framework.exceptions import ParseError
+from rest_framework.parsers import BaseParser
+from rest_framework.response import Response
+
+from aiops import logstore
+from aiops.intake import accept
+from aiops.judging import log_search
+from kernel.errors import Refused
+from kernel.rest import StrictJSONParser, read_json
+from kernel.views import Call, ContractView, query_int
+
+from .logs_serializers import LineIn, LineOut, TakenOut, shown
+
+MOST = 10_000
+MOST_OFFSET = 9000
+FILTERS = (
+    ("cluster", str, "its cluster"),
+    ("namespace", str, "its namespace: a user, or platform"),
+    ("deployment", str, "its job, application or component"),
+    ("level", str, "Normal or Anomaly"),
+    ("q", str, "words, AND, OR, NOT, “phrases”; at most 1000 characters"),
+    ("since", int, "ms since 1970"),
+    ("until", int, "ms since 1970"),
+)
+
+
+class NdjsonParser(BaseParser):
+    """One JSON object a line."""
+
+    media_type = "application/x-ndjson"
+
+    def parse(self, stream, media_type=None, parser_context=None):
+        rows = []
+        for number, text in enumerate(stream.read().split(b"\n"), start=1):
+            if text.strip():
+                try:
+                    rows.append(read_json(text))
+                except (ValueError, RecursionError):
+                    raise ParseError(f"body: line {number} is not valid JSON")
+        return rows
+
+
+class Logs(ContractView):
+    """What is answered is stored: then it is judged, when its workload is watched."""
+
+    kind = "log"
+    accepted = frozenset({"user", "service"})
+    parser_classes = [StrictJSONParser, NdjsonParser]
+    calls = {
+        "POST": Call("Take in log lines", body=LineIn, out=TakenOut, one_or_many=True),
+        "GET": Call("Stored lines, newest first", out=LineOut, many=True, query=FILTERS),
+    }
+
+    def post(self, request):
+        given = request.data if isinstance(request.data, list) else [request.data]
+        if len(given) > MOST:
+            raise Refused(f"body: at most {MOST} elements")
+        rows = LineIn.read_many(given)
+        lines = [self._line(one) for one in rows]
+        named = [line for line, row in zip(lines, rows, strict=True) if row.get("_id")]
+        if named and request.user.is_staff:
+            accept.check_ids(named)
+        return self.answer({"taken": len(lines), "new": accept.take(lines)})
+
+    def _line(self, row: dict) -> dict:
+        user = self.request.user
+        namespace = row.get("namespace_name", user.username)
+        if namespace != user.username and not user.is_staff:
+            raise Refused("namespace_name: must be your own user name")
+        cluster = row.get("cluster_id", accept.LOCAL)
+        if cluster != accept.LOCAL and not user.is_staff:
+            raise Refused("cluster_id: only operators send lines of other clusters")
+        id = row.get("_id", "")
+        return accept.line(
+            row["log"],
+            id=id if user.is_staff or not id else accept.id_of(user.username, id),
+            cluster=cluster,
+            namespace=namespace,
+            deployment=row.get("deployment", ""),
+            pod=row.get("pod_name", ""),
+            service=row.get("service", ""),
+            kind=row.get("log_type", "workload"),
+            at_ms=row.get("time"),
+        )
+
+    def get(self, request):
+        given = {name: request.query_params[name] for name, _, _ in FILTERS if name in request.query_params}
+        limit = query_int(request, "limit", 100, 1, 1000)
+        offset = query_int(request, "offset", 0, 0, MOST_OFFSET)
+        body = log_search.body(request.user, **given)
+        rows, _more = logstore.get().search(body, offset + limit)
+        out = LineOut([shown(row) for row in rows[offset:]], many=True).data
+        return Response(out, headers={"X-Total-Count": str(logstore.get().count(body))})

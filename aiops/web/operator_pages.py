@@ -1,0 +1,128 @@
+"""The watchlist with the training, and the versions of the model, in the browser. For operators: one for all."""
+
+from __future__ import annotations
+
+import json
+
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.core.exceptions import PermissionDenied
+from django.shortcuts import redirect, render
+from django.utils.translation import gettext as _
+from django.views.decorators.http import require_http_methods
+
+from aiops import logstore
+from aiops.models import ModelVersion, TrainingRun
+from aiops.training import requests, versions
+from aiops.wire import gpu_info, watchlist
+from kernel.errors import Fault, Refused
+from kernel.locking import Missing
+from kernel.pages import attempt, page_of
+from kernel.words import say
+
+WIDTH, HEIGHT = 600, 120  # of the loss curve
+
+
+def _operator(request) -> None:
+    if not request.user.is_staff:
+        raise PermissionDenied
+
+
+@login_required
+@require_http_methods(["GET", "POST"])
+def watch(request):
+    _operator(request)
+    if request.method == "POST":
+        problem = attempt(lambda: _ask(request))
+        if problem:
+            messages.error(request, problem)
+        else:
+            messages.success(request, _("The watchlist is handed over."))
+        return redirect("aiops_watchlist")
+    context = {"state": {}, "rows": [], "clusters": [], "cluster": request.GET.get("cluster", "")}
+    context["all"] = request.GET.get("all", "")
+    status = 200
+    try:
+        _fill(context)
+    except Fault as fault:
+        context["problem"], status = say(fault.msg), 503
+    run = TrainingRun.objects.first()
+    context |= {"run": run, "curve": _curve(run.losses) if run else ""}
+    return render(request, "aiops/watchlist.html", context, status=status)
+
+
+def _fill(context: dict) -> None:
+    watched = {(row["clusterId"], row["namespace"], row["deployment"]) for row in requests.watched_rows()}
+    counts = {row[:3]: row[3] for row in logstore.get().aggregate_workloads()}
+    rows = [
+        {"key": json.dumps(key), "names": key, "lines": counts.get(key, 0), "watched": key in watched}
+        for key in sorted({*watched, *counts}, key=lambda key: (key[0], key[1], -counts.get(key, 0), key[2]))
+    ]
+    if (everything := context["all"]) in ("0", "1"):  # "select all" and "select none" of what is shown
+        shown = context["cluster"]
+        rows = [{**row, "watched": everything == "1"} if shown in ("", row["names"][0]) else row for row in rows]
+    context["clusters"] = sorted({row["names"][0] for row in rows})
+    chosen = context["cluster"]
+    context["rows"] = [row for row in rows if not chosen or row["names"][0] == chosen]
+    context["kept"] = [row["key"] for row in rows if chosen and row["names"][0] != chosen and row["watched"]]
+    context["state"] = requests.state()
+
+
+def _ask(request) -> None:
+    wish = request.POST.get("do")
+    if wish == "clear":
+        requests.request_training({})
+        return
+    chosen = watchlist.tree(_key(text) for text in request.POST.getlist("workload"))
+    if not chosen:
+        raise Refused(_("choose at least one workload, or clear the watchlist"))
+    requests.request_training(chosen, anew=wish == "anew")
+
+
+def _key(text: str) -> tuple[str, str, str]:
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        found = None
+    if not (isinstance(found, list) and len(found) == 3 and all(isinstance(one, str) and one for one in found)):
+        raise Refused("workload: must be a cluster, a namespace and a deployment")
+    return tuple(found)
+
+
+def _curve(losses: list) -> str:
+    """The points of the loss over the time, for an SVG polyline; "" for fewer than two."""
+    if len(losses) < 2:
+        return ""
+    first, last = losses[0][0], losses[-1][0]
+    top = max(loss for _at, loss in losses) or 1
+    span = (last - first) or 1
+    return " ".join(f"{(at - first) / span * WIDTH:.1f},{HEIGHT - loss / top * HEIGHT:.1f}" for at, loss in losses)
+
+
+@login_required
+@require_http_methods(["GET", "POST"])
+def models(request):
+    _operator(request)
+    if request.method == "POST":
+        problem = attempt(lambda: _serve(request.POST.get("version", "")))
+        if problem:
+            messages.error(request, problem)
+        else:
+            messages.success(request, _("This version serves now."))
+        return redirect("aiops_models")
+    context = {"page": page_of(request, ModelVersion.objects.select_related("run"))}
+    for row in context["page"]:
+        share = row.manifest.get("odd_share")
+        row.alarms = None if share is None else 100 * share
+    try:
+        context["gpus"] = gpu_info.info()
+    except Fault as fault:
+        context["problem"] = say(fault.msg)
+    return render(request, "aiops/models.html", context)
+
+
+def _serve(version: str) -> None:
+    try:
+        versions.serve(version)
+    except (Missing, ValueError) as problem:
+        raise Refused(_("this version is not there any more")) from problem

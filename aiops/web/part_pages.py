@@ -1,0 +1,62 @@
+"""Pieces of other apps' pages about the anomalies in a user's own logs: fetched by htmx, empty when there is none.
+
+Jobs and applications are workloads of the cluster `local`, the user's name and their own
+(aiops/intake/follow.py); no page has to know more of AIOps than the address of such a fragment.
+"""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+
+from django.contrib.auth.decorators import login_required
+from django.shortcuts import render
+from django.views.decorators.http import require_GET
+
+from aiops import logstore
+from aiops.intake import accept
+from aiops.judging import log_search
+from kernel.errors import Fault, Refused
+
+SHOWN = 5
+MARKED = 200  # workloads
+WITHIN_MS = 7 * 86_400_000
+
+
+def _body(request, **names) -> dict:
+    """Anomalies of the user's own workloads of the last week; `since` in the address may only shorten it."""
+    oldest = int(time.time() * 1000) - WITHIN_MS
+    given = request.GET.get("since", "")
+    since = max(oldest, int(given)) if given.isascii() and given.isdigit() and len(given) < 16 else oldest
+    own = {"cluster": accept.LOCAL, "namespace": request.user.username, **names}
+    return log_search.body(request.user, level="Anomaly", since=str(since), **own)
+
+
+@login_required
+@require_GET
+def part(request):
+    """The newest anomalies of one workload (`deployment`), or of all of the user's."""
+    deployment = request.GET.get("deployment", "")[:253]
+    context = {"deployment": deployment, "rows": [], "count": 0}
+    try:
+        body = _body(request, deployment=deployment)
+        rows, more = logstore.get().search(body, SHOWN)
+        context["rows"] = [
+            {**row, "id": row["_id"], "at": datetime.fromtimestamp(row["time"] / 1000, UTC)} for row in rows
+        ]
+        context["count"] = logstore.get().count(body) if more is not None else len(rows)
+    except (Fault, Refused):
+        context["away"] = True
+    return render(request, "aiops/part.html", context)
+
+
+@login_required
+@require_GET
+def marks(request):
+    """For a list: how many anomalies each workload has that has some, to be put at `data-mark="NAME"`."""
+    try:
+        rows = logstore.get().by_workload(_body(request), MARKED)
+    except (Fault, Refused):
+        rows = []
+    found = [{"name": row[2], "anomalies": row[3]} for row in rows if row[2].isascii() and row[2].isalpha()]
+    return render(request, "aiops/marks.html", {"rows": found})

@@ -1,0 +1,123 @@
+"""The AIOps gateway's REST calls below /api/v1/aiops: train, status, watchlist, log counts, GPUs, versions.
+
+The same doings under Opni's own paths, in Opni's JSON, are in opni_api.py.
+"""
+
+from __future__ import annotations
+
+from rest_framework.response import Response
+
+from aiops.models import ModelVersion, State, TrainingRun
+from aiops.training import requests, versions
+from aiops.wire import gpu_info, status, watchlist
+from kernel.views import Call, ContractView, query_int
+
+from .training_serializers import (
+    AggregationOut,
+    GpuOut,
+    StatisticsIn,
+    StatusIn,
+    StatusOut,
+    TrainIn,
+    TrainingOut,
+    TrainOut,
+    VersionOut,
+    WorkloadOut,
+)
+
+STAFF = frozenset({"user", "service"})
+
+
+class OperatorView(ContractView):
+    """For operators and the platform's services: the watchlist is one for all."""
+
+    internal = True
+    kind = "training"
+
+    def rows(self, rows: list[dict]) -> Response:
+        """A page of a list that is not in the database."""
+        limit = query_int(self.request, "limit", 1000, 1, 1000)
+        offset = query_int(self.request, "offset", 0, 0)
+        page = self.call.out(rows[offset : offset + limit], many=True).data
+        return Response(page, headers={"X-Total-Count": str(len(rows))})
+
+
+class Train(OperatorView):
+    """Answered as soon as the training controller has taken the request; what comes of it is in the status."""
+
+    calls = {"POST": Call("Watch exactly these workloads; train when some were added", body=TrainIn, out=TrainOut)}
+
+    def post(self, request):
+        items, anew = self.body()["items"], self.body().get("anew", False)
+        wanted = watchlist.tree((item["clusterId"], item["namespace"], item["deployment"]) for item in items)
+        return self.answer({"response": requests.request_training(wanted, anew)})
+
+
+class CurrentStatus(OperatorView):
+    calls = {"PUT": Call("A trainer's own report", body=StatusIn)}
+
+    def put(self, request):
+        requests.put_status(status.read(dict(self.body())))
+        return self.answer()
+
+
+class CurrentStatistics(OperatorView):
+    """The older form of the report: the statistics alone."""
+
+    calls = {"PUT": Call("A trainer's own report, statistics alone", body=StatisticsIn)}
+
+    def put(self, request):
+        requests.put_statistics(status.read_statistics(dict(self.body())))
+        return self.answer()
+
+
+class Status(ContractView):
+    accepted = STAFF
+    calls = {"GET": Call("State and progress of the training", out=StatusOut)}
+
+    def get(self, request):
+        return self.answer(requests.state())
+
+
+class Parameters(OperatorView):
+    calls = {"GET": Call("The watchlist that was asked for last", out=WorkloadOut, many=True)}
+
+    def get(self, request):
+        return self.rows(requests.watched_rows())
+
+
+class Aggregation(OperatorView):
+    calls = {"GET": Call("Lines stored of each workload of a cluster", out=AggregationOut, many=True)}
+
+    def get(self, request, cluster):
+        return self.rows(requests.count_rows(cluster) or [])
+
+
+class GpuInfo(ContractView):
+    accepted = STAFF
+    calls = {"GET": Call("What GPUs there are; an empty list without any", out=GpuOut, many=True)}
+    rows = OperatorView.rows
+
+    def get(self, request):
+        return self.rows(gpu_info.info())
+
+
+class Trainings(OperatorView):
+    calls = {"GET": Call("Trainings, newest first", out=TrainingOut, many=True, states=tuple(State.values))}
+
+    def get(self, request):
+        return self.page(TrainingRun.objects.all())
+
+
+class Versions(OperatorView):
+    calls = {"GET": Call("Versions of the model, newest first", out=VersionOut, many=True)}
+
+    def get(self, request):
+        return self.page(ModelVersion.objects.all())
+
+
+class ServeVersion(OperatorView):
+    calls = {"PUT": Call("Let this version serve (roll back)", out=VersionOut)}
+
+    def put(self, request, version):
+        return self.answer(versions.serve(version))

@@ -1,0 +1,113 @@
+"""What the training calls below /api/v1/aiops accept and answer: Opni's fields in the contract's types."""
+
+from __future__ import annotations
+
+from rest_framework import serializers
+
+from aiops.models import State
+from aiops.wire.watchlist import MAX_NAME
+from kernel.fields import StrictBool, StrictInt, StrictNumber, StrictSerializer, StrictString
+
+INT64 = 2**63 - 1
+MOST = 10_000
+
+
+class WorkloadIn(StrictSerializer):
+    clusterId = StrictString(max_length=MAX_NAME)
+    namespace = StrictString(max_length=MAX_NAME)
+    deployment = StrictString(max_length=MAX_NAME)
+
+
+class WorkloadList(serializers.ListField):
+    child = WorkloadIn()
+
+    def to_internal_value(self, data):
+        if not isinstance(data, list):
+            raise serializers.ValidationError("must be a list")
+        return super().to_internal_value(data)
+
+
+class TrainIn(StrictSerializer):
+    """The whole watchlist; an empty list clears it."""
+
+    items = WorkloadList(max_length=MOST)
+    anew = StrictBool(required=False, help_text="train also when no workload was added")
+
+
+class StatisticsIn(StrictSerializer):
+    timeElapsed = StrictInt(required=False, min_value=0, max_value=INT64, help_text="seconds")
+    percentageCompleted = StrictInt(required=False, min_value=0, max_value=100)
+    remainingTime = StrictInt(required=False, min_value=0, max_value=INT64, help_text="seconds")
+    currentEpoch = StrictInt(required=False, min_value=0, max_value=INT64, help_text="from 1")
+    modelAccuracy = StrictNumber(required=False)
+    stage = StrictString(required=False, allow_blank=True, max_length=100)
+
+
+class StatusIn(StrictSerializer):
+    status = StrictString(max_length=100)
+    statistics = StatisticsIn(required=False, allow_null=True)
+
+
+class TrainOut(serializers.Serializer):
+    response = serializers.CharField()
+
+
+class WorkloadOut(serializers.Serializer):
+    clusterId = serializers.CharField()
+    namespace = serializers.CharField()
+    deployment = serializers.CharField()
+
+
+class AggregationOut(WorkloadOut):
+    logCount = serializers.IntegerField()
+
+
+class GpuOut(serializers.Serializer):
+    name = serializers.CharField()
+    capacity = serializers.CharField()
+    allocatable = serializers.CharField()
+
+
+class StatisticsOut(serializers.Serializer):
+    timeElapsed = serializers.IntegerField()
+    percentageCompleted = serializers.IntegerField()
+    remainingTime = serializers.IntegerField()
+    currentEpoch = serializers.IntegerField()
+    modelAccuracy = serializers.FloatField()
+    stage = serializers.CharField(allow_blank=True)
+
+
+class StatusOut(serializers.Serializer):
+    status = serializers.CharField(allow_blank=True)
+    statistics = StatisticsOut(allow_null=True)
+    reason = serializers.CharField(allow_blank=True, help_text="why the last training failed")
+    loss = serializers.FloatField(allow_null=True)
+    epochs = serializers.IntegerField(help_text="how many there will be; 0 when it is not known")
+    device = serializers.CharField(allow_blank=True, help_text="gpu or cpu, while training")
+    queued = serializers.BooleanField(help_text="a request waits for the running training to end")
+
+
+class TrainingOut(serializers.Serializer):
+    uuid = serializers.UUIDField()
+    state = serializers.ChoiceField(choices=State.choices)
+    reason = serializers.CharField(allow_blank=True)
+    workloads = serializers.JSONField()
+    stage = serializers.CharField(allow_blank=True)
+    percent = serializers.IntegerField()
+    elapsed = serializers.IntegerField()
+    eta = serializers.IntegerField(allow_null=True)
+    epoch = serializers.IntegerField()
+    epochs = serializers.IntegerField()
+    loss = serializers.FloatField(allow_null=True)
+    lines = serializers.IntegerField()
+    gpu = serializers.IntegerField()
+    created = serializers.DateTimeField()
+    ended = serializers.DateTimeField(allow_null=True)
+
+
+class VersionOut(serializers.Serializer):
+    version = serializers.CharField()
+    serving = serializers.BooleanField()
+    manifest = serializers.JSONField()
+    created = serializers.DateTimeField()
+    served = serializers.DateTimeField(allow_null=True)

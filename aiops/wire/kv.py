@@ -1,0 +1,163 @@
+"""The values that AIOps keeps in NATS's key-value store, typed. Used by the services, the REST calls and reconcile.
+
+Every call may raise bus.Fault. What the buckets and keys are: subjects.py.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from kernel import keyvalue
+
+from . import status, watchlist
+from .subjects import (
+    AGGREGATION,
+    AGGREGATION_BUCKET,
+    BUCKETS,
+    LAST_TRAINED,
+    OWN_ANEW,
+    OWN_BUCKET,
+    OWN_DECISION,
+    OWN_DETAIL,
+    OWN_WATCHLIST,
+    PARAMETERS,
+    PARAMETERS_BUCKET,
+    STATISTICS_BUCKET,
+    STATUS,
+)
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """The watchlist as it was last asked for; `uuid` is the request's."""
+
+    uuid: str
+    workloads: dict
+
+
+def ensure() -> None:
+    keyvalue.ensure(BUCKETS)
+
+
+def parameters() -> Parameters | None:
+    """None when nothing was ever asked for. Raises ValueError for a value that is no watchlist."""
+    found, revision = keyvalue.get_json(PARAMETERS_BUCKET, PARAMETERS)
+    if not revision:
+        return None
+    if not isinstance(found, dict):
+        raise ValueError(f"{PARAMETERS}: no watchlist")
+    return Parameters(str(found.get("uuid") or ""), watchlist.check(found.get("workloads") or {}))
+
+
+def put_parameters(uuid: str, workloads: dict) -> None:
+    """An empty watchlist is left out, as Go leaves it out."""
+    keyvalue.put_json(PARAMETERS_BUCKET, PARAMETERS, {"uuid": uuid, **({"workloads": workloads} if workloads else {})})
+
+
+def last_trained() -> Parameters:
+    """What the serving model was trained on; empty when there is none."""
+    found, _ = keyvalue.get_json(PARAMETERS_BUCKET, LAST_TRAINED)
+    payload = found.get("payload") if isinstance(found, dict) else None
+    asked = payload.get("parameters") if isinstance(payload, dict) else None
+    if not isinstance(asked, dict):
+        return Parameters("", {})
+    return Parameters(str(asked.get("uuid") or ""), watchlist.check(asked.get("workloads") or {}))
+
+
+def put_last_trained(order: dict) -> None:
+    keyvalue.put_json(PARAMETERS_BUCKET, LAST_TRAINED, order)
+
+
+def model_status() -> dict | None:
+    """The status with its statistics (status.read), None when none was ever set or it cannot be read."""
+    found, revision = keyvalue.get_json(STATISTICS_BUCKET, STATUS)
+    if not revision:
+        return None
+    try:
+        return status.read(found)
+    except ValueError:
+        return None
+
+
+def put_model_status(value: dict) -> None:
+    keyvalue.put_json(STATISTICS_BUCKET, STATUS, status.stored(value))
+
+
+def detail() -> dict:
+    """Our own beside the status: uuid, reason, loss, epochs, device, at."""
+    found, _ = keyvalue.get_json(OWN_BUCKET, OWN_DETAIL)
+    return found if isinstance(found, dict) else {}
+
+
+def put_detail(**fields) -> None:
+    keyvalue.put_json(OWN_BUCKET, OWN_DETAIL, {**fields, "at": int(time.time())})
+
+
+def decision() -> dict:
+    found, _ = keyvalue.get_json(OWN_BUCKET, OWN_DECISION)
+    return found if isinstance(found, dict) else {}
+
+
+def put_decision(**fields) -> None:
+    keyvalue.put_json(OWN_BUCKET, OWN_DECISION, {**fields, "at": time.time()})
+
+
+def is_anew(uuid: str) -> bool:
+    """Whether that request wants a training also where no workload was added."""
+    found, _ = keyvalue.get_json(OWN_BUCKET, OWN_ANEW)
+    return bool(uuid) and found == uuid
+
+
+def put_anew(uuid: str) -> None:
+    keyvalue.put_json(OWN_BUCKET, OWN_ANEW, uuid)
+
+
+def watched() -> dict | None:
+    """The watchlist in force: what the training controller last told all, else what was last asked for."""
+    found, revision = keyvalue.get_json(OWN_BUCKET, OWN_WATCHLIST)
+    if revision and isinstance(found, dict):
+        return watchlist.check(found.get("workloads") or {})
+    asked = parameters()
+    return asked.workloads if asked else None
+
+
+def put_watched(workloads: dict) -> None:
+    keyvalue.put_json(OWN_BUCKET, OWN_WATCHLIST, {"workloads": workloads})
+
+
+def aggregation() -> dict | None:
+    """{cluster: {namespace: {deployment: count}}}; None when it was never written."""
+    found, revision = keyvalue.get_json(AGGREGATION_BUCKET, AGGREGATION)
+    if not revision or not isinstance(found, dict):
+        return None
+    counts: dict = {}
+    for cluster, by_cluster in (found.get("ByCluster") or {}).items():
+        for namespace, by_namespace in (by_cluster.get("ByNamespace") or {}).items():
+            for name, entry in (by_namespace.get("ByDeployment") or {}).items():
+                counts.setdefault(cluster, {}).setdefault(namespace, {})[name] = int(entry.get("doc_count") or 0)
+    return counts
+
+
+def put_aggregation(counts: dict) -> None:
+    """`counts` as `aggregation` gives them, written with the names that Go gives its fields."""
+    keyvalue.put_json(
+        AGGREGATION_BUCKET,
+        AGGREGATION,
+        {
+            "ByCluster": {
+                cluster: {
+                    "ByNamespace": {
+                        namespace: {
+                            "ByDeployment": {
+                                name: {"deployment_name": name, "doc_count": count}
+                                for name, count in deployments.items()
+                            }
+                        }
+                        for namespace, deployments in namespaces.items()
+                    }
+                }
+                for cluster, namespaces in counts.items()
+            }
+        },
+    )

@@ -1,0 +1,144 @@
+"""What the application gateway's nginx asks before it passes a request on (supervision/gateway.conf.tmpl).
+
+`route` says where the application is, or 403; for a refused request nginx then asks `told` for the words: 401 without
+a valid token, 404 for no such application (somebody else's answers the same), 503 with a reason while it is not up.
+It asks for each request, so nginx needs no reload when applications come and go. Where an application is may be
+remembered for a second, the caller's token is judged each time.
+"""
+
+from __future__ import annotations
+
+import functools
+import socket
+import time
+from dataclasses import dataclass
+
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.shortcuts import render
+from django.utils.translation import gettext as _
+from django.views.decorators.csrf import csrf_exempt
+
+from accounts import tokens
+from accounts.auth import bearer
+from datasets.webdav.gate import from_nginx
+from kernel.errors import Refused
+
+from .lifecycle import PLACE_REMEMBERED_S
+from .models import Application, State
+
+MOST_PLACES = 10_000
+OWN_SITE = ("", "none", "same-origin", "same-site")
+CSP = "default-src 'none'; style-src 'self'"
+
+
+def for_nginx(view):
+    @csrf_exempt
+    @functools.wraps(view)
+    def wrapper(request: HttpRequest) -> HttpResponse:
+        return view(request) if from_nginx(request) else HttpResponse(status=404)
+
+    return wrapper
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where an application that is up is reached, and by whom."""
+
+    user_id: int
+    public: bool
+    base: str
+    until: float  # on the monotonic clock
+
+
+_places: dict[tuple[str, str], Place] = {}
+
+
+@for_nginx
+def route(request: HttpRequest) -> HttpResponse:
+    """204 with X-App-Base where the application is up and the caller may use it, else 403."""
+    found = _place(request.headers.get("X-App-User", ""), request.headers.get("X-App-Name", ""))
+    if found is None or not (found.public or _may(caller(request), found)):
+        return HttpResponse(status=403)
+    return HttpResponse(status=204, headers={"X-App-Base": found.base})
+
+
+def _place(user: str, name: str) -> Place | None:
+    """Looked up, or remembered for a moment: no port goes to another application before all have forgotten it."""
+    now, key = time.monotonic(), (user, name)
+    found = _places.get(key)
+    if found is not None and now < found.until:
+        return found
+    _places.pop(key, None)
+    rows = Application.objects.filter(user__username=user, name=name, state=State.READY)
+    row = rows.values_list("user_id", "public", "address").first()
+    if row is None:
+        return None
+    host, _colon, port = row[2].rpartition(":")
+    try:
+        address = socket.getaddrinfo(host, int(port), type=socket.SOCK_STREAM)[0][4][0]
+    except OSError:
+        return None
+    where = f"[{address}]" if ":" in address else address
+    if len(_places) >= MOST_PLACES:
+        _places.clear()
+    found = _places[key] = Place(row[0], row[1], f"http://{where}:{port}", now + PLACE_REMEMBERED_S)
+    return found
+
+
+@for_nginx
+def told(request: HttpRequest) -> HttpResponse:
+    """Why the request was not passed on, as a page for a browser and as JSON for all others."""
+    status, words, app = judge(request)
+    if status == 200:  # it is up by the books, but nobody answered: it has just died, and is being brought back
+        status, words = 503, _("The application does not answer; it is being started again.")
+    headers = {"Cache-Control": "no-store"}
+    if status == 503:
+        headers["Retry-After"] = "2"
+    if status == 401:
+        headers["WWW-Authenticate"] = "Bearer"
+    if "text/html" not in request.headers.get("Accept", ""):
+        return JsonResponse({"error": words, "msg": words}, status=status, headers=headers)
+    context = {"code": status, "words": words, "app": app, "starting": bool(app) and app.state == State.CREATING}
+    response = render(request, "apps/told.html", context, status=status)
+    for name, value in {**headers, "Content-Security-Policy": CSP}.items():
+        response[name] = value
+    return response
+
+
+def judge(request: HttpRequest) -> tuple[int, str, Application | None]:
+    """(status, words, the application where the caller may know of it)."""
+    user, name = request.headers.get("X-App-User", ""), request.headers.get("X-App-Name", "")
+    app = Application.objects.filter(user__username=user, name=name).select_related("user").first()
+    who = caller(request)
+    if app is None or not (app.public or _may(who, app)):
+        if who is None:
+            return 401, _("This needs the token of the application's owner: send Authorization: Bearer {token}."), None
+        return 404, _("There is no application at this address."), None
+    if app.state == State.READY:
+        return 200, "", app
+    if app.state == State.CREATING:
+        words = _("The application is starting.") + (f" {app.reason.splitlines()[0]}" if app.reason else "")
+        return 503, words, app
+    if app.state == State.ERROR:
+        return 503, _("The application is down: %(reason)s") % {"reason": app.reason.partition("\n")[0]}, app
+    return 404, _("There is no application at this address."), None
+
+
+def caller(request: HttpRequest) -> tuple[int, bool] | None:
+    """(user's id, staff?) by Bearer token, or by the session where the request comes from the platform's own site."""
+    header = request.META.get("HTTP_AUTHORIZATION", "")
+    if header:
+        try:
+            token = bearer(header)
+        except Refused:
+            return None
+        holder = tokens.person(token) if token else None
+        return (holder.user_id, holder.is_staff) if holder else None
+    if request.headers.get("Sec-Fetch-Site", "") not in OWN_SITE or request.headers.get("Origin") == "null":
+        return None
+    user = getattr(request, "user", None)
+    return (user.pk, user.is_staff) if user is not None and user.is_authenticated else None
+
+
+def _may(who: tuple[int, bool] | None, app: Application | Place) -> bool:
+    return who is not None and (who[0] == app.user_id or who[1])

@@ -1,0 +1,124 @@
+"""How many requests an application answers: counted by its process, believed with care, shown on its page."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from apps import launching, reconcile, request_rates
+from apps.models import Application
+from mlp.operators.tests.admin_world import put
+from mlp.tests.page_world import visitor, words_of
+
+sys.path.insert(0, str(Path(launching.SERVING)))
+import request_counter as counting
+
+sys.path.pop(0)
+
+WAIT_S = 30
+
+
+class TestCounting:
+    def test_an_interval_has_its_rate_and_its_times(self, tmp_path):
+        counter = counting.Traffic(tmp_path / "traffic.json")
+        for number in range(1, 101):
+            counter.note(number / 1000, good=number > 3)
+        assert counter.tick(0) == 100
+        told = json.loads((tmp_path / "traffic.json").read_text())
+        assert (told["requests"], told["errors"]) == (100, 3)
+        assert told["series"][-1] == [50.0, 50.0, 95.0]
+
+    def test_quiet_ones_stop_writing(self, tmp_path):
+        counter = counting.Traffic(tmp_path / "traffic.json")
+        counter.tick(0)
+        assert not (tmp_path / "traffic.json").exists()
+        counter.note(0.1, good=True)
+        for _ in range(counting.KEPT + 1):
+            counter.tick(1)
+        written = (tmp_path / "traffic.json").stat().st_mtime_ns
+        assert json.loads((tmp_path / "traffic.json").read_text())["series"] == [[0, 0, 0]] * counting.KEPT
+        counter.tick(1)
+        assert (tmp_path / "traffic.json").stat().st_mtime_ns == written
+
+    def test_a_disk_that_is_full_stops_nothing(self, tmp_path):
+        counter = counting.Traffic(tmp_path / "no" / "traffic.json")
+        counter.note(0.1, good=True)
+        assert counter.tick(0) == 1
+
+
+@pytest.mark.django_db
+class TestReading:
+    @pytest.fixture
+    def app(self, alice):
+        app = put(Application, alice, "calc", "ready")
+        launching.folder(app).mkdir(parents=True)
+        return app
+
+    def tell(self, app, told) -> None:
+        text = told if isinstance(told, str) else json.dumps(told)
+        (launching.folder(app) / launching.TRAFFIC).write_text(text)
+
+    def test_it_is_on_the_pages(self, app, alice):
+        self.tell(app, {"requests": 37, "errors": 2, "series": [[0, 0, 0], [12.5, 3.25, 8.75]]})
+        page = visitor(alice).get("/apps/calc")
+        for word in ("12.5", "3.25 ms", "8.75 ms", "37"):
+            assert word in words_of(page)
+        assert "<polyline" in page.content.decode()
+        assert "12.5/s" in words_of(visitor(alice).get("/apps"))
+
+    @pytest.mark.parametrize(
+        "told",
+        ["", "[", "7", "[" * 100_000, {"requests": 1}, {"requests": "1", "errors": 0, "series": []},
+         {"requests": 1, "errors": 0, "series": [[1]]}, {"requests": 1, "errors": 0, "series": [[1, 2, "<b>"]]},
+         {"requests": -1, "errors": 0, "series": []}, {"requests": 1, "errors": 0, "series": 7},
+         '{"requests": NaN, "errors": 0, "series": []}', "x" * 10_000_000],
+    )  # fmt: skip
+    def test_nothing_but_numbers_is_believed(self, app, alice, told):
+        self.tell(app, told)
+        assert request_rates.read(app) is None
+        assert visitor(alice).get("/apps/calc").status_code == 200
+
+    def test_what_no_float_can_hold_is_very_much(self, app, alice):
+        many = 10**400
+        self.tell(app, {"requests": many, "errors": 0, "series": [[many, many, many]]})
+        assert request_rates.read(app).requests == 10**12
+        for page in ("/index", "/apps", "/apps/calc"):
+            assert visitor(alice).get(page).status_code == 200, page
+
+    def test_a_link_is_not_followed(self, app, tmp_path):
+        (tmp_path / "other").write_text(json.dumps({"requests": 1, "errors": 0, "series": []}))
+        (launching.folder(app) / launching.TRAFFIC).symlink_to(tmp_path / "other")
+        assert request_rates.read(app) is None
+
+    def test_what_is_old_is_no_rate_of_now(self, app):
+        told = {"requests": 1, "errors": 0, "series": [[5, 1, 1]]}
+        assert request_rates.Traffic(**{**told, "fresh": True}).rate == 5
+        assert request_rates.Traffic(**{**told, "fresh": False}).rate == 0
+
+    def test_pages_are_told_when_something_was_counted(self, app, monkeypatch):
+        told = []
+        monkeypatch.setattr(reconcile.after_commit, "changed", lambda *args, **kwargs: told.append((args, kwargs)))
+        for series in ([[1, 1, 1]], [[2, 1, 1]]):
+            self.tell(app, {"requests": 1, "errors": 0, "series": series})
+            reconcile._tell_of_traffic(app)
+            reconcile._tell_of_traffic(app)
+            time.sleep(0.03)  # the file system's own clock ticks
+        assert told == [(("alice", "application", "calc"), {"moving": True})]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_real_one_counts_what_it_answers(deploy, ready):
+    app = ready(deploy())
+    for body in (b'{"x": [1]}', b'{"x": [2]}'):
+        urllib.request.urlopen(f"http://{app.address}/predict", data=body, timeout=10).read()
+    end = time.monotonic() + WAIT_S
+    while (found := request_rates.read(app)) is None or found.requests < 2:
+        assert time.monotonic() < end, found
+        time.sleep(0.1)
+    assert (found.requests, found.errors) == (2, 0)
+    assert found.median > 0

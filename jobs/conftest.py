@@ -1,0 +1,62 @@
+"""What the job tests share: a script in alice's home, a submitted job, and a way to let things happen."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+import runners
+from jobs import reconcile
+from jobs.models import Job
+
+DEADLINE_S = 120
+
+
+@pytest.fixture
+def script(home):
+    """Writes alice's `train.py`."""
+
+    def write(text: str, name: str = "train.py") -> str:
+        (home / name).write_text(text)
+        return name
+
+    return write
+
+
+@pytest.fixture
+def submit(as_alice, script):
+    """Submits a job of alice's through REST and returns its row."""
+
+    def post(text: str = "print('hello')", name: str = "fit", **fields) -> Job:
+        entry = script(text, "train.py" if name == "fit" else f"{name}.py")  # a job that begins reads its own
+        response = as_alice.call("post", "users/alice/jobs", {"name": name, "entry": entry, **fields})
+        assert response.status_code == 201, response.content
+        return Job.objects.get(name=name)
+
+    return post
+
+
+@pytest.fixture
+def until(tasks):
+    """Lets the workers and the reconcile loop work until the job is in the wanted state, and its run cleaned away."""
+
+    def wait(job: Job, state: str, *, clean: bool = True) -> Job:
+        end = time.monotonic() + DEADLINE_S
+        while time.monotonic() < end:
+            tasks.run()
+            reconcile.run()
+            job.refresh_from_db()
+            if job.state == state and not (clean and state != "running" and (job.run_name or job.reserved)):
+                return job
+            time.sleep(0.02)
+        raise AssertionError(f"the job is {job.state} ({job.reason}), not {state}, after {DEADLINE_S} s")
+
+    return wait
+
+
+@pytest.fixture(autouse=True)
+def no_run_left(request):
+    yield
+    if "tasks" in request.fixturenames:
+        runners.get().stop_all(grace=0)

@@ -1,0 +1,25 @@
+"""`manage.py kafka`: metrics from a Kafka topic to JetStream, one instance at a time. Needs KAFKA_URL."""
+
+from __future__ import annotations
+
+import signal
+import threading
+
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandError
+
+from jobs.metrics import kafka_source
+from kernel.singleton import only_one
+
+
+class Command(BaseCommand):
+    help = "Hands metrics from the Kafka topic KAFKA_TOPIC on to JetStream until it is told to stop."
+
+    def handle(self, *args, **options):
+        if not settings.KAFKA_URL:
+            raise CommandError("KAFKA_URL is not given; it would be like kafka://host:9092")
+        stop = threading.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: stop.set())
+        with only_one("kafka") as held:
+            kafka_source.run(stop, held.check)

@@ -1,0 +1,116 @@
+"""The Metrics-manager's REST calls (contract 4). The live half is the websocket in jobs.metrics.consumers."""
+
+from __future__ import annotations
+
+import json
+import re
+import uuid
+
+from jobs.api import JobView
+from jobs.auth import require_own_job
+from jobs.models import Metrics
+from jobs.serializers import MetricsIn, MetricsOut
+from kernel import bus
+from kernel.errors import Refused
+from kernel.fields import StrictSerializer
+from kernel.views import Call
+
+from . import recording
+
+MOST = 1000
+MESSAGE_ID_LENGTH = 100
+
+
+class JobMetricsRows(JobView):
+    calls = {"GET": Call("Stored metrics, newest first", out=MetricsOut, many=True)}
+
+    def get(self, request, user, name):
+        job = self.job(name)
+        rows = Metrics.objects.filter(job=job)
+        page = self.page(_Rows(rows, user, name))
+        return page
+
+
+class _Rows:
+    """A queryset whose slices come out as JobMetrics objects."""
+
+    def __init__(self, queryset, user: str, name: str):
+        self.queryset, self.user, self.name = queryset, user, name
+
+    def order_by(self, _field):
+        return _Rows(self.queryset.order_by("-seq"), self.user, self.name)
+
+    def count(self) -> int:
+        return self.queryset.count()
+
+    def __getitem__(self, part):
+        return [recording.as_object(row, self.user, self.name) for row in self.queryset[part]]
+
+
+class JobMetricsReport(JobView):
+    """One object, or a list of up to 1000. X-Message-Id, ending in a counter, makes a report sent again count once."""
+
+    accepted = frozenset({"user", "job"})
+    calls = {"POST": Call("Report metrics", body=MetricsIn, one_or_many=True)}
+
+    def post(self, request, user, name):
+        rows = elements_of(MetricsIn, request.data, user, name)
+        job = self.job(name)
+        require_own_job(request, job)
+        if job.is_live and rows:
+            ids = message_ids(job.pk, request.headers.get("X-Message-Id", ""), len(rows))
+            bodies = [json.dumps({"user": user, "name": name, **row}).encode() for row in rows]
+            target = recording.subject(user, name)
+            bus.publish([(target, body, id) for body, id in zip(bodies, ids, strict=True)])
+        return self.answer()
+
+
+def elements_of(serializer: type[StrictSerializer], data, user: str, name: str) -> list[dict]:
+    """The one object or the list of objects of a report, each judged. Raises Refused for the whole of it."""
+    elements = data if isinstance(data, list) else [data]
+    if len(elements) > MOST:
+        raise Refused(f"body: at most {MOST} elements")
+    rows = []
+    for element in elements:
+        row = serializer.read(element)
+        if row.get("user", user) != user:
+            raise Refused("user: must be the user of the path")
+        if row.get("name", name) != name:
+            raise Refused("name: must be the job of the path")
+        rows.append(row)
+    return rows
+
+
+def message_ids(job_pk: int, given: str, count: int, kind: str = "") -> list[str]:
+    """An id for each element: `given` ends in the number of the first and the others count on from there.
+
+    So a report that is sent again counts once, also when it comes in batches that are cut differently. `kind` keeps
+    two addresses' reports apart.
+    """
+    stem, number = re.fullmatch(r"(.*?)(\d{0,15})", given[:MESSAGE_ID_LENGTH], re.DOTALL).groups()
+    if not given:
+        stem = uuid.uuid4().hex + ":"
+    return [f"{job_pk}.{kind}{stem}{int(number or 0) + index}" for index in range(count)]
+
+
+class _Registration(JobView):
+    internal = True
+    verb = staticmethod(recording.begin)
+
+    def put(self, request, user, name):
+        self.verb(self.job(name).pk)
+        return self.answer()
+
+
+class JobMetricsBegin(_Registration):
+    calls = {"PUT": Call("Register a running job; idempotent")}
+
+
+class JobMetricsFinish(_Registration):
+    verb = staticmethod(recording.finish)
+    calls = {"PUT": Call("Unregister it: later metrics are ignored; idempotent")}
+
+
+class JobMetricsDelete(_Registration):
+    verb = staticmethod(recording.delete)
+    calls = {"PUT": Call("Delete its metrics; idempotent")}

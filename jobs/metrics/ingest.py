@@ -1,0 +1,36 @@
+"""JetStream to metrics: pulls the stream, records, and only then acknowledges. Run by `manage.py ingest`.
+
+It also answers the server's questions about jobs that connect themselves.
+
+Killed between recording and acknowledging, it gets the messages again and their ids make that a no-op.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from asgiref.sync import sync_to_async
+from django.db import close_old_connections
+
+from kernel import bus, heartbeats
+
+from . import nats_auth, recording
+
+
+async def run(stop: asyncio.Event, check: Callable[[], None] = lambda: None) -> None:
+    """Works until `stop` is set. `check` is asked each second and raises when this process must not go on."""
+
+    def idle() -> None:
+        check()
+        heartbeats.beat("ingest")
+
+    await asyncio.gather(
+        bus.consume(recording.STREAM, recording.DURABLE, sync_to_async(_record), stop, sync_to_async(idle)),
+        bus.answer(nats_auth.SUBJECT, "ingest", sync_to_async(nats_auth.answer), stop),
+    )
+
+
+def _record(deliveries: list[bus.Delivery]) -> None:
+    close_old_connections()
+    recording.record(deliveries)

@@ -1,0 +1,200 @@
+"""The Metrics-manager: the only writer of metrics (contract 4). Called by ingest, api and lifecycle.
+
+A report is taken when it was sent while its job ran and its metrics were open (until `finish`, or until the row whose
+progress is 100 or -1). When it was sent is JetStream's word: once there, it has been acknowledged to its sender, so it
+is stored however much later ingest comes to it, also after the job's end. The rest is logged and dropped.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections import defaultdict
+
+from django.db import DataError, transaction
+from django.db.models import Max
+from django.utils import timezone
+
+from jobs import lifecycle
+from jobs.models import Job, Metrics, Value
+from jobs.serializers import MetricsIn, ValuesIn
+from kernel import after_commit, bus, sanitize
+from kernel.bus import Delivery, Stream
+from kernel.errors import Refused
+from kernel.locking import lock_row, locked
+
+from . import series
+
+log = logging.getLogger(__name__)
+
+STREAM = Stream(name="JOB_METRICS", subjects=("job_metrics.>",))
+DURABLE = "platform"
+ENDED = (100, -1)
+MESSAGE_BYTES = 1 << 20
+PACK = 250  # rows of numbers in one message
+MOST_ID = 180  # characters of a message's id; its rows' own are longer by their number, and have 200
+
+
+def subject(user: str, job: str) -> str:
+    return f"job_metrics.{user}.{job}"
+
+
+def values_subject(user: str, job: str) -> str:
+    """Where numbers beyond the contract's four go (jobs.metrics.series); in the same stream, so in the same order."""
+    return f"job_metrics.{user}.{job}.values"
+
+
+def record(deliveries: list[Delivery]) -> int:
+    """Stores what a batch holds of jobs that ran when it was sent, one transaction a job; gives how many rows are new.
+
+    Idempotent: a message that was stored before is known by its id. Raises what the database raises: then nothing
+    may be acknowledged. A message that the database can never take is dropped, so that it does not hold up the others.
+    """
+    by_job: dict[tuple[str, str], list[tuple[Delivery, dict]]] = defaultdict(list)
+    for delivery in deliveries:
+        parsed = _parse(delivery)
+        if parsed is not None:
+            by_job[parsed["user"], parsed["name"]].append((delivery, parsed))
+    return sum(_record_what_can_be(user, name, rows) for (user, name), rows in by_job.items())
+
+
+def _record_what_can_be(user: str, name: str, rows: list[tuple[Delivery, dict]]) -> int:
+    try:
+        return _record_job(user, name, rows)
+    except (DataError, UnicodeError, OverflowError) as problem:
+        if len(rows) > 1:
+            return sum(_record_what_can_be(user, name, [row]) for row in rows)
+        log.warning("ignored a message on %r: %s", rows[0][0].subject, problem)
+        return 0
+
+
+def _record_job(user: str, name: str, rows: list[tuple[Delivery, dict]]) -> int:
+    with transaction.atomic():
+        job = lock_row(Job, user__username=user, name=name)
+        # What is older than the job itself is left over from an earlier job of the same name.
+        taken = [(sent, row) for sent, row in rows if job is not None and job.ran_at(sent.sent)]
+        if len(taken) < len(rows):
+            log.info("ignored %s metrics of %s/%s: not running", len(rows) - len(taken), user, name)
+        if not taken:
+            return 0
+        rows = taken
+        if job.is_live:
+            lifecycle.begin(job, by="job")
+        values = [(_id(sent), sent.sent, row["rows"]) for sent, row in rows if "rows" in row]
+        stored = series.store(job, values) if values else 0
+        stored += _store(job, [(sent, row) for sent, row in rows if "rows" not in row])
+        if stored:
+            after_commit.wake("job", job.pk)
+            after_commit.changed(user, "job", name, moving=True)
+    return stored
+
+
+def _store(job: Job, rows: list[tuple[Delivery, dict]]) -> int:
+    """Adds the new ones of these JobMetrics to a locked job that ran when they were sent."""
+    if not rows:
+        return 0
+    known = set(
+        Metrics.objects.filter(job=job, msg_id__in=[_id(sent) for sent, _ in rows]).values_list("msg_id", flat=True)
+    )
+    seq = Metrics.objects.filter(job=job).aggregate(last=Max("seq"))["last"] or 0
+    fresh, over = [], set()
+    for sent, row in rows:
+        attempt = job.attempt_at(sent.sent)
+        if attempt != job.attempt:  # of the attempt before, whose end closes nothing any more but for its own rows
+            is_open = attempt not in over and not _has_told_its_end(job, attempt)
+        else:
+            is_open = job.metrics_until is None or sent.sent < job.metrics_until
+        if _id(sent) in known or not is_open:
+            continue
+        known.add(_id(sent))
+        seq += 1
+        numbers = {key: row[key] for key in ("epoch", "accuracy", "loss", "progress")}
+        fresh.append(Metrics(job=job, seq=seq, msg_id=_id(sent), attempt=attempt, **numbers))
+        job.progress = max(job.progress, row["progress"])
+        if row["progress"] in ENDED:
+            over.add(attempt)
+            if attempt == job.attempt:
+                job.metrics_until = sent.sent
+    Metrics.objects.bulk_create(fresh)
+    job.save(update_fields=["progress", "metrics_until"])
+    return len(fresh)
+
+
+def _has_told_its_end(job: Job, attempt: int) -> bool:
+    return Metrics.objects.filter(job=job, attempt=attempt, progress__in=ENDED).exists()
+
+
+def begin(job_pk: int) -> None:
+    """Registers a running job: its metrics are taken. Idempotent."""
+    with locked(Job, pk=job_pk) as job:
+        if job.is_live:
+            job.metrics_until = None
+            job.save(update_fields=["metrics_until"])
+
+
+def finish(job_pk: int) -> None:
+    """Unregisters: metrics that are sent from now on are ignored. Idempotent."""
+    with locked(Job, pk=job_pk) as job:
+        job.metrics_until = job.metrics_until or timezone.now()
+        job.save(update_fields=["metrics_until"])
+        after_commit.wake("job", job.pk)
+
+
+def delete(job_pk: int) -> None:
+    """Deletes the job's metrics, and what it reported beside them; also what is on its way. Idempotent."""
+    with locked(Job, pk=job_pk) as job:
+        job.metrics_from = timezone.now()
+        job.save(update_fields=["metrics_from"])
+        Metrics.objects.filter(job=job).delete()
+        Value.objects.filter(job=job).delete()
+
+
+def all_told(job: Job) -> bool:
+    """Whether whatever the job sent until now is stored; its rows are to be read after this was asked.
+
+    Raises Fault when the message bus is away.
+    """
+    return bus.is_through(STREAM, DURABLE, subject(job.user.username, job.name), job.created, timeout_s=2)
+
+
+def as_object(row: Metrics, user: str, name: str) -> dict:
+    """A JobMetrics object as REST and the websocket give it."""
+    return {
+        "user": user,
+        "name": name,
+        "epoch": row.epoch,
+        "accuracy": row.accuracy,
+        "loss": row.loss,
+        "progress": row.progress,
+    }
+
+
+def _id(delivery: Delivery) -> str:
+    """What tells the message from others, storable with a row's number behind it. A script may name it as it likes."""
+    given = delivery.message_id or f"{delivery.sequence}@{delivery.sent.timestamp()}"
+    if len(given) <= MOST_ID and sanitize.text(given) == given:
+        return given
+    return "sha256:" + hashlib.sha256(given.encode(errors="surrogatepass")).hexdigest()
+
+
+def _parse(delivery: Delivery) -> dict | None:
+    """The message's values with the user and the job of its subject, or None when it is to be ignored."""
+    try:
+        _, user, name, *kind = delivery.subject.split(".")
+        if kind not in ([], ["values"]):
+            raise Refused("subject: unknown")
+        if len(delivery.data) > MESSAGE_BYTES:
+            raise Refused("body: too large")
+        body = sanitize.read_strict(delivery.data)
+        if kind:
+            rows = [ValuesIn.read(row) for row in (body if isinstance(body, list) else [body])]
+            if any(row.get("user", user) != user or row.get("name", name) != name for row in rows):
+                raise Refused("body: disagrees with its subject")
+            return {"rows": rows, "user": user, "name": name}
+        values = MetricsIn.read(body)
+        if values.get("user", user) != user or values.get("name", name) != name:
+            raise Refused("body: disagrees with its subject")
+    except Exception as problem:  # whatever a stranger can send: it is logged, dropped, and the ingest lives
+        log.warning("ignored a message on %s: %s", delivery.subject, problem)
+        return None
+    return {**values, "user": user, "name": name}

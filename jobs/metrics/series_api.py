@@ -1,0 +1,88 @@
+"""REST for numbers beyond JobMetrics: any name, with step and time. Stored by way of JetStream, as metrics are."""
+
+from __future__ import annotations
+
+import json
+
+from rest_framework.response import Response
+
+from jobs.api import JobView
+from jobs.auth import require_own_job
+from jobs.models import Value
+from jobs.serializers import SeriesOut, ValueOut, ValuesIn
+from kernel import bus
+from kernel.rest import PAGE_LIMIT
+from kernel.views import Call, query_int
+
+from . import recording, series, usage_series
+from .api import elements_of, message_ids
+
+
+class JobValues(JobView):
+    """X-Message-Id makes a report that is sent again count once, as it does for JobMetrics."""
+
+    accepted = frozenset({"user", "job"})
+    calls = {
+        "POST": Call("Report numbers of any name, at a step", body=ValuesIn, one_or_many=True),
+        "GET": Call("Reported numbers, newest first", out=ValueOut, many=True, query=(("name", str, "only these"),)),
+    }
+
+    def post(self, request, user, name):
+        rows = elements_of(ValuesIn, request.data, user, name)
+        job = self.job(name)
+        require_own_job(request, job)
+        if job.is_live and rows:
+            # Some hundred rows a message: the stream's cost is by the message.
+            packs = [rows[start : start + recording.PACK] for start in range(0, len(rows), recording.PACK)]
+            ids = message_ids(job.pk, request.headers.get("X-Message-Id", ""), len(rows), "values.")[:: recording.PACK]
+            target = recording.values_subject(user, name)
+            named = [f"{id}/{len(pack)}" for pack, id in zip(packs, ids, strict=True)]
+            bus.publish([(target, json.dumps(pack).encode(), id) for pack, id in zip(packs, named, strict=True)])
+        return self.answer()
+
+    def get(self, request, user, name):
+        rows = Value.objects.filter(job=self.job(name))
+        if "name" in request.query_params:
+            rows = rows.filter(name=request.query_params["name"].replace("\x00", ""))
+        return self.page(rows)
+
+
+class JobSeries(JobView):
+    """One series a name, accuracy and loss among them, each thinned out to `points` points."""
+
+    calls = {
+        "GET": Call(
+            "What a job reported, by name",
+            out=SeriesOut,
+            many=True,
+            query=(("points", int, "how many points of each, 0 to 2000; default 0"),),
+        )
+    }
+
+    def get(self, request, user, name):
+        points = query_int(request, "points", 0, 0, series.MOST_POINTS)
+        return _part_of(request, series.of_job(self.job(name), points))
+
+
+class JobUsage(JobView):
+    """What the runner saw; the script has no say in it."""
+
+    calls = {
+        "GET": Call(
+            "What a job used over time: cpu (cores), ram, disk, gpu_ram (MiB), gpu (%)",
+            out=SeriesOut,
+            many=True,
+            query=(("points", int, "how many points of each, 0 to 2000; default 0; a point's step is its second"),),
+        )
+    }
+
+    def get(self, request, user, name):
+        points = query_int(request, "points", 0, 0, series.MOST_POINTS)
+        return _part_of(request, usage_series.of_job(self.job(name), points))
+
+
+def _part_of(request, found: list[series.Series]) -> Response:
+    limit = query_int(request, "limit", PAGE_LIMIT, 1, PAGE_LIMIT)
+    offset = query_int(request, "offset", 0, 0)
+    rows = SeriesOut(found[offset : offset + limit], many=True).data
+    return Response(rows, headers={"X-Total-Count": str(len(found))})

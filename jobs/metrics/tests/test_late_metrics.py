@@ -1,0 +1,203 @@
+"""What was acknowledged while a job ran is kept, however late ingest comes to it; here it is paused meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from datetime import timedelta
+
+import pytest
+from asgiref.sync import sync_to_async
+
+from accounts import lifecycle as accounts
+from jobs import lifecycle
+from jobs.metrics import recording
+from jobs.models import Job, Metrics, Value
+from kernel import bus
+
+from .test_metrics import SLEEP, URL, ingesting, publish, row, running, socket, stream, wait_for  # noqa: F401 (fixtures)
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+JOB = "users/alice/jobs/fit"
+SUBJECT = "job_metrics.alice.fit"
+
+
+def epochs() -> list[int]:
+    return list(Metrics.objects.values_list("epoch", flat=True))
+
+
+@pytest.fixture
+def ingest_now(stream, request, alice):  # noqa: F811
+    """Lets ingest begin; returns when it has worked off whatever was sent until then."""
+
+    def begin() -> None:
+        request.getfixturevalue("ingesting")
+        for subject in (SUBJECT, f"{SUBJECT}.values"):
+            wait_for(lambda: bus.is_through(recording.STREAM, recording.DURABLE, subject, alice.created))  # noqa: B023
+
+    return begin
+
+
+ENDS = {
+    "finished": lambda api: api.call("put", f"{JOB}:heartbeat", {"state": "finished", "progress": 100}),
+    "error": lambda api: api.call("put", f"{JOB}:heartbeat", {"state": "error", "progress": 7}),
+    "cancelled": lambda api: api.call("put", f"{JOB}:cancel"),
+}
+
+
+@pytest.mark.parametrize("end", ENDS.values(), ids=ENDS)
+def test_what_was_sent_before_the_end_is_stored_and_what_was_sent_after_it_is_not(
+    as_alice,
+    running,  # noqa: F811
+    ingest_now,
+    end,
+):
+    assert as_alice.call("post", URL, [row(0), row(1)]).status_code == 200
+    numbers = {"step": 3, "values": {"lr": 0.5}}
+    assert as_alice.call("post", f"{JOB}/values", numbers).status_code == 200
+    assert end(as_alice).status_code == 200
+    assert as_alice.call("post", URL, row(2)).status_code == 200
+    publish(SUBJECT, json.dumps(row(3)).encode())
+    publish(f"{SUBJECT}.values", json.dumps(numbers).encode())
+    before = as_alice.call("get", JOB).json()
+    ingest_now()
+    after = as_alice.call("get", JOB).json()
+    assert {**before, "progress": 0} == {**after, "progress": 0}
+    assert list(Metrics.objects.values_list("seq", "epoch")) == [(1, 0), (2, 1)]
+    assert Value.objects.count() == 1
+
+
+def test_the_row_that_ends_it_ends_it_also_when_it_comes_late(as_alice, running, ingest_now):  # noqa: F811
+    as_alice.call("post", URL, [row(0), row(1, progress=100), row(2)])
+    ENDS["finished"](as_alice)
+    ingest_now()
+    assert epochs() == [0, 1]
+
+
+def test_finish_keeps_what_was_sent_before_it(as_alice, as_staff, running, ingest_now):  # noqa: F811
+    as_alice.call("post", URL, row(0))
+    as_staff.call("put", f"{URL}:finish")
+    as_alice.call("post", URL, row(1))
+    ENDS["cancelled"](as_alice)
+    ingest_now()
+    assert epochs() == [0]
+
+
+def test_delete_deletes_also_what_is_on_its_way(as_alice, as_staff, running, ingest_now):  # noqa: F811
+    as_alice.call("post", URL, row(0))
+    as_staff.call("put", f"{URL}:delete")
+    as_alice.call("post", URL, row(1))
+    ingest_now()
+    assert epochs() == [1]
+
+
+def test_rows_of_a_deleted_job_do_not_land_in_the_next(as_alice, running, ingest_now, submit, until, tasks):  # noqa: F811
+    as_alice.call("post", URL, [row(0), row(1)])
+    ENDS["cancelled"](as_alice)
+    until(running, "error")
+    as_alice.call("delete", JOB)
+    tasks.run()
+    until(submit(SLEEP), "running")
+    as_alice.call("post", URL, row(2))
+    ingest_now()
+    assert epochs() == [2]
+
+
+def test_rows_of_a_deleted_job_are_dropped(as_alice, running, ingest_now, until):  # noqa: F811
+    as_alice.call("post", URL, row(0))
+    ENDS["cancelled"](as_alice)
+    as_alice.call("delete", JOB)
+    ingest_now()
+    assert epochs() == []
+
+
+def test_a_job_that_never_ran_has_no_metrics(as_alice, submit, ingest_now):
+    until_it_is_made = submit(SLEEP)
+    publish(SUBJECT, json.dumps(row(0)).encode())
+    ENDS["cancelled"](as_alice)
+    ingest_now()
+    assert epochs() == []
+    assert until_it_is_made.attempt == 0
+
+
+def test_late_rows_of_an_attempt_that_failed_are_its_own(as_alice, submit, until, ingest_now, monkeypatch):
+    """Also the row by which it told its end: that does not close the next attempt's metrics."""
+    monkeypatch.setattr("jobs.lifecycle.BACKOFF_S", (0,))
+    job = until(submit(SLEEP, retries=1), "running")
+    as_alice.call("post", URL, [row(0), row(1, progress=-1), row(2)])
+    lifecycle.end_attempt(job.pk, job.run_name, "exit code 1", by="test")
+    until(job, "running")
+    as_alice.call("post", URL, [row(0, loss=9.0), row(1)])
+    ENDS["cancelled"](as_alice)
+    ingest_now()
+    rows = Metrics.objects.values_list("epoch", "attempt")
+    assert list(rows) == [(0, 1), (1, 1), (0, 2), (1, 2)]
+
+
+def test_a_batch_that_comes_again_after_the_row_that_ends_it_is_stored(running):  # noqa: F811
+    """The database failed at the first batch, and was back for the second."""
+
+    def delivery(epoch: int, **fields) -> bus.Delivery:
+        sent = running.created + timedelta(seconds=1 + epoch)
+        return bus.Delivery(SUBJECT, json.dumps(row(epoch, **fields)).encode(), f"m{epoch}", epoch, sent)
+
+    recording.record([delivery(1, progress=100), delivery(2)])
+    recording.record([delivery(0), delivery(1, progress=100)])
+    assert epochs() == [1, 0]
+
+
+@pytest.mark.parametrize("strange", ["\u00e4-0", "a\0b", "x" * 5000], ids=["not ASCII", "a null", "long"])
+def test_a_strange_message_id_keeps_nobody_elses_rows_back(running, ingest_now, strange):  # noqa: F811
+    publish(SUBJECT, json.dumps(row(0)).encode(), strange)
+    publish(SUBJECT, json.dumps(row(1)).encode(), f"{strange}?")
+    publish(SUBJECT, json.dumps(row(2)).encode())
+    numbers = [{"step": step, "values": {"lr": 0.5}} for step in range(3)]
+    publish(f"{SUBJECT}.values", json.dumps(numbers).encode(), f"{strange}v")
+    publish(f"{SUBJECT}.values", json.dumps(numbers).encode(), f"{strange}v?")
+    ingest_now()
+    assert epochs() == [0, 1, 2]
+    assert Value.objects.count() == 6
+
+
+def test_half_a_character_in_a_message_id_is_stored_once(running):  # noqa: F811
+    """As the library reads header bytes that are no text."""
+    sent = running.created + timedelta(seconds=1)
+    one = bus.Delivery(SUBJECT, json.dumps(row(0)).encode(), "m\udcff", 1, sent)
+    assert [recording.record([one]) for _ in range(2)] == [1, 0]
+
+
+def test_what_the_database_can_never_take_is_dropped_and_the_rest_of_the_batch_kept(running, monkeypatch):  # noqa: F811
+    sent = running.created + timedelta(seconds=1)
+    monkeypatch.setattr(
+        "jobs.metrics.recording._id", lambda delivery: delivery.message_id
+    )  # as if an id were not made storable
+    batch = [
+        bus.Delivery(subject, json.dumps(row(number)).encode(), f"m{number}{more}", number, sent)
+        for number, (subject, more) in enumerate(
+            [(SUBJECT, ""), (SUBJECT, "\0"), (SUBJECT, ""), ("job_metrics.al\udcffce.fit", ""), (SUBJECT, "")]
+        )
+    ]
+    assert recording.record(batch) == 3
+    assert epochs() == [0, 2, 4]
+
+
+@pytest.mark.parametrize("comes", ["before the end", "after the end"])
+def test_a_follower_sees_them_in_order_before_the_end(as_alice, running, stream, request, comes):  # noqa: F811
+    token = accounts.token_of(running.user)
+
+    async def work() -> list:
+        link = socket(f"?token={token}")
+        if comes == "before the end":
+            assert (await link.connect())[0]
+        await sync_to_async(as_alice.call)("post", URL, [row(0), row(1), row(2)])
+        await sync_to_async(ENDS["finished"])(as_alice)
+        if comes == "after the end":
+            assert (await link.connect())[0]
+        assert await link.receive_nothing(0.3)  # neither a row nor the close
+        request.getfixturevalue("ingesting")  # not to be waited for here: it takes turns with us in one thread
+        seen = [await link.receive_output(10) for _ in range(4)]
+        return [json.loads(one["text"])["epoch"] if "text" in one else one for one in seen]
+
+    assert asyncio.run(work()) == [0, 1, 2, {"type": "websocket.close", "code": 1000}]
+    assert Job.objects.get().state == "finished"

@@ -1,0 +1,158 @@
+"""A job's own connection to NATS: on its subjects and nothing else, while its token lives (contract 11)."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import shutil
+import sys
+import threading
+from pathlib import Path
+
+import nats
+import pytest
+from asgiref.sync import sync_to_async
+from django.db import connections
+
+from jobs import lifecycle
+from jobs.auth import job_token, nats_address, nats_inbox
+from jobs.metrics import ingest, nats_auth
+from jobs.models import Metrics, Value
+from kernel import bus, nats_jwt
+from mlp.tests import servers as test_servers
+from supervision import servers
+
+from .test_metrics import row, running, wait_for  # noqa: F401 (fixture)
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def server(tmp_path, settings):
+    """A NATS server with the embedded one's own configuration, on a port of its own."""
+    port = test_servers.free_port()
+    settings.NATS_PORT = port
+    settings.NATS_URL, settings.NATS_USER, settings.NATS_PASSWORD = f"nats://127.0.0.1:{port}", "platform", "s3cret"
+    settings.EMBEDDED = {**settings.EMBEDDED, "nats": True}
+    conf = tmp_path / "nats.conf"
+    nats_jwt.issuer()  # from the storage root, before only the server's files go elsewhere
+    root, settings.MLP_ROOT = settings.MLP_ROOT, tmp_path
+    servers.configure_nats(conf)
+    settings.MLP_ROOT = root
+    return conf, port
+
+
+@pytest.fixture
+def answering(tmp_path, server, monkeypatch):
+    """The server, and the ingest part in a thread of this process."""
+    conf, port = server
+    command = [shutil.which("nats-server", path=str(Path(sys.executable).parent)), "-c", str(conf)]
+    process = test_servers.start(tmp_path, "nats", command, port)
+    loop, ready, stop = asyncio.new_event_loop(), threading.Event(), None
+
+    async def work():
+        nonlocal stop
+        stop = asyncio.Event()
+        ready.set()
+        await ingest.run(stop)
+        await sync_to_async(connections.close_all)()
+
+    thread = threading.Thread(target=loop.run_until_complete, args=(work(),))
+    thread.start()
+    ready.wait()
+    asyncio.run(until_it_listens())
+    yield
+    loop.call_soon_threadsafe(stop.set)
+    thread.join()
+    loop.close()
+    test_servers.stop(process)
+
+
+async def until_it_listens() -> None:
+    """A question that is none stays unanswered by the one who listens, and is sent back where nobody does."""
+    client = await bus.connect()
+    for _ in range(200):
+        try:
+            await client.request(nats_auth.SUBJECT, b"?", timeout=1)
+        except nats.errors.NoRespondersError:
+            await asyncio.sleep(0.05)
+        except nats.errors.TimeoutError:
+            break
+    await client.close()
+
+
+async def connect(url: str, **options) -> nats.NATS:
+    return await nats.connect(url, allow_reconnect=False, connect_timeout=60, **options)
+
+
+def test_a_job_reports_on_its_own_subjects(running, answering):  # noqa: F811
+    async def work():
+        client = await connect(nats_address(running), inbox_prefix=nats_inbox("alice", "fit"))
+        stored = await client.jetstream().publish("job_metrics.alice.fit", json.dumps(row(0)).encode())
+        await client.publish("job_metrics.alice.fit.values", json.dumps({"step": 1, "values": {"lr": 1}}).encode())
+        await client.flush()
+        await client.close()
+        return stored.stream
+
+    assert asyncio.run(work()) == "JOB_METRICS"
+    wait_for(lambda: Metrics.objects.exists() and Value.objects.exists())
+
+
+@pytest.mark.parametrize("subject", ["job_metrics.alice.other", "job_metrics.bob.fit", "raw_logs", "$JS.API.INFO"])
+def test_it_may_publish_nothing_else(running, answering, subject):  # noqa: F811
+    refused = asyncio.run(_refusal(running, lambda client: client.publish(subject, b"{}")))
+    assert "permissions violation" in refused.lower()
+
+
+@pytest.mark.parametrize("subject", [">", "_INBOX.>", "job_metrics.>", "$SYS.>"])
+def test_it_may_listen_to_nothing_of_others(running, answering, subject):  # noqa: F811
+    refused = asyncio.run(_refusal(running, lambda client: client.subscribe(subject)))
+    assert "permissions violation" in refused.lower()
+
+
+async def _refusal(job, action) -> str:
+    told: asyncio.Queue = asyncio.Queue()
+    client = await connect(nats_address(job), error_cb=told.put)
+    await action(client)
+    await client.flush()
+    words = str(await asyncio.wait_for(told.get(), 10))
+    await client.close()
+    return words
+
+
+def test_strangers_and_jobs_that_have_ended_are_not_let_in(running, answering, settings):  # noqa: F811
+    token = job_token(running)
+
+    async def let_in(user: str, password: str) -> bool:
+        try:
+            client = await nats.connect(
+                settings.NATS_URL, user=user, password=password, allow_reconnect=False, connect_timeout=60
+            )
+        except (nats.errors.Error, OSError):
+            return False
+        await client.close()
+        return True
+
+    async def all_of():
+        await (await connect(nats_address(running))).close()
+        return [
+            await let_in("job", token),
+            await let_in("job", "mlp_j1_x"),
+            await let_in("", ""),
+            await let_in("platform", token),
+        ]
+
+    assert asyncio.run(all_of()) == [True, False, False, False]
+    lifecycle.cancel(user=running.user, name="fit", by="alice")
+    assert asyncio.run(let_in("job", token)) is False
+
+
+@pytest.mark.parametrize("claims", [b"{", b"[" * 200_000, b"[]", b'{"nats": {}}'])
+def test_what_is_no_question_is_not_answered(claims):
+    assert nats_auth.answer(b"head." + base64.urlsafe_b64encode(claims) + b".signature") is None
+
+
+def test_with_a_server_of_somebody_elses_there_is_no_address(running, settings):  # noqa: F811
+    settings.EMBEDDED = {**settings.EMBEDDED, "nats": False}
+    assert nats_address(running) is None

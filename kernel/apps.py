@@ -1,0 +1,38 @@
+"""The kernel as an installed app: it owns StateChange and listens to every transition."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from django.apps import AppConfig
+from django.urls import register_converter
+from django.utils.translation import gettext_lazy as _
+
+
+class Segment:
+    """One part of a path, up to a slash or the colon of a `name:verb`."""
+
+    regex = "[^/:]+"
+
+    def to_python(self, value: str) -> str:
+        return value
+
+    to_url = to_python
+
+
+class AnyPath(Segment):
+    """The rest of the path, whatever characters are in it."""
+
+    regex = r"[\s\S]+"
+
+
+class KernelConfig(AppConfig):
+    name = "kernel"
+    label = "kernel"
+    verbose_name = _("Record")
+
+    def ready(self) -> None:
+        register_converter(Segment, "seg")
+        register_converter(AnyPath, "anypath")
+        # django_fsm's signals may be imported only once the models are loaded
+        import_module("kernel.models").listen()

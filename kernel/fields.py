@@ -1,0 +1,136 @@
+"""Strict serializer fields: a JSON number is not a string, true is not 1, an unknown field is refused (contract 1)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from rest_framework import serializers
+
+from . import names, sanitize
+from .errors import Refused
+
+
+class StrictSerializer(serializers.Serializer):
+    """A request body: an object with exactly the declared fields. Raises Refused naming the first wrong field."""
+
+    def to_internal_value(self, data):
+        if not isinstance(data, dict):
+            raise Refused("body: must be a JSON object")
+        unknown = sorted(set(map(str, data)) - set(self.fields))
+        if unknown:
+            raise Refused(f"{unknown[0]}: unknown field")
+        return super().to_internal_value(data)
+
+    @classmethod
+    def read(cls, data) -> dict:
+        """The validated values of `data`; raises Refused."""
+        if not isinstance(data, dict):
+            raise Refused("body: must be a JSON object")
+        serializer = cls(data=data)
+        serializer.is_valid(raise_exception=True)
+        return serializer.validated_data
+
+    @classmethod
+    def read_many(cls, items: Iterable) -> list[dict]:
+        """`read` of each, with one serializer for all: its fields are what costs. Raises Refused as it does."""
+        reader, found = cls(), []
+        for data in items:
+            if not isinstance(data, dict):
+                raise Refused("body: must be a JSON object")
+            found.append(reader.run_validation(data))
+        return found
+
+
+class StrictInt(serializers.IntegerField):
+    """A JSON whole number. 8.0 is refused like "8" and true: the type on the wire is int."""
+
+    def to_internal_value(self, data):
+        if isinstance(data, bool) or not isinstance(data, int):
+            raise serializers.ValidationError("must be a whole number")
+        self._check(data)
+        return data
+
+    def _check(self, value):
+        low, high = self.min_value, self.max_value
+        if (low is not None and value < low) or (high is not None and value > high):
+            words = f"must be {low} to {high}" if high is not None else f"must be at least {low}"
+            raise serializers.ValidationError(words)
+
+
+class StrictNumber(serializers.FloatField):
+    """A finite JSON number."""
+
+    def to_internal_value(self, data):
+        if isinstance(data, bool) or not isinstance(data, int | float):
+            raise serializers.ValidationError("must be a number")
+        try:
+            value = float(data)
+        except OverflowError:
+            value = math.inf
+        if not math.isfinite(value):
+            raise serializers.ValidationError("must be a finite number")
+        StrictInt._check(self, value)
+        return value
+
+
+class StrictString(serializers.CharField):
+    """A JSON string, not trimmed."""
+
+    def __init__(self, **kwargs):
+        kwargs.setdefault("trim_whitespace", False)
+        super().__init__(**kwargs)
+
+    def to_internal_value(self, data):
+        if not isinstance(data, str):
+            raise serializers.ValidationError("must be a string")
+        if sanitize.UNSTORABLE.search(data):
+            raise serializers.ValidationError("must be valid text")
+        return data
+
+
+class StrictBool(serializers.BooleanField):
+    def to_internal_value(self, data):
+        if not isinstance(data, bool):
+            raise serializers.ValidationError("must be true or false")
+        return data
+
+
+class StrictChoice(serializers.ChoiceField):
+    def to_internal_value(self, data):
+        if not isinstance(data, str) or data not in self.choices:
+            raise serializers.ValidationError("must be one of " + ", ".join(self.choices))
+        return data
+
+
+class PatternField(StrictString):
+    """A string that one function of `names` accepts; `field_name` is told to it for its message."""
+
+    check = staticmethod(names.name)
+    pattern = names.NAME
+
+    def to_internal_value(self, data):
+        value = super().to_internal_value(data)
+        try:
+            return self.check(value, self.field_name)
+        except Refused as refused:
+            raise serializers.ValidationError(refused.msg.removeprefix(f"{self.field_name}: "))
+
+
+class NameField(PatternField):
+    pass
+
+
+class DatasetNameField(PatternField):
+    check = staticmethod(names.dataset_name)
+    pattern = names.DATASET_NAME
+
+
+class EntryField(PatternField):
+    check = staticmethod(names.entry)
+    pattern = names.ENTRY
+
+
+class RequestIdField(PatternField):
+    check = staticmethod(names.request_id)
+    pattern = names.REQUEST_ID

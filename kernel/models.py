@@ -1,0 +1,91 @@
+"""StateChange: who moved which object from which state to which, when and why.
+
+Written by a receiver of django-fsm's signal, hence in the transaction of the change itself: never one without the
+other. Rows are keyed by kind, owner and name, so they outlive the object. Read by the admin and the pages; each row
+also tells the open pages of its owner and of the operators that the object has changed.
+"""
+
+from __future__ import annotations
+
+from django.db import models
+from django.utils.translation import gettext_lazy as _
+from django_fsm.signals import post_transition
+
+from . import after_commit
+
+
+class StateChange(models.Model):
+    at = models.DateTimeField(_("at"), auto_now_add=True)
+    kind = models.CharField(_("kind"), max_length=32)
+    owner = models.CharField(_("owner"), max_length=64)
+    name = models.CharField(_("name"), max_length=64)
+    object_id = models.BigIntegerField(_("object"))
+    transition = models.CharField(_("transition"), max_length=32)
+    source = models.CharField(_("from"), max_length=16)
+    target = models.CharField(_("to"), max_length=16)
+    by = models.CharField(_("who"), max_length=80)
+    reason = models.TextField(_("reason"), blank=True)
+
+    class Meta:
+        db_table = "state_change"
+        verbose_name = _("state change")
+        verbose_name_plural = _("state changes")
+        ordering = ["-id"]
+        indexes = [
+            models.Index(fields=["kind", "object_id"], name="state_change_object"),
+            models.Index(fields=["owner", "-id"], name="state_change_owner"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.owner}/{self.name}: {self.source} > {self.target}"
+
+
+class Lifecycle(models.Model):
+    """What every object with a life cycle has; `history_owner` and `history_name` key its StateChange rows."""
+
+    class Meta:
+        abstract = True
+
+    @property
+    def history_owner(self) -> str:
+        return self.user.username
+
+    @property
+    def history_name(self) -> str:
+        return self.name
+
+
+def record_created(instance: models.Model, *, by: str, reason: str = "") -> StateChange:
+    """The first row of an object's history; called by its `create_…` verb in the same transaction."""
+    return _write(instance, "create", "", instance.state, by, reason)
+
+
+def history_of(instance: models.Model):
+    """The object's rows, newest first."""
+    return StateChange.objects.filter(kind=instance._meta.model_name, object_id=instance.pk)
+
+
+def _write(instance, transition: str, source: str, target: str, by: str, reason: str) -> StateChange:
+    after_commit.changed(instance.history_owner, instance._meta.model_name, instance.history_name)
+    return StateChange.objects.create(
+        kind=instance._meta.model_name,
+        owner=instance.history_owner,
+        name=instance.history_name,
+        object_id=instance.pk,
+        transition=transition,
+        source=source,
+        target=target,
+        by=by,
+        reason=reason,
+    )
+
+
+def _after_transition(sender, instance, name, source, target, method_kwargs=None, **_others):
+    if getattr(instance, "keeps_own_history", False):
+        return
+    given = method_kwargs or {}
+    _write(instance, name, source, target, given["by"], given.get("reason", ""))
+
+
+def listen() -> None:
+    post_transition.connect(_after_transition, dispatch_uid="kernel.state_change")

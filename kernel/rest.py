@@ -1,0 +1,69 @@
+"""JSON in and JSON out, whatever the headers say. Named in settings, so it must not import DRF's views."""
+
+from __future__ import annotations
+
+import json
+import re
+
+from rest_framework.exceptions import ParseError
+from rest_framework.negotiation import BaseContentNegotiation
+from rest_framework.parsers import JSONParser
+from rest_framework.renderers import JSONRenderer
+
+from .errors import writable
+from .sanitize import no_constant
+
+PAGE_LIMIT = 1000
+HALF = re.compile("[\ud800-\udfff]")  # of a character: only an escape can bring one in, and nothing can write it down
+HALF_ESCAPED = re.compile(rb"\\u[dD][89a-fA-F]")
+
+
+def read_json(data: bytes):
+    """The value. Raises ParseError naming the field with text that nothing could write down, ValueError or
+    RecursionError for what is no JSON: other than UTF-8, NaN, Infinity, bottomless nesting.
+    """
+    value = json.loads(data.decode("utf-8"), parse_constant=no_constant)
+    if HALF_ESCAPED.search(data):
+        _refuse_halves(value)
+    return value
+
+
+def _refuse_halves(value) -> None:
+    left = [("", value)]  # (the field of the body, what is in it)
+    while left:
+        name, value = left.pop()
+        if isinstance(value, dict):
+            for key, inner in value.items():
+                left += [(name or key, key), (name or key, inner)]
+        elif isinstance(value, list):
+            left += [(name, inner) for inner in value]
+        elif isinstance(value, str) and HALF.search(value):
+            raise ParseError(f"{writable(name or 'body')}: must be valid text")
+
+
+class StrictJSONParser(JSONParser):
+    """UTF-8 whatever the charset parameter says; no NaN, no Infinity, no bottomless nesting, no half characters."""
+
+    media_type = "application/json"
+
+    def parse(self, stream, media_type=None, parser_context=None):
+        try:
+            return read_json(stream.read())
+        except (ValueError, RecursionError):
+            raise ParseError("body: not valid JSON")
+
+
+class PlainJSONRenderer(JSONRenderer):
+    """JSON whatever the Accept header says."""
+
+    ensure_ascii = False
+
+
+class AlwaysJSON(BaseContentNegotiation):
+    def select_parser(self, request, parsers):
+        # No content type at all is taken as JSON: the contract knows no other.
+        given = (request.content_type or "application/json").split(";")[0].strip().lower()
+        return next((parser for parser in parsers if parser.media_type == given), None)
+
+    def select_renderer(self, request, renderers, format_suffix=None):
+        return renderers[0], renderers[0].media_type

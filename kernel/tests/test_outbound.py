@@ -1,0 +1,75 @@
+"""A request to a stranger's server: over in time, however it answers; no more is taken than was asked for."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+
+import pytest
+
+from kernel import outbound
+
+LIMIT_S = 0.5
+PLENTY_S = 10  # far less than a drip would take that is waited for
+RECORD = b"\x16\x03\x03\x40\x00"  # TLS: here come 16384 bytes of a handshake
+
+
+@pytest.fixture
+def stranger():
+    """Sends `first` to whoever connects, then `drip` again and again, until told to end."""
+    ended, threads = threading.Event(), []
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def answer(first: bytes, drip: bytes) -> None:
+        link, _ = listener.accept()
+        with link:
+            try:
+                link.sendall(first)
+                while not ended.wait(0.05) and drip:
+                    link.sendall(drip)
+            except OSError:
+                return
+
+    def begin(first: bytes, drip: bytes = b"") -> tuple[str, int]:
+        threads.append(threading.Thread(target=answer, args=(first, drip)))
+        threads[-1].start()
+        return listener.getsockname()
+
+    yield begin
+    ended.set()
+    listener.close()
+    for thread in threads:
+        thread.join()
+
+
+@pytest.mark.parametrize(
+    ("first", "drip", "tls"),
+    [
+        (b"HTTP/1.1 200", b" ", False),
+        (b"", b"HTTP/1.1 100 Continue\r\n\r\n", False),
+        (b"HTTP/1.1 200 OK\r\n", b"X", False),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n", b"x", False),
+        (RECORD, b"\0", True),
+    ],
+    ids=["status", "continue", "header", "body", "handshake"],
+)
+def test_a_drip_does_not_prolong_it(stranger, first, drip, tls):
+    address, began = stranger(first, drip), time.monotonic()
+    with pytest.raises(TimeoutError, match=r"within 0.5 s"):
+        outbound.exchange(
+            address, "POST", "/", b"{}", limit_s=LIMIT_S, most=10_000, tls_name="example.org" if tls else ""
+        )
+    assert time.monotonic() - began < PLENTY_S
+
+
+def test_an_endless_answer_is_cut_where_the_caller_says(stranger):
+    address = stranger(b"HTTP/1.1 201 Made\r\n\r\n", b"x" * 50_000)
+    assert outbound.exchange(address, "GET", "/", limit_s=PLENTY_S, most=100_000) == (201, b"x" * 100_000)
+    address = stranger(b"HTTP/1.1 200 OK\r\nContent-Length: 9999999\r\n\r\n", b"x")
+    assert outbound.exchange(address, "GET", "/", limit_s=PLENTY_S, most=0) == (200, b"")
+
+
+def test_a_redirection_is_not_followed(stranger):
+    address = stranger(b"HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:1/\r\nContent-Length: 0\r\n\r\n")
+    assert outbound.exchange(address, "POST", "/", b"", limit_s=PLENTY_S, most=10)[0] == 302

@@ -1,0 +1,229 @@
+"""Services on a real NATS server: order, batches, replies, wrong messages, a server that goes away, an orderly end."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import nkeys
+import pytest
+
+from kernel import bus
+from kernel.serve import Reply, Route
+from kernel.tests.nats_tools import Peer, Served, until
+from mlp.tests.servers import free_port, wait_for_port
+
+
+class Echo:
+    name = "echo"
+
+    def __init__(self, handle, subject="test.in", **route):
+        self.subjects = {subject: Route(handle, **route)}
+
+
+@pytest.fixture
+def peer():
+    made = Peer("test.out")
+    yield made
+    made.close()
+
+
+def serving(*services):
+    return Served(*services)
+
+
+def test_messages_of_a_subject_are_handled_in_order(peer):
+    with serving(Echo(lambda data: [("test.out", data)])) as served:
+        served.wait()
+        for number in range(300):
+            peer.publish("test.in", b"%d" % number)
+        assert peer.wait("test.out", 300) == [b"%d" % number for number in range(300)]
+
+
+def test_batches_hold_what_came_together_and_never_more_than_asked(peer):
+    sizes = []
+
+    def handle(batch):
+        sizes.append(len(batch))
+        return [("test.out", b"".join(batch))]
+
+    with serving(Echo(handle, batch=50, linger_s=0.2)) as served:
+        served.wait()
+        for _ in range(120):
+            peer.publish("test.in", b"x")
+        until(lambda: sum(sizes) == 120)
+    assert max(sizes) <= 50
+    assert len(sizes) < 60
+
+
+def test_a_lone_message_does_not_wait_for_others(peer):
+    with serving(Echo(lambda batch: [("test.out", b"".join(batch))], batch=500, linger_s=0.05)) as served:
+        served.wait()
+        peer.publish("test.in", b"alone")
+        assert peer.wait("test.out") == [b"alone"]
+
+
+def test_a_reply_leaves_before_the_work_and_after_what_it_announces(peer):
+    go = threading.Event()
+
+    def work():
+        assert go.wait(60)
+        return [("test.out", b"after")]
+
+    def handle(data):
+        return Reply(b"yes", before=[("test.out", b"before")], after=work)
+
+    with serving(Echo(handle)) as served:
+        served.wait()
+        assert peer.ask("test.in", b"?") == b"yes"
+        assert peer.wait("test.out") == [b"before"]
+        go.set()
+        assert peer.wait("test.out", 2) == [b"before", b"after"]
+
+
+def test_a_message_that_cannot_be_handled_is_logged_with_its_subject_and_dropped(peer, caplog):
+    def handle(data):
+        if data == b"bad":
+            raise ValueError("this is no number")
+        return [("test.out", data)]
+
+    with serving(Echo(handle)) as served, caplog.at_level(logging.WARNING):
+        served.wait()
+        peer.publish("test.in", b"bad")
+        peer.publish("test.in", b"good")
+        assert peer.wait("test.out") == [b"good"]
+    assert any("test.in" in record.message and "no number" in record.message for record in caplog.records)
+
+
+def test_of_a_queue_group_one_hears_of_no_group_all(peer):
+    first, second = (Echo(lambda data: [("test.out", data)], queue="workers") for _ in range(2))
+    every = [Echo(lambda data: [("test.out", data)], subject="test.all") for _ in range(2)]
+    with serving(first, every[0]) as one, serving(second, every[1]) as other:
+        one.wait(), other.wait()
+        peer.publish("test.in", b"shared")
+        peer.publish("test.all", b"all")
+        heard = peer.wait("test.out", 3)
+        assert sorted(heard) == [b"all", b"all", b"shared"]
+
+
+def test_what_has_arrived_is_handled_before_the_end(peer):
+    with serving(Echo(lambda data: [("test.out", data)])) as served:
+        served.wait()
+        for number in range(100):
+            peer.publish("test.in", b"%d" % number)
+    assert len(peer.wait("test.out", 100)) == 100
+
+
+def test_ticks_go_on_after_a_failure(peer):
+    class Clock:
+        name = "clock"
+        subjects: dict = {}
+        count = 0
+
+        def __init__(self):
+            self.ticks = ((0.02, self.tick),)
+
+        def tick(self):
+            self.count += 1
+            if self.count == 1:
+                raise RuntimeError("once")
+            return [("test.out", b"tick")]
+
+    with serving(Clock()) as served:
+        served.wait()
+        peer.wait("test.out", 3)
+
+
+class Server:
+    """A NATS server of the test's own, to be killed and started again on the same port."""
+
+    def __init__(self, folder: Path):
+        self.folder, self.port, self.process = folder, free_port(), None
+
+    def start(self, *options):
+        binary = shutil.which("nats-server", path=str(Path(sys.executable).parent)) or "nats-server"
+        log = self.folder / "nats.log"
+        command = [binary, "-a", "127.0.0.1", "-p", str(self.port), "-js", "-sd", str(self.folder / "js"), *options]
+        with log.open("ab") as output:
+            self.process = subprocess.Popen(command, stdout=output, stderr=output)
+        wait_for_port(self.port, self.process, log)
+
+    def kill(self):
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+
+
+def test_services_wait_for_a_server_that_is_away_and_come_back_by_themselves(tmp_path, settings):
+    server = Server(tmp_path)
+    settings.NATS_URL = f"nats://127.0.0.1:{server.port}"
+    try:
+        with serving(Echo(lambda data: [("test.out", data)])) as served:
+            assert not served.ready.wait(0.3)
+            server.start()
+            served.wait()
+            for word in (b"one", b"two"):
+                far = Peer("test.out")
+                until(lambda far=far, word=word: far.publish("test.in", word) or far.heard["test.out"])
+                far.close()
+                server.kill()
+                server.start()
+    finally:
+        server.kill()
+
+
+def test_requests_tell_silence_from_nobody(peer):
+    with pytest.raises(bus.NoAnswer, match="nobody"):
+        bus.request("test.nobody", b"", 30)
+    peer.listen("test.silent")
+    with pytest.raises(bus.NoAnswer, match=r"0\.2 s"):
+        bus.request("test.silent", b"", 0.2)
+    peer.listen("test.talks", answer=lambda data: data + b"!")
+    assert bus.request("test.talks", b"hello", 30) == b"hello!"
+
+
+def test_a_server_that_knows_its_clients_by_nkey(tmp_path, settings):
+    """As Opni's does."""
+    pair = nkeys.from_seed(nkeys.encode_seed(os.urandom(32), nkeys.PREFIX_BYTE_USER))
+    seed = tmp_path / "seed"
+    seed.write_bytes(bytes(pair.seed))
+    conf = tmp_path / "nats.conf"
+    conf.write_text(f"authorization {{ users: [ {{ nkey: {pair.public_key.decode()} }} ] }}\n")
+    server = Server(tmp_path)
+    settings.NATS_URL = f"nats://127.0.0.1:{server.port}"
+    try:
+        server.start("-c", str(conf))
+        settings.NATS_NKEY_SEED = str(seed)
+        far = Peer("test.out")
+        far.publish("test.out", b"let in")
+        assert far.wait("test.out") == [b"let in"]
+        far.close()
+    finally:
+        server.kill()
+
+
+def test_what_comes_faster_than_it_is_handled_waits_in_bounds(peer, monkeypatch):
+    """Bug 13 of the original: its queues had no bound."""
+    monkeypatch.setattr("kernel.serve.WAITING", 10)
+    monkeypatch.setattr("kernel.serve.BEHIND", 20)
+    go, handled = threading.Event(), []
+
+    def handle(data):
+        assert go.wait(60)
+        handled.append(data)
+
+    with serving(Echo(handle)) as served:
+        served.wait()
+        for number in range(200):
+            peer.publish("test.in", b"%d" % number)
+        go.set()
+        until(lambda: len(handled) >= 20)
+        until(lambda: peer.publish("test.in", b"last") or handled[-1] == b"last")
+    assert len(handled) < 200
+    numbers = [int(data) for data in handled if data != b"last"]
+    assert numbers == sorted(numbers)

@@ -1,0 +1,147 @@
+"""The base of every REST view: who calls, whose object it is, what comes in, what goes out (contract 1).
+
+A view declares `calls`: for each method its body, its answer and its status. The same declaration parses the request
+and documents it (kernel.schema), so the reference cannot drift from the code.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from django.contrib.auth import get_user_model
+from rest_framework.response import Response
+from rest_framework.serializers import Serializer
+from rest_framework.views import APIView
+
+from .errors import Refused
+from .fields import StrictSerializer
+from .locking import Missing
+from .rest import PAGE_LIMIT
+
+
+@dataclass(frozen=True)
+class Call:
+    """One method of one path. `out` None answers the JSON string "", str a JSON string; `media` is for other bodies."""
+
+    summary: str
+    body: type[StrictSerializer] | None = None
+    out: type[Serializer] | type[str] | None = None
+    many: bool = False
+    status: int = 200
+    states: tuple[str, ...] = ()
+    query: tuple[tuple[str, type, str], ...] = field(default=())
+    media: str = ""
+    one_or_many: bool = False
+    ignores_body: bool = False
+
+
+class ContractView(APIView):
+    calls: dict[str, Call] = {}
+    kind = "user"
+    internal = False  # ▣: only staff and service tokens
+    accepted = frozenset({"user"})  # kinds of token; staff's own and service tokens join when `internal`
+    security: tuple[str, ...] = ("bearer", "session")  # for the reference
+    metadata_class = None
+    owner = None
+
+    @classmethod
+    def as_view(cls, **initkwargs):
+        undeclared = {m.upper() for m in cls.http_method_names if hasattr(cls, m)} - set(cls.calls)
+        undeclared -= {"HEAD", "OPTIONS"}
+        assert not undeclared, f"{cls.__name__} answers {undeclared} without declaring them in `calls`"
+        return super().as_view(**initkwargs)
+
+    def initial(self, request, *args, **kwargs):
+        super().initial(request, *args, **kwargs)
+        self._check_token(request)
+        self._check_query(request)
+        self._check_body(request)
+        if "user" in kwargs:
+            self.owner = self._owner(request, kwargs["user"])
+
+    def options(self, request, *args, **kwargs):
+        return self.http_method_not_allowed(request, *args, **kwargs)
+
+    def _check_token(self, request) -> None:
+        if not request.user or not request.user.is_authenticated:
+            return
+        kind = getattr(request.auth, "kind", "user")
+        if self.internal:
+            if kind != "service" and not request.user.is_staff:
+                raise Refused("token: this call is for the platform's own services (a service token or staff)")
+        elif kind not in self.accepted:
+            raise Refused(f"token: a {kind} token may not make this call")
+
+    def _check_query(self, request) -> None:
+        call = self.calls.get("GET" if request.method == "HEAD" else request.method)
+        if call is None:
+            return  # the method is about to be refused
+        known = {name for name, _kind, _words in call.query}
+        known |= ({"limit", "offset"} if call.many else set()) | ({"state"} if call.states else set())
+        for parameter in request.query_params:
+            if parameter not in known:
+                raise Refused(f"{parameter}: unknown parameter")
+
+    def _check_body(self, request) -> None:
+        """Judges the body before anything is looked for: a wrong type is told before a missing object (contract 11)."""
+        if request.method.upper() not in self.calls or self.call.one_or_many or self.call.ignores_body:
+            return
+        if self.call.body is not None:
+            self._body = self.call.body.read(request.data)
+        elif request.method != "GET" and request.data:
+            extra = next(iter(request.data)) if isinstance(request.data, dict) else "body"
+            raise Refused(f"{extra}: unknown field" if extra != "body" else "body: must be empty")
+
+    def _owner(self, request, username: str):
+        """The user of the path: the caller, or for staff anybody. Somebody else's answers as a missing object."""
+        if request.user.username == username:
+            return request.user
+        if request.user.is_staff:
+            owner = get_user_model().objects.filter(username=username).first()
+            if owner is not None:
+                return owner
+            raise Missing("user")
+        raise Missing(self.kind)
+
+    @property
+    def by(self) -> str:
+        """Who is written into the history: the caller; a job's own token is `job`."""
+        return "job" if getattr(self.request.auth, "kind", "user") == "job" else self.request.user.username
+
+    @property
+    def call(self) -> Call:
+        return self.calls["GET" if self.request.method == "HEAD" else self.request.method]
+
+    def body(self) -> dict:
+        """The validated body of this call."""
+        return self._body
+
+    def answer(self, instance=None) -> Response:
+        """The answer as the call declares it: the object, or "" when it declares none."""
+        out = self.call.out
+        if out in (None, str):
+            return Response(instance or "", status=self.call.status)
+        return Response(out(instance).data, status=self.call.status)
+
+    def page(self, queryset) -> Response:
+        """A plain array, newest first, paged by ?limit= and ?offset=, filtered by ?state= where the call has states."""
+        state = self.request.query_params.get("state")
+        if state is not None:
+            if state not in self.call.states:
+                raise Refused("state: must be one of " + ", ".join(self.call.states))
+            queryset = queryset.filter(state=state)
+        limit = query_int(self.request, "limit", PAGE_LIMIT, 1, PAGE_LIMIT)
+        offset = query_int(self.request, "offset", 0, 0)
+        rows = queryset.order_by("-pk")[offset : offset + limit]
+        headers = {"X-Total-Count": str(queryset.count())}
+        return Response(self.call.out(rows, many=True).data, headers=headers)
+
+
+def query_int(request, name: str, default: int, low: int, high: int = 2**63 - 1) -> int:
+    """A whole number from the query string; raises Refused naming it."""
+    text = request.query_params.get(name)
+    if text is None:
+        return default
+    if not (text.isascii() and text.isdigit() and len(text) < 20 and low <= int(text) <= high):
+        raise Refused(f"{name}: must be a whole number from {low}" + (f" to {high}" if high < 2**63 - 1 else ""))
+    return int(text)

@@ -1,0 +1,243 @@
+"""The admin site as a whole: dashboard, sidebar, search. Each app registers its own models."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import threading
+from datetime import timedelta
+
+from django.conf import settings
+from django.contrib import admin
+from django.contrib.admin.models import LogEntry
+from django.db.models import Count, Model, Sum
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.urls import path, reverse
+from django.utils import timezone
+from django.utils.text import capfirst
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
+from unfold.admin import ModelAdmin
+from unfold.dataclasses import SearchResult
+
+from accounts.admin import waiting
+from aiops.models import Alert, ModelVersion, Workload
+from kernel import storage
+from kernel.admin_display import TONES, acted, bar, changed, list_address, url_of
+from kernel.models import StateChange
+from mlp.operators import audit, machine, operator_logs
+from mlp.operators.admin_theme import GROUPS
+from resources.admin import NAMES, amount, share
+from resources.models import KINDS, Tenant
+from supervision import health
+
+log = logging.getLogger(__name__)
+
+PATIENCE_S = health.LIMIT_S + 0.5
+LATEST = 12
+FAILED = 6
+WAITING = 8
+TENANTS = 12
+FOUND = 8
+LATELY = timedelta(days=7)
+
+
+# --- the dashboard ------------------------------------------------------------------------------------------------
+def dashboard(request: HttpRequest, context: dict) -> dict:
+    """What the start page shows. How the parts are is asked by the page itself, afterwards: see `parts`."""
+    return {
+        **context,
+        "title": gettext("Overview"),
+        "kinds": kinds(request),
+        "waiting": waiting().order_by("created")[:WAITING],
+        "waiting_count": waiting().count(),
+        "waiting_url": list_address("accounts_user", waiting="yes"),
+        "tenants": [tenant_bars(tenant) for tenant in Tenant.objects.order_by("name")[:TENANTS]],
+        "tenants_url": list_address("resources_tenant"),
+        "disk": disk(),
+        "latest": latest(),
+        "latest_url": reverse("admin:audit"),
+        "failed": failed(),
+        "failed_url": list_address("kernel_statechange", target="error"),
+        "addresses": addresses(),
+        "logs": log_analysis(),
+    }
+
+
+def kinds(request: HttpRequest) -> list[dict]:
+    """Each kind of object with a state: how many are in which, with the list's address."""
+    found = []
+    for model, model_admin in registered():
+        if not has_state(model) or not model_admin.has_view_permission(request):
+            continue
+        counts = dict(model._default_manager.order_by().values_list("state").annotate(count=Count("pk")))
+        address = f"{model._meta.app_label}_{model._meta.model_name}"
+        states = [
+            {
+                "label": label,
+                "tone": TONES.get(value, "plain"),
+                "count": counts.get(value, 0),
+                "url": list_address(address, state__exact=value),
+            }
+            for value, label in model._meta.get_field("state").choices
+        ]
+        found.append(
+            {
+                "name": capfirst(model._meta.verbose_name_plural),
+                "icon": icon_of(model),
+                "total": sum(counts.values()),
+                "url": list_address(address),
+                "states": states,
+            }
+        )
+    return found
+
+
+def tenant_bars(tenant: Tenant) -> dict:
+    bars = [{"name": NAMES[kind], "bar": share(tenant, kind)} for kind in KINDS]
+    return {"name": tenant.name, "url": url_of(tenant), "bars": bars}
+
+
+def disk() -> str:
+    usage = shutil.disk_usage(storage.root())
+    used = usage.total - usage.free
+    text = gettext("%(used)s of %(whole)s") % {"used": amount("rom", used), "whole": amount("rom", usage.total)}
+    return bar(used, usage.total, text)
+
+
+def latest() -> list:
+    """State changes and operators' other acts in one line of time."""
+    rows = [changed(row) for row in StateChange.objects.order_by("-id")[:LATEST]]
+    acts = LogEntry.objects.select_related("user", "content_type").order_by("-id")[:LATEST]
+    rows += [acted(row) for row in acts]
+    return sorted(rows, key=lambda entry: entry.at, reverse=True)[:LATEST]
+
+
+def failed() -> list:
+    """What went to error of itself; what somebody cancelled is no failure."""
+    since = timezone.now() - LATELY
+    rows = StateChange.objects.filter(target="error", at__gte=since).exclude(reason__startswith="cancelled")
+    return [changed(row) for row in rows.order_by("-id")[:FAILED]]
+
+
+def addresses() -> list[tuple]:
+    base = settings.GATEWAY_URL
+    return [
+        (_("Gateway"), f"{base}/"),
+        (_("REST reference"), f"{base}/api/v1/docs"),
+        (_("REST schema"), f"{base}/api/v1/schema"),
+        (_("Health"), f"{base}/healthz"),
+        (_("Data client"), f"{base}/data_client.pyz"),
+    ]
+
+
+def log_analysis() -> dict:
+    """The model that judges the lines, how many there are, what was alerted of."""
+    serving = ModelVersion.objects.filter(serving=True).first()
+    return {
+        "serving": serving,
+        "serving_url": url_of(serving) if serving else "",
+        "lines": Workload.objects.aggregate(lines=Sum("lines"))["lines"] or 0,
+        "alerts": Alert.objects.filter(at__gte=timezone.now() - timedelta(days=1)).count(),
+        "alerts_url": reverse("aiops_alerts"),
+    }
+
+
+def parts(request: HttpRequest) -> HttpResponse:
+    """How each part of the platform is; asked for by the open dashboard when it has changed. Answers in PATIENCE_S."""
+    found: dict[str, str] = {}
+    asking = threading.Thread(target=_ask, args=(found,), daemon=True)
+    asking.start()
+    asking.join(PATIENCE_S)
+    rows = [{"name": name, "state": state, "ok": state == "ok"} for name, state in sorted(found.items())]
+    context = {"parts": rows, "failing": sum(not row["ok"] for row in rows), "asked": timezone.now()}
+    return render(request, "admin/dashboard/parts.html", context)
+
+
+def _ask(found: dict[str, str]) -> None:
+    try:
+        found.update(health.report())
+    except Exception:  # of whatever kind: the page says that there was no answer
+        log.exception("the parts could not be asked")
+
+
+# --- around every page ----------------------------------------------------------------------------------------------
+def registered() -> list[tuple[type[Model], ModelAdmin]]:
+    """The models with their admins, in the order of GROUPS; what GROUPS does not name comes last."""
+    order = [label for _title, labels in GROUPS for label in labels]
+    place = {label: index for index, label in enumerate(order)}
+    return sorted(admin.site._registry.items(), key=lambda pair: place.get(pair[0]._meta.label_lower, len(order)))
+
+
+def has_state(model: type[Model]) -> bool:
+    return any(field.name == "state" for field in model._meta.fields)
+
+
+def navigation(request: HttpRequest) -> list[dict]:
+    """The sidebar: the overview, then the registered models by GROUPS, then those that GROUPS does not name."""
+    models = {model._meta.label_lower: model for model, _admin in registered()}
+    first = [
+        {"title": _("Overview"), "icon": "space_dashboard", "link": reverse("admin:index")},
+        {"title": _("Who did what"), "icon": "history_edu", "link": reverse("admin:audit")},
+        {"title": _("Logs of the parts"), "icon": "description", "link": reverse("admin:part_logs")},
+        {"title": _("Settings in force"), "icon": "tune", "link": reverse("admin:shown_settings")},
+    ]
+    shown = [{"title": None, "items": first}]
+    for title, labels in GROUPS:
+        items = [_item(request, models.pop(label)) for label in labels if label in models]
+        if items:
+            shown.append({"title": title, "separator": True, "items": items})
+    rest = [_item(request, model) for model in models.values()]
+    if rest:
+        shown.append({"title": _("More"), "separator": True, "items": rest})
+    return shown
+
+
+def _item(request: HttpRequest, model: type[Model]) -> dict:
+    item = {
+        "title": capfirst(model._meta.verbose_name_plural),
+        "icon": icon_of(model),
+        "link": list_address(f"{model._meta.app_label}_{model._meta.model_name}"),
+        "permission": lambda asked: admin.site._registry[model].has_view_permission(asked),
+    }
+    if model._meta.label_lower == "accounts.user":
+        count = waiting().count()
+        if count:
+            item |= {"badge": count, "badge_variant": "warning"}
+    return item
+
+
+def icon_of(model: type[Model]) -> str:
+    return getattr(admin.site._registry[model], "icon", "data_object")
+
+
+def account_links(request: HttpRequest) -> list[dict]:
+    own = reverse("admin:accounts_user_verb", args=[request.user.pk, "password"]) if request.user.pk else ""
+    return [{"title": _("Change password"), "link": own}, {"title": _("REST reference"), "link": "/api/v1/docs"}]
+
+
+def search(request: HttpRequest, term: str) -> list[SearchResult]:
+    """Objects of all kinds with a state whose searched fields hold the words; the newest few of each."""
+    results = []
+    for model, model_admin in registered():
+        if not has_state(model) or not model_admin.has_view_permission(request):
+            continue
+        rows, _many = model_admin.get_search_results(request, model_admin.get_queryset(request), term)
+        for row in rows.order_by("-pk")[:FOUND]:
+            kind = str(capfirst(model._meta.verbose_name))
+            results.append(SearchResult(str(row), f"{kind}, {row.get_state_display()}", url_of(row), icon_of(model)))
+    return results
+
+
+def extra_urls() -> list:
+    return [
+        path("parts/", admin.site.admin_view(parts), name="parts"),
+        path("machine/", admin.site.admin_view(machine.machine), name="machine"),
+        path("audit/", admin.site.admin_view(audit.audit), name="audit"),
+        path("logs/", admin.site.admin_view(operator_logs.logs), name="part_logs"),
+        path("settings/", admin.site.admin_view(operator_logs.shown_settings), name="shown_settings"),
+    ]
+
+
+admin.site.extra_urls = extra_urls

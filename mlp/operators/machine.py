@@ -1,0 +1,126 @@
+"""What the platform stands on: the versions of its parts, what this machine has, what keeps runs apart on it.
+
+Shown to operators. Asked by the overview in a request of its own, for some of it takes a moment: servers are asked for
+their versions, and the first look finds out which walls work here (runners.confine).
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import logging
+import platform
+from collections.abc import Callable
+
+import django
+from django.conf import settings
+from django.db import connection
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
+
+import runners
+from kernel import broker, bus
+from mlp.operators.operator_logs import operators_only
+from resources import inventory
+from resources.admin import amount
+from runners import gpus
+from runners.shim import cgroup
+from supervision import programs
+
+log = logging.getLogger(__name__)
+
+ASK_S = 2
+LIBRARIES = ("Channels", "Daphne", "Dramatiq", "gunicorn")
+BY_CGROUP = {"memory": _("memory"), "pids": _("processes"), "cpu": _("CPU")}
+
+
+def machine(request: HttpRequest) -> HttpResponse:
+    operators_only(request)
+    context = {"versions": versions(), "machine": hardware(), "apart": apart()}
+    return render(request, "admin/dashboard/machine.html", context)
+
+
+# --- what keeps runs apart ------------------------------------------------------------------------------------------
+def apart() -> dict:
+    """{"rows": [(what, how, tone)], "why_not": [a better way and why it is not taken]}."""
+    if settings.MLP_RUNNER != "local":
+        how = gettext("pods of the cluster, namespace %s") % settings.MLP_K8S["namespace"]
+        return {"rows": [(gettext("Runs"), how, "success")], "why_not": []}
+    found = runners.get().confinement
+    files = {
+        "bwrap": (gettext("each run sees its own files only (bubblewrap)"), "success"),
+        "landlock": (gettext("each run may open its own files only (Landlock)"), "success"),
+        "none": (gettext("not kept apart: a script can read what the platform can"), "danger"),
+    }
+    users = (gettext("each owner's runs have a user of their own"), "success")
+    if not found.own_uid:
+        users = (gettext("all runs have the platform's user"), "warning" if found.walls == "none" else "plain")
+    rows = [(gettext("Files"), *files[found.walls]), (gettext("Users"), *users)]
+    for kind in cgroup.KINDS:
+        how = gettext("bounded by control groups") if kind in found.cgroup else gettext("measured by a watcher")
+        rows.append((str(BY_CGROUP.get(kind, kind)), how, "success" if kind in found.cgroup else "plain"))
+    rows.append((gettext("disk"), gettext("measured by a watcher"), "plain"))
+    return {"rows": rows, "why_not": list(found.why_not)}
+
+
+def hardware() -> list[tuple[str, str]]:
+    devices = gpus.devices()
+    cards = [f"{device.name}, {amount('ram', device.memory_mib)}" for device in devices]
+    counted = [f"{cards.count(card)} × {card}" for card in dict.fromkeys(cards)]
+    return [
+        (gettext("CPUs"), f"{inventory.cpus().normalize():f}"),
+        (gettext("Memory"), amount("ram", inventory.ram_mi())),
+        (
+            gettext("GPUs"),
+            "; ".join(counted) or gettext("none"),
+        ),
+        (gettext("Operating system"), f"{platform.system()} {platform.release()}, {platform.machine()}"),
+        (gettext("Runner"), settings.MLP_RUNNER),
+        (gettext("Storage root"), str(settings.MLP_ROOT)),
+    ]
+
+
+# --- versions -------------------------------------------------------------------------------------------------------
+def versions() -> list[tuple[str, str]]:
+    """Of the parts and of what they are made of; "" for one that cannot be asked just now."""
+    postgres = connection.pg_version
+    found = [
+        ("Python", platform.python_version()),
+        ("Django", django.get_version()),
+        ("PostgreSQL", f"{postgres // 10000}.{postgres % 10000}"),
+        ("Valkey", _asked("valkey", valkey)),
+        ("NATS", _asked("nats", nats)),
+        ("nginx", programs.nginx_version()),
+        *((name, _library(name.lower())) for name in LIBRARIES),
+        ("PyTorch", _library("torch")),
+    ]
+    bubblewrap = programs.bubblewrap_version()
+    return found + ([("bubblewrap", bubblewrap)] if bubblewrap else [])
+
+
+def valkey() -> str:
+    info = broker.broker().client.info("server")
+    return str(info.get("valkey_version") or info.get("redis_version", ""))
+
+
+def nats() -> str:
+    async def work(client: bus.Client) -> str:
+        return str(client.connected_server_version)
+
+    return bus.call(work, ASK_S)
+
+
+def _asked(name: str, ask: Callable[[], str]) -> str:
+    try:
+        return ask()
+    except Exception as problem:  # of whatever kind: the others are shown all the same
+        log.info("the version of %s: %s", name, problem)
+        return ""
+
+
+def _library(name: str) -> str:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return ""

@@ -1,0 +1,100 @@
+"""One object of every kind in every state, for the tests of the admin."""
+
+from __future__ import annotations
+
+from django.contrib import admin
+from django.db.models import Model
+
+from accounts import lifecycle as accounts
+from accounts.models import Delivery, Notice, Token, User, Visit
+from aiops.models import Alert, AlertRule, Feedback, LogLine, ModelVersion, Template, TrainingRun
+from apps.models import PORTS, Application
+from datasets.models import Dataset
+from jobs.models import Job, Metrics
+from kernel.models import StateChange, record_created
+from models_app.models import Model as TrainedModel
+from resources import limits, tcc
+from resources.models import ResourceRequest, UsageSample
+
+# The transitions that lead to each state from the beginning.
+WAYS = {
+    Job: {
+        "creating": [],
+        "running": ["start"],
+        "finished": ["start", "finish"],
+        "error": ["fail"],
+        "deleting": ["fail", "erase"],
+    },
+    Dataset: {"creating": [], "ready": ["complete"], "error": ["fail"], "deleting": ["complete", "erase"]},
+    TrainedModel: {"creating": [], "ready": ["complete"], "error": ["fail"], "deleting": ["complete", "erase"]},
+    Application: {"creating": [], "ready": ["up"], "error": ["fail"], "deleting": ["fail", "erase"]},
+}
+MORE = {
+    Job: {"entry": "train.py", "env": {"SECRET": "hush"}},
+    Dataset: {"size": 1000},
+    TrainedModel: {"size": 1000, "src": "home/model.pt"},
+}
+
+
+def put(model: type[Model], user: User, name: str, state: str) -> Model:
+    """A job, dataset, model or application that has gone its way to the state."""
+    obj = model.objects.create(
+        user=user, tenant=user.tenant, name=name, **(_served(user) if model is Application else MORE[model])
+    )
+    record_created(obj, by=user.username)
+    for step in WAYS[model][state]:
+        getattr(obj, step)(by="test", reason="for the test")
+    obj.save()
+    return obj
+
+
+def _served(user: User) -> dict:
+    """What an application needs: a model, one for all of a user's, and a port."""
+    model = TrainedModel.objects.filter(user=user, state="ready").first() or put(TrainedModel, user, "net", "ready")
+    return {"model": model, "port": PORTS.start + Application.objects.count(), "reserved": False}
+
+
+def fill(alice: User, staff: User) -> dict[str, Model]:
+    """At least one row for each model that the admin shows; by `app.model`."""
+    job, dataset = put(Job, alice, "train", "running"), put(Dataset, alice, "digits", "ready")
+    model, app = put(TrainedModel, alice, "net", "ready"), put(Application, alice, "calc", "ready")
+    tcc.try_(id="ext-1", applier="mm", request_type="request", cpu=1)
+    accounts.create_service_token(user=staff, name="shipper", by="test")
+    Metrics.objects.create(job=job, seq=1, epoch=1, accuracy=0.5, loss=1.0, progress=10, msg_id="one")
+    UsageSample.objects.create(tenant=alice.tenant, at=job.created, owner="alice", applier="jm", cpu=1)
+    limit = limits.set_limit(tenant="default", user="alice", by="test", gpu=1)
+    watch(staff)
+    notice = Notice.objects.create(user=alice, kind="job", name="train", event="error", reason="exit code 1")
+    Delivery.objects.create(notice=notice, channel="mail", not_before=notice.at, open=False, error="no such host")
+    Visit.objects.get_or_create(user=alice, session_key="none", agent="Firefox", address="10.0.0.1")
+    rows = {
+        "jobs.job": job,
+        "jobs.metrics": job.metrics.get(),
+        "datasets.dataset": dataset,
+        "models_app.model": model,
+        "apps.application": app,
+        "resources.tenant": alice.tenant,
+        "resources.resourcerequest": ResourceRequest.objects.get(pk="ext-1"),
+        "resources.userlimit": limit,
+        "resources.usagesample": UsageSample.objects.get(),
+        "accounts.user": alice,
+        "accounts.token": Token.objects.get(name="shipper"),
+        "kernel.statechange": StateChange.objects.filter(kind="job").latest("pk"),
+    }
+    for model in admin.site._registry:  # a model that came later: any row of it will do
+        if model._meta.label_lower not in rows and (row := model._default_manager.first()) is not None:
+            rows[model._meta.label_lower] = row
+    return rows
+
+
+def watch(staff: User) -> None:
+    """A row of each kind that AIOps keeps."""
+    run = TrainingRun.objects.create(by="test", lines=3, percent=40)
+    ModelVersion.objects.create(version="v1", run=run)
+    words = {"log": "it <b>broke</b>", "masked": "it broke", "level": "Anomaly"}
+    names = {"cluster": "local", "namespace": "platform", "deployment": "web"}
+    LogLine.objects.create(line_id="one", time=1_700_000_000_000, confidence=0.1, **names, **words)
+    Template.objects.create(template_id="7", text="it <*>", sample="it broke", first=1, last=2)
+    Feedback.objects.create(masked="it broke", level="Normal", by=staff)
+    rule = AlertRule.objects.create(name="gone", kind="missing", owner=staff, created=run.created, checked=run.created)
+    Alert.objects.create(rule=rule, at=run.created, words="no line", workload="local/platform/web", count=1)

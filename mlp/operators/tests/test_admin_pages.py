@@ -1,0 +1,162 @@
+"""Every page of the admin opens, for every registered model; lists do not grow in queries; nothing secret is shown."""
+
+from __future__ import annotations
+
+import pytest
+from django.contrib import admin
+from django.contrib.auth.models import Group
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+from django.urls import reverse
+
+from accounts import lifecycle as accounts
+from accounts.models import Token
+from apps.models import Application
+from datasets.models import Dataset
+from jobs.models import Job, Metrics
+from kernel.admin import LifecycleAdmin
+from kernel.admin_display import url_of
+from resources import tcc
+from resources.models import UsageSample, UserLimit
+
+from .admin_world import fill, put
+
+MODELS = sorted(model._meta.label_lower for model in admin.site._registry)
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
+CREATED_HERE = {"accounts.user", "accounts.token", "resources.userlimit"}
+
+
+@pytest.fixture
+def world(alice, staff):
+    return fill(alice, staff)
+
+
+def address(label: str, page: str, *args) -> str:
+    return reverse(f"admin:{label.replace('.', '_')}_{page}", args=args)
+
+
+def test_it_knows_every_model_of_the_platform():
+    ours = {"accounts", "resources", "datasets", "jobs", "models_app", "apps", "kernel"}
+    registered = {model for model in admin.site._registry if model._meta.app_label in ours}
+    assert {model._meta.label_lower for model in registered} >= {
+        "accounts.user",
+        "accounts.token",
+        "resources.tenant",
+        "resources.resourcerequest",
+        "datasets.dataset",
+        "jobs.job",
+        "jobs.metrics",
+        "models_app.model",
+        "apps.application",
+        "kernel.statechange",
+    }
+    assert all(isinstance(admin.site._registry[model], LifecycleAdmin) for model in registered)
+    assert Group not in admin.site._registry
+
+
+@pytest.mark.parametrize("label", MODELS)
+def test_its_list_opens_and_can_be_searched(staff_client, world, label):
+    assert label in world, f"mlp/operators/tests/admin_world.py makes no {label}"
+    assert admin.site._registry[type(world[label])].search_fields
+    for query in ({}, {"q": "alice"}, {"q": "no-such-thing"}):
+        page = staff_client.get(address(label, "changelist"), query)
+        assert page.status_code == 200, query
+
+
+@pytest.mark.parametrize("label", MODELS)
+def test_its_object_page_and_history_open(staff_client, world, label):
+    obj = world[label]
+    page = staff_client.get(url_of(obj))
+    assert page.status_code == 200
+    assert b'name="_save"' not in page.content, "fields belong to the lifecycle"
+    assert staff_client.get(address(label, "history", obj.pk)).status_code == 200
+    assert staff_client.post(url_of(obj), {"name": "other"}).status_code == 403
+
+
+@pytest.mark.parametrize("label", MODELS)
+def test_it_adds_only_what_a_lifecycle_can_create(staff_client, world, label):
+    page = staff_client.get(address(label, "add"))
+    assert page.status_code == (200 if label in CREATED_HERE else 403)
+
+
+@pytest.mark.parametrize("label", MODELS)
+def test_djangos_own_deleting_is_closed(staff_client, world, label):
+    obj = world[label]
+    answer = staff_client.post(address(label, "delete", obj.pk), {"post": "yes"})
+    has_verb = "delete" in admin.site._registry[type(obj)].verbs
+    assert answer.status_code == (302 if has_verb else 403)
+    assert type(obj)._default_manager.filter(pk=obj.pk).exists()
+    answer = staff_client.post(
+        address(label, "changelist"), {"action": "delete_selected", "_selected_action": [obj.pk]}
+    )
+    assert type(obj)._default_manager.filter(pk=obj.pk).exists()
+
+
+@pytest.mark.parametrize("app", sorted({label.partition(".")[0] for label in MODELS}))
+def test_app_pages_open(staff_client, app):
+    assert staff_client.get(reverse("admin:app_list", args=[app])).status_code == 200
+
+
+def test_an_object_that_is_gone_leads_back_with_a_message(staff_client):
+    answer = staff_client.get(reverse("admin:jobs_job_change", args=[12345]), follow=True)
+    assert answer.status_code == 200
+    assert "exist" in str(next(iter(answer.context["messages"])))
+
+
+# --- what must not be shown ---------------------------------------------------------------------------------------
+def test_no_page_shows_a_token_or_what_it_is_derived_from(staff_client, world, alice):
+    token = Token.objects.get(user=alice)
+    job = world["jobs.job"]
+    hidden = [accounts.token_of(alice), token.nonce, job.nonce, "hush", alice.password]
+    for page in (url_of(token), url_of(alice), url_of(job), address("accounts.token", "changelist")):
+        text = staff_client.get(page).content.decode()
+        assert not any(secret in text for secret in hidden), page
+
+
+def test_what_users_wrote_is_escaped(staff_client, alice):
+    job = put(Job, alice, "train", "creating")
+    job.fail(by="runner", reason="<script>alert(1)</script>")
+    job.args = ["<b>bold</b>"]
+    job.save()
+    for page in (
+        url_of(job),
+        address("jobs.job", "changelist"),
+        address("kernel.statechange", "changelist"),
+        "/admin/",
+    ):
+        text = staff_client.get(page).content.decode()
+        assert "<script>alert(1)" not in text
+        assert "<b>bold" not in text
+
+
+# --- queries --------------------------------------------------------------------------------------------------------
+def queries(client, page: str) -> int:
+    client.get(page)  # the first look fills caches
+    with CaptureQueriesContext(connection) as seen:
+        assert client.get(page).status_code == 200
+    return len(seen)
+
+
+def add_rows(make_user, staff, first: str, number: int) -> None:
+    """`number` rows more of every model."""
+    for index in range(number):
+        name = first + LETTERS[index // 26] + LETTERS[index % 26]
+        user = make_user(name)
+        job = put(Job, user, "train", "running")
+        put(Dataset, user, "digits", "error")
+        put(Application, user, "calc", "error")
+        tcc.try_(id=name, applier="jm", request_type="request", ram=100)
+        accounts.create_service_token(user=staff, name=name, by="test")
+        Metrics.objects.create(job=job, seq=1, epoch=1, accuracy=0.5, loss=1.0, progress=10, msg_id="one")
+        UsageSample.objects.create(tenant=user.tenant, at=job.created, owner=name, applier="jm", cpu=1)
+        UserLimit.objects.create(tenant=user.tenant, user=name)
+
+
+def test_lists_of_thirty_rows_cost_no_more_queries_than_short_ones(staff_client, world, make_user, staff):
+    add_rows(make_user, staff, "few", 2)
+    pages = [address(label, "changelist") for label in MODELS] + ["/admin/"]
+    before = {page: queries(staff_client, page) for page in pages}
+    add_rows(make_user, staff, "many", 30)
+    after = {page: queries(staff_client, page) for page in pages}
+    assert after == before
+    assert max(after.values()) <= 25, after

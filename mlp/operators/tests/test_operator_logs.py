@@ -1,0 +1,51 @@
+"""What operators see of the platform's inside: the logs of its parts, its settings without their secrets."""
+
+from __future__ import annotations
+
+import pytest
+from django.conf import settings
+
+from kernel import storage
+from mlp.tests.page_world import EVIL, words_of
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def written():
+    for part, text in (("web", f"INFO one\nERROR two {EVIL}\n"), ("worker", "INFO three\n")):
+        folder = storage.log_dir(part)
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "current.log").write_text(text)
+
+
+def test_logs_by_part_level_and_words(staff_client, written):
+    page = staff_client.get("/admin/logs/?part=web")
+    assert "ERROR two" in words_of(page)
+    assert "<script>alert" not in page.content.decode()
+    assert "three" in words_of(staff_client.get("/admin/logs/?part=worker"))
+    assert "INFO one" not in words_of(staff_client.get("/admin/logs/?part=web&level=ERROR"))
+    assert "ERROR two" not in words_of(staff_client.get("/admin/logs/?part=web&q=info ONE"))
+
+
+@pytest.mark.parametrize("part", ["../../run", "nothing", "/etc", "..", "web/current.log"])
+def test_no_way_out_of_the_logs(staff_client, written, part):
+    assert staff_client.get("/admin/logs/", {"part": part}).status_code == 404
+
+
+def test_settings_without_secrets(staff_client, settings):
+    settings.DATABASE_URL = "postgresql://someone:hidden-word@db.example/mlp"
+    text = staff_client.get("/admin/settings/").content.decode()
+    assert "MLP_ROOT" in text
+    assert "db.example" in text
+    settings.NATS_PASSWORD = "another-hidden-word"
+    text += staff_client.get("/admin/settings/").content.decode()
+    for secret in ("hidden-word", settings.SECRET_KEY):
+        assert secret not in text
+
+
+@pytest.mark.parametrize("address", ["/admin/logs/", "/admin/settings/"])
+def test_for_operators_only(client, alice, address):
+    client.force_login(alice)
+    assert client.get(address).status_code in (302, 403)
+    assert str(settings.MLP_ROOT) not in client.get(address, follow=True).content.decode()

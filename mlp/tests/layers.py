@@ -1,0 +1,67 @@
+"""The layers of the code base as data: who may import whom.
+
+test_architecture.py checks them; tools/architecture.py writes the table in docs/architecture.md from them.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Level(NamedTuple):
+    """A rank of packages: each may import the levels below it, none its own level or above."""
+
+    number: int
+    packages: tuple[str, ...]
+    says: str
+
+
+LEVELS = (
+    Level(0, ("kernel.environment", "mlp.operators.admin_theme"), "what settings need before Django is set up"),
+    Level(1, ("kernel",), "errors, names, locks, history, the bus, storage; imports no app"),
+    Level(2, ("runners",), "processes and pods: facts only, no database"),
+    Level(3, ("accounts", "resources"), "users and tokens; tenants and try-confirm-cancel"),
+    Level(4, ("datasets",), "datasets, the WebDAV data service, the data client"),
+    Level(5, ("jobs",), "jobs and their metrics"),
+    Level(6, ("models_app",), "models"),
+    Level(7, ("apps",), "applications and the process that serves them"),
+    Level(8, ("aiops",), "log anomaly detection; imports levels 0 to 3 only"),
+    Level(9, ("supervision",), "`make up`: processes, embedded servers, nginx, health"),
+    Level(10, ("mlp",), "the wiring: settings, URLs, operators' and visitors' pages; imported by none"),
+)
+AIOPS_MAY = {0, 1, 2, 3}
+
+# Folders inside an app: each may import those before it, and its own files.
+ROOMS = {
+    "aiops": ("models", "wire", "logstore", "opnilog", "judging", "lifecycle", "intake", "training", "services", "web"),
+    "jobs": ("models", "lifecycle", "serializers", "logs", "metrics"),
+}
+
+# Files of an app, lowest first. A file name that is not listed here is refused, so that a newcomer knows each of them.
+FILES = (
+    {"models"},
+    {"copying", "loading", "ports", "sources", "units", "rows"},
+    {"auth", "tokens", "throttle", "environment", "lifecycle", "launching", "notices", "sessions"}
+    | {"tcc", "inventory", "limits", "usage", "books"},
+    {"serializers", "playground", "request_rates", "logs", "delivery"},
+    {"api", "pages", "file_pages", "settings_pages", "notice_admin", "gateway_access", "orphans", "admin", "actors"}
+    | {"reconcile", "client_build"},
+    {"urls", "data_urls", "gateway_urls"},
+)
+APP_FILES = {name for layer in FILES for name in layer} | {"apps", "__init__"}
+APPS = ("accounts", "resources", "datasets", "jobs", "models_app", "apps", "aiops")
+
+
+def level_of(module: str) -> int:
+    """The number of the module's level; the highest for files at the root."""
+    known = {package: level.number for level in LEVELS for package in level.packages}
+    matches = [package for package in known if module == package or module.startswith(package + ".")]
+    return known[max(matches, key=len)] if matches else LEVELS[-1].number
+
+
+def table() -> str:
+    """The levels as the Markdown table of docs/architecture.md, highest first."""
+    rows = ["| level | packages | what they hold |", "|---|---|---|"]
+    for level in sorted(LEVELS, reverse=True):
+        rows.append(f"| {level.number} | {', '.join(f'`{name}`' for name in level.packages)} | {level.says} |")
+    return "\n".join(rows)

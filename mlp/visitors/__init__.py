@@ -1,0 +1,1 @@
+"""Pages that belong to no single app: index, reference, search, first steps, and the live websocket."""

@@ -1,0 +1,156 @@
+"""The page that leads a new user from a dataset over a job and a model to an application, with examples that run.
+
+The example is the handwritten digits of `examples/digits`: the button puts its dataset and its script where an upload
+would put them, and submits the job as the form would.
+"""
+
+from __future__ import annotations
+
+import gzip
+import importlib.util
+
+from django.conf import settings
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.shortcuts import redirect, render
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_GET, require_POST
+
+from accounts import lifecycle as accounts
+from apps import lifecycle as apps
+from apps.models import Application
+from datasets import lifecycle as datasets
+from datasets.models import Dataset
+from datasets.pages import save_in_home
+from jobs import lifecycle as jobs
+from jobs.models import Job
+from jobs.models import State as JobState
+from kernel import storage
+from kernel.errors import Refused
+from kernel.pages import address, attempt
+from models_app import lifecycle as models
+from models_app import sources
+from models_app.models import Model
+
+NAME = "digits"
+EXAMPLES = settings.BASE_DIR / "examples"
+TRAINING = 1500  # of the 1797 pictures; the rest is the test
+EPOCHS = 10
+
+
+@login_required
+@never_cache
+@require_GET
+def start(request):
+    dataset = Dataset.objects.filter(user=request.user, name=NAME).first()
+    job = Job.objects.filter(user=request.user, name=NAME).first()
+    context = {
+        "dataset": dataset,
+        "job": job,
+        "model": Model.objects.filter(user=request.user, name=NAME).first(),
+        "app": Application.objects.filter(user=request.user, name=NAME).first(),
+        "src": _source(request.user) if job and job.state == JobState.FINISHED else "",
+        "token": accounts.token_of(request.user),
+        "gateway": address(request),
+    }
+    return render(request, "start.html", context)
+
+
+def _source(user) -> str:
+    """What of the example's output could be served; "" where the example was one without PyTorch."""
+    return next(iter(sources.of_job(user.username, NAME)), "")
+
+
+@login_required
+@require_POST
+def make_dataset(request):
+    """The example's dataset, once: sent twice it is still one."""
+    if not Dataset.objects.filter(user=request.user, name=NAME).exists():
+        problem = attempt(lambda: _make_dataset(request.user))
+        if problem:
+            messages.error(request, problem)
+    return redirect("start")
+
+
+def _make_dataset(user) -> None:
+    files = digits()
+    by = user.username
+    row = datasets.create_dataset(user=user, name=NAME, size=sum(map(len, files.values())), by=by)
+    try:
+        for path, data in files.items():
+            storage.write_atomic(storage.dataset_dir(user.username, NAME) / path, data)
+    except OSError as problem:
+        datasets.fail(row.pk, f"the example could not be written: {problem.strerror}", by)
+        return
+    datasets.heartbeat(user=user, name=NAME, state="ready", progress=100, by=by)
+
+
+def digits() -> dict[str, bytes]:
+    """The files of the example's dataset, as `examples/digits/make_dataset.py` lays them out."""
+    rows = gzip.decompress((EXAMPLES / "digits" / "digits.csv.gz").read_bytes()).decode().splitlines()
+    files = {}
+    for part, some in (("train", rows[:TRAINING]), ("test", rows[TRAINING:])):
+        pairs = [row.split(",", 1) for row in some]
+        files[f"{part}/digits_x.csv"] = "".join(f"{pixels}\n" for _, pixels in pairs).encode()
+        files[f"{part}/digits_y.csv"] = "".join(f"{label}\n" for label, _ in pairs).encode()
+    return files
+
+
+@login_required
+@require_POST
+def make_job(request):
+    """The example's script, unless there is one of that name, and a job that runs it; sent twice it is still one."""
+    if not Job.objects.filter(user=request.user, name=NAME).exists():
+        problem = attempt(lambda: _make_job(request.user))
+        if problem:
+            messages.error(request, problem)
+            return redirect("start")
+    return redirect("job", name=NAME)
+
+
+def _make_job(user) -> None:
+    torch = importlib.util.find_spec("torch") is not None
+    entry = "digits/train.py" if torch else "plain_python/train.py"
+    script = storage.home_dir(user.username) / entry
+    try:
+        if not script.is_file():
+            save_in_home(user, entry, (EXAMPLES / entry).read_bytes(), replace=False)
+    except Refused:
+        if not script.is_file():  # else the same button has put it there meanwhile
+            raise
+    jobs.create_job(
+        user=user,
+        name=NAME,
+        entry=entry,
+        runtime="torch" if torch else "python",
+        cpu=1,
+        ram=1024 if torch else 512,
+        datasets=[NAME] if torch else [],
+        args=["--epochs", str(EPOCHS)],
+        by=user.username,
+    )
+
+
+@login_required
+@require_POST
+def make_model(request):
+    """A model of what the example's job has written; sent twice it is still one."""
+    if not Model.objects.filter(user=request.user, name=NAME).exists():
+        src, by = _source(request.user) or f"jobs/{NAME}", request.user.username
+        problem = attempt(lambda: models.create_model(user=request.user, name=NAME, src=src, by=by))
+        if problem:
+            messages.error(request, problem)
+    return redirect("start")
+
+
+@login_required
+@require_POST
+def make_app(request):
+    """The application that serves it; sent twice it is still one."""
+    if not Application.objects.filter(user=request.user, name=NAME).exists():
+        by = request.user.username
+        problem = attempt(lambda: apps.create_app(user=request.user, name=NAME, model_name=NAME, by=by))
+        if problem:
+            messages.error(request, problem)
+            return redirect("start")
+    return redirect("application", name=NAME)

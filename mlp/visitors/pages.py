@@ -1,0 +1,142 @@
+"""The pages that belong to no single app: the index, the reference, and what is shown when something goes wrong."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime, timedelta
+
+from django.conf import settings
+from django.contrib.auth.decorators import login_required
+from django.db.models import Count, Q
+from django.shortcuts import redirect, render
+from django.utils import timezone
+from django.utils.cache import patch_vary_headers
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_GET, require_POST
+
+from accounts import lifecycle as accounts
+from apps import request_rates
+from apps.models import Application
+from apps.models import State as AppState
+from datasets.models import Dataset
+from datasets.models import State as DatasetState
+from jobs.models import Job, State
+from kernel import storage
+from kernel.models import StateChange
+from kernel.pages import address
+from models_app.models import Model
+from resources.models import Tenant
+from resources.pages import bars, own_bars
+
+LIVE_SHOWN = 6
+WAITING_SHOWN = 10
+RECENT_SHOWN = 10
+APPS_SHOWN = 6
+FAILURES_SHOWN = 8
+FAILING = {"job": Job, "dataset": Dataset, "model": Model, "application": Application}  # kinds, each with a page
+FAILURES_FOR = timedelta(days=7)
+SEEN_FOR_S = 365 * 86400
+
+
+@login_required
+@never_cache
+@require_GET
+def index(request):
+    """Username, API token, job metrics and the script that shows them live (contract 7)."""
+    mine = Job.objects.filter(user=request.user)
+    count = mine.aggregate(
+        all=Count("pk"),
+        running=Count("pk", filter=Q(state=State.RUNNING)),
+        waiting=Count("pk", filter=Q(state=State.CREATING)),
+    )
+    sets = Dataset.objects.filter(user=request.user).aggregate(
+        all=Count("pk"), ready=Count("pk", filter=Q(state=DatasetState.READY))
+    )
+    newest = mine.order_by("-pk")
+    failures = _failures(request.user, _seen(request))
+    context = {
+        "token": accounts.token_of(request.user),
+        "gateway": address(request),
+        "count": count,
+        "datasets": sets,
+        "live": list(newest.filter(state=State.RUNNING)[:LIVE_SHOWN]) if count["running"] else [],
+        "waiting": list(newest.filter(state=State.CREATING)[:WAITING_SHOWN]) if count["waiting"] else [],
+        "recent": list(newest.exclude(state__in=[State.CREATING, State.RUNNING])[:RECENT_SHOWN]),
+        "failures": failures[:FAILURES_SHOWN],
+        "failed": len(failures),
+        "apps": _applications(request.user),
+        "bars": bars(Tenant.objects.get(pk=request.user.tenant_id)),
+        "own": own_bars(request.user),
+    }
+    if not count["all"]:
+        context["has_script"] = any(storage.files(storage.home_dir(request.user.username)))
+    return render(request, "index.html", context)
+
+
+def _applications(user) -> list[Application]:
+    """The newest that are up or to be up, each with its `traffic`."""
+    rows = Application.objects.filter(user=user, state__in=[AppState.CREATING, AppState.READY])
+    found = list(rows.select_related("user", "model").order_by("-pk")[:APPS_SHOWN])
+    for row in found:
+        row.traffic = request_rates.read(row)
+    return found
+
+
+@login_required
+@require_POST
+def failures_seen(request):
+    """The failures shown so far are known; the index shows only later ones."""
+    response = redirect("index")
+    response.set_cookie(
+        _seen_cookie(request.user), str(int(time.time())), max_age=SEEN_FOR_S, httponly=True, samesite="Lax",
+        secure=settings.SESSION_COOKIE_SECURE,
+    )  # fmt: skip
+    return response
+
+
+def _seen_cookie(user) -> str:
+    return f"seen_{user.username}"
+
+
+def _seen(request) -> datetime:
+    """From when on failures are news: since the last "seen", a week at most."""
+    oldest = timezone.now() - FAILURES_FOR
+    try:
+        told = datetime.fromtimestamp(int(request.COOKIES.get(_seen_cookie(request.user), "")), UTC)
+    except (ValueError, OverflowError, OSError):
+        return oldest
+    return max(told, oldest)
+
+
+def _failures(user, since: datetime) -> list[StateChange]:
+    """What of the user's went wrong since then and is still there, newest first; what was cancelled did not fail."""
+    changes = StateChange.objects.filter(owner=user.username, target="error", at__gt=since, kind__in=list(FAILING))
+    rows = list(changes.exclude(reason__startswith="cancelled").order_by("-id")[:200])
+    wanted = {kind: [row.object_id for row in rows if row.kind == kind] for kind in FAILING}
+    there = {
+        kind: set(model.objects.filter(pk__in=wanted[kind], state="error").values_list("pk", flat=True))
+        for kind, model in FAILING.items()
+        if wanted[kind]
+    }
+    return [row for row in rows if row.object_id in there.get(row.kind, ())]
+
+
+@require_GET
+def reference(request):
+    """The REST reference, drawn from the schema that the code itself declares."""
+    response = render(request, "reference.html")
+    patch_vary_headers(response, ["Cookie"])
+    return response
+
+
+def not_found(request, exception):
+    return render(request, "error.html", {"code": 404}, status=404)
+
+
+def forbidden(request, exception=None, reason=""):
+    return render(request, "error.html", {"code": 403}, status=403)
+
+
+def broken(request):
+    """Leans on nothing that may itself be what is broken: no session, no database."""
+    return render(None, "broken.html", status=500)

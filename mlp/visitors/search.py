@@ -1,0 +1,59 @@
+"""The search over everything of a user that has a name: objects with a state and a page, and scripts. Key: `/`."""
+
+from __future__ import annotations
+
+from itertools import islice
+
+from django.apps import apps
+from django.contrib.auth.decorators import login_required
+from django.shortcuts import render
+from django.urls import NoReverseMatch, reverse
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_GET
+
+from kernel import storage
+
+MOST = 8  # of each kind beside the field, more on the page
+MOST_ON_PAGE = 50
+SCRIPTS_LOOKED_AT = 5000
+
+
+@login_required
+@never_cache
+@require_GET
+def search(request):
+    """The page of what was found; for the field itself (htmx says so) just the list."""
+    query = request.GET.get("q", "").strip().replace("\x00", "")[:50]
+    brief = request.headers.get("HX-Request") == "true"
+    groups = found(request.user, query, MOST if brief else MOST_ON_PAGE) if query else []
+    template = "_found.html" if brief else "search.html"
+    return render(request, template, {"q": query, "groups": groups})
+
+
+def found(user, query: str, most: int) -> list[dict]:
+    """[{kind, rows: [(name, address, object)]}] of the user's own, newest first."""
+    groups = []
+    for model in searched():
+        rows = model._default_manager.filter(user=user, name__icontains=query).order_by("-pk")[:most]
+        named = [(row.name, reverse(model._meta.model_name, args=[row.name]), row) for row in rows]
+        groups.append({"kind": model._meta.verbose_name_plural, "rows": named})
+    paths = (path for path, _ in islice(storage.files(storage.home_dir(user.username)), SCRIPTS_LOOKED_AT))
+    scripts = islice((path for path in paths if query.lower() in path.lower()), most)
+    groups.append({"kind": "scripts", "rows": [(path, reverse("script", args=[path]), None) for path in scripts]})
+    return [group for group in groups if group["rows"]]
+
+
+def searched() -> list:
+    """The models whose rows have an owner, a name, a state, and a page called like the model."""
+    return [model for model in apps.get_models() if _has_page(model)]
+
+
+def _has_page(model) -> bool:
+    fields = {field.name for field in model._meta.get_fields()}
+    if not {"user", "name", "state"} <= fields:
+        return False
+    try:
+        reverse(model._meta.model_name, args=["name"])
+    except NoReverseMatch:
+        return False
+    return True

@@ -1,0 +1,346 @@
+"""`/ws/live`, the one websocket of a page: who may open it, what it is told, the metrics of the jobs it shows."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+from asgiref.sync import sync_to_async
+from django.contrib.sessions.models import Session
+from django.test import Client
+from django.utils import timezone
+
+from accounts import lifecycle as accounts
+from accounts import sessions
+from accounts.models import User
+from jobs import lifecycle
+from jobs.metrics import recording
+from jobs.models import Job
+from kernel.after_commit import changed
+from kernel.bus import Delivery
+from mlp.asgi import application
+from mlp.operators.tests.admin_world import put
+from mlp.tests.links import Link
+
+pytestmark = pytest.mark.django_db(transaction=True)
+QUIET_S = 0.4
+
+
+def link_of(user, origin: str = "http://localhost", client: Client | None = None) -> Link:
+    headers = [(b"origin", origin.encode()), (b"host", b"localhost")]
+    if user is not None:
+        client = client or Client()
+        client.force_login(user)
+        headers.append((b"cookie", f"sessionid={client.cookies['sessionid'].value}".encode()))
+    return Link(application, "/ws/live", headers=headers)
+
+
+async def opened(user, client: Client | None = None) -> Link:
+    link = await sync_to_async(link_of)(user, client=client)
+    assert (await link.connect())[0]
+    assert await heard(link) == {"type": "ready"}
+    return link
+
+
+async def heard(link) -> dict:
+    return json.loads(await link.receive_from())
+
+
+def running(user, name: str = "fit") -> Job:
+    return put(Job, user, name, "running")
+
+
+def report(user: str, *epochs: int, job: str = "fit") -> None:
+    for epoch in epochs:
+        data = json.dumps({"epoch": epoch, "accuracy": 0.5, "loss": 1, "progress": epoch}).encode()
+        recording.record([Delivery(recording.subject(user, job), data, f"{job}-{epoch}", epoch, timezone.now())])
+
+
+def watch(*entries: dict) -> str:
+    return json.dumps({"watch": [{"kind": "metrics", **entry} for entry in entries]})
+
+
+async def rows(link, until: int) -> list[int]:
+    """The epochs of the metrics it is sent, up to that one; other messages are passed over."""
+    found: list[int] = []
+    while not found or found[-1] != until:
+        message = await heard(link)
+        if message["type"] == "metrics":
+            found += [row["epoch"] for row in message["rows"]]
+    return found
+
+
+class TestDoor:
+    def test_a_session_and_our_own_origin_or_nothing(self, alice):
+        async def connected(user, origin: str) -> bool:
+            link = await sync_to_async(link_of)(user, origin)
+            answer, _ = await link.connect()
+            await link.disconnect()
+            return answer
+
+        async def work():
+            return [
+                await connected(alice, "http://localhost"),
+                await connected(None, "http://localhost"),
+                await connected(alice, "http://evil.example"),
+                await connected(alice, ""),
+            ]
+
+        assert asyncio.run(work()) == [True, False, False, False]
+
+    @pytest.mark.parametrize("text", [
+        " ", "x", "[]", "{}", '{"watch": 1}', '{"watch": [1]}', '{"watch": [{"kind": "all"}]}',
+        '{"watch": [{"kind": "metrics", "user": "alice", "job": "a\\u0000"}]}',
+        '{"watch": [{"kind": "metrics", "user": "alice", "job": "a", "after": 99999999999999999999}]}',
+        "[" * 9000, '{"watch": [' + " " * 20000 + "]}",
+    ])  # fmt: skip
+    def test_nonsense_closes_it(self, alice, text):
+        async def work():
+            link = await opened(alice)
+            await link.send_to(text)
+            return await link.receive_output()
+
+        assert asyncio.run(work()) == {"type": "websocket.close", "code": 4400}
+
+    def test_it_ends_with_the_account(self, alice):
+        async def work():
+            link = await opened(alice)
+            await sync_to_async(accounts.deregister)(username="alice", by="test")
+            return await link.receive_output()
+
+        assert asyncio.run(work()) == {"type": "websocket.close", "code": 4401}
+
+
+def closed(code: int) -> dict:
+    return {"type": "websocket.close", "code": code}
+
+
+class TestRights:
+    """What was taken back is taken from the open pages too."""
+
+    @pytest.mark.parametrize("end", [
+        lambda user, client: client.post("/logout"),
+        lambda user, client: client.post("/admin/logout/"),
+        lambda user, client: accounts.change_password(user=user, password="another good one", by="test"),
+        lambda user, client: sessions.end_others(user, keep=""),
+    ], ids=["logout", "the admin's logout", "password", "ended elsewhere"])  # fmt: skip
+    def test_a_page_ends_with_its_session(self, staff, end):
+        client = Client()
+
+        async def work():
+            link = await opened(staff, client)
+            await sync_to_async(end)(staff, client)
+            return await link.receive_output()
+
+        assert asyncio.run(work()) == closed(4401)
+
+    def test_a_logout_ends_no_other_session(self, alice):
+        here, there = Client(), Client()
+
+        async def work():
+            link = await opened(alice, there)
+            await sync_to_async(here.force_login)(alice)
+            await sync_to_async(here.post)("/logout")
+            return await heard(link)
+
+        assert asyncio.run(work())["kind"] == "session"
+
+    @pytest.mark.parametrize("before", [True, False])
+    def test_other_rights_close_it_and_the_page_comes_back_with_them(self, bob, make_user, before):
+        make_user("olga", is_staff=before)
+        running(bob)
+
+        async def told(link) -> list[str]:
+            """What a page of olga's hears of bob's job, up to a change of her own."""
+            await sync_to_async(changed)("bob", "job", "fit")
+            await sync_to_async(changed)("olga", "job", "own")
+            found = []
+            while "True" not in found:
+                found.append(str((await heard(link))["mine"]))
+            return found
+
+        async def work():
+            olga = await sync_to_async(User.objects.get)(username="olga")
+            link = await opened(olga)
+            first = await told(link)
+            await sync_to_async(accounts.set_staff)(username="olga", staff=not before, by="test")
+            end = await link.receive_output()
+            await sync_to_async(changed)("bob", "job", "fit")
+            assert await link.receive_nothing(QUIET_S)
+            await sync_to_async(olga.refresh_from_db)()
+            return first, end, await told(await opened(olga))
+
+        operator, user = ["False", "True"], ["True"]
+        first, last = (operator, user) if before else (user, operator)
+        assert asyncio.run(work()) == (first, closed(4403), last)
+
+    @pytest.mark.parametrize("entry", [
+        {"kind": "metrics", "user": "alice", "job": "fit"}, {"kind": "lines", "query": ""}, {"kind": "parts"},
+    ])  # fmt: skip
+    def test_what_an_operator_of_before_asks_for_is_not_given_though_the_news_was_lost(self, alice, staff, entry):
+        running(alice)
+        report("alice", 1)
+
+        async def work():
+            link = await opened(staff)
+            await sync_to_async(User.objects.filter(username="oscar").update)(is_staff=False)
+            await link.send_to(json.dumps({"watch": [entry]}))
+            end = await link.receive_output()
+            assert await link.receive_nothing(QUIET_S)
+            return end
+
+        assert asyncio.run(work()) == closed(4403)
+
+    @pytest.mark.parametrize(("take", "code"), [
+        (lambda: User.objects.filter(username="oscar").update(is_staff=False), 4403),
+        (lambda: Session.objects.all().delete(), 4401),
+    ])  # fmt: skip
+    def test_a_watched_job_is_not_told_on_though_the_news_was_lost(self, alice, staff, take, code):
+        running(alice)
+        report("alice", 1)
+
+        async def work():
+            link = await opened(staff)
+            await link.send_to(watch({"user": "alice", "job": "fit"}))
+            assert await rows(link, 1) == [1]
+            await sync_to_async(take)()
+            await sync_to_async(report)("alice", 2)
+            while (said := await link.receive_output())["type"] == "websocket.send":
+                assert json.loads(said["text"])["type"] == "changed"
+            return said
+
+        assert asyncio.run(work()) == closed(code)
+
+    def test_a_beat_judges_anew(self, staff, monkeypatch):
+        monkeypatch.setattr("mlp.visitors.live.BEAT_S", 0.05)
+
+        async def work():
+            link = await opened(staff)
+            assert await heard(link) == {"type": "beat"}
+            await sync_to_async(Session.objects.all().delete)()
+            for _ in range(20):  # the next beat, and those that were on their way
+                if (said := await link.receive_output())["type"] != "websocket.send":
+                    break
+            return said
+
+        assert asyncio.run(work()) == closed(4401)
+
+
+class TestParts:
+    def test_operators_are_told_when_the_parts_are_different_and_nobody_else(self, alice, staff, monkeypatch):
+        reports = {"now": {"nats": "ok"}}
+        monkeypatch.setattr("mlp.visitors.live.health.report", lambda: dict(reports["now"]))
+        monkeypatch.setattr("mlp.visitors.live.PARTS_S", 0.05)
+
+        async def work():
+            operator, user = await opened(staff), await opened(alice)
+            for link in (operator, user):
+                await link.send_to('{"watch": [{"kind": "parts"}]}')
+            first = await heard(operator)
+            quiet = await operator.receive_nothing(QUIET_S)
+            reports["now"] = {"nats": "no answer"}
+            second = await heard(operator)
+            hers = await user.receive_nothing(QUIET_S)
+            for link in (operator, user):
+                await link.disconnect()
+            return first, quiet, second, hers
+
+        assert asyncio.run(work()) == ({"type": "parts"}, True, {"type": "parts"}, True)
+
+
+class TestChanges:
+    def test_the_owner_and_operators_hear_of_a_change_of_state_and_a_stranger_does_not(self, alice, bob, staff):
+        job = put(Job, alice, "fit", "running")
+
+        async def work():
+            links = [await opened(user) for user in (alice, staff, bob)]
+            await sync_to_async(lifecycle.fail)(job.pk, "exit code 1", "test")
+            told = [await heard(link) for link in links[:2]]
+            assert await links[2].receive_nothing(QUIET_S)
+            return told
+
+        mine, others = asyncio.run(work())
+        assert mine == {"type": "changed", "kind": "job", "name": "fit", "mine": True, "moving": False}
+        assert others == {"type": "changed", "kind": "job", "name": "", "mine": False, "moving": False}
+
+    def test_many_changes_are_told_together(self, alice, monkeypatch):
+        monkeypatch.setattr("mlp.visitors.live.TOGETHER_S", 2)
+
+        async def work():
+            link = await opened(alice)
+            for moving in (True, True, False, True):
+                await sync_to_async(changed)("alice", "job", "fit", moving=moving)
+            told = await heard(link)
+            assert await link.receive_nothing(QUIET_S)
+            return told
+
+        assert asyncio.run(work())["moving"] is False
+
+    def test_progress_is_told_as_moving(self, alice):
+        running(alice)
+
+        async def work():
+            link = await opened(alice)
+            await sync_to_async(report)("alice", 1)
+            return await heard(link)
+
+        assert asyncio.run(work()) == {"type": "changed", "kind": "job", "name": "fit", "mine": True, "moving": True}
+
+
+class TestMetrics:
+    def test_history_then_rows_in_order_none_twice_of_several_jobs(self, alice):
+        for name in ("fit", "other"):
+            running(alice, name)
+        report("alice", 1, 2)
+        report("alice", 7, job="other")
+
+        async def work():
+            link = await opened(alice)
+            await link.send_to(watch({"user": "alice", "job": "fit"}))
+            first = await rows(link, 2)
+            await link.send_to(watch({"user": "alice", "job": "fit"}, {"user": "alice", "job": "other"}))
+            second = await rows(link, 7)
+            await sync_to_async(report)("alice", 3, 4)
+            return first, second, await rows(link, 4)
+
+        assert asyncio.run(work()) == ([1, 2], [7], [3, 4])
+
+    def test_after_a_reconnect_only_the_rest_is_sent_unless_it_is_another_job(self, alice):
+        job = running(alice)
+        report("alice", 1, 2, 3)
+
+        async def asked(**known):
+            link = await opened(alice)
+            await link.send_to(watch({"user": "alice", "job": "fit", **known}))
+            message = await heard(link)
+            return message["reset"], [row["epoch"] for row in message["rows"]]
+
+        assert asyncio.run(asked(id=job.pk, after=2)) == (False, [3])
+        assert asyncio.run(asked(id=job.pk + 1, after=2)) == (True, [1, 2, 3])
+
+    def test_the_end_is_told(self, alice):
+        job = running(alice)
+        report("alice", 1)
+        lifecycle.fail(job.pk, "exit code 1", "test")
+
+        async def work():
+            link = await opened(alice)
+            await link.send_to(watch({"user": "alice", "job": "fit"}))
+            return await heard(link)
+
+        message = asyncio.run(work())
+        assert message["ended"] is True
+        assert [row["epoch"] for row in message["rows"]] == [1]
+
+    def test_what_is_not_ones_own_is_gone_and_operators_see_it(self, alice, bob, staff):
+        running(alice)
+        report("alice", 1)
+
+        async def told(user, job: str = "fit"):
+            link = await opened(user)
+            await link.send_to(watch({"user": "alice", "job": job}))
+            return (await heard(link))["type"]
+
+        assert [asyncio.run(told(user)) for user in (bob, staff)] == ["gone", "metrics"]
+        assert asyncio.run(told(alice, "none")) == "gone"

@@ -1,0 +1,47 @@
+"""Runs things (jobs, trainings, model checks) away from the servers. Used by lifecycles, actors and
+reconcile loops.
+
+`get()` gives the runner that the setting MLP_RUNNER names. Everything else is in `base` (the interface,
+facts only) and in one module per runner; none of them knows the database, users or states.
+"""
+
+from __future__ import annotations
+
+import importlib
+import threading
+from functools import cache
+from pathlib import Path
+
+from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured
+
+from . import confine
+from .base import STOPPED, Mount, Runner, RunnerError, RunSpec, RunStatus
+from .local import LocalRunner, tail
+
+__all__ = ["STOPPED", "Mount", "RunSpec", "RunStatus", "Runner", "RunnerError", "get", "tail"]
+
+
+_making = threading.Lock()
+
+
+@cache
+def _runner(kind: str, root: Path) -> Runner:
+    if kind == "local":
+        return LocalRunner(
+            root / "run" / "runs",
+            confine.decide(settings.MLP_CONFINEMENT),
+            disk_mib=settings.JOB_DISK_MIB,
+            reserve_mib=settings.DISK_RESERVE_MIB,
+        )
+    if kind == "kubernetes":
+        # By name, so that only who uses a cluster spends the time and memory of its client.
+        cluster = importlib.import_module("runners.kubernetes")
+        return cluster.KubernetesRunner(cluster.from_settings())
+    raise ImproperlyConfigured(f"MLP_RUNNER must be 'local' or 'kubernetes', not {kind!r}")
+
+
+def get() -> Runner:
+    """The runner of this platform; the same object for the same settings, whichever threads ask first."""
+    with _making:
+        return _runner(settings.MLP_RUNNER, Path(settings.MLP_ROOT))

@@ -1,0 +1,7 @@
+"""The cluster's side of running things; docs/kubernetes.md explains it. `runners.get` makes its runner."""
+
+from . import check, manifests
+from .config import ClusterConfig, from_settings
+from .runner import KubernetesRunner
+
+__all__ = ["ClusterConfig", "KubernetesRunner", "check", "from_settings", "manifests"]

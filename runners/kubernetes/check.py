@@ -1,0 +1,260 @@
+"""What is missing in the cluster before the first job, in plain lines. Called by `manage.py kubernetes check`."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+import secrets
+import shutil
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+from urllib.parse import urlsplit
+
+from kubernetes import client
+
+from runners.base import RunnerError, RunSpec
+
+from . import access, inventory, usage
+from .cluster import Cluster, Forbidden, NotFound
+from .config import RUNTIMES, ClusterConfig
+from .runner import KubernetesRunner
+
+OLDEST = (1, 29)
+PROBE_S = 300
+NEEDED = {"namespace", "rights", "storage"}
+PROBE = """
+import os, sys, urllib.request
+print('user', os.getuid(), 'in', os.getcwd())
+open('written', 'w').write('here')
+print('gateway', urllib.request.urlopen(sys.argv[1], timeout=20).status)
+"""
+
+
+@dataclass(frozen=True)
+class Line:
+    """`kind`: ok; note: works, but not all of it; missing: jobs cannot run."""
+
+    kind: Literal["ok", "note", "missing"]
+    about: str
+    words: str
+
+
+def run(config: ClusterConfig, probe: bool = False) -> Iterator[Line]:
+    """From the outside in: without an answer of the API server nothing else can be said."""
+    cluster = Cluster(config)
+    try:
+        yield version(cluster)
+    except RunnerError as error:
+        yield Line("missing", "cluster", str(error))
+        return
+    before = [line for part in (namespace, rights, storage, nodes, metrics, ingress) for line in attempt(part, cluster)]
+    yield from before
+    yield from images(config)
+    yield from gateway(config)
+    if probe and not any(
+        line.kind == "missing" and line.about in {"namespace", "rights", "storage"} for line in before
+    ):
+        yield try_a_run(config)
+
+
+def attempt(part, cluster: Cluster) -> list[Line]:
+    """A part that cannot be asked about is a line too."""
+    try:
+        return list(part(cluster))
+    except RunnerError as error:
+        return [Line("note", part.__name__, f"cannot be looked at: {error}")]
+
+
+def version(cluster: Cluster) -> Line:
+    found = cluster.call(client.VersionApi(cluster.client).get_code)
+    number = tuple(int(re.sub(r"\D.*", "", found.get(part) or "") or 0) for part in ("major", "minor"))
+    told = f"{found.get('gitVersion')} at {cluster.client.configuration.host}"
+    if number < OLDEST:
+        return Line("missing", "cluster", f"{told}: too old, {OLDEST[0]}.{OLDEST[1]} is needed")
+    return Line("ok", "cluster", told)
+
+
+def namespace(cluster: Cluster) -> Iterator[Line]:
+    """Looked at through something in it: the right to read namespaces themselves is rare."""
+    try:
+        found = cluster.call(cluster.core.read_namespace, cluster.namespace)
+        if (found.get("status") or {}).get("phase") == "Terminating":
+            yield Line("missing", "namespace", f"{cluster.namespace} is being removed")
+            return
+    except NotFound:
+        yield Line("missing", "namespace", f"{cluster.namespace} is not there: manage.py kubernetes manifests")
+        return
+    except Forbidden:
+        yield Line("ok", "namespace", f"{cluster.namespace} (not looked at: no right to)")
+        return
+    yield Line("ok", "namespace", cluster.namespace)
+
+
+def rights(cluster: Cluster) -> Iterator[Line]:
+    """Each right, asked for as the API server would judge it."""
+    api = client.AuthorizationV1Api(cluster.client)
+    total, refused = 0, []
+    for rights, where in ((access.IN_NAMESPACE, cluster.namespace), (access.IN_CLUSTER, "")):
+        for group, resource, verbs in rights:
+            for verb in verbs:
+                name, _, sub = resource.partition("/")
+                wanted = {"verb": verb, "group": group, "resource": name}
+                wanted |= ({"namespace": where} if where else {}) | ({"subresource": sub} if sub else {})
+                body = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview"}
+                answer = cluster.call(
+                    api.create_self_subject_access_review, body | {"spec": {"resourceAttributes": wanted}}
+                )
+                total += 1
+                if not (answer.get("status") or {}).get("allowed"):
+                    refused.append((verb, f"{resource}.{group}" if group == usage.GROUP else resource, where))
+    for verb, resource, where in refused:
+        place = f"in namespace {where}" if where else "in the cluster: nodes and classes are not seen without"
+        needed = where and not resource.endswith(usage.GROUP)
+        yield Line("missing" if needed else "note", "rights", f"may not {verb} {resource} {place}")
+    if not refused:
+        yield Line("ok", "rights", f"all {total} are there")
+
+
+def storage(cluster: Cluster) -> Iterator[Line]:
+    config = cluster.settings
+    if config.nfs:
+        server, path = config.nfs_parts
+        yield Line("ok", "storage", f"NFS {server}:{path}, which must be {config.storage_root} here")
+        return
+    if not config.claim:
+        yield Line("missing", "storage", "none: set MLP_K8S_PVC or MLP_K8S_NFS")
+        return
+    found = cluster.get(cluster.core.read_namespaced_persistent_volume_claim, config.claim)
+    if found is None:
+        yield Line("missing", "storage", f"the claim {config.claim} is not there")
+        return
+    phase, modes = (found.get("status") or {}).get("phase"), found["spec"].get("accessModes") or []
+    if phase == "Pending":  # some classes bind a claim only when its first pod comes
+        yield Line("note", "storage", f"the claim {config.claim} is not bound yet")
+    elif phase != "Bound":
+        yield Line("missing", "storage", f"the claim {config.claim} is {phase}")
+    if "ReadWriteMany" not in modes:
+        yield Line("note", "storage", f"the claim {config.claim} is {', '.join(modes)}: all pods must share one node")
+    elif phase == "Bound":
+        size = (found["status"].get("capacity") or {}).get("storage", "?")
+        yield Line("ok", "storage", f"the claim {config.claim}, {size}, which must be {config.storage_root} here")
+
+
+def nodes(cluster: Cluster) -> Iterator[Line]:
+    config = cluster.settings
+    total = inventory.capacity(cluster, config)
+    usable = sum(inventory.takes_runs(node, config) for node in inventory.nodes(cluster))
+    if not usable:
+        yield Line("missing", "nodes", "none is ready for runs")
+        return
+    yield Line("ok", "nodes", f"{usable} for runs, together {total['cpu']} CPUs and {total['ram']} MiB")
+    gpus = f"{total['gpu']} of {config.gpu_resource}"
+    words = gpus if total["gpu"] else f"{gpus}: no GPU, or its device plugin is not there"
+    yield Line("ok" if total["gpu"] else "note", "GPUs", words)
+
+
+def metrics(cluster: Cluster) -> Iterator[Line]:
+    try:
+        usage.of_pods(cluster)
+    except RunnerError as error:
+        yield Line("note", "metrics", f"what jobs use over time is not shown ({usage.GROUP}): {error}")
+        return
+    yield Line("ok", "metrics", usage.GROUP)
+
+
+def ingress(cluster: Cluster) -> Iterator[Line]:
+    config = cluster.settings
+    if not config.ingress_class:
+        yield Line("note", "ingress", "MLP_K8S_INGRESS_CLASS is not set: applications get no Ingress")
+        return
+    call = cluster.networking.read_ingress_class
+    try:
+        found = cluster.call(call, config.ingress_class)
+    except NotFound:
+        yield Line("missing", "ingress", f"there is no class {config.ingress_class}")
+        return
+    controller = (found.get("spec") or {}).get("controller") or ""
+    yield Line("ok", "ingress", f"{config.ingress_class} ({controller})")
+    if config.ingress_gateway:
+        return
+    if controller != "k8s.io/ingress-nginx":
+        words = "MLP_K8S_INGRESS_GATEWAY is not set: the class must understand the annotations of ingress-nginx"
+        yield Line("note", "ingress", words)
+    if not config.ingress_auth_url:
+        words = "MLP_K8S_INGRESS_GATEWAY is not set, nor MLP_K8S_INGRESS_AUTH_URL: only public applications get one"
+        yield Line("note", "ingress", words)
+
+
+def images(config: ClusterConfig) -> Iterator[Line]:
+    for runtime in RUNTIMES:
+        image = config.images.get(runtime, "")
+        setting = f"MLP_K8S_IMAGE_{runtime.upper()}"
+        if image:
+            yield Line("ok", "images", f"{runtime}: {image}")
+        else:
+            kind = "missing" if runtime == "python" else "note"
+            yield Line(kind, "images", f"{runtime}: {setting} is not set, such runs fail")
+
+
+def gateway(config: ClusterConfig) -> Iterator[Line]:
+    host = urlsplit(config.gateway_url).hostname or ""
+    try:
+        inside = ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        inside = host == "localhost" or host.endswith(".localhost")
+    if inside:
+        yield Line("missing", "gateway", f"{config.gateway_url} means each pod itself: set MLP_RUN_URL or MLP_URL")
+    else:
+        yield Line("ok", "gateway", f"pods report to {config.gateway_url} (tried with --run)")
+
+
+def try_a_run(config: ClusterConfig) -> Line:
+    """A small job from start to end: image, storage, user, gateway and log are seen to work together."""
+    runner = KubernetesRunner(config)
+    name = f"check-{secrets.token_hex(4)}"
+    folder = config.storage_root / "run" / "check" / name
+    folder.mkdir(parents=True)
+    spec = RunSpec(
+        name=name,
+        command=[runner.python, "-c", PROBE, f"{config.gateway_url}/healthz/live"],
+        cwd=folder,
+        environment={"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": "/tmp", "LANG": "C.UTF-8"},
+        log=folder.with_suffix(".log"),
+        cpu=0.1,
+        ram_mib=128,
+        owner=0,
+        disk_mib=64,
+    )
+    try:
+        runner.start(spec)
+        end = time.monotonic() + PROBE_S
+        while (status := runner.poll(name)).state == "running" and time.monotonic() < end:
+            time.sleep(1)
+        output = spec.log.read_text(errors="replace").split("\n") if spec.log.exists() else []
+        if status.succeeded and not (folder / "written").exists():
+            words = f"it wrote into its workspace, and nothing of it is in {folder}: is the storage the same one?"
+            return Line("missing", "run", words)
+        told = "; ".join(line for line in output[-4:] if line)
+        words = f"{status.reason}; its log: {told or 'empty'}"
+        return Line("ok" if status.succeeded else "missing", "run", words)
+    except (RunnerError, ValueError) as error:
+        return Line("missing", "run", str(error))
+    finally:
+        clear(runner, name)
+        shutil.rmtree(folder, ignore_errors=True)
+        spec.log.unlink(missing_ok=True)
+
+
+def clear(runner: KubernetesRunner, name: str) -> None:
+    try:
+        runner.stop(name, 1)
+        for _ in range(60):
+            if runner.poll(name).state != "running":
+                break
+            time.sleep(0.5)
+        runner.forget(name)
+    except RunnerError as error:
+        print(f"the run {name} is left: {error}", file=sys.stderr)

@@ -1,0 +1,255 @@
+"""The one door to the API server: connects, calls, turns every failure into what the runner's callers know.
+
+Answers are plain dictionaries as the server sent them, so that a field or value which this client's models do not
+know yet harms nothing; what is sent is checked by those models first. Used by all modules of this package.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import urllib3
+from kubernetes import client, config
+from kubernetes.client.exceptions import ApiException
+from kubernetes.config.config_exception import ConfigException
+from pydantic import ValidationError
+
+from runners.base import RunnerError
+
+from .config import ClusterConfig
+
+log = logging.getLogger(__name__)
+
+CALL_S = (5, 30)  # to connect, to answer
+MERGE = "application/merge-patch+json"
+PIECE = 64 << 10  # bytes of a log's line that are waited for; a longer one comes in pieces
+LONGEST_LINE = 64 << 20  # bytes of an event: what it tells of is kept in etcd, which takes 1.5 MiB
+Watched = Iterator[dict]
+
+
+class Gone(Exception):
+    """410: the resource version is too old to go on from; list again."""
+
+
+class Answer(RunnerError):
+    """A refusal or failure of the API server: its HTTP status, its reason, its message."""
+
+    def __init__(self, status: int, reason: str, message: str):
+        super().__init__(f"the cluster answered {status} {reason}: {message}"[:1000])
+        self.status, self.reason, self.message = status, reason, message
+
+
+class NotFound(Answer):
+    pass
+
+
+class Conflict(Answer):
+    pass
+
+
+class Forbidden(Answer):
+    """403: a right is missing, a quota is used up or an admission rule says no; the message tells which."""
+
+
+KINDS = {403: Forbidden, 404: NotFound, 409: Conflict}
+
+
+def connection(settings: ClusterConfig) -> client.ApiClient:
+    """By kubeconfig where one is named or there, else as a pod of the cluster. Raises RunnerError."""
+    configuration = client.Configuration()
+    try:
+        if settings.kubeconfig or settings.context:
+            config.load_kube_config(settings.kubeconfig or None, settings.context or None, configuration)
+        else:
+            try:
+                config.load_incluster_config(configuration)
+            except ConfigException:
+                config.load_kube_config(client_configuration=configuration)
+    except (ConfigException, OSError, ValueError, TypeError) as error:
+        raise RunnerError(f"no way to the cluster: {error} (MLP_K8S_KUBECONFIG, MLP_K8S_CONTEXT)") from error
+    configuration.retries = urllib3.Retry(connect=1, read=0, redirect=0, status=0, other=0)
+    configuration.connection_pool_maxsize = 32
+    return client.ApiClient(configuration)
+
+
+class Cluster:
+    """Calls on behalf of the runner. Safe from many threads; holds connections and nothing else."""
+
+    def __init__(self, settings: ClusterConfig):
+        self.settings, self.namespace = settings, settings.namespace
+        self._client: client.ApiClient | None = None
+
+    @property
+    def client(self) -> client.ApiClient:
+        """Made at the first use: a web process that never asks needs no cluster."""
+        if self._client is None:
+            self._client = connection(self.settings)
+        return self._client
+
+    @property
+    def core(self) -> client.CoreV1Api:
+        return client.CoreV1Api(self.client)
+
+    @property
+    def batch(self) -> client.BatchV1Api:
+        return client.BatchV1Api(self.client)
+
+    @property
+    def apps(self) -> client.AppsV1Api:
+        return client.AppsV1Api(self.client)
+
+    @property
+    def networking(self) -> client.NetworkingV1Api:
+        return client.NetworkingV1Api(self.client)
+
+    # --- calls --------------------------------------------------------------------------------------------
+    def raw(self, function: Callable, *arguments, timeout: Any = CALL_S, **options) -> urllib3.HTTPResponse:
+        """The response, unread. Raises Answer for a status that is none of success, RunnerError for no answer."""
+        try:
+            response = function(*arguments, _preload_content=False, _request_timeout=timeout, **options)
+        except ApiException as error:
+            raise answer(error.status or 0, error.reason or "", (error.body or "").encode()) from error
+        except ValidationError as error:
+            raise ValueError(f"the cluster would refuse this: {error}") from error
+        except urllib3.exceptions.HTTPError as error:
+            raise RunnerError(f"the cluster does not answer: {error}") from error
+        response = getattr(response, "response", response)
+        if 200 <= response.status <= 299:
+            return response
+        try:
+            body = response.data
+        except urllib3.exceptions.HTTPError:
+            body = b""
+        finally:
+            response.release_conn()
+        raise answer(response.status, response.reason or "", body)
+
+    def call(self, function: Callable, *arguments, **options) -> dict:
+        """The JSON object that a call answers."""
+        response = self.raw(function, *arguments, **options)
+        try:
+            return json.loads(response.data or b"{}")
+        except (ValueError, urllib3.exceptions.HTTPError) as error:
+            raise RunnerError(f"the cluster's answer was cut off: {error}") from error
+        finally:
+            response.release_conn()
+
+    def get(self, function: Callable, name: str) -> dict | None:
+        try:
+            return self.call(function, name, self.namespace)
+        except NotFound:
+            return None
+
+    def list(self, function: Callable, selector: str = "", **options) -> dict:
+        """All of it, page by page; the answer's `metadata` is that of the last page."""
+        items: list[dict] = []
+        token = None
+        while True:
+            more = {"_continue": token} if token else {}
+            page = self.call(function, self.namespace, label_selector=selector, limit=500, **more, **options)
+            items += page.get("items") or []
+            token = (page.get("metadata") or {}).get("continue")
+            if not token:
+                return page | {"items": items}
+
+    def create(self, function: Callable, body: dict) -> dict | None:
+        """What was created; None when the name is taken."""
+        try:
+            return self.call(function, self.namespace, body, field_validation="Strict")
+        except Conflict as error:
+            if error.reason == "AlreadyExists":
+                return None
+            raise
+
+    def patch(self, function: Callable, name: str, body: dict) -> dict:
+        """A merge patch (RFC 7386). With a resourceVersion in it, Conflict when the object has changed."""
+        return self.call(function, name, self.namespace, body, _content_type=MERGE)
+
+    def delete(self, function: Callable, name: str, **options) -> None:
+        """Gone already is deleted as well. `options` are those of DeleteOptions."""
+        body = {"propagationPolicy": "Background"} | options
+        try:
+            self.call(function, name, self.namespace, body=body)
+        except NotFound:
+            return
+
+    def watch(self, function: Callable, version: str, selector: str, seconds: int) -> Watched:
+        """Events ({"type", "object"}) after `version` until the server or the time ends the stream. Raises Gone."""
+        options = {"label_selector": selector, "resource_version": version, "allow_watch_bookmarks": True}
+        timeout = (CALL_S[0], seconds + 15)
+        try:
+            response = self.raw(
+                function, self.namespace, watch=True, timeout_seconds=seconds, timeout=timeout, **options
+            )
+        except Answer as error:
+            if error.status == 410:
+                raise Gone from error
+            raise
+        for line in lines(response):
+            try:
+                event = json.loads(line)
+            except ValueError as error:  # cut off in the middle of a line
+                raise RunnerError("the cluster's stream was cut off") from error
+            if event.get("type") == "ERROR":
+                status = event.get("object") or {}
+                if status.get("code") == 410:
+                    raise Gone
+                raise Answer(status.get("code") or 0, status.get("reason") or "", status.get("message") or "")
+            yield event
+
+
+def lines(response: urllib3.HTTPResponse) -> Iterator[bytes]:
+    """Each line of a stream without its end, also the last that has none; the connection is given up after."""
+    begun: list[bytes] = []
+    size = 0
+    for portion in portions(response):
+        for piece in portion:
+            begun.append(piece)
+            size += len(piece)
+            if piece.endswith(b"\n"):
+                yield b"".join(begun)[:-1]
+                begun, size = [], 0
+        if size > LONGEST_LINE:
+            response.close()
+            raise RunnerError(f"the cluster's stream has a line longer than {LONGEST_LINE} bytes")
+    if begun:
+        yield b"".join(begun)
+
+
+def portions(response: urllib3.HTTPResponse) -> Iterator[list[bytes]]:
+    """The lines in the portions in which the server sends them, each with its end. A line that does not end comes in
+    pieces of PIECE bytes and more, so that never more than that and a portion is kept.
+    """
+    begun: list[bytes] = []
+    size = 0
+    try:
+        for chunk in response.stream(amt=None, decode_content=False):
+            found: list[bytes] = []
+            for piece in io.BytesIO(chunk):
+                begun.append(piece)
+                size += len(piece)
+                if piece.endswith(b"\n") or size > PIECE:
+                    found.append(b"".join(begun))
+                    begun, size = [], 0
+            yield found
+        if begun:
+            yield [b"".join(begun)]
+    except (urllib3.exceptions.HTTPError, OSError) as error:
+        raise RunnerError(f"the cluster's stream broke off: {error}") from error
+    finally:
+        response.close()
+
+
+def answer(status: int, reason: str, body: bytes) -> Answer:
+    """From the Status object that the API server sends, or from whatever a proxy in between does."""
+    try:
+        told = json.loads(body)
+        told = told if isinstance(told, dict) else {}
+    except ValueError:
+        told = {}
+    message = str(told.get("message") or body.decode(errors="replace")[:300] or "no message")
+    return KINDS.get(status, Answer)(status, str(told.get("reason") or reason), message)

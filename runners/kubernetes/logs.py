@@ -1,0 +1,243 @@
+"""A run's log: its pod's output, copied from the API server into the file that the RunSpec names.
+
+Each portion is appended to the file and then noted (how long the file is now, the time of the last line and how many
+lines had that very time), so a copy that is broken off at any moment goes on where it was: what was appended and not
+noted is cut off and fetched again. Nothing comes twice, and nothing is lost that the node still keeps (it keeps the
+last 10 MiB of a container, by default). One process copies a run's log at a time, the others wait for it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import logging
+import os
+import re
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from pathlib import Path
+
+from . import files, object_names, status
+from .cluster import CALL_S, Answer, Cluster, portions
+
+log = logging.getLogger(__name__)
+
+SILENCE_S = 60  # a quiet stream is opened anew after this, for the connection may be dead
+SKEW_S = 120  # by how much the clocks of a node and of this machine may differ
+END_LINES = 400
+STAMP = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d) ?")
+
+
+@dataclass
+class Position:
+    """How far a pod's output has been copied: `size` of the file then, `second` and `nano` of the last line, `same`
+    lines of that time. `part`: the last of them does not end yet, so many bytes of it are there. `full`: the limit was
+    reached; `done`: the end is there.
+    """
+
+    pod: str = ""
+    size: int = 0
+    second: int = 0
+    nano: int = 0
+    same: int = 0
+    part: int = 0
+    full: bool = False
+    done: bool = False
+
+
+class Copy:
+    """The log of one run (of one of its workers). Use it inside `mine()`."""
+
+    def __init__(self, cluster: Cluster, folder: Path, record: dict, worker: int = 0):
+        told = status.annotation(record, object_names.SPEC)
+        name = record["metadata"]["name"] + (f".{worker}" if worker else "")
+        self.cluster, self.limit = cluster, told["log_limit"]
+        self.file, self.root = of_worker(Path(told["log"]), worker), cluster.settings.storage_root
+        self.notes, self.lock = folder / f"{name}.json", folder / f"{name}.lock"
+        self.position = Position()
+
+    @contextlib.contextmanager
+    def mine(self) -> Iterator[bool]:
+        """Whether this caller may copy now; ends with the process."""
+        self.lock.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with open(self.lock, "ab") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                yield False
+                return
+            self.position = self.noted()
+            yield True
+
+    def noted(self) -> Position:
+        try:
+            return Position(**json.loads(self.notes.read_bytes()))
+        except FileNotFoundError:
+            return Position()
+
+    def finish(self, pod: dict) -> None:
+        """Fetches what is left of an ended pod's output, and says so where it cannot be had any more."""
+        if self.position.done:
+            return
+        try:
+            if not self.position.full:
+                self._copy(pod, follow=False)
+            note = self._end_of(pod) if self.position.full else b""
+        except Answer as error:
+            note = f"[the rest of the log cannot be had: {status.short(error.message)}]\n".encode()
+        if note:
+            self._remark(note)
+        self._close()
+
+    def catch_up(self, pod: dict | None) -> None:
+        """Fetches what is there so far."""
+        if pod and not self.position.done and not self.position.full:
+            self._copy(pod, follow=False)
+
+    def give_up(self, words: str) -> None:
+        """The pod is gone, its output with it."""
+        if not self.position.done:
+            if self.position.pod or words:
+                self._open(self.position.pod)
+                self._remark(f"[{words}]\n".encode())
+            self._close()
+
+    def follow(self, pod: dict, goes_on: Callable[[], bool]) -> None:
+        """Copies until the stream ends or `goes_on` says no. Raises RunnerError when it broke off."""
+        if not self.position.done and not self.position.full:
+            self._copy(pod, follow=True, goes_on=goes_on)
+
+    # --- inside -------------------------------------------------------------------------------------------
+    def _copy(self, pod: dict, follow: bool, goes_on: Callable[[], bool] = lambda: True) -> None:
+        self._open(pod["metadata"]["uid"])
+        options = {"container": "run", "timestamps": True, "follow": follow}
+        if self.position.second:
+            options["since_seconds"] = max(1, int(time.time() - self.position.second) + SKEW_S)
+        timeout = (CALL_S[0], SILENCE_S)
+        skip = Skip(self.position)
+        response = self.cluster.raw(
+            self.cluster.core.read_namespaced_pod_log,
+            pod["metadata"]["name"],
+            self.cluster.namespace,
+            timeout=timeout,
+            **options,
+        )
+        for portion in portions(response):
+            data = b"".join(map(skip, portion))
+            room = self.limit - self.position.size
+            self.position.full = len(data) > room
+            self._append(data[: max(0, room)])
+            if self.position.full or self.noted().done or not goes_on():
+                response.close()
+                return
+
+    def _open(self, pod: str) -> None:
+        """Cuts off what was not noted; of a pod not seen before, begins at the end of the file."""
+        with files.opened(self.file, self.root) as file:
+            size = os.fstat(file).st_size
+            if self.position.pod == pod and size > self.position.size:
+                os.ftruncate(file, self.position.size)
+        if self.position.pod != pod:
+            broken, self.position = self.position.part, Position(pod=pod, size=size)
+            self._append(b"\n") if broken else self._note()
+
+    def _append(self, data: bytes) -> None:
+        if not data:
+            return
+        with files.opened(self.file, self.root) as file, open(file, "ab", closefd=False) as stream:
+            stream.write(data)
+        self.position.size += len(data)
+        self._note()
+
+    def _remark(self, words: bytes) -> None:
+        """On a line of its own."""
+        broken, self.position.part = self.position.part, 0
+        self._append(b"\n" + words if broken else words)
+
+    def _note(self) -> None:
+        draft = self.notes.with_suffix(".part")
+        draft.write_text(json.dumps(asdict(self.position)))
+        draft.replace(self.notes)
+
+    def _close(self) -> None:
+        self.position.done = True
+        self._note()
+
+    def _end_of(self, pod: dict) -> bytes:
+        """The last lines of a log that was too long to be kept whole."""
+        options = {"container": "run", "tail_lines": END_LINES}
+        call = self.cluster.core.read_namespaced_pod_log
+        response = self.cluster.raw(call, pod["metadata"]["name"], self.cluster.namespace, **options)
+        end = b""
+        for portion in portions(response):
+            end = b"".join([end, *portion])[-(64 << 10) :]
+        return f"\n[bytes left out here: a log is kept up to {self.limit} bytes]\n".encode() + end
+
+
+class Skip:
+    """Takes the time off each line, and leaves out what was copied before: whole lines, and `part` of the last. It is
+    given lines with their ends, long ones in pieces.
+    """
+
+    def __init__(self, position: Position):
+        self.position = position
+        self.until = (position.second, position.nano)
+        self.left = position.same - bool(position.part)
+        self.again = position.part
+        self.inside = False  # a line that did not end with the piece before
+        self.wanted = self.timed = False  # of that line: whether it is copied, and whether it has a time
+
+    def __call__(self, piece: bytes) -> bytes:
+        ends, lead = piece.endswith(b"\n"), b""
+        if not self.inside:
+            lead, piece = self._begin(piece)
+        self.inside = not ends
+        if not self.wanted:
+            return b""
+        if self.timed:
+            there = min(self.again, len(piece))
+            self.again = 0 if ends else self.again - there
+            piece = piece[there:]
+            self.position.part = 0 if ends else self.position.part + len(piece)
+        return lead + piece
+
+    def _begin(self, piece: bytes) -> tuple[bytes, bytes]:
+        """(an end for the line before, where its own is lost; what follows the time of this one)."""
+        position, lead = self.position, b""
+        found = STAMP.match(piece)
+        self.timed, self.wanted = bool(found), bool(found) or piece != b"\n"
+        if not found:
+            return lead, piece
+        day, fraction, zone = found.groups()
+        second = int(datetime.fromisoformat((day + zone).decode()).timestamp())
+        moment = (second, int((fraction or b"0").ljust(9, b"0")))
+        if moment < self.until:
+            self.wanted = False
+        elif moment == self.until and self.left:
+            self.left -= 1
+            self.wanted = False
+        elif moment != self.until or not self.again:
+            if position.part:
+                lead, position.part, self.again = b"\n", 0, 0
+            if moment != (position.second, position.nano):
+                position.second, position.nano, position.same = *moment, 0
+            position.same += 1
+        return lead, piece[found.end() :]
+
+
+def of_worker(path: Path, worker: int) -> Path:
+    """`job.log` is worker 0's, `job.worker-1.log` the next one's."""
+    return path.with_name(f"{path.stem}.worker-{worker}{path.suffix}") if worker else path
+
+
+def broke_off(name: str, error: Exception) -> None:
+    log.debug("the log of %s broke off, it is taken up again: %s", name, error)
+
+
+def remove(folder: Path, object_name: str) -> None:
+    """Of a forgotten run."""
+    for path in folder.glob(f"{object_name}.*"):  # no object's name has a dot
+        path.unlink(missing_ok=True)

@@ -1,0 +1,58 @@
+"""From a run's name to the name of its objects, and the labels and annotations that lead back. Pure.
+
+A run's name may have a hundred characters of letters, digits, dots and underscores; an object's name becomes part of
+host names and label values, so it is short, lower case and begins with a letter. The true name is kept in an
+annotation; the object's name follows from it alone, so nothing must be remembered.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+
+from runners.base import check_name
+
+MANAGED_BY = "app.kubernetes.io/managed-by"
+PLATFORM = "mlp-platform"
+DOMAIN = "mlp.platform"
+RUN, KIND, OWNER = f"{DOMAIN}/run", f"{DOMAIN}/kind", f"{DOMAIN}/owner"
+NAME = f"{DOMAIN}/name"
+SPEC, STOP, END = f"{DOMAIN}/spec", f"{DOMAIN}/stop", f"{DOMAIN}/end"
+SELECTOR = f"{MANAGED_BY}={PLATFORM}"
+
+# A Deployment's pods add up to 17 characters, an Indexed Job's host names up to 6; 63 is the end of a DNS label.
+LONGEST = 40
+PLAIN = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
+HASHED = re.compile(r".*-[0-9a-f]{10}")
+LABEL_VALUE = re.compile(r"([A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?)?")
+
+
+def object_name(name: str) -> str:
+    """`mlp-{name}` where that is legal, else a shortened form with a hash of the whole name. Two names never meet:
+    a plain name that looks like a hashed one is hashed too.
+    """
+    check_name(name)
+    if PLAIN.fullmatch(name) and len(name) <= LONGEST and not HASHED.fullmatch(name):
+        return f"mlp-{name}"
+    slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[: LONGEST - 11].strip("-")
+    digest = hashlib.sha256(name.encode()).hexdigest()[:10]
+    return f"mlp-{slug}-{digest}" if slug else f"mlp-{digest}"
+
+
+def labels(name: str, kind: str, owner: int | None, given: Mapping[str, str]) -> dict[str, str]:
+    """The platform's own, and those of the caller that are legal (a label is for people's filters; the exact values
+    are in the annotation).
+    """
+    found = {f"{DOMAIN}/{key}": value for key, value in given.items() if legal(key, value)}
+    return found | {
+        MANAGED_BY: PLATFORM,
+        "app.kubernetes.io/component": "run",
+        RUN: object_name(name),
+        KIND: kind,
+        OWNER: "platform" if owner is None else str(owner),
+    }
+
+
+def legal(key: str, value: str) -> bool:
+    return bool(key) and LABEL_VALUE.fullmatch(key) is not None and LABEL_VALUE.fullmatch(value) is not None

@@ -1,0 +1,324 @@
+"""Runs as Jobs (work) and Deployments (services) of a Kubernetes cluster. Chosen by `runners.get`.
+
+The Job or Deployment itself is the record: it is there from `start` until `forget`, and what is known of the run is in
+its annotations, so any process of the platform, also after a restart, finds it again.
+
+    suspended, no pod, never asked to stop      unknown: being started; `start` again goes on where it was
+    begun, not ended                            running
+    annotation "stop", pods still there         running (being stopped)
+    annotation "end"                            exited or lost, as written there, whatever becomes of the pods
+
+The order of a start: the Job suspended; what it owns (Secret, Service, Ingress); then it is let go. Two callers, a
+message that comes twice or a crash in between change nothing in that.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import math
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, replace
+from pathlib import Path
+
+from runners.base import STOPPED, Runner, RunnerError, RunSpec, RunStatus, check_name
+
+from . import inventory, logs, object_names, objects, staging, status
+from .cluster import Cluster, Conflict, NotFound
+from .config import ClusterConfig
+from .trouble import Trouble
+from .watch import Watcher, removed
+
+log = logging.getLogger(__name__)
+
+LOG_PATIENCE_S = 30
+TRIES = 8
+
+
+class KubernetesRunner(Runner):
+    """See the module. Any number of processes may use the same namespace at once; one namespace is one platform's."""
+
+    def __init__(self, config: ClusterConfig):
+        self.config, self.cluster = config, Cluster(config)
+        self.folder = config.storage_root / "run" / "pods"
+        self._watcher: Watcher | None = None
+        self._ends: dict[str, RunStatus] = {}  # by the uid of the record: what was written down since the watch spoke
+        self._trouble = Trouble(self.cluster)
+
+    # --- verbs --------------------------------------------------------------------------------------------
+    def start(self, spec: RunSpec) -> None:
+        record = self._record(spec.name)
+        if record is None:
+            mounts = staging.mounts(spec, self.config)
+            staging.hand_over(spec, self.config)
+            record = self._create(spec, mounts)
+        if object_names.END in record["metadata"]["annotations"] or status.stop_of(record) or status.is_begun(record):
+            return
+        for function, body in self._belongings(spec, record):
+            self._ensure(function, body, record)
+        self._begin(spec.name, record)
+
+    def poll(self, name: str) -> RunStatus:
+        record, pods = self._look(name)
+        if record is None:
+            return RunStatus("unknown", reason="no run of this name")
+        uid = record["metadata"]["uid"]
+        if told := status.annotation(record, object_names.END):
+            self._ends.pop(uid, None)
+            return RunStatus(**told)
+        if uid in self._ends:  # written down, and the watch has not heard of it yet
+            return self._ends[uid]
+        now = time.time()
+        finding = status.judge(record, pods, now)
+        if not finding.begun:
+            return RunStatus("unknown", reason="the run has not begun")
+        if finding.ended and self._watcher:  # how it ended is in the pods, whose watch may be behind that of the record
+            pods = _freshest(self._pods(record), pods)
+            finding = status.judge(record, pods, now)
+        if finding.ended:
+            return self._record_end(name, record, pods, finding.ended, now)
+        if status.stop_of(record):
+            if not self._watcher:  # the cluster removes a pod that was told to end, and its output with it
+                self._finish_logs(record, [pod for pod in pods if status.ran(pod)], whole=False)
+            return RunStatus("running", started=finding.started)
+        finding = finding if finding.problem else self._trouble.find(record, pods, finding, now)
+        if finding.problem and (finding.hopeless or now - (finding.since or now) > self.config.start_timeout_s):
+            self._halt(record, pods, {"why": f"could not start: {finding.problem}", "failed": True, "grace_s": 1.0})
+        return RunStatus("running", reason=finding.problem, started=finding.started)
+
+    def stop(self, name: str, grace_s: float = 10) -> None:
+        record = self._record(name)
+        if record is None or object_names.END in record["metadata"]["annotations"] or status.finished(record):
+            return
+        pods = self._pods(record)
+        self._halt(record, pods, {"why": STOPPED, "grace_s": max(0.0, float(grace_s))})
+
+    def forget(self, name: str) -> None:
+        if self.poll(name).state == "running":
+            raise RunnerError(f"run {name}: still running")
+        key, core = object_names.object_name(name), self.cluster.core
+        # These first: a run of the same name that begins right after must not find the old ones.
+        self.cluster.delete(core.delete_namespaced_secret, key)
+        self.cluster.delete(core.delete_namespaced_service, key)
+        self.cluster.delete(self.cluster.networking.delete_namespaced_ingress, key)
+        self.cluster.delete(self.cluster.batch.delete_namespaced_job, key)
+        self.cluster.delete(self.cluster.apps.delete_namespaced_deployment, key)
+        logs.remove(self.folder, key)
+
+    def names(self) -> list[str]:
+        return sorted(each["metadata"]["annotations"][object_names.NAME] for each in self._records())
+
+    def address(self, name: str) -> tuple[str, int] | None:
+        record, _ = self._look(name)
+        if record is None or record["kind"] != "Deployment" or self.poll(name).state != "running":
+            return None
+        host = f"{record['metadata']['name']}.{self.config.namespace}.svc.{self.config.cluster_domain}"
+        return host, status.annotation(record, object_names.SPEC)["port"]
+
+    def place(self, source: Path, target: str) -> str:
+        return target
+
+    @property
+    def python(self) -> str:
+        return self.config.python
+
+    @property
+    def many_workers(self) -> bool:
+        return True
+
+    @property
+    def listen(self) -> str:
+        return "0.0.0.0"  # inside its pod; it is reached through its Service
+
+    def stop_all(self, grace: float = 10) -> list[str]:
+        left = [name for name in self.names() if self.poll(name).state == "running"]
+        for name in left:
+            self.stop(name, grace)
+        deadline = time.monotonic() + grace + 10
+        while left and time.monotonic() < deadline:
+            time.sleep(0.2)
+            left = [name for name in left if self.poll(name).state == "running"]
+        return left
+
+    def capacity(self) -> dict | None:
+        return inventory.capacity(self.cluster, self.config)
+
+    def gpu_info(self) -> list[dict[str, str]]:
+        """One entry for each node and GPU resource: node, name, capacity, allocatable."""
+        return inventory.gpus(self.cluster)
+
+    @contextlib.contextmanager
+    def watch(self, changed: Callable[[], None]) -> Iterator[None]:
+        self._watcher = Watcher(self.cluster, self.folder, changed)
+        self._watcher.start()
+        try:
+            yield
+        finally:
+            watcher, self._watcher = self._watcher, None
+            watcher.stop()
+            self._ends.clear()
+
+    # --- starting -----------------------------------------------------------------------------------------
+    def _create(self, spec: RunSpec, mounts: list[dict]) -> dict:
+        make, create = objects.job, self.cluster.batch.create_namespaced_job
+        if spec.kind == "service":
+            make, create = objects.deployment, self.cluster.apps.create_namespaced_deployment
+        body = make(spec, self.config, mounts)
+        created = self.cluster.create(create, body) or self._record(spec.name)
+        if created is None:
+            raise RunnerError(f"run {spec.name}: forgotten while it was being started")
+        return {"kind": body["kind"], "apiVersion": body["apiVersion"]} | created
+
+    def _belongings(self, spec: RunSpec, record: dict) -> Iterator[tuple[str, dict]]:
+        yield "core.{}_namespaced_secret", objects.secret(spec, record)
+        if service := objects.service(spec, record):
+            yield "core.{}_namespaced_service", service
+        if ingress := objects.ingress(spec, self.config, record):
+            yield "networking.{}_namespaced_ingress", ingress
+
+    def _ensure(self, function: str, body: dict, record: dict) -> None:
+        """Creates it unless it is there; what an earlier run of this name left is removed first."""
+        api, verb = function.split(".")
+        calls = {each: getattr(getattr(self.cluster, api), verb.format(each)) for each in ("create", "read", "delete")}
+        for _ in range(TRIES):
+            if self.cluster.create(calls["create"], body):
+                return
+            found = self.cluster.get(calls["read"], body["metadata"]["name"])
+            owners = (found or {}).get("metadata", {}).get("ownerReferences") or []
+            if any(owner["uid"] == record["metadata"]["uid"] for owner in owners):
+                return
+            if found:
+                self.cluster.delete(calls["delete"], body["metadata"]["name"])
+            time.sleep(0.1)
+        raise RunnerError(f"run {record['metadata']['name']}: an earlier one of this name is still being removed")
+
+    def _begin(self, name: str, record: dict) -> None:
+        """Lets the pods begin, unless it was asked to stop meanwhile."""
+        for _ in range(TRIES):
+            go = {"suspend": False} if record["kind"] == "Job" else {"replicas": 1}
+            with contextlib.suppress(Conflict):  # somebody changed it: look again
+                self._patch(record, {"spec": go})
+                return
+            record = self._record(name)
+            if record is None:
+                raise RunnerError(f"run {name}: forgotten while it was being started")
+            if status.stop_of(record) or status.is_begun(record):
+                return
+        raise RunnerError(f"run {name}: changed by others again and again while it was being started")
+
+    # --- ending -------------------------------------------------------------------------------------------
+    def _halt(self, record: dict, pods: list[dict], stop: dict) -> None:
+        """Writes the request down, keeps new pods from being made, and ends those that are there. The first request
+        says why; a later one can only shorten the grace.
+        """
+        started = min((moment for pod in pods if (moment := status.started_at(pod))), default=None)
+        before = status.stop_of(record)
+        if before:
+            stop = before | {"grace_s": min(stop["grace_s"], before["grace_s"])}
+        else:
+            stop = stop | {"seen": started, "at": time.time()}
+        quiet = {"suspend": True} if record["kind"] == "Job" else {"replicas": 0}
+        body = {"metadata": {"annotations": {object_names.STOP: json.dumps(stop)}}, "spec": quiet}
+        with contextlib.suppress(NotFound):
+            self._patch(record, body, stale=True)
+        for pod in pods:
+            if status.is_alive(pod):
+                # Never 0: that would forget the pod while it may still run.
+                own = pod["spec"].get("terminationGracePeriodSeconds") or 30
+                grace = min(own, max(1, math.ceil(stop["grace_s"])))
+                name = pod["metadata"]["name"]
+                self.cluster.delete(self.cluster.core.delete_namespaced_pod, name, gracePeriodSeconds=grace)
+
+    def _record_end(self, name: str, record: dict, pods: list[dict], end: RunStatus, now: float) -> RunStatus:
+        """The log first, then the end, so that whoever sees the end finds the log whole. Also puts a failed service
+        to rest.
+        """
+        late = now - (end.ended or now) > LOG_PATIENCE_S
+        if not self._finish_logs(record, pods) and not late:
+            return RunStatus("running", started=end.started)
+        end = replace(end, reason=end.reason[:2000], ended=end.ended or now)
+        if end.state == "lost" or record["kind"] == "Deployment":
+            self._halt(record, pods, {"why": end.reason, "grace_s": 1.0})
+        body = {"metadata": {"annotations": {object_names.END: json.dumps(asdict(end))}}}
+        with contextlib.suppress(NotFound, Conflict):
+            self._patch(record, body, stale=record["kind"] == "Deployment" or end.state == "lost")
+        fresh = self._record(name)
+        told = status.annotation(fresh, object_names.END) if fresh else {}
+        if not told:
+            return RunStatus("running", started=end.started)
+        if self._watcher:
+            self._ends[record["metadata"]["uid"]] = RunStatus(**told)
+        return RunStatus(**told)
+
+    def _finish_logs(self, record: dict, pods: list[dict], whole: bool = True) -> bool:
+        """Whether the logs are whole now (or as whole as they can be); not `whole`: only what is there so far."""
+        complete = True
+        for worker in range(status.annotation(record, object_names.SPEC)["workers"]):
+            copy = logs.Copy(self.cluster, self.folder, record, worker)
+            with copy.mine() as mine:
+                if not mine:  # another process is at it, and sees the same end
+                    complete = False
+                    continue
+                pod = status.newest(pods, worker)
+                try:
+                    if not whole:
+                        copy.catch_up(pod)
+                    elif pod and status.ran(pod):
+                        copy.finish(pod)
+                    else:
+                        copy.give_up("the pod is gone; what it wrote last is not known" if copy.position.pod else "")
+                except RunnerError as error:
+                    log.warning("the log of %s: %s", record["metadata"]["name"], error)
+                    complete = False
+                except OSError as error:  # its own script has put something else in its place
+                    log.warning("the log of %s cannot be written: %s", record["metadata"]["name"], error)
+        return complete
+
+    # --- looking ------------------------------------------------------------------------------------------
+    def _look(self, name: str) -> tuple[dict | None, list[dict]]:
+        """The record and its pods: from the watch where it runs in this process and knows the run, else asked for."""
+        check_name(name)
+        if self._watcher and (known := self._watcher.known(object_names.object_name(name))):
+            return known
+        record = self._record(name)
+        return record, self._pods(record) if record else []
+
+    def _record(self, name: str) -> dict | None:
+        key = object_names.object_name(name)
+        record = self.cluster.get(self.cluster.batch.read_namespaced_job, key)
+        record = record and {"kind": "Job", "apiVersion": "batch/v1"} | record
+        if record is None:
+            record = self.cluster.get(self.cluster.apps.read_namespaced_deployment, key)
+            record = record and {"kind": "Deployment", "apiVersion": "apps/v1"} | record
+        if record is None or record["metadata"].get("deletionTimestamp"):
+            return None
+        if record["metadata"].get("annotations", {}).get(object_names.NAME) != name:
+            raise RunnerError(f"run {name}: {key} in namespace {self.config.namespace} is not the platform's")
+        return record
+
+    def _records(self) -> list[dict]:
+        jobs = self.cluster.list(self.cluster.batch.list_namespaced_job, object_names.SELECTOR)["items"]
+        deployments = self.cluster.list(self.cluster.apps.list_namespaced_deployment, object_names.SELECTOR)["items"]
+        return [each for each in jobs + deployments if not each["metadata"].get("deletionTimestamp")]
+
+    def _pods(self, record: dict) -> list[dict]:
+        selector = f"{object_names.RUN}={record['metadata']['name']}"
+        pods = self.cluster.list(self.cluster.core.list_namespaced_pod, selector)["items"]
+        return [pod for pod in pods if status.belongs(pod, record)]
+
+    def _patch(self, record: dict, body: dict, stale: bool = False) -> dict:
+        """With the version that was looked at, unless it may be `stale`."""
+        if not stale:
+            body.setdefault("metadata", {})["resourceVersion"] = record["metadata"]["resourceVersion"]
+        function = self.cluster.batch.patch_namespaced_job
+        if record["kind"] == "Deployment":
+            function = self.cluster.apps.patch_namespaced_deployment
+        return self.cluster.patch(function, record["metadata"]["name"], body)
+
+
+def _freshest(asked: list[dict], remembered: list[dict]) -> list[dict]:
+    """The pods that the server has now, and the last words of those that it has no more."""
+    there = {pod["metadata"]["uid"] for pod in asked}
+    return asked + [removed(pod) for pod in remembered if pod["metadata"]["uid"] not in there]

@@ -1,0 +1,301 @@
+"""What the cluster's facts mean: from a Job or Deployment and its pods to a Finding, in words for the run's owner.
+Pure. Called by `runner`, which acts on it.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+from dataclasses import dataclass
+from datetime import datetime
+
+from runners.base import RunStatus
+
+from . import object_names
+
+NODE_SILENCE_S = 60
+NOTICE_S = 60  # by then a controller has taken notice, also one that forgot to say so
+SIGNALS = range(129, 160)  # by convention 128 + the signal; a script's own exit code may look the same
+NEVER_BEGAN = {"StartError", "ContainerCannotRun"}
+HOPELESS = {"InvalidImageName"}  # waiting changes nothing
+WAITING = {
+    "ErrImagePull": "its image cannot be pulled",
+    "ImagePullBackOff": "its image cannot be pulled",
+    "InvalidImageName": "its image's name is not legal",
+    "ErrImageNeverPull": "its image is not on the node, and pulling is off",
+    "ImageInspectError": "its image cannot be read",
+    "RegistryUnavailable": "the registry of its image does not answer",
+    "CreateContainerConfigError": "its container cannot be configured",
+    "CreateContainerError": "its container cannot be made",
+    "RunContainerError": "its container cannot be started",
+    "CreatePodSandboxError": "its pod cannot be made",
+}
+DISRUPTIONS = {
+    "PreemptionByScheduler": "made room for a more important pod",
+    "DeletionByTaintManager": "removed from a node that was lost or closed",
+    "DeletionByPodGC": "its node is gone",
+    "EvictionByEvictionAPI": "evicted: its node is being emptied",
+    "TerminationByKubelet": "ended by its node, which was short of something or shut down",
+}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Exactly one of: `ended`; a `problem` that keeps the run from beginning (`hopeless`: for ever), since `since`;
+    neither: it runs, since `started` (None: not yet), or nobody has asked it to begin (`begun` false).
+    """
+
+    begun: bool = True
+    started: float | None = None
+    ended: RunStatus | None = None
+    problem: str = ""
+    hopeless: bool = False
+    since: float | None = None
+
+
+def judge(record: dict, pods: list[dict], now: float) -> Finding:
+    """`record`: the Job or Deployment; `pods`: its pods, ended ones too; `now`: seconds since 1970."""
+    stop = stop_of(record)
+    if not (stop or is_begun(record)):
+        return Finding(begun=False)
+    started = min((moment for pod in pods if (moment := started_at(pod))), default=None)
+    if record["kind"] == "Job" and (condition := finished(record)):
+        return Finding(started=started, ended=_job_end(record, condition, pods, stop, started))
+    alive = [pod for pod in pods if is_alive(pod)]
+    silent = [pod for pod in alive if _is_silent(pod, now)]
+    still = stop and (is_still(record) or now - stop.get("at", now) > NOTICE_S)
+    if still and len(silent) == len(alive):
+        return Finding(started=started, ended=_stopped(stop, pods, silent, started, now))
+    if stop:
+        return Finding(started=started)
+    if silent:
+        reason = f"lost: {_node(silent[0])} has not answered since it was told to end the run"
+        return Finding(started=started, ended=RunStatus("lost", reason=reason, started=started))
+    if record["kind"] == "Deployment" and (crashed := _crash_loop(alive)):
+        return Finding(started=started, ended=crashed)
+    for pod in alive:
+        problem, hopeless = waiting(pod)
+        if problem:
+            return Finding(started=started, problem=problem, hopeless=hopeless, since=created(pod))
+    return Finding(started=started)
+
+
+# --- the record -------------------------------------------------------------------------------------------
+def annotation(record: dict, key: str) -> dict:
+    return json.loads(record["metadata"].get("annotations", {}).get(key) or "{}")
+
+
+def stop_of(record: dict) -> dict:
+    return annotation(record, object_names.STOP)
+
+
+def is_begun(record: dict) -> bool:
+    spec = record["spec"]
+    return not spec.get("suspend", False) if record["kind"] == "Job" else spec.get("replicas", 1) > 0
+
+
+def is_still(record: dict) -> bool:
+    """Whether the controller has taken notice that the run is to have no pods: it makes none any more."""
+    status = record.get("status") or {}
+    if record["kind"] == "Job":
+        return any(each["type"] == "Suspended" and each["status"] == "True" for each in status.get("conditions") or [])
+    return status.get("observedGeneration", 0) >= record["metadata"].get("generation", 0) and not status.get("replicas")
+
+
+def finished(job: dict) -> dict | None:
+    for condition in (job.get("status") or {}).get("conditions") or []:
+        if condition["type"] in {"Complete", "Failed"} and condition["status"] == "True":
+            return condition
+    return None
+
+
+def _job_end(job: dict, condition: dict, pods: list[dict], stop: dict, started: float | None) -> RunStatus:
+    ends = sorted((end for pod in pods if (end := _end(pod))), key=lambda end: end.ended or 0)
+    ended = seconds(condition.get("lastTransitionTime")) or (ends[-1].ended if ends else None)
+    if condition["type"] == "Complete":
+        last = max((end.ended or 0 for end in ends), default=0) or ended
+        return RunStatus("exited", 0, None, _with_stop(stop, "exit code 0"), started, last)
+    bad = [(pod, end) for pod in pods if (end := _end(pod)) and end.exit_code != 0]
+    if bad:
+        # The one that failed by itself, not one that was told to end because of it. Times are whole seconds.
+        pod, first = min(bad, key=lambda each: ("deletionTimestamp" in each[0]["metadata"], each[1].ended or 0))
+        worker = _index(pod)
+        words = first.reason if worker is None else f"worker {worker}: {first.reason}"
+        return RunStatus("exited", first.exit_code, first.signal, _with_stop(stop, words), started, first.ended)
+    if condition.get("reason") == "DeadlineExceeded":
+        limit = job["spec"].get("activeDeadlineSeconds")
+        return RunStatus("exited", None, None, f"stopped because it ran longer than {limit} s", started, ended)
+    words = f"its pod was removed before anybody saw the end ({condition.get('reason')}: {condition.get('message')})"
+    return RunStatus("lost", reason=words, started=started, ended=ended)
+
+
+def _with_stop(stop: dict, words: str) -> str:
+    return f"{stop['why']}, {words}" if stop else words
+
+
+def _stopped(stop: dict, pods: list[dict], silent: list[dict], started: float | None, now: float) -> RunStatus:
+    if stop.get("failed"):
+        return RunStatus("exited", None, None, stop["why"], started, now)
+    ends = [end for pod in pods if (end := _end(pod))]
+    if silent:
+        return RunStatus("exited", None, None, f"{stop['why']}; {_node(silent[0])} does not answer", started, now)
+    if not (started or stop.get("seen")):
+        return RunStatus("exited", None, None, "it was stopped before it began", None, now)
+    if not ends:
+        words = stop["why"]
+        return RunStatus("exited", None, None, words, started or stop.get("seen"), now)
+    end = next((end for end in ends if end.exit_code != 0), ends[0])
+    late = f", did not end within {stop['grace_s']:g} s" if end.signal == signal.SIGKILL else ""
+    return RunStatus(
+        "exited", end.exit_code, end.signal, f"{stop['why']}{late}, {end.reason}", end.started or started, end.ended
+    )
+
+
+# --- a pod ------------------------------------------------------------------------------------------------
+def is_alive(pod: dict) -> bool:
+    return (pod.get("status") or {}).get("phase") not in {"Succeeded", "Failed"}
+
+
+def created(pod: dict) -> float | None:
+    return seconds(pod["metadata"].get("creationTimestamp"))
+
+
+def _container(pod: dict) -> dict:
+    found = (pod.get("status") or {}).get("containerStatuses") or []
+    return found[0] if found else {}
+
+
+def started_at(pod: dict) -> float | None:
+    state = _container(pod).get("state") or {}
+    return seconds((state.get("running") or state.get("terminated") or {}).get("startedAt"))
+
+
+def _index(pod: dict) -> int | None:
+    value = pod["metadata"].get("annotations", {}).get("batch.kubernetes.io/job-completion-index")
+    return None if value is None else int(value)
+
+
+def _is_silent(pod: dict, now: float) -> bool:
+    """Told to end, its time over, and no word of the end: the node does not answer. (A pod's deletionTimestamp is
+    when it should be gone at the latest.)
+    """
+    due = seconds(pod["metadata"].get("deletionTimestamp"))
+    return due is not None and now > due + NODE_SILENCE_S
+
+
+def _node(pod: dict) -> str:
+    return f"the node {pod['spec'].get('nodeName') or '(none yet)'}"
+
+
+def _end(pod: dict) -> RunStatus | None:
+    """How the pod's container ended; None while it has not, or where the pod left no word."""
+    status = pod.get("status") or {}
+    terminated = (_container(pod).get("state") or {}).get("terminated")
+    disruption = _disruption(status)
+    if terminated is None:
+        if status.get("phase") != "Failed" or status.get("removed"):
+            return None  # it has not ended, or it was removed before it said how
+        words = disruption or "its pod failed before it began"
+        return RunStatus("exited", None, None, words, None, seconds(status.get("startTime")))
+    times = (seconds(terminated.get("startedAt")), seconds(terminated.get("finishedAt")))
+    reason, code = terminated.get("reason") or "", terminated.get("exitCode", 0)
+    if reason in NEVER_BEGAN:
+        return RunStatus("exited", None, None, f"could not start: {short(terminated.get('message') or reason)}", *times)
+    number = terminated.get("signal") or (code - 128 if code in SIGNALS else None)
+    words = f"killed by signal {number} ({signal_name(number)})" if number else f"exit code {code}"
+    if reason == "ContainerStatusUnknown":
+        words = disruption or "its node lost sight of it"
+        return RunStatus("exited", None, None, words, *times)
+    if reason == "OOMKilled":
+        words = f"out of memory (asked for: {memory(pod)}), {words}"
+    elif disruption:
+        words = f"{disruption}, {words}"
+    return RunStatus("exited", None if number else code, number, words, *times)
+
+
+def memory(pod: dict) -> str:
+    limits = (pod["spec"]["containers"][0].get("resources") or {}).get("limits") or {}
+    return str(limits.get("memory", "no limit")).replace("Mi", " MiB").replace("Gi", " GiB")
+
+
+def _disruption(status: dict) -> str:
+    """Why somebody else than the run itself ended it; empty when nobody did."""
+    reason, message = status.get("reason") or "", short(status.get("message") or "")
+    if reason == "Evicted":
+        return f"evicted by its node: {message}"
+    if reason:
+        return f"ended by its node ({reason}): {message}" if message else f"ended by its node ({reason})"
+    for condition in status.get("conditions") or []:
+        if condition["type"] == "DisruptionTarget" and condition["status"] == "True":
+            told = condition.get("reason") or ""
+            return DISRUPTIONS.get(told, f"ended by the cluster ({told})")
+    return ""
+
+
+def waiting(pod: dict) -> tuple[str, bool]:
+    """(what keeps the pod from beginning, whether for ever); ("", False) while nothing is wrong."""
+    state = (_container(pod).get("state") or {}).get("waiting") or {}
+    reason = state.get("reason") or ""
+    if reason in WAITING:
+        image = pod["spec"]["containers"][0].get("image")
+        about = f" ({image})" if "image" in WAITING[reason] else ""
+        return f"{WAITING[reason]}{about}: {short(state.get('message') or reason)}", reason in HOPELESS
+    for condition in (pod.get("status") or {}).get("conditions") or []:
+        if condition["type"] == "PodScheduled" and condition["status"] == "False":
+            return f"no node has room for it: {short(condition.get('message') or condition.get('reason') or '')}", False
+    return "", False
+
+
+def _crash_loop(pods: list[dict]) -> RunStatus | None:
+    """A service that has failed again right after the cluster brought it back: the platform decides what next."""
+    for pod in pods:
+        container = _container(pod)
+        state = (container.get("state") or {}).get("waiting") or {}
+        last = (container.get("lastState") or {}).get("terminated")
+        if state.get("reason") == "CrashLoopBackOff" and last:
+            before = pod | {"status": {"containerStatuses": [{"state": {"terminated": last}}]}}
+            return _end(before)
+    return None
+
+
+# --- words and numbers ------------------------------------------------------------------------------------
+def short(message: str, limit: int = 300) -> str:
+    """The scheduler repeats itself after "preemption:"; nobody needs to read that."""
+    text = " ".join(message.split(" preemption:")[0].split())
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"
+
+
+def signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return "a real-time signal"
+
+
+def seconds(time: str | None) -> float | None:
+    return datetime.fromisoformat(time).timestamp() if time else None
+
+
+# --- which pod --------------------------------------------------------------------------------------------
+def belongs(pod: dict, record: dict) -> bool:
+    """Whether it is a pod of this very Job, not of an earlier one of the same name. A Deployment's pods are told by
+    their label alone.
+    """
+    if record["kind"] != "Job":
+        return True
+    owners = pod["metadata"].get("ownerReferences") or []
+    return any(owner["uid"] == record["metadata"]["uid"] for owner in owners)
+
+
+def newest(pods: list[dict], worker: int = 0) -> dict | None:
+    mine = [pod for pod in pods if (_index(pod) or 0) == worker]
+    return max(mine, key=lambda pod: pod["metadata"].get("creationTimestamp") or "", default=None)
+
+
+def worker_of(pod: dict) -> int:
+    return _index(pod) or 0
+
+
+def ran(pod: dict) -> bool:
+    """Whether its container has begun, now or before it fell, so that there is output to read."""
+    return started_at(pod) is not None or "terminated" in (_container(pod).get("lastState") or {})

@@ -1,0 +1,195 @@
+"""Keeps what the cluster says of the runs in memory, their logs flowing, and what they use written down. One lives in
+the reconcile process, made by `KubernetesRunner.watch`; everything works without it, only slower and with more
+questions to the API server, but what runs use is not known then.
+
+Each kind of object has a thread: it lists, then watches from the version of the list on; bookmarks move that version
+forward; a stream that ends or breaks is taken up from the last version, after growing pauses; 410 (too old) makes it
+list again, so what was missed meanwhile is seen as a difference.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from runners.base import RunnerError
+
+from . import logs, object_names, status, usage
+from .cluster import Cluster, Gone
+
+log = logging.getLogger(__name__)
+
+WATCH_S = 240
+PAUSE_S, LONGEST_PAUSE_S = 0.5, 30.0
+KEEP_DELETED_S = 120
+FOLLOWERS = 200
+
+
+class Feed:
+    """The objects of one kind, as of the last event. `objects` by name; `gone` keeps the last words of removed ones."""
+
+    def __init__(self, cluster: Cluster, kind: dict, listing: Callable, changed: Callable[[dict], None]):
+        self.cluster, self.kind, self.listing, self.changed = cluster, kind, listing, changed
+        self.objects: dict[str, dict] = {}
+        self.gone: dict[str, tuple[float, dict]] = {}
+        self.version = ""
+        self.current = False  # a list or stream is fresh: what is in memory is what the server says
+        self.relists = 0
+        self.lock = threading.Lock()
+
+    def run(self, stopped: threading.Event) -> None:
+        pause = PAUSE_S
+        while not stopped.is_set():
+            try:
+                if not self.version:
+                    self._list()
+                self._watch(stopped)
+                pause = PAUSE_S
+                continue
+            except Gone:
+                self.version = ""
+                continue
+            except RunnerError as error:
+                log.warning("watching %s: %s; again in %.1f s", self.kind["kind"], error, pause)
+            except Exception:  # a bug must not end the watch for good
+                log.exception("watching %s; listing again in %.1f s", self.kind["kind"], pause)
+                self.version = ""
+            self.current = False
+            stopped.wait(pause * random.uniform(0.7, 1.3))
+            pause = min(LONGEST_PAUSE_S, pause * 2)
+
+    def _list(self) -> None:
+        answer = self.cluster.list(self.listing, object_names.SELECTOR)
+        fresh = {each["metadata"]["name"]: self.kind | each for each in answer["items"]}
+        before = dict(self.objects)
+        with self.lock:
+            self.objects = fresh
+            for name in before.keys() - fresh.keys():
+                self.gone[name] = (time.monotonic(), before[name])
+        self.version, self.current = answer["metadata"]["resourceVersion"], True
+        self.relists += 1
+        for name in before.keys() | fresh.keys():
+            if before.get(name) != fresh.get(name):
+                self.changed(fresh.get(name) or before[name])
+
+    def _watch(self, stopped: threading.Event) -> None:
+        events = self.cluster.watch(self.listing, self.version, object_names.SELECTOR, WATCH_S)
+        self.current = True
+        for event in events:
+            found, kind = event["object"], event["type"]
+            if kind != "BOOKMARK":
+                self._take(kind, self.kind | found)
+            self.version = found["metadata"]["resourceVersion"]
+            if stopped.is_set():
+                events.close()
+                return
+
+    def _take(self, kind: str, found: dict) -> None:
+        name = found["metadata"]["name"]
+        with self.lock:
+            if kind == "DELETED":
+                self.objects.pop(name, None)
+                self.gone[name] = (time.monotonic(), found)
+            else:
+                self.objects[name] = found
+            old = [key for key, (when, _) in self.gone.items() if when < time.monotonic() - KEEP_DELETED_S]
+            for key in old:
+                del self.gone[key]
+        self.changed(found)
+
+
+class Watcher:
+    """Three feeds, what runs use, and a thread for the log of each pod that runs. `changed` is called when something
+    has moved.
+    """
+
+    def __init__(self, cluster: Cluster, folder: Path, changed: Callable[[], None]):
+        self.cluster, self.folder, self.report = cluster, folder, changed
+        self.stopped = threading.Event()
+        self.following: dict[str, threading.Thread] = {}
+        self.lock = threading.Lock()
+        job = {"kind": "Job", "apiVersion": "batch/v1"}
+        deployment = {"kind": "Deployment", "apiVersion": "apps/v1"}
+        self.jobs = Feed(cluster, job, cluster.batch.list_namespaced_job, self._moved)
+        self.deployments = Feed(cluster, deployment, cluster.apps.list_namespaced_deployment, self._moved)
+        self.pods = Feed(cluster, {"kind": "Pod", "apiVersion": "v1"}, cluster.core.list_namespaced_pod, self._moved)
+        self.threads = [
+            threading.Thread(target=feed.run, args=(self.stopped,), name=f"watch-{feed.kind['kind']}", daemon=True)
+            for feed in self.feeds
+        ]
+        self.threads.append(usage.Sampler(self, cluster, folder))
+
+    @property
+    def feeds(self) -> tuple[Feed, ...]:
+        return (self.jobs, self.deployments, self.pods)
+
+    def start(self) -> None:
+        for thread in self.threads:
+            thread.start()
+
+    def stop(self) -> None:
+        """The threads end with their streams; being daemons they keep nobody from ending."""
+        self.stopped.set()
+
+    def known(self, key: str) -> tuple[dict, list[dict]] | None:
+        """The record of that object name and its pods, those just removed too; None when this cannot be sure."""
+        if not all(feed.current for feed in self.feeds):
+            return None
+        record = self.jobs.objects.get(key) or self.deployments.objects.get(key)
+        if record is None or record["metadata"].get("deletionTimestamp"):
+            return None
+        if not (status.is_begun(record) or status.stop_of(record)):
+            return None  # it may have begun since
+        with self.pods.lock:
+            last = [pod for name, (_, pod) in self.pods.gone.items() if name not in self.pods.objects]
+            pods = [*self.pods.objects.values(), *(removed(pod) for pod in last)]
+        mine = [pod for pod in pods if pod["metadata"].get("labels", {}).get(object_names.RUN) == key]
+        return record, [pod for pod in mine if status.belongs(pod, record)]
+
+    # --- logs ---------------------------------------------------------------------------------------------
+    def _moved(self, found: dict) -> None:
+        if found["kind"] == "Pod" and status.is_alive(found) and status.ran(found):
+            self._follow(found)
+        self.report()
+
+    def _follow(self, pod: dict) -> None:
+        uid = pod["metadata"]["uid"]
+        with self.lock:
+            self.following = {key: thread for key, thread in self.following.items() if thread.is_alive()}
+            if uid in self.following or len(self.following) >= FOLLOWERS or self.stopped.is_set():
+                return  # the rest of a log is fetched at its run's end at the latest
+            thread = threading.Thread(target=self._copy, args=(pod,), name=f"log-{uid}", daemon=True)
+            self.following[uid] = thread
+            thread.start()
+
+    def _copy(self, pod: dict) -> None:
+        """Until the pod has ended. What is left then is fetched by whoever writes the end down."""
+        key, name = pod["metadata"]["labels"][object_names.RUN], pod["metadata"]["name"]
+        pause = PAUSE_S
+        while not self.stopped.is_set():
+            began = time.monotonic()
+            present = self.pods.objects.get(name)
+            record = self.jobs.objects.get(key) or self.deployments.objects.get(key)
+            if present is None or present["metadata"]["uid"] != pod["metadata"]["uid"] or not status.is_alive(present):
+                return
+            if record is not None:
+                copy = logs.Copy(self.cluster, self.folder, record, status.worker_of(pod))
+                try:
+                    with copy.mine() as mine:
+                        if mine:
+                            copy.follow(pod, lambda: not self.stopped.is_set())
+                except (RunnerError, OSError) as error:
+                    logs.broke_off(name, error)
+            # A stream that stood for a while was a good one, also when silence ended it.
+            pause = PAUSE_S if time.monotonic() - began > LONGEST_PAUSE_S else min(LONGEST_PAUSE_S, pause * 2)
+            self.stopped.wait(pause)
+
+
+def removed(pod: dict) -> dict:
+    """A pod that is not there any more is not alive, whatever its last word was."""
+    told = pod.get("status") or {}
+    return pod if not status.is_alive(pod) else pod | {"status": told | {"phase": "Failed", "removed": True}}

@@ -1,0 +1,365 @@
+"""Runs as processes on this machine, which outlive the server that started them. Chosen by `runners.get`.
+
+Each run has a folder {root}/run/runs/{name} (mode 700); what is in it and who watches the run: `shim/__main__.py`.
+What keeps it to itself: `confine.py`.
+The truth is in two things that survive any kill: the lock file, held exactly as long as something of the
+run is left, and the records `begun.json` and `exit.json`:
+
+    lock held                    running (starting, ending)
+    exit.json                    exited
+    begun.json, lock free        lost
+    none of them                 unknown: may be started
+
+No process id is trusted anywhere: to stop a run is to leave a request in its folder and to wake its shim by
+a FIFO.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+
+from kernel import sanitize, storage
+
+from . import confine, gpus
+from .base import Runner, RunnerError, RunSpec, RunStatus, check_name
+from .shim.cgroup import Group
+
+START_LIMIT_S = 30
+PROCESSES = 1024  # tasks (threads count each) that a run may have where its spec does not say
+RUN_ID = "MLP_RUN_ID"
+LOOPBACK = "127.0.0.1"
+
+
+class LocalRunner(Runner):
+    """See the module. Holds nothing in memory: any number of processes may use the same folder at once.
+
+    `confinement` is decided by the machine where not given, `devices` lists the GPUs. `disk_mib` holds for runs with an
+    owner whose spec does not say; no run begins when less than `reserve_mib` is left on the disk, and when it gets less
+    the runs that filled it are ended.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        confinement: confine.Confinement | None = None,
+        devices: Callable[[], list[gpus.Device]] = gpus.devices,
+        disk_mib: int | None = None,
+        reserve_mib: int = 0,
+    ):
+        self.folder = Path(folder).absolute()
+        self._confinement, self.devices = confinement, devices
+        self.disk_mib, self.reserve_mib = disk_mib, reserve_mib
+
+    @property
+    def confinement(self) -> confine.Confinement:
+        return self._confinement or confine.decide()
+
+    def start(self, spec: RunSpec) -> None:
+        path = self.folder / spec.name
+        deadline = time.monotonic() + START_LIMIT_S
+        while not _on_record(path):
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            path.mkdir(mode=0o700, exist_ok=True)
+            with _lock(path, fcntl.LOCK_EX) as lock:
+                # Taken, so nobody starts it now; on record perhaps, since we looked.
+                if lock is not None and not _on_record(path):
+                    self._begin(spec, path, lock)
+                    return
+            if time.monotonic() > deadline:
+                raise RunnerError(f"run {spec.name}: another caller has been starting it for {START_LIMIT_S} s")
+            time.sleep(0.01)
+
+    def _begin(self, spec: RunSpec, path: Path, lock: int) -> None:
+        room = shutil.disk_usage(path).free >> 20
+        if room < self.reserve_mib:
+            raise RunnerError(f"the disk of the machine is nearly full: {room} MiB left")
+        wanted = spec.gpu * spec.workers
+        with gpus.take(self.folder.with_name("gpus"), self.devices() if wanted else [], wanted) as taken:
+            if len(taken) < wanted:
+                raise RunnerError(f"gpu: {wanted} wanted, {len(taken)} free on this machine now")
+            devices, locks = [device for device, _ in taken], [fd for _, fd in taken]
+            values = _spec(spec, path, devices)
+            values |= {"gpu_locks": locks, "reserve_mib": self.reserve_mib}
+            if spec.disk_mib is None and spec.owner is not None:
+                values["disk_mib"] = self.disk_mib
+            (path / "tmp").mkdir(mode=0o700, exist_ok=True)
+            values |= self.confinement.of(spec, path, gpus.nodes(devices))
+            values["environment"] |= self.confinement.environment(spec, path)
+            _write(path / "spec.json", values)
+            if not Path(spec.log).is_relative_to(spec.cwd):  # inside of it the shim makes the folders
+                Path(spec.log).parent.mkdir(parents=True, exist_ok=True)
+            _spawn(path, lock, locks)
+
+    def poll(self, name: str) -> RunStatus:
+        path = self.folder / check_name(name)
+        # In this order: the record of the end is written before the lock is let go.
+        free = _is_free(path)
+        ended, begun = _read(path / "exit.json"), _read(path / "begun.json")
+        if ended is not None:
+            return RunStatus(
+                "exited", ended["exit_code"], ended["signal"], ended["reason"], ended["started"], ended["ended"]
+            )
+        if not free:
+            if begun is not None:
+                _kill_stuck(path, begun["shim"])
+            return RunStatus("running", started=begun and begun["started"])
+        if begun is None:
+            return RunStatus("unknown", reason="no run of this name")
+        Group((_read(path / "spec.json") or {}).get("cgroup", {}), begun["run_id"]).kill()
+        _kill_leftovers(begun["run_id"])
+        return RunStatus(
+            "lost",
+            reason="the run is gone and nobody saw its end: it, or the machine, was killed",
+            started=begun["started"],
+        )
+
+    def stop(self, name: str, grace_s: float = 10) -> None:
+        path = self.folder / check_name(name)
+        if _is_free(path) or _read(path / "exit.json") is not None:
+            return
+        with contextlib.suppress(FileNotFoundError):  # forgotten meanwhile
+            _write(path / "stop.json", {"grace_s": max(0.0, float(grace_s))})
+        # A shim that has not made its FIFO yet reads the request right after making it.
+        with contextlib.suppress(OSError):
+            control = os.open(path / "control", os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            try:
+                os.write(control, b".")
+            finally:
+                os.close(control)
+
+    def forget(self, name: str) -> None:
+        path = self.folder / check_name(name)
+        deadline = time.monotonic() + 1
+        while path.is_dir():
+            with _lock(path, fcntl.LOCK_EX) as lock:
+                if lock is not None:
+                    spec = _read(path / "spec.json") or {}
+                    Group(spec.get("cgroup", {}), spec.get("run_id", "")).remove()  # left by a shim that was killed
+                    # Renamed first: a reader sees all of the records or none of them.
+                    gone = self.folder / f".{name}.{secrets.token_hex(6)}.forgotten"
+                    path.rename(gone)
+                    _remove(gone)
+                    return
+            if time.monotonic() > deadline:  # a reader's short lock is outlasted, a run's is not
+                raise RunnerError(f"run {name}: still running")
+            time.sleep(0.01)
+
+    def names(self) -> list[str]:
+        if not self.folder.is_dir():
+            return []
+        for rest in self.folder.glob(".*.forgotten"):  # of a caller killed while it removed them
+            _remove(rest)
+        return sorted(entry.name for entry in self.folder.iterdir() if not entry.name.startswith("."))
+
+    def address(self, name: str) -> tuple[str, int] | None:
+        if self.poll(name).state != "running":
+            return None
+        port = (_read(self.folder / name / "spec.json") or {}).get("port")
+        return (LOOPBACK, port) if port else None
+
+    def place(self, source: Path, target: str) -> str:
+        return target if self.confinement.walls == "bwrap" else str(source)
+
+    @property
+    def python(self) -> str:
+        return sys.executable
+
+    @property
+    def many_workers(self) -> bool:
+        return True
+
+    def can_listen(self, port: int) -> bool:
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as servers do: ended connections do not count
+            try:
+                probe.bind((LOOPBACK, port))
+            except OSError:
+                return False
+        return True
+
+    def stop_all(self, grace: float = 10) -> list[str]:
+        left = [name for name in self.names() if self.poll(name).state == "running"]
+        for name in left:
+            self.stop(name, grace)
+        deadline = time.monotonic() + grace + 10
+        while left and time.monotonic() < deadline:
+            time.sleep(0.02)
+            left = [name for name in left if self.poll(name).state == "running"]
+        return left
+
+
+def tail(path: Path, lines: int = 20, limit: int = 64 << 10) -> str:
+    """The last lines of a log (within its last `limit` bytes), storable; empty when there is none.
+
+    A run may write in the log's folder, so neither that folder nor the log is followed when it is a link: what it
+    points to would be read with the platform's rights, and told as the reason of the end.
+    """
+    file = storage.open_file(path.parent.parent, f"{path.parent.name}/{path.name}")
+    if file is None:
+        return ""
+    with file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - limit))
+        last = deque(file.read(limit).decode(errors="replace").splitlines(), maxlen=lines)
+        return sanitize.text("\n".join(last))
+
+
+# --- a run's folder ---------------------------------------------------------------------------------------
+def _on_record(path: Path) -> bool:
+    return (path / "begun.json").exists() or (path / "exit.json").exists()
+
+
+def _read(path: Path) -> dict | None:
+    try:
+        return json.loads(path.read_bytes())
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+def _write(path: Path, value: dict) -> None:
+    draft = path.with_name(f"{path.name}.{secrets.token_hex(6)}.part")
+    fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(fd, "w", encoding="utf-8") as file:
+        json.dump(value, file)
+    draft.replace(path)
+
+
+@contextlib.contextmanager
+def _lock(path: Path, kind: int):
+    """The run's lock as an open file, None where somebody else has it. Inherited by a child, it lives on
+    there.
+    """
+    try:
+        fd = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except (FileNotFoundError, NotADirectoryError):  # the folder was forgotten just now
+        yield None
+        return
+    try:
+        try:
+            fcntl.flock(fd, kind | fcntl.LOCK_NB)
+            same = os.path.samestat(os.fstat(fd), os.stat(path / "lock"))
+        except (BlockingIOError, FileNotFoundError):
+            same = False
+        yield fd if same else None
+    finally:
+        os.close(fd)
+
+
+def _is_free(path: Path) -> bool:
+    """Whether nothing of the run is left. Asks by a shared lock, so that many may ask at once."""
+    try:
+        fd = os.open(path / "lock", os.O_RDONLY | os.O_CLOEXEC)
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    finally:
+        os.close(fd)
+    return True
+
+
+def _spec(spec: RunSpec, path: Path, devices: list[gpus.Device]) -> dict:
+    run_id = secrets.token_hex(16)
+    environment = {"OMP_NUM_THREADS": str(max(1, int(spec.cpu)))} | dict(spec.environment) | {RUN_ID: run_id}
+    if devices or spec.owner is not None:  # a run without a GPU must not see one
+        environment["CUDA_VISIBLE_DEVICES"] = ",".join(device.uuid for device in devices)
+    if spec.workers > 1:
+        environment |= {"MASTER_ADDR": LOOPBACK, "MASTER_PORT": str(_free_port())}
+    values = asdict(spec) | {"labels": dict(spec.labels), "environment": environment, "run_id": run_id}
+    values |= {"cwd": str(spec.cwd), "log": str(Path(spec.log).absolute()), "processes": spec.processes or PROCESSES}
+    values |= {"usage": str(Path(spec.usage).absolute()) if spec.usage else ""}
+    return values | {"mounts": [asdict(mount) | {"source": str(mount.source)} for mount in spec.mounts]}
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind((LOOPBACK, 0))
+        return probe.getsockname()[1]
+
+
+def _spawn(path: Path, lock: int, locks: list[int]) -> None:
+    """Starts the shim, which inherits the locks, and returns when the run is on record."""
+    with open(path / "shim.log", "ab") as log:
+        done = subprocess.run(
+            [sys.executable, "-I", "-S", "-X", "utf8", str(confine.SHIM), str(path), str(lock)],
+            env={},
+            cwd="/",
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            pass_fds=(lock, *locks),
+            start_new_session=True,
+        )
+    if done.returncode:
+        raise RunnerError(f"run {path.name}: it could not be put on record: {tail(path / 'shim.log', 3) or done}")
+
+
+def _remove(folder: Path) -> None:
+    """Also what a run has made unreadable in its /tmp; what will not go now is tried again later."""
+
+    def unlock_and_retry(function, name, _info) -> None:
+        with contextlib.suppress(OSError):
+            os.chmod(os.path.dirname(name), 0o700)
+            function(name)
+
+    shutil.rmtree(folder, onerror=unlock_and_retry)
+
+
+def _kill_stuck(path: Path, shim: int) -> None:
+    """Ends a bubblewrap whose outer process was killed with the shim before it had let the inner one go: that one waits
+    for ever, and holds the lock. While the shim lives it sees to that itself.
+    """
+    if os.fsencode(path) not in _words(Path(f"/proc/{shim}/cmdline")):
+        own = {os.fsencode(path / "tmp"), b"--die-with-parent"}
+        _kill(lambda entry: own <= _words(entry / "cmdline"))
+
+
+def _kill_leftovers(run_id: str) -> None:
+    """Ends what is left when shim and guard were killed in one blow: whatever carries the run's mark in its
+    environment. Processes of others cannot be read and are not meant.
+    """
+    mark = f"{RUN_ID}={run_id}".encode()
+    for _ in range(100):
+        if not _kill(lambda entry: mark in _words(entry / "environ")):
+            return
+        time.sleep(0.01)
+
+
+def _kill(meant: Callable[[Path], bool]) -> bool:
+    """SIGKILL to the processes that are meant, told by their folders in /proc; whether there was one."""
+    found = False
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit() or int(entry.name) == os.getpid():
+            continue
+        with contextlib.suppress(OSError):
+            process = os.pidfd_open(int(entry.name))  # held first: what is read next is of this very process
+            try:
+                if meant(entry):
+                    found = True
+                    signal.pidfd_send_signal(process, signal.SIGKILL)
+            finally:
+                os.close(process)
+    return found
+
+
+def _words(file: Path) -> set[bytes]:
+    """A process's command line or environment; empty when it is gone, or not ours to read."""
+    with contextlib.suppress(OSError):
+        return set(file.read_bytes().split(b"\0"))
+    return set()

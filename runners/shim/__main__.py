@@ -1,0 +1,400 @@
+"""Watches over one run, away from the server that started it: keeps its log, stops it when asked, records
+its end.
+
+Started by `runners/local.py` as `python -I -S runners/shim RUN_DIRECTORY LOCK_FD`; standard library only, so
+that it is there in milliseconds. Three processes make a run:
+
+    shim     holds the lock, copies the output into the log, takes requests to stop, writes the record of the end
+    guard    starts the script, reaps all that descends from it, kills what is left (`guard.py`)
+    script   the command, leader of its own session, with the environment of the spec; as many as there are workers
+
+Whichever is killed, another one notices and ends the rest: the guard when its pipe from the shim breaks,
+the shim when its pipe from the guard breaks (all orphans come to it, it is a subreaper), and the script
+dies with the guard. The lock is held by shim and guard, so that it is free only when nothing of the run is
+left; so are the locks of its GPUs.
+
+Behind walls (`runners/confine.py` builds them) the shim executes bubblewrap, and that the guard, as the first
+process of the run's own process space: when it ends, the kernel ends everything there.
+
+Files in the run's folder: `spec.json`, `lock`, `begun.json` (written before the script exists: from here on
+the name is never started again), `stop.json` (a request), `control` (a FIFO that wakes the shim),
+`exit.json`, `shim.log`, `tmp` (the run's own /tmp).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import sys
+import time
+
+import cgroup
+import guard
+import limits
+import privileges
+import usage
+from log import Lines, Log, open_inside
+from prepare import prepare
+
+RECORD_SIZE = 4096
+OUT_OF_MEMORY = (
+    b"MemoryError",
+    b"std::bad_alloc",
+    b"out of memory",
+    b"Cannot allocate memory",
+    b"can't allocate memory",
+)
+
+
+def write_record(path: str, record: dict, room: str = "") -> None:
+    """Atomic and durable. `room` is a file of the record's size, laid down in time, so that a full disk
+    cannot stop it.
+    """
+    draft = room or path + ".part"
+    data = json.dumps(record).encode()
+    data += b" " * (RECORD_SIZE - len(data) - 1) + b"\n"
+    fd = os.open(draft, os.O_WRONLY | os.O_CREAT, 0o600)
+    try:
+        os.write(fd, data)
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+    os.replace(draft, path)
+    folder = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def private(path: str, flags: int) -> int:
+    """An opener for files that nobody else may read."""
+    return os.open(path, flags, 0o600)
+
+
+def oom_kills() -> int:
+    """How often the kernel has killed for want of memory since the machine started; 0 where it does not
+    say.
+    """
+    with contextlib.suppress(OSError), open("/proc/vmstat", "rb") as file:
+        for line in file:
+            if line.startswith(b"oom_kill "):
+                return int(line.split()[1])
+    return 0
+
+
+class Shim:
+    """The loop that waits for output, for the guard's reports and for requests to stop."""
+
+    def __init__(self, folder: str, spec: dict, lock: int):
+        self.folder, self.spec, self.lock = folder, spec, lock
+        self.over = ""  # which of its bounds it has passed
+        self.out_of_memory = 0
+        self.stopping = ""  # why, in words
+        self.deadline: float | None = None  # when the grace is over, on the monotonic clock
+        self.forced = False
+        self.end: dict = {}  # the guard's last report
+        self.begun = {"run_id": spec["run_id"], "shim": os.getpid(), "script": None, "started": time.time()}
+        self.oom_kills = oom_kills()
+        control = os.path.join(folder, "control")
+        with contextlib.suppress(FileExistsError):
+            os.mkfifo(control, 0o600)
+        # Open for both, so that it never reports an end when the last caller closes it.
+        self.control = os.open(control, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+        self.signals, wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+
+    def path(self, name: str) -> str:
+        return os.path.join(self.folder, name)
+
+    def begin(self) -> None:
+        """Puts the run on record. From here on the name is taken for ever."""
+        with open(self.path("exit.part"), "wb", opener=private) as file:
+            file.write(b" " * RECORD_SIZE)
+            file.flush()
+            os.fsync(file.fileno())
+        write_record(self.path("begun.json"), self.begun)
+
+    # --- the run ------------------------------------------------------------------------------------------
+    def run(self) -> None:
+        try:
+            log = Log(self.spec["cwd"], self.spec["log"], self.spec["log_limit"])
+        except OSError as error:
+            self.end = {"failed": f"the log file {self.spec['log']}: {error.strerror}"}
+            return
+        try:
+            prepare(self.spec)
+        except (OSError, RecursionError) as error:
+            self.end = {"failed": f"its files could not be made ready: {error}"}
+            return
+        self.read_request()
+        if self.stopping:
+            self.end = {"failed": "it was stopped before it began"}
+        else:
+            self.make_group()
+            outputs, self.reports, self.commands = self.start_guard()
+            self.keep_bounds()
+            self.watch(log, outputs)
+            self.out_of_memory = self.group.oom_kills()
+            self.group.kill()
+            self.group.remove()
+        self.oom_text = any(words in log.tail[-4096:] for words in OUT_OF_MEMORY)
+        log.close()
+
+    def make_group(self) -> None:
+        """Where the kernel does not take the bounds now, the guard keeps them in its own way."""
+        workers = self.spec["workers"]
+        self.group = cgroup.Group(self.spec["cgroup"], self.spec["run_id"])
+        self.spec["join"] = []
+        try:
+            ram, cpus = self.spec["ram_mib"] * workers, self.spec["cpu"] * workers
+            self.group.make(ram, self.spec["processes"], cpus)
+            self.spec["join"] = self.group.open()
+        except OSError as error:
+            print(f"no control group: {error}", file=sys.stderr, flush=True)
+            self.group.remove()
+            self.spec["cgroup"], self.group = {}, cgroup.Group({}, "")
+
+    def start_guard(self) -> tuple[list[int], int, int]:
+        pipes = [os.pipe2(os.O_CLOEXEC) for _ in range(self.spec["workers"])]
+        outputs, log_ends = [pipe[0] for pipe in pipes], [pipe[1] for pipe in pipes]
+        reports, report_end = os.pipe2(os.O_CLOEXEC)
+        command_end, commands = os.pipe2(os.O_CLOEXEC)
+        if (child := os.fork()) == 0:
+            for fd in (*outputs, reports, commands, self.control, self.signals):
+                os.close(fd)
+            if self.spec["walls"] == "bwrap":
+                behind_walls(self.spec, [self.lock, *self.spec["gpu_locks"]], log_ends, command_end, report_end)
+            guard.main(self.spec, log_ends, command_end, report_end)
+        self.gone = guard.end_of(child)
+        for fd in (*log_ends, report_end, command_end, *self.spec["join"]):
+            os.close(fd)
+        return outputs, reports, commands
+
+    def keep_bounds(self) -> None:
+        def stop(reason: str) -> None:
+            self.over = reason
+            os.write(self.control, b".")
+
+        folders = [self.spec["cwd"], self.spec["tmp"]]
+        try:
+            disk = limits.Disk(folders, self.spec["disk_mib"] or 0, self.spec["reserve_mib"], stop)
+        except limits.Unbounded as problem:  # so an earlier attempt has left it
+            return stop(str(problem))
+        disk.pids = lambda: guard.descendants(os.getpid())
+        # The kernel may have killed one process of many, and the rest would wait for it.
+        disk.others = [lambda: self.too_much_memory() if self.group.oom_kills() else ""]
+        disk.start()
+        self.keep_usage(disk)
+
+    def keep_usage(self, disk: limits.Disk) -> None:
+        """Where it cannot be written down the run goes on without."""
+        if not self.spec["usage"]:
+            return
+        try:
+            fd = open_inside(self.spec["cwd"], self.spec["usage"])
+        except OSError as error:
+            return print(f"its usage is not kept: {error}", file=sys.stderr, flush=True)
+        devices = self.spec["environment"].get("CUDA_VISIBLE_DEVICES", "") if self.spec["gpu"] else ""
+        known = (lambda: disk.grown) if self.spec["disk_mib"] else (lambda: None)
+        usage.Usage(fd, list(filter(None, devices.split(","))), disk.pids, known).start()
+
+    def watch(self, log: Log, outputs: list[int]) -> None:
+        """Until the guard is gone, which it is only when nothing is left below it; then what is still in
+        the pipes.
+        """
+        sinks = {fd: log if len(outputs) == 1 else Lines(log, rank) for rank, fd in enumerate(outputs)}
+        poller = select.poll()
+        for fd in (*outputs, self.reports, self.control, self.signals, self.gone):
+            poller.register(fd, select.POLLIN)
+        while True:
+            ready = {fd for fd, _ in poller.poll(self.wait_ms())}
+            for output in ready & sinks.keys():
+                data = os.read(output, 1 << 16)
+                sinks[output].write(data)
+                if not data:
+                    poller.unregister(output)
+            if self.signals in ready:
+                os.read(self.signals, 512)
+                self.ask_to_stop(self.spec["grace_s"], "stopped because its watcher was asked to end (SIGTERM)")
+            if self.control in ready:
+                os.read(self.control, 4096)
+                self.read_request()
+                if self.over:
+                    self.command(b"K")
+            if self.deadline is not None and time.monotonic() >= self.deadline:
+                self.deadline, self.forced = None, True
+                self.command(b"K")
+            if self.gone in ready:  # bubblewrap, killed at its start, leaves a half of it that would hang for ever
+                poller.unregister(self.gone)
+                guard.kill_below()
+            if self.reports in ready and not self.read_reports():
+                break
+        guard.kill_below()  # nothing, unless the guard itself was killed
+        for output, sink in sinks.items():
+            os.set_blocking(output, False)
+            with contextlib.suppress(BlockingIOError):
+                while data := os.read(output, 1 << 16):
+                    sink.write(data)
+            if sink is not log:
+                sink.close()
+
+    def wait_ms(self) -> float | None:
+        return None if self.deadline is None else max(0, self.deadline - time.monotonic()) * 1000 + 1
+
+    def read_reports(self) -> bool:
+        """False at the end of the guard. A report is one line, shorter than a pipe's atomic write."""
+        data = os.read(self.reports, 1 << 16)
+        for line in data.splitlines():
+            report = json.loads(line)
+            if "script" in report:
+                self.begun.update(report)
+                with contextlib.suppress(OSError):  # for people who look, nothing depends on it
+                    write_record(self.path("begun.json"), self.begun)
+            elif "over" in report:
+                self.over = self.over or report["over"]
+            else:
+                self.end = report
+        return bool(data)
+
+    # --- stopping -----------------------------------------------------------------------------------------
+    def read_request(self) -> None:
+        with contextlib.suppress(FileNotFoundError, ValueError), open(self.path("stop.json"), "rb") as file:
+            self.ask_to_stop(float(json.load(file)["grace_s"]), "stopped on request")
+
+    def ask_to_stop(self, grace_s: float, why: str) -> None:
+        """The first request sends SIGTERM; a later one can only shorten the grace."""
+        deadline = time.monotonic() + max(0.0, grace_s)
+        if not self.stopping:
+            self.stopping, self.deadline, self.grace_s = why, deadline, grace_s
+            self.command(b"T")
+        elif self.deadline is not None and deadline < self.deadline:
+            self.deadline, self.grace_s = deadline, grace_s
+
+    def command(self, letter: bytes) -> None:
+        with contextlib.suppress(AttributeError, BrokenPipeError):  # no guard yet, or none any more
+            os.write(self.commands, letter)
+
+    # --- the end ------------------------------------------------------------------------------------------
+    def record(self) -> dict:
+        status = self.end.get("status")
+        code = os.waitstatus_to_exitcode(status) if status is not None else None
+        return {
+            "exit_code": code if code is not None and code >= 0 else None,
+            "signal": -code if code is not None and code < 0 else None,
+            "reason": self.reason(code)[:2000],
+            "started": self.begun["started"],
+            "ended": self.end.get("ended") or time.time(),
+        }
+
+    def reason(self, code: int | None) -> str:
+        """What happened, in words for the run's owner."""
+        if "failed" in self.end:
+            return f"could not start: {self.end['failed']}" if not self.stopping else self.end["failed"]
+        if code is None and self.spec["walls"] == "bwrap" and not self.begun["script"]:
+            with contextlib.suppress(OSError), open(self.path("shim.log"), "rb") as file:
+                return f"could not start: {file.read()[-500:].decode(errors='replace').strip() or 'bubblewrap failed'}"
+        if code is None:
+            return "killed with the process that guarded it"
+        words = f"exit code {code}" if code >= 0 else f"killed by signal {-code} ({signal_name(-code)})"
+        if code and self.spec["workers"] > 1:
+            words = f"worker {self.end['rank']}: {words}"
+        if self.over:
+            return f"{self.over}, {words}"
+        if code and self.out_of_memory:
+            return f"{self.too_much_memory()}, {words}"
+        if self.stopping:
+            late = f", did not end within {self.grace_s:g} s" if self.forced else ""
+            return f"{self.stopping}{late}, {words}"
+        if code and self.oom_text:
+            return f"out of memory (asked for: {self.spec['ram_mib']} MiB), {words}"
+        if code == -signal.SIGKILL and oom_kills() > self.oom_kills:
+            return f"probably out of memory: the machine had no more to give, {words}"
+        return words
+
+    def too_much_memory(self) -> str:
+        return f"needed more than {self.spec['ram_mib'] * self.spec['workers']} MiB of memory"
+
+    def finish(self) -> None:
+        """Never gives up: while the record is not on the disk, the run counts as running."""
+        while True:
+            try:
+                return write_record(self.path("exit.json"), self.record(), room=self.path("exit.part"))
+            except OSError as error:
+                print(f"cannot record the end: {error}", file=sys.stderr, flush=True)
+                time.sleep(1)
+
+
+def signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return "a real-time signal"
+
+
+def behind_walls(spec: dict, locks: list[int], logs: list[int], commands: int, reports: int) -> None:
+    """Becomes bubblewrap, and that the guard, which is handed what it needs as open files. Never returns."""
+    try:
+        order = os.memfd_create("order", 0)
+        os.write(order, json.dumps([spec, logs, commands, reports]).encode())
+        os.lseek(order, 0, os.SEEK_SET)
+        for fd in (order, *locks, *logs, commands, reports, *spec["join"]):
+            os.set_inheritable(fd, True)
+        os.execve(spec["bwrap"][0], [*spec["bwrap"], "guard", str(order)], {})
+    except Exception as error:
+        guard.report(reports, failed=f"bubblewrap: {error}")
+    finally:
+        os._exit(1)
+
+
+def guard_inside(order: int) -> None:
+    """The guard's beginning behind the walls."""
+    with open(order, "rb") as file:
+        spec, logs, commands, reports = json.load(file)
+    for fd in (*logs, commands, reports, *spec["join"]):
+        os.set_inheritable(fd, False)
+    guard.main(spec, logs, commands, reports)
+
+
+def main(folder: str, lock: int) -> None:
+    """Leaves the caller (which waits until the run is on record), then sees the run through to its end."""
+    os.set_inheritable(lock, False)
+    ready, begun = os.pipe2(os.O_CLOEXEC)
+    if os.fork():
+        os.close(begun)
+        os._exit(0 if os.read(ready, 1) else 1)
+    os.close(ready)
+    os.setsid()
+    os.chdir("/")
+    os.umask(0o022)
+    guard.become_subreaper()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: None)  # the wake-up pipe does the work
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    with open(os.path.join(folder, "spec.json"), "rb") as file:
+        shim = Shim(folder, json.load(file), lock)
+    for fd in shim.spec["gpu_locks"]:
+        os.set_inheritable(fd, False)
+    if shim.spec["uid"] is not None or shim.spec["walls"] != "none":
+        privileges.hide()
+    shim.begin()
+    with contextlib.suppress(BrokenPipeError):
+        os.write(begun, b".")
+    os.close(begun)
+    try:
+        shim.run()
+    except Exception as error:
+        guard.kill_below()
+        shim.end = {"failed": f"its watcher failed: {error!r}"}
+        raise
+    finally:
+        shim.finish()
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "guard":
+        guard_inside(int(sys.argv[2]))
+    main(sys.argv[1], int(sys.argv[2]))

@@ -1,0 +1,183 @@
+"""Control groups: the kernel's bound on the memory, processes and CPU of a whole run. Version 2, and version 1 where a
+machine still has that.
+
+`find` is asked once by `runners.confine`; the shim makes a group for its run, and removes it at the end. A process
+joins by writing "0" into a file that was opened by whoever may; so a run needs no rights of its own. Standard library
+only. Source: https://docs.kernel.org/admin-guide/cgroup-v2.html, and cgroup-v1 beside it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+
+ROOT = "/sys/fs/cgroup"
+NAME = "mlp-runs"
+KINDS = ("memory", "pids", "cpu")
+PERIOD_US = 100_000
+SPARE_PROCESSES = 8  # the watcher of a run and what makes its walls are counted too
+
+
+def find(root: str = ROOT) -> dict[str, str]:
+    """Controller -> the folder below which runs get their groups; only controllers that really work, so empty where
+    there are none. Makes the folders.
+    """
+    if os.path.exists(f"{root}/cgroup.controllers"):
+        return _find_unified(root)
+    found = {}
+    for kind in KINDS:
+        mine = _own(kind)
+        for parent in dict.fromkeys([f"{root}/{kind}{mine}", f"{root}/{kind}"]) if mine is not None else ():
+            if _try(f"{parent}/{NAME}", {kind}, unified=False):
+                found[kind] = f"{parent}/{NAME}"
+                break
+    return found
+
+
+def _find_unified(root: str) -> dict[str, str]:
+    """Below the root for root, else below the highest group that was handed to this user (by systemd, usually)."""
+    mine = _own("")
+    if mine is None:
+        return {}
+    here = os.path.normpath(root + mine)
+    above = [here]
+    while above[-1] != root and len(above) < 64:
+        above.append(os.path.dirname(above[-1]))
+    for parent in reversed(above):
+        if not os.access(f"{parent}/cgroup.procs", os.W_OK) or not os.access(parent, os.W_OK):
+            continue
+        for level in (parent, f"{parent}/{NAME}"):
+            with contextlib.suppress(OSError):
+                os.mkdir(level)
+            for kind in KINDS:
+                with contextlib.suppress(OSError):  # there already, or not to be had
+                    write(f"{level}/cgroup.subtree_control", f"+{kind}")
+        kinds = set(KINDS) & set(read(f"{parent}/{NAME}/cgroup.subtree_control").split())
+        if kinds and _try(f"{parent}/{NAME}", kinds, unified=True):
+            return {kind: f"{parent}/{NAME}" for kind in KINDS if kind in kinds}
+    return {}
+
+
+def _own(kind: str) -> str | None:
+    """This process's group in the controller's hierarchy ("" is the unified one)."""
+    for line in read("/proc/self/cgroup").splitlines():
+        _, kinds, path = line.split(":", 2)
+        if kind in kinds.split(","):
+            return path.rstrip("/")
+    return None
+
+
+def _try(folder: str, kinds: set[str], unified: bool) -> bool:
+    """Whether a child can be put into a new group there, with a bound that the kernel takes."""
+    group = Group(dict.fromkeys(kinds, folder), f"try-{os.getpid()}-{time.monotonic_ns()}")
+    try:
+        os.makedirs(folder, exist_ok=True)
+        group.make(64, 64, 1)
+        files = group.open()
+        child = os.fork()
+        if child == 0:
+            try:
+                join(files)
+                os._exit(0)
+            finally:
+                os._exit(1)
+        for fd in files:
+            os.close(fd)
+        return os.waitpid(child, 0)[1] == 0
+    except OSError:
+        return False
+    finally:
+        group.remove()
+
+
+def read(path: str) -> str:
+    try:
+        with open(path) as file:
+            return file.read()
+    except OSError:
+        return ""
+
+
+def write(path: str, value: str) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.write(fd, value.encode())
+    finally:
+        os.close(fd)
+
+
+def join(files: list[int]) -> None:
+    """Puts this process into the groups whose files these are."""
+    for fd in files:
+        os.write(fd, b"0")
+
+
+class Group:
+    """One run's group in each of the hierarchies."""
+
+    def __init__(self, parents: dict[str, str], name: str):
+        self.folders = {kind: f"{folder}/{name}" for kind, folder in parents.items()}
+        self.unified = any(os.path.exists(f"{folder}/cgroup.controllers") for folder in parents.values())
+
+    def make(self, ram_mib: int, processes: int, cpus: float) -> None:
+        """Raises OSError where the kernel does not take the bounds."""
+        for folder in dict.fromkeys(self.folders.values()):
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(folder, 0o755)
+        ram, quota = str(ram_mib << 20), max(1000, int(cpus * PERIOD_US))
+        if "memory" in self.folders:
+            self.set("memory", "memory.max" if self.unified else "memory.limit_in_bytes", ram)
+            if self.unified:
+                with contextlib.suppress(OSError):  # no swap, no file
+                    self.set("memory", "memory.swap.max", "0")
+                with contextlib.suppress(OSError):
+                    self.set("memory", "memory.oom.group", "1")
+            else:
+                with contextlib.suppress(OSError):  # swap is not counted on this machine
+                    self.set("memory", "memory.memsw.limit_in_bytes", ram)
+        if "pids" in self.folders:
+            self.set("pids", "pids.max", str(processes + SPARE_PROCESSES))
+        if "cpu" in self.folders:
+            if self.unified:
+                self.set("cpu", "cpu.max", f"{quota} {PERIOD_US}")
+            else:
+                self.set("cpu", "cpu.cfs_period_us", str(PERIOD_US))
+                self.set("cpu", "cpu.cfs_quota_us", str(quota))
+
+    def set(self, kind: str, name: str, value: str) -> None:
+        write(f"{self.folders[kind]}/{name}", value)
+
+    def open(self) -> list[int]:
+        """What `join` wants; not inherited unless told so."""
+        folders = dict.fromkeys(self.folders.values())
+        return [os.open(f"{folder}/cgroup.procs", os.O_WRONLY | os.O_CLOEXEC) for folder in folders]
+
+    def oom_kills(self) -> int:
+        """How often the kernel has killed a process of the run because it needed more memory than its bound."""
+        if "memory" not in self.folders:
+            return 0
+        text = read(f"{self.folders['memory']}/{'memory.events' if self.unified else 'memory.oom_control'}")
+        counts = dict(line.split(None, 1) for line in text.splitlines() if " " in line)
+        return int(counts.get("oom_kill", "0"))
+
+    def kill(self) -> None:
+        """SIGKILL to everything in it."""
+        for folder in dict.fromkeys(self.folders.values()):
+            for pid in read(f"{folder}/cgroup.procs").split():
+                with contextlib.suppress(OSError):
+                    os.kill(int(pid), signal.SIGKILL)
+
+    def remove(self) -> None:
+        """Nothing is in it any more; the kernel may take a moment to see that."""
+        for folder in dict.fromkeys(self.folders.values()):
+            for _ in range(200):
+                try:
+                    os.rmdir(folder)
+                except FileNotFoundError:
+                    break
+                except OSError:
+                    time.sleep(0.005)
+                else:
+                    break

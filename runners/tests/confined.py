@@ -1,0 +1,188 @@
+"""Runners of every kind of confinement that this machine offers, for the tests of containment.
+
+As root each level is tried with a user of its own; and once more as an ordinary user, who has neither root's rights nor
+control groups: that runner's `start` and `stop` are called in a process of that user, everything else by us.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from django.conf import settings
+
+from runners import confine
+from runners.base import Mount, RunnerError, RunSpec
+from runners.local import LocalRunner
+from runners.shim import landlock
+
+from .helpers import end_of
+
+USER = 1_899_999_999
+# The interpreter of this test run may be closed to other users; the system's is not.
+PYTHON = "/usr/bin/python3"
+CALL = """
+import pickle, sys
+from runners import confine
+from runners.local import LocalRunner
+folder, level, options, verb, arguments = pickle.load(sys.stdin.buffer)
+getattr(LocalRunner(folder, confine.decide(level), **options), verb)(*arguments)
+"""
+
+
+class UsersRunner(LocalRunner):
+    """Starts and stops runs as an ordinary user of this machine."""
+
+    def __init__(self, folder: Path, level: str, **options):
+        super().__init__(folder, confine.Confinement(level), **options)
+        self.level, self.options = level, options
+        folder.mkdir(parents=True, exist_ok=True)
+        os.chown(folder, USER, USER)
+
+    def start(self, spec: RunSpec) -> None:
+        self.call("start", spec)
+
+    def stop(self, name: str, grace_s: float = 10) -> None:
+        self.call("stop", name, grace_s)
+
+    def call(self, verb: str, *arguments) -> None:
+        order = pickle.dumps((self.folder, self.level, self.options, verb, arguments))
+        path = os.pathsep.join([str(settings.BASE_DIR), *(part for part in sys.path if part.endswith("-packages"))])
+        done = subprocess.run(
+            [PYTHON, "-c", CALL], input=order, capture_output=True, cwd="/", user=USER, group=USER, extra_groups=[],
+            env={"PYTHONPATH": path, "PATH": os.defpath, "PYTHONDONTWRITEBYTECODE": "1"},
+        )  # fmt: skip
+        if done.returncode:
+            raise RunnerError(done.stderr.decode())
+
+    @property
+    def python(self) -> str:
+        return PYTHON
+
+
+def kinds() -> list[str]:
+    """The names of what can be tried here."""
+    found = []
+    for level in ("bwrap", "landlock", "none"):
+        if level == "landlock" and not landlock.version():
+            continue
+        if level == "bwrap" and confine.decide().walls != "bwrap":
+            continue
+        found.append(level)
+        if os.geteuid() == 0:
+            if confine.decide().cgroup:
+                found.append(f"{level}, no control groups")
+            if level != "none" and users_can():
+                found.append(f"{level}, ordinary user")
+    return found
+
+
+def users_can() -> bool:
+    """Whether another user of this machine reaches our code, its packages and an interpreter of the same version."""
+    same = f"import sys, django, runners.base; sys.exit(sys.version_info[:2] != {tuple(sys.version_info[:2])})"
+    path = os.pathsep.join([str(settings.BASE_DIR), *(part for part in sys.path if part.endswith("-packages"))])
+    try:
+        return not subprocess.run(
+            [PYTHON, "-c", same], capture_output=True, cwd="/", user=USER, group=USER, extra_groups=[],
+            env={"PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"},
+        ).returncode  # fmt: skip
+    except OSError:
+        return False
+
+
+def make(kind: str, folder: Path, **options) -> LocalRunner:
+    level, _, how = kind.partition(", ")
+    if how == "ordinary user":
+        return UsersRunner(folder, level, **options)
+    found = confine.decide(level)
+    groups = {} if how else found.cgroup
+    return LocalRunner(folder, confine.Confinement(level, found.bwrap, found.own_uid, groups), **options)
+
+
+ENVIRONMENT = {"PATH": os.defpath, "LANG": "C.UTF-8"}
+TRY = """
+import json, os, signal
+def attempt(function, *values):
+    try:
+        return [True, repr(function(*values))[:200]]
+    except BaseException as error:
+        return [False, type(error).__name__]
+def read(path): return open(path, errors='replace').read()
+def write(path): return open(path, 'a').write('x')
+"""
+
+
+class World:
+    """A storage root with two owners' files and a secret, and a runner on it."""
+
+    def __init__(self, kind: str, root: Path):
+        self.kind, self.root = kind, root
+        self.processes: list[subprocess.Popen] = []
+        self.runner = make(kind, root / "run" / "runs", disk_mib=2000, reserve_mib=1)
+        for path in ("jobs/alice/fit", "jobs/bob/fit", "datasets/alice/digits", "datasets/bob/theirs", "run"):
+            (root / path).mkdir(parents=True, exist_ok=True)
+        self.workspace, self.dataset = root / "jobs/alice/fit", root / "datasets/alice/digits"
+        (self.dataset / "x.txt").write_text("abc")
+        self.forbidden = [root / "secret-key", root / "jobs/bob/fit/model", root / "datasets/bob/theirs/y.txt"]
+        for path in self.forbidden:
+            path.write_text("forbidden")
+        for path in (root, *root.rglob("*")):
+            path.chmod(0o700 if path.is_dir() else 0o600)
+            if "ordinary user" in kind:
+                os.chown(path, USER, USER)
+
+    def spec(self, code: str, name: str = "job-1-1", owner: int = 7, **fields) -> RunSpec:
+        values = {
+            "command": [self.runner.python, "-I", "-c", TRY + code],
+            "cwd": self.workspace,
+            "environment": ENVIRONMENT,
+            "log": self.workspace / "log" / "job.log",
+            "mounts": (Mount(self.dataset, "/datasets/digits"),),
+        }
+        return RunSpec(name=name, owner=owner, **values | fields)
+
+    def run(self, code: str, seconds: float = 30, **fields):
+        self.runner.start(self.spec(code, **fields))
+        return end_of(self.runner, fields.get("name", "job-1-1"), seconds)
+
+    def answer(self, code: str, **fields):
+        """What the script prints, as JSON; it must end well."""
+        status = self.run(code, **fields)
+        assert status.succeeded, (status, self.log)
+        return json.loads(self.log)
+
+    def others_process(self) -> int:
+        """A process of the ordinary user that is none of the run's."""
+        process = subprocess.Popen(["sleep", "60"], user=USER, group=USER, extra_groups=[])
+        self.processes.append(process)
+        return process.pid
+
+    @property
+    def log(self) -> str:
+        return (self.workspace / "log" / "job.log").read_text()
+
+
+KINDS = kinds()
+FILES = [kind for kind in KINDS if not kind.startswith("none")]  # those that keep files from a run
+each = pytest.mark.parametrize("world", KINDS, indirect=True)
+each_that_keeps_files = pytest.mark.parametrize("world", FILES, indirect=True)
+
+
+def processes_in(folder: Path) -> list[int]:
+    """The processes whose working folder it is, whatever they call it."""
+    wanted, found = folder.stat(), []
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            try:
+                here = os.stat(f"/proc/{entry}/cwd")
+                dead = Path(f"/proc/{entry}/stat").read_bytes().rsplit(b")", 1)[1].split()[0] in b"ZX"
+            except OSError:
+                continue
+            if (here.st_dev, here.st_ino) == (wanted.st_dev, wanted.st_ino) and not dead:
+                found.append(int(entry))
+    return found

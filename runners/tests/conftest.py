@@ -1,0 +1,57 @@
+"""What the runner tests share: a small cluster and how the runner finds it; storage roots for every confinement."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from runners.kubernetes import ClusterConfig, KubernetesRunner
+
+from .cluster import FakeCluster
+from .confined import World
+
+IMAGE = "registry.test/image:1"
+
+
+@pytest.fixture
+def cluster(tmp_path):
+    cluster = FakeCluster(tmp_path)
+    yield cluster
+    cluster.stop()
+
+
+@pytest.fixture
+def configured(cluster, tmp_path):
+    """A ClusterConfig for the small cluster, with some fields of the test's choice."""
+
+    def make(**more) -> ClusterConfig:
+        images = dict.fromkeys(("python", "torch", "tf", "serve"), IMAGE)
+        values = {"kubeconfig": cluster.kubeconfig(tmp_path / "kubeconfig"), "images": images, "claim": "mlp"}
+        return ClusterConfig(storage_root=tmp_path, python=sys.executable, **values | more)
+
+    return make
+
+
+@pytest.fixture
+def kubernetes(configured):
+    runner = KubernetesRunner(configured())
+    yield runner
+    assert runner.stop_all(0) == []
+
+
+@pytest.fixture
+def world(request):
+    root = Path(tempfile.mkdtemp(prefix="world-"))  # pytest's own folders are closed to other users
+    made = World(request.param, root)
+    yield made
+    for process in made.processes:
+        process.kill()
+        process.wait()
+    assert made.runner.stop_all(0) == []
+    for name in made.runner.names():
+        made.runner.forget(name)
+    shutil.rmtree(root)

@@ -1,0 +1,73 @@
+"""Who has which GPU. The list of devices is made up here; locks, runs and what they are told are real."""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from runners import RunnerError
+from runners.gpus import Device
+from runners.local import LocalRunner
+
+from .helpers import ENVIRONMENT, end_of, eventually, spec
+
+WAIT = (
+    "import json, os, signal\n"
+    "open(os.environ['NAME'], 'w').write(json.dumps(os.environ['CUDA_VISIBLE_DEVICES']))\n"
+    "signal.pause()"
+)
+
+
+def devices() -> list[Device]:
+    return [Device(f"GPU-{number}", "made up", 1000, number) for number in range(3)]
+
+
+@pytest.fixture
+def runner(tmp_path):
+    made = LocalRunner(tmp_path / "runs", devices=devices)
+    yield made
+    assert made.stop_all(0) == []
+
+
+def start(runner, tmp_path, name: str, gpu: int = 1) -> None:
+    one = spec(tmp_path, WAIT, name=name, gpu=gpu, environment={**ENVIRONMENT, "NAME": name})
+    runner.start(one)
+
+
+def told(tmp_path, name: str) -> list[str]:
+    path = tmp_path / "work" / name
+    return json.loads(eventually(lambda: path.exists() and path.read_text())).split(",")
+
+
+def begun(tmp_path, name: str) -> bool:
+    """By a caller of its own. A GPU may be looked at by another caller, or be let go, at this very moment."""
+    try:
+        start(LocalRunner(tmp_path / "runs", devices=devices), tmp_path, name)
+    except RunnerError:
+        return False
+    return True
+
+
+def test_no_two_runs_have_the_same(runner, tmp_path):
+    names = [f"run-{number}" for number in range(3)]
+    with ThreadPoolExecutor(3) as pool:
+        list(pool.map(lambda name: eventually(lambda: begun(tmp_path, name)), names))
+    assert sorted(told(tmp_path, name)[0] for name in names) == ["GPU-0", "GPU-1", "GPU-2"]
+    with pytest.raises(RunnerError, match="gpu: 1 wanted, 0 free"):
+        start(LocalRunner(tmp_path / "runs", devices=devices), tmp_path, "late")
+    assert runner.poll("late").state == "unknown"
+    freed = told(tmp_path, "run-1")
+    runner.stop("run-1", 0)
+    end_of(runner, "run-1")
+    eventually(lambda: begun(tmp_path, "late"))
+    assert told(tmp_path, "late") == freed
+
+
+def test_one_that_asks_for_more_than_are_free_takes_none(runner, tmp_path):
+    start(runner, tmp_path, "first", gpu=2)
+    with pytest.raises(RunnerError, match="gpu: 2 wanted, 1 free"):
+        start(runner, tmp_path, "second", gpu=2)
+    start(runner, tmp_path, "third")
+    assert not {*told(tmp_path, "first")} & {*told(tmp_path, "third")}

@@ -1,0 +1,275 @@
+"""`manage.py kubernetes`: what it says of a cluster where all is well, and of one where something is missing; the
+manifests; what there is to share out.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import asdict, replace
+from decimal import Decimal
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from io import StringIO
+from pathlib import Path
+from threading import Thread
+
+import pytest
+import yaml
+from django.conf import settings as django_settings
+from django.core.management import call_command
+
+from runners.kubernetes import KubernetesRunner, check, manifests, trouble
+from runners.kubernetes.config import RUNTIMES, ClusterConfig
+
+from .cluster.server import GRANTED
+from .cluster.validation import client
+from .helpers import end_of, eventually, spec
+
+READY = [{"type": "Ready", "status": "True"}]
+
+
+def node(name: str, cpu: str, memory: str, gpu: str = "", ready=READY, labels=None, **spec) -> dict:
+    has = {"cpu": cpu, "memory": memory} | ({"nvidia.com/gpu": gpu} if gpu else {})
+    status = {"capacity": has, "allocatable": has, "conditions": ready}
+    return {"metadata": {"name": name, "labels": labels or {}}, "spec": spec, "status": status}
+
+
+@pytest.fixture
+def whole(cluster):
+    """A cluster in which nothing is missing."""
+    store = cluster.store
+    store.create("namespaces", {"metadata": {"name": "mlp"}, "status": {"phase": "Active"}})
+    claim = {"phase": "Bound", "capacity": {"storage": "100Gi"}}
+    modes = {"accessModes": ["ReadWriteMany"]}
+    store.create("persistentvolumeclaims", {"metadata": {"name": "mlp"}, "spec": modes, "status": claim})
+    store.create("nodes", node("node-1", "7910m", "32Gi", "2"))
+    controller = {"controller": "k8s.io/ingress-nginx"}
+    store.create("ingressclasses", {"metadata": {"name": "nginx"}, "spec": controller})
+    return cluster
+
+
+ALL = {"ingress_class": "nginx", "ingress_auth_url": "http://gate", "gateway_url": "http://10.0.0.7:30001"}
+
+
+def at_once(monkeypatch) -> None:
+    """Events are asked for at every look."""
+    monkeypatch.setattr(trouble, "QUIET_S", -2)
+    monkeypatch.setattr(trouble, "ASK_AGAIN_S", -1)
+
+
+def said(config: ClusterConfig, **options) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for line in check.run(config, **options):
+        found.setdefault(line.kind, []).append(f"{line.about}: {line.words}")
+    return found
+
+
+def test_nothing_is_missing(whole, configured):
+    found = said(configured(**ALL))
+    assert set(found) == {"ok"}
+    assert f"rights: all {len(GRANTED)} are there" in found["ok"]
+    assert "nodes: 1 for runs, together 7.910 CPUs and 32768 MiB" in found["ok"]
+    assert "GPUs: 2 of nvidia.com/gpu" in found["ok"]
+
+
+def test_each_missing_thing_is_named(whole, configured):
+    whole.denied = {("create", "jobs"), ("list", "nodes"), ("get", "pods")}
+    whole.store.remove("persistentvolumeclaims", "mlp")
+    whole.store.remove("namespaces", "mlp")
+    found = said(configured(images={}, gateway_url="http://127.0.0.1:30001"))
+    assert found["missing"] == [
+        "namespace: mlp is not there: manage.py kubernetes manifests",
+        "rights: may not create jobs in namespace mlp",
+        "rights: may not get pods/log in namespace mlp",
+        "storage: the claim mlp is not there",
+        "images: python: MLP_K8S_IMAGE_PYTHON is not set, such runs fail",
+        "gateway: http://127.0.0.1:30001 means each pod itself: set MLP_RUN_URL or MLP_URL",
+    ]
+    assert "rights: may not list nodes in the cluster: nodes and classes are not seen without" in found["note"]
+
+
+@pytest.mark.parametrize(
+    ("change", "kind", "words"),
+    [
+        ({"claim": ""}, "missing", "storage: none: set MLP_K8S_PVC or MLP_K8S_NFS"),
+        ({"claim": "", "nfs": "10.0.0.9:/srv/mlp"}, "ok", "storage: NFS 10.0.0.9:/srv/mlp"),
+        ({"ingress_class": "traefik"}, "missing", "ingress: there is no class traefik"),
+        ({"ingress_class": ""}, "note", "ingress: MLP_K8S_INGRESS_CLASS is not set"),
+        ({"ingress_auth_url": ""}, "note", "ingress: MLP_K8S_INGRESS_GATEWAY is not set, nor MLP_K8S_INGRESS_AUTH_URL"),
+        ({"node_selector": {"pool": "gpu"}}, "missing", "nodes: none is ready for runs"),
+        ({"gpu_resource": "amd.com/gpu"}, "note", "GPUs: 0 of amd.com/gpu: no GPU"),
+        ({"gateway_url": "http://localhost:1"}, "missing", "gateway: http://localhost:1 means each pod itself"),
+        ({"namespace": "other"}, "missing", "namespace: other is not there"),
+    ],
+)
+def test_a_setting_that_does_not_fit_is_named(whole, configured, change, kind, words):
+    found = said(configured(**ALL | change))
+    assert any(line.startswith(words) for line in found[kind]), found
+
+
+def test_without_metrics_all_but_they_works(whole, configured):
+    whole.measured, whole.denied = False, {("list", "pods.metrics.k8s.io")}
+    found = said(configured(**ALL))
+    assert "missing" not in found
+    right, served = found["note"]
+    assert right == "rights: may not list pods.metrics.k8s.io in namespace mlp"
+    assert served.startswith("metrics: what jobs use over time is not shown (metrics.k8s.io): the cluster answered 404")
+
+
+def test_a_claim_for_one_node_is_noted(whole, configured):
+    whole.store.patch("persistentvolumeclaims", "mlp", {"spec": {"accessModes": ["ReadWriteOnce"]}})
+    assert "storage: the claim mlp is ReadWriteOnce: all pods must share one node" in said(configured(**ALL))["note"]
+
+
+def test_a_cluster_that_is_not_there_is_all_that_is_said(whole, configured, tmp_path):
+    config = configured()
+    whole.http.shutdown()
+    whole.http.server_close()
+    found = said(config)
+    assert list(found) == ["missing"]
+    assert found["missing"][0].startswith("cluster: the cluster does not answer: ")
+
+
+def test_it_tries_a_run(whole, configured, live_gateway):
+    found = said(configured(**ALL | {"gateway_url": live_gateway}), probe=True)
+    line = next(line for line in found["ok"] if line.startswith("run: "))
+    assert line.endswith("gateway 200")
+    assert whole.store.list("jobs") == []
+
+
+def test_a_run_that_cannot_reach_the_gateway_is_told(whole, configured):
+    found = said(configured(**ALL | {"gateway_url": "http://127.0.0.2:9"}), probe=True)
+    assert any("Connection refused" in line for line in found["missing"] if line.startswith("run: "))
+
+
+@pytest.fixture
+def live_gateway(cluster):
+    """Something that answers."""
+
+    class Answer(BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, *_):
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Answer)
+    Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+
+
+def test_the_command_ends_with_its_verdict(whole, configured, settings):
+    fields = asdict(configured(**ALL))
+    settings.MLP_ROOT, settings.RUN_GATEWAY_URL = fields.pop("storage_root"), fields.pop("gateway_url")
+    settings.MLP_K8S = fields
+    out = StringIO()
+    call_command("kubernetes", "check", stdout=out)
+    assert out.getvalue().endswith("jobs can run\n")
+    settings.MLP_K8S = fields | {"claim": "nope"}
+    with pytest.raises(SystemExit) as end:
+        call_command("kubernetes", "check", stdout=out)
+    assert end.value.code == 1
+    assert "MISSING  storage    the claim nope is not there\nmissing: 1\n" not in out.getvalue()
+    assert "MISSING  storage    the claim nope is not there\n" in out.getvalue()
+
+
+# --- manifests ------------------------------------------------------------------------------------------------
+def test_the_manifests_are_what_the_api_takes():
+    found = manifests.manifests(ClusterConfig(Path("/mlp"), claim="mlp"))
+    for body in found:
+        getattr(client, f"V1{body['kind']}").model_validate(body)
+    kinds = [body["kind"] for body in found]
+    assert kinds.count("NetworkPolicy") == 2
+    assert "PersistentVolumeClaim" in kinds
+    without = manifests.manifests(ClusterConfig(Path("/mlp"), nfs="server:/mlp"))
+    assert "PersistentVolumeClaim" not in [body["kind"] for body in without]
+
+
+def test_the_manifests_in_the_repository_are_these():
+    text = (Path(django_settings.BASE_DIR) / "deploy/kubernetes.yaml").read_text()
+    assert text.split("\n", 2)[2] == manifests.text(ClusterConfig(Path("/mlp"), claim="mlp"))
+    assert len(list(yaml.safe_load_all(text))) == 9
+
+
+def test_the_platforms_own_manifest_is_what_the_api_takes_and_names_settings_that_exist():
+    deploy = Path(django_settings.BASE_DIR) / "deploy"
+    found = list(yaml.safe_load_all((deploy / "platform.yaml").read_text()))
+    assert [body["kind"] for body in found] == ["Deployment", "Service", "Ingress"]
+    for body in found:
+        getattr(client, f"V1{body['kind']}").model_validate(body)
+    readme = (deploy.parent / "README.md").read_text()
+    pod = found[0]["spec"]["template"]["spec"]
+    for each in pod["containers"][0]["env"]:
+        assert f"`{each['name']}`" in readme
+    assert pod["serviceAccountName"] == manifests.ACCOUNT
+
+
+def test_the_images_have_the_versions_that_are_tested():
+    base = Path(django_settings.BASE_DIR)
+    pinned = dict(re.findall(r"^([a-z-]+)(?:\[.*\])?==(\S+)$", (base / "requirements.txt").read_text(), re.MULTILINE))
+    images = list((base / "deploy/images").glob("*.Dockerfile"))
+    assert {image.name.split(".")[0] for image in images} == {*RUNTIMES, "platform"}
+    for image in images:
+        for name, version in re.findall(r"\b([a-z-]+)==([0-9.]+)", image.read_text()):
+            assert pinned.get(name, version) == version, image.name
+        assert re.search(r"^USER [1-9]\d*:[1-9]\d*$", image.read_text(), re.MULTILINE), image.name
+
+
+def test_no_right_is_asked_for_that_is_not_used(whole, configured, tmp_path, monkeypatch):
+    """(None is used that is not asked for: the small cluster refuses everything else, in all tests.)"""
+    at_once(monkeypatch)
+    config = configured(**ALL)
+    runner = KubernetesRunner(config)
+    said(config)
+    one = spec(tmp_path, "import signal; signal.pause()", name="app", kind="service", port=31999, owner=1)
+    one = replace(one, labels={"user": "a", "app": "b"})
+    whole.node.held = True
+    with runner.watch(lambda: None):
+        for _ in range(2):
+            runner.start(one)
+        runner.start(spec(tmp_path, "print(1)", workers=2))
+        KubernetesRunner(config).poll("app")
+        whole.node.held = False
+        end_of(runner)
+        assert runner.stop_all(0) == []
+    later = replace(one, name="app-2")
+    monkeypatch.setattr(runner, "_begin", lambda *_: None)
+    runner.start(later)
+    runner.start(later)  # looks at what is there
+    for name in runner.names():
+        runner.forget(name)
+    whole.store.quota["pods"] = "exceeded quota"
+    monkeypatch.undo()
+    at_once(monkeypatch)
+    runner.start(replace(one, name="app-3"))
+    eventually(lambda: "quota" in runner.poll("app-3").reason)
+    runner.stop("app-3", 0)
+    end_of(runner, "app-3")
+    assert GRANTED - whole.used == set()
+
+
+# --- what there is --------------------------------------------------------------------------------------------
+def test_the_capacity_is_what_open_nodes_can_give(cluster, configured):
+    store = cluster.store
+    of_gpus = [{"key": "nvidia.com/gpu", "effect": "NoSchedule"}]
+    store.create("nodes", node("a", "7910m", "16Gi", "4", taints=of_gpus))
+    store.create("nodes", node("b", "2", "8000000Ki"))
+    store.create("nodes", node("drained", "64", "1Ti", unschedulable=True))
+    store.create("nodes", node("down", "64", "1Ti", ready=[{"type": "Ready", "status": "Unknown"}]))
+    taints = [{"key": "node-role.kubernetes.io/control-plane", "effect": "NoSchedule"}]
+    store.create("nodes", node("control", "64", "1Ti", taints=taints))
+    runner = KubernetesRunner(configured())
+    assert runner.capacity() == {"cpu": Decimal("9.910"), "ram": 16384 + 7812, "gpu": 4}
+
+
+def test_the_gpus_are_told_by_node_and_resource(cluster, configured):
+    one = node("a", "8", "16Gi", "4")
+    one["status"]["allocatable"] = one["status"]["allocatable"] | {"nvidia.com/gpu": "3", "nvidia.com/gpu.shared": "8"}
+    cluster.store.create("nodes", one)
+    cluster.store.create("nodes", node("b", "8", "16Gi"))
+    assert KubernetesRunner(configured()).gpu_info() == [
+        {"node": "a", "name": "nvidia.com/gpu", "capacity": "4", "allocatable": "3"},
+        {"node": "a", "name": "nvidia.com/gpu.shared", "capacity": "0", "allocatable": "8"},
+    ]

@@ -1,0 +1,189 @@
+"""From the words of a cluster to words that a run's owner understands. The facts are as the API documents them."""
+
+from __future__ import annotations
+
+import json
+import time
+from datetime import UTC, datetime
+
+import pytest
+
+from runners.kubernetes import object_names, status
+
+NOW = datetime(2026, 1, 1, 12, tzinfo=UTC).timestamp()
+
+
+def at(seconds: float) -> str:
+    return datetime.fromtimestamp(NOW + seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def job(*conditions, stop: dict | None = None, **spec) -> dict:
+    annotations = {object_names.STOP: json.dumps(stop)} if stop else {}
+    found = [{"status": "True", "lastTransitionTime": at(-5)} | each for each in conditions]
+    meta = {"name": "mlp-job-1-1", "uid": "u", "annotations": annotations}
+    return {"kind": "Job", "metadata": meta, "spec": {"suspend": bool(stop)} | spec, "status": {"conditions": found}}
+
+
+def pod(phase: str = "Running", state: dict | None = None, meta: dict | None = None, **told) -> dict:
+    containers = [{"name": "run", "state": state}] if state else []
+    spec = {"nodeName": "node-7", "containers": [{"image": "i:1", "resources": {"limits": {"memory": "300Mi"}}}]}
+    about = {"creationTimestamp": at(-60), "annotations": {}} | (meta or {})
+    return {"metadata": about, "spec": spec, "status": {"phase": phase, "containerStatuses": containers} | told}
+
+
+def ended(code: int, reason: str = "Error", **told) -> dict:
+    return {"terminated": {"exitCode": code, "reason": reason, "startedAt": at(-30), "finishedAt": at(-6)} | told}
+
+
+FAILED = {"type": "Failed", "reason": "BackoffLimitExceeded", "message": "Job has reached the specified backoff limit"}
+
+
+def disrupted(reason: str) -> list[dict]:
+    return [{"type": "DisruptionTarget", "status": "True", "reason": reason}]
+
+
+@pytest.mark.parametrize(
+    ("failed", "code", "number", "reason"),
+    [
+        (pod("Failed", ended(3)), 3, None, "exit code 3"),
+        (pod("Failed", ended(139)), None, 11, "killed by signal 11 (SIGSEGV)"),
+        (
+            pod("Failed", ended(137, "OOMKilled")),
+            None,
+            9,
+            "out of memory (asked for: 300 MiB), killed by signal 9 (SIGKILL)",
+        ),
+        (
+            pod("Failed", reason="Evicted", message="Pod ephemeral local storage usage exceeds the total limit 2Gi. "),
+            None,
+            None,
+            "evicted by its node: Pod ephemeral local storage usage exceeds the total limit 2Gi.",
+        ),
+        (
+            pod("Failed", ended(137), conditions=disrupted("PreemptionByScheduler")),
+            None,
+            9,
+            "made room for a more important pod, killed by signal 9 (SIGKILL)",
+        ),
+        (pod("Failed", ended(137, "ContainerStatusUnknown")), None, None, "its node lost sight of it"),
+        (
+            pod("Failed", conditions=disrupted("DeletionByPodGC")),
+            None,
+            None,
+            "its node is gone",
+        ),
+        (
+            pod("Failed", reason="NodeShutdown", message="Pod was terminated in response to imminent node shutdown."),
+            None,
+            None,
+            "ended by its node (NodeShutdown): Pod was terminated in response to imminent node shutdown.",
+        ),
+        (
+            pod("Failed", ended(128, "StartError", message='exec: "nope": executable file not found in $PATH')),
+            None,
+            None,
+            'could not start: exec: "nope": executable file not found in $PATH',
+        ),
+    ],
+)
+def test_a_failed_job_says_why(failed, code, number, reason):
+    found = status.judge(job(FAILED), [failed], NOW).ended
+    assert (found.state, found.exit_code, found.signal, found.reason) == ("exited", code, number, reason)
+
+
+def test_a_deadline_says_how_long_it_was():
+    record = job({"type": "Failed", "reason": "DeadlineExceeded"}, activeDeadlineSeconds=3600)
+    assert status.judge(record, [], NOW).ended.reason == "stopped because it ran longer than 3600 s"
+
+
+def test_success_needs_no_pod():
+    found = status.judge(job({"type": "Complete"}), [], NOW).ended
+    assert (found.exit_code, found.ended) == (0, NOW - 5)
+
+
+def test_the_worker_that_failed_by_itself_is_the_reason():
+    told = {"batch.kubernetes.io/job-completion-index": "0"}
+    first = pod("Failed", ended(137), meta={"annotations": told, "deletionTimestamp": at(-6)})
+    second = pod("Failed", ended(1), meta={"annotations": {"batch.kubernetes.io/job-completion-index": "1"}})
+    assert status.judge(job(FAILED), [first, second], NOW).ended.reason == "worker 1: exit code 1"
+
+
+@pytest.mark.parametrize(
+    ("reason", "words"),
+    [
+        ("ErrImagePull", "its image cannot be pulled (i:1): no such manifest"),
+        ("ImagePullBackOff", "its image cannot be pulled (i:1): no such manifest"),
+        ("InvalidImageName", "its image's name is not legal (i:1): no such manifest"),
+        ("CreateContainerConfigError", "its container cannot be configured: no such manifest"),
+        ("CreateContainerError", "its container cannot be made: no such manifest"),
+    ],
+)
+def test_a_waiting_pod_says_for_what(reason, words):
+    state = {"waiting": {"reason": reason, "message": "no such manifest"}}
+    found = status.judge(job(), [pod("Pending", state)], NOW)
+    assert (found.problem, found.ended, found.since) == (words, None, NOW - 60)
+    assert found.hopeless == (reason == "InvalidImageName")
+
+
+def test_a_scheduler_is_cut_short():
+    message = "0/3 nodes are available: 1 Insufficient cpu, 2 node(s) had untolerated taint. preemption: 0/3 nodes"
+    told = [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}]
+    found = status.judge(job(), [pod("Pending", conditions=told)], NOW)
+    words = "no node has room for it: 0/3 nodes are available: 1 Insufficient cpu, 2 node(s) had untolerated taint."
+    assert found.problem == words
+
+
+def test_making_a_container_is_no_problem():
+    found = status.judge(job(), [pod("Pending", {"waiting": {"reason": "ContainerCreating"}})], NOW)
+    assert not found.problem
+    assert not found.ended
+
+
+def test_a_node_that_does_not_answer_loses_the_run():
+    running = {"running": {"startedAt": at(-500)}}
+    late = pod(state=running, meta={"deletionTimestamp": at(-status.NODE_SILENCE_S + 5)})
+    assert status.judge(job(), [late], NOW).ended is None
+    lost = pod(state=running, meta={"deletionTimestamp": at(-status.NODE_SILENCE_S - 5)})
+    found = status.judge(job(), [lost], NOW).ended
+    assert (found.state, found.started) == ("lost", NOW - 500)
+    assert found.reason == "lost: the node node-7 has not answered since it was told to end the run"
+
+
+STOP = {"why": "stopped on request", "grace_s": 10.0, "seen": NOW - 30}
+SUSPENDED = {"type": "Suspended"}
+
+
+def test_a_stopped_run_runs_until_its_pods_are_gone():
+    running = pod(state={"running": {"startedAt": at(-30)}}, meta={"deletionTimestamp": at(5)})
+    assert status.judge(job(stop=STOP), [], NOW).ended is None  # the controller has not seen it: a pod may come
+    assert status.judge(job(SUSPENDED, stop=STOP), [running], NOW).ended is None
+    assert status.judge(job(SUSPENDED, stop=STOP), [], NOW).ended.reason == "stopped on request"
+
+
+def test_a_controller_that_never_says_that_it_took_notice_holds_nothing_up():
+    early, late = STOP | {"at": NOW - 5}, STOP | {"at": NOW - status.NOTICE_S - 5}
+    assert status.judge(job(stop=early), [], NOW).ended is None
+    assert status.judge(job(stop=late), [], NOW).ended.state == "exited"
+
+
+def test_a_stopped_run_says_how_it_ended_where_that_was_seen():
+    handled = status.judge(job(SUSPENDED, stop=STOP), [pod("Succeeded", ended(0, "Completed"))], NOW).ended
+    assert (handled.exit_code, handled.reason) == (0, "stopped on request, exit code 0")
+    killed = status.judge(job(SUSPENDED, stop=STOP), [pod("Failed", ended(137))], NOW).ended
+    words = "stopped on request, did not end within 10 s, killed by signal 9 (SIGKILL)"
+    assert (killed.signal, killed.reason) == (9, words)
+
+
+def test_a_run_that_ended_just_as_it_was_stopped_has_ended():
+    found = status.judge(job({"type": "Complete"}, stop=STOP), [pod("Succeeded", ended(0, "Completed"))], NOW).ended
+    assert (found.exit_code, found.reason) == (0, "stopped on request, exit code 0")
+
+
+def test_what_gave_up_says_why_it_never_began():
+    stop = {"why": "could not start: its image cannot be pulled", "failed": True, "grace_s": 1.0}
+    found = status.judge(job(SUSPENDED, stop=stop), [], time.time()).ended
+    assert (found.state, found.exit_code, found.reason) == ("exited", None, stop["why"])
+
+
+def test_nobody_has_let_it_begin():
+    assert status.judge(job(suspend=True), [], NOW).begun is False

@@ -1,0 +1,151 @@
+"""Services on the cluster: how they are reached, probed, replaced, and what happens when a node is lost."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+from runners.kubernetes import KubernetesRunner, status
+
+from .helpers import end_of, eventually, spec
+
+SERVER = """
+import http.server, socket
+class Server(http.server.HTTPServer):
+    def server_bind(self):
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)  # two pods on one machine
+        super().server_bind()
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+    def log_message(self, *_): pass
+import sys
+Server(('127.0.0.1', int(sys.argv[1])), Handler).serve_forever()
+"""
+
+
+@pytest.fixture
+def port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def app(tmp_path, port: int, code: str = SERVER, **labels):
+    found = {"user": "alice", "app": "digits"} | labels
+    one = spec(tmp_path, code, name="app-1-1", kind="service", port=port, owner=7, runtime="serve", labels=found)
+    one.command.append(str(port))
+    return one
+
+
+def ready(cluster) -> list[str]:
+    pods = cluster.store.list("pods")
+    told = [(pod["metadata"]["name"], pod["status"].get("containerStatuses") or [{}]) for pod in pods]
+    return [name for name, (container, *_) in told if container.get("ready")]
+
+
+def only(cluster, resource: str) -> dict:
+    (found,) = cluster.store.list(resource)
+    return found
+
+
+def test_a_service_is_a_deployment_that_is_probed_and_has_an_address(kubernetes, cluster, tmp_path, port):
+    kubernetes.start(app(tmp_path, port))
+    eventually(lambda: ready(cluster), what="readiness")
+    deployment, service = only(cluster, "deployments"), only(cluster, "services")
+    container = deployment["spec"]["template"]["spec"]["containers"][0]
+    probes = {key: container[key]["httpGet"] for key in ("startupProbe", "livenessProbe", "readinessProbe")}
+    assert probes["readinessProbe"] == {"path": "/v2/health/ready", "port": port}
+    assert probes["livenessProbe"] == probes["startupProbe"] == {"path": "/v2/health/live", "port": port}
+    assert deployment["spec"]["strategy"]["rollingUpdate"] == {"maxUnavailable": 0, "maxSurge": 1}
+    assert service["spec"]["ports"][0]["port"] == port
+    selected = service["spec"]["selector"].items()
+    assert selected <= cluster.store.list("pods")[0]["metadata"]["labels"].items()
+    assert kubernetes.address("app-1-1") == ("mlp-app-1-1.mlp.svc.cluster.local", port)
+    labels = deployment["metadata"]["labels"]
+    assert (labels["mlp.platform/user"], labels["mlp.platform/app"]) == ("alice", "digits")
+
+
+def test_a_new_pod_is_ready_before_the_old_one_goes(kubernetes, cluster, tmp_path, port):
+    kubernetes.start(app(tmp_path, port))
+    (old,) = eventually(lambda: ready(cluster))
+    again = {"metadata": {"annotations": {"kubectl.kubernetes.io/restartedAt": "now"}}}
+    cluster.store.patch("deployments", "mlp-app-1-1", {"spec": {"template": again}})
+    eventually(lambda: ready(cluster) and old not in ready(cluster), what="the new pod")
+    asked = next(number for number, _, _, each in cluster.store.events if going(each, old))
+    before = [
+        each["metadata"]["name"] for number, _, _, each in cluster.store.events if number < asked and is_ready(each)
+    ]
+    assert set(before) - {old}
+    assert kubernetes.poll("app-1-1").state == "running"
+
+
+def going(each: dict, name: str) -> bool:
+    return each["metadata"]["name"] == name and "deletionTimestamp" in each["metadata"]
+
+
+def is_ready(each: dict) -> bool:
+    return bool((each.get("status", {}).get("containerStatuses") or [{}])[0].get("ready"))
+
+
+def test_a_service_that_fell_is_brought_back_by_the_cluster(kubernetes, cluster, tmp_path, port):
+    code = "import os\nif not os.path.exists('fell'):\n    open('fell', 'w')\n    raise SystemExit(1)\n" + SERVER
+    kubernetes.start(app(tmp_path, port, code))
+    eventually(lambda: ready(cluster), what="readiness after a fall")
+    assert kubernetes.poll("app-1-1").state == "running"
+
+
+@pytest.mark.parametrize(
+    ("fields", "labels", "there"),
+    [
+        ({}, {"public": "true"}, False),
+        ({"ingress_class": "nginx"}, {"public": "true"}, True),
+        ({"ingress_class": "nginx"}, {"public": "false"}, False),  # nobody would ask for its token
+        ({"ingress_class": "nginx"}, {}, False),
+        ({"ingress_class": "nginx", "ingress_auth_url": "http://gate/auth?app={user}/{app}"}, {}, True),
+    ],
+)
+def test_an_ingress_opens_nothing_by_mistake(cluster, configured, tmp_path, port, fields, labels, there):
+    runner = KubernetesRunner(configured(ingress_host="apps.example.org", **fields))
+    runner.start(app(tmp_path, port, **labels))
+    found = cluster.store.list("ingresses")
+    assert len(found) == there
+    for ingress in found:
+        spec, annotations = ingress["spec"], ingress["metadata"]["annotations"]
+        path = spec["rules"][0]["http"]["paths"][0]
+        assert (spec["ingressClassName"], spec["rules"][0]["host"]) == ("nginx", "apps.example.org")
+        assert path["path"] == "/alice/digits(/|$)(.*)"
+        assert path["backend"]["service"] == {"name": "mlp-app-1-1", "port": {"number": port}}
+        url = annotations.get("nginx.ingress.kubernetes.io/auth-url")
+        assert url == (None if labels.get("public") == "true" else "http://gate/auth?app=alice/digits")
+    assert runner.stop_all(0) == []
+
+
+def test_with_a_gateway_any_class_will_do(cluster, configured, tmp_path, port):
+    """It asks for the token itself, so an application that is not public has its Ingress too."""
+    runner = KubernetesRunner(configured(ingress_class="traefik", ingress_gateway="mlp-platform:30002"))
+    runner.start(app(tmp_path, port))
+    ingress = only(cluster, "ingresses")
+    path = ingress["spec"]["rules"][0]["http"]["paths"][0]
+    assert (path["path"], path["pathType"]) == ("/alice/digits", "Prefix")
+    assert path["backend"]["service"] == {"name": "mlp-platform", "port": {"number": 30002}}
+    assert not any("nginx" in key for key in ingress["metadata"]["annotations"])
+    assert runner.stop_all(0) == []
+
+
+def test_a_lost_node_loses_the_run_and_nothing_begins_a_second_time(kubernetes, cluster, tmp_path, monkeypatch):
+    monkeypatch.setattr(status, "NODE_SILENCE_S", 0)
+    kubernetes.start(spec(tmp_path, "import signal; open('ready', 'w'); signal.pause()", grace_s=1))
+    eventually((tmp_path / "work/ready").exists)
+    cluster.node.silent = True
+    pod = only(cluster, "pods")["metadata"]["name"]
+    cluster.store.delete("pods", pod)  # as the taint manager does, five minutes after the node went silent
+    found = end_of(kubernetes)
+    assert found.state == "lost"
+    assert found.reason == "lost: the node node-1 has not answered since it was told to end the run"
+    assert only(cluster, "jobs")["spec"]["suspend"] is True
+    assert kubernetes.poll("job-1-1") == found
+    kubernetes.forget("job-1-1")
+    cluster.node.silent = False

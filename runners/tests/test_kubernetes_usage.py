@@ -1,0 +1,95 @@
+"""What runs use over time, as a cluster's metrics API tells it, in the file that the spec names."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from runners.kubernetes import usage
+
+from .helpers import end_of, eventually, spec
+
+BUSY = "import time\nheld = bytearray(60 << 20)\nwhile True: sum(range(100_000))"
+
+
+@pytest.fixture
+def watched(kubernetes, monkeypatch):
+    monkeypatch.setattr(usage, "LOOK_S", 0.05)
+    monkeypatch.setattr(usage, "WITHOUT_S", 0.1)
+    with kubernetes.watch(lambda: None):
+        eventually(lambda: all(feed.current for feed in kubernetes._watcher.feeds))
+        yield kubernetes
+
+
+def rows(path: Path) -> list[dict]:
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def busy(found: list[dict]) -> bool:
+    return max(row["cpu"] for row in found) > 0.1
+
+
+def test_processor_and_memory_are_written_as_time_goes_on(watched, tmp_path):
+    path = tmp_path / "work/log/usage.jsonl"
+    watched.start(spec(tmp_path, BUSY, usage=path))
+    eventually(lambda: len(found := rows(path)) >= 3 and max(row["ram"] for row in found) >= 60 and busy(found))
+    watched.stop("job-1-1", 0)
+    end_of(watched)
+    found = rows(path)
+    moments = [row["after"] for row in found]
+    assert moments == sorted(set(moments))
+    assert all(set(row) == {"after", "cpu", "ram"} for row in found)
+    assert max(row["cpu"] for row in found) < 4
+    assert max(row["ram"] for row in found) < 200
+    assert watched.poll("job-1-1").state == "exited"
+    size = path.stat().st_size
+    watched._watcher.stopped.wait(0.3)
+    assert path.stat().st_size == size
+
+
+def test_workers_are_counted_together(watched, tmp_path):
+    path = tmp_path / "work/usage.jsonl"
+    watched.start(spec(tmp_path, BUSY, usage=path, workers=2))
+    assert eventually(lambda: [row for row in rows(path) if row["ram"] >= 120])
+
+
+def test_nobody_serves_it_and_then_somebody_does(watched, cluster, tmp_path):
+    cluster.measured = False
+    path = tmp_path / "work/usage.jsonl"
+    watched.start(spec(tmp_path, BUSY, usage=path))
+    asked = "/apis/metrics.k8s.io/v1beta1/namespaces/mlp/pods"
+    eventually(lambda: cluster.requests.count(("GET", asked)) > 2)
+    assert watched.poll("job-1-1").state == "running"
+    assert rows(path) == []
+    cluster.measured = True
+    assert eventually(lambda: rows(path))
+
+
+def test_a_run_that_names_no_file_is_not_asked_about(watched, cluster, tmp_path):
+    watched.start(spec(tmp_path, "print(1)"))
+    assert end_of(watched).succeeded
+    assert not any("metrics.k8s.io" in path for _, path in cluster.requests)
+
+
+def test_it_is_never_written_through_what_a_script_put_in_its_place(watched, cluster, tmp_path):
+    (tmp_path / "precious").write_text("unharmed")
+    link = "os.symlink(os.path.abspath('../precious'), 'link'); os.replace('link', 'usage.jsonl')"
+    code = f"import os; {link}\n{BUSY}"
+    watched.start(spec(tmp_path, code, usage=tmp_path / "work/usage.jsonl"))
+    asked = "/apis/metrics.k8s.io/v1beta1/namespaces/mlp/pods"
+    eventually(lambda: (tmp_path / "work/usage.jsonl").is_symlink())
+    before = cluster.requests.count(("GET", asked))
+    eventually(lambda: cluster.requests.count(("GET", asked)) > before + 2)
+    assert (tmp_path / "precious").read_text() == "unharmed"
+
+
+def test_of_two_processes_one_writes(watched, configured, tmp_path):
+    path = tmp_path / "work/usage.jsonl"
+    second = type(watched)(configured())
+    with second.watch(lambda: None):
+        watched.start(spec(tmp_path, BUSY, usage=path))
+        eventually(lambda: len(rows(path)) >= 3)
+    moments = [row["after"] for row in rows(path)]
+    assert moments == sorted(set(moments))

@@ -1,0 +1,42 @@
+"""Runs of several workers on one machine: torchrun's variables, one log, one end. Behind this machine's own walls."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from runners.local import LocalRunner
+
+from .helpers import end_of, spec
+
+SUM = """
+import torch, torch.distributed as group
+torch.set_num_threads(1)
+group.init_process_group("gloo")
+total = torch.ones(1) * (group.get_rank() + 1)
+group.all_reduce(total)
+print("rank", group.get_rank(), "of", group.get_world_size(), "sum", total.item())
+group.destroy_process_group()
+"""
+
+
+@pytest.fixture
+def runner(tmp_path):
+    made = LocalRunner(tmp_path / "runs")
+    yield made
+    assert made.stop_all(0) == []
+
+
+def test_two_workers_find_each_other_and_share_a_log(runner, tmp_path):
+    runner.start(spec(tmp_path, "", command=[sys.executable, "-c", SUM], owner=3, workers=2, ram_mib=1000))
+    assert end_of(runner, seconds=60).succeeded
+    lines = (tmp_path / "job-1-1.log").read_text().splitlines()
+    assert {f"[{rank}] rank {rank} of 2 sum 3.0" for rank in (0, 1)} <= set(lines)
+
+
+def test_when_one_fails_the_others_are_stopped(runner, tmp_path):
+    code = "import os, time\nif os.environ['RANK'] == '1': raise SystemExit(4)\nwhile True: time.sleep(1)"
+    runner.start(spec(tmp_path, code, owner=3, workers=3, grace_s=0.5))
+    status = end_of(runner)
+    assert (status.exit_code, status.reason) == (4, "worker 1: exit code 4")

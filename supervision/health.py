@@ -1,0 +1,160 @@
+"""`/healthz`: does every part do its work? Asked by people, load balancers, `up` and the operators' dashboard.
+
+Each check proves the work, not the process: a query, a ping, an answered request, a recent heart-beat. All run at once
+and each has LIMIT_S; what takes longer counts as failing. The result is kept for a second, so that nobody can burden
+the platform by asking how it is.
+"""
+
+from __future__ import annotations
+
+import http.client
+import logging
+import threading
+import time
+from collections.abc import Callable
+
+from django.conf import settings
+from django.db import connection
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from redis.exceptions import RedisError
+
+from kernel import broker, bus, heartbeats
+from kernel.errors import Fault
+
+log = logging.getLogger(__name__)
+
+LIMIT_S = 2.0
+KEEP_S = 1.0
+BEAT_LIMIT_S = 15
+BEATING = ("worker", "worker-gpu", "ingest", "reconcile", "aiops", *(("kafka",) if settings.KAFKA_URL else ()))
+
+
+def healthz(request: HttpRequest) -> HttpResponse:
+    parts = report()
+    failing = [name for name, state in parts.items() if state != "ok"]
+    body = {"status": "failing", "parts": parts, "failing": failing} if failing else {"status": "ok", "parts": parts}
+    response = JsonResponse(body, status=503 if failing else 200, headers={"Cache-Control": "no-store"})
+    response._has_been_logged = True  # Django would log every single 503; `report` logs the changes
+    return response
+
+
+def live(request: HttpRequest) -> HttpResponse:
+    """This process answers; asks nothing of anybody."""
+    return HttpResponse("ok\n", content_type="text/plain", headers={"Cache-Control": "no-store"})
+
+
+# --- the report ----------------------------------------------------------------------------------------------------
+_lock = threading.Lock()
+_last: tuple[float, dict[str, str]] = (float("-inf"), {})
+
+
+def report() -> dict[str, str]:
+    """Part name -> "ok", or what is wrong in words. At most a second old."""
+    global _last
+    with _lock:
+        if time.monotonic() - _last[0] > KEEP_S:
+            found = ask(checks())
+            for name in found:
+                if found[name] != _last[1].get(name, "ok"):
+                    log.warning("%s: %s", name, found[name])
+            _last = (time.monotonic(), found)
+        return dict(_last[1])
+
+
+def checks() -> dict[str, Callable[[], None]]:
+    """Part name -> a function that raises when the part does not do its work."""
+    return {
+        "database": check_database,
+        "valkey": lambda: broker.broker().client.ping(),
+        "nats": bus.check,
+        "web": lambda: None,  # it is answering this very question
+        "websockets": lambda: answers(settings.INTERNAL_HOST, settings.WEBSOCKET_PORT, "/healthz/live"),
+        "data": lambda: answers(settings.INTERNAL_HOST, settings.DATA_PORT, "/healthz/live"),
+        **{name: lambda name=name: check_beat(name) for name in BEATING},
+        "gateway": check_gateway,
+        "app-gateway": check_app_gateway,
+    }
+
+
+def ask(questions: dict[str, Callable[[], None]]) -> dict[str, str]:
+    """Puts all questions at once; whoever has not answered in time is left behind in its thread."""
+    found: dict[str, str] = {}
+
+    def one(name: str, check: Callable[[], None]) -> None:
+        try:
+            check()
+            found[name] = "ok"
+        except Exception as problem:  # of whatever kind: to say so is what this is for
+            found[name] = words(problem)
+
+    threads = [threading.Thread(target=one, args=pair, daemon=True) for pair in questions.items()]
+    for thread in threads:
+        thread.start()
+    end = time.monotonic() + LIMIT_S
+    for thread in threads:
+        thread.join(max(0.0, end - time.monotonic()))
+    return {name: found.get(name, f"no answer within {LIMIT_S:g} s") for name in questions}
+
+
+def words(problem: Exception) -> str:
+    """One line for people. Details of the servers' inside stay in the logs."""
+    if isinstance(problem, Fault | Unwell):
+        return str(problem.args[0]) if problem.args else "fault"
+    if isinstance(problem, OSError | RedisError):
+        return f"does not answer ({type(problem).__name__})"
+    return f"{type(problem).__name__}: {str(problem).strip().splitlines()[0][:150] if str(problem).strip() else ''}"
+
+
+class Unwell(Exception):
+    """A part answers, but does not do its work; the words say how."""
+
+
+# --- the checks ----------------------------------------------------------------------------------------------------
+def check_database() -> None:
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT 1")
+    finally:
+        connection.close()  # this thread's own; nobody else would
+
+
+def check_beat(part: str) -> None:
+    age = heartbeats.age(part)
+    if age is None:
+        raise Unwell("no heart-beat")
+    if age >= BEAT_LIMIT_S:
+        raise Unwell(f"no heart-beat for {age:.0f} s")
+
+
+def check_gateway() -> None:
+    answers(gateway_host(), settings.GATEWAY_PORT, "/healthz/nginx")
+
+
+def check_app_gateway() -> None:
+    answers(gateway_host(), settings.APP_GATEWAY_PORT, "/healthz/nginx")
+
+
+def gateway_host() -> str:
+    """Where the gateways are reached from this machine."""
+    return settings.INTERNAL_HOST if settings.MLP_HOST in {"0.0.0.0", "::"} else settings.MLP_HOST
+
+
+def answers(host: str, port: int, path: str) -> None:
+    """Raises unless there is an answer. Also 400 is one: ALLOWED_HOSTS need not hold the inner addresses."""
+    status, _ = get(host, port, path)
+    if status not in {200, 400}:
+        raise Unwell(f"answers {status}")
+
+
+def get(host: str, port: int, path: str, timeout_s: float = LIMIT_S) -> tuple[int, bytes]:
+    """A plain GET, with a Host header that ALLOWED_HOSTS lets pass where possible."""
+    allowed = [name for name in settings.ALLOWED_HOSTS if name != "*"]
+    link = http.client.HTTPConnection(host, port, timeout=timeout_s)
+    try:
+        link.request("GET", path, headers={"Host": allowed[0].lstrip(".")} if allowed else {})
+        answer = link.getresponse()
+        return answer.status, answer.read()
+    except TimeoutError as problem:
+        raise Unwell(f"no answer within {timeout_s:g} s") from problem
+    finally:
+        link.close()

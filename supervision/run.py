@@ -1,0 +1,396 @@
+"""`manage.py up`: starts the platform, stays in the foreground, ends it in order. See `up` and `down`.
+
+What is safe against a kill at any moment, and why:
+
+    up           the lock goes with it; supervisord and the parts go on, and the next `up` ends them before it starts
+    supervisord  the parts die with it (launch.py), and `up` starts it anew
+    a part       supervisord starts it anew; launch.py first ends what is left of the old one
+    a set-up     migrations are transactions, the database cluster is renamed into place when it is whole
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import signal
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured
+
+import runners
+from kernel.environment import env
+from supervision import health
+
+from . import launch, setup
+from .control import Supervisord, SupervisorEnding, SupervisorGone, clear_socket, pid_file
+from .part import Part, run_dir
+from .parts import platform_parts
+
+START_LIMIT_S = 90
+TOO_OFTEN = 3  # a part that ends at once this often in a row, while the platform starts, will not make it
+RUNS_GRACE_S = 4
+LOOK_EVERY_S = 2
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+PORT_SETTING = {"database": "DATABASE_URL", "nats": "NATS_URL", "valkey": "REDIS_URL"}
+
+
+class Stopped(Exception):
+    """A signal asked for the end while the platform was starting."""
+
+
+class Failed(Exception):
+    """The platform cannot be started; the words are for the person at the terminal."""
+
+
+def up() -> int:
+    """Runs the platform until a signal comes; 0 when everything has ended in order, 1 when it could not be started."""
+    os.umask(0o077)  # whatever the platform stores is its owner's alone
+    make_root()
+    with lock() as held:
+        if not held:
+            say(f"The platform on {settings.MLP_ROOT} is running already (process {holder() or 'unknown'}).")
+            say("Stop it first (Ctrl-C there, or `make down`), or choose another MLP_ROOT and MLP_PORT_BASE.")
+            return 1
+        try:
+            runners.get()  # a wrong MLP_RUNNER is said here
+            return Platform(platform_parts()).run()
+        except ImproperlyConfigured as problem:
+            say(f"\n{problem}")
+            return 1
+
+
+def down() -> int:
+    """Ends the platform of this root, wherever it runs; also what a killed `up` has left."""
+    with lock() as held:
+        if held:
+            Platform(platform_parts()).end_predecessor()
+            say(f"Nothing runs on {settings.MLP_ROOT}.")
+            return 0
+    pid = holder()
+    if pid:
+        say(f"Ending the platform on {settings.MLP_ROOT} (process {pid}) ...")
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGTERM)
+    end = time.monotonic() + 40
+    while time.monotonic() < end:
+        with lock() as held:
+            if held:
+                say("Ended.")
+                return 0
+        time.sleep(0.1)
+    say("It has not ended within 40 s.")
+    return 1
+
+
+class Platform:
+    """One life of the platform, from the check of the ports to the last process's end."""
+
+    def __init__(self, parts: list[Part]):
+        self.parts = parts
+        self.supervisord = Supervisord(parts)
+        self.started: list[Part] = []
+        self.idle = False  # supervisord runs anew, and has not been told yet what to start
+        self.signals = 0
+        self.signalled = float("-inf")
+        self.began = time.monotonic()
+
+    # --- the whole ---------------------------------------------------------------------------------------------------
+    def run(self) -> int:
+        old = {number: signal.getsignal(number) for number in SIGNALS}
+        for number in SIGNALS:
+            # nohup wants SIGHUP ignored; an ignored SIGINT is only what shells give to their background jobs
+            if number != signal.SIGHUP or old[number] is not signal.SIG_IGN:
+                signal.signal(number, self._on_signal)
+        code = 1
+        try:
+            self.start()
+            self.watch()
+        except Stopped:
+            code = 0
+        except (Failed, SupervisorGone, ImproperlyConfigured, OSError, RuntimeError) as problem:
+            say(f"\nThe platform could not be started: {problem}")
+        finally:
+            self.end()
+        return code
+
+    def _on_signal(self, number, frame) -> None:
+        """Counts; what comes within a second is one wish (make hands on what the terminal sends to both of us)."""
+        if time.monotonic() - self.signalled > 1:
+            self.signals += 1
+            self.signalled = time.monotonic()
+
+    def pause(self, seconds: float) -> None:
+        """Sleeps; raises Stopped when a signal came (a signal cuts no sleep short, so they are short)."""
+        end = time.monotonic() + seconds
+        while not self.signals and time.monotonic() < end:
+            time.sleep(min(0.05, seconds))
+        if self.signals:
+            raise Stopped
+
+    # --- start -------------------------------------------------------------------------------------------------------
+    def start(self) -> None:
+        say(f"ML platform on {settings.MLP_ROOT}")
+        self.end_predecessor()
+        check_ports(self.parts)
+        for part in self.parts:
+            part.forget_starts()
+        self.supervisord.configure()
+        self.supervisord.start()
+        servers = [part for part in self.parts if part.stage == "servers"]
+        self.start_parts(servers)
+        self.pause(0)
+        setup.run(self.pause)
+        self.progress("migrations, operator, static files", "ready")
+        rest = [part for part in self.parts if part.stage != "servers"]
+        self.start_parts(rest)
+        self.wait_healthy()
+        self.greet()
+
+    def end_predecessor(self) -> None:
+        """Ends what a killed `up` has left, in order. Job runs go on: they outlive every server."""
+        folders = [part.folder for part in [self.supervisord.part, *self.parts]]
+        if any(launch.send(folder, 0) for folder in folders):
+            say("A killed platform's processes are still there: ending them first.")
+            self.end_processes()
+        clear_socket()
+
+    def start_parts(self, parts: list[Part]) -> None:
+        """Starts them all at once and waits until those that can be asked do their work."""
+        self.started += parts
+        try:
+            self.start_started()
+        except SupervisorGone as problem:  # keep() starts it anew
+            if self.supervisord.alive() and not isinstance(problem, SupervisorEnding):
+                raise
+        waiting = [part for part in parts if part.ready]
+        end = time.monotonic() + START_LIMIT_S
+        problems = {}
+        while waiting:
+            problems = health.ask({part.name: part.ready for part in waiting})
+            for part in [part for part in waiting if problems[part.name] == "ok"]:
+                self.progress(part.name, "ready")
+                waiting.remove(part)
+            self.keep(parts)
+            if waiting and time.monotonic() > end:
+                why = problems[waiting[0].name]
+                raise Failed(what_failed(waiting[0], f"is not ready after {START_LIMIT_S} s: {why}"))
+            self.pause(0.05)
+
+    def start_started(self) -> None:
+        for part in self.started:
+            self.supervisord.start_part(part)
+
+    def revive(self) -> bool:
+        """Starts supervisord, and what it ran, anew when it has died; whether it had."""
+        if not self.supervisord.alive():
+            say(f"{now()}  supervisord ended unexpectedly; starting it and its parts again")
+            self.idle = True
+            self.supervisord.start()
+        elif not self.idle:
+            return False
+        self.start_started()
+        self.idle = False
+        return True
+
+    def keep(self, parts: list[Part]) -> None:
+        """While the platform starts: heals a killed supervisord, gives up on a part that cannot live."""
+        self.revive()
+        for part in parts:
+            if part.quick_ends() >= TOO_OFTEN:
+                raise Failed(what_failed(part, "ends again and again"))
+
+    def wait_healthy(self) -> None:
+        end = time.monotonic() + START_LIMIT_S
+        address = health.gateway_host(), settings.GATEWAY_PORT
+        status, body = 0, b""
+        while time.monotonic() < end:
+            with contextlib.suppress(OSError, health.Unwell):
+                status, body = health.get(*address, "/healthz", timeout_s=5)
+                if status == 200:
+                    return
+            self.keep(self.parts)
+            self.pause(0.1)
+        raise Failed(f"/healthz is not 200 after {START_LIMIT_S} s: {status} {body.decode(errors='replace')[:500]}")
+
+    def greet(self) -> None:
+        password = "as given in MLP_ADMIN_PASSWORD"
+        if not env("MLP_ADMIN_PASSWORD"):
+            password = f"password in {settings.MLP_ROOT / 'admin-password'}"
+        apps = f"http://{health.gateway_host()}:{settings.APP_GATEWAY_PORT}"
+        say(f"\nReady after {time.monotonic() - self.began:.1f} s.\n")
+        say(f"  Platform        {settings.GATEWAY_URL}")
+        say(f"  Applications    {apps}")
+        say(f"  Administration  {settings.GATEWAY_URL}/admin/ as admin; {password}")
+        say(f"  Logs            {settings.MLP_ROOT / 'log'}")
+        if settings.MLP_RUNNER == "local":
+            say(f"  Runs apart      {runners.get().confinement.words()}")
+        say("\nCtrl-C ends everything.")
+
+    def progress(self, what: str, how: str) -> None:
+        say(f"  {time.monotonic() - self.began:5.1f} s  {what} {how}")
+
+    # --- while it runs -----------------------------------------------------------------------------------------------
+    def watch(self) -> None:
+        """Starts supervisord anew when it dies, and says which parts had to be started again."""
+        pids: dict[str, int] = {}
+        failures = 0
+        while True:
+            self.pause(LOOK_EVERY_S if self.supervisord.alive() and not failures else 0.2)
+            try:
+                pids = self.supervisord.pids() if self.revive() else self.report_restarts(pids)
+                failures = 0
+            except SupervisorEnding:  # a signal told it to; it is sooner back when it need not end in order
+                launch.send(self.supervisord.part.folder, signal.SIGKILL)
+            except (SupervisorGone, OSError) as problem:
+                failures += 1
+                if failures in {1, 10, 100}:
+                    say(f"{now()}  {problem}; trying again")
+                self.pause(min(0.2 * failures, 5))
+
+    def report_restarts(self, before: dict[str, int]) -> dict[str, int]:
+        after = self.supervisord.pids()
+        for name, pid in after.items():
+            if pid and before.get(name) and pid != before[name]:
+                say(f"{now()}  {name} ended and was started again; its log: {self.log_of(name)}")
+        return {name: pid or before.get(name, 0) for name, pid in after.items()}
+
+    def log_of(self, name: str) -> Path:
+        return next(part.log for part in self.parts if part.name == name)
+
+    # --- end ---------------------------------------------------------------------------------------------------------
+    def end(self) -> None:
+        """Ends job runs and all parts in order, and waits for it. A second signal ends them at once."""
+        say("\nEnding the platform ...")
+        asked = self.signals
+        began = time.monotonic()
+        self.end_processes(lambda: self.signals > asked, runs=settings.MLP_RUNNER == "local")
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            if self.supervisord.process:
+                self.supervisord.process.wait(5)
+        clear_socket()
+        for path in (pid_file(), run_dir() / "nginx" / "nginx.pid"):
+            path.unlink(missing_ok=True)
+        say(f"Ended after {time.monotonic() - began:.1f} s.")
+
+    def end_processes(self, hurry: Callable[[], bool] = lambda: False, runs: bool = False) -> None:
+        """First what begins new work, then the runs, then the front, then the servers, then supervisord."""
+        if not self.supervisord.answers():  # its death tells the parts to end, and nobody starts them again
+            launch.end_leftovers(self.supervisord.part.folder, 0)
+        self.end_parts([part for part in self.parts if part.stage == "background"], hurry)
+        if runs:
+            end_runs(hurry)
+        for stage in ("front", "servers"):
+            self.end_parts([part for part in self.parts if part.stage == stage], hurry)
+        with contextlib.suppress(SupervisorGone):
+            self.supervisord.shutdown()
+        self.end_parts([self.supervisord.part], hurry)
+        # What a supervisord that does not answer has started again meanwhile.
+        for part in self.parts:
+            launch.end_leftovers(part.folder, 1)
+
+    def end_parts(self, parts: list[Part], hurry: Callable[[], bool]) -> None:
+        for part in parts:
+            if part is not self.supervisord.part:
+                with contextlib.suppress(SupervisorGone):
+                    self.supervisord.stop_part(part)
+        began = time.monotonic()
+        while alive := [part for part in parts if launch.send(part.folder, 0)]:
+            waited = time.monotonic() - began
+            for part in alive:
+                if waited > part.stop_wait_s + 1 or (hurry() and waited > (1 if part.name == "database" else 0)):
+                    launch.send(part.folder, signal.SIGKILL)
+            if waited > 15:
+                say(f"{', '.join(part.name for part in alive)}: does not end")
+                return
+            time.sleep(0.03)
+
+
+def end_runs(hurry: Callable[[], bool]) -> None:
+    """Job runs end with the platform, each with its grace; what becomes of the jobs is decided at the next start."""
+    runner = runners.get()
+    worker = threading.Thread(target=runner.stop_all, args=(RUNS_GRACE_S,), daemon=True)
+    worker.start()
+    while worker.is_alive() and not hurry():
+        worker.join(0.05)
+    if worker.is_alive():
+        runner.stop_all(0)
+
+
+# --- the root and its lock -------------------------------------------------------------------------------------------
+def make_root() -> None:
+    try:
+        run_dir().mkdir(mode=0o700, parents=True, exist_ok=True)
+        run_dir().chmod(0o700)
+    except OSError as problem:
+        raise SystemExit(f"MLP_ROOT: {settings.MLP_ROOT} cannot be used: {problem.strerror}")
+
+
+@contextlib.contextmanager
+def lock() -> Iterator[bool]:
+    """Whether we are the one `up` of this root; while we are, our process id is in the file."""
+    run_dir().mkdir(mode=0o700, parents=True, exist_ok=True)
+    descriptor = os.open(run_dir() / "up.lock", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+            return
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+        yield True
+        os.ftruncate(descriptor, 0)
+    finally:
+        os.close(descriptor)
+
+
+def holder() -> int | None:
+    try:
+        return int((run_dir() / "up.lock").read_text())
+    except (OSError, ValueError):
+        return None
+
+
+def check_ports(parts: list[Part]) -> None:
+    for part in parts:
+        for host, port in part.ports:
+            family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+            with socket.socket(family, kind, protocol) as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                try:
+                    probe.bind(address)
+                except OSError as problem:
+                    raise Failed(port_words(part, host, port, problem))
+
+
+def port_words(part: Part, host: str, port: int, problem: OSError) -> str:
+    if problem.errno != errno.EADDRINUSE:
+        return f"{part.name} cannot listen on {host} port {port}: {problem.strerror} (MLP_HOST={settings.MLP_HOST})"
+    also = f", or name another server in {PORT_SETTING[part.name]}" if part.name in PORT_SETTING else ""
+    difference = port - settings.MLP_PORT_BASE
+    return (
+        f"port {port} on {host}, needed for {part.name}, is taken by another program. Choose another MLP_PORT_BASE "
+        f"(now {settings.MLP_PORT_BASE}; {part.name} takes MLP_PORT_BASE+{difference}){also}."
+    )
+
+
+def what_failed(part: Part, how: str) -> str:
+    tail = "\n".join("    " + line for line in part.log_tail().splitlines())
+    return f"{part.name} {how}.\n  The end of its log, {part.log}:\n{tail}"
+
+
+def now() -> str:
+    return time.strftime("%H:%M:%S")
+
+
+def say(words: str) -> None:
+    with contextlib.suppress(OSError, ValueError):  # the terminal may be gone; the work goes on
+        print(words, flush=True)

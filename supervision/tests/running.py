@@ -1,0 +1,155 @@
+"""`make up` driven from outside, as an operator would: a root and ports of its own, real processes, real kills."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from contextlib import closing, suppress
+from pathlib import Path
+
+import pytest
+from django.conf import settings
+
+from supervision import launch
+
+HEAL_S = 30  # what is promised, on a machine that starts the platform within QUIET_START_S
+QUIET_START_S = 15
+START_S = 120  # with other tests beside it: four times what eight busy neighbours made of it
+SERVERS = {"database", "valkey", "nats"}
+PARTS = SERVERS | {"web", "websockets", "data", "worker", "worker-gpu", "ingest", "reconcile", "aiops", "gateway"}
+OURS = ("MLP_", "PYTEST_", "OMP_", "DATABASE_URL", "REDIS_URL", "NATS_URL")
+
+
+class Platform:
+    """A platform under test, driven from outside."""
+
+    def __init__(self, root: Path, **environment: str):
+        self.root = root
+        self.base = free_base()
+        self.environment = {key: value for key, value in os.environ.items() if not key.startswith(OURS)}
+        self.environment |= {"MLP_ROOT": str(root), "MLP_PORT_BASE": str(self.base), **environment}
+        self.output = root.with_name(root.name + ".out")
+        self.process: subprocess.Popen | None = None
+        self.heal_s = float(HEAL_S)
+
+    def start(self, limit_s: float = START_S) -> float:
+        """Starts it and waits until it says that it is ready; how long it took."""
+        began = time.monotonic()
+        with self.output.open("wb") as output:
+            self.process = subprocess.Popen(self.command(), env=self.environment, stdout=output, stderr=output)
+        while "Ready after" not in self.output.read_text():  # until then it may be an older platform that is healthy
+            assert self.process.poll() is None, self.output.read_text()
+            assert time.monotonic() - began < limit_s, f"not ready within {limit_s} s: {self.output.read_text()}"
+            time.sleep(0.05)
+        took = time.monotonic() - began
+        self.heal_s = max(self.heal_s, HEAL_S * took / QUIET_START_S)
+        return took
+
+    def command(self, *arguments: str) -> list[str]:
+        return [sys.executable, str(settings.BASE_DIR / "manage.py"), "up", *arguments]
+
+    def call(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess:
+        """`up` that is expected to end by itself."""
+        given = self.environment | environment
+        return subprocess.run(self.command(*arguments), env=given, capture_output=True, text=True, timeout=2 * START_S)
+
+    def stop(self, number: int = signal.SIGTERM) -> int:
+        self.process.send_signal(number)
+        return self.process.wait(START_S)
+
+    def get(self, path: str, port: int = 1, **headers: str) -> tuple[int, str, bytes]:
+        request = urllib.request.Request(f"http://127.0.0.1:{self.base + port}{path}", headers=headers)
+        try:
+            with urllib.request.urlopen(request, timeout=60) as answer:
+                return answer.status, answer.headers["Content-Type"], answer.read()
+        except urllib.error.HTTPError as refusal:
+            return refusal.code, refusal.headers["Content-Type"], refusal.read()
+
+    def health(self) -> tuple[int, dict]:
+        with suppress(OSError, ValueError):
+            status, _, body = self.get("/healthz")
+            return status, json.loads(body)
+        return 0, {}
+
+    def wait_healthy(self, limit_s: float = 0) -> dict:
+        """What /healthz says once it is well; within what is promised, or within the given time."""
+        limit_s = limit_s or self.heal_s
+        end = time.monotonic() + limit_s
+        while time.monotonic() < end:
+            status, body = self.health()
+            if status == 200:
+                return body
+            assert self.process.poll() is None, self.output.read_text()
+            time.sleep(0.1)
+        pytest.fail(f"not healthy within {limit_s} s: {body}\n{self.output.read_text()}")
+
+    def pids(self, part: str) -> list[int]:
+        """The living processes of a part, its first one first."""
+        folder = self.root / "run" / "parts" / part
+        found = []
+        for pidfd in launch.leftovers(folder):
+            info = Path(f"/proc/self/fdinfo/{pidfd}").read_text()
+            found.append(int(info.split("Pid:")[1].split()[0]))
+            os.close(pidfd)
+        found = [pid for pid in found if pid > 0]  # it may have ended just now
+        group = int((folder / "group").read_text()) if found else 0
+        return sorted(found, key=lambda pid: (pid != group, pid))
+
+    def leaders(self) -> dict[str, list[int]]:
+        """Part -> its first process: another one means that the part was started again."""
+        return {part: self.pids(part)[:1] for part in sorted(PARTS)}
+
+    def kill(self, *pids: int) -> None:
+        for pid in pids:
+            assert pid > 1
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+    def healed(self, part: str, killed: set[int]) -> None:
+        """Waits until the part lives in new processes and all is well."""
+        end = time.monotonic() + self.heal_s
+        while time.monotonic() < end:
+            pids = self.pids(part)
+            if pids and not killed & set(pids) and self.health()[0] == 200:
+                return
+            time.sleep(0.1)
+        pytest.fail(f"{part} is not back: {self.health()}\n{self.output.read_text()}")
+
+    def everything(self) -> list[int]:
+        """Whatever works with this root, whoever started it."""
+        found = []
+        for entry in Path("/proc").iterdir():
+            with suppress(OSError):
+                if entry.name.isdigit() and os.fsencode(self.root) + b"/" in about(entry):
+                    found.append(int(entry.name))
+        return found
+
+
+def about(entry: Path) -> bytes:
+    return os.readlink(entry / "cwd").encode() + b"/ " + (entry / "cmdline").read_bytes()
+
+
+def free_base() -> int:
+    for _ in range(200):
+        base = random.randrange(15000, 30000, 20)
+        if all(is_free(base + number) for number in range(1, 13)):
+            return base
+    raise RuntimeError("no free ports")
+
+
+def is_free(port: int) -> bool:
+    with closing(socket.socket()) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+        return True

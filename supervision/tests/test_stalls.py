@@ -1,0 +1,96 @@
+"""What the supervisor asks on a machine that stalls: a late answer is an answer, none is asked for again."""
+
+from __future__ import annotations
+
+import contextlib
+import socketserver
+import threading
+from xmlrpc.client import Fault, dumps
+
+import pytest
+
+from supervision import control, programs
+from supervision.part import Part
+
+STALL_S = 1.0
+
+
+@pytest.fixture
+def program(tmp_path, monkeypatch):
+    """Stands for nginx; says what `says` holds, and while that is missing does not end."""
+    path = tmp_path / "nginx"
+    path.write_text(f"#!/bin/sh\n[ -e {tmp_path}/says ] || exec sleep 60\ncat {tmp_path}/says >&2\n")
+    path.chmod(0o700)
+    monkeypatch.setenv("MLP_NGINX", str(path))
+    return tmp_path / "says"
+
+
+def test_a_program_that_was_slow_once_is_asked_again(program, monkeypatch):
+    monkeypatch.setattr(programs, "LIMIT_S", 0.2)
+    assert programs.nginx_version() == ""
+    monkeypatch.setattr(programs, "LIMIT_S", 30)
+    program.write_text("no number\n")
+    assert programs.nginx_version() == ""
+    program.write_text("nginx version: nginx/1.26.3\n")
+    assert programs.nginx_version() == "1.26.3"
+    program.unlink()
+    assert programs.nginx_version() == "1.26.3", "what it has said once stands"
+
+
+class Stalled(socketserver.StreamRequestHandler):
+    """Answers an XML-RPC call rightly, but late."""
+
+    def handle(self):
+        length = 0
+        while (line := self.rfile.readline().strip()) != b"":
+            name, _, value = line.partition(b":")
+            length = int(value) if name.lower() == b"content-length" else length
+        self.server.calls.append(self.rfile.read(length))
+        self.server.ended.wait(STALL_S)
+        body = dumps(self.server.answer, methodresponse=True).encode()
+        with contextlib.suppress(BrokenPipeError):  # who did not wait is gone
+            head = b"HTTP/1.0 200 OK\r\nContent-Type: text/xml\r\nContent-Length: %d\r\n\r\n" % len(body)
+            self.wfile.write(head + body)
+
+
+@pytest.fixture
+def stalled(tmp_path, monkeypatch):
+    monkeypatch.setattr(control, "socket_path", lambda: tmp_path / "s")
+    monkeypatch.setattr(control, "ANSWER_LIMIT_S", STALL_S / 4)
+    with socketserver.ThreadingUnixStreamServer(str(tmp_path / "s"), Stalled) as server:
+        server.calls, server.ended, server.answer = [], threading.Event(), (True,)
+        server.block_on_close = False
+        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+        thread.start()
+        yield server
+        server.ended.set()
+        server.shutdown()
+        thread.join()
+
+
+def test_a_late_start_of_a_part_is_a_start_and_a_late_answer_none(stalled):
+    supervisord = control.Supervisord([])
+    supervisord.start_part(Part("web", ["true"], "front"))
+    assert [b"startProcess" in call for call in stalled.calls] == [True]
+    assert not supervisord.answers()
+
+
+@pytest.mark.parametrize(
+    ("code", "started", "stopped"),
+    [
+        (6, control.SupervisorEnding, control.SupervisorEnding),  # a signal has told it to end
+        (50, control.SupervisorGone, control.SupervisorGone),  # it could not fork
+        (60, None, control.SupervisorGone),  # started already
+        (70, control.SupervisorGone, None),  # not running
+    ],
+)
+def test_a_refusal_is_harmless_or_a_supervisord_that_is_of_no_use(stalled, code, started, stopped):
+    stalled.answer = Fault(code, "so it is")
+    stalled.ended.set()
+    supervisord = control.Supervisord([])
+    part = Part("web", ["true"], "front")
+    for order, problem in ((supervisord.start_part, started), (supervisord.stop_part, stopped)):
+        with pytest.raises(problem) if problem else contextlib.nullcontext():
+            order(part)
+    if started is control.SupervisorEnding:
+        assert supervisord.answers()

@@ -1,0 +1,312 @@
+"""`make up` as an operator knows it: real processes, real kills, on a port base and a root of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import time
+from contextlib import closing, suppress
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from runners.base import RunSpec
+from runners.local import LocalRunner
+from supervision.tests.running import PARTS, SERVERS, Platform, is_free
+
+pytestmark = [pytest.mark.e2e, pytest.mark.begins(0.5)]
+
+
+def listening() -> dict[str, tuple[str, int]]:
+    """Socket inode -> (address, port) of all that listens on this machine, addresses as the kernel writes them."""
+    found = {}
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
+            words = line.split()
+            if words[3] == "0A":
+                address, port = words[1].split(":")
+                found[words[9]] = address, int(port, 16)
+    return found
+
+
+@pytest.fixture(scope="module")
+def platform(tmp_path_factory):
+    platform = Platform(tmp_path_factory.mktemp("platform") / "root")
+    print(f"\nfirst start: {platform.start():.1f} s")
+    yield platform
+    if platform.process.poll() is None:
+        platform.stop()
+    platform.kill(*platform.everything())
+
+
+def test_it_is_healthy_and_says_so_part_by_part(platform):
+    body = platform.wait_healthy()
+    assert body["status"] == "ok"
+    assert set(body["parts"]) == PARTS | {"app-gateway"}
+    words = platform.output.read_text()
+    assert f"http://127.0.0.1:{platform.base + 1}" in words
+    assert str(platform.root / "admin-password") in words
+    assert (platform.root / "admin-password").read_text().strip() not in words
+
+
+def test_a_second_up_on_the_same_root_is_refused(platform):
+    before = platform.leaders()
+    refused = platform.call()
+    assert refused.returncode != 0
+    assert str(platform.root) in refused.stdout
+    assert str(platform.process.pid) in refused.stdout
+    assert platform.leaders() == before
+    platform.wait_healthy()
+
+
+def test_it_listens_on_its_own_address_and_ports_only(platform):
+    sockets, found = listening(), set()
+    for pid in platform.everything():
+        with suppress(OSError):
+            for link in Path(f"/proc/{pid}/fd").iterdir():
+                with suppress(OSError):
+                    inode = os.readlink(link).removeprefix("socket:[").removesuffix("]")
+                    found |= {sockets[inode]} if inode in sockets else set()
+    assert {address for address, _ in found} == {"0100007F"}
+    assert {port - platform.base for _, port in found} == {1, 2, 3, 4, 5, 10, 11, 12}
+
+
+def test_no_secret_is_on_a_command_line_or_readable_by_others(platform):
+    names = ("secret-key", "admin-password", "nats-password", "valkey-password", "database-password")
+    secrets = [(platform.root / name).read_bytes().strip() for name in names]
+    for pid in platform.everything():
+        with suppress(OSError):
+            line = Path(f"/proc/{pid}/cmdline").read_bytes()
+            assert not [secret for secret in secrets if secret in line]
+    for path in [*(platform.root / name for name in names), platform.root / "run"]:
+        assert path.stat().st_mode & 0o077 == 0, path
+
+
+def whole(link: socket.socket) -> bytes:
+    """An answer with a JSON body, however many pieces it comes in."""
+    link.settimeout(60)
+    answer = b""
+    while piece := link.recv(65536):
+        answer += piece
+        with suppress(ValueError):
+            json.loads(answer.partition(b"\r\n\r\n")[2])
+            break
+    return answer
+
+
+def test_the_gateway_speaks_the_api_s_form_for_every_refusal(platform):
+    cases = {
+        "unreadable": b"get /api/v1/users HTTP/1.1\r\n\r\n",
+        "no host": b"GET /api/v1/users HTTP/1.1\r\n\r\n",
+        "trace": b"TRACE /api/v1/users HTTP/1.1\r\nHost: x\r\n\r\n",
+        "length": b"POST /api/v1/users HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n",
+        "large": b"POST /api/v1/users HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999\r\n\r\n",
+        "chunk": b"POST /api/v1/users HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n\r\n",
+        "coding": b"POST /api/v1/users HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: zip\r\n\r\n",
+        "long": b"GET /api/v1/users?" + b"a" * 9000 + b" HTTP/1.1\r\nHost: x\r\n\r\n",
+        "longer": b"GET /api/v1/users?" + b"a" * 90000 + b" HTTP/1.1\r\nHost: x\r\n\r\n",
+        "headers": b"GET /api/v1/users HTTP/1.1\r\nHost: x\r\n" + b"X: y\r\n" * 300 + b"\r\n",
+        "slashes": b"GET //api/v1//users HTTP/1.1\r\nHost: x\r\n\r\n",
+        "websocket": b"GET /api/v1/users/alice/job_metrics/a HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\n"
+        b"Connection: Upgrade\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n",
+    }
+    for name, request in cases.items():
+        with closing(socket.create_connection(("127.0.0.1", platform.base + 1), timeout=10)) as link:
+            with suppress(ConnectionError):
+                link.sendall(request)
+            answer = whole(link)
+        head, _, body = answer.partition(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 403 "), (name, answer)
+        assert set(json.loads(body)) == {"msg"}, (name, answer)
+
+
+def test_what_is_inside_stays_inside(platform):
+    for path in ("/internal/data/verb", "/%69nternal/data/verb", "//internal/data/verb", "/x/../internal/data/verb"):
+        assert platform.get(path)[0] == 404
+    assert platform.get("/healthz", port=2)[0] == 200
+    assert platform.get("/alice/model", port=2)[0] == 401  # whether there is one is nobody's business without a token
+
+
+def test_tokens_are_not_logged(platform):
+    platform.get("/index?token=verysecret")
+    platform.get("/api/v1/auth?token=verysecret", Authorization="Bearer verysecret")
+    log, end = platform.root / "log" / "gateway" / "gateway.log", time.monotonic() + 60
+    while "/api/v1/auth" not in log.read_text():
+        assert time.monotonic() < end, "the request is not in the gateway's log"
+        time.sleep(0.05)
+    assert not [path for path in (platform.root / "log").rglob("*.log") if "verysecret" in path.read_text()]
+
+
+@pytest.mark.parametrize("part", sorted(PARTS))
+def test_a_killed_part_is_back_within_30_seconds(platform, part):
+    platform.healed(part, set())  # the blow before this one may have taken it along
+    first = platform.pids(part)[0]
+    platform.kill(first)
+    platform.healed(part, {first})
+
+
+def test_killed_children_of_parts_are_back_within_30_seconds(platform):
+    """Workers of gunicorn, dramatiq and nginx, sessions and helpers of PostgreSQL."""
+    for part in ("web", "worker", "worker-gpu", "gateway", "database"):
+        end = time.monotonic() + platform.heal_s
+        while not (children := set(platform.pids(part)[1:])) and time.monotonic() < end:
+            time.sleep(0.1)  # just started
+        assert children, part
+        platform.kill(*children)
+        platform.healed(part, children)
+
+
+def test_without_web_the_gateway_still_answers_in_form(platform):
+    web = set(platform.pids("web"))
+    platform.kill(*web)
+    platform.kill(*platform.pids("web"))  # a worker born between the look and the blow
+    api, page, health = platform.get("/api/v1/auth"), platform.get("/index"), platform.get("/healthz")
+    assert (api[0], set(json.loads(api[2]))) == (503, {"msg"})
+    assert (page[0], page[1].split(";")[0]) == (503, "text/html")
+    assert health[0] == 503
+    assert "web" in json.loads(health[2])["failing"]
+    platform.healed("web", web)
+
+
+def test_a_killed_supervisord_is_back_with_all_parts_and_runs_go_on(platform, tmp_path):
+    runner = LocalRunner(platform.root / "run" / "runs")
+    environment = {"PATH": os.environ["PATH"]}
+    runner.start(RunSpec("probe", ["sleep", "600"], tmp_path, environment, tmp_path / "log"))
+    everything = {pid for part in ("supervisor", *PARTS) for pid in platform.pids(part)}
+    platform.kill(platform.pids("supervisor")[0])
+    for part in ("supervisor", *sorted(PARTS)):
+        platform.healed(part, everything)
+    assert runner.poll("probe").state == "running"
+
+
+def test_a_supervisord_that_is_told_to_end_is_back_with_all_parts(platform):
+    """It goes on answering for a while, and refuses everything: that is no reason for `up` to end."""
+    parts = {pid for part in PARTS for pid in platform.pids(part)}
+    os.kill(platform.pids("supervisor")[0], signal.SIGTERM)
+    for part in sorted(PARTS):
+        platform.healed(part, parts)
+
+
+def test_a_blow_to_all_processes_but_up_is_survived(platform):
+    everything = {pid for part in ("supervisor", *PARTS) for pid in platform.pids(part)}
+    platform.kill(*everything)
+    for part in ("supervisor", *sorted(PARTS)):
+        platform.healed(part, everything)
+
+
+def test_after_a_killed_up_the_next_one_starts_cleanly(platform):
+    everything = {pid for part in ("supervisor", *PARTS) for pid in platform.pids(part)}
+    platform.kill(platform.process.pid)
+    platform.process.wait(60)
+    print(f"\nstart after a killed up: {platform.start():.1f} s")
+    for part in ("supervisor", *PARTS):
+        pids = platform.pids(part)
+        assert pids
+        assert not everything & set(pids), part
+    assert LocalRunner(platform.root / "run" / "runs").poll("probe").state == "running"
+
+
+def test_given_servers_are_used_and_two_platforms_run_side_by_side(platform, tmp_path):
+    """The second one, below a path too long for a socket, uses the first one's servers by their URLs."""
+    words = {name: (platform.root / f"{name}-password").read_text().strip() for name in SERVERS}
+    database = f"postgresql://platform:{words['database']}@127.0.0.1:{platform.base + 11}"
+    with psycopg.connect(f"{database}/mlp", autocommit=True) as link:
+        link.execute("CREATE DATABASE second")
+    second = Platform(
+        tmp_path / ("long" * 30) / "root",
+        DATABASE_URL=f"{database}/second",
+        REDIS_URL=f"redis://:{words['valkey']}@127.0.0.1:{platform.base + 12}/1",
+        NATS_URL=f"nats://platform:{words['nats']}@127.0.0.1:{platform.base + 10}",
+    )
+    second.root.parent.mkdir()
+    before = platform.leaders()
+    second.start()
+    try:
+        parts = {path.name for path in (second.root / "run" / "parts").iterdir()}
+        assert parts == PARTS - SERVERS | {"supervisor"}
+        platform.wait_healthy()
+    finally:
+        assert second.stop() == 0
+    assert second.everything() == []
+    assert platform.leaders() == before
+    platform.wait_healthy()
+
+
+def test_it_ends_in_order_and_leaves_nothing(platform):
+    began = time.monotonic()
+    assert platform.stop() == 0
+    print(f"\nend: {time.monotonic() - began:.1f} s")
+    assert platform.everything() == []
+    assert all(is_free(platform.base + number) for number in range(1, 13))
+    assert not [*(platform.root / "run").rglob("*.pid"), *(platform.root / "run").rglob("*.sock")]
+    assert LocalRunner(platform.root / "run" / "runs").poll("probe").state == "exited"
+
+
+def test_the_next_start_finds_everything_as_it_was(platform):
+    password = (platform.root / "admin-password").read_text()
+    print(f"\nsecond start: {platform.start():.1f} s")
+    assert (platform.root / "admin-password").read_text() == password
+    platform.wait_healthy()
+
+
+def test_ctrl_c_and_a_second_one_end_it_at_once(platform):
+    platform.process.send_signal(signal.SIGINT)
+    time.sleep(1.1)  # what comes sooner counts as the same wish
+    assert platform.stop(signal.SIGINT) == 0
+    assert platform.everything() == []
+
+
+def test_a_taken_port_is_named_with_its_setting(platform):
+    with closing(socket.socket()) as other:
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        other.bind(("127.0.0.1", platform.base + 11))
+        other.listen()
+        refused = platform.call()
+    assert refused.returncode != 0
+    assert str(platform.base + 11) in refused.stdout
+    assert "MLP_PORT_BASE" in refused.stdout
+    assert platform.everything() == []
+
+
+def test_a_part_that_cannot_live_is_named_and_everything_ends(platform):
+    broken = platform.root.with_name("broken-nginx")
+    broken.write_text("#!/bin/sh\necho this nginx is broken\nexit 1\n")
+    broken.chmod(0o700)
+    refused = platform.call(MLP_NGINX=str(broken))
+    assert refused.returncode != 0
+    assert "gateway" in refused.stdout
+    assert "this nginx is broken" in refused.stdout
+    assert str(platform.root / "log" / "gateway" / "gateway.log") in refused.stdout
+    assert platform.everything() == []
+
+
+def end_with_its_supervisord(platform: Platform, folder: Path) -> None:
+    """One signal to `up` and supervisord at once, as service managers send it: all ends in order, runs included."""
+    runner = LocalRunner(platform.root / "run" / "runs")
+    environment = {"PATH": os.environ["PATH"]}
+    runner.start(RunSpec("probe", ["sleep", "600"], folder, environment, folder / "log"))
+    os.kill(platform.pids("supervisor")[0], signal.SIGTERM)
+    assert platform.stop() == 0
+    assert "Traceback" not in platform.output.read_text()
+    assert platform.everything() == []
+    assert runner.poll("probe").state == "exited"
+
+
+def test_a_kill_at_any_moment_of_the_first_start_is_healed(tmp_path):
+    """`up` is killed while it makes the database, migrates, starts the parts; each time the next one goes on."""
+    fresh = Platform(tmp_path / "root")
+    try:
+        for after_s in (0.9, 1.2, 1.6, 2.4, 4):
+            with fresh.output.open("wb") as output:
+                fresh.process = subprocess.Popen(fresh.command(), env=fresh.environment, stdout=output, stderr=output)
+            time.sleep(after_s)
+            fresh.kill(fresh.process.pid)
+            fresh.process.wait(60)
+        fresh.start()
+        end_with_its_supervisord(fresh, tmp_path)
+    finally:
+        fresh.kill(*fresh.everything())
