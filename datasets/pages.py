@@ -41,7 +41,8 @@ from .models import Dataset, State
 from .serializers import DatasetIn
 from .webdav import tree
 from .webdav.admission import clear, discard, writing
-from .webdav.paths import HOME, Answer, Target
+from .webdav.errors import HttpError
+from .webdav.paths import HOME, Target
 
 FILES_SHOWN = 500
 EDITED_BYTES = 256 << 10  # what the editor takes
@@ -219,7 +220,7 @@ def delete_script(request, path):
             room.grow(-tree.size(target.steps))
             trash = discard(target.steps)
         clear(trash)
-    except Answer as answer:
+    except HttpError as answer:
         messages.error(request, say(answer.msg))
     else:
         messages.success(request, _("%(path)s is deleted.") % {"path": path})
@@ -249,7 +250,7 @@ def save_in_home(user, path: str, data: bytes, *, replace: bool) -> None:
                 raise Refused("path: a file of that name is there already")
             room.grow(len(data) - (there.st_size if there else 0))
             os.rename(spool, target.steps[-1], dst_dir_fd=parent)
-    except Answer as answer:
+    except HttpError as answer:
         raise Refused(answer.msg)
     except (NotADirectoryError, FileExistsError):
         raise Refused("path: a folder on the way is a file or a link")

@@ -9,7 +9,7 @@ from urllib.parse import quote, unquote
 from xml.etree import ElementTree
 
 from .errors import REFUSED, UNREACHABLE, Failure
-from .web import Answer, Web
+from .web import Response, Web
 
 HOME = ".home"
 PROPERTIES = (
@@ -70,7 +70,7 @@ class Platform:
             if there is None or there["state"] != "creating" or there["size"] != size:
                 raise Failure(REFUSED, answer.msg)
 
-    def heartbeat(self, name: str, state: str, progress: int, expect=()) -> Answer:
+    def heartbeat(self, name: str, state: str, progress: int, expect=()) -> Response:
         body = {"state": state, "progress": progress}
         return self._json("PUT", self._dataset_path(name) + ":heartbeat", body, expect)
 
@@ -96,7 +96,7 @@ class Platform:
             self.web.stopping.wait(pause)
             pause = min(pause * 2, 2.0)
 
-    def _json(self, method: str, path: str, body: dict, expect=()) -> Answer:
+    def _json(self, method: str, path: str, body: dict, expect=()) -> Response:
         data, headers = json.dumps(body).encode("utf-8"), {"Content-Type": "application/json"}
         return self.web.call(method, path, data, headers, expect)
 

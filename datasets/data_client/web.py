@@ -27,7 +27,7 @@ LONG_S, SLOW = 900, {"PROPFIND", "DELETE"}  # the checksum of a large file, the 
 PASSING = {408, 429, 500, 502, 503, 504}
 
 
-class Answer:
+class Response:
     """A whole answer: status, headers and body."""
 
     def __init__(self, response: http.client.HTTPResponse, body: bytes):
@@ -69,15 +69,17 @@ class Web:
         self.said = -100.0
         self.proxy = self._proxy()
 
-    def call(self, method: str, path: str, body: bytes | None = None, headers: dict | None = None, expect=()) -> Answer:
+    def call(
+        self, method: str, path: str, body: bytes | None = None, headers: dict | None = None, expect=()
+    ) -> Response:
         """Sends, retries what may pass, and answers; raises Failure for a refusal not named in `expect`."""
         return self.patiently(lambda: self._once(method, path, body, headers or {}), expect)
 
-    def send(self, method: str, path: str, size: int, blocks, headers: dict, expect=()) -> Answer:
+    def send(self, method: str, path: str, size: int, blocks, headers: dict, expect=()) -> Response:
         """A body in blocks: `blocks()` starts it anew at each try."""
         return self.patiently(lambda: self._send(method, path, size, blocks, headers), expect)
 
-    def patiently(self, attempt, expect=()) -> Answer:
+    def patiently(self, attempt, expect=()) -> Response:
         """Tries until it works. Ends when, after the first failure, for `patience` seconds in all nothing moved.
 
         The first try does not count, however long it took, nor the time in which a later one sent its body: on a slow
@@ -117,7 +119,7 @@ class Web:
         """A GET whose body the caller reads. Raises Trouble or Failure; a status from 400 on is judged here."""
         response = self._begin("GET", path, dict(headers))
         if response.status >= 400:
-            answer = Answer(response, self._read(response))
+            answer = Response(response, self._read(response))
             if answer.status in PASSING:
                 raise Trouble(answer.msg, _retry_after(answer.headers))
             if answer.status != 416:
@@ -142,7 +144,7 @@ class Web:
         if connection is not None:
             connection.close()
 
-    def judge(self, answer: Answer, expect) -> None:
+    def judge(self, answer: Response, expect) -> None:
         if answer.status < 400 or answer.status in expect:
             return
         if answer.status == 407:
@@ -154,9 +156,9 @@ class Web:
         raise Failure(REFUSED, answer.msg)
 
     # --- one try ------------------------------------------------------------------------------------------------
-    def _once(self, method: str, path: str, body: bytes, headers: dict) -> Answer:
+    def _once(self, method: str, path: str, body: bytes, headers: dict) -> Response:
         response = self._begin(method, path, headers, body)
-        return Answer(response, self._read(response))
+        return Response(response, self._read(response))
 
     def _begin(self, method: str, path: str, headers: dict, body: bytes | None = None) -> http.client.HTTPResponse:
         """Sends and reads the answer's head. A kept connection that had died meanwhile is opened anew, once."""
@@ -173,7 +175,7 @@ class Web:
                     raise self.trouble(problem)
         raise AssertionError
 
-    def _send(self, method: str, path: str, size: int, blocks, headers: dict) -> Answer:
+    def _send(self, method: str, path: str, size: int, blocks, headers: dict) -> Response:
         connection = None
         try:
             connection = self._connection()
@@ -196,7 +198,7 @@ class Web:
             else:
                 self.local.connection = None  # the body is still owed: this connection is done for
             response = connection.getresponse()
-            answer = Answer(response, self._read(response))
+            answer = Response(response, self._read(response))
             if answer.status >= 400:
                 self.close()
             return answer

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from datasets.webdav.paths import Answer, Target, href, parse, parse_destination
+from datasets.webdav.errors import HttpError
+from datasets.webdav.paths import Target, href, parse, parse_destination
 
 GOOD_PART = (
     st.text(st.characters(exclude_categories=("Cs", "Cc"), exclude_characters="/"), min_size=1, max_size=60)
@@ -44,7 +45,7 @@ def test_it_takes_raw_bytes_for_what_they_are(parts):
 def test_it_never_leaves_the_users_tree(raw):
     """Whatever is sent is either refused or means a place below the folder of the user and dataset that it names."""
     target = None
-    with contextlib.suppress(Answer):
+    with contextlib.suppress(HttpError):
         target = parse("/data/" + raw)
     if target is None:
         return
@@ -71,7 +72,7 @@ def test_it_decodes_exactly_once(parts, at):
     ],
 )  # fmt: skip
 def test_it_refuses(path):
-    with pytest.raises(Answer) as refusal:
+    with pytest.raises(HttpError) as refusal:
         parse("/data/alice/photos/" + path)
     assert refusal.value.status == 400
 
@@ -87,7 +88,7 @@ def test_it_takes(path):
     "path", ["Alice/photos/x", "alice/Photos/x", "alice/.git/x", "alice/x1/y", "a%20b/c", ".spool/x"]
 )
 def test_a_name_that_nobody_can_have_is_a_missing_one(path):
-    with pytest.raises(Answer) as refusal:
+    with pytest.raises(HttpError) as refusal:
         parse("/data/" + path)
     assert refusal.value.status == 404
 
@@ -110,7 +111,7 @@ def test_it_tells_folders_from_files(raw, target):
     "header", ["", "http://other/data/alice/x/y", "/api/v1/auth", "http://[", "/data/alice/x/../y"]
 )
 def test_a_destination_stays_on_this_server_and_below_data(header):
-    with pytest.raises(Answer):
+    with pytest.raises(HttpError):
         parse_destination(header, "here:1")
 
 

@@ -1,7 +1,7 @@
 """Where a caller may read and write on the data service, and how many bytes: the dataset's row and the home's limit.
 
 `admit_write` is the quick look before an upload's body is sent; `writing` is the exact one, under the locks, around
-the moment in which files change place. Both raise Answer. Used by put.py and verbs.py.
+the moment in which files change place. Both raise HttpError. Used by put.py and verbs.py.
 
 A dataset's `stored` is kept in step with its files under the row's lock. A crash between the rename and the commit can
 leave it off, so it is counted anew from the files before anything is refused for it, and when a dataset gets ready.
@@ -33,7 +33,8 @@ from kernel.locking import lock_row
 
 from ..models import Dataset
 from . import tree
-from .paths import Answer, Target
+from .errors import HttpError
+from .paths import Target
 
 log = logging.getLogger(__name__)
 
@@ -43,31 +44,31 @@ HOME_COUNT_S = 60  # for how long the count of a home's bytes is trusted; jobs a
 
 
 def find(target: Target) -> Dataset | None:
-    """The dataset's row, None for `.home`. Raises Answer 404, the same for a missing one and a foreign one."""
+    """The dataset's row, None for `.home`. Raises HttpError 404, the same for a missing one and a foreign one."""
     if target.is_home:
         if not User.objects.filter(username=target.user).exists():
-            raise Answer(404, "path: no such user or dataset")
+            raise HttpError(404, "path: no such user or dataset")
         return None
     row = Dataset.objects.filter(user__username=target.user, name=target.dataset).first()
     if row is None:
-        raise Answer(404, "path: no such user or dataset")
+        raise HttpError(404, "path: no such user or dataset")
     return row
 
 
 def own(holder: Holder, target: Target) -> None:
-    """Raises Answer 404 for somebody else's tree: it looks like a missing one."""
+    """Raises HttpError 404 for somebody else's tree: it looks like a missing one."""
     if target.user and target.user != holder.username and not holder.is_staff:
-        raise Answer(404, "path: no such user or dataset")
+        raise HttpError(404, "path: no such user or dataset")
 
 
 def must_be_creating(row: Dataset | None) -> None:
     if row is not None and row.state != "creating":
-        raise Answer(409, f"state: the dataset is {row.state}, files change only while it is creating")
+        raise HttpError(409, f"state: the dataset is {row.state}, files change only while it is creating")
 
 
 def must_be_readable(row: Dataset | None) -> None:
     if row is not None and row.state != "ready":
-        raise Answer(409, f"state: the dataset is {row.state}, files are given out once it is ready")
+        raise HttpError(409, f"state: the dataset is {row.state}, files are given out once it is ready")
 
 
 def admit_write(
@@ -79,13 +80,13 @@ def admit_write(
     What is on its way is always counted after what is stored: a file that moves from the one to the other in between is
     missed for once (the exact look is still to come), and never counted twice.
 
-    Raises Answer 404, 405, 409, 413 or 507.
+    Raises HttpError 404, 405, 409, 413 or 507.
     """
     row = find(target)
     must_be_creating(row)
     there = tree.look(target.steps)
     if there is not None and stat.S_ISDIR(there.st_mode):
-        raise Answer(405, "path: a folder of that name is there", Allow="PROPFIND, DELETE, MOVE, COPY")
+        raise HttpError(405, "path: a folder of that name is there", Allow="PROPFIND, DELETE, MOVE, COPY")
     replaced = there.st_size if there else 0
     if row is None:
         stored = home_bytes(target.user)
@@ -104,7 +105,7 @@ def admit_write(
     disk = os.statvfs(tree.base())
     free = disk.f_bavail * disk.f_frsize - DISK_RESERVE
     if free < (length or 0 if coming is None else coming):
-        raise Answer(507, "the platform's disk is full")
+        raise HttpError(507, "the platform's disk is full")
     return row, min(left + replaced, free)
 
 
@@ -116,7 +117,7 @@ class Room:
     row: Dataset | None
 
     def grow(self, by: int) -> None:
-        """Accounts for `by` bytes. Raises Answer 413 or 507 when they are too many; nothing has changed then."""
+        """Accounts for `by` bytes. Raises HttpError 413 or 507 when they are too many; nothing has changed then."""
         if self.row is None:
             held = home_bytes(self.target.user)
             _check_home(self.target.user, held, by)
@@ -144,7 +145,7 @@ def writing(*targets: Target) -> Iterator[list[Room]]:
             else:
                 row = lock_row(Dataset, pk=row.pk)
                 if row is None:
-                    raise Answer(404, "path: no such user or dataset")
+                    raise HttpError(404, "path: no such user or dataset")
             must_be_creating(row)
             rooms[user, dataset] = Room(target, row)
         yield [rooms[target.user, target.dataset] for target in targets]
@@ -199,9 +200,9 @@ def _lock_home(user: str) -> None:
 
 def _check_home(user: str, held: int, growth: int) -> None:
     if growth > 0 and held + growth > settings.DATA_HOME_LIMIT:
-        raise Answer(507, f"{user}'s .home is full: {settings.DATA_HOME_LIMIT} bytes at most, {held} are stored")
+        raise HttpError(507, f"{user}'s .home is full: {settings.DATA_HOME_LIMIT} bytes at most, {held} are stored")
 
 
 def _check_size(row: Dataset, real: int, growth: int) -> None:
     if growth > 0 and real + growth > row.size:
-        raise Answer(413, f"size: the dataset was declared with {row.size} bytes, {real} are stored already")
+        raise HttpError(413, f"size: the dataset was declared with {row.size} bytes, {real} are stored already")

@@ -22,7 +22,7 @@ from accounts.auth import basic, bearer
 from accounts.tokens import Holder
 from kernel.errors import Fault, Refused
 
-from .paths import Answer
+from .errors import HttpError
 
 log = logging.getLogger(__name__)
 
@@ -36,18 +36,18 @@ def internal_key() -> str:
 
 
 def authenticate(request: HttpRequest) -> Holder:
-    """The holder of the Bearer token, or of the token sent as HTTP Basic's password. Raises Answer 401."""
+    """The holder of the Bearer token, or of the token sent as HTTP Basic's password. Raises HttpError 401."""
     header = request.META.get("HTTP_AUTHORIZATION", "")
     if not header:
-        raise Answer(401, "not authenticated: send Authorization: Bearer {token}", WWW_Authenticate=ASK)
+        raise HttpError(401, "not authenticated: send Authorization: Bearer {token}", WWW_Authenticate=ASK)
     try:
         given = basic(header)
         token = given[1] if given else bearer(header)
     except Refused as refused:
-        raise Answer(401, refused.msg, WWW_Authenticate=ASK)
+        raise HttpError(401, refused.msg, WWW_Authenticate=ASK)
     holder = tokens.person(token) if token else None
     if holder is None or (given and not hmac.compare_digest(given[0].encode(), holder.username.encode())):
-        raise Answer(401, "token: not valid", WWW_Authenticate=ASK)
+        raise HttpError(401, "token: not valid", WWW_Authenticate=ASK)
     return holder
 
 
@@ -58,7 +58,7 @@ def guarded(view):
     @functools.wraps(view)
     def wrapper(request: HttpRequest) -> HttpResponse:
         if not from_nginx(request):
-            return respond(Answer(404, "no such address"))
+            return respond(HttpError(404, "no such address"))
         try:
             return view(request)
         except Exception as problem:
@@ -75,20 +75,20 @@ def from_nginx(request: HttpRequest) -> bool:
 def answer_to(problem: Exception, where: str) -> HttpResponse:
     """The answer to whatever went wrong while `where` was asked."""
     match problem:
-        case Answer():
+        case HttpError():
             return respond(problem)
         case Refused():
-            return respond(Answer(409, problem.msg))
+            return respond(HttpError(409, problem.msg))
         case Fault():
-            return respond(Answer(503, problem.msg, Retry_After="2"))
+            return respond(HttpError(503, problem.msg, Retry_After="2"))
         case OSError():
             return respond(_disk_answer(where, problem))
         case DatabaseError():
             log.error("data service: the database failed in %s", where, exc_info=problem)
-            return respond(Answer(503, "the database is not available, try again later", Retry_After="2"))
+            return respond(HttpError(503, "the database is not available, try again later", Retry_After="2"))
         case _:  # a bug: told to nobody but the log
             log.error("data service: %s failed", where, exc_info=problem)
-            return respond(Answer(503, Fault().msg, Retry_After="2"))
+            return respond(HttpError(503, Fault().msg, Retry_After="2"))
 
 
 def for_subrequest(view):
@@ -108,20 +108,20 @@ def for_subrequest(view):
     return csrf_exempt(wrapper)
 
 
-def _disk_answer(where: str, problem: OSError) -> Answer:
+def _disk_answer(where: str, problem: OSError) -> HttpError:
     if problem.errno in {ENOTDIR, ELOOP}:
-        return Answer(409, "path: a folder on the way is a file or a link")
+        return HttpError(409, "path: a folder on the way is a file or a link")
     if problem.errno in {EISDIR, ENOTEMPTY, EEXIST}:
-        return Answer(409, "path: a folder of that name is there")
+        return HttpError(409, "path: a folder of that name is there")
     if problem.errno in {ENOSPC, EDQUOT}:
-        return Answer(507, "the platform's disk is full")
+        return HttpError(507, "the platform's disk is full")
     if problem.errno == ENAMETOOLONG:
-        return Answer(400, "path: too long")
+        return HttpError(400, "path: too long")
     if isinstance(problem, FileNotFoundError):
-        return Answer(409, "path: it vanished meanwhile")
+        return HttpError(409, "path: it vanished meanwhile")
     log.error("data service: %s failed", where, exc_info=problem)
-    return Answer(503, "the platform's storage has a fault, try again later", Retry_After="2")
+    return HttpError(503, "the platform's storage has a fault, try again later", Retry_After="2")
 
 
-def respond(answer: Answer) -> HttpResponse:
+def respond(answer: HttpError) -> HttpResponse:
     return HttpResponse(answer.body(), status=answer.status, content_type="application/json", headers=answer.headers)

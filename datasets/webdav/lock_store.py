@@ -16,7 +16,8 @@ from django.utils import timezone
 
 from ..models import Lock
 from . import tree
-from .paths import Answer, Target, parse_destination
+from .errors import HttpError
+from .paths import Target, parse_destination
 
 SCHEME = "urn:uuid:"
 DEFAULT_S, LONGEST_S = 600, 3600
@@ -49,7 +50,7 @@ def in_the_way(target: Target, locks: Iterable[Lock], *, below: bool = False) ->
 
 
 def must_hold(request: HttpRequest, holder: str, *targets: Target, below: bool = False) -> None:
-    """Judges the request's `If`, and the locks on what it would change. Raises Answer 400, 412 or 423."""
+    """Judges the request's `If`, and the locks on what it would change. Raises HttpError 400, 412 or 423."""
     header = request.META.get("HTTP_IF", "")
     shown = set(TOKEN.findall(header))
     if header:
@@ -60,7 +61,7 @@ def must_hold(request: HttpRequest, holder: str, *targets: Target, below: bool =
             by_path.setdefault(lock.path, []).append(lock)
         for there in by_path.values():  # of shared locks one is enough
             if not any(lock.token in shown and lock.holder == holder for lock in there):
-                raise Answer(423, f"path: is locked by {there[0].holder} until {there[0].expires:%H:%M:%S} UTC")
+                raise HttpError(423, f"path: is locked by {there[0].holder} until {there[0].expires:%H:%M:%S} UTC")
 
 
 def forget(target: Target) -> None:
@@ -91,12 +92,12 @@ def etag(target: Target) -> str:
 
 
 def _judge(header: str, target: Target, host: str) -> None:
-    """One of the header's lists must be true (RFC 4918, 10.4). Raises Answer 400 or 412."""
+    """One of the header's lists must be true (RFC 4918, 10.4). Raises HttpError 400 or 412."""
     resource, conditions, negated, lists, at = target, None, False, [], 0
     while at < len(header):
         found = PIECE.match(header, at)
         if found is None:
-            raise Answer(400, "If: not understood")
+            raise HttpError(400, "If: not understood")
         at, piece = found.end(), found[1]
         match piece[0]:
             case "(" if conditions is None:
@@ -112,11 +113,11 @@ def _judge(header: str, target: Target, host: str) -> None:
             case "n" | "N" if conditions is not None:
                 negated = True
             case _:
-                raise Answer(400, "If: not understood")
+                raise HttpError(400, "If: not understood")
     if conditions is not None or not lists:
-        raise Answer(400, "If: not understood")
+        raise HttpError(400, "If: not understood")
     if not any(lists):
-        raise Answer(412, "If: what it demands is not so")
+        raise HttpError(412, "If: what it demands is not so")
 
 
 def _holds(piece: str, resource: Target) -> bool:

@@ -16,7 +16,8 @@ from accounts.tokens import Holder
 from ..models import Lock
 from . import lock_store, tree
 from .admission import writing
-from .paths import Answer, Target, href
+from .errors import HttpError
+from .paths import Target, href
 from .xml import DAV, read
 
 OWNER_LIMIT = 1000
@@ -29,24 +30,24 @@ SUPPORTED = "".join(
 def lock(request: HttpRequest, holder: Holder, target: Target) -> HttpResponse:
     """Locks a file, or a folder with or without what is in it; a name that is free becomes an empty file."""
     if not target.dataset:
-        raise Answer(403, "path: files, folders and datasets can be locked")
+        raise HttpError(403, "path: files, folders and datasets can be locked")
     body = request.body
     if not body.strip():
         return _renew(request, holder, target)
     wanted = read(body, "lockinfo")
     exclusive = wanted.find(f"{DAV}lockscope/{DAV}exclusive") is not None
     if not exclusive and wanted.find(f"{DAV}lockscope/{DAV}shared") is None:
-        raise Answer(400, "body: lockscope must be exclusive or shared")
+        raise HttpError(400, "body: lockscope must be exclusive or shared")
     if wanted.find(f"{DAV}locktype/{DAV}write") is None:
-        raise Answer(400, "body: locktype must be write")
+        raise HttpError(400, "body: locktype must be write")
     depth = request.META.get("HTTP_DEPTH", "infinity").strip().lower()
     if depth not in {"0", "infinity"}:
-        raise Answer(400, "Depth: must be 0 or infinity")
+        raise HttpError(400, "Depth: must be 0 or infinity")
     with writing(target):
         deep = depth == "infinity"
         for other in lock_store.in_the_way(target, lock_store.living(target), below=deep):
             if (exclusive or other.exclusive) and (lock_store.covers(other, target.path) or deep):
-                raise Answer(423, f"path: is locked by {other.holder} until {other.expires:%H:%M:%S} UTC")
+                raise HttpError(423, f"path: is locked by {other.holder} until {other.expires:%H:%M:%S} UTC")
         made = _make(request, holder, target)
         row = Lock.objects.create(
             token=f"{lock_store.SCHEME}{uuid.uuid4()}",
@@ -65,14 +66,14 @@ def lock(request: HttpRequest, holder: Holder, target: Target) -> HttpResponse:
 def unlock(request: HttpRequest, holder: Holder, target: Target) -> HttpResponse:
     token = request.META.get("HTTP_LOCK_TOKEN", "").strip()
     if not (token.startswith("<") and token.endswith(">")):
-        raise Answer(400, "Lock-Token: must be <token>")
+        raise HttpError(400, "Lock-Token: must be <token>")
     for row in lock_store.living(target):
         if row.token == token[1:-1] and lock_store.covers(row, target.path):
             if row.holder != holder.username and not holder.is_staff:
-                raise Answer(403, f"Lock-Token: the lock is {row.holder}'s")
+                raise HttpError(403, f"Lock-Token: the lock is {row.holder}'s")
             row.delete()
             return HttpResponse(status=204)
-    raise Answer(409, "Lock-Token: there is no such lock here")
+    raise HttpError(409, "Lock-Token: there is no such lock here")
 
 
 def discovery(found: list[Lock], target: Target) -> str:
@@ -87,24 +88,24 @@ def _renew(request: HttpRequest, holder: Holder, target: Target) -> HttpResponse
             row.expires = lock_store.ending(request)
             row.save(update_fields=["expires"])
             return _told(row, target, 200)
-    raise Answer(412, "If: must name a lock on this path to be renewed")
+    raise HttpError(412, "If: must name a lock on this path to be renewed")
 
 
 def _make(request: HttpRequest, holder: Holder, target: Target) -> bool:
-    """An empty file where nothing is. Raises Answer 409 where its folder is missing."""
+    """An empty file where nothing is. Raises HttpError 409 where its folder is missing."""
     if not target.parts:
         return False
     info = tree.look(target.steps)
     if info is not None:
         if target.slash and stat.S_ISREG(info.st_mode):
-            raise Answer(404, "path: no such folder")
+            raise HttpError(404, "path: no such folder")
         return False
     lock_store.must_hold(request, holder.username, target)
     try:
         with tree.folder(target.steps[:-1], make=len(target.parts) == 1) as parent:
             os.close(os.open(target.steps[-1], os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644, dir_fd=parent))
     except FileNotFoundError:
-        raise Answer(409, "path: its folder is missing")
+        raise HttpError(409, "path: its folder is missing")
     return True
 
 

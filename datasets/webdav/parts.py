@@ -24,7 +24,8 @@ from django.http import HttpRequest
 from kernel import storage
 
 from . import tree
-from .paths import Answer, Target
+from .errors import HttpError
+from .paths import Target
 
 FOLDER = "parts"
 RANGE = re.compile(r"bytes (?:(\d{1,18})-(\d{1,18})|\*)/(\d{1,18})")
@@ -41,18 +42,18 @@ class Part:
 
 
 def told(request: HttpRequest) -> Part | None:
-    """The part that the request's Content-Range names. Raises Answer 400."""
+    """The part that the request's Content-Range names. Raises HttpError 400."""
     header = request.META.get("HTTP_CONTENT_RANGE", "")
     if not header:
         return None
     found = RANGE.fullmatch(header.strip())
     if found is None:
-        raise Answer(400, "Content-Range: must be bytes {first}-{last}/{total}, or bytes */{total} to ask")
+        raise HttpError(400, "Content-Range: must be bytes {first}-{last}/{total}, or bytes */{total} to ask")
     if found[1] is None:
         return Part(0, 0, int(found[3]))
     first, last, total = (int(number) for number in found.groups())
     if not first <= last < total:
-        raise Answer(400, "Content-Range: must name bytes inside of the file")
+        raise HttpError(400, "Content-Range: must name bytes inside of the file")
     return Part(first, last - first + 1, total)
 
 
@@ -85,16 +86,16 @@ def held(target: Target) -> int:
 
 
 def must_fit(target: Target, part: Part) -> None:
-    """Raises Answer 409 when the part is not the next one. Part 0 is always: it begins anew."""
+    """Raises HttpError 409 when the part is not the next one. Part 0 is always: it begins anew."""
     have = arrived(target, part.total)
     if part.first not in {0, have}:
-        raise Answer(409, f"Content-Range: the next part begins at byte {have}", Upload_Offset=str(have))
+        raise HttpError(409, f"Content-Range: the next part begins at byte {have}", Upload_Offset=str(have))
 
 
 def take(target: Target, part: Part, spool: Path, size: int) -> Path | None:
-    """Adds the spooled part; returns the file once it is whole. Raises Answer 400 or 409, OSError."""
+    """Adds the spooled part; returns the file once it is whole. Raises HttpError 400 or 409, OSError."""
     if size != part.length:
-        raise Answer(400, f"Content-Range: names {part.length} bytes, {size} arrived")
+        raise HttpError(400, f"Content-Range: names {part.length} bytes, {size} arrived")
     draft = place(target, part.total)
     draft.parent.mkdir(parents=True, exist_ok=True)
     with _alone(draft):

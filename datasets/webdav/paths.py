@@ -6,7 +6,6 @@ of a folder or name something twice. Used by all of datasets.webdav.
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass
 from urllib.parse import quote, unquote_to_bytes, urlsplit
@@ -14,24 +13,13 @@ from urllib.parse import quote, unquote_to_bytes, urlsplit
 from kernel import names
 from kernel.errors import Refused
 
+from .errors import HttpError
+
 HOME = ".home"
 PREFIX = "/data"
 DEPTH_LIMIT = 100  # folders in one path
 LENGTH_LIMIT = 2000  # bytes of one decoded path: with the storage root in front it stays below the system's 4096
 BROKEN_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
-
-
-class Answer(Exception):
-    """An answer that is not the normal one: an HTTP status and one sentence that says why."""
-
-    def __init__(self, status: int, msg: str, **headers: str):
-        super().__init__(msg)
-        self.status, self.msg = status, msg
-        self.headers = {name.replace("_", "-"): value for name, value in headers.items()}
-
-    def body(self) -> str:
-        """`{"msg": …}` in ASCII, so that it also travels in a header."""
-        return json.dumps({"msg": self.msg})
 
 
 @dataclass(frozen=True)
@@ -59,10 +47,10 @@ class Target:
 
 
 def parse(raw: str) -> Target:
-    """The target of a raw request target (bytes as Latin-1 characters, the way WSGI has them). Raises Answer."""
+    """The target of a raw request target (bytes as Latin-1 characters, the way WSGI has them). Raises HttpError."""
     raw = raw.split("?", 1)[0]
     if raw != PREFIX and not raw.startswith(PREFIX + "/"):
-        raise Answer(400, "path: must begin with /data/")
+        raise HttpError(400, "path: must begin with /data/")
     segments = raw[len(PREFIX) + 1 :].split("/")
     slash = segments[-1] == ""
     if slash:
@@ -73,26 +61,26 @@ def parse(raw: str) -> Target:
     try:
         names.file_path("/".join(parts))
     except Refused as refused:
-        raise Answer(400, refused.msg)
+        raise HttpError(400, refused.msg)
     if len(parts) > DEPTH_LIMIT + 2 or len("/".join(parts).encode()) > LENGTH_LIMIT:
-        raise Answer(400, f"path: too long, at most {LENGTH_LIMIT} bytes and {DEPTH_LIMIT} folders")
+        raise HttpError(400, f"path: too long, at most {LENGTH_LIMIT} bytes and {DEPTH_LIMIT} folders")
     user, dataset = parts[0], parts[1] if len(parts) > 1 else ""
     _known_names(user, dataset)
     return Target(user, dataset, tuple(parts[2:]), slash)
 
 
 def parse_destination(header: str, host: str) -> Target:
-    """The target of a `Destination` header (RFC 4918 10.3). Raises Answer."""
+    """The target of a `Destination` header (RFC 4918 10.3). Raises HttpError."""
     if not header:
-        raise Answer(400, "Destination: missing")
+        raise HttpError(400, "Destination: missing")
     try:
         pieces = urlsplit(header)
     except ValueError:
-        raise Answer(400, "Destination: not an address")
+        raise HttpError(400, "Destination: not an address")
     if pieces.netloc and pieces.netloc.lower() != host.lower():
-        raise Answer(403, "Destination: must be on this server")
+        raise HttpError(403, "Destination: must be on this server")
     if pieces.query or pieces.fragment:
-        raise Answer(400, "Destination: must have no query and no fragment")
+        raise HttpError(400, "Destination: must have no query and no fragment")
     return parse(pieces.path)
 
 
@@ -103,13 +91,13 @@ def href(*steps: str, folder: bool = False) -> str:
 
 def _decode(segment: str) -> str:
     if BROKEN_ESCAPE.search(segment) or "#" in segment:
-        raise Answer(400, "path: must be percent-encoded")
+        raise HttpError(400, "path: must be percent-encoded")
     try:
         part = unquote_to_bytes(segment.encode("latin-1")).decode()
     except UnicodeError:  # both ways: not bytes, or bytes that are not UTF-8
-        raise Answer(400, "path: must be valid UTF-8")
+        raise HttpError(400, "path: must be valid UTF-8")
     if "/" in part:
-        raise Answer(400, "path: must have no encoded '/'")
+        raise HttpError(400, "path: must have no encoded '/'")
     return part
 
 
@@ -120,4 +108,4 @@ def _known_names(user: str, dataset: str) -> None:
         if dataset and dataset != HOME:
             names.dataset_name(dataset)
     except Refused:
-        raise Answer(404, "path: no such user or dataset")
+        raise HttpError(404, "path: no such user or dataset")

@@ -23,8 +23,9 @@ from accounts.tokens import Holder
 from ..models import Dataset, Lock, State
 from . import lock_store, props, tree
 from .admission import find, home_bytes
+from .errors import HttpError
 from .lock_verbs import SUPPORTED, discovery
-from .paths import HOME, Answer, Target, href
+from .paths import HOME, Target, href
 from .xml import read
 
 DAV = "DAV:"
@@ -44,9 +45,9 @@ Entry = tuple[tuple[str, ...], os.stat_result | None]  # steps below /data; None
 def propfind(request: HttpRequest, holder: Holder, target: Target) -> HttpResponse:
     depth = request.META.get("HTTP_DEPTH", "infinity").strip().lower()
     if depth not in {"0", "1", "infinity"}:
-        raise Answer(400, "Depth: must be 0, 1 or infinity")
+        raise HttpError(400, "Depth: must be 0, 1 or infinity")
     if depth == "infinity" and not target.dataset:
-        raise Answer(403, "Depth: must be 0 or 1 here")
+        raise HttpError(403, "Depth: must be 0 or 1 here")
     asked = _asked(request.body)
     row, info = _resolve(target)
     entries = _entries(holder, target, info, depth)
@@ -58,17 +59,17 @@ def propfind(request: HttpRequest, holder: Holder, target: Target) -> HttpRespon
 
 
 def _resolve(target: Target) -> tuple[Dataset | None, os.stat_result | None]:
-    """The dataset's row and what lies on disk. Raises Answer 404."""
+    """The dataset's row and what lies on disk. Raises HttpError 404."""
     if not target.dataset:
         if target.user and not User.objects.filter(username=target.user).exists():
-            raise Answer(404, "path: no such user or dataset")
+            raise HttpError(404, "path: no such user or dataset")
         return None, None
     row = find(target)
     if row is not None and row.state == State.DELETING:
-        raise Answer(404, "path: no such user or dataset")
+        raise HttpError(404, "path: no such user or dataset")
     info = tree.look(target.steps)
     if target.parts and (info is None or (target.slash and stat.S_ISREG(info.st_mode))):
-        raise Answer(404, "path: no such file or folder")
+        raise HttpError(404, "path: no such file or folder")
     return row, info
 
 
@@ -105,7 +106,7 @@ class Asked:
 
 
 def _asked(body: bytes) -> Asked:
-    """Raises Answer 400."""
+    """Raises HttpError 400."""
     if not body.strip():
         return Asked(LIVE, all=True)
     document = read(body, "propfind")

@@ -18,7 +18,8 @@ from accounts.tokens import Holder
 
 from . import lock_store, tree
 from .admission import writing
-from .paths import Answer, Target, href
+from .errors import HttpError
+from .paths import Target, href
 from .xml import DAV, read
 
 LIMIT = 3000  # bytes of all of them: the file system keeps few
@@ -30,12 +31,12 @@ def proppatch(request: HttpRequest, holder: Holder, target: Target) -> HttpRespo
     document = read(request.body, "propertyupdate")
     changes = list(_changes(document))
     if not target.parts:
-        raise Answer(403, "path: files and folders have properties that can be set")
+        raise HttpError(403, "path: files and folders have properties that can be set")
     refused = {tag for tag, _ in changes if tag.startswith(OURS)}
     with writing(target):
         lock_store.must_hold(request, holder.username, target)
         if tree.look(target.steps) is None:
-            raise Answer(404, "path: no such file or folder")
+            raise HttpError(404, "path: no such file or folder")
         if not refused:
             now = read_all(target.steps)
             for tag, element in changes:
@@ -56,12 +57,12 @@ def read_all(steps: tuple[str, ...]) -> dict[str, str]:
 def _write(steps: tuple[str, ...], values: dict[str, str]) -> None:
     text = json.dumps(values, ensure_ascii=False).encode()
     if len(text) > LIMIT:
-        raise Answer(507, f"body: all properties of a file together may have {LIMIT} bytes")
+        raise HttpError(507, f"body: all properties of a file together may have {LIMIT} bytes")
     with _opened(steps) as file:
         try:
             os.setxattr(file, tree.PROPERTIES, text)
         except OSError:
-            raise Answer(507, "body: the platform's file system takes no properties")
+            raise HttpError(507, "body: the platform's file system takes no properties")
 
 
 @contextmanager

@@ -20,8 +20,9 @@ from kernel.errors import Fault
 from ..models import Dataset
 from . import inflight, lock_store, parts, tree
 from .admission import admit_write, find, must_be_creating, own, writing
+from .errors import HttpError
 from .gate import authenticate, for_subrequest, guarded
-from .paths import Answer, Target, parse
+from .paths import Target, parse
 
 log = logging.getLogger(__name__)
 
@@ -91,7 +92,7 @@ def _store_part(request: HttpRequest, target: Target, part: parts.Part) -> HttpR
         return HttpResponse(status=202, headers={"Upload-Offset": str(parts.arrived(target, part.total))})
     try:
         return _finish(request, target, whole)
-    except Answer:
+    except HttpError:
         whole.unlink(missing_ok=True)  # refused as it is: to be begun anew
         raise
 
@@ -100,18 +101,18 @@ def put_target(request: HttpRequest, holder: Holder) -> Target:
     target = parse(request.META.get("HTTP_X_DATA_URI", ""))
     own(holder, target)
     if not target.parts or target.slash:
-        raise Answer(405, "path: PUT takes a file's path: /data/{user}/{dataset}/{file}")
+        raise HttpError(405, "path: PUT takes a file's path: /data/{user}/{dataset}/{file}")
     if request.META.get("HTTP_CONTENT_ENCODING", "identity") != "identity":
-        raise Answer(415, "Content-Encoding: a file is uploaded as it is")
+        raise HttpError(415, "Content-Encoding: a file is uploaded as it is")
     return target
 
 
 def _admit_part(target: Target, part: parts.Part, length: int | None) -> tuple[Dataset | None, int]:
-    """May this part of a file be? Raises Answer, as `admit_write` does for the whole file."""
+    """May this part of a file be? Raises HttpError, as `admit_write` does for the whole file."""
     if length is None:
-        raise Answer(411, "Content-Length: must be told for a part")
+        raise HttpError(411, "Content-Length: must be told for a part")
     if length != part.length:
-        raise Answer(400, f"Content-Range: names {part.length} bytes, {length} come")
+        raise HttpError(400, f"Content-Range: names {part.length} bytes, {length} come")
     found = admit_write(target, part.total, held=lambda: parts.held(target), coming=part.length)
     parts.must_fit(target, part)
     return found
@@ -128,10 +129,10 @@ def _place(request: HttpRequest, target: Target, spool: Path, size: int) -> bool
         lock_store.must_hold(request, authenticate(request).username, target)
         replaced = at(parent, target.steps[-1])
         if replaced and request.META.get("HTTP_IF_NONE_MATCH", "").strip() == "*":
-            raise Answer(412, "path: a file of that name is there already")
+            raise HttpError(412, "path: a file of that name is there already")
         _must_match(request, target)
         if replaced and stat.S_ISDIR(replaced.st_mode):
-            raise Answer(405, "path: a folder of that name is there", Allow="PROPFIND, DELETE, MOVE, COPY")
+            raise HttpError(405, "path: a folder of that name is there", Allow="PROPFIND, DELETE, MOVE, COPY")
         room.grow(size - (replaced.st_size if replaced and stat.S_ISREG(replaced.st_mode) else 0))
         if replaced:
             tree.carry_properties(parent, target.steps[-1], spool)
@@ -140,11 +141,11 @@ def _place(request: HttpRequest, target: Target, spool: Path, size: int) -> bool
 
 
 def _must_match(request: HttpRequest, target: Target) -> None:
-    """`If-Match`: only in place of what the client has seen. Raises Answer 412."""
+    """`If-Match`: only in place of what the client has seen. Raises HttpError 412."""
     wanted = request.META.get("HTTP_IF_MATCH", "").strip()
     there = lock_store.etag(target)
     if wanted and not (there and (wanted == "*" or there in [one.strip() for one in wanted.split(",")])):
-        raise Answer(412, "If-Match: another file is there, or none")
+        raise HttpError(412, "If-Match: another file is there, or none")
 
 
 def _class(room: int) -> str:
@@ -179,9 +180,9 @@ def verify_digest(request: HttpRequest, spool: Path | str) -> None:
         return
     wanted = DIGEST.search(told)
     if wanted is None:
-        raise Answer(400, "Repr-Digest: must be sha-256=:{base64}:")
+        raise HttpError(400, "Repr-Digest: must be sha-256=:{base64}:")
     if tree.digest_header(tree.sha256_of_path(spool)) != f"sha-256=:{wanted[1]}:":
-        raise Answer(400, "Repr-Digest: does not belong to the bytes that arrived")
+        raise HttpError(400, "Repr-Digest: does not belong to the bytes that arrived")
 
 
 def at(parent: int, name: str) -> os.stat_result | None:

@@ -21,8 +21,8 @@ from django.http import HttpRequest, HttpResponse
 
 from . import archive
 from .batch import store_all
+from .errors import HttpError
 from .gate import answer_to, from_nginx, respond
-from .paths import Answer
 from .put import store
 
 log = logging.getLogger(__name__)
@@ -76,7 +76,7 @@ class Server:
         if request.path == LIVE:
             connection.send(HttpResponse("ok\n", content_type="text/plain"))
         elif not from_nginx(request) or not request.path.startswith((STORE, ARCHIVE)):
-            connection.send(respond(Answer(404, "no such address")))
+            connection.send(respond(HttpError(404, "no such address")))
         elif request.path.startswith(ARCHIVE):
             self._archive(connection, request.path.removeprefix(ARCHIVE))
         else:
@@ -105,9 +105,9 @@ class Server:
         try:
             steps = archive.steps_of(path)
         except ValueError:
-            return connection.send(respond(Answer(404, "path: no such dataset")))
+            return connection.send(respond(HttpError(404, "path: no such dataset")))
         if not self.archives.acquire(blocking=False):
-            return connection.send(respond(Answer(503, "too many archives are being made", Retry_After="10")))
+            return connection.send(respond(HttpError(503, "too many archives are being made", Retry_After="10")))
         connection.transport.pause_reading()
         link = socket.socket(fileno=os.dup(connection.transport.get_extra_info("socket").fileno()))
 

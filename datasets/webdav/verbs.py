@@ -21,9 +21,10 @@ from ..models import State
 from ..serializers import DatasetOut
 from . import lock_store, parts, tree
 from .admission import clear, discard, find, must_be_creating, must_be_readable, own, writing
+from .errors import HttpError
 from .gate import authenticate, guarded
 from .lock_verbs import lock, unlock
-from .paths import Answer, Target, href, parse, parse_destination
+from .paths import Target, href, parse, parse_destination
 from .propfind import propfind
 from .props import proppatch
 
@@ -38,14 +39,14 @@ def options(request: HttpRequest, holder: Holder | None, target: Target) -> Http
 def get(request: HttpRequest, holder: Holder, target: Target) -> HttpResponse:
     """GET and HEAD: nginx sends the file, with ranges and validators; the checksum goes along where it is known."""
     if not target.dataset:
-        raise Answer(405, "path: GET takes a file's path: /data/{user}/{dataset}/{file}", Allow="PROPFIND, OPTIONS")
+        raise HttpError(405, "path: GET takes a file's path: /data/{user}/{dataset}/{file}", Allow="PROPFIND, OPTIONS")
     row = find(target)
     must_be_readable(row)
     info = tree.look(target.steps) if target.parts else None
     if info is None and target.parts:
-        raise Answer(404, "path: no such file")
+        raise HttpError(404, "path: no such file")
     if info is None or stat.S_ISDIR(info.st_mode) or target.slash:
-        raise Answer(405, "path: is a folder; PROPFIND lists it", Allow="PROPFIND, OPTIONS")
+        raise HttpError(405, "path: is a folder; PROPFIND lists it", Allow="PROPFIND, OPTIONS")
     response = HttpResponse(content_type="application/octet-stream")
     response["X-Accel-Redirect"] = FILES + href(*target.steps).removeprefix("/data")
     if digest := tree.known_sha256(target.steps):
@@ -56,16 +57,16 @@ def get(request: HttpRequest, holder: Holder, target: Target) -> HttpResponse:
 def delete(request: HttpRequest, holder: Holder, target: Target) -> HttpResponse:
     """A file or folder of a dataset that is creating, or of `.home`; a whole dataset."""
     if not target.dataset:
-        raise Answer(405, "path: DELETE takes a file or a dataset", Allow="PROPFIND, OPTIONS")
+        raise HttpError(405, "path: DELETE takes a file or a dataset", Allow="PROPFIND, OPTIONS")
     if not target.parts:
         return _delete_dataset(holder, target)
     with writing(target) as (room,):
         lock_store.must_hold(request, holder.username, target, below=True)
         info = tree.look(target.steps)
         if info is None:
-            raise Answer(404, "path: no such file")
+            raise HttpError(404, "path: no such file")
         if target.slash and stat.S_ISREG(info.st_mode):
-            raise Answer(404, "path: no such folder")
+            raise HttpError(404, "path: no such folder")
         room.grow(-tree.size(target.steps))
         trash = discard(target.steps)
         lock_store.forget(target)
@@ -76,7 +77,7 @@ def delete(request: HttpRequest, holder: Holder, target: Target) -> HttpResponse
 def _delete_dataset(holder: Holder, target: Target) -> HttpResponse:
     """Empties a dataset that is creating; one in ready or error is deleted the way of REST."""
     if target.is_home:
-        raise Answer(403, "path: .home always exists; delete the files in it")
+        raise HttpError(403, "path: .home always exists; delete the files in it")
     row = find(target)
     if row.state in {State.READY, State.ERROR}:
         owner = User.objects.get(username=target.user)
@@ -93,19 +94,19 @@ def _delete_dataset(holder: Holder, target: Target) -> HttpResponse:
 
 def mkcol(request: HttpRequest, holder: Holder, target: Target) -> HttpResponse:
     if len(request.body):
-        raise Answer(415, "body: MKCOL takes none")
+        raise HttpError(415, "body: MKCOL takes none")
     if not target.dataset:
-        raise Answer(405, "path: a folder is there already")
+        raise HttpError(405, "path: a folder is there already")
     if not target.parts:
         if target.is_home or _exists(target):
-            raise Answer(405, "path: a folder is there already")
-        raise Answer(403, "path: a dataset is created with its size: POST /api/v1/users/{user}/datasets")
+            raise HttpError(405, "path: a folder is there already")
+        raise HttpError(403, "path: a dataset is created with its size: POST /api/v1/users/{user}/datasets")
     with writing(target):
         lock_store.must_hold(request, holder.username, target)
         with tree.folder(target.steps[:2], make=True):
             pass  # the dataset's own folder comes with its first file
         if tree.look(target.steps) is not None:
-            raise Answer(405, "path: a file or folder of that name is there already")
+            raise HttpError(405, "path: a file or folder of that name is there already")
         with tree.folder(target.steps[:-1]) as parent:
             os.mkdir(target.steps[-1], 0o755, dir_fd=parent)
     return HttpResponse(status=201)
@@ -179,46 +180,46 @@ def _destination(request: HttpRequest, holder: Holder, target: Target) -> Target
     destination = parse_destination(request.META.get("HTTP_DESTINATION", ""), request.META.get("HTTP_HOST", ""))
     own(holder, destination)
     if not target.parts or not destination.parts:
-        raise Answer(403, "path: files and folders inside datasets can be moved and copied, datasets cannot")
+        raise HttpError(403, "path: files and folders inside datasets can be moved and copied, datasets cannot")
     if target.steps == destination.steps:
-        raise Answer(403, "Destination: is the same")
+        raise HttpError(403, "Destination: is the same")
     if destination.steps[: len(target.steps)] == target.steps:
-        raise Answer(409, "Destination: lies inside of what is moved or copied")
+        raise HttpError(409, "Destination: lies inside of what is moved or copied")
     if target.steps[: len(destination.steps)] == destination.steps:
-        raise Answer(409, "Destination: contains what is moved or copied")
+        raise HttpError(409, "Destination: contains what is moved or copied")
     return destination
 
 
 def _source(target: Target, destination: Target) -> os.stat_result:
     info = tree.look(target.steps)
     if info is None:
-        raise Answer(404, "path: no such file")
+        raise HttpError(404, "path: no such file")
     return info
 
 
 def _replaced(request: HttpRequest, destination: Target) -> int | None:
-    """Bytes of what lies at the destination, None for nothing. Raises Answer 412 when it may not be replaced."""
+    """Bytes of what lies at the destination, None for nothing. Raises HttpError 412 when it may not be replaced."""
     if tree.look(destination.steps) is None:
         return None
     if request.META.get("HTTP_OVERWRITE", "T").strip().upper() == "F":
-        raise Answer(412, "Destination: a file of that name is there already")
+        raise HttpError(412, "Destination: a file of that name is there already")
     return tree.size(destination.steps)
 
 
 def _parent(destination: Target) -> tuple[str, ...]:
-    """The folder to put it in. Raises Answer 409 when it is missing; a dataset's own folder is made."""
+    """The folder to put it in. Raises HttpError 409 when it is missing; a dataset's own folder is made."""
     if len(destination.parts) == 1:
         with tree.folder(destination.steps[:2], make=True):
             pass
     elif tree.look(destination.steps[:-1]) is None:
-        raise Answer(409, "Destination: its folder is missing")
+        raise HttpError(409, "Destination: its folder is missing")
     return destination.steps[:-1]
 
 
 def _exists(target: Target) -> bool:
     try:
         find(target)
-    except Answer:
+    except HttpError:
         return False
     return True
 
@@ -243,7 +244,7 @@ def verb(request: HttpRequest) -> HttpResponse:
     """Every method but PUT."""
     method = METHODS.get(request.method)
     if method is None:
-        raise Answer(405, f"method: {request.method[:20]} is not known here", Allow=", ".join(["PUT", *METHODS]))
+        raise HttpError(405, f"method: {request.method[:20]} is not known here", Allow=", ".join(["PUT", *METHODS]))
     if request.method == "OPTIONS":  # asked without credentials by many clients; tells nothing of anybody
         return method(request, None, Target())
     holder = authenticate(request)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from xml.etree import ElementTree
 
-from .paths import Answer
+from .errors import HttpError
 
 DAV = "{DAV:}"
 DEEPEST = 100  # elements within elements; the documents of RFC 4918 have five, and what is kept is written out again
@@ -18,7 +18,7 @@ class _Builder(ElementTree.TreeBuilder):
     def start(self, tag: str, attributes: dict) -> ElementTree.Element:
         self.depth += 1
         if self.depth > DEEPEST:
-            raise Answer(400, f"body: at most {DEEPEST} elements may lie within each other")
+            raise HttpError(400, f"body: at most {DEEPEST} elements may lie within each other")
         return super().start(tag, attributes)
 
     def end(self, tag: str) -> ElementTree.Element:
@@ -27,13 +27,13 @@ class _Builder(ElementTree.TreeBuilder):
 
 
 def read(body: bytes, name: str) -> ElementTree.Element:
-    """The document, which must be a `DAV: {name}`. Raises Answer 400."""
+    """The document, which must be a `DAV: {name}`. Raises HttpError 400."""
     if b"<!" in body:
-        raise Answer(400, "body: must be XML without a document type")
+        raise HttpError(400, "body: must be XML without a document type")
     try:
         document = ElementTree.fromstring(body, ElementTree.XMLParser(target=_Builder()))
     except (ElementTree.ParseError, ValueError, LookupError):
-        raise Answer(400, "body: must be XML")
+        raise HttpError(400, "body: must be XML")
     if document.tag != DAV + name:
-        raise Answer(400, f"body: must be a DAV: {name}")
+        raise HttpError(400, f"body: must be a DAV: {name}")
     return document
