@@ -1,15 +1,16 @@
 # Needs Python 3.11 or newer and make, nothing else.
 #
-#   make up     the whole platform, in the foreground; Ctrl-C ends it in order
-#   make down   ends a platform that runs elsewhere on the same MLP_ROOT
-#   make demo   walks the product against the running platform
-#   make test   the whole test suite      make lint   only the quick checks
-#   make bench  the benchmarks            make venv   only .venv
+#   make up     start the whole platform in the foreground; Ctrl-C stops it
+#   make down   stop a platform that runs elsewhere on the same MLP_ROOT
+#   make demo   try every part of the product on the running platform
+#   make test   run the whole test suite  make lint       run the quick checks only
+#   make bench  run the benchmarks        make venv       only prepare .venv, to run the platform
+#   make lock   write requirements.lock   make venv-dev   prepare .venv with what tests need as well
 
 PYTHON ?= python3
 VENV := .venv/bin
 
-.PHONY: up down demo test lint bench venv
+.PHONY: up down demo test lint bench lock venv venv-dev
 
 # `exec`, so that it is the platform itself that make waits for and hands its signals to.
 up: venv
@@ -21,10 +22,10 @@ down: venv
 demo: venv
 	@exec $(VENV)/python examples/demo.py
 
-bench: venv
+bench: venv-dev
 	@exec $(VENV)/python bench/run.py
 
-lint: venv
+lint: venv-dev
 	@$(VENV)/ruff check .
 	@$(VENV)/ruff format --check .
 
@@ -42,6 +43,12 @@ test: lint
 	$(VENV)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder $(addprefix --ignore=,$(BROWSER)); code=$$?; \
 	wait $$browser || code=1; cat $(SEEN); exit $$code
 
-# Asked each time, since no file's age tells that the Python below .venv was upgraded.
+lock: venv
+	@$(VENV)/python tools/lock.py
+
+# Checked each time, since the age of no file shows that the Python below .venv was upgraded.
 venv:
 	@$(VENV)/python tools/ready.py 2>/dev/null || $(PYTHON) tools/bootstrap.py
+
+venv-dev:
+	@$(VENV)/python tools/ready.py dev 2>/dev/null || $(PYTHON) tools/bootstrap.py dev

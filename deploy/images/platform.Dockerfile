@@ -3,10 +3,9 @@
 FROM python:3.11-slim
 WORKDIR /opt/mlp
 COPY requirements.txt ./
-RUN sed '/^# tests and development/,$d' requirements.txt > /tmp/product.txt \
-    && pip install --no-cache-dir -r /tmp/product.txt && rm /tmp/product.txt
+RUN pip install --no-cache-dir -r requirements.txt
 COPY . .
-# A user with a name: some programs ask for one.
+# A user with a name: some programs require one.
 RUN useradd --uid 10001 --create-home platform && mkdir /mlp && chown platform /mlp && python -m compileall -q .
 USER 10001:10001
 ENV MLP_ROOT=/mlp MLP_HOST=0.0.0.0 MLP_RUNNER=kubernetes PYTHONUNBUFFERED=1

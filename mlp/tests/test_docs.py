@@ -18,8 +18,12 @@ def settings_read() -> set[str]:
 
 
 def dependencies() -> set[str]:
-    lines = (ROOT / "requirements.txt").read_text().splitlines()
-    return {re.split(r"[=\[<>~]", line)[0] for line in lines if line and not line.startswith("#")}
+    return {re.split(r"[=\[<>~]", line)[0] for line in requirement_lines()}
+
+
+def requirement_lines() -> list[str]:
+    texts = [(ROOT / name).read_text() for name in ("requirements.txt", "requirements-dev.txt")]
+    return [line for text in texts for line in text.splitlines() if line and not line.startswith(("#", "-r "))]
 
 
 @pytest.mark.parametrize("readme", READMES)
@@ -41,8 +45,7 @@ def test_every_dependency_has_its_why_and_is_pinned(readme):
     table = [line for line in (ROOT / readme).read_text().splitlines() if line.startswith("| ")]
     named = {name.strip() for line in table for name in line.split("|")[1].split(",")}
     assert not dependencies() - named
-    lines = (ROOT / "requirements.txt").read_text().splitlines()
-    assert all("==" in line for line in lines if line and not line.startswith("#"))
+    assert all("==" in line for line in requirement_lines())
 
 
 @pytest.mark.parametrize("readme", READMES)

@@ -1,6 +1,6 @@
-"""`make` prepares .venv when it must and leaves it alone when it need not: with the real Makefile and tools, in a copy.
+"""`make` prepares .venv when it must and leaves it alone otherwise: with the real Makefile and tools, in a copy.
 
-.venv's Python stands for the one that runs these tests; nothing is installed, since all that is required is there.
+.venv's Python is a wrapper of the one that runs these tests; nothing is installed, since all that is required is there.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import pytest
 from django.conf import settings
 
 BOOTSTRAP = "tools/bootstrap.py"
+RUN, DEV = "venv", "venv-dev"
 
 
 class Copy:
@@ -30,15 +31,20 @@ class Copy:
         self.folder.mkdir()
         (self.folder / ".venv").symlink_to(self.venv)
         (self.folder / "requirements.txt").write_text(f"django=={version('django')}\n")
+        (self.folder / "requirements-dev.txt").write_text(f"-r requirements.txt\npytest=={version('pytest')}\n")
         shutil.copy(settings.BASE_DIR / "Makefile", self.folder)
         shutil.copytree(settings.BASE_DIR / "tools", self.folder / "tools")
-        self.stamp = self.venv / ".ready"
+        self.stamps = {RUN: self.venv / ".ready", DEV: self.venv / ".ready-dev"}
         self.python = self.venv / "bin" / "python"
         self.called = folder / "called"
         self.recorder = self.program(folder / "recorder", f'echo "$@" >>{self.called}')
         self.program(self.python, f'exec {sys.executable} "$@"')
-        requirements = hashlib.sha256((self.folder / "requirements.txt").read_bytes()).hexdigest()
-        self.stamp.write_text(f"{requirements} {platform.python_version()}\n")
+        self.write_stamp(RUN, "requirements.txt")
+        self.write_stamp(DEV, "requirements-dev.txt", "requirements.txt")
+
+    def write_stamp(self, target: str, *files: str) -> None:
+        content = b"".join((self.folder / name).read_bytes() for name in files)
+        self.stamps[target].write_text(f"{hashlib.sha256(content).hexdigest()} {platform.python_version()}\n")
 
     @staticmethod
     def program(path: Path, line: str) -> Path:
@@ -46,15 +52,15 @@ class Copy:
         path.chmod(0o755)
         return path
 
-    def make(self, python: str | Path) -> None:
+    def make(self, target: str, python: str | Path) -> None:
         environment = {key: value for key, value in os.environ.items() if not key.startswith(("MAKE", "MFLAGS"))}
-        command = ["make", "venv", f"PYTHON={python}"]
+        command = ["make", target, f"PYTHON={python}"]
         done = subprocess.run(command, cwd=self.folder, env=environment, capture_output=True, text=True, timeout=120)
         assert done.returncode == 0, done.stdout + done.stderr
 
-    def asked_for(self) -> list[str]:
-        """What `make venv` runs the Python for that would make .venv anew."""
-        self.make(self.recorder)
+    def bootstraps(self, target: str) -> list[str]:
+        """Return what `make {target}` runs the Python for that would repair .venv."""
+        self.make(target, self.recorder)
         return self.called.read_text().splitlines() if self.called.exists() else []
 
 
@@ -63,15 +69,17 @@ def copy(tmp_path):
     return Copy(tmp_path)
 
 
-def test_what_is_right_is_left_alone(copy):
-    before = copy.stamp.stat().st_mtime_ns
+@pytest.mark.parametrize("target", [RUN, DEV])
+def test_a_venv_that_is_ready_is_left_alone(copy, target):
+    before = copy.stamps[target].stat().st_mtime_ns
     os.utime(copy.folder / "requirements.txt")  # its age says nothing
-    assert copy.asked_for() == []
-    assert copy.stamp.stat().st_mtime_ns == before
+    assert copy.bootstraps(target) == []
+    assert copy.stamps[target].stat().st_mtime_ns == before
 
 
 def no_stamp(copy: Copy) -> None:
-    copy.stamp.unlink()
+    for stamp in copy.stamps.values():
+        stamp.unlink()
 
 
 def other_requirements(copy: Copy) -> None:
@@ -79,7 +87,8 @@ def other_requirements(copy: Copy) -> None:
 
 
 def upgraded_python(copy: Copy) -> None:
-    copy.stamp.write_text(copy.stamp.read_text().split()[0] + " 3.11.0\n")
+    for stamp in copy.stamps.values():
+        stamp.write_text(stamp.read_text().split()[0] + " 3.11.0\n")
 
 
 def python_without_its_packages(copy: Copy) -> None:
@@ -95,14 +104,32 @@ CHANGES = [no_stamp, other_requirements, upgraded_python, python_without_its_pac
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_what_is_not_right_is_made_anew(copy, change):
+def test_a_venv_that_is_not_ready_is_repaired(copy, change):
     change(copy)
-    assert copy.asked_for() == [BOOTSTRAP]
+    assert copy.bootstraps(RUN) == [BOOTSTRAP]
+    copy.called.unlink()
+    assert copy.bootstraps(DEV) == [f"{BOOTSTRAP} dev"]
 
 
-def test_after_an_upgrade_it_is_right_again(copy):
-    right = copy.stamp.read_text()
+def test_what_only_tests_need_is_none_of_the_running_platforms_business(copy):
+    (copy.folder / "requirements-dev.txt").write_text("-r requirements.txt\n")
+    copy.stamps[DEV].unlink()
+    assert copy.bootstraps(RUN) == []
+    assert copy.bootstraps(DEV) == [f"{BOOTSTRAP} dev"]
+
+
+@pytest.mark.parametrize("target", [RUN, DEV])
+def test_after_an_upgrade_it_is_ready_again(copy, target):
+    right = copy.stamps[target].read_text()
     upgraded_python(copy)
-    copy.make(sys.executable)
-    assert copy.stamp.read_text() == right
-    assert copy.asked_for() == []
+    copy.make(target, sys.executable)
+    assert copy.stamps[target].read_text() == right
+    assert copy.bootstraps(target) == []
+
+
+def test_the_development_packages_include_those_for_running(copy):
+    right = copy.stamps[RUN].read_text()
+    no_stamp(copy)
+    copy.make(DEV, sys.executable)
+    assert copy.stamps[RUN].read_text() == right
+    assert copy.bootstraps(RUN) == []
