@@ -31,6 +31,11 @@ def enqueue(actor: str, *args, queue: str = "default", delay_ms: int | None = No
     transaction.on_commit(send, robust=True)
 
 
+def run(what: str, action: Callable[[], object]) -> None:
+    """Call `action` once the transaction is committed (at once outside of one). A failure is logged as `what`."""
+    transaction.on_commit(lambda: _tolerate(what, action), robust=True)
+
+
 def wake(kind: str, pk: int) -> None:
     """Tells the open pages of an object to look at the database again. Carries no payload: losing one is harmless."""
 

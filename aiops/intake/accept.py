@@ -1,7 +1,8 @@
-"""The door for log lines: stored first, then handed on to be judged. Used by REST, the shippers' doors, the follower.
+"""Intake of log lines: stored and committed first, then forwarded to be judged. Used by REST, the endpoints for log
+shippers and the follower.
 
-What is acknowledged is stored. Should handing on fail after that, the sweep (services/housekeeping.py) finds the lines
-without a verdict and hands them on again.
+What is acknowledged is stored. If forwarding fails after that, or the process ends before it, the sweep
+(services/housekeeping.py) finds the lines without a verdict and forwards them again.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from datetime import UTC, datetime
 from aiops import logstore
 from aiops.judging import log_search
 from aiops.wire import payloads, subjects
-from kernel import bus, names
+from kernel import after_commit, bus, names
 from kernel.errors import Fault, Refused
 
 from . import tail
@@ -61,8 +62,10 @@ def line(
 
 
 def take(lines: Sequence[dict]) -> int:
-    """Stores lines and hands them on; how many were new. Raises Fault, with nothing acknowledged, when the log store or
-    the message bus is away.
+    """Store lines and return how many were new; forward those to be judged.
+
+    Within a transaction they are forwarded once it is committed, never when it is rolled back. Raises Fault, with
+    nothing acknowledged, when the log store or the message bus is away.
     """
     if not lines:
         return 0
@@ -70,7 +73,8 @@ def take(lines: Sequence[dict]) -> int:
     new = set(logstore.get().append(lines))
     first = {one["_id"]: one for one in reversed(lines) if one["_id"] in new}
     fresh = list(reversed(first.values()))
-    forward(fresh)  # what was known before was handed on then, or the sweep does it: with its own text, not with this
+    # A line that was stored before was forwarded then, or the sweep does it: with the stored text, not with this one.
+    after_commit.run(f"forward {len(fresh)} log lines", lambda: forward(fresh))
     tail.tell(fresh)
     return len(new)
 
@@ -100,12 +104,12 @@ def owner(document: dict) -> tuple[str, str]:
 
 
 def forward(lines: Sequence[dict]) -> None:
-    """Hands stored lines on to preprocessing. A bus that has just gone is no matter: the sweep makes up for it."""
+    """Forward stored lines to preprocessing. When the bus is away this is logged, and the sweep does it later."""
     items = [payload(one) for one in lines]
     try:
         bus.send([(subjects.STORED_LOGS, data) for data in payloads.batches(items)])
     except Fault as problem:
-        log.warning("%s lines are stored and will be handed on later: %s", len(items), problem.msg)
+        log.warning("%s lines are stored and will be forwarded later: %s", len(items), problem.msg)
 
 
 def payload(document: dict) -> payloads.Payload:
