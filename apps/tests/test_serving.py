@@ -18,6 +18,7 @@ import pytest
 import requests
 
 from apps.launching import SERVING
+from mlp.tests.servers import watch
 from models_app.launching import PROGRAM
 
 TORCH = """
@@ -46,6 +47,7 @@ def serving(folder: Path, name: str = "double"):
     command += ["--host", "127.0.0.1", "--port", str(port)]
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(command, env=environment, stdout=log)
+    watch(process)
     url = f"http://127.0.0.1:{port}"
     end = time.monotonic() + WAIT_S
     while not ready(url):

@@ -21,7 +21,7 @@ from django.db import connection
 from accounts import lifecycle as accounts
 from datasets.client_build import build
 from datasets.models import Dataset
-from mlp.tests.servers import free_port
+from mlp.tests.servers import begin, free_port
 from supervision import nginx
 
 AT_THE_DATABASE = "data service under test"  # what its connections are called there
@@ -62,9 +62,7 @@ class Service:
         _wait(self.data_port)
 
     def _begin(self, command: list[str]) -> subprocess.Popen:
-        with (self.folder / "web.log").open("ab") as log:
-            options = {"cwd": settings.BASE_DIR, "stdout": log, "stderr": log, "start_new_session": True}
-            return subprocess.Popen(command, env=self.environment(), **options)
+        return begin(command, self.folder / "web.log", cwd=settings.BASE_DIR, env=self.environment())
 
     def start_websockets(self) -> None:
         """For the tests that need the asynchronous part as well."""
@@ -95,8 +93,7 @@ class Service:
                 text = text.replace(f'include "{self.folder}/*.conf";', "")
             (self.folder / file).write_text(text)
         command = [nginx.nginx(), "-e", "stderr", "-p", str(self.folder), "-c", str(self.folder / "nginx.conf")]
-        with (self.folder / "nginx.log").open("ab") as log:
-            self.nginx = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+        self.nginx = begin(command, self.folder / "nginx.log")
         _wait(self.port)
 
     def stop(self, process: subprocess.Popen, number: int = signal.SIGKILL) -> None:

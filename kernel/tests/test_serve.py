@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import shutil
-import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -16,7 +15,7 @@ import pytest
 from kernel import bus
 from kernel.serve import Reply, Route
 from kernel.tests.nats_tools import Peer, Served, until
-from mlp.tests.servers import free_port, wait_for_port
+from mlp.tests.servers import begin, free_port, wait_for_port
 
 
 class Echo:
@@ -149,8 +148,7 @@ class Server:
         binary = shutil.which("nats-server", path=str(Path(sys.executable).parent)) or "nats-server"
         log = self.folder / "nats.log"
         command = [binary, "-a", "127.0.0.1", "-p", str(self.port), "-js", "-sd", str(self.folder / "js"), *options]
-        with log.open("ab") as output:
-            self.process = subprocess.Popen(command, stdout=output, stderr=output)
+        self.process = begin(command, log)
         wait_for_port(self.port, self.process, log)
 
     def kill(self):

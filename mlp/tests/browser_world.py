@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import threading
 import time
@@ -16,7 +15,7 @@ from django.conf import settings
 from django.db import connection
 from django.test import Client
 
-from .servers import HOST, WAIT_S, free_port
+from .servers import HOST, WAIT_S, begin, free_port
 
 LIVE_MS = 60_000  # how long a page may take to notice; a busy machine is slow
 
@@ -32,10 +31,7 @@ class Site:
         database = urlsplit(os.environ["DATABASE_URL"])._replace(path="/" + connection.settings_dict["NAME"]).geturl()
         environment = {**os.environ, "DATABASE_URL": database, "MLP_SECRET_KEY": settings.SECRET_KEY}
         command = [sys.executable, "-m", "daphne", "-b", HOST, "-p", str(self.port), "mlp.asgi:application"]
-        with self.log.open("ab") as log:
-            self.process = subprocess.Popen(
-                command, env=environment, cwd=settings.BASE_DIR, stdout=log, stderr=log, start_new_session=True
-            )
+        self.process = begin(command, self.log, env=environment, cwd=settings.BASE_DIR)
         end = time.monotonic() + WAIT_S
         while not self.answers():
             assert self.process.poll() is None, self.log.read_text()[-2000:]

@@ -4,6 +4,8 @@ Loaded by `-p mlp.tests.servers`, that is, before Django's settings are read. Wi
 all given, those servers are used and nothing is started; subjects are the same for everybody, so such a run must be the
 only one on that NATS. Else workers of a parallel run share the first process's PostgreSQL and Valkey, each in databases
 of its own, and have a NATS each.
+
+Whatever `begin` has started ends with this process, also when it is killed: see guardian.py.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import importlib.util
 import os
 import secrets
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -62,13 +65,36 @@ def wait_for_port(port: int, process: subprocess.Popen, log: Path) -> None:
     raise RuntimeError(f"a test server did not open port {port}: {log.read_text()[-2000:]}")
 
 
-def start(folder: Path, name: str, command: list[str], port: int) -> subprocess.Popen:
+def start(folder: Path, name: str, command: list[str], port: int, ended_by: int = signal.SIGTERM) -> subprocess.Popen:
+    """Start a server of the tests and return it once its port is open."""
     log = folder / f"{name}.log"
-    with log.open("wb") as output:
-        process = subprocess.Popen(command, stdout=output, stderr=output, start_new_session=True)
-    atexit.register(stop, process)
+    process = begin(command, log, ended_by=ended_by)
     wait_for_port(port, process, log)
     return process
+
+
+def begin(command: list[str], log: Path, ended_by: int = signal.SIGTERM, **options) -> subprocess.Popen:
+    """Start a process that does not outlive this one; `ended_by` is the signal that ends it in order."""
+    with log.open("ab") as output:
+        process = subprocess.Popen(command, stdout=output, stderr=output, start_new_session=True, **options)
+    watch(process, ended_by)
+    return process
+
+
+def watch(process: subprocess.Popen, ended_by: int = signal.SIGTERM) -> None:
+    """Make sure that the process does not outlive this one."""
+    _guardian.stdin.write(b"%d %d\n" % (process.pid, ended_by))
+
+
+def start_guardian(folder: Path) -> subprocess.Popen:
+    """Start what ends our servers and removes the folder, once we have ended."""
+    command = [sys.executable, "-I", "-S", str(Path(__file__).with_name("guardian.py")), str(folder)]
+    nowhere = subprocess.DEVNULL
+    made = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=nowhere, stderr=nowhere, start_new_session=True, bufsize=0
+    )
+    atexit.register(made.communicate)  # closes its input, and waits
+    return made
 
 
 def stop(process: subprocess.Popen) -> None:
@@ -108,7 +134,7 @@ def start_database(folder: Path) -> str:
         "max_connections=200",
     ]
     command = [str(binaries / "postgres"), "-D", str(data), "-h", HOST, "-p", str(port), "-k", "", *fast]
-    start(folder, "postgres", [*unprivileged(), *command], port)
+    start(folder, "postgres", [*unprivileged(), *command], port, ended_by=signal.SIGQUIT)  # nothing of it is kept
     return f"postgresql://platform@{HOST}:{port}/postgres"
 
 
@@ -129,20 +155,23 @@ def start_nats(folder: Path) -> str:
     return f"nats://{HOST}:{port}"
 
 
-def prepare_environment() -> None:
+def make_folder() -> Path:
+    """Make the folder of this process: of the whole run in its first process, of a worker in that one's folder."""
+    if "MLP_TEST_ROOT" not in os.environ:
+        os.environ["MLP_TEST_ROOT"] = tempfile.mkdtemp(prefix="mlp-test-")
+        return Path(os.environ["MLP_TEST_ROOT"])
+    folder = Path(os.environ["MLP_TEST_ROOT"]) / os.environ["PYTEST_XDIST_WORKER"]
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
+def prepare_environment(folder: Path) -> None:
     """Runs when the plugin is imported: the settings read the environment, and pytest-django reads the settings."""
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "mlp.settings")
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # torch's threads would wait for each other beside the other workers
-    if "MLP_TEST_ROOT" in os.environ:  # a worker of a parallel run: the first process has started the servers
-        if OWN_NATS in os.environ:
-            folder = Path(os.environ["MLP_TEST_ROOT"]) / os.environ["PYTEST_XDIST_WORKER"]
-            folder.mkdir(exist_ok=True)
-            os.environ["NATS_URL"] = start_nats(folder)
-        return
-    folder = Path(tempfile.mkdtemp(prefix="mlp-test-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    os.environ["MLP_TEST_ROOT"] = str(folder)
-    if not all(os.environ.get(name) for name in GIVEN):
+    if OWN_NATS in os.environ:  # a worker of a parallel run: the first process has started the others
+        os.environ["NATS_URL"] = start_nats(folder)
+    elif not all(os.environ.get(name) for name in GIVEN):
         os.environ["DATABASE_URL"] = start_database(folder)
         os.environ["REDIS_URL"] = start_valkey(folder)
         os.environ["NATS_URL"] = start_nats(folder)
@@ -158,5 +187,7 @@ def separate_worker() -> None:
     os.environ["REDIS_URL"] = os.environ["REDIS_URL"].rpartition("/")[0] + f"/{number}"
 
 
-prepare_environment()
+_folder = make_folder()
+_guardian = start_guardian(_folder)
+prepare_environment(_folder)
 separate_worker()

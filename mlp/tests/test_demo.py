@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 import time
 from contextlib import suppress
@@ -13,6 +12,7 @@ from pathlib import Path
 import pytest
 from django.conf import settings
 
+from mlp.tests.servers import begin
 from supervision.tests.running import PARTS, Platform
 
 pytestmark = [pytest.mark.e2e, pytest.mark.begins(0.4)]
@@ -36,8 +36,7 @@ class Demo:
     def __init__(self, platform: Platform, slow: float):
         self.log = platform.root.with_name("demo.out")
         command = [sys.executable, str(settings.BASE_DIR / "examples" / "demo.py"), "--slow", str(slow), "--steps", "6"]
-        with self.log.open("wb") as output:
-            self.process = subprocess.Popen(command, env=platform.environment, stdout=output, stderr=output)
+        self.process = begin(command, self.log, env=platform.environment)
 
     @property
     def running(self) -> bool:

@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 from django.conf import settings
 
+from mlp.tests.servers import begin
 from supervision import launch
 
 HEAL_S = 30  # what is promised, on a machine that starts the platform within QUIET_START_S
@@ -43,8 +44,8 @@ class Platform:
     def start(self, limit_s: float = START_S) -> float:
         """Starts it and waits until it says that it is ready; how long it took."""
         began = time.monotonic()
-        with self.output.open("wb") as output:
-            self.process = subprocess.Popen(self.command(), env=self.environment, stdout=output, stderr=output)
+        self.output.unlink(missing_ok=True)
+        self.process = begin(self.command(), self.output, env=self.environment)
         while "Ready after" not in self.output.read_text():  # until then it may be an older platform that is healthy
             assert self.process.poll() is None, self.output.read_text()
             assert time.monotonic() - began < limit_s, f"not ready within {limit_s} s: {self.output.read_text()}"

@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import socket
-import subprocess
 import time
 from contextlib import closing, suppress
 from pathlib import Path
@@ -14,6 +13,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from mlp.tests.servers import begin
 from runners.base import RunSpec
 from runners.local import LocalRunner
 from supervision.tests.running import PARTS, SERVERS, Platform, is_free
@@ -301,8 +301,7 @@ def test_a_kill_at_any_moment_of_the_first_start_is_healed(tmp_path):
     fresh = Platform(tmp_path / "root")
     try:
         for after_s in (0.9, 1.2, 1.6, 2.4, 4):
-            with fresh.output.open("wb") as output:
-                fresh.process = subprocess.Popen(fresh.command(), env=fresh.environment, stdout=output, stderr=output)
+            fresh.process = begin(fresh.command(), fresh.output, env=fresh.environment)
             time.sleep(after_s)
             fresh.kill(fresh.process.pid)
             fresh.process.wait(60)

@@ -17,6 +17,7 @@ from aiops.training import launching, requests
 from aiops.training.tests.test_training import WORKLOADS, Store, settled, slow, working
 from kernel import bus
 from kernel.tests.nats_tools import until
+from mlp.tests.servers import watch
 from resources.models import Tenant
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("no_run_left")]
@@ -34,6 +35,7 @@ def replica():
 
     def start() -> subprocess.Popen:
         process = subprocess.Popen(COMMAND, env=environment, stderr=subprocess.PIPE, text=True)
+        watch(process)
         begun.append(process)
         for line in process.stderr:
             if "serving" in line:

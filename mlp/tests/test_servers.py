@@ -1,0 +1,77 @@
+"""The servers of a test run end with it, however it ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+from django.conf import settings
+
+from kernel.tests.nats_tools import until
+from mlp.tests.servers import begin
+
+PROBE = """
+import os, pathlib, subprocess, time
+
+from mlp.tests import servers
+
+def test_probe():
+    folder = pathlib.Path(os.environ["MLP_TEST_ROOT"])
+    command = ["sh", "-c", 'trap "" TERM; touch "$0/stubborn"; while :; do sleep 0.1; done', str(folder)]
+    servers.begin(command, folder / "stubborn.log")
+    while not (folder / "stubborn").exists():
+        time.sleep(0.01)
+    pathlib.Path(os.environ["PROBE"]).write_text(str(folder))
+    time.sleep(600)
+"""
+OURS = ("PYTEST_", "MLP_", "DATABASE_URL", "REDIS_URL", "NATS_URL")
+
+
+class Run:
+    """A parallel run of one test that starts a server of its own and goes on for minutes."""
+
+    def __init__(self, place: Path):
+        place.mkdir()
+        (place / "test_probe.py").write_text(PROBE)
+        self.word, self.output = place / "probe", place / "output"
+        environment = {name: value for name, value in os.environ.items() if not name.startswith(OURS)}
+        environment |= {"PROBE": str(self.word), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+        plugins = ["-p", "xdist", "-p", "mlp.tests.servers"]
+        command = [sys.executable, "-m", "pytest", "-c", os.devnull, *plugins, "-n", "1", str(place / "test_probe.py")]
+        self.process = begin(command, self.output, cwd=settings.BASE_DIR, env=environment)
+
+    def folder(self) -> Path:
+        """The folder of its servers, once they run."""
+        return Path(until(lambda: self.word.exists() and self.word.read_text(), 120, self.output.read_text))
+
+
+def test_they_end_with_the_run(tmp_path):
+    """Those of its workers too, and one that does not listen to SIGTERM."""
+    numbers = signal.SIGTERM, signal.SIGKILL
+    runs = [Run(tmp_path / str(int(number))) for number in numbers]
+    folders = [run.folder() for run in runs]
+    for run, folder, number in zip(runs, folders, numbers, strict=True):
+        assert {"postgres", "valkey-server", "nats-server", "sh"} <= set(living(folder).values())
+        run.process.send_signal(number)
+    for run, folder in zip(runs, folders, strict=True):
+        run.process.wait(120)
+        until(lambda folder=folder: not living(folder), 120, lambda folder=folder: str(living(folder)))
+        until(lambda folder=folder: not folder.exists(), 120, lambda folder=folder: str(list(folder.rglob("*"))))
+
+
+def living(folder: Path) -> dict[int, str]:
+    """The processes that work in the folder or know of it: number to name."""
+    named = {}
+    for entry in Path("/proc").iterdir():
+        try:
+            if entry.name.isdigit() and os.fsencode(folder) in about(entry):
+                named[int(entry.name)] = (entry / "comm").read_text().strip()
+        except OSError:
+            continue  # it has ended meanwhile
+    return named
+
+
+def about(entry: Path) -> bytes:
+    return os.fsencode(os.readlink(entry / "cwd")) + (entry / "cmdline").read_bytes() + (entry / "environ").read_bytes()
