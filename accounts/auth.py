@@ -10,6 +10,7 @@ import base64
 import json
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
+from urllib.parse import urlsplit
 
 from django.contrib.auth import authenticate
 from django.contrib.sessions.models import Session
@@ -136,6 +137,23 @@ class Entry:
 def entry_by_session(user: User, session_key: str) -> Entry:
     """For a user whom that session has just told."""
     return Entry(user.pk, session_key=session_key, session_hash=user.get_session_auth_hash())
+
+
+def user_and_entry_of_session(scope: dict) -> tuple[User, Entry] | tuple[None, None]:
+    """Return the user and the entry of a websocket's session, (None, None) for nobody.
+
+    A page of another origin gets nothing by the session either: browsers send the cookie along whichever page asks.
+    """
+    user = scope.get("user")
+    if user is None or not user.is_authenticated or not _same_origin(scope):
+        return None, None
+    return user, entry_by_session(user, scope["session"].session_key)
+
+
+def _same_origin(scope: dict) -> bool:
+    headers = dict(scope["headers"])
+    origin, host = headers.get(b"origin", b"").decode("latin-1"), headers.get(b"host", b"").decode("latin-1")
+    return bool(host) and urlsplit(origin).netloc == host
 
 
 def living(entries: Collection[Entry]) -> dict[Entry, User]:

@@ -1,9 +1,12 @@
-"""One look at the database for all websockets of a process that show the same job. Used by jobs.metrics.consumers.
+"""The live feed of a job's metrics: one query for all websockets of a process that show the same job.
 
-A wake carries nothing: it says "look again". With hundreds of browsers on one job, one listener per process asks once
-and hands the new rows to each, in place of hundreds that ask the same. A lost wake costs seconds: reconcile repeats it.
-A job that has ended is over for a websocket only when all that it had sent is stored: until then the feed looks again
-and again.
+A `Reader` is one websocket's view of the feed: the history first, then each new row, in order, none twice. It joins the
+feed before it reads the history, so no row falls between the two.
+
+A wake message has no payload: it says "look again". With hundreds of browsers on one job, one listener per process
+queries once and passes the new rows to each. When a wake message is lost the rows come some seconds later, since
+reconcile sends another. A job that has ended is over for a websocket only when all that it reported is stored: until
+then the feed looks again and again.
 """
 
 from __future__ import annotations
@@ -11,8 +14,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
-from typing import Protocol
 from weakref import WeakKeyDictionary
 
 from channels.db import database_sync_to_async
@@ -20,6 +23,7 @@ from channels.layers import get_channel_layer
 from django.utils import timezone
 
 from accounts.auth import Entry, living
+from accounts.models import User
 from jobs.models import Job, Metrics, State
 from kernel.after_commit import group
 from kernel.errors import Fault
@@ -28,90 +32,153 @@ from . import recording
 
 log = logging.getLogger(__name__)
 
-CHUNK = 1000
-QUIET_S = 0.02  # between two looks, so that a burst of wakes is one look
-AGAIN_S = 300.0  # without any wake: joins the group anew, which forgets members after a day, and looks
+CHUNK = 1000  # rows of one query
+QUIET_S = 0.02  # between two looks, so that a burst of wake messages is one look
+AGAIN_S = 300.0  # without a wake message: joins the group again, which forgets members after a day, and looks
 RETRY_S = 1.0
-ENDING_S = 0.1  # between two looks at a job that has ended, whose last rows may be on their way; slower with each look
+ENDING_S = 0.1  # between two looks at a job that has ended, whose last rows may be on their way; doubles each time
 PATIENCE = timedelta(minutes=1)  # with rows of an ended job while the message bus, which has them, is away
 
 # The feeds of each event loop: a process has one, tests have many.
 _feeds: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[int, Feed]] = WeakKeyDictionary()
 
 
-class Member(Protocol):
-    """What a feed needs of a websocket: how far it is, what let it in, whether it still reads by itself."""
+def job_for(user: User, owner: str, name: str) -> int | None:
+    """Return the key of the owner's job of that name; None when there is none or the user may not see it."""
+    if user.username != owner and not user.is_staff:
+        return None
+    return Job.objects.filter(user__username=owner, name=name).values_list("pk", flat=True).first()
 
-    last: int
-    entry: Entry
-    behind: bool
 
-    async def take(self, rows: list[Metrics], ended: bool) -> None: ...
+class Reader:
+    """One websocket's view of a job's metrics.
+
+    `deliver` gets the next rows, and whether they are the last that there will be; `refuse` is called when the entry
+    may not see the job any more. Nothing is delivered after `leave`, after the last rows or after `refuse`.
+    """
+
+    def __init__(
+        self,
+        entry: Entry,
+        job_id: int,
+        deliver: Callable[[list[Metrics], bool], Awaitable[None]],
+        refuse: Callable[[], Awaitable[None]],
+    ):
+        self.entry, self.job_id = entry, job_id
+        self.last = 0  # the number of the last row delivered
+        self.reads_alone = True  # until it has the history, it reads by itself
+        self._deliver, self._refuse = deliver, refuse
+        self._feed: Feed | None = None
+        self._turn = asyncio.Lock()
+
+    async def join(self) -> None:
+        """Join the process's feed of the job."""
+        self._feed = await _join(self)
+
+    async def catch_up(self, after: int = 0) -> None:
+        """Deliver all rows after that number up to now. The last query is made with `reads_alone` off, so the feed
+        delivers what comes after it.
+        """
+        self.last = after
+        while True:
+            rows, ended, _ending = await _read(self.job_id, self.last)
+            await self.take(rows, ended)
+            if self._feed is None:
+                return
+            if not self.reads_alone:
+                self._feed.look()  # this reader may just have found the job ending
+                return
+            self.reads_alone = len(rows) >= CHUNK
+
+    async def take(self, rows: list[Metrics], ended: bool) -> None:
+        """Deliver those of the rows that are new to this reader, and leave the feed when they are the last."""
+        async with self._turn:
+            if self._feed is None:
+                return
+            fresh = [row for row in rows if row.seq > self.last]
+            if fresh:
+                self.last = fresh[-1].seq
+            await self._deliver(fresh, ended)
+        if ended:
+            self.leave()
 
     async def refuse(self) -> None:
-        """It may not see the job any more: leaves the feed, and is given nothing from now on."""
-        ...
+        """Stop delivering, and leave the feed; that comes last, since it may cancel the feed's task, which this is."""
+        feed, self._feed = self._feed, None
+        await self._refuse()
+        if feed is not None:
+            feed.leave(self)
+
+    def leave(self) -> None:
+        feed, self._feed = self._feed, None
+        if feed is not None:
+            feed.leave(self)
 
 
-async def join(job_id: int, member: Member) -> Feed:
-    """The process's feed of the job, with the member in it: it hears of every wake from now on."""
+async def _join(reader: Reader) -> Feed:
+    """Return the process's feed of the job with the reader in it; it notices every wake message from now on."""
     feeds = _feeds.setdefault(asyncio.get_running_loop(), {})
-    feed = feeds.get(job_id)
+    feed = feeds.get(reader.job_id)
     if feed is None:
-        feed = feeds[job_id] = Feed(job_id)
-    feed.members.add(member)
+        feed = feeds[reader.job_id] = Feed(reader.job_id)
+    feed.readers.add(reader)
     await feed.listening.wait()
     return feed
 
 
-async def read(job_id: int, after: int) -> tuple[list[Metrics], bool, bool]:
-    """(the next rows, whether they are the last that there will be, whether the job has ended but more may come)."""
-    rows, job = await database_sync_to_async(_read)(job_id, after)
+async def _read(job_id: int, after: int) -> tuple[list[Metrics], bool, bool]:
+    """Return the next rows, whether they are the last that there will be, and whether the job has ended but more rows
+    may come.
+    """
+    rows, job = await database_sync_to_async(_query)(job_id, after)
     if job is not None and not job.has_ended:
         return rows, False, False
     # Not in the one thread that all of this process share for the database: the message bus may be slow to answer.
-    if job is not None and not await asyncio.to_thread(_all_told, job):
+    if job is not None and not await asyncio.to_thread(_all_recorded, job):
         return rows, False, True
-    rows, _job = await database_sync_to_async(_read)(job_id, after)
+    rows, _job = await database_sync_to_async(_query)(job_id, after)
     return rows, len(rows) < CHUNK, False
 
 
-def _read(job_id: int, after: int) -> tuple[list[Metrics], Job | None]:
-    """The job as it was before the rows were read; None when it is gone."""
+def _query(job_id: int, after: int) -> tuple[list[Metrics], Job | None]:
+    """Return the next rows and the job as it was before they were read; None when it is deleted."""
     job = Job.objects.select_related("user").filter(pk=job_id).first()
     return list(Metrics.objects.filter(job_id=job_id, seq__gt=after)[:CHUNK]), job
 
 
-def _all_told(job: Job) -> bool:
+def _all_recorded(job: Job) -> bool:
     try:
-        return job.state == State.DELETING or recording.all_told(job)
+        return job.state == State.DELETING or recording.all_recorded(job)
     except Fault:
         return job.ended is None or timezone.now() - job.ended > PATIENCE
 
 
 class Feed:
+    """The readers of one job in this process, and the two tasks that serve them."""
+
     def __init__(self, job_id: int):
         self.job_id = job_id
-        self.members: set[Member] = set()
+        self.readers: set[Reader] = set()
         self.listening = asyncio.Event()
         self.woken = asyncio.Event()
-        self.owner: int | None = None  # of the job, for good
+        self.owner: int | None = None  # of the job; never changes
         self.ending = 0.0  # seconds until the next look at a job that is ending
         self.tasks = [asyncio.create_task(self._listen()), asyncio.create_task(self._work())]
 
-    def leave(self, member: Member) -> None:
-        self.members.discard(member)
-        if not self.members:
+    def leave(self, reader: Reader) -> None:
+        """Remove the reader; without readers the feed ends, and both its tasks are cancelled."""
+        self.readers.discard(reader)
+        if not self.readers:
             _feeds.get(asyncio.get_running_loop(), {}).pop(self.job_id, None)
             for task in self.tasks:
                 task.cancel()
 
     def look(self) -> None:
-        """Has it look soon: for a member that has just read by itself, and may have found the job ending."""
+        """Have the feed query soon."""
         self.woken.set()
 
     async def _listen(self) -> None:
-        """Turns messages of the channel layer into `woken`; begins anew when the layer has failed."""
+        """Turn messages of the channel layer into `woken`; subscribe again when the layer has failed."""
         layer = get_channel_layer()
         while True:
             channel = None
@@ -119,18 +186,18 @@ class Feed:
                 channel = await layer.new_channel()
                 await layer.group_add(group("job", self.job_id), channel)
                 self.listening.set()
-                self.woken.set()  # what happened while nobody listened
+                self.woken.set()  # for rows stored while nobody listened
                 while True:
                     await layer.receive(channel)
                     self.woken.set()
             except asyncio.CancelledError:
                 if channel is not None:
-                    with contextlib.suppress(Exception):  # ending anyway; the group forgets it by itself
+                    with contextlib.suppress(Exception):  # the group drops the channel by itself after a while
                         await layer.group_discard(group("job", self.job_id), channel)
                 raise
             except Exception as problem:
                 log.warning("feed of job %s: %s; trying again", self.job_id, problem or type(problem).__name__)
-                self.listening.set()  # who waits is served by the looks
+                self.listening.set()  # readers that wait for it are served by the timed looks
                 await asyncio.sleep(RETRY_S)
 
     async def _work(self) -> None:
@@ -140,35 +207,34 @@ class Feed:
             self.woken.clear()
             try:
                 await self._look()
-            except Exception:  # the database, say: the next wake finds it back
+            except Exception:  # for example the database is away: tried again
                 log.exception("feed of job %s", self.job_id)
                 await asyncio.sleep(RETRY_S)
                 self.woken.set()
             await asyncio.sleep(QUIET_S)
 
     async def _look(self) -> None:
-        members = [member for member in self.members if not member.behind]
-        if not members:
+        readers = [reader for reader in self.readers if not reader.reads_alone]
+        if not readers:
             return
-        rows, ended, ending = await read(self.job_id, min(member.last for member in members))
-        entitled = await database_sync_to_async(self._entitled)({member.entry for member in members})
+        rows, ended, ending = await _read(self.job_id, min(reader.last for reader in readers))
+        entitled = await database_sync_to_async(self._entitled)({reader.entry for reader in readers})
         self.ending = min(RETRY_S, 2 * self.ending or ENDING_S) if ending else 0.0
-        for member in members:
+        for reader in readers:
             try:
-                if member.entry in entitled:
-                    await member.take(rows, ended)
+                if reader.entry in entitled:
+                    await reader.take(rows, ended)
                 else:
-                    await member.refuse()
-            except Exception:  # one that has just gone must not keep the others from their news
+                    await reader.refuse()
+            except Exception:  # a websocket that has just closed must not hold up the others
                 log.exception("feed of job %s: a websocket could not be served", self.job_id)
-                self.leave(member)
+                self.leave(reader)
         if len(rows) == CHUNK:
             self.woken.set()
 
     def _entitled(self, entries: set[Entry]) -> set[Entry]:
-        """Those that would be let in now. Asked after the rows were read: what was taken back is not given any more.
-
-        Of a job that is gone already, of which there is nothing to see, all may hear.
+        """Return the entries that may see the job now. Asked after the rows were read, so that nothing is sent to
+        somebody whose right was revoked before. A deleted job has no rows, so any living entry passes.
         """
         if self.owner is None:
             self.owner = Job.objects.filter(pk=self.job_id).values_list("user_id", flat=True).first()

@@ -149,8 +149,8 @@ def delete(job_pk: int) -> None:
         Value.objects.filter(job=job).delete()
 
 
-def all_told(job: Job) -> bool:
-    """Whether whatever the job sent until now is stored; its rows are to be read after this was asked.
+def all_recorded(job: Job) -> bool:
+    """Return whether all that the job has sent until now is stored; read its rows after this call, not before.
 
     Raises Fault when the message bus is away.
     """

@@ -36,16 +36,15 @@ import asyncio
 import contextlib
 import json
 import logging
-from urllib.parse import urlsplit
 
 from channels.db import database_sync_to_async
 from channels.generic.websocket import AsyncWebsocketConsumer
 from django.db.utils import DatabaseError
 
-from accounts.auth import entry_by_session, living
+from accounts.auth import living, user_and_entry_of_session
 from aiops.intake import tail
 from jobs.metrics import feed, recording
-from jobs.models import Job, Metrics
+from jobs.models import Metrics
 from kernel.after_commit import OPERATORS_PAGES, group, pages_of
 from kernel.errors import Refused
 from supervision import health
@@ -66,75 +65,55 @@ LINE = {
 OF_THE_SESSION = {"user", "session"}
 
 
-class Watched:
-    """One job on the page, as a member of its feed (jobs.metrics.feed): the last row sent, and the job's state."""
+class WatchedJob:
+    """A job on the page: follows its metrics (jobs.metrics.feed) for the websocket."""
 
     def __init__(self, consumer: LiveConsumer, user: str, name: str):
         self.consumer, self.user, self.name = consumer, user, name
-        self.entry = consumer.entry
-        self.job_id, self.last, self.behind = 0, 0, True
         self.reset = False
-        self.feed: feed.Feed | None = None
-        self.turn = asyncio.Lock()
+        self.reader: feed.Reader | None = None
 
     async def begin(self, known: int, after: int) -> None:
-        """From `after` on where the page knows this very job, else the whole history first."""
-        job_id = await database_sync_to_async(self._find)()
+        """Send the rows after `after` where the page knows this very job, else the whole history first."""
+        job_id = await database_sync_to_async(feed.job_for)(self.consumer.user, self.user, self.name)
         if job_id is None:
             await self.consumer.say("gone", user=self.user, job=self.name)
             return
-        self.job_id = job_id
-        self.last, self.reset = (after, False) if known == job_id else (0, True)
-        self.feed = await feed.join(job_id, self)
-        while True:
-            rows, ended, _ending = await feed.read(job_id, self.last)
-            await self.take(rows, ended)
-            if ended:
-                return
-            if not self.behind:
-                if self.feed is not None:
-                    self.feed.look()
-                return
-            self.behind = len(rows) >= feed.CHUNK  # the last look is taken with it off: the feed has what comes after
+        self.reset = known != job_id
+        self.reader = feed.Reader(self.consumer.entry, job_id, self._deliver, self._refuse)
+        await self.reader.join()
+        await self.reader.catch_up(0 if self.reset else after)
 
-    async def take(self, rows: list[Metrics], ended: bool) -> None:
-        async with self.turn:
-            fresh = [row for row in rows if row.seq > self.last]
-            if fresh or ended or self.reset:
-                self.last = fresh[-1].seq if fresh else self.last
-                told = [{**recording.as_object(row, self.user, self.name), "seq": row.seq} for row in fresh]
-                reset, self.reset = self.reset, False
-                await self.consumer.say(
-                    "metrics", user=self.user, job=self.name, id=self.job_id, reset=reset, rows=told, ended=ended
-                )
-        if ended:
-            self.end()
+    async def _deliver(self, rows: list[Metrics], ended: bool) -> None:
+        if not (rows or ended or self.reset):
+            return
+        reset, self.reset = self.reset, False
+        await self.consumer.say(
+            "metrics",
+            user=self.user,
+            job=self.name,
+            id=self.reader.job_id,
+            reset=reset,
+            rows=[{**recording.as_object(row, self.user, self.name), "seq": row.seq} for row in rows],
+            ended=ended,
+        )
 
-    async def refuse(self) -> None:
-        self.end()
-        self.consumer.go(self._refused())  # not in the feed's own task, which may end with its last member
+    async def _refuse(self) -> None:
+        self.consumer.go(self._say_gone())  # not in the feed's own task, which may end with its last reader
 
-    async def _refused(self) -> None:
-        if await self.consumer.recheck():  # the rights are back already
+    async def _say_gone(self) -> None:
+        if await self.consumer.recheck():  # the session is still valid: it is this job that the reader may not see
             await self.consumer.say("gone", user=self.user, job=self.name)
 
     def end(self) -> None:
-        if self.feed is not None:
-            self.feed.leave(self)
-            self.feed = None
-
-    def _find(self) -> int | None:
-        reader = self.consumer.user
-        if reader.username != self.user and not reader.is_staff:
-            return None
-        job = Job.objects.filter(user__username=self.user, name=self.name).only("pk").first()
-        return job and job.pk
+        if self.reader is not None:
+            self.reader.leave()
 
 
 class LiveConsumer(AsyncWebsocketConsumer):
     async def connect(self) -> None:
-        self.user = self.scope.get("user")
-        self.watched: dict[tuple[str, str], Watched] = {}
+        self.user, self.entry = user_and_entry_of_session(self.scope)
+        self.watched: dict[tuple[str, str], WatchedJob] = {}
         self.tasks: set[asyncio.Task] = set()
         self.untold: dict[tuple, bool] = {}
         self.looking: asyncio.Task | None = None
@@ -142,10 +121,9 @@ class LiveConsumer(AsyncWebsocketConsumer):
         self.reader: tail.Reader | None = None
         self.asked: str | None = None
         self.over = False
-        if self.user is None or not self.user.is_authenticated or not self._same_origin():
+        if self.user is None:
             await self.close()  # before accept: the handshake is refused
             return
-        self.entry = entry_by_session(self.user, self.scope["session"].session_key)
         wanted = [pages_of(self.user.username)]
         if self.user.is_staff:
             wanted += [OPERATORS_PAGES, group("aiops", 0)]
@@ -181,7 +159,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
         for key in self.watched.keys() - wanted.keys():
             self.watched.pop(key).end()
         for key in wanted.keys() - self.watched.keys():
-            self.watched[key] = Watched(self, *key)
+            self.watched[key] = WatchedJob(self, *key)
             self.go(self._begin(self.watched[key], *wanted[key]))
         if parts and self.looking is None and self.user.is_staff:
             self.looking = self.go(self._look_at_parts())
@@ -252,7 +230,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
         for (kind, name, mine), moving in told.items():
             await self.say("changed", kind=kind, name=name, mine=mine, moving=moving)
 
-    async def _begin(self, one: Watched, known: int, after: int) -> None:
+    async def _begin(self, one: WatchedJob, known: int, after: int) -> None:
         try:
             await one.begin(known, after)
         except Exception:
@@ -288,12 +266,6 @@ class LiveConsumer(AsyncWebsocketConsumer):
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
         return task
-
-    def _same_origin(self) -> bool:
-        """A page of another origin must not use the visitor's session: browsers send the cookie along regardless."""
-        headers = dict(self.scope["headers"])
-        origin, host = headers.get(b"origin", b"").decode("latin-1"), headers.get(b"host", b"").decode("latin-1")
-        return bool(host) and urlsplit(origin).netloc == host
 
 
 def _wanted(text: str | None) -> tuple[dict[tuple[str, str], tuple[int, int]], str | None, bool] | None:
