@@ -130,6 +130,7 @@ INSTALLED_APPS = [
     "drf_spectacular_sidecar",
     "kernel",
     "mlp",
+    "mlp.operators",
     "supervision",
     "accounts",
     "resources",
