@@ -15,6 +15,7 @@ from django.utils import timezone
 from kernel import after_commit, names
 from kernel.errors import Refused
 from kernel.locking import lock_row, locked
+from kernel.messages import Message
 from kernel.models import record_created
 
 from . import sessions, tokens
@@ -23,6 +24,7 @@ from .models import Token, User, new_nonce
 deregistered = Signal()
 
 DEFAULT_TENANT = "default"
+DEACTIVATED = Message("cancelled: the account was deactivated")  # why an object of the user ended
 PASSWORD_LENGTH = (8, 128)
 
 

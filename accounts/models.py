@@ -15,6 +15,9 @@ from django.db import models
 from django.utils.translation import gettext_lazy as _
 from django_fsm import ConcurrentTransitionMixin, FSMField, transition
 
+from kernel.messages import ReasonField
+from kernel.models import refused
+
 
 class State(models.TextChoices):
     NOT_ACTIVE = "NotActive", _("not active")
@@ -63,11 +66,21 @@ class User(ConcurrentTransitionMixin, AbstractBaseUser, PermissionsMixin):
     def history_name(self) -> str:
         return self.username
 
-    @transition(field=state, source=State.NOT_ACTIVE, target=State.ACTIVED)
+    @transition(
+        field=state,
+        source=State.NOT_ACTIVE,
+        target=State.ACTIVED,
+        custom=refused("the account is already active"),
+    )
     def activate(self, *, by, reason=""):
         """NotActive > Actived."""
 
-    @transition(field=state, source=State.ACTIVED, target=State.NOT_ACTIVE)
+    @transition(
+        field=state,
+        source=State.ACTIVED,
+        target=State.NOT_ACTIVE,
+        custom=refused("the account is not active"),
+    )
     def deregister(self, *, by, reason=""):
         """Actived > NotActive."""
 
@@ -130,7 +143,7 @@ class Notice(models.Model):
     kind = models.CharField(_("kind"), max_length=32)
     name = models.CharField(_("name"), max_length=64)
     event = models.CharField(_("event"), max_length=16)
-    reason = models.TextField(_("reason"), blank=True)
+    reason = ReasonField(_("reason"), blank=True)
     read = models.BooleanField(_("read"), default=False)
 
     class Meta:
@@ -156,7 +169,7 @@ class Delivery(models.Model):
     attempts = models.PositiveSmallIntegerField(_("attempts"), default=0)
     not_before = models.DateTimeField(_("not before"))
     open = models.BooleanField(_("open"), default=True)
-    error = models.TextField(_("error"), blank=True)
+    error = ReasonField(_("error"), blank=True)
 
     class Meta:
         db_table = "delivery"

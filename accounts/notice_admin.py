@@ -9,6 +9,7 @@ from unfold.decorators import display
 
 from kernel.admin import LifecycleAdmin, Verb
 from kernel.admin_display import badge, link, moment, short, url_of
+from kernel.messages import translate
 
 from . import delivery, sessions
 from .models import Delivery, Notice, Visit
@@ -26,7 +27,7 @@ class NoticeAdmin(LifecycleAdmin):
     ordering = ("-id",)
     list_select_related = ("user",)
     show_full_result_count = False
-    fieldsets = ((None, {"fields": (("at_text", "user_link"), ("what", "event", "read"), "reason", "sent")}),)
+    fieldsets = ((None, {"fields": (("at_text", "user_link"), ("what", "event", "read"), "reason_text", "sent")}),)
 
     @display(description=_("at"), ordering="at")
     def at_text(self, row: Notice) -> str:
@@ -42,7 +43,7 @@ class NoticeAdmin(LifecycleAdmin):
 
     @display(description=_("why"))
     def why(self, row: Notice) -> str:
-        return short(row.reason)
+        return short(translate(row.reason))
 
     @display(description=_("sent out"))
     def sent(self, row: Notice) -> str:
@@ -73,7 +74,10 @@ class DeliveryAdmin(LifecycleAdmin):
     list_select_related = ("notice__user",)
     show_full_result_count = False
     fieldsets = (
-        (None, {"fields": (("notice_link", "user_link"), ("channel", "state"), ("attempts", "next_try"), "error")}),
+        (
+            None,
+            {"fields": (("notice_link", "user_link"), ("channel", "state"), ("attempts", "next_try"), "error_text")},
+        ),
     )
     verbs = {
         "again": Verb(
@@ -106,7 +110,11 @@ class DeliveryAdmin(LifecycleAdmin):
 
     @display(description=_("what went wrong"))
     def why(self, row: Delivery) -> str:
-        return short(row.error)
+        return short(translate(row.error))
+
+    @display(description=_("error"))
+    def error_text(self, row: Delivery) -> str:
+        return translate(row.error)
 
 
 def end(visit: Visit, *, by: str) -> None:

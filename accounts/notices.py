@@ -12,6 +12,7 @@ from django.db.models.signals import post_save
 from django.utils import timezone
 
 from kernel import after_commit
+from kernel.messages import clip
 from kernel.models import StateChange
 
 from .models import Delivery, Notice, Preference, State, User
@@ -25,7 +26,7 @@ DOWN_AGAIN = timedelta(minutes=10)  # one that falls again and again is told of 
 def tell(*, user: User, kind: str, name: str, event: str, reason: str = "") -> Notice:
     """Writes the notice and what is to be sent of it. Called inside the transaction of what it tells of."""
     notice = Notice.objects.create(
-        user=user, kind=kind, name=name[:64], event=event[:16], reason=reason[:REASON_LENGTH]
+        user=user, kind=kind, name=name[:64], event=event[:16], reason=clip(reason, REASON_LENGTH)
     )
     chosen = Preference.objects.filter(user=user).first()
     if chosen is not None:

@@ -12,6 +12,7 @@ from unfold.decorators import display
 
 from kernel.admin import LifecycleAdmin, Verb
 from kernel.admin_display import badge, bar, moment, short
+from kernel.messages import translate
 
 from .models import Alert, AlertRule, Feedback, LogLine, ModelVersion, Template, TrainingRun
 from .training import versions
@@ -27,7 +28,7 @@ class TrainingRunAdmin(LifecycleAdmin):
     search_fields = ("uuid", "by", "reason")
     ordering = ("-id",)
     fieldsets = (
-        (None, {"fields": (("uuid", "state_badge"), ("progress_bar", "stage"), "reason", "workloads")}),
+        (None, {"fields": (("uuid", "state_badge"), ("progress_bar", "stage"), "reason_text", "workloads")}),
         (_("Run"), {"fields": (("attempt", "run_name"), ("gpu", "reserved"), ("owner", "lease_until", "heartbeat"))}),
         (_("Learning"), {"fields": (("lines", "epoch", "epochs"), ("loss", "elapsed", "eta"), ("created", "ended"))}),
     )
@@ -42,7 +43,7 @@ class TrainingRunAdmin(LifecycleAdmin):
 
     @display(description=_("reason"))
     def why(self, run: TrainingRun) -> str:
-        return short(run.reason)
+        return short(translate(run.reason))
 
 
 @admin.register(ModelVersion)
@@ -158,8 +159,12 @@ class AlertAdmin(_Looked):
     search_fields = ("workload", "words")
     ordering = ("-id",)
     list_select_related = ("rule",)
-    fieldsets = ((None, {"fields": (("rule", "told"), ("workload", "count"), "words")}),)
+    fieldsets = ((None, {"fields": (("rule", "told"), ("workload", "count"), "words_text")}),)
 
     @display(description=_("when"), ordering="at")
     def told(self, row: Alert) -> str:
         return moment(row.at)
+
+    @display(description=_("what"))
+    def words_text(self, row: Alert) -> str:
+        return translate(row.words)

@@ -43,7 +43,7 @@ class ApplicationAdmin(OwnedAdmin):
     ordering = ("-id",)
     list_select_related = ("user", "tenant", "model__user")
     fieldsets = (
-        (None, {"fields": (("name", "user_link"), ("state_badge", "model_link"), "reason")}),
+        (None, {"fields": (("name", "user_link"), ("state_badge", "model_link"), "reason_text")}),
         (_("Resources"), {"fields": (("asked", "reserved"), ("tenant_link", "request_link"))}),
         (_("Run"), {"fields": (("attempt", "failures"), ("run_name", "ordered"), ("port", "address"), ("public",))}),
         (_("When"), {"fields": (("created", "ready_since"), ("not_before",))}),

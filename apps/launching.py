@@ -18,6 +18,7 @@ import runners
 from kernel import after_commit, healing, outbound, storage
 from kernel.errors import Refused
 from kernel.locking import Missing
+from kernel.messages import Message, with_lines
 from models_app.launching import LOADING, MODEL, PROGRAM
 from runners import STOPPED, Mount, RunSpec, tail
 
@@ -61,7 +62,7 @@ def launch(pk: int, follow: bool = True) -> None:
         except Missing:
             return None
         except (ValueError, Refused) as problem:
-            return lifecycle.fail(pk, f"could not be started: {problem}", by="runner")
+            return lifecycle.fail(pk, Message("could not be started: %(problem)s", problem=problem), by="runner")
     return look(app, follow)
 
 
@@ -74,11 +75,11 @@ def look(app: Application, follow: bool = False) -> None:
     if status.state == "unknown" and app.state == State.CREATING and not _too_old(app):
         return after_commit.enqueue("apps.launch", app.pk, follow)
     if status.state != "running":
-        reason = status.reason or "its run is gone"
+        reason = status.reason or Message("the run no longer exists")
         if app.state == State.READY and reason.startswith(STOPPED):
             return _asked(app, reason)
         lines = tail(log_path(app), LOG_LINES_IN_REASON).splitlines()
-        return _ended(app, "\n".join([reason, *lines]))
+        return _ended(app, with_lines(reason, lines))
     if app.state == State.READY:
         return None
     address = runner.address(app.run_name)
@@ -86,7 +87,7 @@ def look(app: Application, follow: bool = False) -> None:
         return lifecycle.up(app.pk, app.run_name, f"{address[0]}:{address[1]}", by="runner")
     if _too_old(app):
         runner.stop(app.run_name, 0)
-        return _ended(app, f"it did not answer within {settings.APP_START_S} s")
+        return _ended(app, Message("did not answer within %(seconds)s s", seconds=settings.APP_START_S))
     if follow:
         after_commit.enqueue("apps.launch", app.pk, delay_ms=LOOK_AGAIN_MS)
     return None

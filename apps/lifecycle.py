@@ -17,6 +17,7 @@ from accounts import lifecycle as accounts
 from kernel import after_commit, broker
 from kernel.errors import Refused
 from kernel.locking import Missing, WrongState, lock_row, locked
+from kernel.messages import Message, word
 from kernel.models import record_created
 from models_app.models import Model
 from models_app.models import State as ModelState
@@ -53,9 +54,12 @@ def create_app(
             accounts.hold_active(user)
             model = lock_row(Model, user=user, name=model_name)  # so that it is not deleted meanwhile
             if model is None:
-                raise Refused(f"model_name: you have no model {model_name}")
+                raise Refused("you have no model named %(name)s", field="model_name", name=model_name)
             if model.state != ModelState.READY:
-                raise Refused(f"model_name: the model {model_name} is {model.state}, it can be served when it is ready")
+                raise Refused(
+                    "the model %(name)s is %(state)s; it can be served once it is ready",
+                    field="model_name", name=model_name, state=word(model.state),
+                )  # fmt: skip
             values = {"gpu": gpu, "cpu": cpu, "ram": ram}
             app = _insert(user=user, tenant=user.tenant, model=model, name=name, public=public, **values)
             record_created(app, by=by)
@@ -66,7 +70,7 @@ def create_app(
             after_commit.enqueue("apps.launch", app.pk)
     except IntegrityError as problem:
         if "application_name_once_per_user" in str(problem):
-            raise Refused(f"name: you have an application {name} already")
+            raise Refused("you already have an application named %(name)s", field="name", name=name)
         raise
     return app
 
@@ -83,14 +87,14 @@ def _with_port(write, besides: Collection[int] = ()) -> Application:
     for _ in range(PORT_TRIES):
         port = ports.choose({*Application.objects.values_list("port", flat=True), *besides})
         if port is None:
-            raise Refused("port: all ports of the platform are taken by applications")
+            raise Refused("all application ports of the platform are in use", field="port")
         try:
             with transaction.atomic():
                 return write(port)
         except IntegrityError as problem:
             if "port" not in str(problem):
                 raise
-    raise Refused("port: no free port was found, try again")
+    raise Refused("no free port was found; try again", field="port")
 
 
 def move(pk: int, run_name: str, besides: Collection[int]) -> Application | None:
@@ -151,7 +155,9 @@ def end_run(pk: int, run_name: str, reason: str, by: str) -> None:
         app.failures += 1
         app.run_name, app.address, app.ready_since, app.reason = "", "", None, reason
         if app.failures >= settings.APP_MOST_FAILURES:
-            app.fail(by=by, reason=f"given up after {app.failures} failures: {reason}")
+            app.fail(
+                by=by, reason=Message("stopped after %(count)s failures: %(reason)s", count=app.failures, reason=reason)
+            )
             app.reserved = False
             app.save()
             tcc.release(id=request_id(pk), applier=APPLIER)
@@ -179,7 +185,9 @@ def restart(pk: int, by: str) -> None:
     """Has a ready application's run ended; like any run that has ended it is then started again."""
     with locked(Application, pk=pk) as app:
         if app.state != State.READY:
-            raise WrongState(f"state: the application is {app.state}, it can be started again when it is ready")
+            raise WrongState(
+                "the application is %(state)s; it can be restarted once it is ready", state=word(app.state)
+            )
         after_commit.enqueue("apps.stop", pk, app.run_name)
 
 
@@ -205,7 +213,7 @@ def delete_all_of(user, by: str) -> None:
     rows = Application.objects.filter(user=user).exclude(state=State.DELETING).order_by("pk")
     for app in list(rows.select_for_update(of=("self",), no_key=True)):
         if app.state == State.CREATING:
-            app.fail(by=by, reason="cancelled: the user was de-registered")
+            app.fail(by=by, reason=accounts.DEACTIVATED)
         _erase(app, by)
 
 

@@ -18,7 +18,8 @@ from django.db.models import Q
 from django.utils.translation import gettext_lazy as _
 from django_fsm import ConcurrentTransitionMixin, FSMField, transition
 
-from kernel.models import Lifecycle
+from kernel.messages import ReasonField
+from kernel.models import Lifecycle, refused
 
 PORTS = range(31000, 50001)
 
@@ -49,7 +50,7 @@ class Application(ConcurrentTransitionMixin, Lifecycle):
     public = models.BooleanField(_("public"), default=False)
     port = models.PositiveIntegerField(_("port"), unique=True)
     state = FSMField(_("state"), default=State.CREATING, choices=State.choices, protected=True)
-    reason = models.TextField(_("reason"), blank=True)
+    reason = ReasonField(_("reason"), blank=True)
     reserved = models.BooleanField(_("resources reserved"), default=True)
     attempt = models.PositiveIntegerField(_("attempt"), default=0)
     failures = models.PositiveSmallIntegerField(_("failures"), default=0)
@@ -79,26 +80,51 @@ class Application(ConcurrentTransitionMixin, Lifecycle):
     def __str__(self) -> str:
         return f"{self.user}/{self.name}"
 
-    @transition(field=state, source=State.CREATING, target=State.READY)
+    @transition(
+        field=state,
+        source=State.CREATING,
+        target=State.READY,
+        custom=refused("the application is %(state)s; only a starting application can become ready"),
+    )
     def up(self, *, by, reason=""):
         """creating > ready."""
         self.reason = ""
 
-    @transition(field=state, source=State.READY, target=State.CREATING)
+    @transition(
+        field=state,
+        source=State.READY,
+        target=State.CREATING,
+        custom=refused("the application is %(state)s; only a ready application can go down"),
+    )
     def lose(self, *, by, reason=""):
         """ready > creating."""
         self.reason = reason
 
-    @transition(field=state, source=State.READY, target=State.CREATING)
+    @transition(
+        field=state,
+        source=State.READY,
+        target=State.CREATING,
+        custom=refused("the application is %(state)s; only a ready application can be restarted"),
+    )
     def renew(self, *, by, reason=""):
         """ready > creating."""
         self.reason = ""
 
-    @transition(field=state, source=State.CREATING, target=State.ERROR)
+    @transition(
+        field=state,
+        source=State.CREATING,
+        target=State.ERROR,
+        custom=refused("the application is %(state)s; only a starting application can fail"),
+    )
     def fail(self, *, by, reason=""):
         """creating > error."""
         self.reason = reason
 
-    @transition(field=state, source=[State.READY, State.ERROR], target=State.DELETING)
+    @transition(
+        field=state,
+        source=[State.READY, State.ERROR],
+        target=State.DELETING,
+        custom=refused("the application is still starting; wait until it is ready or has failed before you delete it"),
+    )
     def erase(self, *, by, reason=""):
         """ready, error > deleting."""

@@ -15,6 +15,7 @@ from django.core.cache import cache
 
 from kernel import outbound, sanitize
 from kernel.errors import Refused
+from kernel.messages import word
 
 from .models import Application, State
 
@@ -105,16 +106,16 @@ def ask(app: Application, text: str, user_pk: int) -> Answer:
     """
     body = text.encode()
     if len(body) > MOST_SENT:
-        raise Refused("input: too long, at most 1 MiB; larger ones go through the application gateway")
+        raise Refused("must have at most 1 MiB; send larger ones through the application gateway", field="input")
     try:
         json.loads(body)
     except (ValueError, RecursionError) as problem:
-        raise Refused(f"input: must be JSON ({str(problem)[:200]})")
+        raise Refused("must be JSON (%(problem)s)", field="input", problem=str(problem)[:200])
     if app.state != State.READY or not app.address:
-        raise Refused(f"the application is {app.state}, it answers when it is ready")
+        raise Refused("the application is %(state)s; it answers once it is ready", state=word(app.state))
     mark = f"apps.try.{user_pk}"
     if not cache.add(mark, 1, LIMIT_S + 10):
-        raise Refused("the last one is not answered yet")
+        raise Refused("the previous request is still running")
     try:
         return _post(app.address, body)
     finally:

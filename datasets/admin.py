@@ -11,6 +11,7 @@ from unfold.decorators import display
 from kernel import storage
 from kernel.admin import OwnedAdmin, Verb
 from kernel.admin_display import bar, link, object_url
+from kernel.messages import Message
 
 from . import lifecycle
 from .models import Dataset
@@ -21,7 +22,7 @@ def delete(dataset: Dataset, *, by: str) -> None:
 
 
 def end_upload(dataset: Dataset, *, by: str) -> None:
-    lifecycle.fail(dataset.pk, "ended by an operator", by=by)
+    lifecycle.fail(dataset.pk, Message("cancelled by an administrator"), by=by)
 
 
 @admin.register(Dataset)
@@ -35,7 +36,7 @@ class DatasetAdmin(OwnedAdmin):
     ordering = ("-id",)
     list_select_related = ("user", "tenant")
     fieldsets = (
-        (None, {"fields": (("name", "user_link"), ("state_badge", "progress"), "reason")}),
+        (None, {"fields": (("name", "user_link"), ("state_badge", "progress"), "reason_text")}),
         (_("Bytes"), {"fields": (("size_text", "stored_bar"), ("tenant_link", "request_link"), "folder")}),
         (_("When"), {"fields": (("created", "touched"),)}),
     )

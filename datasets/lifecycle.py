@@ -13,13 +13,14 @@ from accounts import lifecycle as accounts
 from kernel import after_commit, names, storage
 from kernel.errors import Refused
 from kernel.locking import Missing, WrongState, locked
+from kernel.messages import Message, word
 from kernel.models import record_created
 from resources import tcc
 
 from .models import Dataset, Lock, State
 
 APPLIER = "dm"
-REPORTED = "reported by the uploader"
+REPORTED = Message("reported by the uploader")
 
 
 def request_id(pk: int) -> str:
@@ -47,7 +48,7 @@ def create_dataset(*, user, name: str, size: int, tenant: str | None = None, by:
             )
     except IntegrityError as problem:
         if "dataset_name_once_per_user" in str(problem):
-            raise Refused(f"name: you have a dataset {name} already")
+            raise Refused("you already have a dataset named %(name)s", field="name", name=name)
         raise
     return dataset
 
@@ -80,13 +81,9 @@ def _complete(user, name: str, progress: int, by: str) -> Dataset:
             _must_be_creating(dataset)
             if (dataset.pk, dataset.stored, dataset.touched) != (seen.pk, seen.stored, seen.touched):
                 continue
-            wrong = ""
-            if progress != 100:
-                wrong = f"progress: must be 100 for ready, not {progress}"
-            elif on_disk != dataset.size:
-                wrong = f"size: {on_disk} bytes are stored, {dataset.size} were declared"
+            wrong = _mismatch(dataset, progress, on_disk)
             if wrong:
-                _fail(dataset, wrong, by)
+                _fail(dataset, wrong.msg, by)
             else:
                 dataset.complete(by=by)
                 dataset.stored = on_disk
@@ -94,8 +91,21 @@ def _complete(user, name: str, progress: int, by: str) -> Dataset:
                 tcc.confirm(id=request_id(dataset.pk), applier=APPLIER)
                 after_commit.wake("dataset", dataset.pk)
         if wrong:
-            raise Refused(wrong)
+            raise wrong
         return dataset
+
+
+def _mismatch(dataset: Dataset, progress: int, on_disk: int) -> Refused | None:
+    """Return what contradicts the uploader's word that all bytes are there; None when nothing does."""
+    if progress != 100:
+        return Refused("must be 100 for ready, not %(progress)s", field="progress", progress=progress)
+    if on_disk != dataset.size:
+        declared = dataset.size
+        return Refused(
+            "%(stored)s bytes are stored, but %(declared)s were declared",
+            field="size", stored=on_disk, declared=declared,
+        )  # fmt: skip
+    return None
 
 
 def fail(pk: int, reason: str, by: str) -> None:
@@ -122,7 +132,7 @@ def fail_all_of(user, by: str) -> None:
     Lock.objects.filter(holder=user.username).delete()
     uploading = Dataset.objects.filter(user=user, state=State.CREATING).order_by("pk")
     for dataset in list(uploading.select_for_update(of=("self",), no_key=True)):
-        _fail(dataset, "cancelled: the user was de-registered", by)
+        _fail(dataset, accounts.DEACTIVATED, by)
 
 
 def delete_dataset(*, user, name: str, by: str) -> Dataset:
@@ -168,7 +178,9 @@ def recount(pk: int) -> None:
 
 def _must_be_creating(dataset: Dataset) -> None:
     if dataset.state != State.CREATING:
-        raise WrongState(f"state: the dataset is {dataset.state}, it takes heartbeats while creating only")
+        raise WrongState(
+            "the dataset is %(state)s; it accepts heartbeats only during the upload", state=word(dataset.state)
+        )
 
 
 def _fail(dataset: Dataset, reason: str, by: str) -> None:

@@ -15,7 +15,8 @@ from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 from django_fsm import ConcurrentTransitionMixin, FSMField, transition
 
-from kernel.models import Lifecycle
+from kernel.messages import ReasonField
+from kernel.models import Lifecycle, refused
 
 
 class State(models.TextChoices):
@@ -39,7 +40,7 @@ class Dataset(ConcurrentTransitionMixin, Lifecycle):
     stored = models.BigIntegerField(_("stored"), default=0)
     state = FSMField(_("state"), default=State.CREATING, choices=State.choices, protected=True)
     progress = models.PositiveSmallIntegerField(_("progress"), default=0)
-    reason = models.TextField(_("reason"), blank=True)
+    reason = ReasonField(_("reason"), blank=True)
     created = models.DateTimeField(_("created"), auto_now_add=True)
     touched = models.DateTimeField(_("last sign of life"), default=timezone.now)
 
@@ -58,17 +59,32 @@ class Dataset(ConcurrentTransitionMixin, Lifecycle):
     def __str__(self) -> str:
         return f"{self.user}/{self.name}"
 
-    @transition(field=state, source=State.CREATING, target=State.READY)
+    @transition(
+        field=state,
+        source=State.CREATING,
+        target=State.READY,
+        custom=refused("the dataset is %(state)s; only an upload in progress can be completed"),
+    )
     def complete(self, *, by, reason=""):
         """creating > ready."""
         self.progress = 100
 
-    @transition(field=state, source=State.CREATING, target=State.ERROR)
+    @transition(
+        field=state,
+        source=State.CREATING,
+        target=State.ERROR,
+        custom=refused("the dataset is %(state)s; only an upload in progress can be cancelled"),
+    )
     def fail(self, *, by, reason=""):
         """creating > error."""
         self.reason = reason
 
-    @transition(field=state, source=[State.READY, State.ERROR], target=State.DELETING)
+    @transition(
+        field=state,
+        source=[State.READY, State.ERROR],
+        target=State.DELETING,
+        custom=refused("the upload is still in progress; cancel it before you delete the dataset"),
+    )
     def erase(self, *, by, reason=""):
         """ready, error > deleting."""
 

@@ -20,6 +20,7 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 
 from kernel import names, storage
 from kernel.errors import Refused
+from kernel.messages import translate
 from kernel.models import history_of
 from kernel.pages import (
     Problems,
@@ -33,7 +34,6 @@ from kernel.pages import (
     read_form,
     remember_made,
 )
-from kernel.words import say
 
 from . import client_build, lifecycle
 from .file_pages import listing, open_file, own, send
@@ -221,7 +221,7 @@ def delete_script(request, path):
             trash = discard(target.steps)
         clear(trash)
     except HttpError as answer:
-        messages.error(request, say(answer.msg))
+        messages.error(request, translate(answer.msg))
     else:
         messages.success(request, _("%(path)s is deleted.") % {"path": path})
     return redirect("scripts")

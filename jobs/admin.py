@@ -44,7 +44,7 @@ class JobAdmin(OwnedAdmin):
     ordering = ("-id",)
     list_select_related = ("user", "tenant")
     fieldsets = (
-        (None, {"fields": (("name", "user_link"), ("state_badge", "progress_bar"), "reason", "links")}),
+        (None, {"fields": (("name", "user_link"), ("state_badge", "progress_bar"), "reason_text", "links")}),
         (_("Script"), {"fields": (("entry", "runtime"), ("dataset_links", "arguments"), "variables")}),
         (_("Resources"), {"fields": (("asked", "reserved"), ("tenant_link", "request_link"))}),
         (_("Run"), {"fields": (("attempt", "retries"), ("run_name", "created"), ("started", "ended"))}),

@@ -17,6 +17,7 @@ import runners
 from kernel import after_commit, healing, storage
 from kernel.errors import Refused
 from kernel.locking import Missing, locked
+from kernel.messages import Message, with_lines
 from runners import tail
 
 from . import environment, lifecycle
@@ -25,6 +26,7 @@ from .models import Job, State
 REPORT_GRACE_S = 30  # how long a script that has reported its end may take to exit
 LOG_LINES_IN_REASON = 5
 LAUNCH_PATIENCE_S = 300
+GONE = Message("the run no longer exists: the machine or its runner was restarted")
 
 
 def launch(pk: int) -> None:
@@ -50,12 +52,12 @@ def launch(pk: int) -> None:
     try:
         runners.get().start(environment.run_spec(job, user))
     except (Refused, ValueError) as problem:
-        lifecycle.fail(pk, f"could not be started: {problem}", by="runner")
+        lifecycle.fail(pk, Message("could not be started: %(problem)s", problem=problem), by="runner")
         return
     except (runners.RunnerError, OSError) as problem:
         if (timezone.now() - job.not_before).total_seconds() < LAUNCH_PATIENCE_S:
             raise
-        lifecycle.fail(pk, f"could not be started: {problem}", by="runner")
+        lifecycle.fail(pk, Message("could not be started: %(problem)s", problem=problem), by="runner")
         return
     _note_start(pk, job.run_name)
 
@@ -92,7 +94,7 @@ def look(job: Job) -> None:
     if status.state == "unknown":
         if not job.run_started:
             return after_commit.enqueue("jobs.launch", job.pk)
-        reason = "the run is gone: the machine or its runner was restarted"
+        reason = GONE
     else:
         reason = status.reason
     if status.state == "exited" and status.exit_code == 0:
@@ -146,4 +148,4 @@ def erase(pk: int, follow: bool = True) -> None:
 
 
 def _with_log(job: Job, reason: str) -> str:
-    return "\n".join([reason, *tail(environment.log_path(job), LOG_LINES_IN_REASON).splitlines()])
+    return with_lines(reason, tail(environment.log_path(job), LOG_LINES_IN_REASON).splitlines())

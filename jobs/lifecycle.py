@@ -19,6 +19,7 @@ from datasets.models import State as DatasetState
 from kernel import after_commit, broker, names, storage
 from kernel.errors import Refused
 from kernel.locking import Missing, WrongState, lock_row, locked
+from kernel.messages import Message, word
 from kernel.models import record_created
 from resources import tcc
 from resources.limits import OverLimit
@@ -26,7 +27,8 @@ from resources.limits import OverLimit
 from .models import Job, State
 
 APPLIER = "jm"
-REPORTED = "reported by the job"
+REPORTED = Message("reported by the job")
+CANCELLED = Message("cancelled")
 LONG_AGO = datetime.min.replace(tzinfo=UTC)
 BACKOFF_S = (2, 10, 30, 60, 120, 300)
 
@@ -59,12 +61,12 @@ def create_job(
     """
     script = storage.safe_join(storage.home_dir(user.username), names.entry(entry))
     if not script.is_file():
-        raise Refused(f"entry: there is no script {entry}; upload it to .home first")
+        raise Refused("the script %(entry)s does not exist; upload it to .home first", field="entry", entry=entry)
     found = user.tenant
     if tenant not in (None, found.name):
         raise Missing("tenant")  # somebody else's, or none at all: the two answer alike
     if workers > 1 and not runners.get().many_workers:
-        raise Refused("workers: jobs of this platform have one")
+        raise Refused("must be 1: this platform does not run jobs with more than one worker", field="workers")
     tcc.never_fits(found, user.username, gpu=gpu * workers, cpu=cpu * workers, ram=ram * workers)
     broker.require()
     try:
@@ -85,7 +87,7 @@ def create_job(
                 after_commit.enqueue("jobs.admit")
     except IntegrityError as problem:
         if "job_name_once_per_user" in str(problem):
-            raise Refused(f"name: you have a job {name} already")
+            raise Refused("you already have a job named %(name)s", field="name", name=name)
         raise
     return job
 
@@ -94,7 +96,7 @@ def heartbeat(*, user, name: str, state: str, progress: int, by: str) -> Job:
     """The job's own report. Progress never goes backwards. Raises WrongState once the job has ended."""
     with locked(Job, user=user, name=name) as job:
         if not job.is_live:
-            raise WrongState(f"state: the job is {job.state}, it takes heartbeats while running only")
+            raise WrongState("the job is %(state)s; it accepts heartbeats only while it runs", state=word(job.state))
         begin(job, by=by)
         job.progress = max(job.progress, progress)
         if state == State.FINISHED:
@@ -137,7 +139,7 @@ def end_attempt(pk: int, run_name: str, reason: str, by: str) -> None:
             return
         begin(job, by=by)
         pause = BACKOFF_S[min(job.attempt, len(BACKOFF_S)) - 1]
-        job.reason = f"attempt {job.attempt}: {reason}"
+        job.reason = Message("attempt %(number)s: %(reason)s", number=job.attempt, reason=reason)
         job.not_before = timezone.now() + timedelta(seconds=pause)
         job.attempt += 1
         job.run_name, job.run_started, job.metrics_until = run_name_of(job), False, None
@@ -159,7 +161,7 @@ def fail(pk: int, reason: str, by: str) -> None:
 def cancel(*, user, name: str, by: str) -> Job:
     """creating, running > error, "cancelled"; the run gets SIGTERM, then SIGKILL, in the background."""
     with locked(Job, user=user, name=name) as job:
-        _fail(job, "cancelled", by)
+        _fail(job, CANCELLED, by)
     return job
 
 
@@ -167,7 +169,7 @@ def cancel_all_of(user, by: str) -> None:
     """Ends everything a de-registered user has queued or running; called inside that transaction."""
     live = Job.objects.filter(user=user, state__in=[State.CREATING, State.RUNNING]).order_by("pk")
     for job in list(live.select_for_update(of=("self",), no_key=True)):  # all of them before the tenant's row
-        _fail(job, "cancelled: the user was de-registered", by)
+        _fail(job, accounts.DEACTIVATED, by)
 
 
 def delete_job(*, user, name: str, by: str) -> Job:
@@ -271,4 +273,4 @@ def _need_datasets(user, wanted: tuple | list) -> None:
     )
     for name in wanted:
         if name not in ready:
-            raise Refused(f"datasets: you have no ready dataset {name}")
+            raise Refused("you have no ready dataset named %(name)s", field="datasets", name=name)

@@ -23,7 +23,8 @@ from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 from django_fsm import ConcurrentTransitionMixin, FSMField, transition
 
-from kernel.models import Lifecycle
+from kernel.messages import ReasonField
+from kernel.models import Lifecycle, refused
 
 
 class State(models.TextChoices):
@@ -71,7 +72,7 @@ class Job(ConcurrentTransitionMixin, Lifecycle):
     retries = models.PositiveSmallIntegerField(_("retries"), default=0)
     state = FSMField(_("state"), default=State.CREATING, choices=State.choices, protected=True)
     progress = models.PositiveSmallIntegerField(_("progress"), default=0)
-    reason = models.TextField(_("reason"), blank=True)
+    reason = ReasonField(_("reason"), blank=True)
     reserved = models.BooleanField(_("resources reserved"), default=False)
     attempt = models.PositiveSmallIntegerField(_("attempt"), default=0)
     run_name = models.CharField(_("run"), max_length=64, blank=True)
@@ -139,21 +140,41 @@ class Job(ConcurrentTransitionMixin, Lifecycle):
             return None
         return self.ran_for * (100 - self.progress) / self.progress
 
-    @transition(field=state, source=State.CREATING, target=State.RUNNING)
+    @transition(
+        field=state,
+        source=State.CREATING,
+        target=State.RUNNING,
+        custom=refused("the job is %(state)s; only a job in the queue can start"),
+    )
     def start(self, *, by, reason=""):
         """creating > running."""
 
-    @transition(field=state, source=State.RUNNING, target=State.FINISHED)
+    @transition(
+        field=state,
+        source=State.RUNNING,
+        target=State.FINISHED,
+        custom=refused("the job is %(state)s; only a running job can finish"),
+    )
     def finish(self, *, by, reason=""):
         """running > finished."""
         self.progress = 100
 
-    @transition(field=state, source=[State.CREATING, State.RUNNING], target=State.ERROR)
+    @transition(
+        field=state,
+        source=[State.CREATING, State.RUNNING],
+        target=State.ERROR,
+        custom=refused("the job has already ended"),
+    )
     def fail(self, *, by, reason=""):
         """creating, running > error."""
         self.reason = reason
 
-    @transition(field=state, source=list(ENDED), target=State.DELETING)
+    @transition(
+        field=state,
+        source=list(ENDED),
+        target=State.DELETING,
+        custom=refused("the job has not ended; cancel it before you delete it"),
+    )
     def erase(self, *, by, reason=""):
         """finished, error > deleting."""
 

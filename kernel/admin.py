@@ -29,6 +29,7 @@ from unfold.decorators import display
 
 from .admin_display import badge, link, moment, object_url, short, state_name, timeline_of, url_of, word_of_state
 from .errors import Refused
+from .messages import translate
 from .models import StateChange
 
 NAMES_ON_PAGE = 100
@@ -188,7 +189,7 @@ class LifecycleAdmin(ModelAdmin):
                 chosen.run(obj, by=operator(request), **(form.cleaned_data if form else {}))
             except Refused as refused:
                 if form is None:
-                    messages.error(request, f"{obj}: {refused.msg}")
+                    messages.error(request, f"{obj}: {translate(refused.msg)}")
                     return self._back(request, obj)
                 show_refusal(form, refused)
             else:
@@ -267,7 +268,7 @@ class LifecycleAdmin(ModelAdmin):
                 try:
                     verb.run(obj, by=operator(request))
                 except Refused as refused:
-                    messages.error(request, f"{obj}: {refused.msg}")
+                    messages.error(request, f"{obj}: {translate(refused.msg)}")
                     continue
                 done.append(str(obj))
                 if not verb.transition:
@@ -282,6 +283,11 @@ class LifecycleAdmin(ModelAdmin):
     @display(description=_("state"), ordering="state")
     def state_badge(self, obj: Model) -> str:
         return badge(obj.state, obj.get_state_display())
+
+    @display(description=_("reason"))
+    def reason_text(self, obj: Model) -> str:
+        """Return the whole reason in the operator's language, for the page of one object."""
+        return translate(obj.reason)
 
     @display(description=_("created"), ordering="created")
     def created_at(self, obj: Model) -> str:
@@ -303,7 +309,10 @@ class StateChangeAdmin(LifecycleAdmin):
     show_full_result_count = False
     change_form_outer_after_template = None
     fieldsets = (
-        (None, {"fields": (("at", "by"), ("kind", "subject"), ("from_state", "to_state", "transition"), "reason")}),
+        (
+            None,
+            {"fields": (("at", "by"), ("kind", "subject"), ("from_state", "to_state", "transition"), "reason_text")},
+        ),
     )
 
     @display(description=_("at"), ordering="at")
@@ -326,7 +335,7 @@ class StateChangeAdmin(LifecycleAdmin):
 
     @display(description=_("why"))
     def why(self, row: StateChange) -> str:
-        return short(row.reason)
+        return short(translate(row.reason))
 
 
 class OwnedAdmin(LifecycleAdmin):
@@ -345,7 +354,7 @@ class OwnedAdmin(LifecycleAdmin):
 
     @display(description=_("reason"))
     def why(self, obj: Model) -> str:
-        return short(obj.reason) or "-"
+        return short(translate(obj.reason)) or "-"
 
 
 def operator(request: HttpRequest) -> str:
@@ -375,8 +384,7 @@ def values_told(form: forms.Form | None) -> str:
 
 def show_refusal(form: forms.Form, refused: Refused) -> None:
     """The refusal at the field it names, else above the form."""
-    field, _colon, rest = refused.msg.partition(": ")
-    if rest and field in form.fields:
-        form.add_error(field, rest)
+    if refused.field in form.fields:
+        form.add_error(refused.field, translate(refused.problem))
     else:
-        form.add_error(None, refused.msg)
+        form.add_error(None, translate(refused.msg))

@@ -15,6 +15,7 @@ from django.urls import NoReverseMatch, reverse
 from django.utils import timezone
 from django.utils.html import format_html
 
+from .messages import translate
 from .models import StateChange, history_of
 
 TONES = {
@@ -171,7 +172,9 @@ def timeline_of(obj: Model, limit: int = HISTORY_ROWS) -> list[Entry]:
 
 def changed(row: StateChange) -> Entry:
     url = object_url(row.kind, row.object_id)
-    return Entry(row.at, row.by, row.kind, subject_of(row), url, row.source, row.target, row.transition, row.reason)
+    return Entry(
+        row.at, row.by, row.kind, subject_of(row), url, row.source, row.target, row.transition, translate(row.reason)
+    )
 
 
 def subject_of(row: StateChange) -> str:

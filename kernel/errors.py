@@ -1,30 +1,44 @@
 """The two families of errors, decided where they are raised, and their one form on the wire.
 
-Refused: the caller's fault, told exactly (403). Fault: ours, told in general words, logged whole (503).
-Used by every app; `exception_handler` is DRF's, `kernel.middleware.ApiErrors` covers what DRF never sees.
+Refused: the caller's fault, described exactly (403). Fault: the platform's, described in general terms, logged whole
+(503). Both carry a Message: REST answers in English, pages translate. Used by every app; `exception_handler` is DRF's,
+`kernel.middleware.ApiErrors` covers what DRF never sees.
 """
 
 from __future__ import annotations
 
 import logging
+import re
 
 from django.core.exceptions import PermissionDenied, SuspiciousOperation
 from django.http import Http404, JsonResponse
 from rest_framework import exceptions as drf
 from rest_framework.response import Response
 
+from .messages import Message, joined, under
+
 log = logging.getLogger(__name__)
 
 REFUSED = 403
 FAULT = 503
+FIELD = re.compile(r"([A-Za-z][\w-]*): (.+)", re.DOTALL)
+NOT_VALID = Message("the request is not valid")
+NOT_AUTHENTICATED = Message("not authenticated: send Authorization: Bearer {token}")
+BROKEN = Message("the platform has a fault; try again later")
 
 
 class Refused(Exception):
-    """An invalid request: `msg` names the field or the rule. Never retried."""
+    """An invalid request, never retried: `problem` says what is wrong with `field`, or with the request as a whole.
 
-    def __init__(self, msg: str):
-        super().__init__(msg)
-        self.msg = str(msg) or "the request is not valid"
+    `msg` is both as REST gives them: `field: problem`.
+    """
+
+    def __init__(self, template: str, /, *, field: str = "", **params):
+        problem = Message(template, **params) or NOT_VALID
+        if not field and not params and not isinstance(template, Message) and (named := FIELD.fullmatch(problem)):
+            field, problem = named[1], Message(named[2])
+        self.field, self.problem, self.msg = field, problem, under(field, problem)
+        super().__init__(self.msg)
 
 
 class Fault(Exception):
@@ -32,51 +46,49 @@ class Fault(Exception):
 
     passes = True  # worth another try
 
-    def __init__(self, msg: str = "the platform has a fault, try again later"):
-        super().__init__(msg)
-        self.msg = str(msg) or "the platform has a fault, try again later"
+    def __init__(self, template: str = BROKEN, /, **params):
+        self.msg = Message(template, **params) or BROKEN
+        super().__init__(self.msg)
 
 
 def writable(text: str) -> str:
-    """The text, with halves of characters, which UTF-8 cannot write, as their escapes: an error must always be told."""
+    """Return the text with unpaired surrogates, which UTF-8 cannot encode, escaped: an error must always be sent."""
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def flatten(detail) -> str:
-    """One sentence out of DRF's nested error detail: `field: what; field: what`."""
+    """Return DRF's nested error detail as one message: `field: what; field: what`."""
     if isinstance(detail, dict):
-        parts = []
-        for key, value in detail.items():
-            text = flatten(value)
-            parts.append(text if key == "non_field_errors" else f"{key}: {text}")
-        return "; ".join(parts)
+        return joined(
+            flatten(value) if key == "non_field_errors" else under(str(key), flatten(value))
+            for key, value in detail.items()
+        )
     if isinstance(detail, list | tuple):
-        return "; ".join(flatten(item) for item in detail if item)
-    return str(detail)
+        return joined(flatten(item) for item in detail if item)
+    code = getattr(detail, "code", None)  # where kernel.fields.Invalid puts the message
+    return code if isinstance(code, Message) else str(detail)
 
 
 def describe(exc: Exception) -> tuple[int, str]:
-    """The status (403 or 503) and the message for any exception at all."""
+    """Return the status (403 or 503) and the message for any exception at all."""
     match exc:
         case Refused():
             return REFUSED, exc.msg
         case Fault():
             return FAULT, exc.msg
         case drf.NotAuthenticated():
-            return REFUSED, "not authenticated: send Authorization: Bearer {token}"
+            return REFUSED, NOT_AUTHENTICATED
         case drf.UnsupportedMediaType():
-            return REFUSED, "Content-Type: must be application/json"
-        case drf.ValidationError():
-            return REFUSED, flatten(exc.detail) or "the request is not valid"
+            return REFUSED, under("Content-Type", Message("must be application/json"))
         case drf.APIException() if exc.status_code < 500:
-            return REFUSED, flatten(exc.detail) or "the request is not valid"
+            return REFUSED, flatten(exc.detail) or NOT_VALID
         case Http404():
-            return REFUSED, "no such object"
+            return REFUSED, Message("no such object")
         case SuspiciousOperation():
-            return REFUSED, "the request is not valid: too large, too many fields, or not for this host"
+            return REFUSED, Message("the request is not valid: too large, too many fields, or not for this host")
         case PermissionDenied():
-            return REFUSED, str(exc) or "not allowed"
-    return FAULT, "the platform has a fault, try again later"
+            return REFUSED, str(exc) or Message("not allowed")
+    return FAULT, BROKEN
 
 
 def exception_handler(exc: Exception, context: dict) -> Response:
@@ -89,4 +101,5 @@ def exception_handler(exc: Exception, context: dict) -> Response:
 
 
 def error_response(status: int, msg: str) -> JsonResponse:
+    """Return the message as the contract's error body, for code outside of DRF."""
     return JsonResponse({"msg": writable(msg)}, status=status, json_dumps_params={"ensure_ascii": False})

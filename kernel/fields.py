@@ -9,6 +9,15 @@ from rest_framework import serializers
 
 from . import names, sanitize
 from .errors import Refused
+from .messages import Message
+
+
+class Invalid(serializers.ValidationError):
+    """A field's value is not valid. DRF copies texts and keeps their `code`, so the message travels as its own code."""
+
+    def __init__(self, template: str, /, **params):
+        message = Message(template, **params)
+        super().__init__(message, code=message)
 
 
 class StrictSerializer(serializers.Serializer):
@@ -16,17 +25,17 @@ class StrictSerializer(serializers.Serializer):
 
     def to_internal_value(self, data):
         if not isinstance(data, dict):
-            raise Refused("body: must be a JSON object")
+            raise Refused("must be a JSON object", field="body")
         unknown = sorted(set(map(str, data)) - set(self.fields))
         if unknown:
-            raise Refused(f"{unknown[0]}: unknown field")
+            raise Refused("unknown field", field=unknown[0])
         return super().to_internal_value(data)
 
     @classmethod
     def read(cls, data) -> dict:
         """The validated values of `data`; raises Refused."""
         if not isinstance(data, dict):
-            raise Refused("body: must be a JSON object")
+            raise Refused("must be a JSON object", field="body")
         serializer = cls(data=data)
         serializer.is_valid(raise_exception=True)
         return serializer.validated_data
@@ -37,7 +46,7 @@ class StrictSerializer(serializers.Serializer):
         reader, found = cls(), []
         for data in items:
             if not isinstance(data, dict):
-                raise Refused("body: must be a JSON object")
+                raise Refused("must be a JSON object", field="body")
             found.append(reader.run_validation(data))
         return found
 
@@ -47,15 +56,16 @@ class StrictInt(serializers.IntegerField):
 
     def to_internal_value(self, data):
         if isinstance(data, bool) or not isinstance(data, int):
-            raise serializers.ValidationError("must be a whole number")
+            raise Invalid("must be a whole number")
         self._check(data)
         return data
 
     def _check(self, value):
         low, high = self.min_value, self.max_value
         if (low is not None and value < low) or (high is not None and value > high):
-            words = f"must be {low} to {high}" if high is not None else f"must be at least {low}"
-            raise serializers.ValidationError(words)
+            if high is None:
+                raise Invalid("must be at least %(low)s", low=low)
+            raise Invalid("must be %(low)s to %(high)s", low=low, high=high)
 
 
 class StrictNumber(serializers.FloatField):
@@ -63,13 +73,13 @@ class StrictNumber(serializers.FloatField):
 
     def to_internal_value(self, data):
         if isinstance(data, bool) or not isinstance(data, int | float):
-            raise serializers.ValidationError("must be a number")
+            raise Invalid("must be a number")
         try:
             value = float(data)
         except OverflowError:
             value = math.inf
         if not math.isfinite(value):
-            raise serializers.ValidationError("must be a finite number")
+            raise Invalid("must be a finite number")
         StrictInt._check(self, value)
         return value
 
@@ -83,23 +93,23 @@ class StrictString(serializers.CharField):
 
     def to_internal_value(self, data):
         if not isinstance(data, str):
-            raise serializers.ValidationError("must be a string")
+            raise Invalid("must be a string")
         if sanitize.UNSTORABLE.search(data):
-            raise serializers.ValidationError("must be valid text")
+            raise Invalid("must be valid text")
         return data
 
 
 class StrictBool(serializers.BooleanField):
     def to_internal_value(self, data):
         if not isinstance(data, bool):
-            raise serializers.ValidationError("must be true or false")
+            raise Invalid("must be true or false")
         return data
 
 
 class StrictChoice(serializers.ChoiceField):
     def to_internal_value(self, data):
         if not isinstance(data, str) or data not in self.choices:
-            raise serializers.ValidationError("must be one of " + ", ".join(self.choices))
+            raise Invalid("must be one of %(choices)s", choices=", ".join(self.choices))
         return data
 
 
@@ -114,7 +124,7 @@ class PatternField(StrictString):
         try:
             return self.check(value, self.field_name)
         except Refused as refused:
-            raise serializers.ValidationError(refused.msg.removeprefix(f"{self.field_name}: "))
+            raise Invalid(refused.problem)
 
 
 class NameField(PatternField):

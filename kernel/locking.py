@@ -6,8 +6,8 @@ model, application; several of a kind by their key), 3. the tenant's row, at mos
 Releasing needs the tenant's lock too, since the sum is kept in the row. Never call a runner, NATS, Valkey or the
 file system while holding a lock. A verb on a list of objects takes one transaction for each.
 
-The state is checked after the lock is had (`TransitionNotAllowed` becomes Refused here, in one place); the models'
-ConcurrentTransitionMixin is the net below, for a forgotten lock.
+The state is checked while the lock is held (`TransitionNotAllowed` becomes Refused here, in one place, in the words
+that the transition declares with `refused(…)`); the models' ConcurrentTransitionMixin catches a forgotten lock.
 """
 
 from __future__ import annotations
@@ -19,17 +19,23 @@ from django.db import models, transaction
 from django_fsm import TransitionNotAllowed
 
 from .errors import Refused
+from .messages import word
+
+DELETING = "deleting"  # the last state of every object that has one
 
 
 class Missing(Refused):
     """The object is not there, or not the caller's: the two answer alike (contract 1)."""
 
     def __init__(self, kind: str):
-        super().__init__(f"{kind}: no such {kind}")
+        super().__init__("no such %(kind)s", field=kind, kind=word(kind))
 
 
 class WrongState(Refused):
     """The object's state does not allow the operation."""
+
+    def __init__(self, template: str, /, **params):
+        super().__init__(template, field="state", **params)
 
 
 def lock_row(model: type[models.Model], **key) -> models.Model | None:
@@ -49,6 +55,14 @@ def locked(model: type[models.Model], **key) -> Iterator[models.Model]:
             raise Missing(model._meta.model_name)
         try:
             yield row
-        except TransitionNotAllowed as refusal:
-            verb = refusal.method.__name__ if refusal.method else "this"
-            raise WrongState(f"state: {verb} is not allowed while the {row._meta.model_name} is {row.state}")
+        except TransitionNotAllowed as problem:
+            raise _wrong_state(row, problem)
+
+
+def _wrong_state(row: models.Model, problem: TransitionNotAllowed) -> WrongState:
+    """Return the refusal that the transition declares, with the row's state as a parameter."""
+    kind, state = word(row._meta.model_name), word(row.state)
+    if row.state == DELETING:
+        return WrongState("the %(kind)s is already being deleted", kind=kind)
+    declared = [each.custom["refused"] for each in problem.method._django_fsm.transitions.values()]
+    return WrongState(declared[0], state=state)

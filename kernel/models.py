@@ -12,6 +12,7 @@ from django.utils.translation import gettext_lazy as _
 from django_fsm.signals import post_transition
 
 from . import after_commit
+from .messages import ReasonField
 
 
 class StateChange(models.Model):
@@ -24,7 +25,7 @@ class StateChange(models.Model):
     source = models.CharField(_("from"), max_length=16)
     target = models.CharField(_("to"), max_length=16)
     by = models.CharField(_("who"), max_length=80)
-    reason = models.TextField(_("reason"), blank=True)
+    reason = ReasonField(_("reason"), blank=True)
 
     class Meta:
         db_table = "state_change"
@@ -53,6 +54,14 @@ class Lifecycle(models.Model):
     @property
     def history_name(self) -> str:
         return self.name
+
+
+def refused(template: str) -> dict:
+    """Return the `custom` of a transition: what a caller is answered in a state that it does not start from.
+
+    The sentence speaks of what the caller asked for; `%(state)s` in it is the state of the object.
+    """
+    return {"refused": template}
 
 
 def record_created(instance: models.Model, *, by: str, reason: str = "") -> StateChange:

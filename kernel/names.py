@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 
 from .errors import Refused
+from .messages import Message
 
 NAME = r"^[a-z]{1,50}$"
 DATASET_NAME = r"^(?!\.)[a-z.]{1,50}$"
@@ -16,47 +17,49 @@ PLATFORM = "platform"  # nobody's user name: what is the platform's own goes by 
 REQUEST_ID = r"^[A-Za-z0-9._:-]{1,64}$"
 
 
-def _matches(pattern: str, field: str, value: str, words: str) -> str:
+def _matches(pattern: str, field: str, value: str, problem: Message) -> str:
     # fullmatch, since `$` also matches before a final newline
     if not isinstance(value, str) or not re.fullmatch(pattern.strip("^$"), value):
-        raise Refused(f"{field}: {words}")
+        raise Refused(problem, field=field)
     return value
 
 
 def name(value: str, field: str = "name") -> str:
-    return _matches(NAME, field, value, "must be 1 to 50 letters a to z")
+    return _matches(NAME, field, value, Message("must be 1 to 50 lowercase letters a to z"))
 
 
 def dataset_name(value: str, field: str = "name") -> str:
-    return _matches(DATASET_NAME, field, value, "must be 1 to 50 of a to z and dots, and not begin with a dot")
+    problem = Message("must be 1 to 50 characters a to z and dots, and must not begin with a dot")
+    return _matches(DATASET_NAME, field, value, problem)
 
 
 def entry(value: str, field: str = "entry") -> str:
     """A relative path below the user's `.home`."""
-    _matches(ENTRY, field, value, "must be a relative path of 1 to 200 of A-Z a-z 0-9 . _ / -")
+    problem = Message("must be a relative path of 1 to 200 characters A-Z a-z 0-9 . _ / -")
+    _matches(ENTRY, field, value, problem)
     parts = value.split("/")
     if "" in parts or ".." in parts or "." in parts:
-        raise Refused(f"{field}: must be a relative path without '..', '.' or empty parts")
+        raise Refused("must be a relative path without '..', '.' or empty parts", field=field)
     return value
 
 
 def request_id(value: str, field: str = "id") -> str:
-    return _matches(REQUEST_ID, field, value, "must be 1 to 64 of A-Z a-z 0-9 . _ : -")
+    return _matches(REQUEST_ID, field, value, Message("must be 1 to 64 characters A-Z a-z 0-9 . _ : -"))
 
 
 def file_path(value: str, field: str = "path") -> str:
     """A file's path inside a dataset: each part 1 to 255 bytes, no `..`, no control characters, no leading `/`."""
     if not isinstance(value, str) or not value or value.startswith("/"):
-        raise Refused(f"{field}: must be a relative path")
+        raise Refused("must be a relative path", field=field)
     for part in value.split("/"):
         if part in {"", ".", ".."}:
-            raise Refused(f"{field}: must have no empty part, '.' or '..'")
+            raise Refused("must not have an empty part, '.' or '..'", field=field)
         if any(ord(char) < 32 or ord(char) == 127 for char in part):
-            raise Refused(f"{field}: must have no control characters")
+            raise Refused("must not have control characters", field=field)
         try:
             size = len(part.encode())
         except UnicodeEncodeError:
-            raise Refused(f"{field}: must be valid UTF-8")
+            raise Refused("must be valid UTF-8", field=field)
         if size > 255:
-            raise Refused(f"{field}: each part must have at most 255 bytes")
+            raise Refused("each part must have at most 255 bytes", field=field)
     return value

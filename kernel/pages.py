@@ -18,7 +18,7 @@ from rest_framework import exceptions as drf
 
 from .errors import Fault, Refused, flatten
 from .fields import StrictSerializer
-from .words import say
+from .messages import joined, translate, under
 
 ROWS = 50
 FORMS_REMEMBERED = 20
@@ -61,19 +61,18 @@ def problems_of(action: Callable[[], object], fields: Iterable[str] = ()) -> Pro
         action()
     except drf.ValidationError as refusal:
         detail = refusal.detail if isinstance(refusal.detail, dict) else {"": refusal.detail}
-        return _sorted({name: flatten(words) for name, words in detail.items()}, fields)
+        return _sorted({name: flatten(problem) for name, problem in detail.items()}, fields)
     except Refused as refusal:
-        name, colon, words = refusal.msg.partition(": ")
-        return _sorted({name: words} if colon and name in fields else {"": refusal.msg}, fields)
+        return _sorted({refusal.field: refusal.problem}, fields)
     except Fault as fault:
-        return Problems(general=say(fault.msg), status=503)
+        return Problems(general=translate(fault.msg), status=503)
     return Problems()
 
 
 def _sorted(messages: dict[str, str], fields: Iterable[str]) -> Problems:
-    shown = {name: say(words) for name, words in messages.items() if name in fields}
-    others = [say(f"{name}: {words}" if name else words) for name, words in messages.items() if name not in fields]
-    return Problems(general="; ".join(others), fields=shown)
+    shown = {name: translate(problem) for name, problem in messages.items() if name in fields}
+    others = joined(under(name, problem) for name, problem in messages.items() if name not in fields)
+    return Problems(general=translate(others), fields=shown)
 
 
 def attempt(action: Callable[[], object]) -> str:

@@ -11,6 +11,7 @@ from unfold.decorators import display
 from kernel import storage
 from kernel.admin import OwnedAdmin, Verb
 from kernel.admin_display import link, object_url, url_of
+from kernel.messages import Message
 
 from . import lifecycle
 from .models import Model
@@ -21,7 +22,7 @@ def delete(model: Model, *, by: str) -> None:
 
 
 def end(model: Model, *, by: str) -> None:
-    lifecycle.fail(model.pk, "ended by an operator", by=by)
+    lifecycle.fail(model.pk, Message("aborted by an administrator"), by=by)
 
 
 @admin.register(Model)
@@ -35,7 +36,7 @@ class ModelAdmin(OwnedAdmin):
     ordering = ("-id",)
     list_select_related = ("user", "tenant")
     fieldsets = (
-        (None, {"fields": (("name", "user_link"), ("state_badge", "format"), "reason", "served")}),
+        (None, {"fields": (("name", "user_link"), ("state_badge", "format"), "reason_text", "served")}),
         (_("Files"), {"fields": (("src", "size_text"), ("tenant_link", "request_link"), "folder", "sums")}),
         (_("Check"), {"fields": (("copied", "run_name"), ("run_ordered", "created"))}),
     )

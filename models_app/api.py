@@ -10,6 +10,7 @@ from django.http import FileResponse, StreamingHttpResponse
 
 from kernel import storage
 from kernel.locking import Missing, WrongState
+from kernel.messages import word
 from kernel.views import Call, ContractView
 
 from . import lifecycle
@@ -72,7 +73,7 @@ class ModelDownload(ModelView):
         base = storage.model_dir(user, model.name)
         files = [path for path, _info in storage.files(base)]
         if model.state != State.READY or not files:
-            raise WrongState(f"state: the model is {model.state}, it can be downloaded when it is ready")
+            raise WrongState("the model is %(state)s; it can be downloaded once it is ready", state=word(model.state))
         if len(files) == 1:
             target = storage.safe_join(base, files[0])
             return FileResponse(target.open("rb"), as_attachment=True, filename=target.name)

@@ -20,6 +20,7 @@ import runners
 from kernel import after_commit, sanitize, storage
 from kernel.errors import Refused
 from kernel.locking import Missing, locked
+from kernel.messages import Message, message_of, with_lines
 from kernel.singleton import Holder
 from runners import Mount, RunSpec, tail
 
@@ -62,8 +63,9 @@ def _copy(pk: int) -> None:
         copying.sweep(folder(model))
         told = copying.copy(copying.origin(model.user.username, model.src), folder(model))
     except (Refused, OSError) as problem:
-        words = problem.msg if isinstance(problem, Refused) else f"src: could not be copied ({problem.strerror})"
-        lifecycle.fail(pk, words, by="copy")
+        refused = isinstance(problem, Refused)
+        reason = problem.msg if refused else Message("could not be copied (%(problem)s)", problem=problem.strerror)
+        lifecycle.fail(pk, reason, by="copy")
         return
     lifecycle.note_copy(pk, told)
 
@@ -81,10 +83,12 @@ def check(pk: int, follow: bool = True) -> None:
             row.save(update_fields=["run_ordered"])
             model.run_ordered = row.run_ordered
         if _age(model) > LAUNCH_PATIENCE_S:
-            return lifecycle.fail(pk, "the check that it loads could not be started", by="check")
+            return lifecycle.fail(pk, Message("the load check could not be started"), by="check")
         runner.start(_spec(model))
     elif status.state == "running" and _age(model) > settings.MODEL_CHECK_S:
-        return lifecycle.fail(pk, f"it did not load within {settings.MODEL_CHECK_S} s", by="check")
+        return lifecycle.fail(
+            pk, Message("did not load within %(seconds)s s", seconds=settings.MODEL_CHECK_S), by="check"
+        )
     elif status.state != "running":
         return _judge(model, status)
     if follow:
@@ -152,17 +156,18 @@ def _spec(model: Model) -> RunSpec:
 
 
 def _judge(model: Model, status) -> None:
-    said = status.reason
+    reason = status.reason
     if status.succeeded:
         try:
             told = _told(model)
         except ValueError as problem:
-            said = str(problem)
+            reason = message_of(problem)
         else:
             lifecycle.complete(model.pk, told, by="check")
             return after_commit.enqueue("models.clean", model.pk, queue="files")
     lines = tail(work(model) / "check.log", LOG_LINES_IN_REASON).splitlines()
-    lifecycle.fail(model.pk, "\n".join([f"it does not load: {said}", *lines]), by="check")
+    reason = with_lines(Message("does not load: %(reason)s", reason=reason), lines)
+    lifecycle.fail(model.pk, reason, by="check")
 
 
 def _told(model: Model) -> dict:
@@ -174,15 +179,17 @@ def _told(model: Model) -> dict:
         with os.fdopen(handle, "rb") as file:
             data = file.read(TOLD_BYTES + 1)
     except OSError:
-        raise ValueError("the check left no result") from None
+        raise ValueError(Message("the load check left no result")) from None
     try:
         if len(data) > TOLD_BYTES:
-            raise ValueError(f"it is larger than {TOLD_BYTES >> 10} KiB")
+            raise ValueError(f"larger than {TOLD_BYTES >> 10} KiB")
         told = sanitize.read_storable(data)
         if not isinstance(told, dict):
-            raise ValueError("it is no JSON object")
+            raise ValueError("not a JSON object")
     except ValueError as problem:
-        raise ValueError(f"the result of the check cannot be used: {sanitize.text(str(problem))}") from None
+        raise ValueError(
+            Message("the result of the load check is not valid: %(problem)s", problem=sanitize.text(str(problem)))
+        ) from None
     return told
 
 

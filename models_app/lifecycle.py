@@ -15,6 +15,7 @@ from jobs.models import State as JobState
 from kernel import after_commit, broker
 from kernel.errors import Refused
 from kernel.locking import Missing, WrongState, locked
+from kernel.messages import Message, word
 from kernel.models import record_created
 from resources import tcc
 
@@ -42,9 +43,9 @@ def create_model(*, user, name: str, src: str, tenant: str | None = None, by: st
     try:
         size = copying.size(copying.origin(user.username, src))
     except OSError:
-        raise Refused(f"src: {src} cannot be read, or a link is in the way")
+        raise Refused("%(src)s cannot be read, or its path contains a symbolic link", field="src", src=src)
     if not size:
-        raise Refused(f"src: there are no files at {src}, or they are empty")
+        raise Refused("%(src)s has no files, or only empty ones", field="src", src=src)
     broker.require()
     try:
         with transaction.atomic():
@@ -60,7 +61,7 @@ def create_model(*, user, name: str, src: str, tenant: str | None = None, by: st
             after_commit.enqueue("models.copy", model.pk, queue="files")
     except IntegrityError as problem:
         if "model_name_once_per_user" in str(problem):
-            raise Refused(f"name: you have a model {name} already")
+            raise Refused("you already have a model named %(name)s", field="name", name=name)
         raise
     return model
 
@@ -71,7 +72,7 @@ def note_copy(pk: int, checksums: dict) -> None:
         if model.state != State.CREATING or model.copied:
             return
         if sum(file["size"] for file in checksums.values()) != model.size:
-            _fail(model, "src: the files were changed while they were copied", by="copy")
+            _fail(model, Message("the files changed while they were being copied"), by="copy")
             return
         model.copied, model.checksums, model.run_name = True, checksums, f"model-{model.pk}"
         model.save(update_fields=["copied", "checksums", "run_name"])
@@ -104,7 +105,7 @@ def fail_all_of(user, by: str) -> None:
     """Ends what a de-registered user was making; called inside that transaction."""
     rows = Model.objects.filter(user=user, state=State.CREATING).order_by("pk")
     for model in list(rows.select_for_update(of=("self",), no_key=True)):
-        _fail(model, "cancelled: the user was de-registered", by)
+        _fail(model, accounts.DEACTIVATED, by)
 
 
 def delete_model(*, user, name: str, by: str) -> Model:
@@ -112,7 +113,9 @@ def delete_model(*, user, name: str, by: str) -> Model:
     with locked(Model, user=user, name=name) as model:
         if model.state in STEADY and model.served_by.exists():
             serving = model.served_by.order_by("pk").first()
-            raise WrongState(f"state: the application {serving.name} serves this model; delete that first")
+            raise WrongState(
+                "the application %(name)s uses this model; delete the application first", name=serving.name
+            )
         model.erase(by=by)
         model.save()
         after_commit.enqueue("models.erase", model.pk, queue="files")
@@ -150,9 +153,12 @@ def _fail(model: Model, reason: str, by: str) -> None:
 def _finished_job(user, name: str) -> Job:
     job = Job.objects.filter(user=user, name=name).first()
     if job is None:
-        raise Refused(f"src: you have no job {name}")
+        raise Refused("you have no job named %(name)s", field="src", name=name)
     if job.state != JobState.FINISHED:
-        raise Refused(f"src: the job {name} is {job.state}, its output can be taken once it has finished")
+        raise Refused(
+            "the job %(name)s is %(state)s; its output is available once it has finished",
+            field="src", name=name, state=word(job.state),
+        )  # fmt: skip
     return job
 
 

@@ -16,7 +16,8 @@ from django.db.models import Q
 from django.utils.translation import gettext_lazy as _
 from django_fsm import ConcurrentTransitionMixin, FSMField, transition
 
-from kernel.models import Lifecycle
+from kernel.messages import ReasonField
+from kernel.models import Lifecycle, refused
 
 
 class State(models.TextChoices):
@@ -39,7 +40,7 @@ class Model(ConcurrentTransitionMixin, Lifecycle):
     src = models.CharField(_("source"), max_length=500)
     size = models.BigIntegerField(_("size"))
     state = FSMField(_("state"), default=State.CREATING, choices=State.choices, protected=True)
-    reason = models.TextField(_("reason"), blank=True)
+    reason = ReasonField(_("reason"), blank=True)
     reserved = models.BooleanField(_("room reserved"), default=True)
     copied = models.BooleanField(_("copied"), default=False)
     run_name = models.CharField(_("run"), max_length=64, blank=True)
@@ -68,15 +69,30 @@ class Model(ConcurrentTransitionMixin, Lifecycle):
     def __str__(self) -> str:
         return f"{self.user}/{self.name}"
 
-    @transition(field=state, source=State.CREATING, target=State.READY)
+    @transition(
+        field=state,
+        source=State.CREATING,
+        target=State.READY,
+        custom=refused("the model is %(state)s; only a model that is being created can become ready"),
+    )
     def complete(self, *, by, reason=""):
         """creating > ready."""
 
-    @transition(field=state, source=State.CREATING, target=State.ERROR)
+    @transition(
+        field=state,
+        source=State.CREATING,
+        target=State.ERROR,
+        custom=refused("the model is %(state)s; only a creation in progress can be aborted"),
+    )
     def fail(self, *, by, reason=""):
         """creating > error."""
         self.reason = reason
 
-    @transition(field=state, source=[State.READY, State.ERROR], target=State.DELETING)
+    @transition(
+        field=state,
+        source=[State.READY, State.ERROR],
+        target=State.DELETING,
+        custom=refused("the model is still being created; wait until it is ready or has failed before you delete it"),
+    )
     def erase(self, *, by, reason=""):
         """ready, error > deleting."""

@@ -23,6 +23,8 @@ from django.db.models import F, Q
 from django.utils.translation import gettext_lazy as _
 from django_fsm import ConcurrentTransitionMixin, FSMField, transition
 
+from kernel.models import refused
+
 EVERYBODY = "*"
 KINDS = ("gpu", "cpu", "ram", "rom")
 PLATFORM_ID = re.compile(r"((job|dataset|model|app):[0-9]+|aiops:[0-9a-f-]{36})")
@@ -146,19 +148,39 @@ class ResourceRequest(ConcurrentTransitionMixin, Amounts):
     def __str__(self) -> str:
         return f"{self.id} ({self.request_type}, {self.state})"
 
-    @transition(field=state, source=State.TRIED, target=State.CONFIRMED)
+    @transition(
+        field=state,
+        source=State.TRIED,
+        target=State.CONFIRMED,
+        custom=refused("the request is %(state)s; only a tried request can be confirmed"),
+    )
     def confirm(self, *, by, reason=""):
         """tried > confirmed."""
 
-    @transition(field=state, source=State.TRIED, target=State.CANCELLED)
+    @transition(
+        field=state,
+        source=State.TRIED,
+        target=State.CANCELLED,
+        custom=refused("the request is %(state)s; only a tried request can be cancelled"),
+    )
     def cancel(self, *, by, reason=""):
         """tried > cancelled."""
 
-    @transition(field=state, source=State.CONFIRMED, target=State.RELEASED)
+    @transition(
+        field=state,
+        source=State.CONFIRMED,
+        target=State.RELEASED,
+        custom=refused("the request is %(state)s; only a confirmed request can be released"),
+    )
     def release(self, *, by, reason=""):
         """confirmed > released."""
 
-    @transition(field=state, source=[State.CANCELLED, State.RELEASED], target=State.CONFIRMED)
+    @transition(
+        field=state,
+        source=[State.CANCELLED, State.RELEASED],
+        target=State.CONFIRMED,
+        custom=refused("the request is %(state)s; only a cancelled or released request can be reinstated"),
+    )
     def reinstate(self, *, by, reason=""):
         """cancelled, released > confirmed."""
 

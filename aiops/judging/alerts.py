@@ -17,6 +17,7 @@ from aiops.models import Alert, AlertRule, LogLine, Template
 from aiops.wire import kv, watchlist
 from kernel.errors import Fault
 from kernel.locking import lock_row
+from kernel.messages import Message, under
 
 from .log_search import NAMES
 
@@ -28,7 +29,7 @@ SETTLED = timedelta(seconds=30)  # a template's first line has its verdict by th
 
 @dataclass(frozen=True)
 class Found:
-    words: str
+    words: Message
     workload: str
     count: int
 
@@ -62,7 +63,7 @@ def _settle(seen: AlertRule, now: datetime, found: Found | None) -> bool:
         if found is not None:
             rule.last_fired = now
             Alert.objects.create(rule=rule, at=now, words=found.words, workload=found.workload, count=found.count)
-            reason = f"{found.workload}: {found.words}"
+            reason = under(found.workload, found.words)
             notices.tell(user=rule.owner, kind="alert", name=rule.name, event="alert", reason=reason)
         rule.save(update_fields=["checked", "last_fired"])
         return found is not None
@@ -85,7 +86,8 @@ def _rate(rule: AlertRule, now: datetime) -> Found | None:
     names, count = next(((row[:3], row[3]) for row in rows if row[1] and row[2]), (None, 0))
     if names is None or count < rule.threshold:
         return None
-    return Found(f"{count} anomalies within {rule.window_s} s", "/".join(names), count)
+    words = Message("%(count)s anomalies within %(seconds)s s", count=count, seconds=rule.window_s)
+    return Found(words, "/".join(names), count)
 
 
 def _new_template(rule: AlertRule, now: datetime) -> Found | None:
@@ -103,7 +105,8 @@ def _new_template(rule: AlertRule, now: datetime) -> Found | None:
         return None
     count = len({number for _names, number in found})
     names, number = found[0]
-    return Found(f"{count} new templates, such as: {texts[number][:500]}", "/".join(names), count)
+    words = Message("%(count)s new templates, for example: %(template)s", count=count, template=texts[number][:500])
+    return Found(words, "/".join(names), count)
 
 
 def _missing(rule: AlertRule, now: datetime) -> Found | None:
@@ -114,7 +117,8 @@ def _missing(rule: AlertRule, now: datetime) -> Found | None:
     if not silent:
         return None
     shown = ", ".join("/".join(names) for names in silent[:10])
-    return Found(f"no line for {rule.window_s} s: {shown}", "/".join(silent[0]), len(silent))
+    words = Message("no log lines for %(seconds)s s: %(workloads)s", seconds=rule.window_s, workloads=shown)
+    return Found(words, "/".join(silent[0]), len(silent))
 
 
 LOOKS = {"rate": _rate, "new_template": _new_template, "missing": _missing}

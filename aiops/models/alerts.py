@@ -6,6 +6,8 @@ from django.conf import settings
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
+from kernel.messages import ReasonField
+
 
 class AlertRule(models.Model):
     """What an operator wants to be told of. Blank names are any. `checked`: templates up to then were looked at."""
@@ -46,7 +48,7 @@ class Alert(models.Model):
 
     rule = models.ForeignKey(AlertRule, on_delete=models.CASCADE, related_name="alerts", verbose_name=_("rule"))
     at = models.DateTimeField(_("when"))
-    words = models.TextField(_("what"))
+    words = ReasonField(_("what"))
     workload = models.CharField(_("workload"), max_length=800)
     count = models.BigIntegerField(_("count"))
 

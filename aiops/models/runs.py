@@ -18,7 +18,8 @@ from django.db.models import Q
 from django.utils.translation import gettext_lazy as _
 from django_fsm import ConcurrentTransitionMixin, FSMField, transition
 
-from kernel.models import Lifecycle
+from kernel.messages import ReasonField
+from kernel.models import Lifecycle, refused
 
 
 class State(models.TextChoices):
@@ -38,7 +39,7 @@ class TrainingRun(ConcurrentTransitionMixin, Lifecycle):
     payload = models.JSONField(_("order"), default=dict, blank=True)
     by = models.CharField(_("who"), max_length=80, blank=True)
     state = FSMField(_("state"), default=State.TRAINING, choices=State.choices, protected=True)
-    reason = models.TextField(_("reason"), blank=True)
+    reason = ReasonField(_("reason"), blank=True)
     owner = models.CharField(_("leased to"), max_length=120, blank=True)
     lease_until = models.DateTimeField(_("lease until"), null=True, blank=True)
     heartbeat = models.DateTimeField(_("last sign of life"), null=True, blank=True)
@@ -90,12 +91,22 @@ class TrainingRun(ConcurrentTransitionMixin, Lifecycle):
     def has_ended(self) -> bool:
         return self.state in ENDED
 
-    @transition(field=state, source=State.TRAINING, target=State.COMPLETED)
+    @transition(
+        field=state,
+        source=State.TRAINING,
+        target=State.COMPLETED,
+        custom=refused("the training has already ended"),
+    )
     def complete(self, *, by, reason=""):
         """training > completed."""
         self.percent = 100
 
-    @transition(field=state, source=State.TRAINING, target=State.ERROR)
+    @transition(
+        field=state,
+        source=State.TRAINING,
+        target=State.ERROR,
+        custom=refused("the training has already ended"),
+    )
     def fail(self, *, by, reason=""):
         """training > error."""
         self.reason = reason

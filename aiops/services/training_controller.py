@@ -16,6 +16,7 @@ from aiops.training import decisions, requests, training_data
 from aiops.wire import gpu_info, kv, lease, payloads, subjects, watchlist
 from kernel import bus
 from kernel.errors import Fault
+from kernel.messages import Message
 from kernel.serve import Reply, Route
 
 from . import base
@@ -131,7 +132,7 @@ class TrainingController:
         if lease.is_overdue(held) and lifecycle.find(held.get("uuid") or "") is None:
             if lease.end(held.get("uuid") or ""):
                 self.send([(subjects.GPU_JOB_STATUS, subjects.JOB_END)])
-                requests.failed(held.get("uuid") or "", "the trainer has not been heard of and its lease ran out")
+                requests.failed(held.get("uuid") or "", Message("the trainer stopped reporting and its lease expired"))
             held = {}
         self.busy = lease.is_live(held)
         self.gpu_ready = gpu_info.any_there() and (self.busy or self.gpu_runs(LOOK_TIMEOUT_S))

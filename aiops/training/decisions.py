@@ -22,6 +22,7 @@ from aiops import lifecycle, logstore
 from aiops.wire import folders, kv, lease, subjects, watchlist
 from kernel import keyvalue
 from kernel.errors import Fault
+from kernel.messages import Message
 
 from . import requests, training_data, versions
 
@@ -32,8 +33,8 @@ GPU_TRIES = 16
 GPU_PAUSE_S = 30.0
 TAKEN_WITHIN_S = 20.0
 TOLD_WITHIN_S = 5.0  # after `train`; then whoever sent it was killed in between
-CANCELLED = "cancelled: the watchlist was cleared"
-NO_CONTROLLER = "no GPU controller has answered; the training was not begun"
+CANCELLED = Message("cancelled: the watchlist was cleared")
+NO_CONTROLLER = Message("no GPU controller answered; the training was not started")
 
 Send = Callable[[list], None]
 

@@ -27,6 +27,7 @@ from aiops.wire import folders, kv, lease, subjects
 from kernel import after_commit, bus, healing
 from kernel import storage as kernel_storage
 from kernel.errors import Fault, Refused
+from kernel.messages import Message, message_of, with_lines
 from runners import RunSpec, tail
 
 from . import decisions, requests, training_data, versions
@@ -60,10 +61,10 @@ def launch(pk: int) -> None:
             return
         runners.get().start(_spec(run))
     except (Refused, ValueError) as problem:
-        lifecycle.fail(pk, f"could not be started: {problem}", by=BY)
+        lifecycle.fail(pk, Message("could not be started: %(problem)s", problem=problem), by=BY)
         return
     except (Fault, runners.RunnerError, OSError) as problem:  # worth another try, until the lease has run out
-        lifecycle.note_trouble(pk, str(problem))
+        lifecycle.note_trouble(pk, message_of(problem))
         raise
     lifecycle.note_start(pk, run.run_name, count)
 
@@ -73,7 +74,8 @@ def look(run: TrainingRun) -> None:
     _keep_lease(run)
     if not run.run_started:
         if run.lease_until < timezone.now():
-            lifecycle.fail(run.pk, f"could not be started: {run.reason or 'no worker has taken it'}", by=BY)
+            problem = run.reason or Message("no worker has accepted it")
+            lifecycle.fail(run.pk, Message("could not be started: %(problem)s", problem=problem), by=BY)
         elif lifecycle.order_again(run.pk, AGAIN_AFTER_S):
             after_commit.enqueue("aiops.train", run.pk, queue=lifecycle.QUEUE)
         return
@@ -81,7 +83,7 @@ def look(run: TrainingRun) -> None:
     rows = _progress(run)
     if status.state == "running":
         if not _report(run, rows) and run.lease_until < timezone.now():
-            silent = f"the trainer has been silent for {lifecycle.LEASE_S} s"
+            silent = Message("the trainer has not reported for %(seconds)s s", seconds=lifecycle.LEASE_S)
             lifecycle.fail(run.pk, silent, by=BY)
     elif status.succeeded:
         _adopt(run)
@@ -91,7 +93,8 @@ def look(run: TrainingRun) -> None:
         if lifecycle.order_run(run.pk, run.attempt + 1) is not None:
             after_commit.enqueue("aiops.train", run.pk, queue=lifecycle.QUEUE)
     else:
-        lifecycle.fail(run.pk, f"{status.reason} ({run.attempt} times)", by=BY)
+        reason = Message("%(reason)s (%(count)s attempts)", reason=status.reason, count=run.attempt)
+        lifecycle.fail(run.pk, reason, by=BY)
 
 
 def settle(pk: int, follow: bool = True) -> None:
@@ -139,7 +142,7 @@ def _beating(pk: int, documents: Iterable[dict]) -> Iterator[dict]:
 def _nothing(run: TrainingRun) -> str:
     window = run.payload["payload"]["query"]["query"]["bool"]["filter"][0]["range"]["time"]
     minutes = max(1, round((int(window["lte"]) - int(window["gte"])) / 60000))
-    return f"there is no log line of the watched workloads to learn from, within the last {minutes} minutes"
+    return Message("the watched workloads have no log lines in the last %(minutes)s minutes", minutes=minutes)
 
 
 def _spec(run: TrainingRun) -> RunSpec:
@@ -257,7 +260,8 @@ def _reason(run: TrainingRun, rows: list[dict], ended: str) -> str:
     told = [str(row["error"]) for row in rows if row.get("error")]
     if told:
         return told[-1]
-    return "\n".join([ended, *tail(folders.training(run.uuid) / "train.log", LOG_LINES_IN_REASON).splitlines()])
+    lines = tail(folders.training(run.uuid) / "train.log", LOG_LINES_IN_REASON).splitlines()
+    return with_lines(ended, lines)
 
 
 # --- the end -------------------------------------------------------------------------------------------------------
@@ -272,7 +276,7 @@ def _adopt(run: TrainingRun) -> None:
         version = files.add(out)
         verify(files.folder_of(version))
     except (OSError, ValueError) as problem:
-        lifecycle.fail(run.pk, f"the trained model cannot be used: {problem}", by=BY)
+        lifecycle.fail(run.pk, Message("the trained model is not valid: %(problem)s", problem=problem), by=BY)
         return
     if not lifecycle.complete(run.pk, version=version, manifest=manifest, by=BY):
         files.remove(version)

@@ -13,13 +13,14 @@ import uuid as uuids
 from aiops.wire import kv, lease, status, subjects, watchlist
 from kernel import bus, keyvalue
 from kernel.errors import Fault, Refused
+from kernel.messages import Message, message_of, restored
 
 log = logging.getLogger(__name__)
 
 REPLY_WITHIN_S = 8.0  # all tries together: a caller of REST waits for it
 TRY_S = 3.0
 PAUSE_S, GROWTH, MOST_PAUSE_S = 0.3, 1.2, 5.0
-UNANSWERED = "the training controller does not answer, try again later"
+UNANSWERED = Message("the training controller does not answer; try again later")
 
 
 def request_training(workloads: dict, anew: bool = False) -> str:
@@ -31,7 +32,7 @@ def request_training(workloads: dict, anew: bool = False) -> str:
     try:
         workloads = watchlist.check(workloads)
     except ValueError as problem:
-        raise Refused(str(problem)) from problem
+        raise Refused(message_of(problem)) from problem
     before = kv.parameters(), kv.model_status()
     uuid = str(uuids.uuid4())
     if anew:
@@ -102,9 +103,9 @@ def set_status(word: str, *, uuid: str = "", stage: str = "", detail: dict | Non
 
 
 def failed(uuid: str, reason: str) -> None:
-    """The final status of a training that came to nothing; why is in our own key."""
+    """Set the final status of a training that failed; the reason is in our own key, as text and as a message."""
     log.warning("training %s has failed: %s", uuid or "(unknown)", reason)
-    set_status(subjects.FAILED, uuid=uuid, detail={"reason": reason})
+    set_status(subjects.FAILED, uuid=uuid, detail={"reason": reason, "message": Message(reason).as_data()})
 
 
 def state() -> dict:
@@ -117,7 +118,7 @@ def state() -> dict:
     return {
         "status": told["status"],
         "statistics": told["statistics"],
-        "reason": str(mine.get("reason") or ""),
+        "reason": restored(mine.get("message"), str(mine.get("reason") or "")),
         "loss": mine.get("loss"),
         "epochs": int(mine.get("epochs") or 0),
         "device": ("gpu" if mine.get("gpu") else "cpu") if training and "gpu" in mine else "",

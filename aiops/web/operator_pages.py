@@ -17,8 +17,8 @@ from aiops.training import requests, versions
 from aiops.wire import gpu_info, watchlist
 from kernel.errors import Fault, Refused
 from kernel.locking import Missing
+from kernel.messages import translate
 from kernel.pages import attempt, page_of
-from kernel.words import say
 
 WIDTH, HEIGHT = 600, 120  # of the loss curve
 
@@ -45,7 +45,7 @@ def watch(request):
     try:
         _fill(context)
     except Fault as fault:
-        context["problem"], status = say(fault.msg), 503
+        context["problem"], status = translate(fault.msg), 503
     run = TrainingRun.objects.first()
     context |= {"run": run, "curve": _curve(run.losses) if run else ""}
     return render(request, "aiops/watchlist.html", context, status=status)
@@ -117,7 +117,7 @@ def models(request):
     try:
         context["gpus"] = gpu_info.info()
     except Fault as fault:
-        context["problem"] = say(fault.msg)
+        context["problem"] = translate(fault.msg)
     return render(request, "aiops/models.html", context)
 
 

@@ -20,8 +20,8 @@ from aiops import logstore
 from aiops.judging import feedback, log_search
 from aiops.judging import insights as charts
 from kernel.errors import Fault, Refused
+from kernel.messages import translate
 from kernel.pages import attempt, safe_next
-from kernel.words import say
 
 SHOWN = 100
 TEMPLATES_SHOWN = 200
@@ -46,7 +46,7 @@ def away_is_told(view):
         try:
             return view(request)
         except Fault as fault:
-            context = {"given": {}, "rows": [], "problem": say(fault.msg)}
+            context = {"given": {}, "rows": [], "problem": translate(fault.msg)}
             return render(request, "aiops/insights.html", context, status=503)
 
     return told
@@ -72,9 +72,9 @@ def insights(request):
         if context["chart"]["anomalies"]:
             context["workloads"] = charts.workloads(request.user, given, hours)
     except Refused as refusal:
-        context["problem"], status = say(refusal.msg), 403
+        context["problem"], status = translate(refusal.msg), 403
     except Fault as fault:
-        context["problem"], status = say(fault.msg), 503
+        context["problem"], status = translate(fault.msg), 503
     else:
         status = 200
     return render(request, "aiops/insights.html", context, status=status)
@@ -157,9 +157,9 @@ def templates(request):
         body = log_search.body(request.user, since=str(since), field="template_matched", **given)
         context["rows"] = [_template(row) for row in logstore.get().templates(body, TEMPLATES_SHOWN)]
     except Refused as refusal:
-        context["problem"], status = say(refusal.msg), 403
+        context["problem"], status = translate(refusal.msg), 403
     except Fault as fault:
-        context["problem"], status = say(fault.msg), 503
+        context["problem"], status = translate(fault.msg), 503
     else:
         status = 200
     return render(request, "aiops/templates.html", context, status=status)

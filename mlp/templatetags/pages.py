@@ -7,15 +7,15 @@ from django.utils.formats import number_format
 from django.utils.translation import gettext as _
 
 from kernel import markdown as kernel_markdown
-from kernel import words
+from kernel import messages
 
 register = template.Library()
 
 
 @register.filter
 def say(message: str) -> str:
-    """A reason or refusal in the reader's language."""
-    return words.say(message or "")
+    """Return a reason or refusal in the reader's language."""
+    return messages.translate(message or "")
 
 
 @register.filter

@@ -27,6 +27,7 @@ from jobs.models import Job
 from jobs.models import State as JobState
 from kernel import storage
 from kernel.errors import Refused
+from kernel.messages import Message
 from kernel.pages import address, attempt
 from models_app import lifecycle as models
 from models_app import sources
@@ -80,7 +81,7 @@ def _make_dataset(user) -> None:
         for path, data in files.items():
             storage.write_atomic(storage.dataset_dir(user.username, NAME) / path, data)
     except OSError as problem:
-        datasets.fail(row.pk, f"the example could not be written: {problem.strerror}", by)
+        datasets.fail(row.pk, Message("the example could not be written: %(problem)s", problem=problem.strerror), by)
         return
     datasets.heartbeat(user=user, name=NAME, state="ready", progress=100, by=by)
 

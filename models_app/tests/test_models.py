@@ -83,7 +83,7 @@ def test_what_does_not_load_is_an_error_with_the_reason(as_alice, uploaded, make
 def test_a_model_that_loops_at_load_ends_in_error(uploaded, make_model, settled, settings):
     settings.MODEL_CHECK_S = 2
     model = settled(make_model(uploaded("predictor.py", "while True: pass")))
-    assert (model.state, model.reason) == ("error", "it did not load within 2 s")
+    assert (model.state, model.reason) == ("error", "did not load within 2 s")
 
 
 def test_a_model_that_takes_all_memory_at_load_ends_in_error(uploaded, make_model, settled, monkeypatch):
