@@ -2,7 +2,7 @@
 
 Babel extracts the strings of the Python files and templates, merges them into locale/*/LC_MESSAGES/django.po beside the
 translations that are there already, and compiles the .mo that Django reads. The strings that still need a translation
-are listed at the end; write it into the .po and run this again. Used by developers and by mlp/tests/test_translations.py.
+are listed at the end; write it into the .po and run this again. Used by developers and mlp/tests/test_translations.py.
 
     --check   change nothing; the exit status is 1 when there is something to do
     --prune   forget the translations of strings that are no longer in the source (else they are kept as `#~` lines)

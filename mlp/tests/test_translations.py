@@ -8,6 +8,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from babel.messages import Catalog
 from django.conf import settings
 from django.urls import reverse
 from django.utils import translation
@@ -23,9 +24,9 @@ from tools import translations
 LANGUAGE = "zh_Hans"
 FOLDER = Path(settings.BASE_DIR) / "locale" / LANGUAGE / "LC_MESSAGES"
 TEMPLATES = Path(settings.BASE_DIR) / "templates"
-SOURCE = translations.strings()
-CATALOGUE = translations.read_po(FOLDER / "django.po")
-USED = {key: message for key, message in CATALOGUE.items() if not message.obsolete}
+SOURCE = {(message.context, message.id) for message in translations.used(translations.strings())}
+CATALOGUE = translations.catalogue(LANGUAGE)
+USED = {(message.context, message.id): message for message in translations.used(CATALOGUE)}
 SHOWN_ATTRIBUTES = {"title", "alt", "placeholder", "aria-label", "aria-description"}
 # Attributes whose words a script shows.
 SHOWN_DATA = re.compile(r"data-(word|confirm|label|empty|copied|others|best|accuracy|loss|epoch|auto|light|dark)")
@@ -39,23 +40,24 @@ NAMES = {
 
 # --- the catalogue -------------------------------------------------------------------------------------------------
 def test_every_string_of_the_source_is_translated():
-    missing = sorted(key for key in SOURCE if key not in USED or not CATALOGUE[key].translated)
-    assert not missing, f"{len(missing)} strings need words: run tools/translations.py and give them some\n{missing}"
+    missing = sorted(str(key) for key in SOURCE if key not in USED or not translations.is_translated(USED[key]))
+    assert not missing, f"{len(missing)} strings need a translation: run tools/translations.py\n" + "\n".join(missing)
 
 
 def test_the_catalogue_has_nothing_else():
-    assert not sorted(set(USED) - set(SOURCE)), "run tools/translations.py"
+    assert not set(USED) - SOURCE, "run tools/translations.py"
 
 
 def test_translations_are_whole():
     wrong = []
     for message in USED.values():
-        for words in message.words:
-            same = translations.placeholders(words) == translations.placeholders(message.plural or message.id)
-            ends = words.endswith(("：", ":")) == message.id.endswith(":")
-            if "fuzzy" in message.flags or not same or not ends or words.strip() != words:
-                wrong.append((message.id, words))
-            rest = re.sub(translations.PLACEHOLDER, "", words)
+        source = translations.source_of(message)
+        for text in translations.forms(message):
+            same = translations.placeholders(text) == translations.placeholders(source)
+            ends = text.endswith(("：", ":")) == source.endswith(":")
+            if message.fuzzy or not same or not ends or text.strip() != text:
+                wrong.append((message.id, text))
+            rest = re.sub(translations.PLACEHOLDER, "", text)
             if not re.search(r"[\u4e00-\u9fff]", rest) and set(re.findall(r"[A-Za-z]+", rest)) - NAMES:
                 wrong.append((message.id, "not Chinese"))
     assert not wrong, "fuzzy, other placeholders, blanks at an end, or a colon more or less"
@@ -64,7 +66,7 @@ def test_translations_are_whole():
 def test_states_said_at_run_time_are_in_the_catalogue():
     """`{% translate row.target %}` of the histories: whatever a job or dataset can be."""
     for state in {*JobState.values, *DatasetState.values}:
-        assert USED[("", state)].translated
+        assert translations.is_translated(USED[None, state])
 
 
 def test_the_compiled_catalogue_is_that_of_the_source():
@@ -73,16 +75,17 @@ def test_the_compiled_catalogue_is_that_of_the_source():
     compiled.pop("", None)
     expected = {}
     for message in USED.values():
-        name = f"{message.context}\x04{message.id}" if message.context else message.id
-        for index, words in enumerate(message.words):
-            expected[(name, index) if message.plural else name] = words
+        plural = isinstance(message.id, tuple)
+        text = message.id[0] if plural else message.id
+        name = f"{message.context}\x04{text}" if message.context else text
+        for index, form in enumerate(translations.forms(message)):
+            expected[(name, index) if plural else name] = form
     assert compiled == expected, "run tools/translations.py"
 
 
 def test_the_files_are_as_the_tool_writes_them():
-    entries = list(CATALOGUE.values())
-    assert (FOLDER / "django.po").read_text() == translations.write_po(entries, LANGUAGE)
-    assert (FOLDER / "django.mo").read_bytes() == translations.compiled(entries, LANGUAGE)
+    assert (FOLDER / "django.po").read_bytes() == translations.as_po(CATALOGUE)
+    assert (FOLDER / "django.mo").read_bytes() == translations.as_mo(CATALOGUE)
 
 
 def test_django_itself_reads_it():
@@ -98,29 +101,44 @@ def test_strings_are_found_in_python():
         "from django.utils.translation import gettext as _, npgettext, ngettext_lazy\n"
         "_('one ' 'two'); _(name); npgettext('c', 'a', 'b', 2); ngettext_lazy('x', 'y', 3); other('no')\n"
     )
-    found = [(message.context, message.id, message.plural) for message in translations.in_python(text)]
-    assert found == [("", "one two", ""), ("c", "a", "b"), ("", "x", "y")]
+    assert list(translations.in_python(text)) == [(None, "one two"), ("c", ("a", "b")), (None, ("x", "y"))]
+
+
+def test_messages_are_found_in_python():
+    text = (
+        "raise Refused('must be %(low)s', field='x', low=1)\n"
+        "raise HttpError(404, 'no such file', field='path')\n"
+        "fail(pk, Message('broken: %(problem)s', problem=problem)); Message('%(a)s: %(b)s', a=1, b=2)\n"
+    )
+    found = [text for _context, text in translations.in_python(text)]
+    assert found == ["must be %(low)s", "no such file", "broken: %(problem)s"]
 
 
 def test_strings_are_found_in_templates():
     text = (
-        "{% load i18n %}{% translate \"it's\" %}{% translate 'c' context 'k' %}{{ x|default:_('d') }}"
+        "  {% load i18n %}{% translate \"it's\" %}\n    {% translate 'c' context 'k' %}\n {{ x|default:_('d') }}"
         "{% blocktranslate count n=n %}{{ n }} one{% plural %}{{ n }} more{% endblocktranslate %}"
     )
-    found = {(message.context, message.id, message.plural) for message in translations.in_template(text)}
-    assert found == {("", "it's", ""), ("k", "c", ""), ("", "d", ""), ("", "%(n)s one", "%(n)s more")}
+    expected = {(None, "it's"), ("k", "c"), (None, "d"), (None, ("%(n)s one", "%(n)s more"))}
+    assert set(translations.in_template(text)) == expected
 
 
-def test_words_survive_the_file(tmp_path):
-    awkward = translations.Message("k", 'a "b"\n\\c %(d)s', "", ["甲“乙”\n\\%(d)s"])
-    gone = translations.Message("", "gone", "", ["没了"], obsolete=True)
-    plural = translations.Message("", "%(n)s one", "%(n)s more", ["%(n)s 个"])
-    path = tmp_path / "django.po"
-    path.write_text(translations.write_po([awkward, gone, plural], LANGUAGE))
-    again = translations.read_po(path)
-    assert {key: (one.plural, one.words, one.obsolete) for key, one in again.items()} == {
-        one.key: (one.plural, one.words, one.obsolete) for one in (awkward, gone, plural)
-    }
+def test_translations_survive_the_file_and_a_string_that_went_and_came_back():
+    source, awkward = Catalog(), 'a "b"\n\\c %(d)s'
+    for id, context in ((awkward, "k"), ("gone", None), (("%(n)s one", "%(n)s more"), None)):
+        source.add(id, context=context)
+    catalog = translations.merged(translations.SteadyCatalog(LANGUAGE), source)
+    catalog.get(awkward, "k").string = "甲“乙”\n\\%(d)s"
+    catalog.get("gone").string = "没了"
+    catalog.get("%(n)s one").string = ("%(n)s 个",)
+    whole = translations.as_po(catalog)
+    again = translations.read(LANGUAGE, whole)
+    assert translations.as_po(again) == whole
+    source.delete("gone")
+    without = translations.read(LANGUAGE, translations.as_po(translations.merged(again, source)))
+    assert "gone" not in without
+    source.add("gone")
+    assert translations.as_po(translations.merged(without, source)) == whole
 
 
 # --- texts in HTML -------------------------------------------------------------------------------------------------
@@ -181,7 +199,11 @@ def test_bare_text_is_noticed():
 
 
 # --- the pages -----------------------------------------------------------------------------------------------------
-ENGLISH = {message.id for message in USED.values() if message.words[0] != message.id and "%(" not in message.id}
+ENGLISH = {
+    message.id
+    for message in USED.values()
+    if isinstance(message.id, str) and message.string != message.id and "%(" not in message.id
+}
 SENTENCES = {text for text in ENGLISH if len(text.split()) > 2}
 
 
