@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import pytest
 from django.contrib import admin
 from django.contrib.auth.models import Group
@@ -160,3 +164,11 @@ def test_lists_of_thirty_rows_cost_no_more_queries_than_short_ones(staff_client,
     after = {page: queries(staff_client, page) for page in pages}
     assert after == before
     assert max(after.values()) <= 25, after
+
+
+def test_its_own_pages_are_there_in_a_process_that_imported_nothing_by_itself():
+    """Whether Django finds the operators' part, which these tests import by name."""
+    code = "import django; django.setup(); from django.urls import reverse; print(reverse('admin:audit'))"
+    environment = {**os.environ, "DJANGO_SETTINGS_MODULE": "mlp.settings"}
+    asked = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60)
+    assert asked.stdout.strip() == "/admin/audit/", asked.stderr
