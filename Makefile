@@ -28,6 +28,7 @@ bench: venv-dev
 lint: venv-dev
 	@$(VENV)/ruff check .
 	@$(VENV)/ruff format --check .
+	@$(VENV)/djlint --check --lint --quiet templates
 
 # In a process of their own, beside the others: the browser's driver keeps an event loop in the main thread, which they
 # must not meet. What it prints comes last.
