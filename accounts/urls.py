@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from django.urls import path
 
-from kernel.dispatch import Direct
-
-from . import api, auth
+from . import api
 
 urlpatterns = [
     path("users", api.UserList.as_view()),
@@ -15,4 +13,3 @@ urlpatterns = [
     path("users/<seg:user>/token:rotate", api.UserTokenRotate.as_view()),
     path("auth", api.Auth.as_view()),
 ]
-DIRECT = {"/api/v1/auth": Direct(auth.auth, lambda environ: environ["REQUEST_METHOD"] == "GET")}

@@ -171,16 +171,13 @@ def note_told(pk: int, **flags) -> None:
     TrainingRun.objects.filter(pk=pk).update(**flags)
 
 
-def give_back(pk: int, run_name: str) -> None:
-    """The run of an ended training is gone: so is its claim to a GPU."""
-    with locked(TrainingRun, pk=pk) as run:
-        if run.run_name != run_name:
-            return
-        run.run_name, run.run_started = "", False
-        if run.reserved:
-            run.reserved = False
-            tcc.release(id=request_id(run.uuid), applier=APPLIER)
-        run.save(update_fields=["run_name", "run_started", "reserved"])
+def give_back(run: TrainingRun) -> None:
+    """Release the GPU of a locked training whose run is gone."""
+    run.run_name, run.run_started = "", False
+    if run.reserved:
+        run.reserved = False
+        tcc.release(id=request_id(run.uuid), applier=APPLIER)
+    run.save(update_fields=["run_name", "run_started", "reserved"])
 
 
 # --- versions ------------------------------------------------------------------------------------------------------

@@ -70,10 +70,7 @@ def _environment(job: Job, user, runner: Runner, workspace: Path, links: Path) -
     seen = runner.place(workspace, WORKSPACE)
     return {
         **{key: str(value) for key, value in job.env.items()},
-        "PATH": f"{os.path.dirname(runner.python)}:/usr/local/bin:/usr/bin:/bin".removeprefix(":"),
-        "HOME": seen,
-        "LANG": "C.UTF-8",
-        "TZ": "UTC",
+        **runner.environment(seen),
         "PYTHONUNBUFFERED": "1",
         **({} if job.gpu else {"CUDA_VISIBLE_DEVICES": ""}),  # a job without a GPU must not see one
         "PYTHONPATH": runner.place(REPORT_DIR, REPORT),

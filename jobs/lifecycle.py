@@ -6,6 +6,7 @@ is cleaned away (cancelled when it never began). How a job's runs are begun and 
 
 from __future__ import annotations
 
+import contextlib
 from datetime import UTC, datetime, timedelta
 
 from django.db import IntegrityError, transaction
@@ -108,6 +109,45 @@ def heartbeat(*, user, name: str, state: str, progress: int, by: str) -> Job:
             after_commit.wake("job", job.pk)
             after_commit.changed(user.username, "job", name, moving=True)
     return job
+
+
+def order_run(pk: int) -> Job | None:
+    """Name the run of a job that has its resources and whose time has come; return the job, None for any other.
+
+    Raises Missing.
+    """
+    with locked(Job, pk=pk) as job:
+        waiting = job.state == State.CREATING and job.reserved
+        retrying = job.state == State.RUNNING and not job.run_started
+        if not (waiting or retrying) or (job.not_before and job.not_before > timezone.now()):
+            return None
+        if not job.run_name:
+            job.attempt = max(1, job.attempt)
+            job.run_name = run_name_of(job)
+            job.not_before = timezone.now()
+            job.save(update_fields=["attempt", "run_name", "not_before"])
+        return job
+
+
+def note_start(pk: int, run_name: str) -> None:
+    """Record that the run has started. One whose job has moved on meanwhile is left to be swept or cleaned away."""
+    with contextlib.suppress(Missing), locked(Job, pk=pk) as job:
+        if job.run_name != run_name:
+            return
+        job.run_started = True
+        job.save(update_fields=["run_started"])
+        if job.is_live:
+            begin(job, by="runner")
+        else:
+            after_commit.enqueue("jobs.clean", pk)
+
+
+def release_run(job: Job) -> None:
+    """Release the resources of a locked job whose run is gone, and let the next job in."""
+    job.run_started = False
+    job.save(update_fields=["run_name", "run_started"])
+    give_back(job)
+    after_commit.enqueue("jobs.admit")
 
 
 def begin(job: Job, *, by: str) -> None:

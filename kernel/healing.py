@@ -28,4 +28,7 @@ def each(work: Callable, items: Iterable) -> None:
 
 
 def _name(work: Callable) -> str:
+    owner = getattr(work, "__self__", None)
+    if owner is not None:  # a method: its class says more than where it is defined
+        return f"{type(owner).__module__}.{type(owner).__qualname__}.{work.__name__}"
     return f"{work.__module__}.{getattr(work, '__qualname__', work)}"

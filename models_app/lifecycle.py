@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from django.db import IntegrityError, transaction
 from django.db.models import Max
+from django.utils import timezone
 
 from accounts import lifecycle as accounts
 from datasets.models import Dataset
@@ -79,14 +80,24 @@ def note_copy(pk: int, checksums: dict) -> None:
         after_commit.enqueue("models.check", model.pk)
 
 
-def complete(pk: int, told: dict, by: str) -> None:
-    """creating > ready: it loads. `told` is what the check found: format, inputs, outputs."""
+def note_order(pk: int) -> Model | None:
+    """Record when the check was first ordered; return the model, None unless it is being created. Raises Missing."""
+    with locked(Model, pk=pk) as model:
+        if model.state != State.CREATING:
+            return None
+        model.run_ordered = model.run_ordered or timezone.now()
+        model.save(update_fields=["run_ordered"])
+        return model
+
+
+def complete(pk: int, result: dict, by: str) -> None:
+    """Move a model from creating to ready. `result` is what the check wrote: format, inputs, outputs."""
     with locked(Model, pk=pk) as model:
         if model.state != State.CREATING:
             return
         model.complete(by=by)
-        model.format = str(told.get("format", ""))[:20]
-        model.signature = {key: told[key] for key in ("inputs", "outputs") if isinstance(told.get(key), list)}
+        model.format = str(result.get("format", ""))[:20]
+        model.signature = {key: result[key] for key in ("inputs", "outputs") if isinstance(result.get(key), list)}
         model.save()
         tcc.confirm(id=request_id(model.pk), applier=APPLIER)
 

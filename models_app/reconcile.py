@@ -21,6 +21,7 @@ def run() -> None:
         after_commit.enqueue("models.copy", pk, queue="files")
     for pk in rows.filter(copied=True).values_list("pk", flat=True):
         healing.attempt(launching.check, pk, False)
+    healing.attempt(launching.sweep)
     ended = Model.objects.filter(state__in=[State.READY, State.ERROR]).exclude(run_name="")
     for pk in ended.values_list("pk", flat=True)[:200]:
         after_commit.enqueue("models.clean", pk, False, queue="files")

@@ -1,8 +1,7 @@
-"""Runs things (jobs, trainings, model checks) away from the servers. Used by lifecycles, actors and
-reconcile loops.
+"""Runs of jobs, trainings, model checks and applications, apart from the servers. Used by actors and reconcile loops.
 
-`get()` gives the runner that the setting MLP_RUNNER names. Everything else is in `base` (the interface,
-facts only) and in one module per runner; none of them knows the database, users or states.
+`get()` returns the runner that the setting MLP_RUNNER names. The interface is in `base`, each runner in a module of its
+own; none of them knows the database, users or states. How a row of the database owns a run is in `owned`.
 """
 
 from __future__ import annotations

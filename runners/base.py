@@ -8,6 +8,7 @@ message may come twice, late, or from two callers at once. A name stands for one
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
@@ -180,6 +181,11 @@ class Runner(ABC):
     @abstractmethod
     def python(self) -> str:
         """The Python that a run has, for `command`."""
+
+    def environment(self, home: str) -> dict[str, str]:
+        """Return the variables that every run is given: PATH with the run's Python first, HOME, LANG and TZ."""
+        path = f"{os.path.dirname(self.python)}:/usr/local/bin:/usr/bin:/bin".removeprefix(":")
+        return {"PATH": path, "HOME": home, "LANG": "C.UTF-8", "TZ": "UTC"}
 
     @property
     def many_workers(self) -> bool:

@@ -24,11 +24,11 @@ from aiops.judging import feedback
 from aiops.models import State, TrainingRun
 from aiops.opnilog.store import verify
 from aiops.wire import folders, kv, lease, subjects
-from kernel import after_commit, bus, healing
+from kernel import after_commit, bus
 from kernel import storage as kernel_storage
-from kernel.errors import Fault, Refused
-from kernel.messages import Message, message_of, with_lines
-from runners import RunSpec, tail
+from kernel.errors import Fault
+from kernel.messages import Message, message_of
+from runners import RunSpec, RunStatus, owned
 
 from . import decisions, requests, training_data, versions
 
@@ -38,7 +38,6 @@ ATTEMPTS = 3  # of a run that was lost with its machine; one that failed by itse
 BEAT_EVERY_S = 5.0
 AGAIN_AFTER_S = 20.0
 LOOK_AGAIN_MS = 1000
-LOG_LINES_IN_REASON = 5
 RECENT = timedelta(hours=1)
 PACKAGE = Path(__file__).parent.parent
 TRAINER = ("__init__.py", "opnilog", "wire/__init__.py", "wire/masking.py")  # what a training's process imports
@@ -46,55 +45,75 @@ LINES, CODE = "lines.jsonl", "code"  # in the training's folder
 BY = "runner"
 
 
-def launch(pk: int) -> None:
-    """Fetches the lines and starts the run, unless the training has ended or runs already."""
-    run = TrainingRun.objects.filter(pk=pk).first()
-    if run is None or run.has_ended or run.run_started:
-        return
-    run = lifecycle.order_run(pk, max(1, run.attempt))
-    if run is None:
-        return
-    try:
-        count = _fetch(run)
-        if not count:
-            lifecycle.fail(pk, _nothing(run), by=BY)
-            return
-        runners.get().start(_spec(run))
-    except (Refused, ValueError) as problem:
-        lifecycle.fail(pk, Message("could not be started: %(problem)s", problem=problem), by=BY)
-        return
-    except (Fault, runners.RunnerError, OSError) as problem:  # worth another try, until the lease has run out
-        lifecycle.note_trouble(pk, message_of(problem))
-        raise
-    lifecycle.note_start(pk, run.run_name, count)
+class TrainingRuns(owned.OwnedRuns[TrainingRun]):
+    """One run for each attempt of a training."""
+
+    model, prefix = TrainingRun, "aiops-"
+    release = staticmethod(lifecycle.give_back)
+
+    def order(self, pk: int) -> TrainingRun | None:
+        run = TrainingRun.objects.filter(pk=pk).first()
+        if run is None or run.has_ended or run.run_started:
+            return None
+        return lifecycle.order_run(pk, max(1, run.attempt))
+
+    def prepare(self, run: TrainingRun) -> bool:
+        """Fetch the lines; a training without any has failed."""
+        if _fetch(run):
+            return True
+        self.fail(run.pk, _nothing_to_learn(run))
+        return False
+
+    def spec(self, run: TrainingRun) -> RunSpec:
+        return _spec(run)
+
+    def fail(self, pk: int, reason: str) -> None:
+        lifecycle.fail(pk, reason, by=BY)
+
+    def is_worth_retrying(self, run: TrainingRun, fault: Exception) -> bool:
+        """Return True: `look` fails the training when its lease has run out."""
+        lifecycle.note_trouble(run.pk, message_of(fault))
+        return True
+
+    def started(self, run: TrainingRun) -> None:
+        lifecycle.note_start(run.pk, run.run_name, _count_lines(run))
+
+    def running(self, run: TrainingRun, follow: bool) -> None:
+        if not _report(run, _progress(run)) and run.lease_until < timezone.now():
+            self.fail(run.pk, Message("the trainer has not reported for %(seconds)s s", seconds=lifecycle.LEASE_S))
+
+    def ended(self, run: TrainingRun, status: RunStatus) -> None:
+        if status.succeeded:
+            _adopt(run)
+        elif status.state == "exited":
+            self.fail(run.pk, _reason(run, _progress(run), status.reason))
+        elif run.attempt >= ATTEMPTS:
+            self.fail(run.pk, Message("%(reason)s (%(count)s attempts)", reason=status.reason, count=run.attempt))
+        elif lifecycle.order_run(run.pk, run.attempt + 1) is not None:
+            after_commit.enqueue("aiops.train", run.pk, queue=lifecycle.QUEUE)
+
+    def discard(self, run: TrainingRun) -> None:
+        folder = folders.training(run.uuid)
+        kernel_storage.remove_tree(folder / CODE)
+        (folder / LINES).unlink(missing_ok=True)
+        if run.state == State.COMPLETED:
+            kernel_storage.remove_tree(folder / f"out-{run.attempt}")
+
+
+RUNS = TrainingRuns()
+launch, sweep = RUNS.launch, RUNS.sweep
 
 
 def look(run: TrainingRun) -> None:
-    """Follows a training that has not ended: progress, the end of its run, a trainer that has gone silent."""
+    """Follow a training that has not ended: its progress, the end of its run, a trainer that has gone silent."""
     _keep_lease(run)
-    if not run.run_started:
-        if run.lease_until < timezone.now():
-            problem = run.reason or Message("no worker has accepted it")
-            lifecycle.fail(run.pk, Message("could not be started: %(problem)s", problem=problem), by=BY)
-        elif lifecycle.order_again(run.pk, AGAIN_AFTER_S):
-            after_commit.enqueue("aiops.train", run.pk, queue=lifecycle.QUEUE)
-        return
-    status = runners.get().poll(run.run_name)
-    rows = _progress(run)
-    if status.state == "running":
-        if not _report(run, rows) and run.lease_until < timezone.now():
-            silent = Message("the trainer has not reported for %(seconds)s s", seconds=lifecycle.LEASE_S)
-            lifecycle.fail(run.pk, silent, by=BY)
-    elif status.succeeded:
-        _adopt(run)
-    elif status.state == "exited":
-        lifecycle.fail(run.pk, _reason(run, rows, status.reason), by=BY)
-    elif run.attempt < ATTEMPTS:
-        if lifecycle.order_run(run.pk, run.attempt + 1) is not None:
-            after_commit.enqueue("aiops.train", run.pk, queue=lifecycle.QUEUE)
-    else:
-        reason = Message("%(reason)s (%(count)s attempts)", reason=status.reason, count=run.attempt)
-        lifecycle.fail(run.pk, reason, by=BY)
+    if run.run_started:
+        RUNS.look(run)
+    elif run.lease_until < timezone.now():
+        problem = run.reason or Message("no worker has accepted it")
+        RUNS.fail(run.pk, Message("could not be started: %(problem)s", problem=problem))
+    elif lifecycle.order_again(run.pk, AGAIN_AFTER_S):
+        after_commit.enqueue("aiops.train", run.pk, queue=lifecycle.QUEUE)
 
 
 def settle(pk: int, follow: bool = True) -> None:
@@ -113,20 +132,24 @@ def settle(pk: int, follow: bool = True) -> None:
         elif run.reason != decisions.CANCELLED:
             requests.failed(str(run.uuid), run.reason)
         lifecycle.note_told(pk, announced=True)
-    if not _clean(run) and follow:
+    if not RUNS.clean(run, settings.JOB_CANCEL_GRACE_S) and follow:
         after_commit.enqueue("aiops.settle", pk, delay_ms=LOOK_AGAIN_MS)
 
 
 # --- the run -------------------------------------------------------------------------------------------------------
 def _fetch(run: TrainingRun) -> int:
-    """The lines of the query as a file; a later attempt finds it there."""
+    """Write the lines of the query to a file and return their number; a later attempt reuses the file."""
     path = folders.training(run.uuid) / LINES
     if not path.exists():
         payload = run.payload["payload"]
         most = payload.get("max_size") or training_data.most_lines(path)
-        found = logstore.get().scan(payload["query"])
-        training_data.write(_beating(run.pk, found), path, most, feedback.labels(), feedback.examples())
-    with path.open("rb") as file:
+        documents = logstore.get().scan(payload["query"])
+        training_data.write(_beating(run.pk, documents), path, most, feedback.labels(), feedback.examples())
+    return _count_lines(run)
+
+
+def _count_lines(run: TrainingRun) -> int:
+    with (folders.training(run.uuid) / LINES).open("rb") as file:
         return sum(1 for _ in file)
 
 
@@ -139,7 +162,7 @@ def _beating(pk: int, documents: Iterable[dict]) -> Iterator[dict]:
         yield document
 
 
-def _nothing(run: TrainingRun) -> str:
+def _nothing_to_learn(run: TrainingRun) -> str:
     window = run.payload["payload"]["query"]["query"]["bool"]["filter"][0]["range"]["time"]
     minutes = max(1, round((int(window["lte"]) - int(window["gte"])) / 60000))
     return Message("the watched workloads have no log lines in the last %(minutes)s minutes", minutes=minutes)
@@ -161,10 +184,7 @@ def _spec(run: TrainingRun) -> RunSpec:
         command=command,
         cwd=folder,
         environment={
-            "PATH": f"{os.path.dirname(runner.python)}:/usr/local/bin:/usr/bin:/bin".removeprefix(":"),
-            "HOME": ".",
-            "LANG": "C.UTF-8",
-            "TZ": "UTC",
+            **runner.environment("."),
             "PYTHONUNBUFFERED": "1",
             "PYTHONPATH": CODE,
             "OMP_NUM_THREADS": str(cpus),
@@ -257,11 +277,8 @@ def _keep_lease(run: TrainingRun) -> None:
 
 
 def _reason(run: TrainingRun, rows: list[dict], ended: str) -> str:
-    told = [str(row["error"]) for row in rows if row.get("error")]
-    if told:
-        return told[-1]
-    lines = tail(folders.training(run.uuid) / "train.log", LOG_LINES_IN_REASON).splitlines()
-    return with_lines(ended, lines)
+    errors = [str(row["error"]) for row in rows if row.get("error")]
+    return errors[-1] if errors else owned.with_log(ended, folders.training(run.uuid) / "train.log")
 
 
 # --- the end -------------------------------------------------------------------------------------------------------
@@ -323,29 +340,3 @@ def _announce(run: TrainingRun) -> None:
     if lifecycle.serving() is None:  # reset while we spoke: ours must not be the last word
         kv.put_last_trained({})
         requests.set_status(subjects.NO_MODEL)
-
-
-def _clean(run: TrainingRun) -> bool:
-    """False: the run has not ended yet."""
-    if not run.run_name:
-        return True
-    runner = runners.get()
-    if runner.poll(run.run_name).state == "running":
-        runner.stop(run.run_name, settings.JOB_CANCEL_GRACE_S)
-        return False
-    runner.forget(run.run_name)
-    folder = folders.training(run.uuid)
-    kernel_storage.remove_tree(folder / CODE)
-    (folder / LINES).unlink(missing_ok=True)
-    if run.state == State.COMPLETED:
-        kernel_storage.remove_tree(folder / f"out-{run.attempt}")
-    lifecycle.give_back(run.pk, run.run_name)
-    return True
-
-
-def sweep() -> None:
-    """Ends and forgets trainings' runs that no row names any more (earlier attempts)."""
-    runner = runners.get()
-    names = [name for name in runner.names() if name.startswith("aiops-")]
-    owned = set(TrainingRun.objects.filter(run_name__in=names).values_list("run_name", flat=True))
-    healing.each(runner.let_go, sorted(set(names) - owned))

@@ -222,7 +222,7 @@ def test_a_job_that_cannot_be_started_ends_in_error(submit, until, monkeypatch, 
         raise problem
 
     monkeypatch.setattr(runners.get(), "start", start)
-    monkeypatch.setattr("jobs.launching.LAUNCH_PATIENCE_S", 0)
+    monkeypatch.setattr("runners.owned.LAUNCH_PATIENCE_S", 0)
     job = until(submit(), "error")
     assert job.reason == f"could not be started: {problem}"
     assert in_use() == NOTHING

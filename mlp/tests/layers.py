@@ -19,7 +19,7 @@ class Level(NamedTuple):
 LEVELS = (
     Level(0, ("kernel.environment", "mlp.operators.admin_theme"), "what settings need before Django is set up"),
     Level(1, ("kernel",), "errors, names, locks, history, the bus, storage; imports no app"),
-    Level(2, ("runners",), "processes and pods: facts only, no database"),
+    Level(2, ("runners",), "processes and pods; how a row owns a run"),
     Level(3, ("accounts", "resources"), "users and tokens; tenants and try-confirm-cancel"),
     Level(4, ("datasets",), "datasets, the WebDAV data service, the data client"),
     Level(5, ("jobs",), "jobs and their metrics"),

@@ -51,7 +51,7 @@ def replica():
 def test_kill_9_of_every_process_in_turn(replica, tasks, peer, monkeypatch):
     Tenant.objects.filter(name="default").update(gpu=0)  # this machine may have none
     monkeypatch.setattr(logstore, "get", Store)
-    monkeypatch.setattr(launching, "_spec", slow(launching._spec))
+    monkeypatch.setattr(launching.RUNS, "spec", slow(launching.RUNS.spec))
     monkeypatch.setattr(launching, "AGAIN_AFTER_S", 0)  # the worker is this test, not the one that was sent for
     for subject in ("gpu_trainingjob_status", "gpu_service_training_internal", "model_update"):
         peer.listen(subject)

@@ -89,7 +89,7 @@ def stand_in(make):
 
 @pytest.fixture(autouse=True)
 def quick_trainer(monkeypatch):
-    monkeypatch.setattr(launching, "_spec", stand_in(launching._spec))
+    monkeypatch.setattr(launching.RUNS, "spec", stand_in(launching.RUNS.spec))
 
 
 @pytest.fixture(autouse=True)
@@ -180,7 +180,7 @@ def test_a_trainer_that_fails_tells_why_and_the_last_model_goes_on(world, peer, 
     requests.request_training(WORKLOADS)
     first = world(settled)
     serving = ModelVersion.objects.get(serving=True)
-    monkeypatch.setattr(launching, "_spec", broken(launching._spec))
+    monkeypatch.setattr(launching.RUNS, "spec", broken(launching.RUNS.spec))
     requests.request_training({"c1": {"shop": ["web", "cart"]}})
     world(lambda: TrainingRun.objects.filter(state="error", announced=True, run_name="").exclude(pk=first.pk).first())
     assert kv.model_status()["status"] == "training failed"
@@ -192,7 +192,7 @@ def test_a_trainer_that_fails_tells_why_and_the_last_model_goes_on(world, peer, 
 
 def test_a_trainer_that_ends_well_without_a_whole_model_has_failed(world, peer, monkeypatch):
     """Bug 9: the original said `completed` before anything was saved."""
-    monkeypatch.setattr(launching, "_spec", empty(launching._spec))
+    monkeypatch.setattr(launching.RUNS, "spec", empty(launching.RUNS.spec))
     requests.request_training(WORKLOADS)
     run = world(settled)
     assert run.state == "error"
@@ -250,7 +250,7 @@ def begun(world) -> TrainingRun:
 
 def test_clearing_the_watchlist_ends_a_running_training(world, peer, monkeypatch):
     """Issues 1815 and 1825: stuck in a training, the watchlist could not be cleared."""
-    monkeypatch.setattr(launching, "_spec", slow(launching._spec))
+    monkeypatch.setattr(launching.RUNS, "spec", slow(launching.RUNS.spec))
     requests.request_training(WORKLOADS)
     run = begun(world)
     status = requests.state()
@@ -264,11 +264,11 @@ def test_clearing_the_watchlist_ends_a_running_training(world, peer, monkeypatch
 
 
 def test_a_trainer_killed_with_its_watcher_is_started_again(world, monkeypatch):
-    made = launching._spec
-    monkeypatch.setattr(launching, "_spec", slow(made))
+    made = launching.RUNS.spec
+    monkeypatch.setattr(launching.RUNS, "spec", slow(made))
     requests.request_training(WORKLOADS)
     run = begun(world)
-    monkeypatch.setattr(launching, "_spec", made)
+    monkeypatch.setattr(launching.RUNS, "spec", made)
     kill_all_of(run.run_name)
     run = world(settled)
     assert (run.state, run.attempt) == ("completed", 2), run.reason
@@ -291,7 +291,7 @@ def kill_all_of(run_name: str) -> None:
 
 
 def test_a_trainer_that_hangs_is_failed_when_its_lease_has_run_out(world, peer, monkeypatch):
-    monkeypatch.setattr(launching, "_spec", slow(launching._spec))
+    monkeypatch.setattr(launching.RUNS, "spec", slow(launching.RUNS.spec))
     monkeypatch.setattr(lifecycle, "LEASE_S", 1)
     requests.request_training(WORKLOADS)
     run = world(settled)
@@ -374,7 +374,7 @@ def test_a_lease_that_could_not_be_ended_is_ended_later(tasks, monkeypatch):
 def test_a_free_gpu_is_reserved_and_given_back(world, store, monkeypatch):
     Tenant.objects.filter(name="default").update(gpu=1)
     monkeypatch.setattr(runners.get(), "devices", lambda: [gpus.Device("GPU-0", "a card", 1024, 0)])
-    monkeypatch.setattr(launching, "_spec", slow(launching._spec))
+    monkeypatch.setattr(launching.RUNS, "spec", slow(launching.RUNS.spec))
     requests.request_training(WORKLOADS)
     run = begun(world)
     row = ResourceRequest.objects.get(pk=f"aiops:{run.uuid}")
@@ -386,13 +386,13 @@ def test_a_free_gpu_is_reserved_and_given_back(world, store, monkeypatch):
 
 def test_a_gpu_in_use_is_no_reason_not_to_train(world, monkeypatch):
     Tenant.objects.filter(name="default").update(gpu=1, gpu_inuse=1)
-    monkeypatch.setattr(launching, "_spec", slow(launching._spec))
+    monkeypatch.setattr(launching.RUNS, "spec", slow(launching.RUNS.spec))
     requests.request_training(WORKLOADS)
     assert begun(world).gpu == 0
 
 
 def test_the_lines_of_a_training_say_their_workload(world, store, monkeypatch):
-    monkeypatch.setattr(launching, "_spec", slow(launching._spec))
+    monkeypatch.setattr(launching.RUNS, "spec", slow(launching.RUNS.spec))
     requests.request_training(WORKLOADS)
     run = begun(world)
     lines = [json.loads(line) for line in (folders.training(run.uuid) / "lines.jsonl").read_text().splitlines()]
