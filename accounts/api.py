@@ -79,7 +79,7 @@ class UserTokenRotate(ContractView):
 
 
 class Auth(ContractView):
-    """Bearer only. The HTTP server answers this before Django is reached (accounts.auth.FastAuth)."""
+    """Bearer only. The HTTP server answers it directly (accounts.auth.auth); this is for the ASGI server."""
 
     authentication_classes: list = []
     permission_classes = [AllowAny]

@@ -1,7 +1,7 @@
 """Who is calling: Bearer tokens, HTTP Basic with the password (for the token call alone), the browser's session.
 
-Named in settings as strings, so that the kernel needs no accounts. The fast path of `/api/v1/auth` is here too, and
-what a websocket or a followed log was let in by: it outlives that moment, and is asked again whether it may go on.
+Named in settings as strings, so that the kernel needs no accounts. `/api/v1/auth` is answered here. An `Entry` records
+what a websocket or a followed log was opened by; it is judged again while the connection lasts.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ from kernel.errors import Refused
 from . import throttle, tokens
 from .models import State, User
 
-AUTH_PATH = "/api/v1/auth"
 JOB_PREFIX = "mlp_j"  # begins the tokens of jobs, which jobs.auth knows
 BAD_TOKEN = "token: not valid"
 
@@ -197,22 +196,15 @@ def still_let_in(request: HttpRequest, owner_id: int) -> Callable[[], bool]:
     return still
 
 
-class FastAuth:
-    """WSGI wrapper that answers `GET /api/v1/auth` before Django's machinery: the gateway asks it all the time."""
-
-    def __init__(self, application):
-        self.application = application
-
-    def __call__(self, environ, start_response):
-        if environ["PATH_INFO"] != AUTH_PATH or environ["REQUEST_METHOD"] != "GET":
-            return self.application(environ, start_response)
-        try:
-            status, body = "200 OK", username_of_header(environ.get("HTTP_AUTHORIZATION", ""))
-        except Refused as refused:
-            status, body = "403 Forbidden", {"msg": refused.msg}
-        except DatabaseError:
-            close_old_connections()
-            status, body = "503 Service Unavailable", {"msg": "the database is not available, try again later"}
-        data = json.dumps(body).encode()
-        start_response(status, [("Content-Type", "application/json"), ("Content-Length", str(len(data)))])
-        return [data]
+def auth(environ: dict, start_response: Callable) -> list[bytes]:
+    """Answer `GET /api/v1/auth` with whose token it is, as a WSGI application: the gateway asks it all the time."""
+    try:
+        status, body = "200 OK", username_of_header(environ.get("HTTP_AUTHORIZATION", ""))
+    except Refused as refused:
+        status, body = "403 Forbidden", {"msg": refused.msg}
+    except DatabaseError:
+        close_old_connections()
+        status, body = "503 Service Unavailable", {"msg": "the database is not available, try again later"}
+    data = json.dumps(body).encode()
+    start_response(status, [("Content-Type", "application/json"), ("Content-Length", str(len(data)))])
+    return [data]

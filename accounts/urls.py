@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from django.urls import path
 
-from . import api
+from kernel.dispatch import Direct
+
+from . import api, auth
 
 urlpatterns = [
     path("users", api.UserList.as_view()),
@@ -13,3 +15,4 @@ urlpatterns = [
     path("users/<seg:user>/token:rotate", api.UserTokenRotate.as_view()),
     path("auth", api.Auth.as_view()),
 ]
+DIRECT = {"/api/v1/auth": Direct(auth.auth, lambda environ: environ["REQUEST_METHOD"] == "GET")}

@@ -1,7 +1,7 @@
 """Addresses below /internal/apps that only the application gateway's nginx reaches.
 
-`route` is asked for each request to an application, so it is routed twice: by Django as any other, and by `FastApps`, a
-WSGI wrapper named in mlp/wsgi.py that answers it before the middleware, which would cost more than the view.
+`route` is asked for each request to an application, so the HTTP server answers it directly (kernel/dispatch.py), unless
+the caller may be known by a session, which Django's middleware reads.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from django.conf import settings
 from django.urls import path
 
-from datasets.data_urls import FastData
+from kernel.dispatch import Direct, ViewApplication
 
 from . import gateway_access
 
@@ -19,11 +19,8 @@ urlpatterns = [
 ]
 
 
-class FastApps(FastData):
-    """WSGI: the gateway's question directly, unless the answer may lie in a session; all else through `application`."""
+def _without_session(environ: dict) -> bool:
+    return bool(environ.get("HTTP_AUTHORIZATION")) or settings.SESSION_COOKIE_NAME not in environ.get("HTTP_COOKIE", "")
 
-    views = {"/internal/apps/route": gateway_access.route}
 
-    def view(self, environ):
-        by_session = settings.SESSION_COOKIE_NAME in environ.get("HTTP_COOKIE", "")
-        return None if by_session and not environ.get("HTTP_AUTHORIZATION") else super().view(environ)
+DIRECT = {"/internal/apps/route": Direct(ViewApplication(gateway_access.route), _without_session)}

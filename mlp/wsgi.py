@@ -1,4 +1,4 @@
-"""HTTP for gunicorn: REST, pages and admin; the gateway's own questions are answered before the middleware."""
+"""HTTP for gunicorn: REST, pages and admin; what the gateway asks is answered directly."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from django.core.wsgi import get_wsgi_application
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "mlp.settings")
 django_application = get_wsgi_application()
 
-from accounts.auth import FastAuth  # noqa: E402 (needs Django set up)
-from apps.gateway_urls import FastApps  # noqa: E402
-from datasets.data_urls import FastData  # noqa: E402
+from accounts.urls import DIRECT as ACCOUNTS  # noqa: E402 (needs Django set up)
+from apps.gateway_urls import DIRECT as APPS  # noqa: E402
+from datasets.data_urls import DIRECT as DATA  # noqa: E402
+from kernel.dispatch import Dispatcher  # noqa: E402
 
-application = FastAuth(FastData(FastApps(django_application)))
+application = Dispatcher(django_application, {**ACCOUNTS, **DATA, **APPS})

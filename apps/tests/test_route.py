@@ -10,10 +10,10 @@ import pytest
 from django.test import Client
 
 from accounts import lifecycle as accounts
-from apps import gateway_access, gateway_urls, launching, lifecycle
+from apps import gateway_access, launching, lifecycle
 from apps.models import Application
 from datasets.webdav.gate import internal_key
-from mlp.wsgi import django_application
+from mlp.wsgi import application
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -46,7 +46,7 @@ def asked(token: str = "", cookie: str = "", key: str | None = None) -> tuple[in
     def start_response(status, headers):
         told.update(headers, status=int(status[:3]))
 
-    b"".join(gateway_urls.FastApps(django_application)(environ, start_response))
+    b"".join(application(environ, start_response))
     return told["status"], told.get("X-App-Base")
 
 

@@ -1,4 +1,4 @@
-"""The WSGI shortcut of the data service's inner addresses, and what is noted of uploads on their way."""
+"""The data service's inner addresses answered directly, and what is noted of uploads on their way."""
 
 from __future__ import annotations
 
@@ -7,20 +7,22 @@ import socket
 
 import pytest
 
-from datasets.data_urls import FastData
+from datasets.data_urls import DIRECT
 from datasets.webdav import gate, inflight, spool, verbs
 from kernel import storage
+from kernel.dispatch import Dispatcher
 
 
 def ask(path: str, method: str = "POST", **headers) -> tuple[str, bytes]:
-    """The status and body that the wrapper answers; `(through)` when it hands on."""
+    """Return the status and body of the dispatcher; `(through)` where Django would answer."""
     environ = {
         "REQUEST_METHOD": method, "PATH_INFO": path, "QUERY_STRING": "", "SERVER_NAME": "x", "SERVER_PORT": "80",
         "wsgi.input": io.BytesIO(), "wsgi.url_scheme": "http", "wsgi.errors": io.StringIO(), "HTTP_HOST": "x",
         **{f"HTTP_{name.upper()}": value for name, value in headers.items()},
     }  # fmt: skip
     seen = []
-    body = FastData(lambda environ, start: [b"(through)"])(environ, lambda status, headers: seen.append(status))
+    through = Dispatcher(lambda environ, start: [b"(through)"], DIRECT)
+    body = through(environ, lambda status, headers: seen.append(status))
     return (seen or [""])[0], b"".join(body)
 
 

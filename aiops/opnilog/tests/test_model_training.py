@@ -11,12 +11,12 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from django.conf import settings
 
 from aiops.opnilog import judging, train
 from aiops.opnilog.score import Scorer
 from aiops.opnilog.store import Versions
 
-ROOT = Path(__file__).parents[2]
 QUICK = {"width": 32, "inner": 32, "heads": 2, "layers": 1, "least_steps": 150, "most_steps": 150}
 ODD = "panic kernel oops at unknown address"
 RARE = "disk nearly full please look"
@@ -56,7 +56,7 @@ def trained(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("training")
     told = [{"log": RARE, "label": "normal"}, {"log": "job 7 took 0.7 s and ended badly", "label": "anomaly"}]
     command = [sys.executable, "-m", "aiops.opnilog.train", *order(folder, [*lines(), *told])]
-    done = subprocess.run(command, cwd=ROOT, env={"OMP_NUM_THREADS": "1"}, capture_output=True, text=True)
+    done = subprocess.run(command, cwd=settings.BASE_DIR, env={"OMP_NUM_THREADS": "1"}, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return folder
 
@@ -187,7 +187,7 @@ def test_one_single_line_is_enough(tmp_path):
 def test_a_killed_training_starts_again(tmp_path):
     endless = order(tmp_path, lines()[:50], least_steps=100_000, most_steps=100_000)  # it is killed before its end
     command = [sys.executable, "-m", "aiops.opnilog.train", *endless]
-    run = subprocess.Popen(command, cwd=ROOT, env={"OMP_NUM_THREADS": "1"}, stderr=subprocess.DEVNULL)
+    run = subprocess.Popen(command, cwd=settings.BASE_DIR, env={"OMP_NUM_THREADS": "1"}, stderr=subprocess.DEVNULL)
     while not (tmp_path / "progress.jsonl").exists() or not (tmp_path / "progress.jsonl").read_text():
         assert run.poll() is None
     run.kill()

@@ -1,0 +1,61 @@
+"""The router before Django: addresses that the HTTP server answers without Django's middleware.
+
+Middleware would cost more than these answers themselves. Each is also an ordinary address of Django's URLs, for those
+who run the ASGI server alone. Used by mlp.wsgi.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from http.client import responses
+from typing import NamedTuple
+
+from django.core.handlers.wsgi import WSGIRequest
+from django.core.signals import request_finished, request_started
+from django.http import HttpRequest, HttpResponseBase
+
+Application = Callable[[dict, Callable], Iterable[bytes]]  # of WSGI
+
+
+def _always(_environ: dict) -> bool:
+    return True
+
+
+class Direct(NamedTuple):
+    """An application for one address, for the requests that `applies` picks; the others go to Django."""
+
+    application: Application
+    applies: Callable[[dict], bool] = _always
+
+
+class Dispatcher:
+    """The WSGI application: direct addresses by their whole path, all else by Django's application."""
+
+    def __init__(self, application: Application, direct: Mapping[str, Direct]):
+        self.application, self.direct = application, direct
+
+    def __call__(self, environ: dict, start_response: Callable) -> Iterable[bytes]:
+        direct = self.direct.get(environ["PATH_INFO"])
+        if direct is None or not direct.applies(environ):
+            return self.application(environ, start_response)
+        return direct.application(environ, start_response)
+
+
+class ViewApplication:
+    """A Django view as a WSGI application, without middleware. What the view raises goes to the HTTP server."""
+
+    def __init__(self, view: Callable[[HttpRequest], HttpResponseBase]):
+        self.view = view
+
+    def __call__(self, environ: dict, start_response: Callable) -> Iterable[bytes]:
+        request_started.send(sender=type(self), environ=environ)  # closes database connections that broke
+        response = self.view(WSGIRequest(environ))
+        if not response.streaming:
+            response["Content-Length"] = str(len(response.content))
+        status = f"{response.status_code} {responses.get(response.status_code, 'Unknown')}"
+        start_response(status, [(name, str(value)) for name, value in response.items()])
+        if response.streaming:
+            response._handler_class = type(self)
+            return response  # the server calls close(), which sends request_finished
+        request_finished.send(sender=type(self))
+        return [] if environ["REQUEST_METHOD"] == "HEAD" else [response.content]

@@ -1,0 +1,128 @@
+"""What is promised for after the commit: not before it, not after a rollback, once, and without harm when it fails."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+from asgiref.sync import async_to_sync
+from channels.layers import get_channel_layer
+from django.db import transaction
+from dramatiq import Message
+
+from kernel import after_commit
+from kernel.broker import broker
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+GROUPS = {
+    "wake": (lambda: after_commit.wake("job", 7), "job.7", {"type": "wake", "kind": "job"}),
+    "tell_group": (
+        lambda: after_commit.tell_group("tail", {"type": "lines", "n": 1}),
+        "tail",
+        {"type": "lines", "n": 1},
+    ),
+    "changed, to the owner": (
+        lambda: after_commit.changed("alice", "job", "fit"),
+        after_commit.pages_of("alice"),
+        {"type": "changed", "owner": "alice", "kind": "job", "name": "fit", "moving": False},
+    ),
+    "changed, to operators": (
+        lambda: after_commit.changed("alice", "job", "fit", moving=True),
+        after_commit.OPERATORS_PAGES,
+        {"type": "changed", "owner": "alice", "kind": "job", "name": "fit", "moving": True},
+    ),
+}
+
+
+def queued(queue: str = "default") -> list[Message]:
+    """The messages of a queue, as a worker would find them in Valkey."""
+    return [Message.decode(data) for data in broker().client.hgetall(f"dramatiq:{queue}.msgs").values()]
+
+
+class TestEnqueue:
+    def test_it_is_sent_at_the_commit_and_not_before(self):
+        with transaction.atomic():
+            after_commit.enqueue("jobs.launch", 7, "x", queue="files")
+            assert queued("files") == []
+        (message,) = queued("files")
+        assert (message.actor_name, message.args, message.kwargs) == ("jobs.launch", (7, "x"), {})
+
+    def test_an_inner_block_is_no_commit(self):
+        with transaction.atomic():
+            with transaction.atomic():
+                after_commit.enqueue("jobs.launch", 7)
+            assert queued() == []
+        assert len(queued()) == 1
+
+    def test_after_a_rollback_it_is_never_sent(self):
+        with transaction.atomic():
+            after_commit.enqueue("jobs.launch", 7)
+            transaction.set_rollback(True)
+        with transaction.atomic():
+            after_commit.enqueue("jobs.launch", 8)
+        assert [message.args for message in queued()] == [(8,)]
+
+    def test_what_an_inner_block_took_back_is_not_sent_by_the_outer(self):
+        with transaction.atomic():
+            with transaction.atomic():
+                after_commit.enqueue("jobs.launch", 7)
+                transaction.set_rollback(True)
+            after_commit.enqueue("jobs.launch", 8)
+        assert [message.args for message in queued()] == [(8,)]
+
+    def test_outside_of_a_transaction_it_is_sent_at_once(self):
+        after_commit.enqueue("jobs.launch", 7)
+        assert [message.args for message in queued()] == [(7,)]
+
+    def test_a_delay_keeps_it_from_workers_until_then(self):
+        after_commit.enqueue("jobs.launch", 7, delay_ms=60_000)
+        assert queued() == []
+        (message,) = queued("default.DQ")
+        assert message.options["eta"] > message.message_timestamp + 59_000
+
+
+@pytest.mark.parametrize("name", GROUPS)
+def test_open_pages_hear_of_it_at_the_commit_and_not_before(name):
+    promise, group, event = GROUPS[name]
+
+    async def receive() -> list[dict]:
+        """What arrived in the group before a mark that is sent now."""
+        await layer.group_send(group, {"type": "mark"})
+        events = []
+        while (heard := await layer.receive(channel)) != {"type": "mark"}:
+            events.append(heard)
+        return events
+
+    layer = get_channel_layer()
+    channel = async_to_sync(layer.new_channel)()
+    async_to_sync(layer.group_add)(group, channel)
+    with transaction.atomic():
+        promise()
+        transaction.set_rollback(True)
+    with transaction.atomic():
+        promise()
+        assert async_to_sync(receive)() == []
+    assert async_to_sync(receive)() == [event]
+
+
+@pytest.mark.parametrize(
+    "promise",
+    [lambda: after_commit.enqueue("jobs.launch", 7), *(promise for promise, _, _ in GROUPS.values())],
+    ids=["enqueue", *GROUPS],
+)
+def test_when_it_cannot_be_sent_the_commit_stands_and_the_next_promise_is_kept(promise, monkeypatch, caplog, alice):
+    def away(*_):
+        raise ConnectionError("nobody there")
+
+    kept = []
+    monkeypatch.setattr("kernel.after_commit.broker", away)
+    monkeypatch.setattr("kernel.after_commit.get_channel_layer", away)
+    with caplog.at_level(logging.ERROR), transaction.atomic():
+        alice.password = "changed"
+        alice.save(update_fields=["password"])
+        promise()
+        transaction.on_commit(lambda: kept.append(True))
+    alice.refresh_from_db()
+    assert (alice.password, kept) == ("changed", [True])
+    assert "nobody there" in caplog.text

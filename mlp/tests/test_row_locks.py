@@ -1,0 +1,290 @@
+"""Each verb of each life cycle locks its row before it reads it: it waits for a lock that somebody holds.
+
+A verb without the lock would read a state that is about to change, decide by it, and only wait when it writes. So it
+does not do that it waits: the statement that waits must be the one that locks and reads.
+"""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+from collections.abc import Callable, Iterator
+from types import ModuleType, SimpleNamespace
+
+import pytest
+from django.db import models, transaction
+from django.utils import timezone
+
+from accounts import lifecycle as accounts
+from accounts.models import Token, User
+from aiops import lifecycle as trainings
+from aiops.models import ModelVersion, TrainingRun
+from apps import lifecycle as apps
+from apps.models import Application
+from datasets import lifecycle as datasets
+from datasets.models import Dataset
+from jobs import lifecycle as jobs
+from jobs.models import Job
+from kernel.errors import Refused
+from kernel.tests.nats_tools import until
+from kernel.tests.row_locks import blocked, in_thread, waiting_for_us
+from models_app import lifecycle as models_app
+from models_app.models import Model
+from resources import tcc
+from resources.models import Tenant
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("tasks", "default_tenant")]
+
+Case = tuple[str, models.Model, Callable[[], object]]
+NUMBERS = itertools.count(1)
+
+# Public functions of a life cycle that lock no row: they read, or are one statement, or are called with the lock held.
+LOCKLESS = {
+    accounts: {"check_password", "register", "token_of", "create_service_token"},
+    datasets: {"request_id", "create_dataset"},
+    jobs: {"request_id", "run_name_of", "begin", "give_back", "create_job"},
+    models_app: {"request_id", "create_model"},
+    apps: {"request_id", "create_app"},
+    trainings: {"request_id", "uuid_of", "find", "create_run", "order_again", "note_told", "serving", "serve_nothing"},
+    tcc: {"try_", "never_fits", "books", "add_up", "lock_tenant"},
+}
+
+
+def user() -> User:
+    letters = f"{next(NUMBERS):03}".translate(str.maketrans("0123456789", "abcdefghij"))
+    return accounts.register(username=f"user{letters}", password="correct horse battery", by="test")
+
+
+def dataset(**fields) -> Dataset:
+    owner = user()
+    made = Dataset.objects.create(user=owner, tenant=owner.tenant, name="digits", size=0, **fields)
+    return hold(made, datasets, rom=0)
+
+
+def job(**fields) -> Job:
+    owner = user()
+    values = {"state": "running", "run_name": "none", "reserved": True, "attempt": 1, **fields}
+    made = Job.objects.create(user=owner, tenant=owner.tenant, name="fit", entry="x.py", cpu=0, ram=1, **values)
+    return hold(made, jobs, ram=1)
+
+
+def model(**fields) -> Model:
+    owner = user()
+    made = Model.objects.create(user=owner, tenant=owner.tenant, name="net", src="home/x", size=1, **fields)
+    return hold(made, models_app, rom=1)
+
+
+def app(**fields) -> Application:
+    served = model(state="ready")
+    made = Application.objects.create(
+        user=served.user, tenant=served.tenant, model=served, name="calc", port=31000 + next(NUMBERS), cpu=0, ram=1,
+        run_name="run", **fields,
+    )  # fmt: skip
+    return hold(made, apps, ram=1)
+
+
+def training(**fields) -> TrainingRun:
+    return TrainingRun.objects.create(**{"run_name": "run", **fields})
+
+
+def hold(row, lifecycle: ModuleType, **amounts):
+    """Reserve for the row what its life cycle would have, so that it can be given back."""
+    request = {"id": lifecycle.request_id(row.pk), "applier": lifecycle.APPLIER, "owner": row.user.username}
+    tcc.try_(request_type="request", **request, **amounts)
+    return row
+
+
+def of_accounts() -> Iterator[Case]:
+    by = {"by": "test"}
+    for verb, call in {
+        "hold_active": accounts.hold_active,
+        "activate": lambda one: accounts.activate(username=one.username, **by),
+        "deregister": lambda one: accounts.deregister(username=one.username, **by),
+        "set_staff": lambda one: accounts.set_staff(username=one.username, staff=True, **by),
+        "change_password": lambda one: accounts.change_password(user=one, password="battery horse staple", **by),
+        "rotate_token": lambda one: accounts.rotate_token(user=one, **by),
+    }.items():
+        one = user()
+        if verb == "activate":
+            accounts.deregister(username=one.username, by="test")
+        yield verb, one, lambda call=call, one=one: call(one)
+    token = Token.objects.create(user=user(), kind=Token.Kind.SERVICE, name="x")
+    yield "revoke_service_token", token, lambda: accounts.revoke_service_token(pk=token.pk, by="test")
+
+
+def of_datasets() -> Iterator[Case]:
+    def report(one: Dataset, state: str, progress: int):
+        return datasets.heartbeat(user=one.user, name=one.name, state=state, progress=progress, by="test")
+
+    for verb, state, call in [
+        ("heartbeat", "creating", lambda one: report(one, "creating", 5)),
+        ("heartbeat: error", "creating", lambda one: report(one, "error", 5)),
+        ("heartbeat: ready", "creating", lambda one: report(one, "ready", 100)),
+        ("fail", "creating", lambda one: datasets.fail(one.pk, "x", by="test")),
+        ("fail_silent", "creating", lambda one: datasets.fail_silent(one.pk, timezone.now(), "x")),
+        ("fail_all_of", "creating", lambda one: datasets.fail_all_of(one.user, by="test")),
+        ("delete_dataset", "ready", lambda one: datasets.delete_dataset(user=one.user, name=one.name, by="test")),
+        ("erase", "deleting", lambda one: datasets.erase(one.pk)),
+        ("recount", "creating", lambda one: datasets.recount(one.pk)),
+    ]:
+        one = dataset(state=state)
+        yield verb, one, lambda call=call, one=one: call(one)
+
+
+def of_jobs() -> Iterator[Case]:
+    for verb, fields, call in [
+        ("heartbeat", {}, lambda one: jobs.heartbeat(user=one.user, name="fit", state="running", progress=5, by="x")),
+        ("finish", {}, lambda one: jobs.finish(one.pk, "none", by="test")),
+        ("end_attempt", {}, lambda one: jobs.end_attempt(one.pk, "none", "x", by="test")),
+        ("fail", {}, lambda one: jobs.fail(one.pk, "x", by="test")),
+        ("cancel", {}, lambda one: jobs.cancel(user=one.user, name="fit", by="test")),
+        ("cancel_all_of", {}, lambda one: jobs.cancel_all_of(one.user, by="test")),
+        ("delete_job", {"state": "finished"}, lambda one: jobs.delete_job(user=one.user, name="fit", by="test")),
+        ("reserve_next", {"state": "creating", "reserved": False}, lambda one: jobs.reserve_next()),
+    ]:
+        one = job(**fields)
+        yield verb, one, lambda call=call, one=one: call(one)
+
+
+def of_models() -> Iterator[Case]:
+    for verb, state, call in [
+        ("note_copy", "creating", lambda one: models_app.note_copy(one.pk, {"x": {"size": 1}})),
+        ("complete", "creating", lambda one: models_app.complete(one.pk, {"format": "onnx"}, by="test")),
+        ("fail", "creating", lambda one: models_app.fail(one.pk, "x", by="test")),
+        ("fail_all_of", "creating", lambda one: models_app.fail_all_of(one.user, by="test")),
+        ("delete_model", "ready", lambda one: models_app.delete_model(user=one.user, name="net", by="test")),
+        ("set_notes", "ready", lambda one: models_app.set_notes(user=one.user, name="net", notes="x")),
+        ("forget", "deleting", lambda one: models_app.forget(one.pk)),
+    ]:
+        one = model(state=state)
+        yield verb, one, lambda call=call, one=one: call(one)
+
+
+def of_apps() -> Iterator[Case]:
+    for verb, fields, call in [
+        ("move", {}, lambda one: apps.move(one.pk, "run", [])),
+        ("note_order", {}, lambda one: apps.note_order(one.pk)),
+        ("up", {}, lambda one: apps.up(one.pk, "run", "127.0.0.1:1", by="test")),
+        ("end_run", {"state": "ready"}, lambda one: apps.end_run(one.pk, "run", "x", by="test")),
+        ("end_asked", {"state": "ready"}, lambda one: apps.end_asked(one.pk, "run", "x", by="test")),
+        ("restart", {"state": "ready"}, lambda one: apps.restart(one.pk, by="test")),
+        ("fail", {}, lambda one: apps.fail(one.pk, "x", by="test")),
+        ("delete_app", {"state": "ready"}, lambda one: apps.delete_app(user=one.user, name="calc", by="test")),
+        ("delete_all_of", {}, lambda one: apps.delete_all_of(one.user, by="test")),
+        ("forget", {"state": "deleting"}, lambda one: apps.forget(one.pk)),
+    ]:
+        one = app(**fields)
+        yield verb, one, lambda call=call, one=one: call(one)
+
+
+def of_trainings() -> Iterator[Case]:
+    for verb, call in {
+        "order_run": lambda one: trainings.order_run(one.pk, 1),
+        "note_start": lambda one: trainings.note_start(one.pk, "run", 5),
+        "note_trouble": lambda one: trainings.note_trouble(one.pk, "x"),
+        "beat": lambda one: trainings.beat(one.pk, percent=5),
+        "complete": lambda one: trainings.complete(one.pk, version="v", manifest={}, by="test"),
+        "fail": lambda one: trainings.fail(one.pk, "x", by="test"),
+        "give_back": lambda one: trainings.give_back(one.pk, "run"),
+        "cancel_running": lambda one: trainings.cancel_running("x", by="test"),
+    }.items():
+        one = training()
+        yield verb, one, lambda call=call, one=one: call(one)
+    version = ModelVersion.objects.create(version="one", serving=True)
+    ModelVersion.objects.create(version="two")
+    yield "serve_version", version, lambda: trainings.serve_version("two")
+
+
+def of_tcc() -> Iterator[Case]:
+    tenant = Tenant.objects.get(name="default")
+    request = SimpleNamespace(applier="jm", number=0)
+
+    def tried(kind: str = "request") -> dict:
+        request.number += 1
+        known = {"id": f"{kind}{request.number}", "applier": "jm"}
+        tcc.try_(request_type=kind, **known, cpu=0.1)
+        return known
+
+    made = [tried() for _ in range(3)]
+    released = tried("release")
+    yield "confirm", tenant, lambda: tcc.confirm(**released)
+    yield "cancel", tenant, lambda: tcc.cancel(**made[0])
+    yield "release", tenant, lambda: tcc.release(**made[1])
+    yield "set_capacity", tenant, lambda: tcc.set_capacity(name="default", by="test", cpu=9)
+
+
+ALL = {
+    accounts: of_accounts,
+    datasets: of_datasets,
+    jobs: of_jobs,
+    models_app: of_models,
+    apps: of_apps,
+    trainings: of_trainings,
+    tcc: of_tcc,
+}
+
+
+@pytest.mark.parametrize("lifecycle", ALL, ids=lambda module: module.__name__)
+def test_each_verb_waits_for_the_rows_lock_before_it_reads_the_row(lifecycle):
+    for verb, row, call in list(ALL[lifecycle]()):
+        with transaction.atomic():
+            type(row).objects.select_for_update(no_key=True).get(pk=row.pk)
+            ours = in_thread(lambda call=call: within_a_transaction(call))
+            statement = until(lambda ours=ours: waiting_for_us() or (ours.done() and [f"no lock: {ours}"]))[0]
+        locks = statement.startswith("SELECT") and f'FROM "{row._meta.db_table}"' in statement and " FOR " in statement
+        assert locks, f"{verb} waits only when it writes: {statement}"
+        try:
+            ours.result(60)
+        except Refused as refusal:
+            raise AssertionError(f"{verb} was refused, so it says nothing: {refusal.msg}")
+
+
+def within_a_transaction(call: Callable[[], object]) -> None:
+    """As the verbs that are called inside of another's transaction are."""
+    with transaction.atomic():
+        call()
+
+
+@pytest.mark.parametrize("lifecycle", ALL, ids=lambda module: module.__name__)
+def test_no_verb_is_left_out(lifecycle):
+    verbs = {
+        name
+        for name, value in vars(lifecycle).items()
+        if inspect.isfunction(value) and value.__module__ == lifecycle.__name__ and not name.startswith("_")
+    }
+    tried = {verb.partition(":")[0] for verb, _, _ in ALL[lifecycle]()}
+    assert verbs - tried == LOCKLESS[lifecycle]
+
+
+def creates() -> dict[str, Callable[[User], object]]:
+    return {
+        "dataset": lambda one: datasets.create_dataset(user=one, name="x", size=1, by="test"),
+        "job": lambda one: jobs.create_job(user=one, name="x", entry="train.py", cpu=0.1, ram=1, by="test"),
+        "model": lambda one: models_app.create_model(user=one, name="x", src="home/train.py", by="test"),
+        "application": lambda one: apps.create_app(user=one, name="x", model_name="net", cpu=0.1, ram=1, by="test"),
+    }
+
+
+@pytest.mark.parametrize("kind", creates())
+def test_nothing_is_made_for_a_user_who_is_deregistered_meanwhile(kind, alice, home):
+    """De-registration ends what is there; what is made at that moment waits for it, and is refused."""
+    Model.objects.create(user=alice, tenant=alice.tenant, name="net", src="home/x", size=1, state="ready")
+    with transaction.atomic():
+        accounts.deregister(username="alice", by="test")
+        other = in_thread(lambda: creates()[kind](alice))
+        (statement,) = blocked(1)
+        assert " FOR " in statement
+    with pytest.raises(Refused, match=r"^user:"):
+        other.result(60)
+
+
+def test_a_model_that_is_deleted_meanwhile_gets_no_application(alice, home):
+    net = Model.objects.create(user=alice, tenant=alice.tenant, name="net", src="home/x", size=1, state="ready")
+    hold(net, models_app, rom=1)
+    with transaction.atomic():
+        models_app.delete_model(user=alice, name="net", by="test")
+        other = in_thread(lambda: creates()["application"](alice))
+        (statement,) = blocked(1)
+        assert " FOR " in statement
+    with pytest.raises(Refused, match=r"^model_name:"):
+        other.result(60)
