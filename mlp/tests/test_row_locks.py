@@ -42,10 +42,11 @@ NUMBERS = itertools.count(1)
 LOCKLESS = {
     accounts: {"check_password", "register", "token_of", "create_service_token"},
     datasets: {"request_id", "create_dataset"},
-    jobs: {"request_id", "run_name_of", "begin", "give_back", "create_job"},
+    jobs: {"request_id", "run_name_of", "begin", "give_back", "release_run", "create_job"},
     models_app: {"request_id", "create_model"},
     apps: {"request_id", "create_app"},
-    trainings: {"request_id", "uuid_of", "find", "create_run", "order_again", "note_told", "serving", "serve_nothing"},
+    trainings: {"request_id", "uuid_of", "find", "create_run", "order_again", "note_told", "serving", "serve_nothing"}
+    | {"give_back"},
     tcc: {"try_", "never_fits", "books", "add_up", "lock_tenant"},
 }
 
@@ -134,6 +135,8 @@ def of_datasets() -> Iterator[Case]:
 def of_jobs() -> Iterator[Case]:
     for verb, fields, call in [
         ("heartbeat", {}, lambda one: jobs.heartbeat(user=one.user, name="fit", state="running", progress=5, by="x")),
+        ("order_run", {}, lambda one: jobs.order_run(one.pk)),
+        ("note_start", {}, lambda one: jobs.note_start(one.pk, "none")),
         ("finish", {}, lambda one: jobs.finish(one.pk, "none", by="test")),
         ("end_attempt", {}, lambda one: jobs.end_attempt(one.pk, "none", "x", by="test")),
         ("fail", {}, lambda one: jobs.fail(one.pk, "x", by="test")),
@@ -149,6 +152,7 @@ def of_jobs() -> Iterator[Case]:
 def of_models() -> Iterator[Case]:
     for verb, state, call in [
         ("note_copy", "creating", lambda one: models_app.note_copy(one.pk, {"x": {"size": 1}})),
+        ("note_order", "creating", lambda one: models_app.note_order(one.pk)),
         ("complete", "creating", lambda one: models_app.complete(one.pk, {"format": "onnx"}, by="test")),
         ("fail", "creating", lambda one: models_app.fail(one.pk, "x", by="test")),
         ("fail_all_of", "creating", lambda one: models_app.fail_all_of(one.user, by="test")),
@@ -185,7 +189,6 @@ def of_trainings() -> Iterator[Case]:
         "beat": lambda one: trainings.beat(one.pk, percent=5),
         "complete": lambda one: trainings.complete(one.pk, version="v", manifest={}, by="test"),
         "fail": lambda one: trainings.fail(one.pk, "x", by="test"),
-        "give_back": lambda one: trainings.give_back(one.pk, "run"),
         "cancel_running": lambda one: trainings.cancel_running("x", by="test"),
     }.items():
         one = training()

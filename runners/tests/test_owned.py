@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from django.db import connection
+from django.db import connection, transaction
 
 import runners
 from aiops.training.launching import RUNS as TRAININGS
@@ -11,6 +11,7 @@ from apps.launching import RUNS as APPLICATIONS
 from jobs.launching import RUNS as JOBS
 from jobs.models import Job
 from kernel.errors import Refused
+from kernel.tests.row_locks import blocked, in_thread
 from mlp.tests.page_world import put
 from models_app.launching import RUNS as CHECKS
 from runners import owned
@@ -146,6 +147,22 @@ def test_cleaning_leaves_a_row_alone_that_has_another_run_by_now(probes, row, ru
     end_of(runner, row.run_name)
     Job.objects.filter(pk=row.pk).update(run_name="probe-another")
     assert probes.clean(row, 0)
+    assert Job.objects.get(pk=row.pk).run_name == "probe-another"
+
+
+def test_cleaning_waits_for_the_lock_of_the_row(probes, row):
+    """A verb that holds the row may give it another run, which must keep its name."""
+    row = probes.launch(row.pk)
+    runners.get().stop(row.run_name, 0)
+    end_of(runners.get(), row.run_name)
+    with transaction.atomic():
+        locked = Job.objects.select_for_update(no_key=True).get(pk=row.pk)
+        cleaning = in_thread(lambda: probes.clean(row, 0))
+        (statement,) = blocked(1)
+        locked.run_name = "probe-another"
+        locked.save(update_fields=["run_name"])
+    assert " FOR " in statement
+    assert cleaning.result(60)
     assert Job.objects.get(pk=row.pk).run_name == "probe-another"
 
 
