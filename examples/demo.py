@@ -1,9 +1,9 @@
-"""`make demo`: walks the whole product on real data against the running platform, and says what to look at.
+"""`make demo`: tries every part of the product on real data on the running platform, and says where to watch.
 
 It registers a user as the browser does, uploads the digits with the data client through nginx, submits a training job,
-follows its metrics over the websocket, checks that the output is kept and the resources are free again (demo_serve.py:
-serves the model), and lets AIOps find a fault in the logs (demo_aiops.py). Each step waits for a platform that is just
-being restarted; the exit code is 1 when a step fails for good.
+follows its metrics over the websocket, checks that the output is kept and the resources are free again, serves the
+model (demo_serve.py), and lets AIOps find a fault in the logs (demo_aiops.py). Each step waits while the platform
+restarts; the exit code is 1 when a step fails.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ RETRIED = {429, 500, 502, 503, 504}
 
 
 class Failed(Exception):
-    """A step that cannot succeed any more; the message says why."""
+    """A step that failed; the message says why."""
 
 
 class Platform:
-    """The running platform as its users reach it: pages with a cookie jar, REST with a token."""
+    """The running platform as users reach it: pages with a cookie jar, REST with a token."""
 
     def __init__(self, url: str):
         self.url = url.rstrip("/")
@@ -54,7 +54,7 @@ class Platform:
         return Failed(words)
 
     def page(self, path: str, form: dict | None = None) -> tuple[str, str]:
-        """(final URL, text) of a page, fetched as a browser does; a form carries the page's CSRF token along."""
+        """Return (final URL, text) of a page, fetched as a browser does; a form is sent with the page's CSRF token."""
         if form is not None:
             _, text = self.page(path)
             field = re.search(r'name="csrfmiddlewaretoken" value="([^"]+)"', text)
@@ -66,12 +66,12 @@ class Platform:
         try:
             answer = patiently(lambda: self.browser.open(request, timeout=30))
         except urllib.error.HTTPError as refusal:
-            answer = refusal  # a page as well: the form again, with the reason
+            answer = refusal  # also a page: the form again, with the reason
         with answer:
             return answer.geturl(), answer.read().decode()
 
     def call(self, method: str, path: str, body=None, basic: tuple[str, str] | None = None):
-        """A REST call; (status, decoded answer). Waits for faults to pass; a refusal is the caller's to judge."""
+        """Return (status, decoded answer) of a REST call. Faults are retried; a refusal is returned."""
         headers = {"Authorization": f"Bearer {self.token}"} if self.token else {}
         if basic:
             headers["Authorization"] = "Basic " + base64.b64encode(":".join(basic).encode()).decode()
@@ -93,7 +93,7 @@ class Platform:
 
 
 def patiently(action):
-    """Does it again while the platform is away or faulty, for PATIENCE_S at most."""
+    """Repeat the action while the platform is down or faulty, for at most PATIENCE_S seconds."""
     end = time.monotonic() + PATIENCE_S
     while True:
         try:
@@ -122,7 +122,7 @@ def register(platform: Platform, username: str, password: str) -> None:
         url, _ = platform.page("/regist_login", form)
         if urllib.parse.urlsplit(url).path.startswith("/index"):
             break
-        # Killed between the commit and the answer, the account is there: then logging in is what is left to do.
+        # If the server was killed between the commit and the answer, the account exists, and a login will do.
         form["action"] = "login" if form["action"] == "register" else "register"
         if time.monotonic() > end:
             raise Failed("registering did not lead to the index page")
@@ -130,7 +130,7 @@ def register(platform: Platform, username: str, password: str) -> None:
 
 
 def client(platform: Platform, username: str, folder: Path, *arguments: str) -> None:
-    """Runs the platform's own data client, as downloaded from it."""
+    """Run the platform's data client, downloaded from the platform."""
     program = folder / "data_client.pyz"
     if not program.exists():
         with patiently(lambda: urllib.request.urlopen(platform.url + "/data_client.pyz", timeout=30)) as answer:
@@ -174,7 +174,7 @@ def bar(percent: int, row: dict, width: int = 30) -> str:
 
 
 def follow(platform: Platform, username: str, job: str) -> list[dict]:
-    """Reads the job's metrics from the websocket until it closes normally; returns them in order."""
+    """Read the job's metrics from the websocket until it closes normally, and return them in order."""
     address = platform.url.replace("http", "ws", 1) + f"/api/v1/users/{username}/job_metrics/{job}"
     end = time.monotonic() + 600
     while time.monotonic() < end:
@@ -192,7 +192,7 @@ def follow(platform: Platform, username: str, job: str) -> list[dict]:
                     if code == websocket.ABNF.OPCODE_TEXT:
                         rows.append(json.loads(data))
                         print(bar(rows[-1]["progress"], rows[-1]), end="", flush=True)
-        time.sleep(1)  # the connection was lost: the next one begins with the whole history
+        time.sleep(1)  # the connection was lost; the next one starts with the whole history
     raise Failed("the job did not end within ten minutes")
 
 
@@ -201,10 +201,10 @@ def check_end(platform: Platform, username: str, job: str, rows: list[dict]) -> 
     if row["state"] != "finished":
         raise Failed(f"the job ended in {row['state']}: {row['reason']}")
     if not rows or rows[-1]["accuracy"] < 0.9:
-        raise Failed(f"too few or too poor metrics came over the websocket: {rows[-1:]}")
+        raise Failed(f"the metrics from the websocket are missing or too low: {rows[-1:]}")
     paths = {entry["path"] for entry in platform.must("GET", f"users/{username}/jobs/{job}/artifacts")}
     if not {"ckpt/model.pt", "log/job.log"} <= paths:
-        raise Failed(f"output is missing: there is only {sorted(paths)}")
+        raise Failed(f"output is missing; found only {sorted(paths)}")
     say(f"  finished after {row['attempt']} attempt(s): accuracy {rows[-1]['accuracy']:.3f}, {len(paths)} files kept")
 
 
@@ -225,62 +225,65 @@ def walk(platform: Platform, slow: float, steps: int) -> None:
     password = "".join(random.choices(string.ascii_letters + string.digits, k=16))
     with tempfile.TemporaryDirectory(prefix="mlp-demo-") as temporary:
         folder = Path(temporary)
-        step(1, f"register {username} as the browser does")
+        step(1, f"register the user {username} as the browser does")
         register(platform, username, password)
-        say(f"  look at it: {platform.url}/index (user {username}, password {password})")
+        say(f"  see {platform.url}/index (user {username}, password {password})")
         ram_before = platform.must("GET", "tenants/default")["ram_inuse"]
 
-        step(2, "create the data set `digits` and upload it with the data client, through nginx")
+        step(2, "create the dataset `digits` and upload it with the data client, through nginx")
         making = [sys.executable, str(HERE / "digits" / "make_dataset.py"), str(folder / "digits")]
         subprocess.run(making, check=True)
         client(platform, username, folder, "upload", str(folder / "digits"), "--name", "digits")
         client(platform, username, folder, "script", "put", str(HERE / "digits" / "train.py"), "train.py")
-
-        step(3, "submit the training job")
-        job = submit(platform, username, slow)
-        say(f"  look at it: {platform.url}/jobs/{job}")
-
-        step(4, "watch its metrics over the websocket, as they move on the index page")
-        rows = follow(platform, username, job)
-
-        step(5, "finished: its output is kept")
-        check_end(platform, username, job, rows)
-
-        step(6, "its resources are free again")
-        wait_for_resources(platform, ram_before)
+        if steps >= 6:
+            job = train(platform, username, slow, ram_before)
         if steps >= 9:
             serve(platform, username, job, folder)
         if steps >= 11:
             find_the_fault(platform, username, folder)
 
 
+def train(platform: Platform, username: str, slow: float, ram_before: int) -> str:
+    """Run the training job and check everything it leaves behind; return its name."""
+    step(3, "submit the training job")
+    job = submit(platform, username, slow)
+    say(f"  see {platform.url}/jobs/{job}")
+    step(4, "follow its metrics over the websocket, as the index page does")
+    rows = follow(platform, username, job)
+    step(5, "check that it finished and its output is kept")
+    check_end(platform, username, job, rows)
+    step(6, "check that its resources are free again")
+    wait_for_resources(platform, ram_before)
+    return job
+
+
 def serve(platform: Platform, username: str, job: str, folder: Path) -> None:
-    step(7, "make a model of its output")
+    step(7, "create a model from its output")
     demo_serve.make_model(platform, username, job, say)
     step(8, "deploy it as an application")
     base = demo_serve.deploy(platform, username, say)
-    step(9, "ask it, through the application gateway")
+    step(9, "send it a request through the application gateway")
     line = (folder / "digits" / "test" / "digits_x.csv").read_text().splitlines()[0]
     truth = int((folder / "digits" / "test" / "digits_y.csv").read_text().splitlines()[0])
     digit = demo_serve.ask(platform, base, [float(number) for number in line.split(",")], say)
     if digit != truth:
-        raise Failed(f"the picture shows a {truth}")
+        raise Failed(f"wrong answer: the picture shows a {truth}")
     demo_serve.clean_up(platform, username)
 
 
 def find_the_fault(platform: Platform, username: str, folder: Path) -> None:
     password = demo_aiops.operator_password()
     if password is None:
-        say("\nAIOps is not shown: the operator's password cannot be read (MLP_ADMIN_PASSWORD).")
+        say("\nSkipping AIOps: the operator's password cannot be read (set MLP_ADMIN_PASSWORD).")
         return
     operator = Platform(platform.url)
     operator.token = operator.must("GET", "users/admin/token", basic=("admin", password))
-    step(10, "AIOps: watch a job and the platform's own parts, and learn what their logs usually say")
+    step(10, "AIOps: watch a job and the platform's components, and learn what their logs usually say")
     (folder / "watched.py").write_text(demo_aiops.SCRIPT)
     client(platform, username, folder, "script", "put", str(folder / "watched.py"), "watched.py")
     demo_aiops.begin_job(platform, username)
     demo_aiops.watch(platform, operator, username, say)
-    step(11, "a job fails in a way its log never showed")
+    step(11, "AIOps: a job fails in a way that its log has never shown, and the line is found")
     (folder / "break").write_text("now")
     client(platform, username, folder, "script", "put", str(folder / "break"), "break")
     demo_aiops.provoke(platform, operator, username, say)
@@ -289,19 +292,24 @@ def find_the_fault(platform: Platform, username: str, folder: Path) -> None:
 def main() -> int:
     base = int(os.environ.get("MLP_PORT_BASE") or 30000)
     host = os.environ.get("MLP_HOST") or "127.0.0.1"
-    parser = argparse.ArgumentParser(description="Walks the whole product against the running platform.")
+    parser = argparse.ArgumentParser(description="Tries every part of the product on the running platform.")
     parser.add_argument("--url", default=os.environ.get("MLP_URL") or f"http://{host}:{base + 1}")
     parser.add_argument(
-        "--slow", type=float, default=1.0, help="seconds to pause after each epoch, to have time to look"
+        "--slow", type=float, default=1.0, help="seconds to pause after each epoch, to have time to watch"
     )
-    parser.add_argument("--steps", type=int, default=STEPS, help="how far to go: 6 ends after the training")
+    parser.add_argument(
+        "--steps",
+        type=int,
+        default=STEPS,
+        help="how far to go: 2 ends after the upload, 6 after the training, 9 after serving",
+    )
     options = parser.parse_args()
     try:
         walk(Platform(options.url), options.slow, options.steps)
     except (Failed, subprocess.CalledProcessError, urllib.error.URLError) as problem:
         print(f"\ndemo failed: {problem}", file=sys.stderr)
         return 1
-    say("\nThe demo went well. Operators look at " + options.url + "/admin/")
+    say("\nThe demo succeeded. The operators' pages are at " + options.url + "/admin/")
     return 0
 
 

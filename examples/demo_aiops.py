@@ -1,7 +1,7 @@
-"""The demo's last part: the platform's own logs are watched, a model learns them, a job fails in a way its log never
-showed, and the line stands out, with the words that were not expected.
+"""The demo's AIOps part: the platform's logs are watched, a model learns them, a job fails in a way that its log has
+never shown, and the line is marked as an anomaly.
 
-An operator's matter, so it takes the operator's password: MLP_ADMIN_PASSWORD, or {MLP_ROOT}/admin-password.
+Only operators may do this, so it needs the operator's password: MLP_ADMIN_PASSWORD, or {MLP_ROOT}/admin-password.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ COMPONENTS = ("web", "worker", "ingest")
 LEARN_S, JUDGE_S = 240, 60
 ENOUGH = 150  # lines of the job before the model learns
 FAULT = "RuntimeError: device-side assert triggered: gradients exploded in layer conv_out"
-# Speaks as a training does until somebody puts a file `break` beside it; then it fails as it never did before.
+# Logs as a training does, until a file `break` appears beside it: then it fails in a new way.
 SCRIPT = f'''
 import os, random, sys, time
 beside = os.path.join(os.path.dirname(os.path.abspath(__file__)), "break")
@@ -33,7 +33,7 @@ for step in range(1, 100000):
 
 
 def operator_password() -> str | None:
-    """None where this user may not read it: then this part is left to an operator."""
+    """Return the operator's password, None where this user may not read it."""
     given = os.environ.get("MLP_ADMIN_PASSWORD")
     if given:
         return given
@@ -49,7 +49,7 @@ def begin_job(platform, username: str) -> None:
 
 
 def watch(platform, operator, username: str, say) -> None:
-    """Waits for enough lines, puts the job and some components on the watchlist, and follows the training."""
+    """Wait for enough lines, put the job and some components on the watchlist, and follow the training."""
     query = f"aiops/logs?limit=1&namespace={username}&deployment={JOB}"
     wait(platform, LEARN_S, lambda: count(operator, query) >= ENOUGH, "the job's lines are not stored")
     names = [(username, JOB), *(("platform", name) for name in COMPONENTS)]
@@ -63,7 +63,7 @@ def watch(platform, operator, username: str, say) -> None:
             shown = percent
             say(f"  {percent:3} %  {(state['statistics'] or {}).get('stage', '')}")
         if state["status"] == "completed":
-            say("  the model is trained and verified, and judges from now on")
+            say("  the model is trained, verified and active")
             return
         if state["status"] == "training failed":
             raise platform.failed(f"the training failed: {state['reason']}")
@@ -72,7 +72,7 @@ def watch(platform, operator, username: str, say) -> None:
 
 
 def provoke(platform, operator, username: str, say) -> None:
-    """The job is made to fail; its last words must be an anomaly while its usual ones are not."""
+    """Make the job fail; the line of its failure must be an anomaly, its usual lines must not."""
     query = f"aiops/logs?namespace={username}&deployment={JOB}"
     found: list[dict] = []
 
@@ -80,23 +80,23 @@ def provoke(platform, operator, username: str, say) -> None:
         found[:] = [row for row in operator.must("GET", f"{query}&level=Anomaly&limit=20") if row["log"] == FAULT]
         return bool(found)
 
-    wait(platform, JUDGE_S, odd, "the fault was not seen as an anomaly")
+    wait(platform, JUDGE_S, odd, "the fault was not judged an anomaly")
     row = found[0]
     normal = count(operator, f"{query}&level=Normal&limit=1")
     usual = 100 * row["opnilog_confidence"]
-    say(f"  {normal} of the job's lines are normal, and this one is an anomaly ({usual:.0f} % usual):")
+    say(f"  {normal} of the job's lines are normal, and this one is an anomaly (confidence {usual:.0f} %):")
     say(f"    {row['log']}")
-    say(f"  look at it: {platform.url}/aiops?level=Anomaly")
+    say(f"  see {platform.url}/aiops?level=Anomaly")
 
 
 def count(operator, query: str) -> int:
-    """How many lines match, at most 1000."""
+    """Return how many lines match, at most 1000."""
     return len(operator.must("GET", query.replace("limit=1", "limit=1000")))
 
 
-def wait(platform, seconds: float, true, words: str) -> None:
+def wait(platform, seconds: float, true, failure: str) -> None:
     end = time.monotonic() + seconds
     while not true():
         if time.monotonic() > end:
-            raise platform.failed(words)
+            raise platform.failed(failure)
         time.sleep(1)

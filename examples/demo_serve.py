@@ -1,8 +1,9 @@
-"""The demo goes on: the job's output becomes a model, the model an application, and the application is asked."""
+"""The demo's serving part: a model from the job's output, an application from the model, and a request to it."""
 
 from __future__ import annotations
 
 import json
+import os
 import time
 import urllib.parse
 import urllib.request
@@ -12,25 +13,31 @@ WAIT_S = 90
 
 
 def make_model(platform, username: str, job: str, say) -> None:
-    """`ckpt/model.pt` of the job as a model that loads."""
+    """Create a model from the job's `ckpt/model.pt` and wait until it has loaded."""
     platform.must("POST", f"users/{username}/models", {"name": MODEL, "src": f"jobs/{job}/ckpt/model.pt"})
     model = until_ready(platform, f"users/{username}/models/{MODEL}")
     say(f"  {model['size'] / 1e6:.1f} MB, {model['format']}, from {model['src']}")
 
 
 def deploy(platform, username: str, say) -> str:
-    """The model as an application; its address."""
+    """Deploy the model as an application and return its address."""
     body = {"name": APP, "model_name": MODEL, "cpu": 0.5, "ram": 1024}
     platform.must("POST", f"users/{username}/apps", body)
     until_ready(platform, f"users/{username}/apps/{APP}")
-    address = urllib.parse.urlsplit(platform.url)
-    base = f"{address.scheme}://{address.hostname}:{address.port + 1}/{username}/{APP}"
-    say(f"  it answers at {base}/v2")
+    base = f"{gateway(platform.url)}/{username}/{APP}"
+    say(f"  it is ready at {base}/v2")
     return base
 
 
+def gateway(url: str) -> str:
+    """Return the application gateway's address: MLP_APP_URL, else the next port of the gateway's host."""
+    given = os.environ.get("MLP_APP_URL")
+    address = urllib.parse.urlsplit(url)
+    return given.rstrip("/") if given else f"{address.scheme}://{address.hostname}:{(address.port or 80) + 1}"
+
+
 def ask(platform, base: str, picture: list[float], say) -> int:
-    """One picture of a digit through the application gateway; the digit that the model sees."""
+    """Send one picture of a digit through the application gateway and return the digit that the model sees."""
     about = call(platform, f"{base}/v2/models/{MODEL}")
     name = about["inputs"][0]["name"] if about.get("inputs") else "input"
     tensor = {"name": name, "shape": [1, len(picture)], "datatype": "FP32", "data": picture}
@@ -54,11 +61,11 @@ def clean_up(platform, username: str) -> None:
 def until_ready(platform, path: str) -> dict:
     end = time.monotonic() + WAIT_S
     while time.monotonic() < end:
-        found = platform.must("GET", path)
-        if found["state"] == "ready":
-            return found
-        if found["state"] == "error":
-            raise platform.failed(f"{path}: {found['reason']}")
+        row = platform.must("GET", path)
+        if row["state"] == "ready":
+            return row
+        if row["state"] == "error":
+            raise platform.failed(f"{path}: {row['reason']}")
         time.sleep(0.3)
     raise platform.failed(f"{path}: not ready within {WAIT_S} s")
 

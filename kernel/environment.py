@@ -1,66 +1,110 @@
-"""Typed readers of environment variables for settings.py; a bad value fails loudly and names the variable."""
+"""Settings read from environment variables, each declared with its default, unit and meaning where it is read.
+
+`Section` reads and declares; tools/settings.py writes docs/settings.md from what was declared. A bad value raises
+ImproperlyConfigured with the variable's name.
+"""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from django.core.exceptions import ImproperlyConfigured
 
 TRUE = {"1", "true", "yes", "on"}
 FALSE = {"0", "false", "no", "off", ""}
+HIGHEST = 2**63 - 1
 
 
 def env(name: str, default: str = "") -> str:
+    """Return the variable without surrounding blanks, the default when it is unset or empty."""
     return os.environ.get(name, "").strip() or default
 
 
-def env_bool(name: str, default: bool) -> bool:
-    value = env(name, str(default)).lower()
-    if value in TRUE:
-        return True
-    if value in FALSE:
-        return False
-    raise ImproperlyConfigured(f"{name} must be true or false, not {value!r}")
+@dataclass(frozen=True)
+class Setting:
+    """A declared variable: what docs/settings.md says of it."""
+
+    name: str
+    default: str
+    unit: str
+    help: str
 
 
-def env_int(name: str, default: int, low: int = 0, high: int = 2**63 - 1) -> int:
-    value = env(name, str(default))
-    try:
-        number = int(value)
-    except ValueError:
-        raise ImproperlyConfigured(f"{name} must be a whole number, not {value!r}")
-    if not low <= number <= high:
-        raise ImproperlyConfigured(f"{name} must be between {low} and {high}, not {number}")
-    return number
+class Section:
+    """A group of settings with a heading in docs/settings.md; its methods read variables and declare them.
+
+    `help` says what the setting means. `shown` is the default as the documentation shows it, where it depends on other
+    settings; `unit` is that of a number.
+    """
+
+    def __init__(self, title: str):
+        self.title = title
+        self.settings: dict[str, Setting] = {}
+
+    def text(self, name: str, default: str = "", *, help: str, shown: str = "", unit: str = "") -> str:
+        self.settings[name] = Setting(name, shown or default, unit, help)
+        return env(name, default)
+
+    def flag(self, name: str, default: bool, *, help: str) -> bool:
+        value = self.text(name, str(default).lower(), help=help).lower()
+        if value not in TRUE | FALSE:
+            raise ImproperlyConfigured(f"{name} must be true or false, not {value!r}")
+        return value in TRUE
+
+    def integer(
+        self, name: str, default: int, low: int = 0, high: int = HIGHEST, *, help: str, shown: str = "", unit: str = ""
+    ) -> int:
+        value = self.text(name, str(default), help=help, shown=shown, unit=unit)
+        try:
+            number = int(value)
+        except ValueError:
+            raise ImproperlyConfigured(f"{name} must be a whole number, not {value!r}")
+        if not low <= number <= high:
+            raise ImproperlyConfigured(f"{name} must be between {low} and {high}, not {number}")
+        return number
+
+    def choice(self, name: str, default: str, choices: Sequence[str], *, help: str) -> str:
+        """Return one of the choices, however the variable spells its case."""
+        value = self.text(name, default, help=help)
+        known = {choice.lower(): choice for choice in choices}
+        if value.lower() not in known:
+            raise ImproperlyConfigured(f"{name} must be one of {', '.join(choices)}, not {value!r}")
+        return known[value.lower()]
+
+    def url(self, name: str, schemes: Sequence[str], default: str = "", *, help: str, shown: str = "") -> str:
+        """Return a URL with a host, of one of the schemes, or "" when there is none; the error shows no password."""
+        value = self.text(name, default, help=help, shown=shown)
+        try:
+            parts = urlsplit(value.partition(",")[0])  # some take several hosts
+            good = parts.scheme in schemes and bool(parts.hostname) and (parts.port or 1) > 0
+        except ValueError:
+            good = False
+        if value and not good:
+            raise ImproperlyConfigured(f"{name} must be like {schemes[0]}://host:port")
+        return value
+
+    def items(self, name: str, *, help: str, shown: str = "") -> list[str]:
+        """Return the parts of a value that is separated by commas."""
+        return [part.strip() for part in self.text(name, help=help, shown=shown).split(",") if part.strip()]
 
 
-def env_choice(name: str, default: str, choices: list[str]) -> str:
-    value = env(name, default).upper()
-    if value not in choices:
-        raise ImproperlyConfigured(f"{name} must be one of {', '.join(choices)}, not {value!r}")
-    return value
+def default_root(base: Path) -> Path:
+    """Return where data is kept unless MLP_ROOT says otherwise, for the code below `base`.
 
-
-def env_url(name: str, default: str, schemes: tuple[str, ...]) -> str:
-    """A URL with a host, of one of the schemes; the message shows no password."""
-    value = env(name, default)
-    try:
-        parts = urlsplit(value.partition(",")[0])  # some take several hosts
-        good = parts.scheme in schemes and bool(parts.hostname) and (parts.port or 1) > 0
-    except ValueError:
-        good = False
-    if not good:
-        raise ImproperlyConfigured(f"{name} must be like {schemes[0]}://host:port")
-    return value
-
-
-def env_list(name: str) -> list[str]:
-    return [part.strip() for part in env(name).split(",") if part.strip()]
+    `var` in a checkout. Where pip has installed the code, `mlp` in the user's data folder ($XDG_DATA_HOME, else
+    ~/.local/share): site-packages is replaced by every upgrade.
+    """
+    if (base / "pyproject.toml").exists():
+        return base / "var"
+    return Path(env("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "mlp"
 
 
 def postgres_settings(url: str) -> dict:
-    """Django's DATABASES entry for `postgresql://user:password@host:port/name?option=value`."""
+    """Return Django's DATABASES entry for `postgresql://user:password@host:port/name?option=value`."""
     parts = urlsplit(url)
     if parts.scheme not in {"postgres", "postgresql"}:
         raise ImproperlyConfigured(f"DATABASE_URL must begin with postgresql://, not {parts.scheme or 'nothing'}")
@@ -74,7 +118,7 @@ def postgres_settings(url: str) -> dict:
         "PORT": str(parts.port or ""),
         "CONN_MAX_AGE": 600,
         "CONN_HEALTH_CHECKS": True,
-        # A lock that is not had within the time is a fault to report, not a reason to hang for ever.
+        # A lock that is not obtained in time is an error to report, not a reason to hang.
         "OPTIONS": {
             "connect_timeout": 5,
             "options": "-c lock_timeout=15s -c statement_timeout=120s -c idle_in_transaction_session_timeout=120s",

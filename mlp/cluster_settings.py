@@ -8,22 +8,24 @@ import re
 
 from django.core.exceptions import ImproperlyConfigured
 
-from kernel.environment import env, env_int, env_list
+from kernel.environment import Section
+
+CLUSTER = Section("Kubernetes")
 
 
 def images() -> dict[str, str]:
-    """By runtime. An unset one fails the runs that need it, with a reason that names the variable."""
+    """Return the images by runtime. An unset one fails the runs that need it, with a reason that names the variable."""
     named = {
-        "python": env("MLP_K8S_IMAGE_PYTHON"),
-        "torch": env("MLP_K8S_IMAGE_TORCH"),
-        "tf": env("MLP_K8S_IMAGE_TF"),
-        "serve": env("MLP_K8S_IMAGE_SERVE"),
+        "python": CLUSTER.text("MLP_K8S_IMAGE_PYTHON", help="the image of jobs of the runtime `python`"),
+        "torch": CLUSTER.text("MLP_K8S_IMAGE_TORCH", help="the image of jobs of the runtime `torch`"),
+        "tf": CLUSTER.text("MLP_K8S_IMAGE_TF", help="the image of jobs of the runtime `tf`"),
+        "serve": CLUSTER.text("MLP_K8S_IMAGE_SERVE", help="the image of model checks and applications"),
     }
     return {runtime: image for runtime, image in named.items() if image}
 
 
 def pairs(name: str, values: list[str]) -> dict[str, str]:
-    """`key=value` parts."""
+    """Return `key=value` parts as a dictionary."""
     if bad := [value for value in values if not re.fullmatch(r"[^=\s]+=[^=\s]*", value)]:
         raise ImproperlyConfigured(f"{name} must be like key=value,key=value, not {bad[0]!r}")
     return dict(value.split("=", 1) for value in values)
@@ -41,28 +43,73 @@ def service(value: str) -> str:
     return value
 
 
+def ingress() -> dict:
+    """Return the fields of ClusterConfig that publish applications by an Ingress."""
+    return {
+        "ingress_class": CLUSTER.text(
+            "MLP_K8S_INGRESS_CLASS", help="the class of the Ingress that publishes applications at `/{user}/{app}/`"
+        ),
+        "ingress_host": CLUSTER.text("MLP_K8S_INGRESS_HOST", help="the host name of that Ingress"),
+        "ingress_gateway": service(
+            CLUSTER.text(
+                "MLP_K8S_INGRESS_GATEWAY",
+                help="`service:port` of the platform's application gateway, through which the Ingress then goes",
+            )
+        ),
+        "ingress_auth_url": CLUSTER.text(
+            "MLP_K8S_INGRESS_AUTH_URL",
+            help="without `MLP_K8S_INGRESS_GATEWAY`: the URL that ingress-nginx asks about tokens",
+        ),
+    }
+
+
 def read() -> dict:
-    """The fields of ClusterConfig that come from the environment."""
-    storage = {"claim": env("MLP_K8S_PVC"), "nfs": nfs(env("MLP_K8S_NFS"))}
-    if all(storage.values()):
-        raise ImproperlyConfigured("MLP_K8S_PVC and MLP_K8S_NFS: the storage is one of them, not both")
-    return storage | {
-        "namespace": env("MLP_K8S_NAMESPACE", "mlp"),
-        "kubeconfig": env("MLP_K8S_KUBECONFIG"),
-        "context": env("MLP_K8S_CONTEXT"),
+    """Return the fields of ClusterConfig that come from the environment."""
+    claim = CLUSTER.text("MLP_K8S_PVC", help="the volume claim (ReadWriteMany) through which pods share `MLP_ROOT`")
+    share = nfs(CLUSTER.text("MLP_K8S_NFS", help="instead of a claim, the NFS share with `MLP_ROOT`: `server:/path`"))
+    if claim and share:
+        raise ImproperlyConfigured("MLP_K8S_PVC and MLP_K8S_NFS: set one of them, not both")
+    return ingress() | {
+        "claim": claim,
+        "nfs": share,
+        "namespace": CLUSTER.text("MLP_K8S_NAMESPACE", "mlp", help="the namespace of the runs"),
+        "kubeconfig": CLUSTER.text(
+            "MLP_K8S_KUBECONFIG",
+            shown="the pod's service account, else `~/.kube/config`",
+            help="the file that says how to reach the cluster",
+        ),
+        "context": CLUSTER.text("MLP_K8S_CONTEXT", shown="the current context", help="the context of that file to use"),
         "images": images(),
-        "pull_policy": env("MLP_K8S_PULL_POLICY", "IfNotPresent"),
-        "pull_secrets": tuple(env_list("MLP_K8S_PULL_SECRETS")),
-        "python": env("MLP_K8S_PYTHON", "python3"),
-        "uid_base": env_int("MLP_K8S_UID_BASE", 100_000, 1, 2**31 - 1 - 10**8),
-        "gpu_resource": env("MLP_K8S_GPU_RESOURCE", "nvidia.com/gpu"),
-        "ingress_class": env("MLP_K8S_INGRESS_CLASS"),
-        "ingress_host": env("MLP_K8S_INGRESS_HOST"),
-        "ingress_gateway": service(env("MLP_K8S_INGRESS_GATEWAY")),
-        "ingress_auth_url": env("MLP_K8S_INGRESS_AUTH_URL"),
-        "cluster_domain": env("MLP_K8S_CLUSTER_DOMAIN", "cluster.local"),
-        "node_selector": pairs("MLP_K8S_NODE_SELECTOR", env_list("MLP_K8S_NODE_SELECTOR")),
-        "start_timeout_s": env_int("MLP_K8S_START_TIMEOUT_S", 600, 10),
-        "deadline_s": env_int("MLP_K8S_DEADLINE_S", 0),
-        "shm_mib": env_int("MLP_K8S_SHM_MIB", 0),
+        "pull_policy": CLUSTER.text("MLP_K8S_PULL_POLICY", "IfNotPresent", help="the pods' `imagePullPolicy`"),
+        "pull_secrets": tuple(
+            CLUSTER.items("MLP_K8S_PULL_SECRETS", help="names of the secrets to pull images with, separated by commas")
+        ),
+        "python": CLUSTER.text("MLP_K8S_PYTHON", "python3", help="the Python program of the images"),
+        "uid_base": CLUSTER.integer(
+            "MLP_K8S_UID_BASE",
+            100_000,
+            1,
+            2**31 - 1 - 10**8,
+            help="a run's user id is this plus its owner's number where the platform runs as root; otherwise it is the "
+            "platform's own",
+        ),
+        "gpu_resource": CLUSTER.text("MLP_K8S_GPU_RESOURCE", "nvidia.com/gpu", help="the resource name of a GPU"),
+        "node_selector": pairs(
+            "MLP_K8S_NODE_SELECTOR",
+            CLUSTER.items("MLP_K8S_NODE_SELECTOR", help="`key=value,…`: only nodes with these labels take runs"),
+        ),
+        "cluster_domain": CLUSTER.text(
+            "MLP_K8S_CLUSTER_DOMAIN", "cluster.local", help="the domain of the cluster's own names"
+        ),
+        "start_timeout_s": CLUSTER.integer(
+            "MLP_K8S_START_TIMEOUT_S",
+            600,
+            10,
+            unit="s",
+            help="how long a run may wait for a node, its image, its storage or a quota before it fails",
+        ),
+        "deadline_s": CLUSTER.integer("MLP_K8S_DEADLINE_S", 0, unit="s", help="how long a job may run; 0 for no limit"),
+        "shm_mib": CLUSTER.integer(
+            "MLP_K8S_SHM_MIB", 0, shown="half the memory", unit="MiB", help="the size of a run's `/dev/shm`"
+        ),
     }

@@ -1,4 +1,4 @@
-"""Every setting, read from the environment (the README's table explains each). One file, no variants."""
+"""Every setting, read from the environment and described here; docs/settings.md is written from it. No variants."""
 
 from __future__ import annotations
 
@@ -10,20 +10,36 @@ from urllib.parse import quote, unquote, urlsplit
 from django.core.exceptions import ImproperlyConfigured
 from django.utils.translation import gettext_lazy as _
 
-from kernel.environment import env, env_bool, env_choice, env_int, env_list, env_url, postgres_settings
+from kernel.environment import Section, default_root, postgres_settings
 from kernel.secrets import secret
-from mlp import cluster_settings
+from mlp import cluster_settings, rest_settings
 from mlp.operators import admin_theme
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 
-# --- where things are -------------------------------------------------------------------------------------------
-MLP_ROOT = Path(env("MLP_ROOT", str(BASE_DIR / "var"))).resolve()
-MLP_HOST = env("MLP_HOST", "127.0.0.1")
-MLP_PORT_BASE = env_int("MLP_PORT_BASE", 30000, 1024, 65000)
-MLP_RUNNER = env("MLP_RUNNER", "local")
-MLP_K8S = cluster_settings.read()
-MLP_CONFINEMENT = env("MLP_CONFINEMENT", "auto")
+# --- addresses and data -----------------------------------------------------------------------------------------------
+place = Section("Addresses and data")
+MLP_ROOT = Path(
+    place.text(
+        "MLP_ROOT",
+        str(default_root(BASE_DIR)),
+        shown="`./var` in a checkout, `~/.local/share/mlp` where pip has installed the platform",
+        help="the folder for everything that is kept: data, databases, logs, secrets",
+    )
+).resolve()
+MLP_HOST = place.text(
+    "MLP_HOST",
+    "127.0.0.1",
+    help="the IP address to listen on. When it is not a loopback address, the gateways and NATS listen there and every "
+    "other process on 127.0.0.1",
+)
+MLP_PORT_BASE = place.integer(
+    "MLP_PORT_BASE",
+    30000,
+    1024,
+    65000,
+    help="gateway +1, application gateway +2, web +3, websockets +4, uploads +5, NATS +10, database +11, Valkey +12",
+)
 
 try:
     _loopback = ipaddress.ip_address(MLP_HOST).is_loopback
@@ -43,40 +59,105 @@ NATS_PORT = MLP_PORT_BASE + 10
 DATABASE_PORT = MLP_PORT_BASE + 11
 VALKEY_PORT = MLP_PORT_BASE + 12
 _public_host = INTERNAL_HOST if MLP_HOST in {"0.0.0.0", "::"} else MLP_HOST
-GATEWAY_URL = env_url("MLP_URL", f"http://{_public_host}:{GATEWAY_PORT}", ("http", "https")).rstrip("/")
-# The application gateway as its users see it; empty: the gateway's host, and its own port.
-APP_GATEWAY_URL = env_url("MLP_APP_URL", "", ("http", "https")).rstrip("/") if env("MLP_APP_URL") else ""
-RUN_GATEWAY_URL = env_url("MLP_RUN_URL", GATEWAY_URL, ("http", "https")).rstrip("/")  # where a run finds it
+GATEWAY_URL = place.url(
+    "MLP_URL",
+    ("http", "https"),
+    f"http://{_public_host}:{GATEWAY_PORT}",
+    shown="`http://{host}:{base+1}`",
+    help="the gateway's address as users see it; `https://…` when TLS ends in front of it ([tls.md](tls.md))",
+).rstrip("/")
+APP_GATEWAY_URL = place.url(
+    "MLP_APP_URL",
+    ("http", "https"),
+    shown="the gateway's host, port `{base+2}`",
+    help="the application gateway's address as users see it",
+).rstrip("/")
+RUN_GATEWAY_URL = place.url(
+    "MLP_RUN_URL",
+    ("http", "https"),
+    GATEWAY_URL,
+    shown="`MLP_URL`",
+    help="the gateway's address as jobs and applications see it, where that differs from `MLP_URL`",
+).rstrip("/")
+NGINX_PROGRAM = place.text(
+    "MLP_NGINX",
+    shown="the nginx that is installed with the platform, else the system's",
+    help="the path of the nginx program to use",
+)
+LOG_LEVEL = place.choice(
+    "MLP_LOG_LEVEL",
+    "INFO",
+    ["DEBUG", "INFO", "WARNING", "ERROR"],
+    help="`DEBUG`, `INFO`, `WARNING` or `ERROR`: the level of the platform's own logs in `{root}/log/{part}/`",
+)
 
-# --- secrets ----------------------------------------------------------------------------------------------------
-SECRET_KEY = env("MLP_SECRET_KEY") or secret(MLP_ROOT, "secret-key", 64)
+# --- access -----------------------------------------------------------------------------------------------------------
+access = Section("Access and secrets")
+SECRET_KEY = access.text(
+    "MLP_SECRET_KEY",
+    shown="random, kept in `{root}/secret-key`",
+    help="the key that tokens and sessions are derived from; a new key revokes all of them",
+) or secret(MLP_ROOT, "secret-key", 64)
+ADMIN_PASSWORD = access.text(
+    "MLP_ADMIN_PASSWORD",
+    shown="random, kept in `{root}/admin-password` (mode 600)",
+    help="the password of the operator `admin`, set at each start",
+)
 DEBUG = False
-ALLOWED_HOSTS = env_list("MLP_ALLOWED_HOSTS") or ["*"]
-CSRF_TRUSTED_ORIGINS = env_list("MLP_TRUSTED_ORIGINS")
+ALLOWED_HOSTS = access.items(
+    "MLP_ALLOWED_HOSTS", shown="`*`", help="host names that requests may name, separated by commas"
+) or ["*"]
+CSRF_TRUSTED_ORIGINS = access.items(
+    "MLP_TRUSTED_ORIGINS",
+    help="origins (`https://…`, separated by commas) whose forms are accepted, where a proxy changes the host name",
+)
+REGISTRATION_NEEDS_APPROVAL = access.flag(
+    "MLP_REGISTRATION_NEEDS_APPROVAL", False, help="whether an operator must activate new users"
+)
+REGISTRATIONS_PER_HOUR = access.integer(
+    "MLP_REGISTRATIONS_PER_HOUR", 60, 1, help="registrations allowed from one address per hour"
+)
+LOGIN_FAILURES_BEFORE_SLOWDOWN = access.integer(
+    "MLP_LOGIN_FAILURES_BEFORE_SLOWDOWN", 10, 1, help="failed logins before further attempts have to wait"
+)
+SESSION_COOKIE_AGE = access.integer(
+    "MLP_SESSION_S", 14 * 24 * 3600, 60, unit="s", help="how long a login in the browser lasts"
+)
 
-# --- servers: given by URL, else embedded -------------------------------------------------------------------------
-EMBEDDED = {
-    "database": not env("DATABASE_URL"),
-    "nats": not env("NATS_URL"),
-    "valkey": not env("REDIS_URL"),
-}
-DATABASE_URL = env("DATABASE_URL") or (
+# --- servers: given by URL, else embedded -----------------------------------------------------------------------------
+servers = Section("Servers")
+_database_url = servers.text(
+    "DATABASE_URL",
+    shown="the embedded server",
+    help="a PostgreSQL server to use: `postgresql://user:password@host:port/name`",
+)
+_redis_url = servers.url(
+    "REDIS_URL", ("redis", "rediss"), shown="the embedded server", help="a Valkey or Redis server to use"
+)
+_nats_url = servers.url(
+    "NATS_URL", ("nats", "tls"), shown="the embedded server", help="a NATS server with JetStream to use"
+)
+_nkey_seed = servers.text(
+    "NKEY_SEED_FILENAME",
+    help="a file with the seed of the NKey that the platform uses to log in to the NATS server of `NATS_URL`",
+)
+EMBEDDED = {"database": not _database_url, "nats": not _nats_url, "valkey": not _redis_url}
+DATABASE_URL = _database_url or (
     f"postgresql://platform:{quote(secret(MLP_ROOT, 'database-password'))}@{INTERNAL_HOST}:{DATABASE_PORT}/mlp"
 )
-REDIS_URL = env_url(
-    "REDIS_URL",
-    f"redis://:{quote(secret(MLP_ROOT, 'valkey-password'))}@{INTERNAL_HOST}:{VALKEY_PORT}/0",
-    ("redis", "rediss"),
-)
+REDIS_URL = _redis_url or f"redis://:{quote(secret(MLP_ROOT, 'valkey-password'))}@{INTERNAL_HOST}:{VALKEY_PORT}/0"
 _nats_host = INTERNAL_HOST if _loopback else _public_host
-_nats = urlsplit(env_url("NATS_URL", f"nats://{_nats_host}:{NATS_PORT}", ("nats", "tls")))
+_nats = urlsplit(_nats_url or f"nats://{_nats_host}:{NATS_PORT}")
 NATS_URL = f"{_nats.scheme}://{_nats.hostname}:{_nats.port or 4222}"
 NATS_USER = unquote(_nats.username or "") if not EMBEDDED["nats"] else "platform"
-NATS_NKEY_SEED = env("NKEY_SEED_FILENAME") if not EMBEDDED["nats"] else ""
+NATS_NKEY_SEED = _nkey_seed if not EMBEDDED["nats"] else ""
 NATS_PASSWORD = unquote(_nats.password or "") if not EMBEDDED["nats"] else secret(MLP_ROOT, "nats-password")
-# Where given, metrics that scripts send to this topic are read as well.
-KAFKA_URL = env_url("KAFKA_URL", "", ("kafka", "kafka+ssl")) if env("KAFKA_URL") else ""
-KAFKA_TOPIC = env("KAFKA_TOPIC", "job_metrics")
+KAFKA_URL = servers.url(
+    "KAFKA_URL",
+    ("kafka", "kafka+ssl"),
+    help="a Kafka broker, `kafka://host:9092`, from which job metrics are read in addition to NATS and HTTP",
+)
+KAFKA_TOPIC = servers.text("KAFKA_TOPIC", "job_metrics", help="the topic with the job metrics")
 
 DATABASES = {"default": postgres_settings(DATABASE_URL)}
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
@@ -88,28 +169,97 @@ CHANNEL_LAYERS = {
     }
 }
 
-# --- the product's own settings -------------------------------------------------------------------------------------
-REGISTRATION_NEEDS_APPROVAL = env_bool("MLP_REGISTRATION_NEEDS_APPROVAL", False)
-REGISTRATIONS_PER_HOUR = env_int("MLP_REGISTRATIONS_PER_HOUR", 60, 1)  # from one address
-LOGIN_FAILURES_BEFORE_SLOWDOWN = env_int("MLP_LOGIN_FAILURES_BEFORE_SLOWDOWN", 10, 1)
-TRY_TIMEOUT_S = env_int("MLP_TRY_TIMEOUT_S", 24 * 3600, 1)
-DATASET_SILENCE_S = env_int("MLP_DATASET_SILENCE_S", 600, 1)
-DATA_HOME_LIMIT = env_int("MLP_HOME_LIMIT", 1 << 30)
-JOB_CANCEL_GRACE_S = env_int("MLP_JOB_CANCEL_GRACE_S", 10, 0, 600)
-JOB_LOG_LIMIT = env_int("MLP_JOB_LOG_LIMIT", 256 << 20)
-AIOPS_TRAINING_WINDOW_S = env_int("MLP_AIOPS_TRAINING_WINDOW_S", 24 * 3600, 60)
-AIOPS_TRAINING_RAM_MIB = env_int("MLP_AIOPS_TRAINING_RAM", 8192, 512)
-AIOPS_LOGSTORE = env_choice("MLP_AIOPS_LOGSTORE", "DATABASE", ["DATABASE", "OPENSEARCH"]).lower()
-OPENSEARCH_URL = env_url("OPENSEARCH_URL", "", ("http", "https")) if env("OPENSEARCH_URL") else ""
-AIOPS_RETENTION_DAYS = env_int("MLP_AIOPS_RETENTION_DAYS", 7, 1, 3650)
-AIOPS_RETENTION_MIB = env_int("MLP_AIOPS_RETENTION_MIB", 4096, 16)
+# --- runs and resources -----------------------------------------------------------------------------------------------
+runs = Section("Datasets, jobs, models, applications")
+MLP_RUNNER = runs.text(
+    "MLP_RUNNER",
+    "local",
+    help="`local`: runs are processes of this machine; `kubernetes`: Jobs of a cluster "
+    "([kubernetes.md](kubernetes.md))",
+)
+MLP_CONFINEMENT = runs.text(
+    "MLP_CONFINEMENT",
+    "auto",
+    help="how runs are isolated on one machine: `bwrap`, `landlock`, `none`, or `auto` for the best that works "
+    "([jobs.md](jobs.md))",
+)
+DATASET_SILENCE_S = runs.integer(
+    "MLP_DATASET_SILENCE_S", 600, 1, unit="s", help="how long an upload may send nothing before it fails"
+)
+DATA_HOME_LIMIT = runs.integer(
+    "MLP_HOME_LIMIT", 1 << 30, unit="bytes", help="the size of scripts and uploaded model files a user may keep"
+)
+JOB_CANCEL_GRACE_S = runs.integer(
+    "MLP_JOB_CANCEL_GRACE_S", 10, 0, 600, unit="s", help="the grace period from SIGTERM to SIGKILL"
+)
+JOB_LOG_LIMIT = runs.integer("MLP_JOB_LOG_LIMIT", 256 << 20, unit="bytes", help="how much of a job's log is kept")
+JOB_DISK_MIB = runs.integer(
+    "MLP_JOB_DISK_MIB", 20 << 10, 1, unit="MiB", help="how much one attempt of a job may add to its workspace"
+)
+DISK_RESERVE_MIB = runs.integer(
+    "MLP_DISK_RESERVE_MIB",
+    1024,
+    unit="MiB",
+    help="the free disk space that is reserved: with less, no run starts, and the runs that filled the disk are ended",
+)
+MODEL_CHECK_S = runs.integer(
+    "MLP_MODEL_CHECK_S", 120, 1, unit="s", help="how long a model may take to load when it is checked"
+)
+APP_START_S = runs.integer(
+    "MLP_APP_START_S", 120, 1, unit="s", help="how long an application may take to answer after its start"
+)
+APP_MOST_FAILURES = runs.integer(
+    "MLP_APP_MOST_FAILURES", 5, 1, 100, help="failures in a row after which an application goes to `error`"
+)
+TRY_TIMEOUT_S = runs.integer(
+    "MLP_TRY_TIMEOUT_S", 24 * 3600, 1, unit="s", help="when a resource request that was never confirmed is cancelled"
+)
+
+# --- AIOps ------------------------------------------------------------------------------------------------------------
+logs = Section("AIOps")
+AIOPS_LOGSTORE = logs.choice(
+    "MLP_AIOPS_LOGSTORE",
+    "database",
+    ["database", "opensearch"],
+    help="where log lines are kept: `database` or `opensearch`",
+)
+OPENSEARCH_URL = logs.url(
+    "OPENSEARCH_URL", ("http", "https"), help="the OpenSearch server, for `MLP_AIOPS_LOGSTORE=opensearch`"
+)
+AIOPS_RETENTION_DAYS = logs.integer(
+    "MLP_AIOPS_RETENTION_DAYS", 7, 1, 3650, unit="days", help="how long the database keeps log lines"
+)
+AIOPS_RETENTION_MIB = logs.integer(
+    "MLP_AIOPS_RETENTION_MIB", 4096, 16, unit="MiB", help="the total size of the log lines that the database keeps"
+)
+AIOPS_TRAINING_WINDOW_S = logs.integer(
+    "MLP_AIOPS_TRAINING_WINDOW_S",
+    24 * 3600,
+    60,
+    unit="s",
+    help="how far back from the request the logs go that a log model is trained on",
+)
+AIOPS_TRAINING_RAM_MIB = logs.integer(
+    "MLP_AIOPS_TRAINING_RAM", 8192, 512, unit="MiB", help="the memory that the training of a log model may use"
+)
 AIOPS_TRAINING_PARAMETERS: dict = {}  # overrides of the model's own; tests make it small
-WEBHOOK_PRIVATE = env_bool("MLP_WEBHOOK_PRIVATE", False)
-JOB_DISK_MIB = env_int("MLP_JOB_DISK_MIB", 20 << 10, 1)
-MODEL_CHECK_S = env_int("MLP_MODEL_CHECK_S", 120, 1)
-APP_START_S = env_int("MLP_APP_START_S", 120, 1)
-APP_MOST_FAILURES = env_int("MLP_APP_MOST_FAILURES", 5, 1, 100)
-DISK_RESERVE_MIB = env_int("MLP_DISK_RESERVE_MIB", 1024)
+
+# --- notifications ----------------------------------------------------------------------------------------------------
+notices = Section("Notifications")
+_smtp_url = notices.url(
+    "MLP_SMTP_URL",
+    ("smtp", "smtps"),
+    help="the server that sends e-mails: `smtp://user:password@host:587` (STARTTLS; plain text on port 25) or "
+    "`smtps://…`; without it no e-mails are sent",
+)
+DEFAULT_FROM_EMAIL = notices.text("MLP_MAIL_FROM", "platform@localhost", help="the sender of the e-mails")
+WEBHOOK_PRIVATE = notices.flag(
+    "MLP_WEBHOOK_PRIVATE", False, help="whether webhooks may go to addresses that are not public"
+)
+_mail = urlsplit(_smtp_url) if _smtp_url else None
+
+MLP_K8S = cluster_settings.read()
+SECTIONS = [place, access, servers, runs, logs, notices, cluster_settings.CLUSTER]
 
 # --- Django ---------------------------------------------------------------------------------------------------------
 INSTALLED_APPS = [
@@ -201,66 +351,30 @@ STATICFILES_DIRS = []
 WHITENOISE_USE_FINDERS = True  # so that Daphne alone serves everything, also before collectstatic ran
 WHITENOISE_MAX_AGE = 0
 
-# Behind TLS the operator says so; the cookies are then marked for it.
+# Cookies are for https alone when users reach the gateway that way.
 _tls = GATEWAY_URL.startswith("https://")
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = _tls
 SESSION_COOKIE_HTTPONLY = True
-SESSION_COOKIE_AGE = env_int("MLP_SESSION_S", 14 * 24 * 3600, 60)
 SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if _tls else None
 SECURE_HSTS_SECONDS = 31536000 if _tls else 0
 SECURE_HSTS_INCLUDE_SUBDOMAINS = SECURE_HSTS_PRELOAD = _tls
 SECURE_SSL_REDIRECT = False  # nginx or the load balancer in front does that
 SECURE_REFERRER_POLICY = "same-origin"
 X_FRAME_OPTIONS = "DENY"
-# Without TLS these three can only be false; the platform then listens on a trusted network, as the README says.
+# Without TLS these three can only be false: the platform then has to be on a trusted network (SECURITY.md).
 SILENCED_SYSTEM_CHECKS = ["security.W008"] + ([] if _tls else ["security.W004", "security.W012", "security.W016"])
 FILE_UPLOAD_TEMP_DIR = None
 DATA_UPLOAD_MAX_MEMORY_SIZE = 20 << 20
 
-_mail = urlsplit(env_url("MLP_SMTP_URL", "", ("smtp", "smtps"))) if env("MLP_SMTP_URL") else None
 EMAIL_HOST, EMAIL_PORT = (_mail.hostname, _mail.port or (465 if _mail.scheme == "smtps" else 587)) if _mail else ("", 0)
 EMAIL_HOST_USER = unquote(_mail.username or "") if _mail else ""
 EMAIL_HOST_PASSWORD = unquote(_mail.password or "") if _mail else ""
 EMAIL_USE_SSL = bool(_mail and _mail.scheme == "smtps")
 EMAIL_USE_TLS = bool(_mail and not EMAIL_USE_SSL and EMAIL_PORT != 25)
 EMAIL_TIMEOUT = 10
-DEFAULT_FROM_EMAIL = env("MLP_MAIL_FROM", "platform@localhost")
 
-REST_FRAMEWORK = {
-    "DEFAULT_AUTHENTICATION_CLASSES": [
-        "accounts.auth.BearerAuthentication",
-        "jobs.auth.JobTokenAuthentication",
-        "accounts.auth.SessionAuthentication",
-    ],
-    "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
-    "DEFAULT_PARSER_CLASSES": ["kernel.rest.StrictJSONParser"],
-    "DEFAULT_RENDERER_CLASSES": ["kernel.rest.PlainJSONRenderer"],
-    "DEFAULT_CONTENT_NEGOTIATION_CLASS": "kernel.rest.AlwaysJSON",
-    "EXCEPTION_HANDLER": "kernel.errors.exception_handler",
-    "DEFAULT_SCHEMA_CLASS": "kernel.schema.ContractSchema",
-    "UNAUTHENTICATED_USER": None,
-    "URL_FORMAT_OVERRIDE": None,
-}
-SPECTACULAR_SETTINGS = {
-    "TITLE": "ML platform",
-    "DESCRIPTION": 'The platform\'s REST interface. Every refusal is `403 {"msg"}`, every fault `503 {"msg"}`.',
-    "VERSION": "1",
-    "SERVE_INCLUDE_SCHEMA": False,
-    "SERVE_AUTHENTICATION": [],
-    "SERVE_PERMISSIONS": ["rest_framework.permissions.AllowAny"],
-    "SWAGGER_UI_DIST": "SIDECAR",
-    "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
-    "SCHEMA_PATH_PREFIX": "/api/v1",
-    "ENUM_GENERATE_CHOICE_DESCRIPTION": False,
-    "ENUM_NAME_OVERRIDES": {"ReadyStateEnum": "datasets.models.State"},
-    "APPEND_COMPONENTS": {
-        "securitySchemes": {
-            "bearer": {"type": "http", "scheme": "bearer"},
-            "basic": {"type": "http", "scheme": "basic", "description": "username and password: the token call alone"},
-            "session": {"type": "apiKey", "in": "cookie", "name": "sessionid"},
-        }
-    },
-}
+REST_FRAMEWORK = rest_settings.REST_FRAMEWORK
+SPECTACULAR_SETTINGS = rest_settings.SPECTACULAR_SETTINGS
 UNFOLD = admin_theme.UNFOLD
 
 LOGGING = {
@@ -270,7 +384,7 @@ LOGGING = {
     "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
     "root": {
         "handlers": ["stderr"],
-        "level": env_choice("MLP_LOG_LEVEL", "INFO", ["DEBUG", "INFO", "WARNING", "ERROR"]),
+        "level": LOG_LEVEL,
     },
     "loggers": {
         "django.server": {"level": "WARNING"},

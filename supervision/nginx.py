@@ -32,7 +32,6 @@ from django.conf import settings
 
 from datasets.webdav.gate import internal_key
 from kernel import storage
-from kernel.environment import env
 
 from . import binaries
 from .part import run_dir, write_private
@@ -50,7 +49,7 @@ def nginx() -> str:
 
     Raises ImproperlyConfigured where there is none.
     """
-    return env("MLP_NGINX") or binaries.find(binaries.NGINX)
+    return settings.NGINX_PROGRAM or binaries.find(binaries.NGINX)
 
 
 def command() -> list[str]:

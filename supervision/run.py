@@ -26,7 +26,6 @@ from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 
 import runners
-from kernel.environment import env
 from supervision import health
 
 from . import launch, setup
@@ -222,7 +221,7 @@ class Platform:
 
     def greet(self) -> None:
         password = "as given in MLP_ADMIN_PASSWORD"
-        if not env("MLP_ADMIN_PASSWORD"):
+        if not settings.ADMIN_PASSWORD:
             password = f"password in {settings.MLP_ROOT / 'admin-password'}"
         apps = f"http://{health.gateway_host()}:{settings.APP_GATEWAY_PORT}"
         say(f"\nReady after {time.monotonic() - self.began:.1f} s.\n")

@@ -199,10 +199,10 @@ def test_the_platforms_own_manifest_is_what_the_api_takes_and_names_settings_tha
     assert [body["kind"] for body in found] == ["Deployment", "Service", "Ingress"]
     for body in found:
         getattr(client, f"V1{body['kind']}").model_validate(body)
-    readme = (deploy.parent / "README.md").read_text()
+    documented = (deploy.parent / "docs" / "settings.md").read_text()
     pod = found[0]["spec"]["template"]["spec"]
     for each in pod["containers"][0]["env"]:
-        assert f"`{each['name']}`" in readme
+        assert f"`{each['name']}`" in documented
     assert pod["serviceAccountName"] == manifests.ACCOUNT
 
 

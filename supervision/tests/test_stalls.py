@@ -8,6 +8,7 @@ import threading
 from xmlrpc.client import Fault, dumps
 
 import pytest
+from django.conf import settings
 
 from supervision import control, programs
 from supervision.part import Part
@@ -21,7 +22,7 @@ def program(tmp_path, monkeypatch):
     path = tmp_path / "nginx"
     path.write_text(f"#!/bin/sh\n[ -e {tmp_path}/says ] || exec sleep 60\ncat {tmp_path}/says >&2\n")
     path.chmod(0o700)
-    monkeypatch.setenv("MLP_NGINX", str(path))
+    monkeypatch.setattr(settings, "NGINX_PROGRAM", str(path))
     return tmp_path / "says"
 
 

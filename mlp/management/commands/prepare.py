@@ -12,7 +12,6 @@ from accounts import lifecycle
 from accounts.models import User
 from jobs.metrics import recording
 from kernel import bus
-from kernel.environment import env
 from kernel.secrets import secret
 from resources.inventory import prepare_default_tenant
 
@@ -30,7 +29,7 @@ class Command(BaseCommand):
 
     def _operator(self) -> None:
         """The operator's password is MLP_ADMIN_PASSWORD as long as that is given, else the one kept in the root."""
-        given = env("MLP_ADMIN_PASSWORD")
+        given = settings.ADMIN_PASSWORD
         operator = User.objects.filter(username=OPERATOR).first()
         if operator is None:
             password = given or secret(settings.MLP_ROOT, "admin-password", 20)

@@ -1,0 +1,143 @@
+"""The platform installed with pip: the wheel is built and installed, and `mlp up` and `mlp demo` run from it.
+
+The packages that it depends on are those that are here already: the fresh virtual environment sees them by a .pth file.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+from django.conf import settings
+
+from .running import Platform
+
+pytestmark = pytest.mark.e2e
+
+BASE = Path(settings.BASE_DIR)
+LIMIT_S = 300
+HOLDER = "mlp_platform"
+
+
+def run(*command: str | Path, **options) -> str:
+    done = subprocess.run([*map(str, command)], capture_output=True, text=True, timeout=LIMIT_S, **options)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("wheel")
+    quiet = ["--quiet", "--disable-pip-version-check", "--no-build-isolation", "--no-deps"]
+    run(sys.executable, "-m", "pip", "wheel", *quiet, "--wheel-dir", folder, BASE)
+    return next(folder.glob("*.whl"))
+
+
+@pytest.fixture(scope="module")
+def installed(wheel):
+    """Yield the folder of the programs of a virtual environment in which the wheel is installed.
+
+    It is not in pytest's own folder, which only its owner can enter: started by root, runs are other users'.
+    """
+    home = Path(tempfile.mkdtemp(prefix="mlp-venv-"))
+    home.chmod(0o755)
+    yield install(wheel, home)
+    shutil.rmtree(home)
+
+
+def install(wheel: Path, home: Path) -> Path:
+    venv.create(home, symlinks=True)
+    programs = home / "bin"
+    run(sys.executable, "-m", "pip", "--python", programs / "python", "install", "--quiet", "--no-deps", wheel)
+    packages = Path(sysconfig.get_path("purelib", vars={"base": str(home), "platbase": str(home)}))
+    (packages / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    for program in Path(sys.executable).parent.iterdir():
+        if not (programs / program.name).exists():
+            (programs / program.name).symlink_to(program)
+    return programs
+
+
+@pytest.fixture(scope="module")
+def platform(installed, tmp_path_factory):
+    made = InstalledPlatform(installed, tmp_path_factory.mktemp("installed") / "root")
+    try:
+        made.start(LIMIT_S)
+        yield made
+    finally:
+        if made.process.poll() is None:
+            made.stop()
+
+
+class InstalledPlatform(Platform):
+    def __init__(self, programs: Path, root: Path):
+        super().__init__(root)
+        self.programs = programs
+        self.environment.pop("PYTHONPATH", None)
+
+    def command(self, *arguments: str) -> list[str]:
+        return [str(self.programs / "mlp"), "up", *arguments]
+
+
+def test_the_wheel_adds_one_name_to_site_packages(wheel):
+    """`datasets`, `jobs`, `apps`: other packages have these names too."""
+    names = zipfile.ZipFile(wheel).namelist()
+    tops = {name.split("/")[0] for name in names}
+    assert {name for name in tops if not name.endswith(".dist-info")} == {HOLDER}
+    assert not [name for name in names if "/tests/" in name or name.endswith((".pyc", "conftest.py"))]
+
+
+def test_the_wheel_needs_what_requirements_txt_names(wheel):
+    files = zipfile.ZipFile(wheel)
+    metadata = next(files.read(name).decode() for name in files.namelist() if name.endswith("/METADATA"))
+    needed = [
+        line.removeprefix("Requires-Dist: ") for line in metadata.splitlines() if line.startswith("Requires-Dist")
+    ]
+    wanted = [line for line in (BASE / "requirements.txt").read_text().splitlines() if not line.startswith("#")]
+    assert sorted(needed) == sorted(line.lower() for line in wanted)
+
+
+def test_all_that_the_product_reads_is_in_the_wheel(wheel):
+    """Every file of our packages that is not Python, such as templates and catalogues."""
+    names = set(zipfile.ZipFile(wheel).namelist())
+    folders = {name.split("/")[1] for name in names if name.startswith(HOLDER) and name.count("/") > 1}
+    tracked = run("git", "ls-files", *sorted(folders), cwd=BASE).splitlines()
+    assert len(tracked) > 300
+    product = [name for name in tracked if "tests" not in name.split("/") and not name.endswith("conftest.py")]
+    assert [name for name in product if f"{HOLDER}/{name}" not in names] == []
+
+
+def test_unknown_commands_are_answered_by_django(installed, tmp_path):
+    environment = {**os.environ, "MLP_ROOT": str(tmp_path)}
+    done = subprocess.run([installed / "mlp", "fly"], capture_output=True, text=True, env=environment, timeout=LIMIT_S)
+    assert done.returncode == 1
+    assert "Unknown command: 'fly'" in done.stderr
+    assert "mlp help" in done.stderr
+
+
+def test_the_data_of_an_installed_platform_is_the_users(installed, tmp_path):
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("MLP_")}
+    question = "from django.conf import settings; print(settings.MLP_ROOT)"
+    for given, root in [({"XDG_DATA_HOME": "d"}, "d/mlp"), ({"HOME": "h", "XDG_DATA_HOME": ""}, "h/.local/share/mlp")]:
+        places = {name: str(tmp_path / value) if value else "" for name, value in given.items()}
+        printed = run(installed / "mlp", "shell", "-v0", "-c", question, env=environment | places, cwd=tmp_path)
+        assert Path(printed.strip()) == tmp_path / root
+
+
+def test_the_installed_platform_runs(platform):
+    """Registration and an upload with the data client; then the end, as a second terminal asks for it."""
+    assert platform.wait_healthy(LIMIT_S)
+    command = [platform.programs / "mlp", "demo", "--steps", "2"]
+    output = run(*command, env=platform.environment, cwd=platform.root.parent)
+    assert "dataset digits is ready" in output
+    done = platform.call("--down")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert platform.process.wait(60) == 0
+    assert platform.everything() == []
