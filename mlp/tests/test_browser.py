@@ -178,6 +178,43 @@ class TestLive:
         expect(hers.locator("[data-job=fita]")).to_have_count(0)
         assert troubles == []
 
+    def test_a_refresh_leaves_focus_ticks_and_the_scroll_position(self, hers, alice, troubles):
+        first, second = running(alice, "first"), running(alice, "second")
+        hers.set_viewport_size({"width": 900, "height": 320})
+        hers.goto("/jobs")
+        row = hers.locator("tr", has=hers.get_by_role("link", name="first", exact=True))
+        row.get_by_role("checkbox").check()
+        link = row.get_by_role("link", name="first")
+        link.focus()
+        node = link.element_handle()
+        scrolled = hers.evaluate("scrollY")
+        assert scrolled > 0
+        elsewhere(lambda: lifecycle.fail(first.pk, "exit code 7", "test"))
+        expect(row).to_contain_text("exit code 7", timeout=LIVE_MS)
+        elsewhere(lambda: put(Job, alice, "third", "running"))
+        expect(hers.get_by_role("link", name="third")).to_be_visible(timeout=LIVE_MS)
+        expect(link).to_be_focused()
+        assert node.evaluate("(node) => node.isConnected && node === document.activeElement")
+        expect(row.get_by_role("checkbox")).to_be_checked()
+        assert hers.evaluate("scrollY") == scrolled
+        assert second.state == "running"
+        assert troubles == []
+
+    def test_a_refresh_leaves_details_open_and_selected_text(self, hers, alice, troubles):
+        job = running(alice)
+        report(1, 0.5, 50)
+        hers.goto("/jobs/fit")
+        elsewhere(lambda: lifecycle.fail(job.pk, "exit code 7", "test"))
+        numbers = hers.locator("details.card.panel")
+        numbers.locator("summary").click()
+        hers.evaluate("getSelection().selectAllChildren(document.querySelector('h1'))")
+        said = hers.evaluate("getSelection().toString()")
+        elsewhere(lambda: lifecycle.delete_job(user=alice, name="fit", by="test"))
+        expect(hers.locator("h1 .state")).to_have_class("state state-deleting", timeout=LIVE_MS)
+        expect(numbers).to_have_attribute("open", "")
+        assert hers.evaluate("getSelection().toString()").split()[0] == said.split()[0]
+        assert troubles == []
+
     def test_one_websocket_and_no_asking_while_nothing_happens(self, hers, alice, troubles):
         for name in ("fit", "second"):
             running(alice, name)

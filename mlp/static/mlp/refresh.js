@@ -1,14 +1,15 @@
-// Keeps the parts of a page up to date that are marked `data-region`: fetches the page again when the server says that
-// something on it has changed (socket.js), and puts in the regions that look different. Elements with the same
-// `data-keep` stay as they are (a chart goes on moving); with `data-retain` a region also keeps some that the server
-// does not show any more. `data-everyone` on a page of operators: other people's objects are of interest, too.
-// Where the page is not our own template, `mark` gives its parts their `data-region`.
+// Updates the parts of a page that are marked `data-region`: fetches the page again when the server says that something
+// on it has changed (socket.js), and morphs the regions that differ (idiomorph), so that focus, selection and scroll
+// position survive. An element with `data-keep` and an id is left alone (a chart goes on moving); a region with
+// `data-retain` also keeps some that the server no longer shows. `data-everyone` on a page of administrators: changes
+// of other users' objects count, too. Where the page is not our own template, `mark` sets `data-region` on its parts.
 
+import { Idiomorph } from "../vendor/idiomorph.esm.js";
 import { connection, hydrate, sessionEnded } from "./page.js";
 import { onChange } from "./socket.js";
 
-const SOON_MS = 60; // changes within it are one fetch
-const MOVING_MS = 2000; // between two fetches, where only something like progress has moved
+const SOON_MS = 60; // changes within it share one fetch
+const MOVING_MS = 2000; // between two fetches when only progress has moved
 const AGAIN_MS = 3000;
 const MOST_RETAINED = 6;
 const MARKS = /<input type="hidden" name="csrfmiddlewaretoken"[^>]*>/g;
@@ -23,8 +24,8 @@ let last = 0;
 let busy = false;
 let more = false;
 let missed = false;
-let untouched = false; // something changed while a question was open
-let away = null; // where a page goes whose object is deleted
+let untouched = false; // something changed while a dialog was open
+let away = null; // where to go when the object is deleted
 
 function regions(part) {
   for (const mark of markers) mark(part);
@@ -35,28 +36,43 @@ function plain(region) {
   return region.outerHTML.replace(MARKS, "");
 }
 
-function put(old, fresh) {
-  const kept = new Map([...old.querySelectorAll("[data-keep]")].map((element) => [element.dataset.keep, element]));
-  for (const element of fresh.querySelectorAll("[data-keep]")) {
-    const same = kept.get(element.dataset.keep);
-    if (same) { element.replaceWith(same); kept.delete(element.dataset.keep); }
-  }
+// Cards of a `data-retain` list that the server no longer shows stay at its end, the first ones shown first.
+function retain(old, fresh) {
   const list = "retain" in old.dataset && fresh.querySelector("[data-list]");
-  if (list && kept.size) {
-    list.append(...[...kept.values()].slice(0, MOST_RETAINED)); // those that were shown first: the last to end
-    list.querySelector("[data-none]")?.remove();
-  }
-  for (const box of old.querySelectorAll("details[open]")) {
-    const same = fresh.querySelector(`details[data-keep-open="${CSS.escape(box.dataset.keepOpen ?? "")}"]`);
-    if (same) same.open = true;
-  }
+  if (!list) return;
+  const shown = new Set([...fresh.querySelectorAll("[data-keep]")].map((element) => element.id));
+  const ended = [...old.querySelectorAll("[data-keep]")].filter((element) => !shown.has(element.id)).slice(0, MOST_RETAINED);
+  if (!ended.length) return;
+  list.append(...ended.map((element) => element.cloneNode(false)));
+  list.querySelector("[data-none]")?.remove();
+}
+
+// What belongs to the reader: which details are open, and what was typed, ticked or chosen.
+function readers(attribute, element) {
+  if (attribute === "open") return element.localName === "details";
+  if (attribute === "value") return element.matches("input, textarea") && element.value !== element.defaultValue;
+  if (attribute === "checked") return element.checked !== element.defaultChecked;
+  if (attribute === "selected") return element.selected !== element.defaultSelected;
+  return false;
+}
+
+const MORPHING = {
+  morphStyle: "outerHTML",
+  callbacks: {
+    beforeNodeMorphed: (old, fresh) => !(fresh.dataset && "keep" in fresh.dataset && old.id === fresh.id),
+    beforeAttributeUpdated: (attribute, element) => !readers(attribute, element),
+  },
+};
+
+function put(old, fresh) {
   const focused = old.contains(document.activeElement) ? document.activeElement : null;
-  old.replaceWith(fresh);
-  if (focused) {
-    const again = focused.isConnected ? focused : fresh.querySelector(focused.getAttribute("href") ? `a[href="${CSS.escape(focused.getAttribute("href"))}"]` : "button");
-    again?.focus({ preventScroll: true });
+  const address = focused?.getAttribute("href");
+  retain(old, fresh);
+  Idiomorph.morph(old, fresh, MORPHING);
+  if (focused && (document.activeElement !== focused || focused.getAttribute("href") !== address)) {
+    old.querySelector(address ? `a[href="${CSS.escape(address)}"]` : "button")?.focus({ preventScroll: true });
   }
-  hydrate(fresh);
+  hydrate(old);
 }
 
 function take(text) {
@@ -69,13 +85,13 @@ function take(text) {
     if (!old || seen.get(name) === html) continue;
     if (document.querySelector("dialog[open]") || old.querySelector("form[data-sent]")) { untouched = true; continue; }
     seen.set(name, html);
-    put(old, document.adoptNode(fresh));
+    put(old, fresh);
   }
   document.title = page.title;
   for (const listener of listeners) listener();
 }
 
-// Fetches now; while a fetch is under way, once more after it. Called by those who know that something has changed.
+// Fetches the page now; if a fetch is under way, once more after it.
 export async function refresh() {
   clearTimeout(timer);
   timer = 0;
@@ -86,13 +102,13 @@ export async function refresh() {
     const answer = await fetch(location.pathname + location.search, { credentials: "same-origin" });
     if (answer.redirected && LOGINS.test(new URL(answer.url).pathname)) { sessionEnded(); return; }
     if (answer.redirected && away) { location.replace(away); return; }
-    if (answer.status === 404) { location.replace(location.pathname.replace(/\/[^/]*$/, "")); return; } // it is deleted
+    if (answer.status === 404) { location.replace(location.pathname.replace(/\/[^/]*$/, "")); return; } // deleted
     if (!answer.ok) throw new Error(answer.status);
     take(await answer.text());
     connection(self, true);
   } catch {
     connection(self, false);
-    soon(AGAIN_MS); // the server is there, or the websocket would have gone as well: this one answer failed
+    soon(AGAIN_MS); // the websocket still stands, so only this one response failed
   } finally {
     busy = false;
     if (more) { more = false; soon(SOON_MS); }
@@ -113,8 +129,8 @@ function hear(message) {
   soon(message.moving ? Math.max(SOON_MS, last + MOVING_MS - Date.now()) : SOON_MS);
 }
 
-// `then` is called after each refresh; `mark` with each page, also one that came, before its regions are looked for.
-// `gone`: the address to go to when the page is sent elsewhere, since its object is deleted.
+// Starts updating the page. `then` is called after each refresh; `mark` with the document, and with each fetched one
+// before its regions are looked up. `gone`: the address to go to when the page redirects, since its object is deleted.
 export function watch({ then = null, mark = null, gone = null } = {}) {
   if (then) listeners.push(then);
   if (mark) markers.push(mark);
