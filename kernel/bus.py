@@ -24,22 +24,12 @@ from nats.aio.client import Client
 from nats.errors import Error as NatsError
 from nats.errors import NoRespondersError
 from nats.errors import TimeoutError as NatsTimeout
-from nats.js.api import AckPolicy, ConsumerConfig, DiscardPolicy, RetentionPolicy, StorageType, StreamConfig
-from nats.js.errors import APIError, NoStreamResponseError, NotFoundError
+from nats.js.api import AckPolicy, ConsumerConfig, DiscardPolicy, RetentionPolicy, StreamConfig
+from nats.js.errors import APIError, NotFoundError
 
 from .errors import Fault
 
-__all__ = [
-    "APIError",
-    "Client",
-    "DiscardPolicy",
-    "NatsError",
-    "NoStreamResponseError",
-    "NotFoundError",
-    "RetentionPolicy",
-    "StorageType",
-    "StreamConfig",
-]
+__all__ = ["Client", "NatsError"]
 log = logging.getLogger(__name__)
 
 DAY_S = 24 * 3600

@@ -1,37 +1,30 @@
 """JetStream key-value buckets for synchronous code: get, put, compare-and-swap, delete. Every call may raise bus.Fault.
 
-A bucket is the stream that nats.go makes with its defaults (history 1, one replica, file), field for field: a Go
-service that creates the same bucket afterwards finds its own.
+Keys are read and written by nats-py's own `KeyValue`. Values are read from the stream's leader (no direct get), so a
+value that was written is read at once. Buckets are created here and not by nats-py, since a bucket must be the stream
+that nats.go makes with its defaults (history 1, one replica, file), field for field: a Go service that creates the same
+bucket afterwards accepts it. nats-py's `create_key_value` sets `allow_msg_ttl`, which nats.go does not.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 
+from nats.aio.client import Client
+from nats.js.api import DiscardPolicy, RetentionPolicy, StorageType, StreamConfig
+from nats.js.errors import APIError, KeyNotFoundError, KeyWrongLastSequenceError, NoStreamResponseError, NotFoundError
+from nats.js.kv import KeyValue
+
 from . import bus, sanitize
-from .bus import (
-    APIError,
-    Client,
-    DiscardPolicy,
-    NoStreamResponseError,
-    NotFoundError,
-    RetentionPolicy,
-    StorageType,
-    StreamConfig,
-)
 
 TIMEOUT_S = 5
-STREAM_MISSING = 10059
 NAME_TAKEN = 10058
-WRONG_REVISION = (10071, 10164)
-EXPECTED = "Nats-Expected-Last-Subject-Sequence"
-OPERATION = "KV-Operation"
 
 
 class Conflict(Exception):
-    """Somebody else has written the key meanwhile."""
+    """The key was written by another process in the meantime."""
 
 
 @dataclass(frozen=True)
@@ -41,57 +34,63 @@ class Entry:
 
 
 def ensure(buckets: Iterable[str]) -> None:
-    """Makes the buckets that are missing; those that are there stay as they are."""
+    """Create the buckets that are missing; existing ones stay as they are."""
 
     async def work(client: Client) -> None:
         for bucket in buckets:
-            await _make(client, bucket)
+            await _create(client, bucket)
 
     bus.call(work, 2 * TIMEOUT_S)
 
 
 def get(bucket: str, key: str) -> Entry | None:
-    """The value and its revision; None when the key, or the whole bucket, is missing."""
+    """Return the value and its revision; None when the key, or the whole bucket, is missing."""
 
     async def work(client: Client) -> Entry | None:
-        found = await _last(client, bucket, key)
-        return None if found is None or _deleted(found) else Entry(found.data or b"", found.seq)
+        try:
+            entry = await _bucket(client, bucket).get(key)
+        except KeyNotFoundError:
+            return None
+        return Entry(entry.value or b"", entry.revision)
 
     return bus.call(work, TIMEOUT_S)
 
 
 def put(bucket: str, key: str, value: bytes) -> int:
-    """Writes whatever is there; returns the new revision."""
-    return bus.call(lambda client: _write(client, bucket, key, value, {}), TIMEOUT_S)
+    """Write unconditionally and return the new revision."""
+    return _write(bucket, lambda keys: keys.put(key, value))
 
 
 def update(bucket: str, key: str, value: bytes, revision: int) -> int:
-    """Writes only over that revision (0: only when the key is missing). Raises Conflict."""
+    """Write over that revision only (0: only when the key is missing) and return the new one. Raises Conflict."""
 
-    async def work(client: Client) -> int:
-        expected = revision
-        if not expected:
-            found = await _last(client, bucket, key)
-            if found is not None and not _deleted(found):
-                raise Conflict(f"{bucket}/{key}: is there already")
-            expected = found.seq if found is not None else 0
-        return await _write(client, bucket, key, value, {EXPECTED: str(expected)})
+    async def write(keys: KeyValue) -> int:
+        try:
+            return await (keys.update(key, value, last=revision) if revision else keys.create(key, value))
+        except (KeyWrongLastSequenceError, KeyNotFoundError) as problem:
+            raise Conflict(f"{bucket}/{key}: written by another process") from problem
 
-    return bus.call(work, TIMEOUT_S)
+    return _write(bucket, write)
 
 
 def delete(bucket: str, key: str) -> None:
-    """Missing already is success."""
+    """Delete the key. A missing one is no error."""
 
     async def work(client: Client) -> None:
-        if await _last(client, bucket, key) is not None:
-            await _write(client, bucket, key, b"", {OPERATION: "DEL"})
+        keys = _bucket(client, bucket)
+        try:
+            await keys.get(key)
+        except KeyNotFoundError:
+            return
+        await keys.delete(key)
 
     bus.call(work, TIMEOUT_S)
 
 
 def get_json(bucket: str, key: str) -> tuple[object, int]:
-    """The decoded value and its revision, (None, 0) when it is missing. A value that is no JSON is (None, revision)."""
+    """Return the decoded value and its revision: (None, 0) for a missing key, (None, revision) for a value that is not
+    JSON.
+    """
     entry = get(bucket, key)
     if entry is None:
         return None, 0
@@ -102,12 +101,15 @@ def get_json(bucket: str, key: str) -> tuple[object, int]:
 
 
 def put_json(bucket: str, key: str, value) -> int:
+    """Write a value as JSON and return the new revision."""
     return put(bucket, key, dump(value))
 
 
 def change(bucket: str, key: str, decide: Callable[[object], object], tries: int = 20):
-    """Compare-and-swap of a JSON value: `decide` gives the new value for the old one (None: missing), or None to leave
-    it. Returns what was written, None when it was left. Raises Conflict when others were quicker every time.
+    """Change a JSON value by compare-and-swap and return what was written, None when it was left as it was.
+
+    `decide` returns the new value for the old one (None: missing), or None to leave it. Raises Conflict when other
+    writers were quicker every time.
     """
     for _ in range(tries):
         old, revision = get_json(bucket, key)
@@ -123,35 +125,30 @@ def change(bucket: str, key: str, decide: Callable[[object], object], tries: int
 
 
 def dump(value) -> bytes:
+    """Return a value as compact JSON in UTF-8."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
 
 
-async def _last(client: Client, bucket: str, key: str):
-    try:
-        return await client.jetstream().get_msg(f"KV_{bucket}", subject=f"$KV.{bucket}.{key}", direct=False)
-    except NotFoundError:  # no such stream, or no such message in it
-        return None
+def _bucket(client: Client, bucket: str) -> KeyValue:
+    """Return the bucket without asking the server, as nats-py's `key_value` would before each call."""
+    return KeyValue(bucket, f"KV_{bucket}", f"$KV.{bucket}.", client.jetstream(), direct=False)
 
 
-def _deleted(message) -> bool:
-    return (message.headers or {}).get(OPERATION) in {"DEL", "PURGE"}
+def _write(bucket: str, write: Callable[[KeyValue], Awaitable[int]]) -> int:
+    """Write and return the new revision; create the bucket first where it is missing."""
+
+    async def work(client: Client) -> int:
+        keys = _bucket(client, bucket)
+        try:
+            return await write(keys)
+        except NoStreamResponseError:
+            await _create(client, bucket)
+            return await write(keys)
+
+    return bus.call(work, TIMEOUT_S)
 
 
-async def _write(client: Client, bucket: str, key: str, value: bytes, headers: dict[str, str]) -> int:
-    jetstream = client.jetstream()
-    subject = f"$KV.{bucket}.{key}"
-    try:
-        return (await jetstream.publish(subject, value, headers=headers or None)).seq
-    except NoStreamResponseError:  # the bucket is missing
-        await _make(client, bucket)
-        return (await jetstream.publish(subject, value, headers=headers or None)).seq
-    except APIError as problem:
-        if problem.err_code in WRONG_REVISION:
-            raise Conflict(f"{bucket}/{key}: written by somebody else") from problem
-        raise
-
-
-async def _make(client: Client, bucket: str) -> None:
+async def _create(client: Client, bucket: str) -> None:
     jetstream = client.jetstream()
     try:
         await jetstream.stream_info(f"KV_{bucket}")

@@ -1,49 +1,42 @@
-"""The tokens of NATS's auth callout: what the server asks in, and what it is answered in.
+"""The tokens of NATS's auth callout: the server's request and our response.
 
-A NATS JWT is signed with Ed25519 and names its parties by "nkeys": a kind, the public key and a checksum in base 32
-(https://docs.nats.io, "Auth Callout"; nats-io/nkeys). Used by jobs.metrics.nats_auth and, for the
-server's configuration, by supervision.
+A NATS JWT is signed with Ed25519 and names its parties by their nkeys (https://docs.nats.io, "Auth Callout"). Used by
+jobs.metrics.nats_auth and, for the server's configuration, by supervision.
 """
 
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
 import json
 import secrets
 import time
 from functools import cache
 
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+import nkeys
 from django.conf import settings
 
 from . import sanitize
 from .secrets import secret
 
-ACCOUNT = 0 << 3  # nkeys' kind "A"
 HEADER = {"typ": "JWT", "alg": "ed25519-nkey"}
 GLOBAL_ACCOUNT = "$G"
 
 
 class Issuer:
-    """Signs answers. The key comes from a secret of the platform, so each process makes the same one."""
+    """Signs responses. The key is derived from a secret of the platform, so each process has the same one."""
 
     def __init__(self, secret: str):
         seed = hashlib.sha256(b"nats-issuer:" + secret.encode()).digest()
-        self._key = Ed25519PrivateKey.from_private_bytes(seed)
+        self._pair = nkeys.from_seed(nkeys.encode_seed(seed, nkeys.PREFIX_BYTE_ACCOUNT))
 
     @property
     def public(self) -> str:
-        """The nkey that the server's configuration names as `issuer`."""
-        raw = self._key.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
-        body = bytes([ACCOUNT]) + raw
-        checksum = binascii.crc_hqx(body, 0).to_bytes(2, "little")
-        return base64.b32encode(body + checksum).decode().rstrip("=")
+        """The public nkey, which the server's configuration names as `issuer`."""
+        return self._pair.public_key.decode()
 
     def user(self, nkey: str, name: str, *, publish: list[str], subscribe: list[str], seconds: int) -> str:
-        """A user of the global account who may do just that, for so long; then it has to ask again."""
+        """Return the JWT of a user of the global account with these permissions, valid for `seconds`."""
         claims = {
             "aud": GLOBAL_ACCOUNT,
             "sub": nkey,
@@ -62,7 +55,7 @@ class Issuer:
         return self._sign(claims)
 
     def answer(self, request: dict, *, user: str = "", error: str = "") -> bytes:
-        """The response to a decoded request: a user's JWT, or why there is none."""
+        """Return the response to a decoded request: a user's JWT, or an error."""
         about = request["nats"]
         claims = {
             "aud": about["server_id"]["id"],
@@ -74,19 +67,19 @@ class Issuer:
     def _sign(self, claims: dict) -> str:
         whole = {"iss": self.public, "iat": int(time.time()), "jti": secrets.token_hex(16), **claims}
         text = f"{_encode(HEADER)}.{_encode(whole)}"
-        return f"{text}.{_base64(self._key.sign(text.encode()))}"
+        return f"{text}.{_base64(self._pair.sign(text.encode()))}"
 
 
 @cache
 def issuer() -> Issuer:
-    """This platform's own."""
+    """Return the issuer of this platform."""
     return Issuer(secret(settings.MLP_ROOT, "nats-issuer"))
 
 
 def decode(token: bytes) -> dict:
-    """The claims of a request. Its signature is not asked about: only the server may publish where it comes from.
+    """Return the claims of a request. Its signature is not checked: only the server may publish on that subject.
 
-    Raises ValueError for what is no JWT with the parts of a request.
+    Raises ValueError unless it is a JWT with the parts of a request.
     """
     try:
         body = token.split(b".")[1]

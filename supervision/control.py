@@ -44,6 +44,8 @@ class SupervisorEnding(SupervisorGone):
 
 
 class _Connection(http.client.HTTPConnection):
+    """A connection to the socket with a time limit: supervisor's own transport (supervisor.xmlrpc) sets none."""
+
     def connect(self) -> None:
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.sock.settimeout(self.timeout)

@@ -70,3 +70,11 @@ def test_a_bucket_is_made_as_go_makes_it(bucket):
     assert config.allow_direct
     assert config.duplicate_window == 120
     assert not config.allow_msg_ttl
+
+
+def test_deleting_what_was_never_there_writes_nothing(bucket):
+    keyvalue.delete(bucket, "key")
+    keyvalue.ensure([bucket])
+    keyvalue.delete(bucket, "key")
+    info = bus.call(lambda client: client.jetstream().stream_info(f"KV_{bucket}"))
+    assert info.state.last_seq == 0
