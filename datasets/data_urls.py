@@ -1,6 +1,7 @@
 """Addresses below /internal/data that only the gateway's nginx reaches (supervision/data.conf.tmpl).
 
-The HTTP server answers them directly (kernel/dispatch.py); Django routes them too.
+The HTTP server answers them directly (kernel/dispatch.py); Django routes them too. `store` is answered by the process
+that stores uploads (webdav/server.py).
 """
 
 from __future__ import annotations
@@ -9,11 +10,11 @@ from django.urls import path
 
 from kernel.dispatch import Direct, ViewApplication
 
-from .webdav import put, verbs
+from .webdav.put.admit import admit
+from .webdav.verbs import verb
 
 urlpatterns = [
-    path("may", put.may),
-    path("store", put.store),
-    path("verb", verbs.verb),
+    path("may", admit),
+    path("verb", verb),
 ]
 DIRECT = {f"/internal/data/{one.pattern}": Direct(ViewApplication(one.callback)) for one in urlpatterns}

@@ -16,7 +16,7 @@ from kernel import storage
 
 from . import lifecycle
 from .models import Dataset, State
-from .webdav import parts, spool
+from .webdav import spool, unfinished
 from .webdav.admission import clear
 from .webdav.paths import HOME
 
@@ -110,7 +110,7 @@ def _left_behind() -> Iterator[Finding]:
             stale = path.name.startswith("trash-") or path.lstat().st_mtime < old
         except FileNotFoundError:
             continue
-        if path.name != parts.FOLDER and stale:
+        if path.name != unfinished.FOLDER and stale:
             yield Finding(
                 str(path), "was left behind by an upload or deletion", "remove it", lambda path=path: clear(path)
             )

@@ -214,10 +214,10 @@ def script_file(request, path):
 def delete_script(request, path):
     target = _target(request.user, path)
     try:
-        with writing(target) as (room,):
+        with writing(target) as (quota,):
             if tree.look(target.steps) is None:
                 raise Http404
-            room.grow(-tree.size(target.steps))
+            quota.charge(-tree.size(target.steps))
             trash = discard(target.steps)
         clear(trash)
     except HttpError as answer:
@@ -242,13 +242,13 @@ def save_in_home(user, path: str, data: bytes, *, replace: bool) -> None:
     spool = storage.spool_dir() / f"page-{uuid.uuid4().hex}"
     try:
         spool.write_bytes(data)
-        with writing(target) as (room,), tree.folder(target.steps[:-1], make=True) as parent:
+        with writing(target) as (quota,), tree.folder(target.steps[:-1], make=True) as parent:
             there = tree.look(target.steps)
             if there is not None and stat.S_ISDIR(there.st_mode):
                 raise Refused("path: a folder of that name is there")
             if there is not None and not replace:
                 raise Refused("path: a file of that name is there already")
-            room.grow(len(data) - (there.st_size if there else 0))
+            quota.charge(len(data) - (there.st_size if there else 0))
             os.rename(spool, target.steps[-1], dst_dir_fd=parent)
     except HttpError as answer:
         raise Refused(answer.msg)

@@ -60,6 +60,18 @@ def test_a_locked_folder_locks_what_is_in_it_and_a_lock_ends(alice_there):
     assert lock(alice_there, HOME + "/f/x").status_code == 423
 
 
+def test_a_lock_on_a_folder_alone_leaves_the_files_in_it_to_others(alice_there, staff_there):
+    """RFC 4918, 7.5: with depth 0 the folder's members are locked, not what the files in it contain."""
+    assert alice_there.request("MKCOL", HOME + "/f").status_code == 201
+    assert alice_there.put(HOME + "/f/x", data=b"1").status_code == 201
+    token = lock(alice_there, HOME + "/f", Depth="0").headers["Lock-Token"]
+    assert lock(staff_there, HOME + "/f/x").status_code == 200
+    assert lock(staff_there, HOME + "/f").status_code == 423
+    assert lock(alice_there, HOME + "/f", Depth="0").status_code == 423
+    refused = alice_there.put(HOME + "/f/x", data=b"2", headers={"If": f"</data/alice/.home/f> ({token})"})
+    assert (refused.status_code, "locked by oscar" in refused.text) == (423, True)
+
+
 def test_a_lock_ends_with_its_dataset_and_with_its_holder(photos, alice, bob):
     old = Dataset.objects.get(name="photos")
     assert lock(photos, "/data/alice/photos").status_code == 200

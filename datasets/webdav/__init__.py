@@ -1,9 +1,11 @@
 """The data service behind nginx (supervision/data.conf.tmpl): WebDAV on the files of datasets and of `.home`.
 
-paths      which file an address means          room   where and how much a caller may write
-tree       files on disk, by descriptors        spool  what arrives, and what a kill left of it
-gate       who asks; how trouble is answered    flight uploads on their way
-put        PUT      parts   a large file in parts      verbs, propfind, props, locking  the other methods
-batch      many small uploads at once           locks  who may write what somebody has locked
-server     the process that takes uploads
+server      the process that stores uploads
+gate        who is calling; how an error is answered       errors      HttpError
+put         PUT, small, large, in parts, many at once      unfinished  parts of large files that have arrived
+verbs       the other methods                              propfind, props, lock_verbs, archive  the larger of them
+paths       which file an address means                    tree        files on disk, by descriptors
+admission   where a caller may write, and how many bytes   spool       what arrives, and what a kill left of it
+conditions  the conditional headers, parsed once           inflight    uploads whose bytes are on their way
+lock_store  which locks exist and what they cover          xml         documents that clients send
 """

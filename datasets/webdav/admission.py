@@ -1,10 +1,10 @@
-"""Where a caller may read and write on the data service, and how many bytes: the dataset's row and the home's limit.
+"""Where a caller may read and write on the data service, and how many bytes: the dataset's row, the home's quota.
 
-`admit_write` is the quick look before an upload's body is sent; `writing` is the exact one, under the locks, around
-the moment in which files change place. Both raise HttpError. Used by put.py and verbs.py.
+`admit_write` is the quick check before an upload's body is sent; `writing` is the exact one, under the locks, around
+the rename. Both raise HttpError. Used by put/, verbs.py and the pages.
 
-A dataset's `stored` is kept in step with its files under the row's lock. A crash between the rename and the commit can
-leave it off, so it is counted anew from the files before anything is refused for it, and when a dataset gets ready.
+A dataset's `stored` is updated with its files under the row's lock. A crash between the rename and the commit can make
+it wrong, so the files are counted again before anything is refused because of it, and when a dataset becomes ready.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ from .paths import Target
 
 log = logging.getLogger(__name__)
 
-DISK_RESERVE = 64 << 20  # bytes of the disk that uploads leave alone, so that the platform itself can go on
+DISK_RESERVE = 64 << 20  # bytes of the disk that uploads leave free for the platform itself
 TOUCH_EVERY = timedelta(seconds=20)
-HOME_COUNT_S = 60  # for how long the count of a home's bytes is trusted; jobs and operators write there too
+HOME_COUNT_S = 60  # how long the count of a home's bytes is cached; jobs and operators write there too
 
 
-def find(target: Target) -> Dataset | None:
-    """The dataset's row, None for `.home`. Raises HttpError 404, the same for a missing one and a foreign one."""
+def find_dataset(target: Target) -> Dataset | None:
+    """Return the dataset's row, None for `.home`. Raises HttpError 404."""
     if target.is_home:
         if not User.objects.filter(username=target.user).exists():
             raise HttpError(404, "path: no such user or dataset")
@@ -55,18 +55,20 @@ def find(target: Target) -> Dataset | None:
     return row
 
 
-def own(holder: Holder, target: Target) -> None:
-    """Raises HttpError 404 for somebody else's tree: it looks like a missing one."""
+def require_owner(holder: Holder, target: Target) -> None:
+    """Raise HttpError 404 for the files of another user, as for missing ones. Operators may use everybody's."""
     if target.user and target.user != holder.username and not holder.is_staff:
         raise HttpError(404, "path: no such user or dataset")
 
 
 def must_be_creating(row: Dataset | None) -> None:
+    """Raise HttpError 409 unless the dataset's files may change; those of `.home` (None) always may."""
     if row is not None and row.state != "creating":
         raise HttpError(409, f"state: the dataset is {row.state}, files change only while it is creating")
 
 
 def must_be_readable(row: Dataset | None) -> None:
+    """Raise HttpError 409 unless the dataset's files are given out; those of `.home` (None) always are."""
     if row is not None and row.state != "ready":
         raise HttpError(409, f"state: the dataset is {row.state}, files are given out once it is ready")
 
@@ -74,72 +76,85 @@ def must_be_readable(row: Dataset | None) -> None:
 def admit_write(
     target: Target, length: int | None, *, held: Callable[[], int] = lambda: 0, coming: int | None = None
 ) -> tuple[Dataset | None, int]:
-    """May a file of this length (None: not told) be uploaded there? Returns the row, and how many bytes it may have.
+    """Check whether a file of this length (None: not declared) may be uploaded there.
 
-    `held` counts the bytes of other files that are on their way; `coming`: bytes that come now, where not all do.
-    What is on its way is always counted after what is stored: a file that moves from the one to the other in between is
-    missed for once (the exact look is still to come), and never counted twice.
+    Returns the dataset's row (None for a home) and how many bytes may come. `held` counts the bytes of other files that
+    are on their way; `coming` are the bytes that come now, where not all do. What is on its way is always counted after
+    what is stored: a file that moves from one to the other in between is missed (the exact check is still to come), and
+    never counted twice.
 
     Raises HttpError 404, 405, 409, 413 or 507.
     """
-    row = find(target)
+    row = find_dataset(target)
     must_be_creating(row)
-    there = tree.look(target.steps)
-    if there is not None and stat.S_ISDIR(there.st_mode):
-        raise HttpError(405, "path: a folder of that name is there", Allow="PROPFIND, DELETE, MOVE, COPY")
-    replaced = there.st_size if there else 0
+    length = length or 0
+    replaced = _replaced_bytes(target)
     if row is None:
         stored = home_bytes(target.user)
-        _check_home(target.user, stored, (length or 0) - replaced + held())
-        left = settings.DATA_HOME_LIMIT - stored
+        _check_home(target.user, stored, length - replaced + held())
+        space = settings.DATA_HOME_LIMIT - stored
     else:
-        left = row.size - row.stored
-        if (length or 0) - replaced + held() > max(left, 0):
-            real = tree.size((target.user, target.dataset))
-            there = tree.look(target.steps)
-            replaced = there.st_size if there else 0
-            _check_size(row, real, (length or 0) - replaced + held())
-            left = row.size - real
+        space = row.size - row.stored
+        if length - replaced + held() > max(space, 0):
+            stored = tree.size((target.user, target.dataset))
+            replaced = _replaced_bytes(target)
+            _check_size(row, stored, length - replaced + held())
+            space = row.size - stored
         if timezone.now() - row.touched > TOUCH_EVERY:
             Dataset.objects.filter(pk=row.pk, state="creating").update(touched=timezone.now())
     disk = os.statvfs(tree.base())
     free = disk.f_bavail * disk.f_frsize - DISK_RESERVE
-    if free < (length or 0 if coming is None else coming):
+    if free < (length if coming is None else coming):
         raise HttpError(507, "the platform's disk is full")
-    return row, min(left + replaced, free)
+    return row, min(space + replaced, free)
+
+
+def _replaced_bytes(target: Target) -> int:
+    """Return the size of the file that an upload would replace, 0 for none. Raises HttpError 405 for a folder."""
+    info = tree.look(target.steps)
+    if info is not None and stat.S_ISDIR(info.st_mode):
+        raise HttpError(405, "path: a folder of that name is there", Allow="PROPFIND, DELETE, MOVE, COPY")
+    return info.st_size if info else 0
 
 
 @dataclass
-class Room:
-    """A dataset (or home) held for writing; `grow` says what its files gained or lost."""
+class Quota:
+    """The space of a dataset (or home) that is locked for writing; `row` is None for a home."""
 
     target: Target
     row: Dataset | None
 
-    def grow(self, by: int) -> None:
-        """Accounts for `by` bytes. Raises HttpError 413 or 507 when they are too many; nothing has changed then."""
+    def charge(self, growth: int) -> None:
+        """Account for `growth` bytes, negative for bytes that are removed.
+
+        Raises HttpError 413 or 507 when they do not fit; nothing has changed then.
+        """
         if self.row is None:
-            held = home_bytes(self.target.user)
-            _check_home(self.target.user, held, by)
-            _remember_home(self.target.user, held + by)
+            used = home_bytes(self.target.user)
+            _check_home(self.target.user, used, growth)
+            _remember_home(self.target.user, used + growth)
             return
-        stored = self.row.stored + by
-        if (by > 0 and stored > self.row.size) or stored < 0:
+        stored = self.row.stored + growth
+        if (growth > 0 and stored > self.row.size) or stored < 0:
             real = tree.size((self.target.user, self.target.dataset))
-            _check_size(self.row, real, by)
-            stored = real + by
+            _check_size(self.row, real, growth)
+            stored = real + growth
         self.row.stored, self.row.touched = stored, timezone.now()
         self.row.save(update_fields=["stored", "touched"])
 
 
 @contextmanager
-def writing(*targets: Target) -> Iterator[list[Room]]:
-    """One transaction in which these places are locked, in one order for everybody, and in state `creating`."""
+def writing(*targets: Target) -> Iterator[list[Quota]]:
+    """Open one transaction with the targets' datasets and homes locked, and give the quota of each target.
+
+    Everybody locks in the same order. Two targets in one dataset share a quota. Raises HttpError 404, and 409 for a
+    dataset that is not `creating`.
+    """
     with transaction.atomic():
-        rooms = {}
+        quotas = {}
         for user, dataset in sorted({(target.user, target.dataset) for target in targets}):
             target = Target(user, dataset)
-            row = find(target)
+            row = find_dataset(target)
             if row is None:
                 _lock_home(user)
             else:
@@ -147,12 +162,12 @@ def writing(*targets: Target) -> Iterator[list[Room]]:
                 if row is None:
                     raise HttpError(404, "path: no such user or dataset")
             must_be_creating(row)
-            rooms[user, dataset] = Room(target, row)
-        yield [rooms[target.user, target.dataset] for target in targets]
+            quotas[user, dataset] = Quota(target, row)
+        yield [quotas[target.user, target.dataset] for target in targets]
 
 
 def discard(steps: tuple[str, ...]) -> Path | None:
-    """Takes what lies there out of sight at once; `clear` the path returned after the commit. A sweep does it too."""
+    """Move what lies there into the spool, out of sight at once. Pass the path returned to `clear` after the commit."""
     trash = storage.spool_dir() / f"trash-{uuid.uuid4().hex}"
     try:
         with tree.folder(steps[:-1]) as parent:
@@ -162,47 +177,48 @@ def discard(steps: tuple[str, ...]) -> Path | None:
     return trash
 
 
-def clear(trash: Path | None) -> None:
-    if trash is None:
+def clear(path: Path | None) -> None:
+    """Remove a file or folder of the spool. What cannot be removed is left to the next sweep."""
+    if path is None:
         return
     try:
-        if trash.is_dir() and not trash.is_symlink():
-            storage.remove_tree(trash)
+        if path.is_dir() and not path.is_symlink():
+            storage.remove_tree(path)
         else:
-            trash.unlink(missing_ok=True)
+            path.unlink(missing_ok=True)
     except OSError as problem:
-        log.warning("%s stays for the next sweep: %s", trash.name, problem)
+        log.warning("could not remove %s from the spool, the next sweep will try again: %s", path.name, problem)
 
 
 def home_bytes(user: str) -> int:
-    """Bytes in the user's `.home`: counted from the files at most once a minute."""
+    """Return the bytes in the user's `.home`, counted from the files at most once in HOME_COUNT_S seconds."""
     with contextlib.suppress(RedisError, ValueError, TypeError):
         return int(broker().client.get(_home_key(user)))
-    held = tree.size((user, ".home"))
-    _remember_home(user, held)
-    return held
+    used = tree.size((user, ".home"))
+    _remember_home(user, used)
+    return used
 
 
 def _home_key(user: str) -> str:
     return f"mlp:home:{user}"
 
 
-def _remember_home(user: str, held: int) -> None:
+def _remember_home(user: str, used: int) -> None:
     with contextlib.suppress(RedisError):
-        broker().client.set(_home_key(user), held, ex=HOME_COUNT_S)
+        broker().client.set(_home_key(user), used, ex=HOME_COUNT_S)
 
 
 def _lock_home(user: str) -> None:
-    """A home has no row: an advisory lock, held to the end of the transaction, stands for it."""
+    """Lock a home, which has no row, by an advisory lock until the end of the transaction."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_xact_lock(hashtext('mlp.home'), hashtext(%s))", [user])
 
 
-def _check_home(user: str, held: int, growth: int) -> None:
-    if growth > 0 and held + growth > settings.DATA_HOME_LIMIT:
-        raise HttpError(507, f"{user}'s .home is full: {settings.DATA_HOME_LIMIT} bytes at most, {held} are stored")
+def _check_home(user: str, used: int, growth: int) -> None:
+    if growth > 0 and used + growth > settings.DATA_HOME_LIMIT:
+        raise HttpError(507, f"{user}'s .home is full: {settings.DATA_HOME_LIMIT} bytes at most, {used} are stored")
 
 
-def _check_size(row: Dataset, real: int, growth: int) -> None:
-    if growth > 0 and real + growth > row.size:
-        raise HttpError(413, f"size: the dataset was declared with {row.size} bytes, {real} are stored already")
+def _check_size(row: Dataset, stored: int, growth: int) -> None:
+    if growth > 0 and stored + growth > row.size:
+        raise HttpError(413, f"size: the dataset was declared with {row.size} bytes, {stored} are stored already")

@@ -1,7 +1,7 @@
-"""The gate of the data service: who asks, and how whatever goes wrong is answered. Used by put.py and verbs.py.
+"""The gate of the data service: who is calling, and how an error becomes an answer. Used by put/, verbs.py, server.py.
 
-nginx alone reaches the views behind it: it shows `internal_key`. The usual HTTP codes are answered, each refusal as
-`{"msg"}`.
+Only nginx reaches the views behind it; it proves itself by `internal_key`. Errors are answered with the usual HTTP
+codes and `{"msg"}`.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import functools
 import hashlib
 import hmac
 import logging
+from collections.abc import Mapping
 from errno import EDQUOT, EEXIST, EISDIR, ELOOP, ENAMETOOLONG, ENOSPC, ENOTDIR, ENOTEMPTY
 
 from django.conf import settings
@@ -26,33 +27,35 @@ from .errors import HttpError
 
 log = logging.getLogger(__name__)
 
-ASK = 'Basic realm="data", charset="UTF-8"'
+CHALLENGE = 'Basic realm="data", charset="UTF-8"'
 
 
 @functools.cache
 def internal_key() -> str:
-    """What nginx shows to prove that it is nginx; derived, so it is nowhere stored but in its configuration."""
+    """Return the secret by which nginx proves that it is nginx: derived, so only nginx's configuration holds it."""
     return hashlib.sha256(b"internal:" + settings.SECRET_KEY.encode()).hexdigest()
 
 
-def authenticate(request: HttpRequest) -> Holder:
-    """The holder of the Bearer token, or of the token sent as HTTP Basic's password. Raises HttpError 401."""
-    header = request.META.get("HTTP_AUTHORIZATION", "")
-    if not header:
-        raise HttpError(401, "not authenticated: send Authorization: Bearer {token}", WWW_Authenticate=ASK)
+def authenticate(authorization: str) -> Holder:
+    """Return the holder of the Bearer token, or of the token sent as the password of HTTP Basic.
+
+    Takes the Authorization header, "" for none. Raises HttpError 401.
+    """
+    if not authorization:
+        raise HttpError(401, "not authenticated: send Authorization: Bearer {token}", WWW_Authenticate=CHALLENGE)
     try:
-        given = basic(header)
-        token = given[1] if given else bearer(header)
+        credentials = basic(authorization)
+        token = credentials[1] if credentials else bearer(authorization)
     except Refused as refused:
-        raise HttpError(401, refused.msg, WWW_Authenticate=ASK)
+        raise HttpError(401, refused.msg, WWW_Authenticate=CHALLENGE)
     holder = tokens.person(token) if token else None
-    if holder is None or (given and not hmac.compare_digest(given[0].encode(), holder.username.encode())):
-        raise HttpError(401, "token: not valid", WWW_Authenticate=ASK)
+    if holder is None or (credentials and not hmac.compare_digest(credentials[0].encode(), holder.username.encode())):
+        raise HttpError(401, "token: not valid", WWW_Authenticate=CHALLENGE)
     return holder
 
 
 def guarded(view):
-    """For nginx only; whatever goes wrong becomes an answer with the right code and words."""
+    """Decorate a view that only nginx may call; every exception becomes an answer with its code and message."""
 
     @csrf_exempt
     @functools.wraps(view)
@@ -62,18 +65,23 @@ def guarded(view):
         try:
             return view(request)
         except Exception as problem:
-            return answer_to(problem, request.path)
+            return error_response(problem, request.path)
 
     return wrapper
 
 
 def from_nginx(request: HttpRequest) -> bool:
-    shown = request.META.get("HTTP_X_INTERNAL_KEY", "")
-    return hmac.compare_digest(shown.encode(), internal_key().encode())
+    """Return whether the request carries the internal key, which only nginx has."""
+    return has_internal_key(request.META)
 
 
-def answer_to(problem: Exception, where: str) -> HttpResponse:
-    """The answer to whatever went wrong while `where` was asked."""
+def has_internal_key(meta: Mapping[str, str]) -> bool:
+    """Return whether these headers (names as WSGI has them) carry the internal key."""
+    return hmac.compare_digest(meta.get("HTTP_X_INTERNAL_KEY", "").encode(), internal_key().encode())
+
+
+def error_response(problem: Exception, where: str) -> HttpResponse:
+    """Return the answer to an exception that was raised while serving `where`, and log it if it is our fault."""
     match problem:
         case HttpError():
             return respond(problem)
@@ -82,17 +90,20 @@ def answer_to(problem: Exception, where: str) -> HttpResponse:
         case Fault():
             return respond(HttpError(503, problem.msg, Retry_After="2"))
         case OSError():
-            return respond(_disk_answer(where, problem))
+            return respond(_disk_error(where, problem))
         case DatabaseError():
             log.error("data service: the database failed in %s", where, exc_info=problem)
             return respond(HttpError(503, "the database is not available, try again later", Retry_After="2"))
-        case _:  # a bug: told to nobody but the log
+        case _:  # a bug: its details go to the log only
             log.error("data service: %s failed", where, exc_info=problem)
             return respond(HttpError(503, Fault().msg, Retry_After="2"))
 
 
 def for_subrequest(view):
-    """auth_request understands 2xx, 401 and 403: a refusal goes as 403 with the true status and words in headers."""
+    """Decorate a view for nginx's auth_request, which understands 2xx, 401 and 403 only.
+
+    An error goes as 403, with its own status and message in the headers X-Data-Status and X-Data-Reason.
+    """
 
     @functools.wraps(view)
     def wrapper(request: HttpRequest) -> HttpResponse:
@@ -108,7 +119,7 @@ def for_subrequest(view):
     return csrf_exempt(wrapper)
 
 
-def _disk_answer(where: str, problem: OSError) -> HttpError:
+def _disk_error(where: str, problem: OSError) -> HttpError:
     if problem.errno in {ENOTDIR, ELOOP}:
         return HttpError(409, "path: a folder on the way is a file or a link")
     if problem.errno in {EISDIR, ENOTEMPTY, EEXIST}:
@@ -123,5 +134,6 @@ def _disk_answer(where: str, problem: OSError) -> HttpError:
     return HttpError(503, "the platform's storage has a fault, try again later", Retry_After="2")
 
 
-def respond(answer: HttpError) -> HttpResponse:
-    return HttpResponse(answer.body(), status=answer.status, content_type="application/json", headers=answer.headers)
+def respond(error: HttpError) -> HttpResponse:
+    """Return the error as a response with its `{"msg"}`."""
+    return HttpResponse(error.body(), status=error.status, content_type="application/json", headers=error.headers)

@@ -1,7 +1,7 @@
-"""Locks (RFC 4918, class 2): who may write where while somebody else says "mine", and the `If` header. Used by put.py,
-verbs.py, propfind.py and locking.py, which has the methods LOCK and UNLOCK.
+"""The rows of locks (RFC 4918, class 2): which exist, what each covers, and whether a request has the tokens it needs.
 
-A lock is a row, so every process sees it; it binds its holder's own clients too: whoever writes shows its token.
+A lock is a row, so every process sees it. It binds its holder's own clients too: every writer presents its token.
+lock_verbs.py has the methods LOCK and UNLOCK; put/, verbs.py, props.py and propfind.py ask here.
 """
 
 from __future__ import annotations
@@ -9,118 +9,111 @@ from __future__ import annotations
 import re
 import stat
 from collections.abc import Iterable
-from datetime import timedelta
+from datetime import datetime, timedelta
 
-from django.http import HttpRequest
 from django.utils import timezone
 
 from ..models import Lock
 from . import tree
+from .conditions import Conditions, StateCheck
 from .errors import HttpError
 from .paths import Target, parse_destination
 
-SCHEME = "urn:uuid:"
 DEFAULT_S, LONGEST_S = 600, 3600
-PIECE = re.compile(r"\s*(<[^<>]*>|\[[^\]]*\]|\(|\)|[Nn][Oo][Tt](?=[\s<\[]))\s*")
-TOKEN = re.compile(rf"<({SCHEME}[0-9a-f-]+)>")
+TIMEOUT = re.compile(r"Second-(\d{1,10})")
 
 
-def living(target: Target) -> list[Lock]:
-    """The locks in the target's dataset that have not run out."""
+def active(target: Target) -> list[Lock]:
+    """Return the locks in the target's dataset that have not expired."""
     if not target.dataset:
         return []
-    found = Lock.objects.filter(user__username=target.user, dataset=target.dataset, expires__gt=timezone.now())
-    return list(found.order_by("token"))
+    locks = Lock.objects.filter(user__username=target.user, dataset=target.dataset, expires__gt=timezone.now())
+    return list(locks.order_by("token"))
 
 
 def covers(lock: Lock, path: str) -> bool:
-    """Is the path locked by it: itself, or something in a folder locked with all that is in it?"""
+    """Return whether the lock protects this path: its own, or one below a folder that is locked with its content."""
     return lock.path == path or (lock.deep and (not lock.path or path.startswith(lock.path + "/")))
 
 
-def in_the_way(target: Target, locks: Iterable[Lock], *, below: bool = False) -> list[Lock]:
-    """Those that whoever makes, changes or removes the target must hold; `below`: with all that is in it."""
+def is_below(lock: Lock, target: Target) -> bool:
+    """Return whether the locked path lies inside the target folder."""
+    return not target.path or lock.path.startswith(target.path + "/")
+
+
+def conflicting(target: Target, *, deep: bool) -> list[Lock]:
+    """Return the locks on what a new lock on the target would cover, `deep` with all of its content."""
+    return [lock for lock in active(target) if covers(lock, target.path) or (deep and is_below(lock, target))]
+
+
+def required(target: Target, locks: Iterable[Lock], *, below: bool = False) -> list[Lock]:
+    """Return those of the locks whose token a request needs that creates, changes or removes the target.
+
+    A lock on the parent folder is one of them, since the folder's members change. `below`: the target is changed with
+    all of its content.
+    """
     parent = target.path.rpartition("/")[0]
-    found = []
-    for lock in locks:
-        inside = not target.path or lock.path.startswith(target.path + "/")
-        if covers(lock, target.path) or (target.path and lock.path == parent) or (below and inside):
-            found.append(lock)
-    return found
+    return [
+        lock
+        for lock in locks
+        if covers(lock, target.path) or (target.path and lock.path == parent) or (below and is_below(lock, target))
+    ]
 
 
-def must_hold(request: HttpRequest, holder: str, *targets: Target, below: bool = False) -> None:
-    """Judges the request's `If`, and the locks on what it would change. Raises HttpError 400, 412 or 423."""
-    header = request.META.get("HTTP_IF", "")
-    shown = set(TOKEN.findall(header))
-    if header:
-        _judge(header, targets[0], request.META.get("HTTP_HOST", ""))
+def require(conditions: Conditions, holder: str, *targets: Target, below: bool = False) -> None:
+    """Check the `If` header against the first target, and the locks on everything that the request would change.
+
+    Raises HttpError 412 when the header does not hold, 423 when a lock's token is missing or not `holder`'s.
+    """
+    if conditions.alternatives and not any(
+        all(_holds(check, conditions.host, targets[0]) for check in alternative)
+        for alternative in conditions.alternatives
+    ):
+        raise HttpError(412, "If: what it demands is not so")
     for target in targets:
         by_path: dict[str, list[Lock]] = {}
-        for lock in in_the_way(target, living(target), below=below):
+        for lock in required(target, active(target), below=below):
             by_path.setdefault(lock.path, []).append(lock)
-        for there in by_path.values():  # of shared locks one is enough
-            if not any(lock.token in shown and lock.holder == holder for lock in there):
-                raise HttpError(423, f"path: is locked by {there[0].holder} until {there[0].expires:%H:%M:%S} UTC")
+        for locks in by_path.values():  # of several shared locks one is enough
+            if not any(lock.token in conditions.tokens and lock.holder == holder for lock in locks):
+                raise is_locked(locks[0])
 
 
-def forget(target: Target) -> None:
-    """What is gone is locked no more."""
-    for lock in living(target):
-        if lock.path == target.path or not target.path or lock.path.startswith(target.path + "/"):
+def is_locked(lock: Lock) -> HttpError:
+    """Return the error 423 that names the lock's holder and its expiry."""
+    return HttpError(423, f"path: is locked by {lock.holder} until {lock.expires:%H:%M:%S} UTC")
+
+
+def remove_below(target: Target) -> None:
+    """Remove the locks of a file or folder that is gone, with those inside of it."""
+    for lock in active(target):
+        if lock.path == target.path or is_below(lock, target):
             lock.delete()
 
 
 def sweep() -> None:
-    """Removes the locks that have run out. Called by the reconcile loop."""
+    """Remove the expired locks. Called by the reconcile loop."""
     Lock.objects.filter(expires__lte=timezone.now()).delete()
 
 
-def ending(request: HttpRequest):
-    """When a lock asked for now runs out: `Timeout: Second-600`, an hour at the most."""
-    told = re.search(r"Second-(\d{1,10})", request.META.get("HTTP_TIMEOUT", ""))
-    seconds = min(int(told[1]), LONGEST_S) if told else DEFAULT_S
+def expiry(timeout: str) -> datetime:
+    """Return when a lock with this `Timeout` header (`Second-600`) expires, an hour from now at the latest."""
+    match = TIMEOUT.search(timeout)
+    seconds = min(int(match[1]), LONGEST_S) if match else DEFAULT_S
     return timezone.now() + timedelta(seconds=max(seconds, 1))
 
 
 def etag(target: Target) -> str:
-    """As nginx makes it; empty where there is no file."""
+    """Return the file's ETag as nginx makes it; empty where there is no file."""
     info = tree.look(target.steps) if target.parts else None
     if info is None or not stat.S_ISREG(info.st_mode):
         return ""
     return f'"{int(info.st_mtime):x}-{info.st_size:x}"'
 
 
-def _judge(header: str, target: Target, host: str) -> None:
-    """One of the header's lists must be true (RFC 4918, 10.4). Raises HttpError 400 or 412."""
-    resource, conditions, negated, lists, at = target, None, False, [], 0
-    while at < len(header):
-        found = PIECE.match(header, at)
-        if found is None:
-            raise HttpError(400, "If: not understood")
-        at, piece = found.end(), found[1]
-        match piece[0]:
-            case "(" if conditions is None:
-                conditions = []
-            case ")" if conditions:
-                lists.append(all(conditions))
-                conditions = None
-            case "<" if conditions is None:
-                resource = parse_destination(piece[1:-1], host)
-            case "<" | "[" if conditions is not None:
-                conditions.append(_holds(piece, resource) is not negated)
-                negated = False
-            case "n" | "N" if conditions is not None:
-                negated = True
-            case _:
-                raise HttpError(400, "If: not understood")
-    if conditions is not None or not lists:
-        raise HttpError(400, "If: not understood")
-    if not any(lists):
-        raise HttpError(412, "If: what it demands is not so")
-
-
-def _holds(piece: str, resource: Target) -> bool:
-    if piece[0] == "[":
-        return piece[1:-1].strip() == etag(resource)
-    return any(lock.token == piece[1:-1] and covers(lock, resource.path) for lock in living(resource))
+def _holds(check: StateCheck, host: str, target: Target) -> bool:
+    resource = parse_destination(check.resource, host) if check.resource else target
+    if check.is_etag:
+        return (check.value == etag(resource)) is not check.negated
+    held = any(lock.token == check.value and covers(lock, resource.path) for lock in active(resource))
+    return held is not check.negated

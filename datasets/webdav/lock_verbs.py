@@ -1,4 +1,4 @@
-"""LOCK and UNLOCK (RFC 4918, 9.10 and 9.11). Called by verbs.py."""
+"""The methods LOCK and UNLOCK (RFC 4918, 9.10 and 9.11), and how locks look as XML. Called by verbs.py, propfind.py."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ from xml.etree import ElementTree
 from xml.sax.saxutils import escape
 
 from django.http import HttpRequest, HttpResponse
+from django.utils import timezone
 
 from accounts.models import User
 from accounts.tokens import Holder
 
 from ..models import Lock
-from . import lock_store, tree
+from . import conditions, lock_store, tree
 from .admission import writing
+from .conditions import Conditions
 from .errors import HttpError
 from .paths import Target, href
 from .xml import DAV, read
@@ -28,46 +30,46 @@ SUPPORTED = "".join(
 
 
 def lock(request: HttpRequest, holder: Holder, target: Target) -> HttpResponse:
-    """Locks a file, or a folder with or without what is in it; a name that is free becomes an empty file."""
+    """Lock a file, or a folder with or without its content; a name that is free becomes an empty file.
+
+    Without a body the lock that the `If` header names is renewed.
+    """
     if not target.dataset:
         raise HttpError(403, "path: files, folders and datasets can be locked")
-    body = request.body
+    requested, body = conditions.parse(request.META), request.body
     if not body.strip():
-        return _renew(request, holder, target)
-    wanted = read(body, "lockinfo")
-    exclusive = wanted.find(f"{DAV}lockscope/{DAV}exclusive") is not None
-    if not exclusive and wanted.find(f"{DAV}lockscope/{DAV}shared") is None:
-        raise HttpError(400, "body: lockscope must be exclusive or shared")
-    if wanted.find(f"{DAV}locktype/{DAV}write") is None:
-        raise HttpError(400, "body: locktype must be write")
+        return _renew(request, requested, holder, target)
+    info = read(body, "lockinfo")
+    exclusive = _is_exclusive(info)
     depth = request.META.get("HTTP_DEPTH", "infinity").strip().lower()
     if depth not in {"0", "infinity"}:
         raise HttpError(400, "Depth: must be 0 or infinity")
+    deep = depth == "infinity"
     with writing(target):
-        deep = depth == "infinity"
-        for other in lock_store.in_the_way(target, lock_store.living(target), below=deep):
-            if (exclusive or other.exclusive) and (lock_store.covers(other, target.path) or deep):
-                raise HttpError(423, f"path: is locked by {other.holder} until {other.expires:%H:%M:%S} UTC")
-        made = _make(request, holder, target)
+        for other in lock_store.conflicting(target, deep=deep):
+            if exclusive or other.exclusive:
+                raise lock_store.is_locked(other)
+        created = _create_file(requested, holder, target)
         row = Lock.objects.create(
-            token=f"{lock_store.SCHEME}{uuid.uuid4()}",
+            token=f"{conditions.LOCK_SCHEME}{uuid.uuid4()}",
             user=User.objects.get(username=target.user),
             dataset=target.dataset,
             path=target.path,
             holder=holder.username,
             exclusive=exclusive,
             deep=deep,
-            owner=_owner(wanted),
-            expires=lock_store.ending(request),
+            owner=_owner(info),
+            expires=lock_store.expiry(request.META.get("HTTP_TIMEOUT", "")),
         )
-    return _told(row, target, 201 if made else 200)
+    return _lock_response(row, 201 if created else 200)
 
 
 def unlock(request: HttpRequest, holder: Holder, target: Target) -> HttpResponse:
+    """Remove the lock that the Lock-Token header names; only its holder and operators may."""
     token = request.META.get("HTTP_LOCK_TOKEN", "").strip()
     if not (token.startswith("<") and token.endswith(">")):
         raise HttpError(400, "Lock-Token: must be <token>")
-    for row in lock_store.living(target):
+    for row in lock_store.active(target):
         if row.token == token[1:-1] and lock_store.covers(row, target.path):
             if row.holder != holder.username and not holder.is_staff:
                 raise HttpError(403, f"Lock-Token: the lock is {row.holder}'s")
@@ -76,23 +78,32 @@ def unlock(request: HttpRequest, holder: Holder, target: Target) -> HttpResponse
     raise HttpError(409, "Lock-Token: there is no such lock here")
 
 
-def discovery(found: list[Lock], target: Target) -> str:
-    """The content of `lockdiscovery` of what lies there."""
-    return "".join(_active(row) for row in found if lock_store.covers(row, target.path))
+def discovery(locks: list[Lock], target: Target) -> str:
+    """Return the content of the property `lockdiscovery` of the target."""
+    return "".join(_active_lock(row) for row in locks if lock_store.covers(row, target.path))
 
 
-def _renew(request: HttpRequest, holder: Holder, target: Target) -> HttpResponse:
-    shown = set(lock_store.TOKEN.findall(request.META.get("HTTP_IF", "")))
-    for row in lock_store.living(target):
-        if row.token in shown and lock_store.covers(row, target.path) and row.holder == holder.username:
-            row.expires = lock_store.ending(request)
+def _is_exclusive(info: ElementTree.Element) -> bool:
+    """Return whether an exclusive lock is requested, rather than a shared one. Raises HttpError 400."""
+    exclusive = info.find(f"{DAV}lockscope/{DAV}exclusive") is not None
+    if not exclusive and info.find(f"{DAV}lockscope/{DAV}shared") is None:
+        raise HttpError(400, "body: lockscope must be exclusive or shared")
+    if info.find(f"{DAV}locktype/{DAV}write") is None:
+        raise HttpError(400, "body: locktype must be write")
+    return exclusive
+
+
+def _renew(request: HttpRequest, requested: Conditions, holder: Holder, target: Target) -> HttpResponse:
+    for row in lock_store.active(target):
+        if row.token in requested.tokens and lock_store.covers(row, target.path) and row.holder == holder.username:
+            row.expires = lock_store.expiry(request.META.get("HTTP_TIMEOUT", ""))
             row.save(update_fields=["expires"])
-            return _told(row, target, 200)
+            return _lock_response(row, 200)
     raise HttpError(412, "If: must name a lock on this path to be renewed")
 
 
-def _make(request: HttpRequest, holder: Holder, target: Target) -> bool:
-    """An empty file where nothing is. Raises HttpError 409 where its folder is missing."""
+def _create_file(requested: Conditions, holder: Holder, target: Target) -> bool:
+    """Create an empty file where nothing is; return whether it did. Raises HttpError 409 without its folder."""
     if not target.parts:
         return False
     info = tree.look(target.steps)
@@ -100,7 +111,7 @@ def _make(request: HttpRequest, holder: Holder, target: Target) -> bool:
         if target.slash and stat.S_ISREG(info.st_mode):
             raise HttpError(404, "path: no such folder")
         return False
-    lock_store.must_hold(request, holder.username, target)
+    lock_store.require(requested, holder.username, target)
     try:
         with tree.folder(target.steps[:-1], make=len(target.parts) == 1) as parent:
             os.close(os.open(target.steps[-1], os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644, dir_fd=parent))
@@ -109,26 +120,26 @@ def _make(request: HttpRequest, holder: Holder, target: Target) -> bool:
     return True
 
 
-def _owner(wanted: ElementTree.Element) -> str:
-    """What the client says of itself, shown to others as it is."""
-    owner = wanted.find(f"{DAV}owner")
+def _owner(info: ElementTree.Element) -> str:
+    """Return what the client says about itself, as XML; others see it unchanged."""
+    owner = info.find(f"{DAV}owner")
     if owner is None:
         return ""
     inner = escape(owner.text or "") + "".join(ElementTree.tostring(child, "unicode") for child in owner)
     return inner if len(inner) <= OWNER_LIMIT else ""
 
 
-def _told(row: Lock, target: Target, status: int) -> HttpResponse:
-    body = f'<?xml version="1.0" encoding="utf-8"?>\n<d:prop xmlns:d="DAV:"><d:lockdiscovery>{_active(row)}'
+def _lock_response(row: Lock, status: int) -> HttpResponse:
+    body = f'<?xml version="1.0" encoding="utf-8"?>\n<d:prop xmlns:d="DAV:"><d:lockdiscovery>{_active_lock(row)}'
     response = HttpResponse(f"{body}</d:lockdiscovery></d:prop>\n", status=status)
     response["Content-Type"] = 'application/xml; charset="utf-8"'
     response["Lock-Token"] = f"<{row.token}>"
     return response
 
 
-def _active(row: Lock) -> str:
+def _active_lock(row: Lock) -> str:
     steps = (row.user.username, row.dataset, *(row.path.split("/") if row.path else ()))
-    left = max(0, int((row.expires - lock_store.timezone.now()).total_seconds()))
+    left = max(0, int((row.expires - timezone.now()).total_seconds()))
     scope, depth = "exclusive" if row.exclusive else "shared", "infinity" if row.deep else "0"
     return (
         f"<d:activelock><d:locktype><d:write/></d:locktype><d:lockscope><d:{scope}/></d:lockscope>"

@@ -22,7 +22,7 @@ from accounts.tokens import Holder
 
 from ..models import Dataset, Lock, State
 from . import lock_store, props, tree
-from .admission import find, home_bytes
+from .admission import find_dataset, home_bytes
 from .errors import HttpError
 from .lock_verbs import SUPPORTED, discovery
 from .paths import HOME, Target, href
@@ -51,7 +51,7 @@ def propfind(request: HttpRequest, holder: Holder, target: Target) -> HttpRespon
     asked = _asked(request.body)
     row, info = _resolve(target)
     entries = _entries(holder, target, info, depth)
-    held = lock_store.living(target) if LOCKS in asked.tags else []
+    held = lock_store.active(target) if LOCKS in asked.tags else []
     # one file, asked for its checksum by name: worth reading it, once; in a listing only what is known already
     compute = depth == "0" and info is not None and stat.S_ISREG(info.st_mode) and SHA256 in asked.tags
     body = _document(entries, asked, row, compute, held)
@@ -64,7 +64,7 @@ def _resolve(target: Target) -> tuple[Dataset | None, os.stat_result | None]:
         if target.user and not User.objects.filter(username=target.user).exists():
             raise HttpError(404, "path: no such user or dataset")
         return None, None
-    row = find(target)
+    row = find_dataset(target)
     if row is not None and row.state == State.DELETING:
         raise HttpError(404, "path: no such user or dataset")
     info = tree.look(target.steps)

@@ -1,5 +1,5 @@
-"""PROPPATCH, and the properties that clients lay down with files: an extended attribute of the file or folder itself,
-so that they move and vanish with it. Called by verbs.py; propfind.py shows them, put.py carries them to the new bytes.
+"""PROPPATCH, and the properties that clients set on files: an extended attribute of the file or folder itself, so that
+they move and vanish with it. Called by verbs.py; propfind.py shows them, put/ carries them over to the new bytes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from django.http import HttpRequest, HttpResponse
 
 from accounts.tokens import Holder
 
-from . import lock_store, tree
+from . import conditions, lock_store, tree
 from .admission import writing
 from .errors import HttpError
 from .paths import Target, href
@@ -34,7 +34,7 @@ def proppatch(request: HttpRequest, holder: Holder, target: Target) -> HttpRespo
         raise HttpError(403, "path: files and folders have properties that can be set")
     refused = {tag for tag, _ in changes if tag.startswith(OURS)}
     with writing(target):
-        lock_store.must_hold(request, holder.username, target)
+        lock_store.require(conditions.parse(request.META), holder.username, target)
         if tree.look(target.steps) is None:
             raise HttpError(404, "path: no such file or folder")
         if not refused:

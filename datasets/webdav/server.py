@@ -1,7 +1,12 @@
-"""The process that takes uploads: `manage.py data`. nginx hands each spooled body's path to it, and nobody else can.
+"""The process that stores uploads: `manage.py data`. Only nginx talks to it, and hands it each spooled body's path.
 
-An event loop reads nginx's requests and takes all that wait at the same time together (batch.py); a few threads take
-what is no plain case one by one (put.py). What gunicorn needs for a request is more than the work itself here.
+One event loop reads nginx's requests and stores those that wait at the same time together (put/batch.py); a few threads
+store one by one what is not the plain case (put/store.py). A dataset's archive is sent by a thread of its own.
+
+The protocol is httptools' parser, the one uvicorn uses, without uvicorn around it. Measured with bench/data.py's small
+files (4 KiB, 32 connections, in turns): 824 files/s and 197 µs of CPU for each here, 720 files/s and 263 µs as an ASGI
+application on uvicorn, which makes a task for each request; an archive leaves by sendfile with 0.16 s of CPU for 512
+MiB, where an ASGI application, which cannot reach the socket, needs 0.25 to 0.46 s.
 """
 
 from __future__ import annotations
@@ -9,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
+import functools
 import logging
 import os
 import socket
@@ -16,41 +22,61 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from http.client import responses
 
+import httptools
 from django.db import close_old_connections
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpResponse
 
 from . import archive
-from .batch import store_all
 from .errors import HttpError
-from .gate import answer_to, from_nginx, respond
-from .put import store
+from .gate import error_response, has_internal_key, respond
+from .put.batch import store_all
+from .put.store import store
+from .put.upload import Upload
 
 log = logging.getLogger(__name__)
 
-HEAD_LIMIT = 256 << 10
+HEAD_LIMIT = 256 << 10  # bytes
 THREADS = 8
 PATIENCE_S = 0.001
 STORE, ARCHIVE, LIVE = "/internal/data/store", "/internal/data/archive/", "/healthz/live"
 
 
 class Connection(asyncio.Protocol):
-    """One of nginx's connections: requests without a body, one after the other."""
+    """One of nginx's connections: requests without a body, one after the other. The callbacks are httptools'."""
 
     def __init__(self, server: Server):
-        self.server, self.buffer, self.transport = server, b"", None
+        self.server, self.transport = server, None
+        self.parser = httptools.HttpRequestParser(self)
+        self.url, self.meta, self.unread = b"", {}, 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:
         self.transport = transport
 
     def data_received(self, data: bytes) -> None:
-        self.buffer += data
-        while (end := self.buffer.find(b"\r\n\r\n")) >= 0:
-            head, self.buffer = self.buffer[:end], self.buffer[end + 4 :]
-            self.server.take(self, head.decode("latin-1"))
-        if len(self.buffer) > HEAD_LIMIT:
+        self.unread += len(data)
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserError as problem:
+            log.error("data service: a request was not understood", exc_info=problem)
+            self.transport.close()
+        if self.unread > HEAD_LIMIT:
             self.transport.close()
 
+    def on_message_begin(self) -> None:
+        self.url, self.meta = b"", {}
+
+    def on_url(self, url: bytes) -> None:
+        self.url += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self.meta[_meta_name(name)] = value.decode("latin-1")
+
+    def on_message_complete(self) -> None:
+        self.unread = 0
+        self.server.take(self, self.url.decode("latin-1"), self.meta)
+
     def send(self, response: HttpResponse) -> None:
+        """Write a whole answer, unless nginx has closed the connection."""
         if self.transport.is_closing():
             return
         body = response.content
@@ -61,47 +87,55 @@ class Connection(asyncio.Protocol):
 
 
 class Server:
-    """What waits, and the threads that work on what is no plain case."""
+    """The requests that wait, and the threads for those that are stored one by one."""
 
     def __init__(self) -> None:
         self.loop = asyncio.get_running_loop()
-        self.waiting: list[tuple[Connection, HttpRequest]] = []
-        self.context = contextvars.copy_context()  # always the same, so it is always the same database connection
+        self.waiting: list[tuple[Connection, dict[str, str]]] = []
+        self.context = contextvars.copy_context()  # always the same one, so it is always the same database connection
         self.busy = False
         self.archives = threading.BoundedSemaphore(archive.MOST)
         self.pool = ThreadPoolExecutor(THREADS, thread_name_prefix="store")
 
-    def take(self, connection: Connection, head: str) -> None:
-        request = parse(head)
-        if request.path == LIVE:
+    def take(self, connection: Connection, path: str, meta: dict[str, str]) -> None:
+        """Answer the request, or queue it; `meta` are its headers with names as WSGI has them."""
+        if path == LIVE:
             connection.send(HttpResponse("ok\n", content_type="text/plain"))
-        elif not from_nginx(request) or not request.path.startswith((STORE, ARCHIVE)):
+        elif not has_internal_key(meta) or not path.startswith((STORE, ARCHIVE)):
             connection.send(respond(HttpError(404, "no such address")))
-        elif request.path.startswith(ARCHIVE):
-            self._archive(connection, request.path.removeprefix(ARCHIVE))
+        elif path.startswith(ARCHIVE):
+            self._archive(connection, path.removeprefix(ARCHIVE))
         else:
             if not self.waiting:
-                # A lone upload goes at once; where many come, a moment's patience takes twice as many at half the cost.
-                self.loop.call_later(PATIENCE_S if self.busy else 0, self._take_all, context=self.context)
-            self.waiting.append((connection, request))
+                # A lone upload is stored at once. Where many come, a short wait takes twice as many at half the cost.
+                self.loop.call_later(PATIENCE_S if self.busy else 0, self._store_waiting, context=self.context)
+            self.waiting.append((connection, meta))
 
-    def _take_all(self) -> None:
-        """Here and not in a thread: handing over costs more than the milliseconds that it takes."""
-        some, self.waiting = self.waiting, []
-        self.busy = len(some) > 1
+    def _store_waiting(self) -> None:
+        """Store what waits, on the loop's own thread: handing it to another costs more than the work itself."""
+        requests, self.waiting = self.waiting, []
+        self.busy = len(requests) > 1
         close_old_connections()
         try:
-            answers = store_all([request for _, request in some])
-        except Exception as problem:  # a bug; the next ones must not wait for ever
-            answers = [answer_to(problem, STORE)] * len(some)
-        for (connection, request), answer in zip(some, answers, strict=True):
-            if answer is None:
-                self.pool.submit(self._take_one, connection, request)
+            results = store_all([meta for _, meta in requests])
+        except Exception as problem:  # a bug: the requests after these must still be served
+            results = [error_response(problem, STORE)] * len(requests)
+        for (connection, _), result in zip(requests, results, strict=True):
+            if isinstance(result, Upload):
+                self.pool.submit(self._store_alone, connection, result)
             else:
-                connection.send(answer)
+                connection.send(result)
+
+    def _store_alone(self, connection: Connection, upload: Upload) -> None:
+        close_old_connections()
+        try:
+            response = store(upload)
+        except Exception as problem:
+            response = error_response(problem, STORE)
+        self.loop.call_soon_threadsafe(connection.send, response)
 
     def _archive(self, connection: Connection, path: str) -> None:
-        """A thread of its own with the connection's socket: what asyncio would do goes through its buffers."""
+        """Start a thread that writes to the connection's socket itself: asyncio would copy the bytes to its buffers."""
         try:
             steps = archive.steps_of(path)
         except ValueError:
@@ -115,7 +149,7 @@ class Server:
             try:
                 archive.send(link, steps)
             except OSError as problem:
-                log.info("the archive of %s broke off: %s", "/".join(steps), problem)
+                log.info("sending the archive of %s was interrupted: %s", "/".join(steps), problem)
             finally:
                 self.archives.release()
                 with contextlib.suppress(OSError):
@@ -125,30 +159,19 @@ class Server:
 
         threading.Thread(target=work, daemon=True, name="archive").start()
 
-    def _take_one(self, connection: Connection, request: HttpRequest) -> None:
-        close_old_connections()
-        answer = store(request)  # guarded: it answers whatever happens
-        self.loop.call_soon_threadsafe(connection.send, answer)
 
-
-def parse(head: str) -> HttpRequest:
-    """The request of nginx's own making."""
-    first, *lines = head.split("\r\n")
-    request = HttpRequest()
-    request.method, _, rest = first.partition(" ")
-    request.path = rest.partition(" ")[0]
-    for line in lines:
-        name, _, value = line.partition(":")
-        request.META["HTTP_" + name.upper().replace("-", "_")] = value.strip()
-    return request
+@functools.lru_cache(256)
+def _meta_name(name: bytes) -> str:
+    """Return the header's name as WSGI has it: `X-Data-Uri` is `HTTP_X_DATA_URI`."""
+    return "HTTP_" + name.decode("latin-1").upper().replace("-", "_")
 
 
 async def serve(host: str, port: int, stop: asyncio.Event) -> None:
-    """Serves until `stop` is set, then finishes what is under way."""
-    os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "1"  # the loop's own thread blocks on purpose: see Server._take_all
+    """Serve until `stop` is set, then finish the requests that were accepted."""
+    os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "1"  # the loop's own thread blocks on purpose: see Server._store_waiting
     server = Server()
     listener = await server.loop.create_server(lambda: Connection(server), host, port, backlog=1024)
     await stop.wait()
     listener.close()
     await asyncio.to_thread(server.pool.shutdown)
-    await asyncio.sleep(0)  # the last answers are on their way
+    await asyncio.sleep(0)  # lets the loop write the last answers

@@ -9,7 +9,7 @@ from pathlib import Path
 from kernel import storage
 
 from ..models import Dataset
-from . import inflight, parts
+from . import inflight, unfinished
 from .admission import clear
 from .paths import HOME
 
@@ -25,7 +25,7 @@ def sweep(older_than_s: float = 3600) -> int:
     deadline = time.time() - max(older_than_s, SPOOL_KEEP_S)
     removed = 0
     for path in storage.spool_dir().iterdir():
-        if path.name == parts.FOLDER:
+        if path.name == unfinished.FOLDER:
             continue
         with contextlib.suppress(FileNotFoundError):
             if path.name.startswith("trash-") or path.lstat().st_mtime < deadline:
@@ -36,7 +36,7 @@ def sweep(older_than_s: float = 3600) -> int:
 
 def stale_parts(older_than_s: float) -> list[Path]:
     """Unfinished files that nobody can finish: their dataset takes no more uploads, or `.home`'s are too old."""
-    top, found = storage.spool_dir() / parts.FOLDER, []
+    top, found = storage.spool_dir() / unfinished.FOLDER, []
     for folder in sorted(top.glob("*/*")):
         if folder.name == HOME:
             deadline = time.time() - older_than_s

@@ -19,8 +19,8 @@ from kernel import storage
 from .. import lifecycle
 from ..models import State
 from ..serializers import DatasetOut
-from . import lock_store, parts, tree
-from .admission import clear, discard, find, must_be_creating, must_be_readable, own, writing
+from . import conditions, lock_store, tree, unfinished
+from .admission import clear, discard, find_dataset, must_be_creating, must_be_readable, require_owner, writing
 from .errors import HttpError
 from .gate import authenticate, guarded
 from .lock_verbs import lock, unlock
@@ -40,7 +40,7 @@ def get(request: HttpRequest, holder: Holder, target: Target) -> HttpResponse:
     """GET and HEAD: nginx sends the file, with ranges and validators; the checksum goes along where it is known."""
     if not target.dataset:
         raise HttpError(405, "path: GET takes a file's path: /data/{user}/{dataset}/{file}", Allow="PROPFIND, OPTIONS")
-    row = find(target)
+    row = find_dataset(target)
     must_be_readable(row)
     info = tree.look(target.steps) if target.parts else None
     if info is None and target.parts:
@@ -60,16 +60,16 @@ def delete(request: HttpRequest, holder: Holder, target: Target) -> HttpResponse
         raise HttpError(405, "path: DELETE takes a file or a dataset", Allow="PROPFIND, OPTIONS")
     if not target.parts:
         return _delete_dataset(holder, target)
-    with writing(target) as (room,):
-        lock_store.must_hold(request, holder.username, target, below=True)
+    with writing(target) as (quota,):
+        lock_store.require(conditions.parse(request.META), holder.username, target, below=True)
         info = tree.look(target.steps)
         if info is None:
             raise HttpError(404, "path: no such file")
         if target.slash and stat.S_ISREG(info.st_mode):
             raise HttpError(404, "path: no such folder")
-        room.grow(-tree.size(target.steps))
+        quota.charge(-tree.size(target.steps))
         trash = discard(target.steps)
-        lock_store.forget(target)
+        lock_store.remove_below(target)
     clear(trash)
     return HttpResponse(status=204)
 
@@ -78,17 +78,17 @@ def _delete_dataset(holder: Holder, target: Target) -> HttpResponse:
     """Empties a dataset that is creating; one in ready or error is deleted the way of REST."""
     if target.is_home:
         raise HttpError(403, "path: .home always exists; delete the files in it")
-    row = find(target)
+    row = find_dataset(target)
     if row.state in {State.READY, State.ERROR}:
         owner = User.objects.get(username=target.user)
         gone = lifecycle.delete_dataset(user=owner, name=target.dataset, by=holder.username)
         return JsonResponse(DatasetOut(gone).data)
     must_be_creating(row)
-    with writing(target) as (room,):
-        room.grow(-room.row.stored)
+    with writing(target) as (quota,):
+        quota.charge(-quota.row.stored)
         trash = discard(target.steps)
     clear(trash)
-    clear(parts.folder(target.user, target.dataset))
+    clear(unfinished.folder(target.user, target.dataset))
     return HttpResponse(status=204)
 
 
@@ -102,7 +102,7 @@ def mkcol(request: HttpRequest, holder: Holder, target: Target) -> HttpResponse:
             raise HttpError(405, "path: a folder is there already")
         raise HttpError(403, "path: a dataset is created with its size: POST /api/v1/users/{user}/datasets")
     with writing(target):
-        lock_store.must_hold(request, holder.username, target)
+        lock_store.require(conditions.parse(request.META), holder.username, target)
         with tree.folder(target.steps[:2], make=True):
             pass  # the dataset's own folder comes with its first file
         if tree.look(target.steps) is not None:
@@ -115,18 +115,18 @@ def mkcol(request: HttpRequest, holder: Holder, target: Target) -> HttpResponse:
 def move(request: HttpRequest, holder: Holder, target: Target) -> HttpResponse:
     destination = _destination(request, holder, target)
     with writing(target, destination) as (source, sink):
-        lock_store.must_hold(request, holder.username, target, destination, below=True)
+        lock_store.require(conditions.parse(request.META), holder.username, target, destination, below=True)
         _source(target, destination)
         size, replaced = tree.size(target.steps), _replaced(request, destination)
         with tree.folder(target.steps[:-1]) as old, tree.folder(_parent(destination)) as new:
             if source is sink:
-                sink.grow(-(replaced or 0))
+                sink.charge(-(replaced or 0))
             else:
-                sink.grow(size - (replaced or 0))
-                source.grow(-size)
+                sink.charge(size - (replaced or 0))
+                source.charge(-size)
             trash = discard(destination.steps) if replaced is not None else None
             os.rename(target.steps[-1], destination.steps[-1], src_dir_fd=old, dst_dir_fd=new)
-            lock_store.forget(target)
+            lock_store.remove_below(target)
     clear(trash)
     return HttpResponse(status=201 if replaced is None else 204)
 
@@ -134,24 +134,24 @@ def move(request: HttpRequest, holder: Holder, target: Target) -> HttpResponse:
 def copy(request: HttpRequest, holder: Holder, target: Target) -> HttpResponse:
     """Copies beside the destination first (in the spool), so that it appears whole; never more than fits."""
     destination = _destination(request, holder, target)
-    row = find(target)
+    row = find_dataset(target)
     if row is not None and row.state not in {State.READY, State.CREATING}:
         must_be_readable(row)
     info = _source(target, destination)
     with writing(destination) as (sink,):  # refuses early what cannot fit; counted again below
         size = tree.size(target.steps)
-        sink.grow(size - (_replaced(request, destination) or 0))
-        sink.grow((_replaced(request, destination) or 0) - size)
+        sink.charge(size - (_replaced(request, destination) or 0))
+        sink.charge((_replaced(request, destination) or 0) - size)
     draft = storage.spool_dir() / f"copy-{uuid.uuid4().hex}"
     trash = None
     try:
         _copy_to(target.steps, info, draft, request.META.get("HTTP_DEPTH", "infinity"))
         with writing(destination) as (sink,):
-            lock_store.must_hold(request, holder.username, destination, below=True)
+            lock_store.require(conditions.parse(request.META), holder.username, destination, below=True)
             replaced = _replaced(request, destination)
             copied = tree.size((".spool", draft.name))
             with tree.folder(_parent(destination)) as new:
-                sink.grow(copied - (replaced or 0))
+                sink.charge(copied - (replaced or 0))
                 trash = discard(destination.steps) if replaced is not None else None
                 os.rename(draft, destination.steps[-1], dst_dir_fd=new)
     finally:
@@ -178,7 +178,7 @@ def _copy_to(source: tuple[str, ...], info: os.stat_result, draft, depth: str) -
 
 def _destination(request: HttpRequest, holder: Holder, target: Target) -> Target:
     destination = parse_destination(request.META.get("HTTP_DESTINATION", ""), request.META.get("HTTP_HOST", ""))
-    own(holder, destination)
+    require_owner(holder, destination)
     if not target.parts or not destination.parts:
         raise HttpError(403, "path: files and folders inside datasets can be moved and copied, datasets cannot")
     if target.steps == destination.steps:
@@ -218,7 +218,7 @@ def _parent(destination: Target) -> tuple[str, ...]:
 
 def _exists(target: Target) -> bool:
     try:
-        find(target)
+        find_dataset(target)
     except HttpError:
         return False
     return True
@@ -247,7 +247,7 @@ def verb(request: HttpRequest) -> HttpResponse:
         raise HttpError(405, f"method: {request.method[:20]} is not known here", Allow=", ".join(["PUT", *METHODS]))
     if request.method == "OPTIONS":  # asked without credentials by many clients; tells nothing of anybody
         return method(request, None, Target())
-    holder = authenticate(request)
+    holder = authenticate(request.META.get("HTTP_AUTHORIZATION", ""))
     target = parse(request.META.get("HTTP_X_DATA_URI", ""))
-    own(holder, target)
+    require_owner(holder, target)
     return method(request, holder, target)

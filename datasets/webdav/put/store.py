@@ -1,0 +1,120 @@
+"""The body has arrived: check it, account for it, rename it into place. Called by server.py with the judged upload."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import stat
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from django.http import HttpResponse
+
+from kernel import storage
+from kernel.errors import Fault
+
+from .. import inflight, lock_store, tree, unfinished
+from ..admission import writing
+from ..errors import HttpError
+from . import part
+from .upload import Part, Upload
+
+log = logging.getLogger(__name__)
+
+
+def store(upload: Upload) -> HttpResponse:
+    """Store a whole file or one part. Raises HttpError, Fault, OSError, DatabaseError.
+
+    201: a new file; 204: it replaced one; 202: a part, and the file is not complete.
+    """
+    if upload.part is not None:
+        return _store_part(upload, upload.part)
+    with _spooled(upload) as body:
+        size = body.stat(follow_symlinks=False).st_size
+        if size >= inflight.WORTH_NOTING:
+            inflight.end(upload.peer)
+        return _finish(upload, body, size)
+
+
+def _store_part(upload: Upload, piece: Part) -> HttpResponse:
+    if piece.length:
+        with _spooled(upload) as body:
+            completed = part.append(upload, piece, body)
+    else:
+        completed = part.ask(upload, piece)
+    if completed is None:
+        arrived = unfinished.arrived(upload.target, piece.total)
+        return HttpResponse(status=202, headers={"Upload-Offset": str(arrived)})
+    try:
+        return _finish(upload, completed, piece.total)
+    except HttpError:
+        completed.unlink(missing_ok=True)  # no further part could mend it: the client starts over
+        raise
+
+
+def _finish(upload: Upload, body: Path, size: int) -> HttpResponse:
+    verify_digest(upload.digest, body)
+    os.chmod(body, 0o644)
+    replaced = _place(upload, body, size)
+    return HttpResponse(status=204 if replaced else 201)
+
+
+def _place(upload: Upload, body: Path, size: int) -> bool:
+    """Rename the body into place under the dataset's lock; return whether it replaced a file."""
+    target, name = upload.target, upload.target.steps[-1]
+    with writing(target) as (quota,), tree.folder(target.steps[:-1], make=True) as parent:
+        lock_store.require(upload.conditions, upload.holder.username, target)
+        old = existing(parent, name)
+        if old and upload.conditions.must_be_new:
+            raise HttpError(412, "path: a file of that name is there already")
+        if upload.conditions.etags and not upload.conditions.allow(lock_store.etag(target)):
+            raise HttpError(412, "If-Match: another file is there, or none")
+        if old and stat.S_ISDIR(old.st_mode):
+            raise HttpError(405, "path: a folder of that name is there", Allow="PROPFIND, DELETE, MOVE, COPY")
+        quota.charge(size - (old.st_size if old and stat.S_ISREG(old.st_mode) else 0))
+        if old:
+            tree.carry_properties(parent, name, body)
+        os.rename(body, name, dst_dir_fd=parent)
+    return old is not None
+
+
+def verify_digest(digest: str, body: Path | str) -> None:
+    """Raise HttpError 400 when the client sent a checksum, and it is not that of the body."""
+    if digest and tree.digest_header(tree.sha256_of_path(body)) != digest:
+        raise HttpError(400, "Repr-Digest: does not belong to the bytes that arrived")
+
+
+def existing(parent: int, name: str) -> os.stat_result | None:
+    """Return the status of the entry of that name in the folder with this descriptor; None when there is none."""
+    try:
+        return os.stat(name, dir_fd=parent, follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+
+
+@contextlib.contextmanager
+def _spooled(upload: Upload) -> Iterator[Path]:
+    """Give the body's file. nginx writes none for an empty body: then it is an empty one, removed when left over.
+
+    Raises Fault for a path that is not a file of the spool, which only a wrong configuration of nginx can name.
+    """
+    folder = storage.spool_dir()
+    if not upload.spooled:
+        empty = folder / f"empty-{time.time_ns()}-{os.getpid()}-{id(upload)}"
+        empty.touch(mode=0o600, exist_ok=False)
+        try:
+            yield empty
+        finally:
+            empty.unlink(missing_ok=True)
+        return
+    path = folder / Path(upload.spooled).name
+    # compared as written first: to resolve a path costs more than everything else here
+    elsewhere = os.path.dirname(upload.spooled) != str(folder) and (
+        Path(upload.spooled).parent.resolve() != folder.resolve()
+    )
+    if elsewhere or not stat.S_ISREG(path.lstat().st_mode):
+        log.error("nginx named %r as an upload's body, which is not a file of the spool", upload.spooled)
+        raise Fault()
+    yield path
