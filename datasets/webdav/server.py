@@ -3,10 +3,10 @@
 One event loop reads nginx's requests and stores those that wait at the same time together (put/batch.py); a few threads
 store one by one what is not the plain case (put/store.py). A dataset's archive is sent by a thread of its own.
 
-The protocol is httptools' parser, the one uvicorn uses, without uvicorn around it. Measured with bench/data.py's small
-files (4 KiB, 32 connections, in turns): 824 files/s and 197 µs of CPU for each here, 720 files/s and 263 µs as an ASGI
-application on uvicorn, which makes a task for each request; an archive leaves by sendfile with 0.16 s of CPU for 512
-MiB, where an ASGI application, which cannot reach the socket, needs 0.25 to 0.46 s.
+Requests are parsed by httptools, the parser that uvicorn uses, without uvicorn around it. Measured with bench/data.py's
+small files (4 KiB, 32 connections, six runs in turns on two busy cores): 1,066 files/s and 165 µs of this process's CPU
+for each here; 861 files/s and 244 µs as an ASGI application on uvicorn, which makes a task for each request. An archive
+of 512 MiB leaves by sendfile with 0.17 s of CPU; an ASGI application cannot reach the socket and needs 0.30 s.
 """
 
 from __future__ import annotations
