@@ -31,7 +31,7 @@ def app(adder):
     )  # fmt: skip
 
 
-def asked(token: str = "", cookie: str = "", key: str | None = None) -> tuple[int, str | None]:
+def asked(token: str = "", cookie: str = "", key: str | None = None, **headers) -> tuple[int, str | None]:
     """(status, X-App-Base) of the question as the web server hands it in."""
     environ = {
         "PATH_INFO": "/internal/apps/route", "REQUEST_METHOD": "GET", "HTTP_X_APP_USER": "alice",
@@ -41,6 +41,7 @@ def asked(token: str = "", cookie: str = "", key: str | None = None) -> tuple[in
     }  # fmt: skip
     environ |= {"HTTP_AUTHORIZATION": f"Bearer {token}"} if token else {}
     environ |= {"HTTP_COOKIE": cookie} if cookie else {}
+    environ |= {f"HTTP_{name.upper()}": value for name, value in headers.items()}
     told = {}
 
     def start_response(status, headers):
@@ -61,6 +62,31 @@ def test_it_knows_the_owner_staff_and_the_session_and_nobody_else(app, alice, bo
     Application.objects.update(public=True)
     gateway_access._places.clear()
     assert asked() == there
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({}, 204),
+        ({"sec_fetch_site": "none"}, 204),
+        ({"sec_fetch_site": "same-origin"}, 204),
+        ({"sec_fetch_site": "same-site"}, 204),
+        ({"sec_fetch_site": "cross-site"}, 403),
+        ({"origin": "null"}, 403),
+        ({"sec_fetch_site": "same-origin", "origin": "null"}, 403),
+    ],
+)
+def test_a_session_opens_an_application_from_the_platforms_own_site_only(app, alice, client, headers, status):
+    client.force_login(alice)
+    cookie = f"sessionid={client.cookies['sessionid'].value}"
+    assert asked(cookie=cookie, **headers)[0] == status
+    assert asked(accounts.token_of(alice), **headers)[0] == 204  # no other site knows a token
+
+
+def test_a_wrong_token_is_not_made_good_by_the_session(app, alice, client):
+    client.force_login(alice)
+    cookie = f"sessionid={client.cookies['sessionid'].value}"
+    assert asked("mlp_u1_x", cookie=cookie)[0] == 403
 
 
 def test_it_asks_the_database_once_a_second_at_most(app, alice, django_assert_num_queries, monkeypatch):

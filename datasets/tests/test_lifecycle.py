@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
-from datasets import reconcile
+from datasets import lifecycle, reconcile
 from datasets.models import Dataset
 from kernel import storage
 from kernel.models import StateChange
@@ -178,6 +178,20 @@ def test_a_silent_uploader_ends_in_error(as_alice, create):
     reconcile.run()
     row = as_alice.call("get", f"{URL}/digits").json()
     assert (row["state"], row["reason"]) == ("error", "no heartbeat and no bytes for 600 s")
+
+
+def test_a_heartbeat_that_came_meanwhile_saves_it(as_alice, create, beat):
+    """reconcile has seen it silent, but its uploader speaks before it is failed."""
+    create()
+    silent = timezone.now() - timedelta(minutes=11)
+    Dataset.objects.update(touched=silent)
+    beat("creating", 5)
+    dataset = Dataset.objects.get()
+    lifecycle.fail_silent(dataset.pk, silent, "silent")
+    lifecycle.fail_silent(dataset.pk, dataset.touched - timedelta(microseconds=1), "silent")
+    assert as_alice.call("get", f"{URL}/digits").json()["state"] == "creating"
+    lifecycle.fail_silent(dataset.pk, dataset.touched, "silent")
+    assert as_alice.call("get", f"{URL}/digits").json()["state"] == "error"
 
 
 def test_one_that_cannot_be_failed_does_not_keep_the_others_from_it(as_alice, create, monkeypatch):

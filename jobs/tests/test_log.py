@@ -116,5 +116,21 @@ def test_the_tail_begins_at_a_line_and_tells_where(submit, until):
     assert text.startswith("line")
 
 
+@pytest.mark.parametrize("half", [1, 2, 3])
+def test_a_character_cut_in_half_at_the_end_is_read_once_it_is_whole(half):
+    whole = "accuracy 97 % 🚀".encode()
+    written = whole[: len(whole) - 4 + half]
+    text, start, after, cut = logs.ending(lambda at, most: written[at : at + most], len(written), 1000)
+    assert (text, start, after, cut) == ("accuracy 97 % ", 0, len(whole) - 4, False)
+    text, _, after, _ = logs.ending(lambda at, most: whole[after:][at : at + most], 4, 1000)
+    assert (text, after) == ("🚀", 4)
+
+
+def test_what_is_no_text_at_all_does_not_stop_the_tail():
+    written = b"good\n\xff\xfe bad\n"
+    text, _, after, _ = logs.ending(lambda at, most: written[at : at + most], len(written), 1000)
+    assert (text, after) == ("good\n\ufffd\ufffd bad\n", len(written))
+
+
 def test_it_reads_as_a_terminal_would_leave_it():
     assert logs.readable("\x1b[31mred\x1b[0m\r\n10 %\r20 %\rdone\nend") == "red\ndone\nend"

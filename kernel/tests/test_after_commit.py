@@ -82,6 +82,17 @@ class TestEnqueue:
         assert message.options["eta"] > message.message_timestamp + 59_000
 
 
+def test_an_action_runs_at_the_commit_and_never_after_a_rollback():
+    ran = []
+    with transaction.atomic():
+        after_commit.run("note", lambda: ran.append("undone"))
+        transaction.set_rollback(True)
+    with transaction.atomic():
+        after_commit.run("note", lambda: ran.append("done"))
+        assert ran == []
+    assert ran == ["done"]
+
+
 @pytest.mark.parametrize("name", GROUPS)
 def test_open_pages_hear_of_it_at_the_commit_and_not_before(name):
     promise, group, event = GROUPS[name]

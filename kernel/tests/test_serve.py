@@ -109,6 +109,46 @@ def test_of_a_queue_group_one_hears_of_no_group_all(peer):
         assert sorted(heard) == [b"all", b"all", b"shared"]
 
 
+class Meeting:
+    """A service of two subjects and a tick, whose handlers wait a second for each other; `met` where two were there."""
+
+    name = "meeting"
+
+    def __init__(self, serial: bool):
+        self.serial, self.met, self.calls = serial, False, 0
+        self.barrier = threading.Barrier(2)
+        self.subjects = {"test.in": Route(self.handle), "test.all": Route(self.handle)}
+
+    def handle(self, data):
+        self.calls += 1
+        try:
+            self.barrier.wait(1)
+            self.met = True
+        except threading.BrokenBarrierError:
+            self.barrier.reset()
+
+
+@pytest.mark.parametrize("serial", [True, False])
+def test_handlers_of_a_service_run_one_at_a_time_unless_it_says_otherwise(peer, serial):
+    service = Meeting(serial)
+    with serving(service) as served:
+        served.wait()
+        peer.publish("test.in", b"one")
+        peer.publish("test.all", b"two")
+        until(lambda: service.calls == 2)
+    assert service.met is not serial
+
+
+def test_a_tick_does_not_come_while_a_message_is_handled(peer):
+    service = Meeting(serial=True)
+    service.ticks = ((0.05, lambda: service.handle(b"")),)
+    with serving(service) as served:
+        served.wait()
+        peer.publish("test.in", b"one")
+        until(lambda: service.calls >= 3)
+    assert not service.met
+
+
 def test_what_has_arrived_is_handled_before_the_end(peer):
     with serving(Echo(lambda data: [("test.out", data)])) as served:
         served.wait()

@@ -11,6 +11,7 @@ import zipfile
 import pytest
 
 from kernel import storage
+from models_app import copying
 from models_app.models import Model
 from resources.models import Tenant
 
@@ -121,6 +122,32 @@ def test_links_are_not_followed(as_alice, home, uploaded, make_model, settled):
     settled(make_model("home/net"))
     assert sorted(Model.objects.get().checksums) == ["predictor.py"]
     assert as_alice.refused("post", "users/alice/models", {"name": "x", "src": "home/way/passwd"}).startswith("src:")
+
+
+@pytest.mark.parametrize("now", [ADDER[:-10], ADDER + "# more", ""], ids=["shrank", "grew", "empty"])
+def test_files_that_changed_before_they_were_copied_end_it(as_alice, uploaded, make_model, settled, now):
+    """What was reserved is not what lies there, and what was asked for is gone."""
+    src = uploaded("net/predictor.py")
+    made = make_model(src)
+    uploaded("net/predictor.py", now)
+    model = settled(made)
+    assert model.state == "error"
+    assert "changed" in str(model.reason)
+
+
+def test_a_file_that_shrinks_while_it_is_copied_counts_with_what_was_read(uploaded, home, monkeypatch):
+    uploaded("net/w.bin", b"x" * 5000)
+    read, target = os.read, storage.model_dir("alice", "net")
+
+    def shrinking(file, count):
+        os.truncate(home / "net" / "w.bin", 1000)
+        return read(file, count)
+
+    monkeypatch.setattr("models_app.copying.os.read", shrinking)
+    assert copying.copy(home / "net", target) == {
+        "w.bin": {"size": 1000, "sha256": hashlib.sha256(b"x" * 1000).hexdigest()}
+    }
+    assert (target / "w.bin").read_bytes() == b"x" * 1000
 
 
 @pytest.mark.parametrize(

@@ -288,3 +288,34 @@ def test_the_script_begins_quickly(runner, tmp_path):
         took.append(float(one.log.read_text()) - before)
     print(f"to the first line: {[round(1000 * seconds) for seconds in took]} ms")
     assert min(took) < max(0.5, 8 * min(bare))
+
+
+def test_a_run_that_ends_while_it_is_polled_is_not_lost(runner, tmp_path, monkeypatch):
+    """The lock is read before the records: the other way round, an end between the two would look like a crash."""
+    one = spec(tmp_path, WAIT)
+    runner.start(one)
+    pid, is_free = number_in(tmp_path / "work/pid"), local._is_free
+
+    def ends_before_the_answer(path) -> bool:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGTERM)
+        return eventually(lambda: is_free(path))
+
+    monkeypatch.setattr(local, "_is_free", ends_before_the_answer)
+    assert (runner.poll(one.name).state, runner.poll(one.name).signal) == ("exited", signal.SIGTERM)
+
+
+def test_a_run_that_ends_just_after_it_was_seen_to_run_is_exited_or_running_never_lost(runner, tmp_path, monkeypatch):
+    one = spec(tmp_path, WAIT)
+    runner.start(one)
+    pid, is_free = number_in(tmp_path / "work/pid"), local._is_free
+
+    def ends_after_the_answer(path) -> bool:
+        free = is_free(path)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGTERM)
+        eventually(lambda: is_free(path))
+        return free
+
+    monkeypatch.setattr(local, "_is_free", ends_after_the_answer)
+    assert runner.poll(one.name).state == "exited"

@@ -166,6 +166,27 @@ def test_of_two_replicas_one_is_active_and_the_other_takes_over_what_it_knew():
     assert second.judge([GOLDEN])[0][0] == "inferenced_logs"
 
 
+def test_a_passive_replica_learns_nothing_and_says_nothing():
+    """What it learned would be templates with numbers that the active one gives to others."""
+    passive = drain(active=False)
+    judged = payloads.encode([payload(masked_log="connected to <ip>", anomaly_level="Anomaly")])
+    assert passive.learn([judged]) == []
+    assert passive.feedback(judged) == []
+    assert passive.look() == []
+    passive.stop()
+    passive.active.yes = True
+    passive.look()
+    assert passive.judge([GOLDEN])[0][0] == "opnilog_workload_logs"
+
+
+def test_one_that_lost_the_lock_is_passive():
+    service = drain()
+    judged = payloads.encode([payload(masked_log="connected to <ip>", anomaly_level="Anomaly")])
+    service.active.yes = False
+    service.look()
+    assert service.judge([GOLDEN]) == service.learn([judged]) == service.feedback(judged) == []
+
+
 def test_a_persons_word_stands_above_the_models():
     service = drain()
     service.learn([payloads.encode([payload(masked_log="connected to <ip>", anomaly_level="Anomaly")])])

@@ -8,11 +8,12 @@ from datetime import timedelta
 import pytest
 
 from jobs import lifecycle
+from jobs.auth import job_token
 from jobs.metrics import recording, series
 from jobs.models import Metrics, Value
 from kernel import bus
 
-from .test_metrics import ingesting, publish, row, running, stream, wait_for  # noqa: F401 (fixtures)
+from .test_metrics import SLEEP, ingesting, publish, row, running, stream, wait_for  # noqa: F401 (fixtures)
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -21,6 +22,16 @@ URL = "users/alice/jobs/fit/values"
 
 def numbers(step: int, **values) -> dict:
     return {"step": step, "values": values or {"lr": 0.1}}
+
+
+def stored(subject: str) -> int:
+    """How many messages the stream holds of a subject."""
+
+    async def ask(client):
+        info = await client.jetstream().stream_info(recording.STREAM.name, subjects_filter=subject)
+        return sum((info.state.subjects or {}).values())
+
+    return bus.call(ask)
 
 
 def record(job, *rows: dict, first: int = 0) -> int:
@@ -52,6 +63,15 @@ class TestReport:
         as_alice.call("post", "users/alice/job_metrics/fit", row(5), HTTP_X_MESSAGE_ID="fit:1:run:0")
         wait_for(lambda: Metrics.objects.exists() and Value.objects.filter(step=2).exists())
         assert list(Value.objects.values_list("step", flat=True)) == [0, 1, 2]
+
+    def test_a_jobs_token_reports_for_that_job_alone(self, api, submit, until, running, stream):  # noqa: F811
+        other = until(submit(SLEEP, name="other"), "running")
+        reporter = api(job_token(other))
+        assert reporter.refused("post", URL, numbers(0)).startswith("token:")
+        assert reporter.refused("post", "users/alice/job_metrics/fit", row(0)).startswith("token:")
+        assert reporter.call("post", "users/alice/jobs/other/values", numbers(0)).status_code == 200
+        subjects = [recording.values_subject("alice", name) for name in ("fit", "other")]
+        assert [stored(subject) for subject in subjects] == [0, 1]
 
     def test_without_an_id_every_report_counts(self, as_alice, running, ingesting):  # noqa: F811
         for _ in range(3):

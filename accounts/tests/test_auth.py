@@ -1,0 +1,230 @@
+"""Who is let in, and whether what has lasted may go on: tokens, sessions, and the fast path of `/api/v1/auth`."""
+
+from __future__ import annotations
+
+import base64
+import json
+from datetime import timedelta
+
+import pytest
+from django.contrib.auth.models import AnonymousUser
+from django.contrib.sessions.models import Session
+from django.db.utils import OperationalError
+from django.test import Client, RequestFactory
+from django.utils import timezone
+
+from accounts import auth, lifecycle
+from accounts.models import User
+from conftest import PASSWORD
+from kernel.errors import Refused
+
+pytestmark = pytest.mark.django_db
+
+
+def with_token(user: User):
+    """A request as the REST interface hands it on: the user behind the token is known."""
+    request = RequestFactory().get("/", HTTP_AUTHORIZATION=f"Bearer {lifecycle.token_of(user)}")
+    request.user = user
+    return request
+
+
+def with_session(user: User):
+    client = Client()
+    client.force_login(user)
+    request = RequestFactory().get("/")
+    request.user, request.session = user, client.session
+    return request
+
+
+@pytest.fixture(params=[with_token, with_session])
+def asks(request):
+    return request.param
+
+
+class TestStillLetIn:
+    def test_the_owner_and_operators_may_go_on_and_nobody_else(self, alice, bob, staff, asks):
+        still = {user.username: auth.still_let_in(asks(user), alice.pk) for user in (alice, bob, staff)}
+        assert {name: ask() for name, ask in still.items()} == {"alice": True, "bob": False, "oscar": True}
+
+    def test_it_is_asked_of_the_database_each_time(self, alice, staff, asks):
+        own, others = auth.still_let_in(asks(alice), alice.pk), auth.still_let_in(asks(staff), alice.pk)
+        assert own()
+        assert others()
+        lifecycle.set_staff(username="oscar", staff=False, by="test")
+        assert not others()
+        lifecycle.deregister(username="alice", by="test")
+        assert not own()
+
+    def test_a_token_lasts_until_it_is_rotated(self, alice):
+        token, session = (
+            auth.still_let_in(with_token(alice), alice.pk),
+            auth.still_let_in(with_session(alice), alice.pk),
+        )
+        lifecycle.rotate_token(user=alice, by="test")
+        assert not token()
+        assert session()
+
+    def test_a_session_lasts_until_it_ends_or_the_password_changes(self, alice):
+        token, first = auth.still_let_in(with_token(alice), alice.pk), auth.still_let_in(with_session(alice), alice.pk)
+        assert first()
+        Session.objects.update(expire_date=timezone.now() - timedelta(seconds=1))
+        assert not first()
+        Session.objects.update(expire_date=timezone.now() + timedelta(days=1))
+        assert first()
+        Session.objects.all().delete()
+        assert not first()
+        second = auth.still_let_in(with_session(alice), alice.pk)
+        assert second()
+        lifecycle.change_password(user=alice, password="battery horse staple", by="test")
+        assert not second()
+        assert token()
+
+    def test_a_jobs_own_token_reads_until_the_job_ends(self, alice):
+        request = RequestFactory().get("/", HTTP_AUTHORIZATION="Bearer mlp_j1_x")
+        request.user = alice
+        assert auth.still_let_in(request, alice.pk)() is True
+
+
+class TestLiving:
+    def test_each_entry_gets_its_own_user(self, alice, bob):
+        by_token = auth.Entry(alice.pk, token=lifecycle.token_of(alice))
+        by_session = auth.entry_by_session(bob, with_session(bob).session.session_key)
+        assert auth.living([by_token, by_session]) == {by_token: alice, by_session: bob}
+        assert auth.living([]) == {}
+
+    def test_a_session_opens_nothing_for_another_user(self, alice, bob):
+        key = with_session(alice).session.session_key
+        assert auth.living([auth.entry_by_session(bob, key), auth.Entry(alice.pk, session_key=key)]) != {}
+        assert auth.living([auth.Entry(alice.pk, session_key=key, session_hash="x")]) == {}
+        assert auth.living([auth.Entry(alice.pk, session_key="", session_hash=alice.get_session_auth_hash())]) == {}
+
+    def test_a_token_that_lives_opens_nothing_for_a_user_who_does_not(self, alice, bob):
+        entry = auth.Entry(bob.pk, token=lifecycle.token_of(bob))
+        lifecycle.deregister(username="bob", by="test")
+        assert auth.living([entry, auth.Entry(alice.pk, token="mlp_u1_x")]) == {}
+
+    def test_any_number_takes_three_queries(self, alice, bob, django_assert_num_queries):
+        entries = [auth.Entry(user.pk, token=lifecycle.token_of(user)) for user in (alice, bob)]
+        entries.append(auth.entry_by_session(alice, with_session(alice).session.session_key))
+        with django_assert_num_queries(3):
+            assert len(auth.living(entries)) == 3
+
+    def test_no_secret_of_it_is_printed(self, alice):
+        entry = auth.Entry(1, token="secret", session_key="secret", session_hash="secret")
+        assert "secret" not in repr(entry)
+
+
+class TestWhoseTheTokenIs:
+    """`GET /api/v1/auth`, which the gateway asks before every byte."""
+
+    @staticmethod
+    def ask(header: str | None) -> tuple[str, dict, object]:
+        environ = {} if header is None else {"HTTP_AUTHORIZATION": header}
+        seen: list = []
+        body = auth.auth(environ, lambda *answer: seen.extend(answer))
+        return seen[0], dict(seen[1]), json.loads(b"".join(body))
+
+    def test_it_answers_the_username(self, alice):
+        status, headers, body = self.ask(f"Bearer {lifecycle.token_of(alice)}")
+        assert (status, body) == ("200 OK", "alice")
+        assert headers == {"Content-Type": "application/json", "Content-Length": "7"}
+
+    @pytest.mark.parametrize("header", [None, "", "Basic YTpi", "Bearer", "Bearer a b", "Bearer mlp_u1_x"])
+    def test_everything_else_is_refused_in_the_contracts_form(self, header):
+        status, _, body = self.ask(header)
+        assert status == "403 Forbidden"
+        assert set(body) == {"msg"}
+
+    def test_without_a_database_it_says_to_come_back(self, alice, monkeypatch):
+        def away(_):
+            raise OperationalError("gone")
+
+        monkeypatch.setattr(auth.tokens, "person", away)
+        closed = []
+        monkeypatch.setattr(auth, "close_old_connections", lambda: closed.append(True))
+        status, _, body = self.ask(f"Bearer {lifecycle.token_of(alice)}")
+        assert (status, set(body), closed) == ("503 Service Unavailable", {"msg"}, [True])
+
+
+class TestHeaders:
+    @pytest.mark.parametrize("header", ["", "Basic YTpi", "Digest x", "bearerx"])
+    def test_another_scheme_is_no_token(self, header):
+        assert auth.bearer(header) is None
+
+    @pytest.mark.parametrize("header", ["Bearer x", "bearer x", "BEARER  x "])
+    def test_the_scheme_is_read_in_any_case_and_spaces_are_trimmed(self, header):
+        assert auth.bearer(header) == "x"
+
+    @pytest.mark.parametrize("header", ["Bearer", "Bearer ", "Bearer a b"])
+    def test_a_malformed_token_is_refused(self, header):
+        with pytest.raises(Refused, match=r"^Authorization:"):
+            auth.bearer(header)
+
+    def test_a_password_may_hold_colons_and_any_letters(self):
+        coded = base64.b64encode("alice:ä:ö:".encode()).decode()
+        assert auth.basic(f"Basic {coded}") == auth.basic(f"basic  {coded} ") == ("alice", "ä:ö:")
+
+    @pytest.mark.parametrize("coded", ["", "YWxpY2U=", "YWxp=Y2U", "%%%", "/+8=", "ä"])
+    def test_what_is_no_name_and_password_is_refused(self, coded):
+        with pytest.raises(Refused, match=r"^Authorization:"):
+            auth.basic(f"Basic {coded}")
+
+    @pytest.mark.parametrize("header", ["", "Bearer x", "Basicx"])
+    def test_another_scheme_is_no_password(self, header):
+        assert auth.basic(header) is None
+
+    def test_what_a_refused_caller_may_send_is_said(self):
+        assert auth.BearerAuthentication().authenticate_header(RequestFactory().get("/")) == "Bearer"
+
+
+class TestUserOfToken:
+    def test_only_the_active_user_of_a_living_user_token(self, alice, staff):
+        token = lifecycle.token_of(alice)
+        assert auth.user_of_token(token) == alice
+        assert auth.user_of_token("mlp_u1_x") is None
+        assert auth.user_of_token(lifecycle.create_service_token(user=staff, name="x", by="test")) is None
+        User.objects.filter(pk=alice.pk).update(state="NotActive")  # while the cache still knows the token
+        assert auth.user_of_token(token) is None
+
+    def test_a_bearer_of_one_who_is_not_active_is_refused_though_the_cache_knows_the_token(self, as_alice, alice):
+        assert as_alice.call("get", "users/alice").status_code == 200
+        User.objects.filter(pk=alice.pk).update(state="NotActive")
+        assert "token" in as_alice.refused("get", "users/alice")
+
+
+class TestLogin:
+    @pytest.fixture
+    def request_(self, rf):
+        request = rf.post("/")
+        request.user = AnonymousUser()
+        return request
+
+    def test_name_and_password(self, request_, alice):
+        assert auth.login(request_, "alice", PASSWORD) == alice
+
+    @pytest.mark.parametrize(
+        ("username", "password"), [("alice", "wrong"), ("nobody", PASSWORD), ("Alice", PASSWORD), ("a\0", PASSWORD)]
+    )
+    def test_whatever_is_wrong_is_answered_alike(self, request_, alice, username, password):
+        with pytest.raises(Refused) as refusal:
+            auth.login(request_, username, password)
+        assert str(refusal.value.msg) == "username: wrong username or password"
+
+    def test_who_is_not_active_learns_it_with_the_right_password_only(self, request_, alice):
+        lifecycle.deregister(username="alice", by="test")
+        with pytest.raises(Refused, match="not active"):
+            auth.login(request_, "alice", PASSWORD)
+        with pytest.raises(Refused, match="wrong"):
+            auth.login(request_, "alice", "wrong")
+
+    def test_a_failure_is_counted_and_a_success_forgets_it(self, request_, alice, settings):
+        settings.LOGIN_FAILURES_BEFORE_SLOWDOWN = 2
+        for _ in range(3):
+            with pytest.raises(Refused, match="wrong"):
+                auth.login(request_, "alice", "wrong")
+            auth.login(request_, "alice", PASSWORD)
+        for _ in range(2):
+            with pytest.raises(Refused, match="wrong"):
+                auth.login(request_, "alice", "wrong")
+        with pytest.raises(Refused, match="try again in"):
+            auth.login(request_, "alice", PASSWORD)
