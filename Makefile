@@ -5,12 +5,13 @@
 #   make demo   try every part of the product on the running platform
 #   make test   run the whole test suite  make lint       run the quick checks only
 #   make bench  run the benchmarks        make venv       only prepare .venv, to run the platform
+#   make mutants  put faults into guarded modules and count those that the tests find: docs/testing.md
 #   make lock   write requirements.lock   make venv-dev   prepare .venv with what tests need as well
 
 PYTHON ?= python3
 VENV := .venv/bin
 
-.PHONY: up down demo test lint bench lock venv venv-dev
+.PHONY: up down demo test mutants lint bench lock venv venv-dev
 
 # `exec`, so that it is the platform itself that make waits for and hands its signals to.
 up: venv
@@ -43,6 +44,11 @@ test: lint
 	trap 'kill $$browser 2>/dev/null' EXIT; \
 	$(VENV)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder $(addprefix --ignore=,$(BROWSER)); code=$$?; \
 	wait $$browser || code=1; cat $(SEEN); exit $$code
+
+# MODULE=jobs.lifecycle tries one module, SAMPLE=40 as many faults of each, chosen by SEED.
+mutants: export MLP_ROOT := $(CURDIR)/test-artifacts/root
+mutants: venv-dev
+	@exec $(VENV)/python -m tools.mutation
 
 lock: venv
 	@$(VENV)/python tools/lock.py

@@ -1,0 +1,89 @@
+"""`python -m tools.mutation`: see docs/testing.md. MODULE, SAMPLE and SEED choose what is tried."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from . import hunt
+
+RESULTS = Path("test-artifacts/mutants")
+ROW_LOCKS = "mlp/tests/test_row_locks.py"
+# Which tests guard a module: those that call it in their own process and need no browser and no second server.
+GUARDS = {
+    "kernel.after_commit": ["kernel/tests/test_after_commit.py", "mlp/visitors/tests/test_live.py"],
+    "kernel.locking": ["kernel/tests/test_locking.py", ROW_LOCKS],
+    "accounts.auth": ["accounts/tests", "mlp/tests/test_sessions.py", "jobs/tests/test_log.py"],
+    "accounts.lifecycle": ["accounts/tests", "mlp/tests/test_sessions.py", ROW_LOCKS],
+    "resources.tcc": ["resources/tests", ROW_LOCKS],
+    "datasets.lifecycle": ["datasets/tests/test_lifecycle.py", "datasets/tests/test_models.py", ROW_LOCKS],
+    "jobs.auth": ["jobs/tests/test_create_job.py", "jobs/tests/test_run.py", "jobs/metrics/tests"],
+    "jobs.lifecycle": ["jobs/tests", "jobs/metrics/tests/test_metrics.py", ROW_LOCKS],
+    "models_app.lifecycle": ["models_app/tests", ROW_LOCKS],
+    "apps.lifecycle": ["apps/tests", ROW_LOCKS],
+    "aiops.lifecycle": ["aiops/training/tests", "aiops/web/tests/test_training_rest.py", ROW_LOCKS],
+}
+LEFT_OUT = ("live", "examples", "kubernetes", "cluster", "kafka", "replicas", "formats", "browser", "mlp_report")
+
+
+def files(module: str) -> list[str]:
+    """Return the test files that guard the module."""
+    paths = [Path(place) for place in GUARDS[module]]
+    within = [file for path in paths for file in (sorted(path.glob("test_*.py")) if path.is_dir() else [path])]
+    return [str(file) for file in within if not any(word in file.name for word in LEFT_OUT)]
+
+
+def row(result: dict) -> str:
+    """Return the module's row of the table in docs/testing.md."""
+    whole = "whole" if result["tried"] == result["of"] else f"{result['tried']} of {result['of']}"
+    share = 100 * result["killed"] / max(1, result["tried"])
+    return f"| `{result['module']}` | {whole} | {result['killed']} of {result['tried']} | {share:.0f} % |"
+
+
+def main() -> int:
+    """Try the modules; 1 when a run could not be made or fewer than MINIMUM (85) % of a module's faults were found."""
+    chosen = [name for name in GUARDS if os.environ.get("MODULE", "") in ("", name)]
+    if not chosen:
+        print(f"MODULE is one of: {', '.join(GUARDS)}")
+        return 2
+    sample, minimum = int(os.environ.get("SAMPLE") or 0), float(os.environ.get("MINIMUM") or 85)
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that the servers end with us
+    importlib.import_module("mlp.tests.servers")  # starts them, for all modules
+    rows, weak = [], False
+    for module in chosen:
+        pid = os.fork()  # a module's tests are collected in a process that has seen no other's
+        if pid == 0:
+            os._exit(hunt_in(module, sample))
+        if os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]):
+            return 1
+        result = json.loads((RESULTS / f"{module}.json").read_text())
+        rows.append(row(result))
+        weak = weak or 100 * result["killed"] < minimum * result["tried"]
+    print("\n".join(["", "| module | mutants tried | found | score |", "|---|---|---|---|", *rows]))
+    return int(weak)
+
+
+def hunt_in(module: str, sample: int) -> int:
+    """Try one module's faults and keep the result; pytest's exit status."""
+
+    def say(line: str) -> None:
+        os.write(2, f"{line}\n".encode())
+
+    one = hunt.Hunt(module, sample, int(os.environ.get("SEED") or 1), say)
+    options = ["-q", "-p", "no:cacheprovider", "-p", "no:randomly", "--no-header", "-W", "ignore"]
+    status = pytest.main([*options, *files(module)], plugins=[one])
+    if one.result:
+        (RESULTS / f"{module}.json").write_text(json.dumps(one.result, indent=1))
+    sys.stdout.flush()
+    return int(status) if not one.result else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
