@@ -15,13 +15,14 @@ import hypothesis
 import pytest
 from django.conf import settings
 from django.core.cache import cache
-from django.test import Client
+from django.test import Client, TransactionTestCase
 
 import mlp.worker  # noqa: F401 (registers every actor)
 from accounts import lifecycle as accounts
 from apps.models import PORTS
 from kernel import broker as kernel_broker
 from kernel import storage
+from mlp.tests.emptying import empty_database
 from resources.models import Tenant
 
 PASSWORD = "correct horse battery"
@@ -32,6 +33,9 @@ hypothesis.settings.register_profile(
     "suite", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow], print_blob=True
 )
 hypothesis.settings.load_profile("suite")
+
+TransactionTestCase._fixture_teardown = empty_database
+settings.WHITENOISE_AUTOREFRESH = True  # else each test's first request lists all static files
 
 
 def pytest_collection_modifyitems(items):
