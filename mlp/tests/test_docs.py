@@ -1,4 +1,4 @@
-"""The README says what is there: every command, dependency and make target, in both languages."""
+"""The documentation says what is there: every command, dependency, make target and page, in both languages."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from django.conf import settings
 
 ROOT = Path(settings.BASE_DIR)
 READMES = ["README.md", "README.zh.md"]
+PAPERS = ["CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "examples/README.md"]
 
 
 def dependencies() -> set[str]:
@@ -21,29 +22,45 @@ def requirement_lines() -> list[str]:
     return [line for text in texts for line in text.splitlines() if line and not line.startswith(("#", "-r "))]
 
 
-@pytest.mark.parametrize("readme", READMES)
-def test_every_command_is_documented(readme):
-    text = (ROOT / readme).read_text()
+def rows(page: str) -> list[list[str]]:
+    """Return the cells of every line of the page's tables."""
+    lines = [line for line in (ROOT / page).read_text().splitlines() if line.startswith("| ")]
+    return [[cell.strip() for cell in line.strip("| ").split(" | ")] for line in lines]
+
+
+def test_every_command_is_documented():
     names = {path.stem for path in ROOT.glob("*/management/commands/*.py")} - {"__init__"}
-    assert not {name for name in names if f"`manage.py {name}`" not in text}
+    assert {f"`manage.py {name}`" for name in names} <= {row[0] for row in rows("docs/commands.md")}
 
 
-@pytest.mark.parametrize("readme", READMES)
-def test_every_dependency_has_its_why_and_is_pinned(readme):
-    table = [line for line in (ROOT / readme).read_text().splitlines() if line.startswith("| ")]
-    named = {name.strip() for line in table for name in line.split("|")[1].split(",")}
-    assert not dependencies() - named
+def test_every_make_target_is_documented():
+    targets = re.search(r"^\.PHONY: (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE).group(1).split()
+    assert {f"`make {target}`" for target in targets} <= {row[0] for row in rows("docs/commands.md")}
+
+
+def test_every_dependency_has_its_why_and_is_pinned():
+    named = {name.strip() for row in rows("docs/dependencies.md") for name in row[0].split(",")}
+    assert dependencies() <= named
+    assert named - dependencies() == {"package"}
     assert all("==" in line for line in requirement_lines())
 
 
+@pytest.mark.parametrize("page", ["docs/commands.md", "docs/dependencies.md"])
+def test_what_the_tables_say_is_there_in_both_languages(page):
+    assert len(rows(page)) > 10
+    assert [row for row in rows(page) if len(row) != 3 or not all(row)] == []
+
+
 @pytest.mark.parametrize("readme", READMES)
-def test_every_make_target_is_documented(readme):
+def test_the_front_page_names_the_commands_to_start_with_and_every_document(readme):
     text = (ROOT / readme).read_text()
-    targets = re.search(r"^\.PHONY: (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE).group(1).split()
-    assert not {target for target in targets if f"make {target}" not in text}
+    assert "make up" in text
+    assert "make test" in text
+    pages = {path.relative_to(ROOT).as_posix() for path in ROOT.glob("docs/*.md")}
+    assert {page for page in pages if f"({page})" not in text} == set()
 
 
-@pytest.mark.parametrize("page", [*READMES, *(str(path.relative_to(ROOT)) for path in ROOT.glob("docs/*.md"))])
+@pytest.mark.parametrize("page", [*READMES, *PAPERS, *(str(path.relative_to(ROOT)) for path in ROOT.glob("docs/*.md"))])
 def test_every_link_leads_somewhere(page):
     for target in re.findall(r"\]\(([^)#]+)", (ROOT / page).read_text()):
         if "://" not in target:
