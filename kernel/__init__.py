@@ -1,1 +1,1 @@
-"""What every app stands on: errors, names, locks, history, the bus, storage. Imports no app."""
+"""Shared foundations of all apps: errors, names, locks, history, the bus, storage. Imports no app."""

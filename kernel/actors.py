@@ -1,4 +1,4 @@
-"""The kernel's one actor: a worker proves that it takes messages by beating."""
+"""The kernel's one actor: a heartbeat, by which a worker proves that it takes messages."""
 
 from __future__ import annotations
 

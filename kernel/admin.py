@@ -1,6 +1,6 @@
-"""LifecycleAdmin: the operator's view of an object that only its lifecycle may change.
+"""LifecycleAdmin: the operators' pages of an object that only its lifecycle may change.
 
-Everything is read-only; what can be done to an object are its `verbs`, drawn as buttons on its page and as actions of
+Everything is read-only; what can be done to an object are its `verbs`, shown as buttons on its page and as actions of
 its list. A verb is POSTed to an address of its own, outside of the admin's transaction, and calls the app's lifecycle.
 A refusal becomes a red message; a fault propagates. Subclassed by every app's admin.py.
 """
@@ -43,8 +43,8 @@ def always(obj: Model) -> bool:
 class Verb:
     """What an operator may do to an object: `run(obj, by=…, **form values)` calls the app's lifecycle.
 
-    Legal while `transition` (the model's method of that name) can proceed and `when` says so. A verb with a `question`
-    or a `form` is asked for on a page of its own first.
+    Allowed while `transition` (the model's method of that name) can proceed and `when` agrees. A verb with a `question`
+    or a `form` is confirmed on a page of its own first.
     """
 
     label: str
@@ -68,7 +68,7 @@ class Verb:
 
 
 class LifecycleAdmin(ModelAdmin):
-    """Set `verbs`, `fieldsets` (all of it is read-only) and, where objects may be made here, `create_form`."""
+    """Subclasses set `verbs`, `fieldsets` (all read-only) and, where objects may be created here, `create_form`."""
 
     verbs: dict[str, Verb] = {}
     create_form: type[forms.Form] | None = None
@@ -86,10 +86,10 @@ class LifecycleAdmin(ModelAdmin):
         return self.create_form is not None and super().has_add_permission(request)
 
     def has_change_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        return False  # fields are the lifecycle's; see `may` for the verbs
+        return False  # only lifecycles change fields; see `may` for the verbs
 
     def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        return False  # deleting is a verb like any other
+        return False  # deletion is a verb
 
     def has_view_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
         return any(self._granted(request, what) for what in ("view", "change"))
@@ -134,7 +134,7 @@ class LifecycleAdmin(ModelAdmin):
         return HttpResponseRedirect(self._verb_path(object_id, "delete"))
 
     def add_view(self, request, form_url="", extra_context=None):
-        """Makes an object by `create`: no model form, and no transaction of the admin's around it."""
+        """Create an object by `create`: without a model form, and outside of the admin's transaction."""
         if not self.has_add_permission(request):
             raise PermissionDenied
         form = self.create_form(request.POST or None, initial=self.create_initial(request))
@@ -170,7 +170,7 @@ class LifecycleAdmin(ModelAdmin):
         return reverse(address, args=[object_id, name])
 
     def verb_view(self, request: HttpRequest, object_id: str, verb: str) -> HttpResponse:
-        """GET asks (a question or a form); POST does it, once what was asked for has come along."""
+        """Ask for confirmation or the form (GET); run the verb once both are given (POST)."""
         chosen = self.verbs.get(verb)
         if chosen is None:
             raise Http404
@@ -193,7 +193,7 @@ class LifecycleAdmin(ModelAdmin):
                     return self._back(request, obj)
                 show_refusal(form, refused)
             else:
-                return self._done(request, verb, chosen, obj, values_told(form))
+                return self._done(request, verb, chosen, obj, changed_values(form))
         context = {"verb": chosen, "form": form, "title": chosen.label, "submit": chosen.label, "object": obj}
         return self._page(request, "admin/lifecycle/verb.html", context)
 
@@ -206,10 +206,10 @@ class LifecycleAdmin(ModelAdmin):
         return self._back(request, fresh)
 
     def verb_done(self, request: HttpRequest, name: str, obj: Model) -> None:
-        """For what a verb means to this very session."""
+        """Adjust the operator's own session after a verb. Overridden where a verb affects it."""
 
     def note(self, request: HttpRequest, obj: Model, what: str) -> None:
-        """The operator's act in Django's own log, for what has no state to change."""
+        """Write the operator's action to Django's admin log, for changes without a change of state."""
         self.log_change(request, obj, what)
 
     def _back(self, request: HttpRequest, obj: Model | None) -> HttpResponse:
@@ -258,7 +258,9 @@ class LifecycleAdmin(ModelAdmin):
         return action
 
     def _run_each(self, request: HttpRequest, name: str, verb: Verb, objects: Iterable[Model]) -> None:
-        """One transaction each. What was done is told also when a fault ends it half way."""
+        """Run the verb on each object, one transaction each, and report what was done even when a fault ends it half
+        way.
+        """
         done = []
         try:
             for obj in objects:
@@ -276,8 +278,8 @@ class LifecycleAdmin(ModelAdmin):
                 self.verb_done(request, name, obj)
         finally:
             if done:
-                told = {"verb": verb.label, "count": len(done), "names": ", ".join(done[:NAMES_ON_PAGE])}
-                messages.success(request, gettext("%(verb)s: done for %(count)s (%(names)s)") % told)
+                values = {"verb": verb.label, "count": len(done), "names": ", ".join(done[:NAMES_ON_PAGE])}
+                messages.success(request, gettext("%(verb)s: done for %(count)s (%(names)s)") % values)
 
     # --- columns ----------------------------------------------------------------------------------------------
     @display(description=_("state"), ordering="state")
@@ -296,7 +298,7 @@ class LifecycleAdmin(ModelAdmin):
 
 @admin.register(StateChange)
 class StateChangeAdmin(LifecycleAdmin):
-    """The whole history of all objects, also of those that are gone."""
+    """The history of all objects, deleted ones included."""
 
     icon = "history"
     list_display = ("at_text", "kind", "subject", "transition", "from_state", "to_state", "by", "why")
@@ -339,7 +341,7 @@ class StateChangeAdmin(LifecycleAdmin):
 
 
 class OwnedAdmin(LifecycleAdmin):
-    """For what a user has made: whose it is, which tenant pays, why it failed."""
+    """The admin of objects that belong to a user: owner, tenant, reason of a failure."""
 
     def get_queryset(self, request: HttpRequest):
         return super().get_queryset(request).select_related("user", "tenant")
@@ -362,28 +364,28 @@ def operator(request: HttpRequest) -> str:
 
 
 def not_now(verb: Verb, obj: Model) -> str:
-    told = {"verb": verb.label, "object": obj, "state": state_name(obj)}
-    if told["state"]:
-        return gettext("%(verb)s: not possible, %(object)s is %(state)s") % told
-    return gettext("%(verb)s: not possible for %(object)s") % told
+    values = {"verb": verb.label, "object": obj, "state": state_name(obj)}
+    if values["state"]:
+        return gettext("%(verb)s: not possible, %(object)s is %(state)s") % values
+    return gettext("%(verb)s: not possible for %(object)s") % values
 
 
 def done_text(verb: Verb, obj: Model) -> str:
-    told = {"verb": verb.label, "object": obj, "state": state_name(obj)}
+    values = {"verb": verb.label, "object": obj, "state": state_name(obj)}
     if verb.transition:
-        return gettext("%(verb)s: %(object)s is now %(state)s") % told
-    return gettext("%(verb)s: done for %(object)s") % told
+        return gettext("%(verb)s: %(object)s is now %(state)s") % values
+    return gettext("%(verb)s: done for %(object)s") % values
 
 
-def values_told(form: forms.Form | None) -> str:
-    """What was changed in a form, for the record; never a password."""
+def changed_values(form: forms.Form | None) -> str:
+    """Return the changed form values for the log; never a password."""
     names = form.changed_data if form else []
-    told = [name for name in names if not isinstance(form.fields[name].widget, forms.PasswordInput)]
-    return ", ".join(f"{name} {form.cleaned_data.get(name)}" for name in told)
+    shown = [name for name in names if not isinstance(form.fields[name].widget, forms.PasswordInput)]
+    return ", ".join(f"{name} {form.cleaned_data.get(name)}" for name in shown)
 
 
 def show_refusal(form: forms.Form, refused: Refused) -> None:
-    """The refusal at the field it names, else above the form."""
+    """Show a refusal at the field it names, else above the form."""
     if refused.field in form.fields:
         form.add_error(refused.field, translate(refused.problem))
     else:

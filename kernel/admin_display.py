@@ -1,4 +1,4 @@
-"""What the admin's pages show alike: badges, links, bars, and the history of an object as one line of time."""
+"""Displays shared by the admin's pages: badges, links, bars, and the history of an object as a timeline."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def link(url: str, text: object) -> str:
 
 
 def short(text: str, limit: int = 90) -> str:
-    """A reason on one line: of several lines what came first and what came last; the whole of it as the tool tip."""
+    """Return a reason on one line: the first and the last of several lines, with the whole reason as tooltip."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     line = lines[0] if lines else ""
     if len(lines) > 1:
@@ -92,7 +92,7 @@ def _cut(text: str, line: str, limit: int) -> str:
 
 
 def moment(at: datetime | None) -> str:
-    """`2026-01-31 09:05`, with the second and the zone as the tool tip."""
+    """Return `2026-01-31 09:05`, with the second and the time zone as tooltip."""
     if at is None:
         return "-"
     local = timezone.localtime(at)
@@ -105,7 +105,7 @@ def moment(at: datetime | None) -> str:
 
 
 def bar(part: float, whole: float, text: str, *, plain: bool = False) -> str:
-    """A bar with its words; of one that fills up (not `plain`) the colour warns."""
+    """Return a bar with its text; unless `plain`, the colour warns when it is nearly full."""
     share = 0 if whole <= 0 else min(1.0, float(part) / float(whole))
     tone = "primary" if plain or share < 0.75 else "warning" if share < 0.9 else "danger"
     return format_html(
@@ -123,7 +123,7 @@ def url_of(obj: Model) -> str:
 
 
 def list_address(name: str, **query) -> str:
-    """The list of `app_model`, filtered; "" where there is no such list."""
+    """Return the address of the filtered list of `app_model`; "" where there is no such list."""
     try:
         address = reverse(f"admin:{name}_changelist")
     except NoReverseMatch:
@@ -132,7 +132,7 @@ def list_address(name: str, **query) -> str:
 
 
 def object_url(kind: str, pk: object) -> str:
-    """The admin page of an object known by its model's name, "" where there is no such model."""
+    """Return the admin page of an object by its model's name; "" where there is no such model."""
     model = _model_of(kind)
     if model is None:
         return ""
@@ -147,20 +147,20 @@ def _model_of(kind: str) -> type[Model] | None:
 
 
 def word_of_kind(kind: str) -> str:
-    """A kind of object as its model calls it, in the reader's language."""
+    """Return the model's name of a kind of object in the reader's language."""
     model = _model_of(kind)
     return str(model._meta.verbose_name) if model else kind
 
 
 def word_of_state(kind: str, state: str) -> str:
-    """A state as the objects of that kind call it, in the reader's language."""
+    """Return the name of a state of that kind of object in the reader's language."""
     model = _model_of(kind)
     known = any(field.name == "state" for field in model._meta.fields) if model else False
     return str(dict(model._meta.get_field("state").choices or ()).get(state, state)) if known else state
 
 
 def timeline_of(obj: Model, limit: int = HISTORY_ROWS) -> list[Entry]:
-    """What happened to the object, newest first: its state changes and what operators did besides."""
+    """Return the history of the object, newest first: its state changes and operators' other actions."""
     rows = []
     if hasattr(obj, "history_owner"):
         rows += [changed(change) for change in history_of(obj).order_by("-id")[:limit]]
@@ -178,7 +178,7 @@ def changed(row: StateChange) -> Entry:
 
 
 def subject_of(row: StateChange) -> str:
-    """owner/name; a user is their own owner."""
+    """Return owner/name; a user is their own owner."""
     return row.name if row.owner == row.name else f"{row.owner}/{row.name}"
 
 

@@ -41,7 +41,7 @@ def run(what: str, action: Callable[[], object]) -> None:
 
 def wake(kind: str, pk: int) -> None:
     """Have the open pages of an object read the database again. Carries no payload: losing one is harmless."""
-    tell_group(group(kind, pk), {"type": "wake", "kind": kind})
+    send_to_group(group(kind, pk), {"type": "wake", "kind": kind})
 
 
 def changed(owner: str, kind: str, name: str, *, moving: bool = False) -> None:
@@ -54,7 +54,7 @@ def changed(owner: str, kind: str, name: str, *, moving: bool = False) -> None:
     run(f"notify of {kind} {owner}/{name}", lambda: async_to_sync(_send_to_pages)(pages_of(owner), event))
 
 
-def tell_group(name: str, event: dict) -> None:
+def send_to_group(name: str, event: dict) -> None:
     """Send an event to a group of the channel layer. Losing one is harmless to its receivers."""
     run(f"notify {name}", lambda: async_to_sync(get_channel_layer().group_send)(name, event))
 

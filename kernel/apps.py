@@ -1,4 +1,4 @@
-"""The kernel as an installed app: it owns StateChange and listens to every transition."""
+"""The kernel as an installed app: it owns StateChange and receives every transition's signal."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from django.utils.translation import gettext_lazy as _
 
 
 class Segment:
-    """One part of a path, up to a slash or the colon of a `name:verb`."""
+    """A path converter for one part of a path, up to a slash or the colon of a `name:verb`."""
 
     regex = "[^/:]+"
 
@@ -21,7 +21,7 @@ class Segment:
 
 
 class AnyPath(Segment):
-    """The rest of the path, whatever characters are in it."""
+    """A path converter for the rest of the path, whatever characters are in it."""
 
     regex = r"[\s\S]+"
 
@@ -34,5 +34,5 @@ class KernelConfig(AppConfig):
     def ready(self) -> None:
         register_converter(Segment, "seg")
         register_converter(AnyPath, "anypath")
-        # django_fsm's signals may be imported only once the models are loaded
+        # django_fsm's signals can be imported only after the models
         import_module("kernel.models").listen()

@@ -11,12 +11,11 @@ from dramatiq.brokers.redis import RedisBroker
 
 from .errors import Fault
 
-QUEUES = ("default", "files", "gpu")
 IDLE_LOOK_MS = 100
 
 
 class DatabaseConnections(dramatiq.Middleware):
-    """Broken or aged database connections are closed around each message, as Django does around each request."""
+    """Closes broken or aged database connections around each message, as Django does around each request."""
 
     def before_process_message(self, broker, message):
         close_old_connections()
@@ -28,7 +27,7 @@ class DatabaseConnections(dramatiq.Middleware):
 
 
 class Broker(RedisBroker):
-    """Looks often into a queue that is idle: Dramatiq's own pause grows to a second, which each job would wait."""
+    """Polls an idle queue often: Dramatiq's own pause grows to a second, which every job would wait."""
 
     def consume(self, queue_name, prefetch=1, timeout=5000):
         return super().consume(queue_name, prefetch, min(timeout, IDLE_LOOK_MS))
@@ -36,9 +35,9 @@ class Broker(RedisBroker):
 
 @cache
 def broker() -> RedisBroker:
-    """The broker, also set as Dramatiq's own default.
+    """Return the broker, and set it as Dramatiq's default.
 
-    The short heart-beat time-out and the certain maintenance give a killed worker's messages to another one within
+    The short heartbeat time-out and the frequent maintenance give a killed worker's messages to another one within
     seconds; Dramatiq's defaults may leave them for minutes on an idle queue.
     """
     made = Broker(url=settings.REDIS_URL, heartbeat_timeout=10_000, maintenance_chance=1_000_000)
@@ -48,8 +47,8 @@ def broker() -> RedisBroker:
 
 
 def require() -> None:
-    """Raises Fault when the broker does not answer: asked before anything is stored that needs it."""
+    """Raise Fault when the broker does not answer. Called before anything is stored that needs it."""
     try:
         broker().client.ping()
-    except Exception as problem:  # redis-py raises many kinds; each means the same to the caller
+    except Exception as problem:  # redis-py raises many kinds of errors, which mean the same to the caller
         raise Fault("the task queue is not available, try again later") from problem

@@ -1,4 +1,4 @@
-"""NATS: the only module that speaks it. One connection per process, kept by a thread with its own event loop.
+"""NATS: one connection per process, kept by a thread with its own event loop.
 
 Synchronous code calls `publish` (JetStream), `send` and `request` (plain NATS) and `check`; the long-running commands
 call `consume`. Key-value buckets are in keyvalue.py, services that subscribe in serve.py. The connection reconnects for
@@ -34,16 +34,16 @@ log = logging.getLogger(__name__)
 
 DAY_S = 24 * 3600
 RETRY_S = 1
-TELL_EVERY_S = 5
-PING_S = 10  # a server that hangs without closing is given up after two of them
-PENDING = 16 << 20  # bytes kept for a server that is away for a moment
+LOG_EVERY_S = 5
+PING_S = 10  # two missed ones close the connection to a server that hangs
+PENDING = 16 << 20  # bytes buffered while the server is away
 _max_payload = 8 << 20
 UNAVAILABLE = "the message bus is not available, try again later"
 
 
 @dataclass(frozen=True)
 class Stream:
-    """A JetStream stream this platform owns; `make_stream` creates it or brings it up to date."""
+    """A JetStream stream of this platform; `make_stream` creates or updates it."""
 
     name: str
     subjects: tuple[str, ...]
@@ -53,12 +53,12 @@ class Stream:
 
 
 class NoAnswer(Fault):
-    """Nobody answered a request in time, or nobody listens."""
+    """A request was not answered in time, or nobody listens on its subject."""
 
 
 @dataclass(frozen=True)
 class Delivery:
-    """One message of a stream. `sequence` is its place in the stream; `message_id` its Nats-Msg-Id, if it had one."""
+    """One message of a stream: `sequence` is its place in the stream, `message_id` its Nats-Msg-Id, if any."""
 
     subject: str
     data: bytes
@@ -68,7 +68,7 @@ class Delivery:
 
 
 async def connect() -> Client:
-    """A new connection with the platform's credentials, reconnecting for ever once it was up."""
+    """Return a new connection with the platform's credentials, which reconnects for ever."""
     options = {"user": settings.NATS_USER, "password": settings.NATS_PASSWORD} if settings.NATS_USER else {}
     if settings.NATS_NKEY_SEED:
         options = {"nkeys_seed": settings.NATS_NKEY_SEED}
@@ -90,32 +90,35 @@ async def connect() -> Client:
 
 
 async def settle(client: Client, timeout_s: float = 2) -> None:
-    """Returns once the server has taken everything that was subscribed and published before.
+    """Return once the server has processed everything that was subscribed and published before.
 
-    Twice, since the library writes a flush's PING past what it has not written yet: the first answer means that all
-    has been written by now, the second that the server has read it.
+    It flushes twice, since the library writes a flush's PING before what it has still buffered: after the first answer
+    all has been written, after the second the server has read it.
     """
     for _ in range(2):
         await client.flush(timeout=max(1, int(timeout_s)))
 
 
 def max_payload() -> int:
-    """Bytes that one message may have: the server's own word once this process was connected, else its usual limit."""
+    """Return how many bytes one message may have: the server's limit once this process was connected, else the usual
+    one.
+    """
     return _max_payload
 
 
-_told: dict[str, float] = {}
+_logged: dict[str, float] = {}
 
 
 async def _log_error(problem: Exception) -> None:
-    """Each kind once in a while: a consumer that is too slow would say so for every single message."""
+    """Log each kind of error every LOG_EVERY_S seconds at most: a slow consumer causes one for every message."""
     kind = f"{type(problem).__name__} {getattr(problem, 'subject', '')}"
-    if time.monotonic() - _told.get(kind, float("-inf")) >= TELL_EVERY_S:
-        _told[kind] = time.monotonic()
+    if time.monotonic() - _logged.get(kind, float("-inf")) >= LOG_EVERY_S:
+        _logged[kind] = time.monotonic()
         log.warning("message bus: %s", problem or kind)
 
 
 async def make_stream(client: Client, stream: Stream) -> None:
+    """Create the stream, or update one with another configuration."""
     jetstream = client.jetstream()
     config = StreamConfig(
         name=stream.name,
@@ -144,9 +147,9 @@ class _Connection:
         atexit.register(self.close)
 
     def close(self) -> None:
-        """At the process's end, so that the loop does not try to reconnect while everything is torn down."""
+        """Close the connection when the process ends, so that the loop does not reconnect during shutdown."""
         if self.client is not None and os.getpid() == _shared_pid:
-            with contextlib.suppress(Exception):  # ending anyway
+            with contextlib.suppress(Exception):  # the process ends anyway
                 asyncio.run_coroutine_threadsafe(self.client.close(), self.loop).result(2)
 
     def _run(self) -> None:
@@ -164,6 +167,8 @@ class _Connection:
         return self.client
 
     def call(self, work: Callable[[Client], Awaitable], timeout_s: float):
+        """Run the coroutine with the shared connection and return its result. Raises Fault. For keyvalue.py."""
+
         async def run():
             return await work(await self.ready())
 
@@ -180,7 +185,9 @@ _shared_lock = threading.Lock()
 
 
 def _connection() -> _Connection:
-    """Made on first use and anew after a fork, since threads and loops do not survive one."""
+    """Return the shared connection: created on first use and after a fork, since threads and loops
+    do not survive one.
+    """
     global _shared, _shared_pid
     with _shared_lock:
         if _shared is None or _shared_pid != os.getpid():
@@ -189,7 +196,7 @@ def _connection() -> _Connection:
 
 
 def publish(messages: list[tuple[str, bytes, str]], timeout_s: float = 5) -> None:
-    """Publishes (subject, body, message id) to JetStream, in order; returns once each is stored. Raises Fault."""
+    """Publish (subject, body, message id) to JetStream, in order; return once each is stored. Raises Fault."""
 
     async def work(client: Client) -> None:
         jetstream = client.jetstream()
@@ -203,7 +210,7 @@ def publish(messages: list[tuple[str, bytes, str]], timeout_s: float = 5) -> Non
 
 
 def send(messages: Sequence[tuple[str, bytes]], timeout_s: float = 5) -> None:
-    """Publishes (subject, body) as plain messages, in order; returns once the server has them. Raises Fault."""
+    """Publish (subject, body) as plain messages, in order; return once the server has them. Raises Fault."""
 
     async def work(client: Client) -> None:
         for subject, data in messages:
@@ -214,7 +221,7 @@ def send(messages: Sequence[tuple[str, bytes]], timeout_s: float = 5) -> None:
 
 
 def request(subject: str, data: bytes, timeout_s: float) -> bytes:
-    """The first answer to a plain request. Raises NoAnswer; Fault when the server is away."""
+    """Return the first answer to a plain request. Raises NoAnswer; Fault when the server is away."""
 
     async def work(client: Client) -> bytes:
         try:
@@ -233,7 +240,7 @@ def call(work: Callable[[Client], Awaitable], timeout_s: float = 5):
 
 
 def check(timeout_s: float = 2) -> None:
-    """Raises Fault unless the server answers, with JetStream on."""
+    """Raise Fault unless the server answers, with JetStream enabled."""
 
     async def work(client: Client) -> None:
         await client.jetstream().account_info()
@@ -242,6 +249,8 @@ def check(timeout_s: float = 2) -> None:
 
 
 def ensure_streams(streams: list[Stream], timeout_s: float = 10) -> None:
+    """Create or update the streams. Raises Fault."""
+
     async def work(client: Client) -> None:
         for stream in streams:
             await make_stream(client, stream)
@@ -250,9 +259,8 @@ def ensure_streams(streams: list[Stream], timeout_s: float = 10) -> None:
 
 
 def is_through(stream: Stream, durable: str, subject: str, since: datetime, timeout_s: float = 5) -> bool:
-    """Whether the durable consumer has acknowledged whatever the stream holds now on the subject, sent after `since`.
-
-    Raises Fault.
+    """Return whether the durable consumer has acknowledged all messages on the subject sent after `since`. Raises
+    Fault.
     """
 
     async def work(client: Client) -> bool:
@@ -264,10 +272,10 @@ def is_through(stream: Stream, durable: str, subject: str, since: datetime, time
         if last.time < since:
             return True
         try:
-            told = await jetstream.consumer_info(stream.name, durable)
+            info = await jetstream.consumer_info(stream.name, durable)
         except NotFoundError:
             return False
-        return told.ack_floor is not None and told.ack_floor.stream_seq >= last.seq
+        return info.ack_floor is not None and info.ack_floor.stream_seq >= last.seq
 
     return _connection().call(work, timeout_s)
 
@@ -280,10 +288,10 @@ async def consume(
     idle: Callable[[], Awaitable[None]],
     batch: int = 500,
 ) -> None:
-    """Pulls batches for the durable consumer until `stop`; acknowledges a batch once `handle` has returned.
+    """Pull batches for the durable consumer until `stop`; acknowledge a batch once `handle` has returned.
 
-    When `handle` raises, nothing of the batch is acknowledged and it comes again: at least once, so `handle` is
-    idempotent. `idle` runs at least once a second. A lost server or consumer is waited for and made again.
+    When `handle` raises, the whole batch is delivered again (at least once), so `handle` must be idempotent. `idle`
+    runs at least once a second. When the server or the consumer is lost, both are restored.
     """
     while not stop.is_set():
         client = None
@@ -298,7 +306,7 @@ async def consume(
                 await idle()
                 try:
                     messages = await pull.fetch(batch, timeout=1)
-                except TimeoutError:  # also asyncio's own, which the client raises when the time is just over
+                except TimeoutError:  # asyncio's own, which the client may raise as well
                     continue
                 await _handle(messages, handle)
                 await client.flush()
@@ -313,7 +321,7 @@ async def consume(
 async def answer(
     subject: str, queue: str, handle: Callable[[bytes], Awaitable[bytes | None]], stop: asyncio.Event
 ) -> None:
-    """Answers requests on a subject until `stop`; what `handle` gives None for stays unanswered."""
+    """Answer requests on a subject until `stop`; where `handle` returns None no answer is sent."""
     while not stop.is_set():
         client = None
         try:
@@ -335,11 +343,11 @@ async def answer(
 
 
 async def _handle(messages: list, handle: Callable[[list[Delivery]], Awaitable[None]]) -> None:
-    """Acknowledges what was handled; gives it back for another try when it could not be."""
+    """Acknowledge the messages once they are handled; have them delivered again when that fails."""
     try:
         await handle([_delivery(message) for message in messages])
-    except Exception:  # whatever it is: nothing is lost, the batch comes again
-        log.exception("a batch of %s messages could not be handled; it comes again", len(messages))
+    except Exception:  # whatever it is, the batch is delivered again
+        log.exception("a batch of %s messages failed and will be delivered again", len(messages))
         await asyncio.gather(*(message.nak(delay=RETRY_S) for message in messages))
     else:
         await asyncio.gather(*(message.ack() for message in messages))

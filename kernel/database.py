@@ -1,6 +1,7 @@
-"""The database as a server that may be away: what is asked of it within `reachable` raises Fault then.
+"""Errors of an unreachable database as Fault.
 
-For those who answer a shipper, or try again by themselves, outside of what middleware turns into 503. Used by aiops.
+For callers that answer a log shipper or retry by themselves, where no middleware turns the error into 503. Used by
+aiops.
 """
 
 from __future__ import annotations
@@ -20,8 +21,10 @@ AWAY = "the database is not available, try again later"
 
 @contextmanager
 def reachable(words: str = AWAY) -> Iterator[None]:
-    """Also a decorator. The dead connection is given up, so that the next try makes a new one; within a transaction
-    that is left to whoever began it, for nothing of it has happened.
+    """Turn a lost database connection into Fault; also usable as a decorator.
+
+    The dead connection is closed, so that the next call opens a new one; inside a transaction the outermost block does
+    that, since nothing of it has been stored.
     """
     try:
         yield

@@ -1,7 +1,7 @@
-"""The router before Django: addresses that the HTTP server answers without Django's middleware.
+"""The router in front of Django: addresses that the HTTP server answers without Django's middleware.
 
-Middleware would cost more than these answers themselves. Each is also an ordinary address of Django's URLs, for those
-who run the ASGI server alone. Used by mlp.wsgi.
+The middleware would cost more than these answers themselves. Each is also an ordinary address of Django's URLs, for
+those who run the ASGI server alone. Used by mlp.wsgi.
 """
 
 from __future__ import annotations

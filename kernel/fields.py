@@ -33,7 +33,7 @@ class StrictSerializer(serializers.Serializer):
 
     @classmethod
     def read(cls, data) -> dict:
-        """The validated values of `data`; raises Refused."""
+        """Return the validated values of `data`. Raises Refused."""
         if not isinstance(data, dict):
             raise Refused("must be a JSON object", field="body")
         serializer = cls(data=data)
@@ -42,13 +42,13 @@ class StrictSerializer(serializers.Serializer):
 
     @classmethod
     def read_many(cls, items: Iterable) -> list[dict]:
-        """`read` of each, with one serializer for all: its fields are what costs. Raises Refused as it does."""
-        reader, found = cls(), []
+        """Return `read` of each, with one serializer for all, since its fields are costly to build. Raises Refused."""
+        reader, rows = cls(), []
         for data in items:
             if not isinstance(data, dict):
                 raise Refused("must be a JSON object", field="body")
-            found.append(reader.run_validation(data))
-        return found
+            rows.append(reader.run_validation(data))
+        return rows
 
 
 class StrictInt(serializers.IntegerField):
@@ -114,7 +114,7 @@ class StrictChoice(serializers.ChoiceField):
 
 
 class PatternField(StrictString):
-    """A string that one function of `names` accepts; `field_name` is told to it for its message."""
+    """A string that one function of `names` accepts; `field_name` is passed to it for its message."""
 
     check = staticmethod(names.name)
     pattern = names.NAME

@@ -1,4 +1,4 @@
-"""Heart-beats of the parts that have no port to ask: worker, worker-gpu, ingest, reconcile, aiops. Read by /healthz."""
+"""Heartbeats of the parts that have no port to ask: worker, worker-gpu, ingest, reconcile, aiops. Read by /healthz."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ TTL_S = 60
 
 
 def beat(part: str) -> None:
-    """Says that the part is at work. Not being seen is no reason to stop working."""
+    """Record that the part is at work. When Valkey is away this is logged, and the part works on."""
     try:
         broker().client.set(KEY.format(part=part), time.time(), ex=TTL_S)
     except RedisError as problem:
-        log.warning("%s cannot beat: %s", part, problem)
+        log.warning("%s: the heartbeat could not be stored: %s", part, problem)
 
 
 def age(part: str) -> float | None:
-    """Seconds since the part last beat, or None when it did not within a minute."""
+    """Return the seconds since the part's last heartbeat, or None when there was none within a minute."""
     value = broker().client.get(KEY.format(part=part))
     return None if value is None else max(0.0, time.time() - float(value))

@@ -1,13 +1,13 @@
-"""Row locks, and the one page about them.
+"""Row locks and the policy for them.
 
-Policy: lock only what you make scarcer or move, once per transaction, as late as possible but before the check.
-Order: 1. the user's row, where an object is made or the user is de-registered, 2. the objects' rows (dataset, job,
-model, application; several of a kind by their key), 3. the tenant's row, at most once, then its request rows (tcc).
-Releasing needs the tenant's lock too, since the sum is kept in the row. Never call a runner, NATS, Valkey or the
-file system while holding a lock. A verb on a list of objects takes one transaction for each.
+Lock only what you take from or change, once per transaction, as late as possible but before the check. Order: 1. the
+user's row, where an object is created or the user is deregistered, 2. the objects' rows (dataset, job, model,
+application; several of a kind by their key), 3. the tenant's row, at most once, then its request rows (tcc). Releasing
+needs the tenant's lock too, since the sum is kept in the row. Never call a runner, NATS, Valkey or the file system
+while holding a lock. A verb on a list of objects uses one transaction for each.
 
-The state is checked while the lock is held (`TransitionNotAllowed` becomes Refused here, in one place, in the words
-that the transition declares with `refused(…)`); the models' ConcurrentTransitionMixin catches a forgotten lock.
+The state is checked while the lock is held (`TransitionNotAllowed` becomes Refused here, in one place, with the message
+that the transition declares by `refused(…)`); the models' ConcurrentTransitionMixin catches a forgotten lock.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ DELETING = "deleting"  # the last state of every object that has one
 
 
 class Missing(Refused):
-    """The object is not there, or not the caller's: the two answer alike (contract 1)."""
+    """The object does not exist or is not the caller's: both get the same answer (contract 1)."""
 
     def __init__(self, kind: str):
         super().__init__("no such %(kind)s", field=kind, kind=word(kind))
@@ -39,16 +39,16 @@ class WrongState(Refused):
 
 
 def lock_row(model: type[models.Model], **key) -> models.Model | None:
-    """The row, locked until the transaction ends, or None. Foreign keys are not locked along.
+    """Return the row, locked until the transaction ends, or None. Rows it refers to are not locked.
 
-    FOR NO KEY UPDATE: those who only refer to the row (a foreign key's check) need not wait, so cannot deadlock.
+    FOR NO KEY UPDATE: a foreign key's check on the row need not wait, so cannot deadlock.
     """
     return model._default_manager.select_for_update(of=("self",), no_key=True).filter(**key).first()
 
 
 @contextmanager
 def locked(model: type[models.Model], **key) -> Iterator[models.Model]:
-    """One transaction around one locked row. Raises Missing, or WrongState for a transition that is not allowed."""
+    """Open a transaction with one locked row. Raises Missing, or WrongState for a transition that is not allowed."""
     with transaction.atomic():
         row = lock_row(model, **key)
         if row is None:

@@ -1,7 +1,7 @@
-"""Markdown that users write, as HTML that may stand in our pages. Used by the templates' filter `markdown`.
+"""Markdown that users write, as safe HTML for our pages. Used by the templates' filter `markdown`.
 
-Two walls: the parser passes no HTML of the text on, and the result is cleaned to the few tags and addresses below.
-Pictures are left out, for they would be asked for elsewhere.
+Two safeguards: the parser passes no HTML of the text on, and the result is cleaned to the few tags and addresses below.
+Images are left out, since browsers would load them from other sites.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def _parser() -> MarkdownIt:
 
 
 def render(text: str) -> SafeString:
-    """The text as clean HTML; "" for nothing."""
+    """Return the text as clean HTML; "" for no text."""
     tokens = _parser().parse(text)
     for token in tokens:
         token.tag = HEADINGS.get(token.tag, token.tag)

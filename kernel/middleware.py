@@ -1,4 +1,4 @@
-"""What wraps every request: the API's one error form, and the pages' Content-Security-Policy."""
+"""Middleware: the API's one error form, and the pages' Content-Security-Policy."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ def is_api(path: str) -> bool:
 
 
 class ApiErrors:
-    """No status but 200, 201, 403 and 503 leaves `/api/v1`, and each refusal has a `msg` (contract 1).
+    """Ensures that `/api/v1` answers 200, 201, 403 or 503 only, each refusal with a `msg` (contract 1).
 
-    DRF's handler covers what its views raise; this covers the rest: middleware, URL resolving, bad hosts, bodies
-    that are too large, bugs outside of a view.
+    DRF's handler covers what its views raise; this covers the rest: middleware, URL resolving, bad hosts, bodies that
+    are too large, bugs outside of a view.
     """
 
     def __init__(self, get_response):
@@ -41,7 +41,7 @@ class ApiErrors:
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
         if not is_api(request.path_info):
-            # The database cannot hold a null character, so nothing of that name is there; asking it would be a fault.
+            # The database cannot store a null character, so no such object exists; querying it would be a fault.
             request.path_info = request.path_info.replace("\0", "\ufffd")
             return self.get_response(request)
         if "\0" in request.path_info:
@@ -73,7 +73,7 @@ class ApiErrors:
 
 
 class ContentSecurityPolicy(MiddlewareMixin):
-    """Only our own files run in our pages, and what comes from Django is private: no cache on the way keeps it.
+    """Lets only our own files run in our pages, and keeps answers out of shared caches.
 
     The admin's theme evaluates expressions (Alpine), so it needs a wider policy.
     """
@@ -87,7 +87,7 @@ class ContentSecurityPolicy(MiddlewareMixin):
         "img-src 'self' data:; connect-src 'self' ws: wss:; object-src 'none'; base-uri 'none'; "
         "form-action 'self'; frame-ancestors 'none'"
     )
-    # The reference page's own start-up script is inline; it alone is let in, by its nonce.
+    # The reference page's start-up script is inline, and allowed by its nonce.
     REFERENCE = (
         "default-src 'self'; script-src 'self' 'nonce-{nonce}'; style-src 'self' 'unsafe-inline'; "
         "img-src 'self' data:; object-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"

@@ -1,8 +1,8 @@
-"""StateChange: who moved which object from which state to which, when and why.
+"""StateChange: which object moved from which state to which, by whom, when and why.
 
 Written by a receiver of django-fsm's signal, hence in the transaction of the change itself: never one without the
 other. Rows are keyed by kind, owner and name, so they outlive the object. Read by the admin and the pages; each row
-also tells the open pages of its owner and of the operators that the object has changed.
+also notifies the open pages of its owner and of the operators.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class StateChange(models.Model):
 
 
 class Lifecycle(models.Model):
-    """What every object with a life cycle has; `history_owner` and `history_name` key its StateChange rows."""
+    """The base of every object with a lifecycle; `history_owner` and `history_name` key its StateChange rows."""
 
     class Meta:
         abstract = True
@@ -65,12 +65,12 @@ def refused(template: str) -> dict:
 
 
 def record_created(instance: models.Model, *, by: str, reason: str = "") -> StateChange:
-    """The first row of an object's history; called by its `create_…` verb in the same transaction."""
+    """Write the first row of an object's history. Called by its `create_…` verb in the same transaction."""
     return _write(instance, "create", "", instance.state, by, reason)
 
 
 def history_of(instance: models.Model):
-    """The object's rows, newest first."""
+    """Return the object's rows, newest first."""
     return StateChange.objects.filter(kind=instance._meta.model_name, object_id=instance.pk)
 
 

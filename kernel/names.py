@@ -13,7 +13,7 @@ from .messages import Message
 NAME = r"^[a-z]{1,50}$"
 DATASET_NAME = r"^(?!\.)[a-z.]{1,50}$"
 ENTRY = r"^[A-Za-z0-9._/-]{1,200}$"
-PLATFORM = "platform"  # nobody's user name: what is the platform's own goes by it
+PLATFORM = "platform"  # owner of the platform's own objects; no user can have this name
 REQUEST_ID = r"^[A-Za-z0-9._:-]{1,64}$"
 
 
@@ -34,7 +34,7 @@ def dataset_name(value: str, field: str = "name") -> str:
 
 
 def entry(value: str, field: str = "entry") -> str:
-    """A relative path below the user's `.home`."""
+    """Return a relative path below the user's `.home`."""
     problem = Message("must be a relative path of 1 to 200 characters A-Z a-z 0-9 . _ / -")
     _matches(ENTRY, field, value, problem)
     parts = value.split("/")
@@ -48,7 +48,9 @@ def request_id(value: str, field: str = "id") -> str:
 
 
 def file_path(value: str, field: str = "path") -> str:
-    """A file's path inside a dataset: each part 1 to 255 bytes, no `..`, no control characters, no leading `/`."""
+    """Return a file's path inside a dataset: each part 1 to 255 bytes, no `..`, no control
+    characters, no leading `/`.
+    """
     if not isinstance(value, str) or not value or value.startswith("/"):
         raise Refused("must be a relative path", field=field)
     for part in value.split("/"):

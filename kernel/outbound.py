@@ -1,7 +1,7 @@
-"""One HTTP request to a server that may be of anybody's making. Called by accounts.delivery and apps.
+"""One HTTP request to a server of unknown quality. Called by accounts.delivery and apps.
 
-A socket's time-out begins anew with each byte, so whoever answers a byte at a time would hold the caller's thread for
-as long as they please. Here one end is set for the whole exchange, and at that moment the connection is cut.
+A socket's time-out starts again with each byte, so a server that answers a byte at a time could hold the caller's
+thread for ever. Here one deadline covers the whole exchange, and the connection is closed when it is reached.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ def exchange(
     most: int,
     tls_name: str = "",
 ) -> tuple[int, bytes]:
-    """(status, at most `most` bytes of the answer). No redirection is followed.
+    """Return the status and at most `most` bytes of the answer, without following redirections.
 
-    With `tls_name` it is HTTPS, and the server must prove that it has this name. Raises TimeoutError when it is not
-    over after `limit_s` seconds, OSError and HTTPException for all else that goes wrong.
+    With `tls_name` it uses HTTPS, and the server must prove that it has this name. Raises TimeoutError when it takes
+    longer than `limit_s` seconds, OSError or HTTPException for any other failure.
     """
     begun, over = time.monotonic(), threading.Event()
     connection = http.client.HTTPConnection(*address, timeout=limit_s)
-    connection.auto_open = 0  # to this address, once
+    connection.auto_open = 0  # to this address only
     connection.sock = link = socket.create_connection(address, limit_s)
 
     def cut() -> None:
         over.set()
         with contextlib.suppress(OSError):
-            socket.socket.shutdown(link, socket.SHUT_RDWR)  # below TLS, which may be in the middle of its handshake
+            socket.socket.shutdown(link, socket.SHUT_RDWR)  # below TLS, whose handshake may not be finished
 
     timer = threading.Timer(max(0.0, begun + limit_s - time.monotonic()), cut)
     try:

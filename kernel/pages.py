@@ -1,4 +1,4 @@
-"""What all pages share: forms in the REST interface's own terms, what is wrong with them, paging, safe ways on.
+"""Shared by all pages: forms with the REST interface's names, their errors, paging, safe redirects.
 
 Used by every app's pages.py.
 """
@@ -22,12 +22,12 @@ from .messages import joined, translate, under
 
 ROWS = 50
 FORMS_REMEMBERED = 20
-MADE = "forms"  # the session's {form's mark: name of what it made}
+MADE = "forms"  # in the session: {form mark: name of what it created}
 
 
 @dataclass
 class Problems:
-    """What is wrong with a form, in the reader's language: with it as a whole, and with single fields."""
+    """The errors of a form in the reader's language: of the form as a whole, and of single fields."""
 
     general: str = ""
     fields: dict[str, str] = field(default_factory=dict)
@@ -38,10 +38,11 @@ class Problems:
 
 
 def read_form(request: HttpRequest, serializer: type[StrictSerializer], **convert: Callable[[str], object]) -> dict:
-    """The posted fields the serializer knows, judged by it; empty ones are left out. Raises as the serializer does.
+    """Return the posted fields that the serializer knows, validated; empty ones are left out. Raises as the serializer
+    does.
 
-    `convert` turns a field's text into what REST would have sent; text that does not convert is left for the
-    serializer to refuse, so both interfaces give the same words.
+    `convert` turns a field's text into what REST would have sent; text that does not convert is left for the serializer
+    to refuse, so both interfaces give the same message.
     """
     values: dict = {}
     for name in serializer().fields:
@@ -56,7 +57,7 @@ def read_form(request: HttpRequest, serializer: type[StrictSerializer], **conver
 
 
 def problems_of(action: Callable[[], object], fields: Iterable[str] = ()) -> Problems:
-    """Runs what a form asks for; the problems are empty when it went well. `fields` are those the form shows."""
+    """Run what a form asks for and return its errors, none on success. `fields` are those that the form shows."""
     try:
         action()
     except drf.ValidationError as refusal:
@@ -76,17 +77,17 @@ def _sorted(messages: dict[str, str], fields: Iterable[str]) -> Problems:
 
 
 def attempt(action: Callable[[], object]) -> str:
-    """Runs the verb of a button; "" when it went well, else what to tell the person."""
+    """Run the verb of a button; return "" on success, else the message for the user."""
     return problems_of(action).general
 
 
 def form_mark(request: HttpRequest) -> str:
-    """Goes into a form that makes something, so that the same form sent twice makes it once."""
+    """Return a hidden value for a form that creates something, so that a form sent twice creates one object."""
     return request.POST.get("mark") or secrets.token_urlsafe(12)
 
 
 def made_by(request: HttpRequest) -> str:
-    """The name of what this very form has made before, or ""; filled in anew under another name it is another form."""
+    """Return the name of what this form has created before, or "". With another name filled in it is another form."""
     made = request.session.get(MADE, {}).get(request.POST.get("mark", "")[:40], "")
     return made if made == request.POST.get("name", "").strip() else ""
 
@@ -99,12 +100,12 @@ def remember_made(request: HttpRequest, name: str) -> None:
 
 
 def page_of(request: HttpRequest, rows) -> Page:
-    """The page of a list that `?page=` asks for; out of range gives the nearest."""
+    """Return the page of a list that `?page=` asks for; the nearest one when it is out of range."""
     return Paginator(rows, ROWS).get_page(request.GET.get("page"))
 
 
 def filtered(request: HttpRequest, rows, states: list[str]) -> tuple[object, dict]:
-    """The rows of `?state=` whose name has `?q=` in it, and what the template shows of that."""
+    """Return the rows of `?state=` whose name contains `?q=`, and what the template shows of the filters."""
     state, query = request.GET.get("state", ""), request.GET.get("q", "").strip()[:50]
     if state in states:
         rows = rows.filter(state=state)
@@ -114,9 +115,9 @@ def filtered(request: HttpRequest, rows, states: list[str]) -> tuple[object, dic
 
 
 def free_name(rows, name: str) -> str:
-    """The name itself where none of the rows has it, else the first free of trainb, trainc, …: names have letters only.
+    """Return the name if none of the rows has it, else the first free of trainb, trainc, …: names have letters only.
 
-    `name` may be any text; what of it no name can have is left out. "" when nothing is left, or nothing is free.
+    `name` may be any text; characters that no name can have are dropped. Returns "" when nothing is left or free.
     """
     stem = re.sub("[^a-z]", "", name.lower())[:48]
     if not stem:
@@ -128,13 +129,13 @@ def free_name(rows, name: str) -> str:
 
 
 def address(request: HttpRequest) -> str:
-    """The platform's address for what is shown to be typed elsewhere: as this very visitor has reached it."""
-    told = settings.GATEWAY_URL  # behind TLS only the operator knows it
-    return told if told.startswith("https://") else f"{request.scheme}://{request.get_host()}"
+    """Return the platform's address as this visitor reaches it, to be shown in examples."""
+    configured = settings.GATEWAY_URL  # behind a TLS proxy only the setting knows it
+    return configured if configured.startswith("https://") else f"{request.scheme}://{request.get_host()}"
 
 
 def app_address(request: HttpRequest) -> str:
-    """The application gateway's address: the operator's word, else the host by which this visitor has come."""
+    """Return the application gateway's address: the setting, else the host of this request."""
     if settings.APP_GATEWAY_URL:
         return settings.APP_GATEWAY_URL
     host = request.get_host()
@@ -143,8 +144,8 @@ def app_address(request: HttpRequest) -> str:
 
 
 def safe_next(request: HttpRequest, default: str) -> str:
-    """Where a form leads to: `next` when it is a path on this host, else the default."""
+    """Return where a form leads to: `next` when it is a path on this host, else the default."""
     wanted = request.POST.get("next") or request.GET.get("next") or ""
-    # Only paths: `redirect` takes any other word for the name of a page, and fails when there is none of that name.
+    # Only paths: `redirect` takes anything else as the name of a page, and fails when there is no such page.
     safe = wanted.startswith("/") and url_has_allowed_host_and_scheme(wanted, None)
     return wanted if safe else default

@@ -1,4 +1,6 @@
-"""A look at a file of a user's, for pages: a picture by its first bytes, a text's beginning, a table's first rows."""
+"""A preview of a user's file for pages: an image by its first bytes, the beginning of a text, the first rows of a
+table.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +18,13 @@ IMAGES = {
     b"GIF87a": "image/gif",
     b"GIF89a": "image/gif",
 }
-# With each file that a user has laid down: a browser must not take it for a page of ours.
+# Sent with each user's file: a browser must not treat it as one of our pages.
 SAFE = {"X-Content-Type-Options": "nosniff", "Content-Security-Policy": "default-src 'none'; sandbox"}
 
 
 def of(file: BinaryIO, name: str) -> dict:
-    """What the template `_preview.html` shows: size (bytes), image, table ({head, rows} or None), text (None for
-    what is none), and whether it was cut.
+    """Return what the template `_preview.html` shows: size (bytes), image, table ({head, rows} or None), text (None for
+    binary data), and whether it was cut.
     """
     size, kind = os.fstat(file.fileno()).st_size, image_kind(file)
     text = None if kind else _text(file.read(SHOWN_BYTES + 1))
@@ -32,7 +34,9 @@ def of(file: BinaryIO, name: str) -> dict:
 
 
 def image_kind(file: BinaryIO) -> str:
-    """The picture's media type, by its first bytes and never by its name; "" for anything else. SVG is a program."""
+    """Return the image's media type, by its first bytes and never by its name; "" for anything else. SVG is left out:
+    it may contain scripts.
+    """
     head = os.pread(file.fileno(), 16, 0)
     if head[:4] == b"RIFF" and head[8:12] == b"WEBP":
         return "image/webp"
@@ -40,7 +44,9 @@ def image_kind(file: BinaryIO) -> str:
 
 
 def _text(data: bytes) -> str | None:
-    """The text that the bytes begin with, to the last whole line where there is more; None for what is no text."""
+    """Return the text that the bytes begin with, up to the last whole line where there is more;
+    None for binary data.
+    """
     whole = len(data) <= SHOWN_BYTES
     data = data[:SHOWN_BYTES]
     if b"\0" in data:
@@ -55,7 +61,7 @@ def _text(data: bytes) -> str | None:
 
 
 def _table(text: str, delimiters: str) -> dict | None:
-    """The first rows; None for what has no columns."""
+    """Return the first rows; None for a text without columns."""
     first = text.partition("\n")[0]
     delimiter = max(delimiters, key=first.count)
     rows = []

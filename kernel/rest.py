@@ -14,13 +14,15 @@ from .errors import writable
 from .sanitize import no_constant
 
 PAGE_LIMIT = 1000
-HALF = re.compile("[\ud800-\udfff]")  # of a character: only an escape can bring one in, and nothing can write it down
+HALF = re.compile("[\ud800-\udfff]")  # a lone surrogate: only an escape can contain one, and it cannot be encoded
 HALF_ESCAPED = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
 def read_json(data: bytes):
-    """The value. Raises ParseError naming the field with text that nothing could write down, ValueError or
-    RecursionError for what is no JSON: other than UTF-8, NaN, Infinity, bottomless nesting.
+    """Return the value of a JSON body.
+
+    Raises ParseError naming the field with text that cannot be encoded; ValueError or RecursionError for anything but
+    JSON in UTF-8 with finite numbers and bounded nesting.
     """
     value = json.loads(data.decode("utf-8"), parse_constant=no_constant)
     if HALF_ESCAPED.search(data):
@@ -42,7 +44,9 @@ def _refuse_halves(value) -> None:
 
 
 class StrictJSONParser(JSONParser):
-    """UTF-8 whatever the charset parameter says; no NaN, no Infinity, no bottomless nesting, no half characters."""
+    """A parser that reads UTF-8 whatever the charset says, and refuses NaN, Infinity, deep nesting
+    and lone surrogates.
+    """
 
     media_type = "application/json"
 
@@ -54,14 +58,14 @@ class StrictJSONParser(JSONParser):
 
 
 class PlainJSONRenderer(JSONRenderer):
-    """JSON whatever the Accept header says."""
+    """A renderer that writes JSON whatever the Accept header says."""
 
     ensure_ascii = False
 
 
 class AlwaysJSON(BaseContentNegotiation):
     def select_parser(self, request, parsers):
-        # No content type at all is taken as JSON: the contract knows no other.
+        # A missing content type means JSON: the contract has no other.
         given = (request.content_type or "application/json").split(";")[0].strip().lower()
         return next((parser for parser in parsers if parser.media_type == given), None)
 

@@ -1,8 +1,8 @@
-"""What comes from outside, made safe to read and to store: JSON bytes, and text such as the last lines of a log.
+"""Input from outside made safe to read and to store: JSON bytes, and text such as the last lines of a log.
 
-PostgreSQL takes neither a NUL nor half a surrogate pair in a text, and no number in a JSON value that is not finite;
-Python's JSON reader gives all of them, and ends in RecursionError for what is nested too deeply. Used wherever bytes
-of a script, a broker or a stranger are read; REST bodies have kernel.rest.
+PostgreSQL accepts neither a NUL nor half a surrogate pair in text, and only finite numbers in JSON; Python's JSON
+reader accepts all of them, and raises RecursionError for deep nesting. Used wherever bytes of a script, a broker or a
+client are read; REST bodies have kernel.rest.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ import math
 import re
 
 UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
-MOST_DEPTH = 50  # of a value that is stored: what reads and writes it again uses its stack too
+MOST_DEPTH = 50  # of a stored value: reading and writing it uses the stack, too
 
 
 def text(value: str) -> str:
-    """The same text with U+FFFD for each character that cannot be stored or sent."""
+    """Return the text with U+FFFD for each character that cannot be stored or sent."""
     return UNSTORABLE.sub("\ufffd", value)
 
 
 def read_json(data: bytes | str):
-    """As json.loads, but ValueError is all that it raises."""
+    """Return the JSON value, like json.loads. Raises ValueError only."""
     try:
         return json.loads(data)
     except RecursionError:
@@ -29,7 +29,7 @@ def read_json(data: bytes | str):
 
 
 def read_strict(data: bytes | str):
-    """A JSON value with finite numbers only. Raises ValueError, and nothing else."""
+    """Return a JSON value with finite numbers only. Raises ValueError only."""
     try:
         return json.loads(data, parse_constant=no_constant, parse_float=_finite)
     except RecursionError:
@@ -37,10 +37,10 @@ def read_strict(data: bytes | str):
 
 
 def read_storable(data: bytes | str):
-    """A JSON value that may go into the database as it is. Raises ValueError, and nothing else."""
-    found = read_strict(data)
-    _check(found, MOST_DEPTH)
-    return found
+    """Return a JSON value that can be stored in the database unchanged. Raises ValueError only."""
+    value = read_strict(data)
+    _check(value, MOST_DEPTH)
+    return value
 
 
 def _check(value, depth: int) -> None:
@@ -57,7 +57,7 @@ def _check(value, depth: int) -> None:
 
 
 def no_constant(word: str):
-    """For `parse_constant` of json: JSON itself knows neither NaN nor Infinity."""
+    """Refuse NaN and Infinity, which are not JSON: for `parse_constant` of json."""
     raise ValueError(f"{word} is not a finite number")
 
 

@@ -1,4 +1,4 @@
-"""OpenAPI generated from what the views declare (`ContractView.calls`): one source for parsing and for documenting."""
+"""OpenAPI generated from the views' declarations (`ContractView.calls`): one source for parsing and for documenting."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .rest import PAGE_LIMIT
 
 
 class PatternExtension(OpenApiSerializerFieldExtension):
-    """Shows the pattern by which a name is judged."""
+    """Shows the pattern that names are checked by."""
 
     target_class = PatternField
     match_subclasses = True
@@ -28,7 +28,7 @@ class Error(serializers.Serializer):
 
 
 class ContractSchema(AutoSchema):
-    """Reads `calls` of the view; every operation answers its own status, 403 or 503, and nothing else."""
+    """Describes a view by its `calls`; every operation answers its own status, 403 or 503, and nothing else."""
 
     method_mapping = {"get": "retrieve", "post": "create", "put": "update", "delete": "destroy"}
 
@@ -68,18 +68,18 @@ class ContractSchema(AutoSchema):
         return [{scheme: []} for scheme in self.view.security]
 
     def get_override_parameters(self):
-        found = [
+        parameters = [
             OpenApiParameter(name, kind, OpenApiParameter.QUERY, description=words)
             for name, kind, words in self._call.query
         ]
         if self._call.many:
-            found += [
+            parameters += [
                 OpenApiParameter("limit", int, OpenApiParameter.QUERY, description=f"1 to {PAGE_LIMIT}"),
                 OpenApiParameter("offset", int, OpenApiParameter.QUERY, description="how many to skip"),
             ]
         if self._call.states:
-            found.append(OpenApiParameter("state", str, OpenApiParameter.QUERY, enum=list(self._call.states)))
-        return found
+            parameters.append(OpenApiParameter("state", str, OpenApiParameter.QUERY, enum=list(self._call.states)))
+        return parameters
 
     def get_response_serializers(self):
         call = self._call

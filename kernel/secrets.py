@@ -1,4 +1,4 @@
-"""Secrets kept as files of mode 600 under the storage root. Called by settings and the supervisor."""
+"""Secrets kept as files of mode 600 under the storage root. Used by settings and the supervisor."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from pathlib import Path
 
 
 def secret(root: Path, name: str, length: int = 40) -> str:
-    """The secret kept in `{root}/{name}`, made on first use.
+    """Return the secret in `{root}/{name}`, created on first use.
 
-    The file is written whole under a temporary name and then linked into place, so two processes that start
-    together agree on one value, and a kill in between leaves either nothing or a complete secret.
+    The file is written whole under a temporary name and then linked into place, so two processes that start together
+    agree on one value, and a kill in between leaves either nothing or a complete secret.
     """
     path = Path(root) / name
     try:
@@ -28,7 +28,7 @@ def secret(root: Path, name: str, length: int = 40) -> str:
     try:
         os.link(draft, path)
     except FileExistsError:
-        pass  # somebody else was first: theirs is the secret
+        pass  # another process was first: its secret counts
     finally:
         draft.unlink()
     return path.read_text().strip()

@@ -1,7 +1,8 @@
-"""Services on NATS: `serve` subscribes what they declare, hands them bytes in threads and publishes what they return.
+"""Services on NATS: `serve` subscribes to their subjects, calls them in threads and publishes what they return.
 
 A service is a plain object with `name` and `subjects`: a map of subject to Route (or a tuple of its fields). Handlers
-know no NATS: they take bytes (a list of them when the route batches) and give messages or a Reply, so tests call them.
+know nothing of NATS: they take bytes (a list of them when the route batches) and return messages or a Reply, so tests
+call them directly.
 
     handle(data) -> None | [(subject, bytes), …] | Reply
 
@@ -32,15 +33,17 @@ log = logging.getLogger(__name__)
 Messages = Sequence[tuple[str, bytes]]
 RETRY_S = 1.0
 DRAIN_S = 2.0
-# What waits for one subject's handler: here, and behind it in the client. Beyond that the newest is dropped and logged.
+# Messages waiting for one subject's handler: here and in the client. When full, the newest is dropped and logged.
 WAITING, WAITING_BYTES = 4096, 32 << 20
 BEHIND, BEHIND_BYTES = 65536, 64 << 20
 
 
 @dataclass(frozen=True)
 class Route:
-    """How a subject is heard. `batch` > 1: the handler takes a list of up to that many bodies, gathered for at most
-    `linger_s` after the first; such a route cannot reply. `queue` is the queue group, "" for every replica.
+    """How a subject is subscribed.
+
+    With `batch` > 1 the handler takes a list of up to that many bodies, gathered for at most `linger_s` seconds after
+    the first; such a route cannot reply. `queue` is the queue group, "" for every replica.
     """
 
     handle: Callable[[Any], Any]
@@ -51,7 +54,7 @@ class Route:
 
 @dataclass(frozen=True)
 class Reply:
-    """An answer: `before` is published, the answer leaves, then `after` does the work and may return messages."""
+    """An answer: `before` is published, the answer is sent, then `after` does the work and may return messages."""
 
     data: bytes
     before: Messages = ()
@@ -59,7 +62,7 @@ class Reply:
 
 
 class _Subscription:
-    """One subject of one service: gathers, calls, publishes, one batch at a time."""
+    """One subject of one service: gathers messages, calls the handler, publishes; one batch at a time."""
 
     def __init__(self, host: _Host, service, subject: str, route: Route):
         self.host, self.service, self.subject, self.route = host, service, subject, route
@@ -121,7 +124,7 @@ class _Subscription:
 
 
 class _Host:
-    """What all subscriptions of a process share: the connection, the threads, one lock for each serial service."""
+    """Shared by all subscriptions of a process: the connection, the threads, one lock for each serial service."""
 
     def __init__(self, services: Sequence):
         self.services = services
@@ -131,13 +134,13 @@ class _Host:
         self.locks = {id(service): asyncio.Lock() for service in services if getattr(service, "serial", True)}
 
     async def run(self, service, what: str, work: Callable, *arguments):
-        """Calls in a thread; an exception is logged with the subject and swallowed."""
+        """Call in a thread; an exception is logged with the subject and dropped."""
 
         def guarded():
             close_old_connections()
             try:
                 return work(*arguments)
-            except Exception as problem:  # whatever it is: this message is dropped, the service lives
+            except Exception as problem:  # whatever it is, this message is dropped and the service goes on
                 expected = isinstance(problem, ValueError | bus.Fault)
                 log.warning("%s: %s: dropped: %s", service.name, what, problem, exc_info=None if expected else problem)
                 return None
@@ -148,7 +151,7 @@ class _Host:
             return await asyncio.get_running_loop().run_in_executor(self.threads, guarded)
 
     def let_go(self) -> None:
-        """Ends the threads, each with its database connections; a handler that is still at work keeps its own."""
+        """End the threads, each with its database connections; a handler that is still at work keeps its own."""
         count = len(self.threads._threads)
         meet = threading.Barrier(max(1, count))
 
@@ -178,8 +181,9 @@ class _Host:
 
 
 async def serve(services: Sequence, stop: asyncio.Event, ready: Callable[[], None] = lambda: None) -> None:
-    """Serves until `stop`, then drains: what has arrived is handled, what was returned is sent. Waits for a server
-    that is not there (yet); nothing of a service is lost by that but what was in flight.
+    """Serve until `stop`, then drain: what has arrived is handled, what was returned is sent.
+
+    While the server is away it waits; only messages in flight are lost by that.
     """
     host = _Host(services)
     host.client = await _connected(stop)
@@ -210,21 +214,21 @@ async def serve(services: Sequence, stop: asyncio.Event, ready: Callable[[], Non
 
 
 async def _connected(stop: asyncio.Event) -> Client | None:
-    told = False
+    logged = False
     while not stop.is_set():
         try:
             return await bus.connect()
         except (NatsError, OSError, TimeoutError) as problem:
-            if not told:
+            if not logged:
                 log.warning("message bus: %s; waiting for it", problem or type(problem).__name__)
-            told = True
+            logged = True
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(stop.wait(), RETRY_S)
     return None
 
 
 async def _until(stop: asyncio.Event, tasks: list[asyncio.Task]) -> None:
-    """Waits for `stop`. A pump or tick that ends by itself is a fault of ours: the process ends, to be started anew."""
+    """Wait for `stop`. When a pump or tick ends by itself that is a bug: the process ends, to be restarted."""
     waiting = asyncio.create_task(stop.wait())
     done, _ = await asyncio.wait([waiting, *tasks], return_when=asyncio.FIRST_COMPLETED)
     waiting.cancel()

@@ -1,4 +1,4 @@
-"""What must not run twice (ingest, reconcile): a PostgreSQL advisory lock, held by a connection of its own."""
+"""Processes that must not run twice (ingest, reconcile): a PostgreSQL advisory lock on a connection of its own."""
 
 from __future__ import annotations
 
@@ -36,7 +36,9 @@ def _connect() -> psycopg.Connection:
 
 @contextmanager
 def only_one(name: str) -> Iterator[Held]:
-    """Waits until this process is the only one of that name. The lock ends with the connection, hence with us."""
+    """Wait until this process is the only one of that name. The lock ends with the connection,
+    hence with the process.
+    """
     with _connect() as link:
         waiting = False
         while not link.execute("SELECT pg_try_advisory_lock(%s)", [_number(name)]).fetchone()[0]:
@@ -48,9 +50,9 @@ def only_one(name: str) -> Iterator[Held]:
 
 
 class Holder:
-    """The same lock for those who do not wait: `hold` tries, and says each time whether we have it (still).
+    """The same lock without waiting: `hold` tries, and returns whether this process holds it now.
 
-    For services of which one replica is active. Losing the database loses the lock; the next `hold` tries anew.
+    For services of which one replica is active. Losing the database loses the lock; the next `hold` tries again.
     """
 
     def __init__(self, name: str):
@@ -67,7 +69,7 @@ class Holder:
                 self.link = link
             self.link.execute("SELECT 1")
         except psycopg.Error as problem:
-            log.warning("%s: the lock cannot be had or was lost: %s", self.name, problem)
+            log.warning("%s: the lock is not available or was lost: %s", self.name, problem)
             self.let_go()
         return self.link is not None
 

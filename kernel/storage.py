@@ -1,4 +1,4 @@
-"""The layout under the storage root (contract 9), and safe ways to touch it. Used by every app; holds no lock."""
+"""The layout of the storage root (contract 9), and safe ways to access it. Used by every app; holds no lock."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ def dataset_dir(user: str, dataset: str) -> Path:
 
 
 def home_dir(user: str) -> Path:
-    """The user's scripts and initial models; made on demand, since it always exists (contract 3)."""
+    """Return the folder of the user's scripts and initial models; created on demand, since it always exists (contract
+    3).
+    """
     path = root() / "datasets" / user / ".home"
     path.mkdir(parents=True, exist_ok=True)
     return path
@@ -45,14 +47,16 @@ def log_dir(component: str) -> Path:
 
 
 def spool_dir() -> Path:
-    """Where nginx lays an upload before it is accepted: the datasets' own file system, so that a rename is enough."""
+    """Return the folder where nginx puts an upload before it is accepted: on the datasets' file system, so that a
+    rename is enough.
+    """
     path = root() / "datasets" / ".spool"
     path.mkdir(parents=True, exist_ok=True)
     return path
 
 
 def safe_join(base: Path, relative: str) -> Path:
-    """`base/relative`, proven to stay below `base` with no symbolic link on the way. Raises Refused."""
+    """Return `base/relative`, proven to stay below `base` with no symbolic link on the way. Raises Refused."""
     names.file_path(relative)
     path = base
     for part in relative.split("/"):
@@ -64,10 +68,11 @@ def safe_join(base: Path, relative: str) -> Path:
 
 
 def open_file(base: Path, relative: str) -> BinaryIO | None:
-    """The regular file `base/relative` for reading; None when there is none. Raises Refused for a path that may not be.
+    """Open the regular file `base/relative` for reading; return None when there is none. Raises Refused for an illegal
+    path.
 
-    Each step is opened from the one before it and no link is followed, so whoever writes below `base` cannot swap one
-    in between looking and opening.
+    Each step is opened from the one before it and no link is followed, so a process that writes below `base` cannot
+    swap one between the check and the opening.
     """
     names.file_path(relative)
     *folders, name = relative.split("/")
@@ -91,9 +96,10 @@ def open_file(base: Path, relative: str) -> BinaryIO | None:
 
 
 def files(base: Path) -> Iterator[tuple[str, os.stat_result]]:
-    """Regular files below `base` as (relative path, stat), sorted by path; links are neither followed nor listed.
+    """Return the regular files below `base` as (relative path, stat), sorted by path; links are neither followed nor
+    listed.
 
-    Names that are not UTF-8 are left out: no interface of ours could say them.
+    Names that are not UTF-8 are left out, since no interface can express them.
     """
     if not base.is_dir():
         return
@@ -110,7 +116,7 @@ def files(base: Path) -> Iterator[tuple[str, os.stat_result]]:
 
 
 def tree_size(base: Path) -> int:
-    """Bytes in all regular files below `base`, whatever they are called; 0 when it does not exist."""
+    """Return the bytes in all regular files below `base`, whatever their names; 0 when it does not exist."""
     total = 0
     for folder, _folders, filenames in os.walk(base, followlinks=False):
         for filename in filenames:
@@ -121,7 +127,7 @@ def tree_size(base: Path) -> int:
 
 
 def write_atomic(path: Path, data: bytes) -> None:
-    """Readers see the old file or the new one, never half of one."""
+    """Write a file so that readers see the old content or the new, never a part."""
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name}.{secrets.token_hex(6)}.part")
     try:
@@ -135,7 +141,7 @@ def write_atomic(path: Path, data: bytes) -> None:
 
 
 def remove_tree(path: Path) -> None:
-    """Removes a folder below the root, whatever its files' modes. Gone already is success; a link is unlinked."""
+    """Remove a folder below the root, whatever its files' modes. A missing one is no error; a link is unlinked."""
     if not path.is_relative_to(root()) or path == root():
         raise ValueError(f"refusing to remove {path}: not below the storage root")
     if path.is_symlink():

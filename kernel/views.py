@@ -1,4 +1,4 @@
-"""The base of every REST view: who calls, whose object it is, what comes in, what goes out (contract 1).
+"""The base of every REST view: authentication, the owner of the object, the body, the answer (contract 1).
 
 A view declares `calls`: for each method its body, its answer and its status. The same declaration parses the request
 and documents it (kernel.schema), so the reference cannot drift from the code.
@@ -21,7 +21,9 @@ from .rest import PAGE_LIMIT
 
 @dataclass(frozen=True)
 class Call:
-    """One method of one path. `out` None answers the JSON string "", str a JSON string; `media` is for other bodies."""
+    """One method of one path. `out` is None for the JSON string "", str for a JSON string; `media`
+    is for other bodies.
+    """
 
     summary: str
     body: type[StrictSerializer] | None = None
@@ -38,7 +40,7 @@ class Call:
 class ContractView(APIView):
     calls: dict[str, Call] = {}
     kind = "user"
-    internal = False  # ▣: only staff and service tokens
+    internal = False  # only staff and service tokens (▣ in the contract)
     accepted = frozenset({"user"})  # kinds of token; staff's own and service tokens join when `internal`
     security: tuple[str, ...] = ("bearer", "session")  # for the reference
     metadata_class = None
@@ -75,7 +77,7 @@ class ContractView(APIView):
     def _check_query(self, request) -> None:
         call = self.calls.get("GET" if request.method == "HEAD" else request.method)
         if call is None:
-            return  # the method is about to be refused
+            return  # the method will be refused
         known = {name for name, _kind, _words in call.query}
         known |= ({"limit", "offset"} if call.many else set()) | ({"state"} if call.states else set())
         for parameter in request.query_params:
@@ -83,7 +85,9 @@ class ContractView(APIView):
                 raise Refused(f"{parameter}: unknown parameter")
 
     def _check_body(self, request) -> None:
-        """Judges the body before anything is looked for: a wrong type is told before a missing object (contract 11)."""
+        """Validate the body before anything is looked up: a wrong type is reported before a missing object (contract
+        11).
+        """
         if request.method.upper() not in self.calls or self.call.one_or_many or self.call.ignores_body:
             return
         if self.call.body is not None:
@@ -93,7 +97,7 @@ class ContractView(APIView):
             raise Refused(f"{extra}: unknown field" if extra != "body" else "body: must be empty")
 
     def _owner(self, request, username: str):
-        """The user of the path: the caller, or for staff anybody. Somebody else's answers as a missing object."""
+        """Return the user of the path: the caller, or for staff anybody. Another user's counts as a missing object."""
         if request.user.username == username:
             return request.user
         if request.user.is_staff:
@@ -105,7 +109,7 @@ class ContractView(APIView):
 
     @property
     def by(self) -> str:
-        """Who is written into the history: the caller; a job's own token is `job`."""
+        """Return the actor for the history: the caller's name; `job` for a job's own token."""
         return "job" if getattr(self.request.auth, "kind", "user") == "job" else self.request.user.username
 
     @property
@@ -113,18 +117,20 @@ class ContractView(APIView):
         return self.calls["GET" if self.request.method == "HEAD" else self.request.method]
 
     def body(self) -> dict:
-        """The validated body of this call."""
+        """Return the validated body of this call."""
         return self._body
 
     def answer(self, instance=None) -> Response:
-        """The answer as the call declares it: the object, or "" when it declares none."""
+        """Return the answer as the call declares it: the object, or "" when it declares none."""
         out = self.call.out
         if out in (None, str):
             return Response(instance or "", status=self.call.status)
         return Response(out(instance).data, status=self.call.status)
 
     def page(self, queryset) -> Response:
-        """A plain array, newest first, paged by ?limit= and ?offset=, filtered by ?state= where the call has states."""
+        """Return a plain array, newest first, paged by ?limit= and ?offset=, filtered by ?state= where the call has
+        states.
+        """
         state = self.request.query_params.get("state")
         if state is not None:
             if state not in self.call.states:
@@ -138,7 +144,7 @@ class ContractView(APIView):
 
 
 def query_int(request, name: str, default: int, low: int, high: int = 2**63 - 1) -> int:
-    """A whole number from the query string; raises Refused naming it."""
+    """Return a whole number from the query string. Raises Refused naming it."""
     text = request.query_params.get(name)
     if text is None:
         return default

@@ -21,10 +21,8 @@ gateway.conf.tmpl and, where it exists, to data.conf.tmpl (the locations below /
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
-import signal
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -95,9 +93,3 @@ def authority(host: str) -> str:
 
 def fill(template: str, values: dict[str, str]) -> str:
     return PLACE.sub(lambda place: values[place.group(1)], (TEMPLATES / template).read_text())
-
-
-def reload() -> None:
-    """nginx reads its configuration again, without losing a connection. While it does not run nothing happens."""
-    with contextlib.suppress(FileNotFoundError, ProcessLookupError, ValueError):
-        os.kill(int((folder() / "nginx.pid").read_text()), signal.SIGHUP)

@@ -17,7 +17,7 @@ from django.http import QueryDict
 from aiops import logstore
 from aiops.judging import log_search
 from aiops.logstore import query
-from kernel.after_commit import tell_group
+from kernel.after_commit import send_to_group
 from kernel.errors import Fault, Refused
 
 EVERYBODY = "aiops.tail"
@@ -55,11 +55,11 @@ def tell(documents: Sequence[dict], may: Callable[[], bool] = may_tell_lines) ->
     rows = [{name: one[name] for name in SENT if one.get(name) is not None} for one in some]
     for row in rows:
         row["log"] = str(row.get("log") or "")[:TEXT]
-    tell_group(EVERYBODY, {"type": "lines", "rows": rows})
+    send_to_group(EVERYBODY, {"type": "lines", "rows": rows})
     for user in {row.get("namespace_name", "") for row in rows}:
         if USER.fullmatch(user):
             own = [row for row in rows if row.get("namespace_name") == user]
-            tell_group(group_of(user), {"type": "lines", "rows": own})
+            send_to_group(group_of(user), {"type": "lines", "rows": own})
 
 
 def tell_verdicts(verdicts: Iterable[tuple[str, str]]) -> None:

@@ -1,7 +1,7 @@
-"""A person's word on a text: "this is normal", "this is an anomaly". Called by pages; read by DRAIN and trainings.
+"""Users' feedback on a text: "this is normal", "this is an anomaly". Called by pages; read by DRAIN and trainings.
 
-It counts for all lines with the same masked text: those stored, those to come (through the template cache), and in the
-next training. The row is the truth; whoever was away reads it later.
+It applies to all lines with the same masked text: to stored ones, to new ones (through the template cache), and in the
+next training. The row is the truth; a process that was away reads it later.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ LEVELS = (subjects.NORMAL, subjects.ANOMALY)
 FIELDS = ("_id", "cluster_id", "log", "log_type", "pod_name", "namespace_name", "deployment", "service")
 
 
-def tell(documents: Sequence[dict], level: str, user) -> None:
-    """Keeps the word on the texts of these lines. Any number of times with the same effect.
+def record(documents: Sequence[dict], level: str, user) -> None:
+    """Store feedback on the texts of these lines. Idempotent.
 
-    It is in force once the template cache has read it (services/drain.py; a message makes that fast), and the lines
-    that were stored before are judged anew by `settle`. Raises Refused for a level that is none.
+    It applies once the template cache has read it (services/drain.py; a message makes that fast), and lines that were
+    stored before get the verdict from `settle`. Raises Refused for an unknown level.
     """
     if level not in LEVELS:
         raise Refused("level: must be one of " + ", ".join(LEVELS))
@@ -45,59 +45,60 @@ def tell(documents: Sequence[dict], level: str, user) -> None:
     for masked, document in texts.items():
         given = {"level": level, "sample": document["log"], "by": user, "settled": False}
         Feedback.objects.update_or_create(masked=masked, defaults=given)
-        told = {name: document[name] for name in FIELDS if document.get(name)}
-        judged.append(payloads.Payload(**told, masked_log=masked, anomaly_level=level, inference_model=subjects.DRAIN))
+        known = {name: document[name] for name in FIELDS if document.get(name)}
+        judged.append(payloads.Payload(**known, masked_log=masked, anomaly_level=level, inference_model=subjects.DRAIN))
     after_commit.enqueue("aiops.feedback")
     after_commit.enqueue("aiops.feedback", delay_ms=1000 * (IN_FLIGHT.seconds + 2))
     try:
         bus.send([(subjects.FEEDBACK, data) for data in payloads.batches(judged)])
     except Fault as problem:
-        log.warning("%s words are kept and will be in force later: %s", len(judged), problem.msg)
+        log.warning("feedback on %s texts is stored and will apply later: %s", len(judged), problem.msg)
 
 
 def settle() -> None:
-    """Gives the stored lines the verdicts that people have told since. Called by the actor.
+    """Apply new feedback to the stored lines. Called by the actor.
 
-    A line that was being judged in that very moment may be written back after us, so a word is looked at once more when
-    it is a little older. Raises Fault while the store is away.
+    A line that is being judged meanwhile may be written back after this, so feedback is settled only when it is
+    IN_FLIGHT old. Raises Fault while the log store is away.
     """
     alone = Holder("aiops.feedback")
     if not alone.hold():
-        return  # it is being done
+        return  # another process is doing it
     try:
         begun = timezone.now()
-        found = list(Feedback.objects.filter(settled=False).order_by("pk")[:SETTLED_AT_ONCE])
-        logstore.get().rejudge({word.masked: word.level for word in found})
-        for word in found:
-            if begun - word.at > IN_FLIGHT:
-                Feedback.objects.filter(pk=word.pk, at=word.at).update(settled=True)
+        rows = list(Feedback.objects.filter(settled=False).order_by("pk")[:SETTLED_AT_ONCE])
+        logstore.get().rejudge({row.masked: row.level for row in rows})
+        for row in rows:
+            if begun - row.at > IN_FLIGHT:
+                Feedback.objects.filter(pk=row.pk, at=row.at).update(settled=True)
     finally:
         alone.let_go()
 
 
 def heal() -> None:
-    """For reconcile: a word whose task was lost gets another."""
+    """Enqueue the task again for feedback whose task was lost. Called by reconcile."""
     if Feedback.objects.filter(settled=False, at__lt=timezone.now() - LATE).exists():
         after_commit.enqueue("aiops.feedback")
 
 
-def words(after: datetime | None) -> list[Feedback]:
-    """What was told after that time, or at all, in order."""
+def since(after: datetime | None) -> list[Feedback]:
+    """Return the feedback given after that time, or all, oldest first."""
     rows = Feedback.objects.order_by("at")
     return list(rows if after is None else rows.filter(at__gt=after))
 
 
 def examples() -> Iterator[dict]:
-    """What people have judged, as lines to learn from, whether or not they are among those that are looked for."""
-    for word in Feedback.objects.order_by("pk").iterator():
-        yield {"log": word.sample, "masked_log": word.masked, "label": word.level.lower()}
+    """Yield all feedback as lines to train on, whether or not the training's query selects such lines."""
+    for row in Feedback.objects.order_by("pk").iterator():
+        yield {"log": row.sample, "masked_log": row.masked, "label": row.level.lower()}
 
 
 def of(document: dict) -> Feedback | None:
+    """Return the feedback on the text of a line, if any."""
     masked = document.get("masked_log") or mask(document["log"])
     return Feedback.objects.filter(masked=masked).select_related("by").first()
 
 
 def labels() -> dict[str, str]:
-    """masked text -> "normal" or "anomaly", for a training."""
+    """Return masked text -> "normal" or "anomaly", for a training."""
     return {masked: level.lower() for masked, level in Feedback.objects.values_list("masked", "level")}

@@ -1,10 +1,9 @@
-"""Templates of masked texts, and the verdicts already given: a text seen before needs no model. For the DRAIN service.
+"""A cache of templates and verdicts by masked text: a text seen before needs no model. Used by the DRAIN service.
 
-The tree is Drain's (He et al. 2017) with Opni's settings: a level for the number of words, one for each of the first
-six, then the template most alike. A hit is a text whose very words were judged before (whatever wildcards its template
-has by now), or one that a template given in advance covers entirely. So the common answer costs one look into a
-dictionary.
-Memory is bounded: the texts longest unseen go first, and a template goes with its last text.
+The tree is Drain's (He et al. 2017) with Opni's settings: one level for the number of words, one for each of the first
+six words, then the most similar template. A hit is a text whose exact words were judged before, whatever wildcards its
+template has by now, so it costs one dictionary look-up. Memory is bounded: the least recently seen texts are dropped
+first, and a template is dropped with its last text.
 """
 
 from __future__ import annotations
@@ -16,13 +15,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-LIKE = 0.4  # least share of equal words that makes a text one of a template's
-PREFIX = 6  # words that lead through the tree (Drain's depth of 8, less the root and the number of words)
+SIMILAR = 0.4  # minimum share of equal words for a text to belong to a template
+PREFIX = 6  # words used as levels of the tree (Drain's depth of 8, less the root and the number of words)
 MOST_CHILDREN = 512
 WILD = "<*>"
 TEXTS = 200_000
 MOST_SAMPLE = 1000  # characters of a raw line kept to show what a template looks like
-FORMAT = 1
+FORMAT = 2
+READABLE = {1, 2}  # 1 had one more field for each cluster, which was always empty
 
 
 class Hit(NamedTuple):
@@ -46,14 +46,15 @@ class Text:
     level: str
     sample: str
     count: int = 1
-    told: bool = False  # a person has said so: no model's verdict replaces it
+    from_feedback: bool = False  # a user's verdict: no model's verdict replaces it
 
 
 @dataclass(slots=True)
 class Cluster:
+    """The texts of one template."""
+
     number: int
     words: tuple[str, ...]
-    level: str = ""  # set for a template given in advance: then it answers without a known text
     texts: set[str] = field(default_factory=set)
     most: str = ""  # the text seen most often
     template: str = ""
@@ -71,13 +72,13 @@ def has_digit(word: str) -> bool:
 
 
 class Tree:
-    """Words to clusters: nested dictionaries, at whose ends are lists of cluster numbers."""
+    """A search tree from words to clusters: nested dictionaries whose leaves are lists of cluster numbers."""
 
     def __init__(self):
         self.root: dict = {}
 
     def leaf(self, words: Sequence[str]) -> list[int]:
-        """The list that a new template belongs into, made where it is missing."""
+        """Return the leaf for a new template, created where it is missing."""
         node = self.root.setdefault(len(words), {})
         for word in words[:PREFIX]:
             if word not in node:
@@ -87,6 +88,7 @@ class Tree:
         return node.setdefault(None, [])
 
     def find(self, words: Sequence[str]) -> list[int]:
+        """Return the cluster numbers that these words may belong to."""
         node = self.root.get(len(words))
         for word in words[:PREFIX]:
             if node is None:
@@ -95,7 +97,7 @@ class Tree:
         return node.get(None, []) if node else []
 
     def remove(self, words: Sequence[str], number: int) -> None:
-        """Takes the cluster out wherever its words (as they were when it was made) have put it, and empty branches."""
+        """Remove the cluster from where its words put it when it was created, and the branches left empty."""
         self._remove(self.root.get(len(words), {}), list(words[:PREFIX]), number)
         if not self.root.get(len(words), True):
             del self.root[len(words)]
@@ -103,12 +105,12 @@ class Tree:
     def _remove(self, node: dict, words: list[str], number: int) -> bool:
         if not words:
             kept = [other for other in node.get(None, ()) if other != number]
-            gone = len(kept) != len(node.get(None, ()))
+            removed = len(kept) != len(node.get(None, ()))
             node[None] = kept
             if not kept:
                 del node[None]
-            return gone
-        # a word that became a wildcard in the template still stands in its branch
+            return removed
+        # a word that became a wildcard in the template is still the key of its branch
         tries = node.keys() if words[0] == WILD else {words[0], WILD} & node.keys()
         for word in list(tries):
             if self._remove(node[word], words[1:], number):
@@ -118,8 +120,8 @@ class Tree:
         return False
 
 
-def likeness(template: Sequence[str], words: Sequence[str], *, wild_counts: bool) -> tuple[float, int]:
-    """Share of equal words, and how many wildcards the template has."""
+def similarity(template: Sequence[str], words: Sequence[str]) -> tuple[float, int]:
+    """Return the share of equal words, and how many wildcards the template has."""
     if not words:
         return 1.0, 0
     same = wild = 0
@@ -128,13 +130,13 @@ def likeness(template: Sequence[str], words: Sequence[str], *, wild_counts: bool
             wild += 1
         elif mine == other:
             same += 1
-    return (same + (wild if wild_counts else 0)) / len(words), wild
+    return same / len(words), wild
 
 
 class TemplateCache:
-    """The templates and verdicts of one service. Not for several threads at once.
+    """The templates and verdicts of one service. Not thread-safe.
 
-    most_texts bounds the memory: about 0.5 KiB a text of usual length.
+    `most_texts` bounds the memory: about 0.5 KiB for a text of usual length.
     """
 
     def __init__(self, most_texts: int = TEXTS):
@@ -142,133 +144,118 @@ class TemplateCache:
         self.clear()
 
     def clear(self) -> None:
-        """Forgets every text and every learned template. Numbers of templates go on, so that none ever means two."""
+        """Drop every text and template. Template numbers go on, so that no number is ever used twice."""
         self.next_number = getattr(self, "next_number", 1)
         self.tree = Tree()
         self.clusters: dict[int, Cluster] = {}
         self.texts: OrderedDict[str, Text] = OrderedDict()
-        self.given = 0  # templates given in advance
 
     def __len__(self) -> int:
         return len(self.texts)
 
     def match_many(self, masked: Sequence[str]) -> list[Hit | None]:
-        """The verdict of each text, or None where the model must say."""
+        """Return the verdict of each text, or None where the model must judge it."""
         return [self._match(text) for text in masked]
 
     def _match(self, masked: str) -> Hit | None:
         known = self.texts.get(masked)
-        if known is not None:
-            known.count += 1
-            self.texts.move_to_end(masked)
-            return Hit(known.level, self.clusters[known.cluster].template, known.cluster)
-        if self.given:
-            cluster = self._covering(words_of(masked))
-            if cluster is not None:
-                return Hit(cluster.level, cluster.template, cluster.number)
-        return None
+        if known is None:
+            return None
+        known.count += 1
+        self.texts.move_to_end(masked)
+        return Hit(known.level, self.clusters[known.cluster].template, known.cluster)
 
-    def _covering(self, words: Sequence[str]) -> Cluster | None:
-        best = self._nearest(words, 1.0, wild_counts=True)
-        return best if best is not None and best.level else None
-
-    def _nearest(self, words: Sequence[str], least: float, *, wild_counts: bool) -> Cluster | None:
-        best, best_key = None, (least, -1)
+    def _nearest(self, words: Sequence[str]) -> Cluster | None:
+        best, best_key = None, (SIMILAR, -1)
         for number in self.tree.find(words):
             cluster = self.clusters[number]
-            key = likeness(cluster.words, words, wild_counts=wild_counts)
+            key = similarity(cluster.words, words)
             if key >= best_key:
                 best, best_key = cluster, key
         return best
 
-    def learn(self, items: Iterable[tuple[str, str, str]], *, told: bool = False) -> list[Learned]:
-        """Takes (masked text, level, raw sample) and gives where each went. A text's later level counts, but what a
-        person has told stands until a person tells otherwise."""
-        return [self._learn(*item, told) for item in items]
+    def learn(self, items: Iterable[tuple[str, str, str]], *, from_feedback: bool = False) -> list[Learned]:
+        """Add (masked text, level, raw sample) and return the template of each.
 
-    def _learn(self, masked: str, level: str, sample: str, told: bool) -> Learned:
+        The latest level of a text counts, except that a user's feedback is replaced by newer feedback only.
+        """
+        return [self._learn(*item, from_feedback) for item in items]
+
+    def _learn(self, masked: str, level: str, sample: str, from_feedback: bool) -> Learned:
         known = self.texts.get(masked)
         if known is not None:
             known.count += 1
-            if told or not known.told:
-                known.level, known.told = level, told
+            if from_feedback or not known.from_feedback:
+                known.level, known.from_feedback = level, from_feedback
             self.texts.move_to_end(masked)
             cluster, changed = self.clusters[known.cluster], False
         else:
             cluster, changed = self._place(words_of(masked))
-            known = self.texts[masked] = Text(cluster.number, level, sample[:MOST_SAMPLE], told=told)
+            known = Text(cluster.number, level, sample[:MOST_SAMPLE], from_feedback=from_feedback)
+            self.texts[masked] = known
             cluster.texts.add(masked)
         most = self.texts.get(cluster.most)
         if most is None or (known is not most and known.count > most.count):
             cluster.most, changed = masked, True
         shown = self.texts[cluster.most].sample
         while len(self.texts) > self.most_texts:
-            self._forget_oldest()
+            self._drop_oldest()
         return Learned(cluster.template, cluster.number, changed, shown)
 
     def _place(self, words: tuple[str, ...]) -> tuple[Cluster, bool]:
-        """The cluster of the words, made or made more general where need be, and whether it changed."""
-        cluster = self._nearest(words, LIKE, wild_counts=False)
-        if cluster is None or cluster.level:
-            return self._new(words), True
+        """Return the cluster of the words, created or generalised where necessary, and whether it changed."""
+        cluster = self._nearest(words)
+        if cluster is None:
+            cluster = Cluster(self.next_number, words)
+            self.next_number += 1
+            self._enter(cluster)
+            return cluster, True
         merged = tuple(mine if mine == other else WILD for mine, other in zip(cluster.words, words, strict=True))
         if merged == cluster.words:
             return cluster, False
         cluster.words, cluster.template = merged, " ".join(merged)
         return cluster, True
 
-    def _new(self, words: tuple[str, ...], level: str = "") -> Cluster:
-        cluster = Cluster(self.next_number, words, level)
-        self.next_number += 1
-        self._enter(cluster)
-        return cluster
-
     def _enter(self, cluster: Cluster) -> None:
         self.clusters[cluster.number] = cluster
         self.tree.leaf(cluster.words).append(cluster.number)
 
-    def give(self, templates: Iterable[tuple[str, str]]) -> None:
-        """Templates with a level that are known in advance: (template, level)."""
-        for template, level in templates:
-            self._new(words_of(template), level)
-            self.given += 1
-
-    def _forget_oldest(self) -> None:
+    def _drop_oldest(self) -> None:
         masked, text = self.texts.popitem(last=False)
         for _ in range(len(self.texts)):
-            if not text.told:
+            if not text.from_feedback:
                 break
-            self.texts[masked] = text  # what a person has told stays as long as there is anything else to forget
+            self.texts[masked] = text  # feedback is kept as long as there is anything else to drop
             masked, text = self.texts.popitem(last=False)
         cluster = self.clusters[text.cluster]
         cluster.texts.discard(masked)
-        if not cluster.texts and not cluster.level:
+        if not cluster.texts:
             del self.clusters[cluster.number]
             self.tree.remove(cluster.words, cluster.number)
         elif cluster.most == masked:
             cluster.most = max(cluster.texts, key=lambda one: self.texts[one].count, default="")
 
     def dump(self) -> bytes:
-        """Everything, as compressed JSON: for a restart, and for an archive."""
-        clusters = [[one.number, list(one.words), one.level, one.most] for one in self.clusters.values()]
+        """Return the whole cache as compressed JSON, to be loaded after a restart."""
+        clusters = [[one.number, list(one.words), one.most] for one in self.clusters.values()]
         texts = [
-            [masked, one.cluster, one.level, one.sample, one.count, one.told] for masked, one in self.texts.items()
+            [masked, one.cluster, one.level, one.sample, one.count, one.from_feedback]
+            for masked, one in self.texts.items()
         ]
         state = {"format": FORMAT, "next": self.next_number, "clusters": clusters, "texts": texts}
         return zlib.compress(json.dumps(state, ensure_ascii=False, separators=(",", ":")).encode(), 1)
 
     def load(self, data: bytes) -> None:
-        """Replaces everything by what `dump` gave. Raises ValueError, and changes nothing, where it is not that."""
+        """Replace the whole cache by a dump. Raises ValueError, and changes nothing, when it is not one."""
         other = TemplateCache(self.most_texts)
         try:
             state = json.loads(zlib.decompress(data))
-            if state["format"] != FORMAT:
+            if state["format"] not in READABLE:
                 raise ValueError(f"format {state['format']}")
-            for number, words, level, most in state["clusters"]:
-                other._enter(Cluster(int(number), tuple(words), level, most=most))
-                other.given += bool(level)
-            for masked, number, level, sample, count, told in state["texts"]:
-                other.texts[masked] = Text(number, level, sample, count, bool(told))
+            for number, words, *_, most in state["clusters"]:
+                other._enter(Cluster(int(number), tuple(words), most=most))
+            for masked, number, level, sample, count, from_feedback in state["texts"]:
+                other.texts[masked] = Text(number, level, sample, count, bool(from_feedback))
                 other.clusters[number].texts.add(masked)
             other.next_number = max(int(state["next"]), self.next_number)
         except (zlib.error, ValueError, KeyError, TypeError) as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 from aiops.wire import payloads, subjects, watchlist
 from kernel import bus, sanitize
@@ -72,11 +72,3 @@ def json_lists(subject: str, rows: Sequence, limit: int | None = None) -> list[t
     if batch:
         found.append(b"[" + b",".join(batch) + b"]")
     return [(subject, data) for data in found]
-
-
-def by_shape(items: Iterable, key: Callable) -> dict:
-    """The items gathered by key, in order."""
-    found: dict = {}
-    for item in items:
-        found.setdefault(key(item), []).append(item)
-    return found

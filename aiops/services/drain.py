@@ -1,7 +1,7 @@
-"""Workload DRAIN: known texts get their verdict at once, the others go to the model, and its verdicts are learned.
+"""Workload DRAIN: known texts get their verdict at once, others go to the model, and its verdicts are learned.
 
-Of several replicas one is active (it holds a lock in the database); the others wait and take over with the state that
-the active one saves. So template numbers are unique and each line is judged once.
+One of several replicas is active (it holds a lock in the database); the others wait and take over with the state that
+the active one has saved. So template numbers are unique and each line is judged once.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 LINGER_S = 0.02
 BATCH = 64
 SAVE_EVERY_S = 60
-OVERLAP = timedelta(minutes=1)  # a word may be committed later than one that was told after it
+OVERLAP = timedelta(minutes=1)  # feedback may be committed later than feedback with a later time
 
 
 class WorkloadDrain:
@@ -34,7 +34,7 @@ class WorkloadDrain:
         self.active = active or Holder("aiops.drain")
         self.loaded = False
         self.changed = False
-        self.words: dict[int, datetime] = {}  # people's words that are in the cache: when they were told
+        self.feedback_times: dict[int, datetime] = {}  # of the feedback that is in the cache, by its key
         self.saved = time.monotonic()
         self.subjects = {
             subjects.PREPROCESSED_WORKLOAD: Route(self.judge, "", BATCH, LINGER_S),
@@ -49,7 +49,7 @@ class WorkloadDrain:
         return self.look()
 
     def look(self) -> list[tuple[str, bytes]]:
-        """Becomes active when nobody else is; learns what people have told; saves what was learned now and then."""
+        """Become active when no other replica is; learn new feedback; save every SAVE_EVERY_S seconds."""
         if not self.active.hold():
             self.loaded = False
             return []
@@ -58,26 +58,26 @@ class WorkloadDrain:
             data = folders.read(folders.drain_file())
             if data:
                 self._load(data)
-            self.loaded, self.words = True, {}
-        messages = self.told()
+            self.loaded, self.feedback_times = True, {}
+        messages = self.learn_feedback()
         if self.changed and time.monotonic() - self.saved > SAVE_EVERY_S:
             self.save()
         return messages
 
-    def told(self) -> list[tuple[str, bytes]]:
-        """People's words that are not in the cache yet. (The message is only faster: it may be lost.)"""
-        last = max(self.words.values(), default=None)
-        found = feedback.words(last and last - OVERLAP)
-        fresh = [word for word in found if self.words.get(word.pk) != word.at]
-        self.words |= {word.pk: word.at for word in fresh}
-        items = [payloads.Payload(masked_log=word.masked, anomaly_level=word.level, log=word.sample) for word in fresh]
-        return self._learn(items, told=True) if items else []
+    def learn_feedback(self) -> list[tuple[str, bytes]]:
+        """Learn the users' feedback that is not in the cache yet: the message about it is faster, but may be lost."""
+        last = max(self.feedback_times.values(), default=None)
+        recent = feedback.since(last and last - OVERLAP)
+        fresh = [row for row in recent if self.feedback_times.get(row.pk) != row.at]
+        self.feedback_times |= {row.pk: row.at for row in fresh}
+        items = [payloads.Payload(masked_log=row.masked, anomaly_level=row.level, log=row.sample) for row in fresh]
+        return self._learn(items, from_feedback=True) if items else []
 
     def _load(self, data: bytes) -> None:
         try:
             self.cache.load(data)
-        except Exception as problem:  # damaged, or of another version: the model judges once more what was known
-            log.error("the saved templates cannot be read, beginning anew: %s", problem)
+        except Exception as problem:  # damaged, or of another version: the model judges the known texts again
+            log.error("the saved templates cannot be read, starting with an empty cache: %s", problem)
             self.cache = TemplateCache()
 
     def stop(self) -> None:
@@ -92,7 +92,7 @@ class WorkloadDrain:
 
     # --- handlers --------------------------------------------------------------------------------------------------
     def judge(self, messages: list[bytes]) -> list[tuple[str, bytes]]:
-        """Hits to `inferenced_logs`, misses to the model."""
+        """Publish hits on `inferenced_logs`, and send misses to the model."""
         if not self.loaded:
             return []
         items = base.items_of(subjects.PREPROCESSED_WORKLOAD, messages)
@@ -108,7 +108,7 @@ class WorkloadDrain:
         return [*base.lists(subjects.INFERENCED, hits), *base.lists(subjects.OPNILOG_WORKLOAD, misses)]
 
     def learn(self, messages: list[bytes]) -> list[tuple[str, bytes]]:
-        """The model's verdicts: into the cache, with their templates to `inferenced_logs`; new templates are told."""
+        """Learn the model's verdicts, and publish them with their templates; new templates are published, too."""
         if not self.loaded:
             return []
         items = base.items_of(subjects.MODEL_INFERENCED_WORKLOAD, messages)
@@ -116,12 +116,13 @@ class WorkloadDrain:
         return self._learn(judged)
 
     def feedback(self, data: bytes) -> list[tuple[str, bytes]]:
-        """A person's word on masked texts stands above the model's from now on. Lines come back by their ids, too."""
+        """Learn a user's feedback on masked texts, which overrides the model's verdicts from now on."""
         items = [item for item in payloads.decode(data) if item.masked_log and item.anomaly_level]
-        return self._learn(items, told=True) if self.loaded else []
+        return self._learn(items, from_feedback=True) if self.loaded else []
 
-    def _learn(self, items: list, *, told: bool = False) -> list[tuple[str, bytes]]:
-        learned = self.cache.learn([(item.masked_log, item.anomaly_level, item.log) for item in items], told=told)
+    def _learn(self, items: list, *, from_feedback: bool = False) -> list[tuple[str, bytes]]:
+        verdicts = [(item.masked_log, item.anomaly_level, item.log) for item in items]
+        learned = self.cache.learn(verdicts, from_feedback=from_feedback)
         self.changed = self.changed or bool(items)
         changed = {}
         for item, known in zip(items, learned, strict=True):
@@ -144,17 +145,17 @@ class WorkloadDrain:
         return self._forget() if kind != subjects.STATUS_UPDATE else []
 
     def model_update(self, data: bytes) -> list[tuple[str, bytes]]:
-        """A new model judges anew. (While it trains, the last one goes on and so does the cache.)"""
+        """Drop the cached verdicts when a new model serves or the model is reset; not when a training starts."""
         update = base.read_json(data)
         new = "bucket" in update or update.get("status") == subjects.STATUS_RESET
         return self._forget() if new else []
 
     def _forget(self) -> list[tuple[str, bytes]]:
-        """All but what people have told, which outlives every model."""
+        """Drop everything but the users' feedback, which applies to every model."""
         if not self.loaded:
             return []
         self.cache.clear()
-        self.words = {}
-        messages = self.told()
+        self.feedback_times = {}
+        messages = self.learn_feedback()
         self.save()
         return messages

@@ -182,7 +182,7 @@ def tell(request):
 
     def do() -> None:
         of_template = log_search.body(request.user, template=template) if template else None
-        feedback.tell(documents or logstore.get().search(of_template, OF_A_TEMPLATE)[0], level, request.user)
+        feedback.record(documents or logstore.get().search(of_template, OF_A_TEMPLATE)[0], level, request.user)
 
     problem = attempt(do)
     if problem:

@@ -99,10 +99,6 @@ def decision() -> dict:
     return found if isinstance(found, dict) else {}
 
 
-def put_decision(**fields) -> None:
-    keyvalue.put_json(OWN_BUCKET, OWN_DECISION, {**fields, "at": time.time()})
-
-
 def is_anew(uuid: str) -> bool:
     """Whether that request wants a training also where no workload was added."""
     found, _ = keyvalue.get_json(OWN_BUCKET, OWN_ANEW)

@@ -87,10 +87,6 @@ def encode(items: Iterable[Payload]) -> bytes:
     return PayloadList(items=items).SerializeToString()
 
 
-def encode_one(item: Payload) -> bytes:
-    return item.SerializeToString()
-
-
 def batches(items: Sequence[Payload], most: int = 1 << 30, limit: int | None = None) -> Iterator[bytes]:
     """The items in order as PayloadLists of at most `most` items and `limit` bytes each; none for no items. `limit` is
     Opni's 8 MiB, or what the server takes where that is less.

@@ -17,7 +17,6 @@ OPNILOG_WORKLOAD = "opnilog_workload_logs"
 MODEL_INFERENCED_WORKLOAD = "model_inferenced_workload_logs"
 INFERENCED = "inferenced_logs"
 TEMPLATES_INDEX = "templates_index"
-BATCH_PROCESSED_WORKLOAD = "batch_processed_workload"
 GPU_INFERENCE = "gpu_service_inference"
 GPU_INFERENCE_INTERNAL = "gpu_service_inference_internal"
 GPU_TRAINING_INTERNAL = "gpu_service_training_internal"
@@ -54,7 +53,6 @@ MAX_PAYLOAD = 8 << 20  # of the NATS server; a list is split below it
 MAX_OFFER = 512  # items of one gpu_service_inference
 OFFER_TIMEOUT_S = 1.0
 RUNNING_TIMEOUT_S = 5.0
-TRAIN_MODEL_TIMEOUT_S = 60.0
 
 # --- JetStream key-value -------------------------------------------------------------------------------------------
 AGGREGATION_BUCKET, AGGREGATION = "os-workload-aggregation", "aggregation"

@@ -17,8 +17,8 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 GROUPS = {
     "wake": (lambda: after_commit.wake("job", 7), "job.7", {"type": "wake", "kind": "job"}),
-    "tell_group": (
-        lambda: after_commit.tell_group("tail", {"type": "lines", "n": 1}),
+    "send_to_group": (
+        lambda: after_commit.send_to_group("tail", {"type": "lines", "n": 1}),
         "tail",
         {"type": "lines", "n": 1},
     ),

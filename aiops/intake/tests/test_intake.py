@@ -261,10 +261,10 @@ class TestServices:
         served(Intake())
         for data in (
             b"\xff\xff",
-            payloads.encode_one(payload(1)),
+            payload(1).SerializeToString(),
             b"",
-            payloads.encode_one(payload(2)),
-            payloads.encode_one(payload(1)),
+            payload(2).SerializeToString(),
+            payload(1).SerializeToString(),
         ):
             peer.publish(subjects.RAW_LOGS, data)
         until(lambda: LogLine.objects.count() == 2)
@@ -295,7 +295,7 @@ class TestServices:
         """Over the bus the id is the sender's: the first line of an id is the one that is stored."""
         served(Intake(), WriteBack())
         logstore.get().append([accept.line("hers", namespace="alice", id="id1")])
-        peer.publish(subjects.RAW_LOGS, payloads.encode_one(payload(1)))
+        peer.publish(subjects.RAW_LOGS, payload(1).SerializeToString())
         judged = [payload(1, masked_log="theirs", anomaly_level="Anomaly"), payload(2, anomaly_level="Anomaly")]
         words = [
             {"_id": "id1", "cluster_id": "c1", "namespace_name": "shop", "unexpected": [[0, "theirs"]]},

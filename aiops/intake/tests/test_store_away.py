@@ -139,7 +139,7 @@ def test_every_question_to_the_store_is_a_fault_and_the_next_one_is_answered(dat
 
 def test_lines_of_raw_logs_wait_for_it(database, comes_back):
     database.go()
-    intake_service.Intake().raw([payloads.encode_one(payload(1)), payloads.encode_one(payload(2))])
+    intake_service.Intake().raw([payload(1).SerializeToString(), payload(2).SerializeToString()])
     assert comes_back == [0.5, 1]
     assert LogLine.objects.count() == 2
 

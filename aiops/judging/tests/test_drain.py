@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import zlib
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -53,14 +56,14 @@ def test_a_persons_word_stands_above_the_models():
     """Also above a verdict that was on its way when the word was said, and after a restart."""
     cache = TemplateCache()
     learned(cache, "odd thing", level="Anomaly")
-    cache.learn([("odd thing", "Normal", "raw")], told=True)
+    cache.learn([("odd thing", "Normal", "raw")], from_feedback=True)
     learned(cache, "odd thing", level="Anomaly")
     assert cache.match_many(["odd thing"])[0].level == "Normal"
     other = TemplateCache()
     other.load(cache.dump())
     learned(other, "odd thing", level="Anomaly")
     assert other.match_many(["odd thing"])[0].level == "Normal"
-    other.learn([("odd thing", "Anomaly", "raw")], told=True)
+    other.learn([("odd thing", "Anomaly", "raw")], from_feedback=True)
     assert other.match_many(["odd thing"])[0].level == "Anomaly"
 
 
@@ -79,16 +82,6 @@ def test_the_sample_is_of_the_most_frequent_text():
     assert one.changed
     assert one.sample == "raw user was logged in by anna on <num>"
     assert not learned(cache, "user was logged in by anna on <num>")[0].changed
-
-
-def test_a_template_given_in_advance_answers_for_what_it_covers():
-    cache = TemplateCache()
-    cache.give([("lease <*> lost", "Anomaly"), ("all is well", "Normal")])
-    assert [hit and hit.level for hit in cache.match_many(["lease <num> lost", "all is well", "all is bad"])] == [
-        "Anomaly",
-        "Normal",
-        None,
-    ]
 
 
 def test_memory_is_bounded_and_the_longest_unseen_goes_first():
@@ -136,3 +129,15 @@ def test_what_is_no_dump_is_refused_and_changes_nothing(data):
     with pytest.raises(ValueError, match="not a template cache"):
         cache.load(data)
     assert cache.match_many(["still here"])[0]
+
+
+def test_a_dump_of_the_first_format_is_read():
+    cache = TemplateCache()
+    learned(cache, "user anna left", "user bob left")
+    state = json.loads(zlib.decompress(cache.dump()))
+    state["clusters"] = [[number, words, "", most] for number, words, most in state["clusters"]]
+    first = zlib.compress(json.dumps({**state, "format": 1}).encode())
+    other = TemplateCache()
+    other.load(first)
+    assert other.match_many(["user anna left"]) == cache.match_many(["user anna left"])
+    assert other.dump() == cache.dump()

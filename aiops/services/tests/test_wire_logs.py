@@ -48,9 +48,9 @@ def test_raw_logs_are_single_payloads_masked_and_sorted(served, peer):
     peer.listen("preprocessed_logs_workload")
     peer.listen("preprocessed_logs_pretrained_model")
     served(Preprocessing())
-    peer.publish("raw_logs", payloads.encode_one(payload(1)))
-    peer.publish("raw_logs", payloads.encode_one(payload(2, deployment="other")))
-    peer.publish("raw_logs", payloads.encode_one(payload(3, log_type="controlplane", namespace_name="")))
+    peer.publish("raw_logs", payload(1).SerializeToString())
+    peer.publish("raw_logs", payload(2, deployment="other").SerializeToString())
+    peer.publish("raw_logs", payload(3, log_type="controlplane", namespace_name="").SerializeToString())
     (item,) = lists(peer.wait("preprocessed_logs_workload"))
     assert (item._id, item.masked_log, item.log) == ("id1", "connected to <ip>", "connected to 10.0.0.1")
     (other,) = lists(peer.wait("preprocessed_logs_pretrained_model"))
@@ -73,7 +73,7 @@ def test_every_replica_hears_of_a_new_watchlist_and_lines_are_shared(served, pee
     until(lambda: first.watched == second.watched == {("c1", "shop", "web")})
     peer.listen("preprocessed_logs_workload")
     for number in range(60):
-        peer.publish("raw_logs", payloads.encode_one(payload(number)))
+        peer.publish("raw_logs", payload(number).SerializeToString())
     until(lambda: len(lists(peer.heard["preprocessed_logs_workload"])) >= 60)
     found = sorted(item._id for item in lists(peer.heard["preprocessed_logs_workload"]))
     assert found == sorted(f"id{number}" for number in range(60))
@@ -202,7 +202,7 @@ WRONG = [b"", b"{}", b"hello", b"\xff\xfe" * 20]
 @pytest.mark.parametrize(
     ("make", "subject", "good", "out"),
     [
-        (lambda: SimpleNamespace(service=Preprocessing()), "raw_logs", payloads.encode_one(payload()), None),
+        (lambda: SimpleNamespace(service=Preprocessing()), "raw_logs", payload().SerializeToString(), None),
         (lambda: SimpleNamespace(service=Preprocessing()), "mlp.aiops.stored_logs", payloads.encode([payload()]), None),
         (lambda: SimpleNamespace(service=drain()), "preprocessed_logs_workload", GOLDEN, "opnilog_workload_logs"),
         (

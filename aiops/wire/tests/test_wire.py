@@ -36,21 +36,21 @@ def test_the_golden_list_is_read_and_written_byte_for_byte():
 
 
 def test_small_golden_vectors():
-    assert payloads.encode_one(payloads.Payload(_id="x")).hex() == "0a0178"
+    assert payloads.Payload(_id="x").SerializeToString().hex() == "0a0178"
     assert payloads.encode([]) == b""
     assert payloads.decode(b"") == []
     assert list(payloads.batches([])) == []
 
 
 def test_unknown_fields_are_tolerated_and_passed_on():
-    stranger = payloads.encode_one(payloads.Payload(_id="x")) + bytes([0xA2, 0x06, 0x01, 0x21])  # field 100, a string
+    stranger = payloads.Payload(_id="x").SerializeToString() + bytes([0xA2, 0x06, 0x01, 0x21])  # field 100, a string
     item = payloads.decode(b"\x0a" + bytes([len(stranger)]) + stranger)[0]
     assert item._id == "x"
-    assert payloads.encode_one(item) == stranger
+    assert item.SerializeToString() == stranger
 
 
 @pytest.mark.parametrize(
-    "wrong", [b"{}", b'{"uuid": "x"}', b"hello", b"\x0a", b"\xff" * 20, payloads.encode_one(payloads.Payload(**FIELDS))]
+    "wrong", [b"{}", b'{"uuid": "x"}', b"hello", b"\x0a", b"\xff" * 20, payloads.Payload(**FIELDS).SerializeToString()]
 )
 def test_what_is_no_list_is_refused(wrong):
     with pytest.raises(payloads.WireError):
@@ -58,7 +58,7 @@ def test_what_is_no_list_is_refused(wrong):
 
 
 @pytest.mark.parametrize(
-    "wrong", [b"", b"{}", b"hello world", GOLDEN, payloads.encode_one(payloads.Payload(log="no id"))]
+    "wrong", [b"", b"{}", b"hello world", GOLDEN, payloads.Payload(log="no id").SerializeToString()]
 )
 def test_what_is_no_single_payload_is_refused(wrong):
     with pytest.raises(payloads.WireError):
