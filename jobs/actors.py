@@ -1,4 +1,4 @@
-"""What a worker does for jobs. Each message may come twice or late: the verb it calls decides. All end in seconds."""
+"""Background tasks of jobs. A message may arrive twice or late; the verb it calls decides. Each takes seconds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Jobs and their metrics for operators: look, read the log's end, cancel, delete."""
+"""Jobs and their metrics for operators: inspect, read the end of the log, cancel, delete."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class JobAdmin(OwnedAdmin):
 
     @display(description=_("environment"))
     def variables(self, job: Job) -> str:
-        """The names alone: what the user gave may be secret."""
+        """Return the names alone: the values may be secret."""
         return ", ".join(sorted(job.env)) or "-"
 
     @display(description=_("more"))

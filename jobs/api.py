@@ -23,11 +23,11 @@ class JobView(ContractView):
     kind = "job"
 
     def job(self, name: str) -> Job:
-        """The owner's job of that name, or Missing."""
-        found = Job.objects.filter(user=self.owner, name=name).select_related("user", "tenant").first()
-        if found is None:
+        """Return the owner's job of that name. Raises Missing."""
+        job = Job.objects.filter(user=self.owner, name=name).select_related("user", "tenant").first()
+        if job is None:
             raise Missing("job")
-        return found
+        return job
 
 
 class JobList(JobView):

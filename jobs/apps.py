@@ -1,4 +1,4 @@
-"""Registers the app with Django, and listens to de-registrations."""
+"""Registers the app with Django, and connects it to the de-registration signal."""
 
 from __future__ import annotations
 

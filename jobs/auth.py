@@ -1,4 +1,4 @@
-"""The job token: it may report the heartbeat and the metrics of its one job, and dies with it (contract 1)."""
+"""The job token: it may report the heartbeat and the metrics of its one job, until the job ends (contract 1)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NATS_USER = "job"
 
 @dataclass(frozen=True)
 class JobHolder:
-    """Stands in `request.auth` for a call made with a job's token."""
+    """The value of `request.auth` for a call made with a job's token."""
 
     job_id: int
     kind: str = "job"
@@ -46,7 +46,7 @@ class JobTokenAuthentication(authentication.BaseAuthentication):
 
 
 def job_of_token(token: str) -> Job | None:
-    """The live job whose token this is; None for any other word."""
+    """Return the live job whose token this is; None for any other text."""
     if not token.startswith(PREFIX):
         return None
     number = token[len(PREFIX) :].partition("_")[0]
@@ -59,18 +59,18 @@ def job_of_token(token: str) -> Job | None:
 
 
 def require_own_job(request, job: Job) -> None:
-    """Raises Refused when a job's token speaks for another job."""
+    """Check that a job's token is used for that job alone. Raises Refused."""
     if isinstance(request.auth, JobHolder) and request.auth.job_id != job.pk:
         raise Refused("token: this token speaks for another job")
 
 
 def nats_address(job: Job) -> str | None:
-    """MLP_NATS_URL with the job's credentials; None where the server is somebody else's and does not ask us."""
+    """Return MLP_NATS_URL with the job's credentials; None for an external server, which does not ask the platform."""
     if not settings.EMBEDDED["nats"]:
         return None
     return re.sub(r"^(\w+)://", rf"\1://{NATS_USER}:{job_token(job)}@", settings.NATS_URL)
 
 
 def nats_inbox(user: str, job: str) -> str:
-    """Where a job may listen for acknowledgements: the usual `_INBOX` would show it everybody's answers."""
+    """Return the subject where a job may receive acknowledgements: the usual `_INBOX` would show it all replies."""
     return f"_INBOX_{user}_{job}"

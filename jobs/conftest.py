@@ -1,4 +1,4 @@
-"""What the job tests share: a script in alice's home, a submitted job, and a way to let things happen."""
+"""Fixtures of the job tests: a script in alice's home, a submitted job, and running the workers until a state."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DEADLINE_S = 120
 
 @pytest.fixture
 def script(home):
-    """Writes alice's `train.py`."""
+    """Write alice's `train.py`."""
 
     def write(text: str, name: str = "train.py") -> str:
         (home / name).write_text(text)
@@ -26,10 +26,10 @@ def script(home):
 
 @pytest.fixture
 def submit(as_alice, script):
-    """Submits a job of alice's through REST and returns its row."""
+    """Submit a job of alice's through REST and return its row."""
 
     def post(text: str = "print('hello')", name: str = "fit", **fields) -> Job:
-        entry = script(text, "train.py" if name == "fit" else f"{name}.py")  # a job that begins reads its own
+        entry = script(text, "train.py" if name == "fit" else f"{name}.py")  # a job that starts reads its own script
         response = as_alice.call("post", "users/alice/jobs", {"name": name, "entry": entry, **fields})
         assert response.status_code == 201, response.content
         return Job.objects.get(name=name)
@@ -39,7 +39,7 @@ def submit(as_alice, script):
 
 @pytest.fixture
 def until(tasks):
-    """Lets the workers and the reconcile loop work until the job is in the wanted state, and its run cleaned away."""
+    """Run the workers and the reconcile loop until the job is in that state and its run is cleaned up."""
 
     def wait(job: Job, state: str, *, clean: bool = True) -> Job:
         end = time.monotonic() + DEADLINE_S

@@ -1,4 +1,4 @@
-"""What a job's script is given: its command, folders and environment (contract 4). Nothing of the server's own."""
+"""The command, folders and environment of a job's script (contract 4); nothing of the server's own environment."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .models import Job
 
 REPORT_DIR = Path(__file__).resolve().parent / "report"
 FOLDERS = ("ckpt", "log", "metrics")
-# Where a run finds them when the runner can place them; a script reads the variables and need not know.
+# The paths inside a run where the runner can mount them; scripts read the variables instead.
 WORKSPACE, DATASETS, SCRIPTS, REPORT = "/workspace", "/datasets", "/scripts", "/opt/mlp"
 
 
@@ -29,15 +29,15 @@ def usage_path(job: Job) -> Path:
 
 
 def run_spec(job: Job, user) -> RunSpec:
-    """The spec of the job's present attempt; makes its workspace and the folder of links to its datasets."""
+    """Return the spec of the current attempt; create its workspace and the folder of links to its datasets."""
     runner = runners.get()
     workspace = storage.job_dir(user.username, job.name)
     for folder in FOLDERS:
         (workspace / folder).mkdir(parents=True, exist_ok=True)
     home = storage.home_dir(user.username)
     storage.safe_join(home, job.entry)
-    wanted = dict.fromkeys(job.datasets)  # a cluster takes no place twice
-    datasets = [Mount(storage.dataset_dir(user.username, name), f"{DATASETS}/{name}") for name in wanted]
+    unique = dict.fromkeys(job.datasets)  # a cluster refuses a mount path that is given twice
+    datasets = [Mount(storage.dataset_dir(user.username, name), f"{DATASETS}/{name}") for name in unique]
     links = storage.root() / "run" / "datasets" / f"job-{job.pk}"
     mounts = [Mount(home, SCRIPTS), Mount(REPORT_DIR, REPORT), *datasets]
     if runner.place(links, DATASETS) == str(links):
@@ -65,7 +65,7 @@ def run_spec(job: Job, user) -> RunSpec:
 
 
 def _environment(job: Job, user, runner: Runner, workspace: Path, links: Path) -> dict[str, str]:
-    """The user's own variables first: the platform's win, so none of them can be faked."""
+    """Return the variables of the run. The user's come first, so that none of them overrides the platform's."""
     nats = nats_address(job)
     seen = runner.place(workspace, WORKSPACE)
     return {
@@ -86,7 +86,7 @@ def _environment(job: Job, user, runner: Runner, workspace: Path, links: Path) -
 
 
 def _link(folder: Path, datasets: list[Mount]) -> None:
-    """`$MLP_DATASETS/{name}` for each dataset the job named, and no other, where the runner cannot place them."""
+    """Link each of the job's datasets, and no other, as `$MLP_DATASETS/{name}`, where the runner cannot mount them."""
     folder.mkdir(parents=True, exist_ok=True)
     for mount in datasets:
         link = folder / mount.source.name

@@ -1,4 +1,4 @@
-"""One file of a job's output in the browser: a look at it, or the picture itself for a page of ours (contract 7)."""
+"""One file of a job's output in the browser: a preview, or the image itself (contract 7)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .pages import own
 @login_required
 @require_GET
 def look(request, name, path):
-    """A text's beginning, a table's first rows, a picture."""
+    """Preview a file: the beginning of a text, the first rows of a table, an image."""
     row = own(request, name)
     with _open(row, path) as file:
         shown = preview.of(file, path)
@@ -30,7 +30,7 @@ def look(request, name, path):
 @login_required
 @require_GET
 def picture(request, name, path):
-    """Nothing but pictures, told by their first bytes: no other file of a script's is ever shown by a browser."""
+    """Send an image, recognised by its first bytes; the browser never renders any other file of a script."""
     file = _open(own(request, name), path)
     kind = preview.image_kind(file)
     if not kind:

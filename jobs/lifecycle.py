@@ -1,7 +1,7 @@
 """Every change of a job goes through here. Called by api, pages, admin, actors, reconcile and metrics.
 
-The tenant's gpu, cpu and ram: tried when the job gets its turn, confirmed when its run has begun, released when the run
-is cleaned away (cancelled when it never began). How a job's runs are begun and ended is in jobs.launching.
+The tenant's gpu, cpu and ram: tried when the job is admitted, confirmed when its run has started, released when the run
+is cleaned up (cancelled when it never started). How a job's runs are started and stopped is in jobs.launching.
 """
 
 from __future__ import annotations
@@ -55,27 +55,27 @@ def create_job(
     workers: int = 1,
     by: str,
 ) -> Job:
-    """Makes the row and queues it; its resources are reserved at once when nobody waits and they are there.
+    """Create the row and queue the job; reserve its resources at once when no job waits and they are free.
 
-    Raises Refused: a missing script or dataset, a name taken, more than the tenant has or the user may hold at all.
+    Raises Refused: a missing script or dataset, a name taken, more than the tenant's capacity or the user's limit.
     Raises Fault, with nothing stored, when the task queue is away.
     """
     script = storage.safe_join(storage.home_dir(user.username), names.entry(entry))
     if not script.is_file():
         raise Refused("the script %(entry)s does not exist; upload it to .home first", field="entry", entry=entry)
-    found = user.tenant
-    if tenant not in (None, found.name):
+    own = user.tenant
+    if tenant not in (None, own.name):
         raise Missing("tenant")  # somebody else's, or none at all: the two answer alike
     if workers > 1 and not runners.get().many_workers:
         raise Refused("must be 1: this platform does not run jobs with more than one worker", field="workers")
-    tcc.never_fits(found, user.username, gpu=gpu * workers, cpu=cpu * workers, ram=ram * workers)
+    tcc.never_fits(own, user.username, gpu=gpu * workers, cpu=cpu * workers, ram=ram * workers)
     broker.require()
     try:
         with transaction.atomic():
             accounts.hold_active(user)
             _need_datasets(user, datasets)
             job = Job.objects.create(
-                user=user, tenant=found, name=name, entry=entry, runtime=runtime, gpu=gpu, cpu=cpu, ram=ram,
+                user=user, tenant=own, name=name, entry=entry, runtime=runtime, gpu=gpu, cpu=cpu, ram=ram,
                 datasets=list(dict.fromkeys(datasets)), args=list(args), env=dict(env or {}), retries=retries,
                 workers=workers,
             )  # fmt: skip
@@ -94,7 +94,7 @@ def create_job(
 
 
 def heartbeat(*, user, name: str, state: str, progress: int, by: str) -> Job:
-    """The job's own report. Progress never goes backwards. Raises WrongState once the job has ended."""
+    """Record the job's own report. Progress never goes backwards. Raises WrongState once the job has ended."""
     with locked(Job, user=user, name=name) as job:
         if not job.is_live:
             raise WrongState("the job is %(state)s; it accepts heartbeats only while it runs", state=word(job.state))
@@ -151,7 +151,7 @@ def release_run(job: Job) -> None:
 
 
 def begin(job: Job, *, by: str) -> None:
-    """creating > running for a locked job whose run was ordered: by whoever sees the first sign of it."""
+    """Move a locked job from creating to running; called at the first evidence that its run has started."""
     if job.state != State.CREATING:
         return
     job.start(by=by)
@@ -162,7 +162,7 @@ def begin(job: Job, *, by: str) -> None:
 
 
 def finish(pk: int, run_name: str, by: str) -> None:
-    """running > finished, when that run is still the job's own."""
+    """Move the job from running to finished, provided that run is still its current one."""
     with locked(Job, pk=pk) as job:
         if job.run_name == run_name and job.is_live:
             begin(job, by=by)
@@ -170,7 +170,7 @@ def finish(pk: int, run_name: str, by: str) -> None:
 
 
 def end_attempt(pk: int, run_name: str, reason: str, by: str) -> None:
-    """A run has failed: the next attempt, after a pause, while there are retries left, else running > error."""
+    """Record a failed run: schedule the next attempt while retries are left, else move the job to error."""
     with locked(Job, pk=pk) as job:
         if job.run_name != run_name or not job.is_live:
             return
@@ -190,7 +190,7 @@ def end_attempt(pk: int, run_name: str, reason: str, by: str) -> None:
 
 
 def fail(pk: int, reason: str, by: str) -> None:
-    """creating, running > error. A job that has ended, or is gone, is left alone."""
+    """Move a job from creating or running to error. One that has ended or no longer exists is left alone."""
     try:
         with locked(Job, pk=pk) as job:
             _fail(job, reason, by)
@@ -199,21 +199,24 @@ def fail(pk: int, reason: str, by: str) -> None:
 
 
 def cancel(*, user, name: str, by: str) -> Job:
-    """creating, running > error, "cancelled"; the run gets SIGTERM, then SIGKILL, in the background."""
+    """Move a job to error with the reason "cancelled"; its run gets SIGTERM, then SIGKILL, in the background."""
     with locked(Job, user=user, name=name) as job:
         _fail(job, CANCELLED, by)
     return job
 
 
 def cancel_all_of(user, by: str) -> None:
-    """Ends everything a de-registered user has queued or running; called inside that transaction."""
+    """Cancel all queued and running jobs of a de-registered user; called inside that transaction."""
     live = Job.objects.filter(user=user, state__in=[State.CREATING, State.RUNNING]).order_by("pk")
     for job in list(live.select_for_update(of=("self",), no_key=True)):  # all of them before the tenant's row
         _fail(job, accounts.DEACTIVATED, by)
 
 
 def delete_job(*, user, name: str, by: str) -> Job:
-    """finished, error > deleting; the files go in the background, then the row. Raises WrongState otherwise."""
+    """Move a job from finished or error to deleting; its files are removed in the background, then the row.
+
+    Raises WrongState in any other state.
+    """
     with locked(Job, user=user, name=name) as job:
         job.erase(by=by)
         job.save()
@@ -223,7 +226,7 @@ def delete_job(*, user, name: str, by: str) -> Job:
 
 
 def reserve_next() -> list[int]:
-    """Gives waiting jobs their turn; returns their ids. Whose user holds fewest is first, then who waited longest.
+    """Admit queued jobs; return their ids. The user with the fewest admitted jobs is first, then the longest wait.
 
     A tenant's queue stops at the first that does not fit, so that a large job is not starved by small ones that come
     later; when only its user's limit is in the way, just that user's jobs stop there.
@@ -263,7 +266,7 @@ def _waiting():
 
 
 def _reserve(job: Job) -> Refused | None:
-    """Tries the job's resources, in the caller's transaction. Returns what is in the way now, None for nothing."""
+    """Reserve the job's resources in the caller's transaction. Return the refusal, None when they are reserved."""
     try:
         tcc.try_(
             id=request_id(job.pk), applier=APPLIER, request_type="request", tenant=job.tenant.name,
@@ -288,7 +291,7 @@ def _fail(job: Job, reason: str, by: str) -> None:
 
 
 def _close(job: Job) -> None:
-    """What every end has in common: metrics sent from now on are not taken; the run, and with it the resources, go in
+    """Close a job, however it ended: later metrics are rejected; the run, and with it the resources, is cleaned up in
     the background.
     """
     job.ended = timezone.now()
@@ -300,7 +303,7 @@ def _close(job: Job) -> None:
 
 
 def give_back(job: Job) -> None:
-    """Releases what the locked job holds; its run is gone."""
+    """Release the resources of a locked job whose run is gone."""
     if job.reserved:
         job.reserved = False
         job.save(update_fields=["reserved"])

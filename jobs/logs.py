@@ -1,7 +1,7 @@
-"""A job's log as its readers want it: a piece from an offset, followed to the end, or its tail as plain text.
+"""A job's log for its readers: a chunk from an offset, the live log until its end, or its tail as plain text.
 
 Used by api, pages and admin. The file is written by the run; it is bounded there (JOB_LOG_LIMIT). No link is followed:
-the folder belongs to the job, and what it plants there must not be read with the platform's rights.
+the folder belongs to the job, and a link in it must not be read with the platform's rights.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from .models import Job
 CHUNK = 16 << 20  # bytes of one answer (contract 11)
 PIECE = 64 << 10  # bytes read at once while following
 LOOK_EVERY_S = 0.25
-ASK_EVERY_S = 1.0  # the database, whether the job has ended
-JUDGE_EVERY_S = 2.0  # whether the reader still may
-LONGEST_S = 3000  # of one following; whoever wants more asks again from where it was
+ASK_EVERY_S = 1.0  # how often the database is asked whether the job has ended
+JUDGE_EVERY_S = 2.0  # how often the reader's access is checked
+LONGEST_S = 3000  # of one response; a client that wants more asks again from the next offset
 TEXT = "text/plain; charset=utf-8"
-ELSEWHERE = "/-followed"  # to the server that holds lasting answers without a thread each: gateway.conf.tmpl
-# Colours and cursor movements are for terminals; a carriage return draws a line anew, as progress bars do.
+ELSEWHERE = "/-followed"  # to the server that needs no thread for a streaming response: gateway.conf.tmpl
+# Colours and cursor movements are for terminals; a carriage return overwrites a line, as progress bars do.
 TERMINAL = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 
 
 def open_log(job: Job) -> BinaryIO | None:
-    """The log, or None while there is none (or something else lies in its place)."""
+    """Open the log; None while there is none, or when its path is not a regular file."""
     path = environment.log_path(job)
     return storage.open_file(path.parent.parent, f"{path.parent.name}/{path.name}")
 
@@ -52,7 +52,7 @@ def size(job: Job) -> int:
 
 
 def read(job: Job, offset: int, most: int = CHUNK) -> bytes:
-    """At most `most` bytes from `offset`; nothing where there is nothing yet."""
+    """Return at most `most` bytes from `offset`; none where nothing is written yet."""
     file = open_log(job)
     if file is None:
         return b""
@@ -62,7 +62,7 @@ def read(job: Job, offset: int, most: int = CHUNK) -> bytes:
 
 
 def follow(request: HttpRequest, job: Job, offset: int) -> HttpResponse:
-    """What is there from `offset` on, then what is written, until the job and its run have ended."""
+    """Stream what is there from `offset` on, then what is written, until the job and its run have ended."""
 
     def over() -> bool:
         return not Job.objects.filter(pk=job.pk).exclude(run_name="", ended__isnull=False).exists()
@@ -71,10 +71,10 @@ def follow(request: HttpRequest, job: Job, offset: int) -> HttpResponse:
 
 
 def followed(request: HttpRequest, owner_id: int, reader: Follower) -> HttpResponse:
-    """An answer that lasts, for as long as its reader may see what is the owner's.
+    """Stream from `reader` for as long as the caller may see what belongs to the owner.
 
-    Where each answer holds a thread (WSGI) it is handed over by nginx: whether a log is to be followed is for Django
-    alone to read, since nginx would read the query otherwise.
+    Where each response holds a thread (WSGI), nginx passes it to the ASGI server instead. Only Django decides whether
+    a log is followed, since nginx parses the query differently.
     """
     if not isinstance(request, ASGIRequest):
         return HttpResponse(content_type=TEXT, headers={"X-Accel-Redirect": ELSEWHERE})
@@ -83,7 +83,7 @@ def followed(request: HttpRequest, owner_id: int, reader: Follower) -> HttpRespo
 
 
 async def _pieces(reader: Follower) -> AsyncIterator[bytes]:
-    """Holds no thread and no database connection between two looks."""
+    """Yield what is read. Holds no thread and no database connection between two reads."""
 
     def step() -> bytes:
         try:
@@ -100,8 +100,8 @@ async def _pieces(reader: Follower) -> AsyncIterator[bytes]:
 
 
 class Follower:
-    """Reads on, by `read(offset, most bytes)`. `done` once nothing came after `over()` was true, after LONGEST_S, or as
-    soon as the reader may not any more.
+    """Reads on by `read(offset, most bytes)`. `done` once nothing came after `over()` was true, after LONGEST_S,
+    or when the reader's access has ended.
     """
 
     may: Callable[[], bool] = staticmethod(lambda: True)
@@ -132,12 +132,12 @@ class Follower:
 
 
 def tail(job: Job, limit: int) -> tuple[str, int, int, bool]:
-    """(the log's end as text, the byte it begins at, the byte to read on from, whether there is more before it)."""
+    """Return (the end of the log as text, its first byte, the next byte to read, whether there is more before)."""
     return ending(lambda at, most: read(job, at, most), size(job), limit)
 
 
 def ending(read: Callable[[int, int], bytes], whole: int, limit: int) -> tuple[str, int, int, bool]:
-    """The same of any log of `whole` bytes that `read(offset, most)` reads."""
+    """Return the same for any log of `whole` bytes that `read(offset, most)` reads."""
     start = max(0, whole - limit)
     data = read(start, limit)
     if start and b"\n" in data:
@@ -145,11 +145,11 @@ def ending(read: Callable[[int, int], bytes], whole: int, limit: int) -> tuple[s
         start, data = start + cut, data[cut:]
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     text = decoder.decode(data)
-    half = len(decoder.getstate()[0])  # of a character whose other bytes are not written yet
+    half = len(decoder.getstate()[0])  # bytes of a character that is not written completely yet
     return readable(text), start, start + len(data) - half, start > 0
 
 
 def readable(text: str) -> str:
-    """A log as a terminal would leave it: without colours, and each line as it was last drawn."""
+    """Return a log as a terminal would show it: without colours, each line as last drawn."""
     lines = TERMINAL.sub("", text).replace("\r\n", "\n").split("\n")
     return "\n".join(line.rstrip("\r").rpartition("\r")[2] for line in lines)

@@ -6,9 +6,9 @@ Job:
     creating, running --fail-->   error
     finished, error   --erase-->  deleting     (files go first, then the row)
 
-An attempt is one run of the script. `run_name` names it at the runner and stays until the run is cleaned away, also
-after the job has ended: the resources are given back only then. `run_started` tells a run that was lost from one that
-was never begun.
+An attempt is one run of the script. `run_name` is its name at the runner and stays until the run is cleaned up, also
+after the job has ended: the resources are released only then. `run_started` distinguishes a run that was lost from one
+that never started.
 """
 
 from __future__ import annotations
@@ -49,9 +49,7 @@ def new_nonce() -> str:
 
 
 class Job(ConcurrentTransitionMixin, Lifecycle):
-    """One training script of one user, run until it ends. cpu in cores, gpu in devices, ram in Mi, each of them for
-    every one of its workers.
-    """
+    """One training script of one user, run until it ends. cpu in cores, gpu in devices, ram in Mi, per worker."""
 
     user = models.ForeignKey(
         settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="jobs", verbose_name=_("user")
@@ -78,8 +76,8 @@ class Job(ConcurrentTransitionMixin, Lifecycle):
     run_name = models.CharField(_("run"), max_length=64, blank=True)
     run_started = models.BooleanField(default=False)
     not_before = models.DateTimeField(_("not before"), null=True, blank=True)
-    metrics_from = models.DateTimeField(null=True, blank=True)  # what was sent before has been deleted
-    metrics_until = models.DateTimeField(null=True, blank=True)  # what is sent from then on is not taken
+    metrics_from = models.DateTimeField(null=True, blank=True)  # reports sent earlier were deleted
+    metrics_until = models.DateTimeField(null=True, blank=True)  # reports sent from then on are rejected
     nonce = models.CharField(max_length=32, default=new_nonce)
     created = models.DateTimeField(_("created"), auto_now_add=True)
     started = models.DateTimeField(_("started"), null=True, blank=True)
@@ -102,7 +100,7 @@ class Job(ConcurrentTransitionMixin, Lifecycle):
 
     @property
     def needs(self) -> dict:
-        """What all its workers together take of the tenant: gpu, cpu, ram."""
+        """Return what all workers together use of the tenant: gpu, cpu, ram."""
         return {"gpu": self.gpu * self.workers, "cpu": self.cpu * self.workers, "ram": self.ram * self.workers}
 
     def __str__(self) -> str:
@@ -114,28 +112,28 @@ class Job(ConcurrentTransitionMixin, Lifecycle):
 
     @property
     def is_live(self) -> bool:
-        """Running, or about to be marked so: its run has been ordered and may speak already."""
+        """Return whether it is running, or about to be marked so: its run is ordered and may report already."""
         return self.state == State.RUNNING or (self.state == State.CREATING and bool(self.run_name))
 
     def ran_at(self, moment: datetime) -> bool:
-        """Whether what was sent at that moment was sent while this job ran: it may come to us later than the end."""
+        """Return whether a report sent at that moment was sent while this job ran; it may arrive after the end."""
         if moment < (self.metrics_from or self.created):
             return False
         return self.is_live or (self.state in ENDED and self.attempt > 0 and moment < self.ended)
 
     def attempt_at(self, moment: datetime) -> int:
-        """The attempt that ran at that moment: this one, or, before its time has come, the one before it."""
+        """Return the attempt that ran at that moment: the current one, or the previous one before `not_before`."""
         early = self.attempt > 1 and self.not_before is not None and moment < self.not_before
         return self.attempt - 1 if early else self.attempt
 
     @property
     def ran_for(self) -> float | None:
-        """Seconds from the start to the end, or until now; None before it has begun."""
+        """Return the seconds from the start to the end, or until now; None before the start."""
         return ((self.ended or timezone.now()) - self.started).total_seconds() if self.started else None
 
     @property
     def left_for(self) -> float | None:
-        """Seconds that it will still take if it goes on as it has; None while that cannot be said."""
+        """Return the estimated seconds left at the pace so far; None while it cannot be estimated."""
         if self.state != State.RUNNING or not 0 < self.progress < 100 or self.attempt > 1:
             return None
         return self.ran_for * (100 - self.progress) / self.progress
@@ -147,7 +145,7 @@ class Job(ConcurrentTransitionMixin, Lifecycle):
         custom=refused("the job is %(state)s; only a job in the queue can start"),
     )
     def start(self, *, by, reason=""):
-        """creating > running."""
+        """Move from creating to running."""
 
     @transition(
         field=state,
@@ -156,7 +154,7 @@ class Job(ConcurrentTransitionMixin, Lifecycle):
         custom=refused("the job is %(state)s; only a running job can finish"),
     )
     def finish(self, *, by, reason=""):
-        """running > finished."""
+        """Move from running to finished."""
         self.progress = 100
 
     @transition(
@@ -166,7 +164,7 @@ class Job(ConcurrentTransitionMixin, Lifecycle):
         custom=refused("the job has already ended"),
     )
     def fail(self, *, by, reason=""):
-        """creating, running > error."""
+        """Move from creating or running to error."""
         self.reason = reason
 
     @transition(
@@ -176,11 +174,11 @@ class Job(ConcurrentTransitionMixin, Lifecycle):
         custom=refused("the job has not ended; cancel it before you delete it"),
     )
     def erase(self, *, by, reason=""):
-        """finished, error > deleting."""
+        """Move from finished or error to deleting."""
 
 
 class Metrics(models.Model):
-    """One report of a job's script. `seq` orders a job's rows without gaps; `msg_id` makes a repeated report one."""
+    """One report of a job's script. `seq` orders a job's rows without gaps; `msg_id` makes repeats count once."""
 
     job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="metrics", verbose_name=_("job"))
     seq = models.PositiveIntegerField(_("number"))
@@ -209,7 +207,7 @@ class Metrics(models.Model):
 
 
 class Value(models.Model):
-    """One number under a name of the script's choosing, at a step. A job's rows are in order of their keys."""
+    """One number under a name that the script chose, at a step. A job's rows are ordered by their keys."""
 
     job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="values", verbose_name=_("job"))
     name = models.CharField(_("name"), max_length=100)

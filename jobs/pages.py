@@ -46,7 +46,7 @@ HISTORY_SHOWN = 50
 METRICS_SHOWN = 200
 LOG_SHOWN = 64 << 10  # bytes
 PICTURES = (".png", ".jpg", ".jpeg", ".gif", ".webp")
-THUMB_BYTES = 2 << 20  # a larger picture is only named
+THUMB_BYTES = 2 << 20  # a larger image is only listed
 ACTIVE = (State.CREATING, State.RUNNING)
 
 
@@ -83,7 +83,7 @@ def jobs(request):
 
 
 def _choices(user) -> dict:
-    """What the submit form offers: the user's scripts, ready datasets, the runtimes, and what is free."""
+    """Return the choices of the submit form: scripts, ready datasets, runtimes, and free resources."""
     scripts = islice(
         (path for path, _info in storage.files(storage.home_dir(user.username)) if path.endswith(".py")), SCRIPTS_SHOWN
     )
@@ -99,7 +99,7 @@ def _choices(user) -> dict:
 
 
 def _first_values(request) -> dict:
-    """The form as it is opened: with the usual values, or (`?from=job`) with those of an earlier job."""
+    """Return the initial form: the defaults, or (`?from=job`) the values of an earlier job."""
     form = {"cpu": 1, "gpu": 0, "ram": 512, "retries": 0, "workers": 1, "runtime": Runtime.PYTHON, "datasets": []}
     form["entry"] = request.GET.get("entry", "")
     form["datasets"] = request.GET.getlist("dataset")
@@ -146,15 +146,15 @@ def _arguments(text: str) -> list[str]:
 
 
 def _variables(text: str) -> dict[str, str]:
-    """`NAME=value` a line."""
-    found = {}
+    """Parse one `NAME=value` a line. Raises Refused."""
+    variables = {}
     for line in text.splitlines():
         if line.strip():
             name, equals, value = line.partition("=")
             if not equals:
                 raise Refused("env: " + _("each line must be NAME=value"))
-            found[name.strip()] = value
-    return found
+            variables[name.strip()] = value
+    return variables
 
 
 # --- one job ---------------------------------------------------------------------------------------------------------
@@ -170,8 +170,8 @@ def own(request, name: str) -> Job:
 @require_GET
 def job(request, name):
     row = own(request, name)
-    found = storage.files(storage.job_dir(request.user.username, row.name))
-    files = [_file(path, info) for path, info in islice(found, FILES_SHOWN + 1)]
+    output = storage.files(storage.job_dir(request.user.username, row.name))
+    files = [_file(path, info) for path, info in islice(output, FILES_SHOWN + 1)]
     log, log_start, _next, cut = logs.tail(row, LOG_SHOWN)
     context = {
         "job": row,
@@ -210,7 +210,7 @@ def _used_titles() -> dict[str, str]:
 @login_required
 @require_GET
 def whole_log(request, name):
-    """The log as a file, however long it is (the interface gives it in pieces)."""
+    """Send the whole log as a file, whatever its size (REST returns it in chunks)."""
     file = logs.open_log(own(request, name))
     headers = {"X-Content-Type-Options": "nosniff", "Content-Security-Policy": "default-src 'none'; sandbox"}
     options = {"as_attachment": True, "filename": f"{name}.log", "content_type": "text/plain; charset=utf-8"}

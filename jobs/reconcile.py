@@ -1,7 +1,7 @@
-"""What heals jobs: looks at every run, and does again what a lost message should have done.
+"""Reconciles jobs: polls every run, and repeats what a lost message should have done.
 
-Called by `manage.py reconcile` each round, and at its start. It repeats the wake of every running or just ended job,
-so a page that missed one is seconds behind at most. One job's trouble is not the others'.
+Called by `manage.py reconcile` each round, and at its start. It repeats the wake of every running or recently ended
+job, so a page that missed one is a few seconds behind at most. A job that fails here does not affect the others.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ from . import launching, lifecycle
 from .models import ENDED, Job, State
 
 AGAIN_AFTER = timedelta(seconds=10)
-JUST_ENDED = timedelta(seconds=15)
+RECENTLY = timedelta(seconds=15)
 
 
 def run() -> None:
+    """Run one round over all jobs."""
     now = timezone.now()
     healing.attempt(lifecycle.reserve_next)
-    for pk in _not_begun(now):
+    for pk in _not_started(now):
         after_commit.enqueue("jobs.launch", pk)
     healing.each(_look, Job.objects.select_related("user").filter(_live()))
     healing.attempt(launching.sweep)
@@ -31,7 +32,7 @@ def run() -> None:
     unclean = ended.filter(~Q(run_name="") | Q(reserved=True), ended__lt=now - AGAIN_AFTER)
     for pk in unclean.values_list("pk", flat=True):
         after_commit.enqueue("jobs.clean", pk, False)
-    for pk in ended.filter(ended__gt=now - JUST_ENDED).values_list("pk", flat=True):
+    for pk in ended.filter(ended__gt=now - RECENTLY).values_list("pk", flat=True):
         after_commit.wake("job", pk)
     for pk in Job.objects.filter(state=State.DELETING).values_list("pk", flat=True)[:200]:
         after_commit.enqueue("jobs.erase", pk, False, queue="files")
@@ -46,6 +47,6 @@ def _live() -> Q:
     return ~Q(run_name="") & Q(state__in=[State.CREATING, State.RUNNING])
 
 
-def _not_begun(now):
+def _not_started(now):
     waiting = Job.objects.filter(state=State.CREATING, reserved=True, run_name="", created__lt=now - AGAIN_AFTER)
     return waiting.values_list("pk", flat=True)[:200]

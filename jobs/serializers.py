@@ -95,8 +95,8 @@ class JobOut(serializers.Serializer):
     ended = serializers.DateTimeField(allow_null=True)
 
 
-# Reports come by the thousand, nearly all of them in order: those are seen at a glance, twenty times as fast as a
-# serializer sees them. Whatever is not plainly right goes to the serializer, which has the last word and the words.
+# Reports arrive by the thousand, nearly all of them valid: these are recognised by a plain check, twenty times as fast
+# as by a serializer. Anything else goes to the serializer, which decides and words the refusal.
 _SERIES_NAME = re.compile(SERIES_NAME)
 
 
@@ -119,7 +119,7 @@ def _plain_metrics(data) -> bool:
             and type(data["progress"]) is int
             and -1 <= data["progress"] <= 100
         )
-    except OverflowError:  # of an int that no float can hold
+    except OverflowError:  # an int too large for a float
         return False
 
 
@@ -191,7 +191,7 @@ class NumbersField(serializers.Field):
 
 
 class ValuesIn(StrictSerializer):
-    """Numbers of the script's own choosing at one step; a POST takes one object or a list of up to 1000."""
+    """Numbers under names that the script chooses, at one step; a POST takes one object or a list of up to 1000."""
 
     @classmethod
     def read(cls, data) -> dict:

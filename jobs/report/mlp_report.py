@@ -5,16 +5,16 @@
         ...
         report(epoch=epoch, accuracy=0.93, loss=0.21, progress=100 * (epoch + 1) / 10)
 
-Other names are taken too, `report(loss=0.2, learning_rate=1e-3)`, and `values(step, name=number, …)` reports numbers
-at a step of their own; such names are letters, digits and _.:/- and spaces. `progress(40)` tells the progress alone;
+Other names are accepted too, `report(loss=0.2, learning_rate=1e-3)`, and `values(step, name=number, …)` reports numbers
+at a step of their own; such names are letters, digits and _.:/- and spaces. `progress(40)` reports the progress alone;
 `artifact(path)` keeps a file or folder with the job's output; at the end `finish()` or `fail("why")`, or the exit code.
 
-The platform puts this file on a job's path and tells it by MLP_API_URL, MLP_TOKEN, MLP_USER, MLP_JOB and MLP_ATTEMPT
-where to report. Run by hand, without MLP_TOKEN, it prints each report to stdout instead.
+The platform puts this file on a job's path and sets MLP_API_URL, MLP_TOKEN, MLP_USER, MLP_JOB and MLP_ATTEMPT, which
+say where to report. Run by hand, without MLP_TOKEN, it prints each report to stdout instead.
 
 It never raises and never waits: reports go into a bounded queue, and a thread sends them in batches, twice a second.
-While the platform is away it tries again, ever less often; when the queue is full the oldest reports are dropped. At
-the exit of the program what is left is sent, for at most MLP_REPORT_FLUSH_S seconds (20). What goes wrong is one line
+While the platform is unreachable it retries with growing pauses; when the queue is full the oldest reports are dropped.
+When the program exits, it sends the rest for at most MLP_REPORT_FLUSH_S seconds (20). Each kind of problem is one line
 on stderr, once.
 
 On the wire: `POST {MLP_API_URL}/api/v1/users/{user}/job_metrics/{job}` with a list of objects (user, name, epoch,
@@ -51,22 +51,22 @@ NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:/ -]{0,99}")
 
 
 class Away(Exception):
-    """The platform could not be reached, or has a fault: worth another try."""
+    """The platform could not be reached, or has a fault; the request is worth retrying."""
 
 
 class Channel:
-    """What waits for one address: a bounded queue, and the batch that is on its way."""
+    """What is to be sent to one address: a bounded queue, and the batch in flight."""
 
     def __init__(self, path):
         self.path = path
         self.queue = collections.deque()  # of (counter, object)
         self.counter = 0  # of the next object
-        self.batch = []  # kept until the platform has it, or refuses it
+        self.batch = []  # kept until the platform accepts or refuses it
         self.refusals = 0  # in a row
 
 
 class Reporter:
-    """All of this module as an object, with the environment it is given; the functions below share one."""
+    """The whole module as an object, with a given environment; the module's functions share one."""
 
     def __init__(self, environment=None):
         self.environment = os.environ if environment is None else environment
@@ -82,7 +82,7 @@ class Reporter:
         self.reset()
 
     def _usable(self):
-        """Whether the environment says where to report."""
+        """Return whether the environment says where to report."""
         try:
             self.url = urlsplit(self.environment.get("MLP_API_URL", "").rstrip("/"))
             self.port = self.url.port  # raises where it is not a number
@@ -91,7 +91,7 @@ class Reporter:
         return bool(self.url.scheme in ("http", "https") and self.url.hostname and self.user and self.job)
 
     def reset(self):
-        """A fresh queue: at the start, and in a forked child, which has the memory but not the thread."""
+        """Start with an empty queue: at first, and in a forked child, which has the memory but not the thread."""
         self.run = f"{random.SystemRandom().getrandbits(64):016x}"
         self.changed = threading.Condition()
         user, job = quote(self.user, safe=""), quote(self.job, safe="")
@@ -99,13 +99,13 @@ class Reporter:
         self.metrics = Channel(f"/api/v1/users/{user}/job_metrics/{job}")
         self.numbers = Channel(self.job_path + "/values")
         self.channels = (self.metrics, self.numbers)
-        self.heartbeat = self.told = None  # the newest state that the platform has not been told, and the last it was
+        self.heartbeat = self.confirmed = None  # the newest state to send, and the last that the platform confirmed
         self.flushing = 0  # how many callers wait for the queue to be empty
         self.thread, self.connection, self.used = None, None, 0.0
 
     # --- what a script calls ------------------------------------------------------------------------------------
     def report(self, epoch=None, accuracy=None, loss=None, progress=None, **extra):
-        """One line of metrics. What is not given: the next epoch; the others as last reported.
+        """Report one line of metrics. The epoch defaults to the next one, the others to their last values.
 
         Numbers under other names go beside it, at this epoch; where only such are given, no line is made.
         """
@@ -126,24 +126,24 @@ class Reporter:
         self._numbers(shown, step, extra)
 
     def values(self, step, **numbers):
-        """Numbers under names of your own at a step (a whole number from 0): learning rate, gradient norm, …"""
+        """Report numbers under your own names at a step (a whole number from 0): learning rate, gradient norm, …"""
         step = self._metric("step", step)
         if step is not None:
             self._numbers({"step": step}, step, numbers)
 
     def _numbers(self, shown, step, numbers):
-        """Sends what are numbers; by hand, prints them after what is to be shown."""
+        """Send the valid numbers; when run by hand, print them after `shown`."""
         numbers = {name: self._number(name, value) for name, value in numbers.items() if self._named(name)}
         pairs = [(name, value) for name, value in numbers.items() if value is not None]
         if not self.online:
             return self._print("  ".join(f"{name} {value:g}" for name, value in [*shown.items(), *pairs]))
-        told = round(time.time(), 3)
+        now = round(time.time(), 3)
         with self.changed:
             for at in range(0, len(pairs), MOST_NUMBERS):
-                self._enqueue(self.numbers, {"step": step, "values": dict(pairs[at : at + MOST_NUMBERS]), "time": told})
+                self._enqueue(self.numbers, {"step": step, "values": dict(pairs[at : at + MOST_NUMBERS]), "time": now})
 
     def artifact(self, path, name=None):
-        """Keeps a file or folder from elsewhere with the job's output; gives its new place, None where it failed."""
+        """Copy a file or folder to the job's output; return its new path, None where that failed."""
         target = os.path.join(self.environment.get("MLP_WORKSPACE", "."), "artifacts", name or os.path.basename(path))
         try:
             os.makedirs(os.path.dirname(target), exist_ok=True)
@@ -156,7 +156,7 @@ class Reporter:
             return self._warn("artifact", f"{path} could not be kept: {error}")
 
     def progress(self, percent):
-        """The job's progress alone, 0 to 100."""
+        """Report the job's progress alone, 0 to 100."""
         number = self._metric("progress", percent)
         if number is not None:
             with self.changed:
@@ -167,16 +167,16 @@ class Reporter:
                     self._print(f"progress {number:g}")
 
     def finish(self):
-        """Says that the job has finished, after all that was reported. Waits for it, at most the flush time."""
+        """Report that the job has finished, after all other reports. Waits at most the flush time."""
         self._end("finished", 100)
 
     def fail(self, reason=""):
-        """Says that the job has failed. The reason goes to stderr, and so into the job's log."""
+        """Report that the job has failed. The reason goes to stderr, and so into the job's log."""
         self._print(f"failed: {reason}", sys.stderr)
         self._end("error", min(99, max(0, self.last["progress"])))
 
     def flush(self, seconds=None):
-        """Waits until all is sent; False when that takes longer than the seconds."""
+        """Wait until everything is sent; return False when that takes longer than `seconds`."""
         deadline = time.monotonic() + (self.flush_s if seconds is None else seconds)
         with self.changed:
             self.flushing += 1
@@ -192,13 +192,13 @@ class Reporter:
                 self.flushing -= 1
 
     def close(self):
-        """At exit: sends what is left, for at most the flush time."""
+        """Send the rest at exit, for at most the flush time."""
         if not self.flush():
             self._warn("left", f"the platform did not take the last {self._left()} reports in {self.flush_s:g} s")
 
     # --- checks -----------------------------------------------------------------------------------------------
     def _number(self, name, value):
-        """The value as a finite float; None, and a warning, where it is none."""
+        """Return the value as a finite float; None, with a warning, where it is not a number."""
         try:
             if isinstance(value, (bool, str, bytes)):
                 raise TypeError
@@ -210,7 +210,7 @@ class Reporter:
         return number
 
     def _metric(self, name, value):
-        """The same for the platform's own names, where a progress is a percentage and a step a whole number."""
+        """Return the same for the platform's own names: a progress is a percentage, a step a whole number."""
         number = self._number(name, value)
         if number is None or name in ("accuracy", "loss"):
             return number
@@ -221,7 +221,7 @@ class Reporter:
         return int(number)
 
     def _named(self, name):
-        """Whether the platform takes numbers under this name."""
+        """Return whether the platform accepts numbers under this name."""
         good = NAME.fullmatch(name) and name not in self.last
         why = f"goes by report({name}=...)" if name in self.last else "is no name (letters, digits, _.:/- and spaces)"
         return good or self._warn("name " + name, f"{ascii(name)[:120]} {why}; values under it are not sent")
@@ -234,7 +234,7 @@ class Reporter:
             return default
 
     def _warn(self, kind, words):
-        """One line on stderr, once for each kind. Gives None."""
+        """Print one line on stderr, once for each kind; return None."""
         if kind not in self.warned:
             self.warned.add(kind)
             self._print("mlp_report: " + words, sys.stderr)
@@ -257,16 +257,16 @@ class Reporter:
         self.changed.notify_all()
 
     def _set_heartbeat(self, state, progress):
-        if self.told and self.told["state"] != "running":
-            return  # the last word is said
+        if self.confirmed and self.confirmed["state"] != "running":
+            return  # the end is reported already
         message = {"state": state, "progress": max(0, progress)}
-        if message != self.told and (self.heartbeat is None or self.heartbeat["state"] == "running"):
+        if message != self.confirmed and (self.heartbeat is None or self.heartbeat["state"] == "running"):
             self.heartbeat = message
             self._ensure_thread()
             self.changed.notify_all()
 
     def _ensure_thread(self):
-        """True when there is a thread that sends; none can be started at the very end of the interpreter."""
+        """Return whether a thread sends; none can be started while the interpreter shuts down."""
         if self.thread is None or not self.thread.is_alive():
             self.thread = threading.Thread(target=self._send_forever, name="mlp_report", daemon=True)
             try:
@@ -286,7 +286,7 @@ class Reporter:
         return sum(len(channel.queue) + len(channel.batch) for channel in self.channels)
 
     def _wait(self, pause):
-        """Until there is something to send, and for others to come along, or for the platform to come back."""
+        """Wait until there is something to send, then for more to batch, or for the next retry."""
         while not (self.heartbeat or self._left()):
             self.changed.wait()
         began = time.monotonic()
@@ -309,29 +309,29 @@ class Reporter:
                         channel.batch = [channel.queue.popleft() for _ in range(min(BATCH_SIZE, len(channel.queue)))]
                 heartbeat = self.heartbeat
                 if heartbeat and heartbeat["state"] != "running" and any(one.queue for one in self.channels):
-                    heartbeat = None  # the last word comes last
+                    heartbeat = None  # the end is reported last
             try:
                 self._send(heartbeat)
                 pause = 0.0
             except Away as error:
-                if pause:  # once is no news: an idle connection that the other side has closed looks like this
+                if pause:  # not at the first failure, which may be an idle connection closed by the other side
                     self._warn("away", f"the platform cannot be reached ({error}); it will be tried again")
                 pause = min(LONGEST_PAUSE_S, max(FIRST_PAUSE_S, pause * 2 * random.uniform(0.8, 1.2)))
             with self.changed:
                 self.changed.notify_all()
 
     def _send(self, heartbeat):
-        """The batches, then the heartbeat; each is struck off when it is settled. Raises Away."""
+        """Send the batches, then the heartbeat; remove each once it is settled. Raises Away."""
         for channel in self.channels:
             self._send_batch(channel)
         if heartbeat:
             self._settle("PUT", self.job_path + ":heartbeat", heartbeat, {})
             with self.changed:
-                self.told = heartbeat
+                self.confirmed = heartbeat
                 self.heartbeat = None if self.heartbeat is heartbeat else self.heartbeat
 
     def _send_batch(self, channel):
-        """Sends it whole, and in ever smaller parts where that is refused, so that a bad object takes none along."""
+        """Send it whole, then in ever smaller parts where that is refused, so that one bad object affects no other."""
         size = len(channel.batch)
         while channel.batch:
             part = channel.batch[:size]
@@ -345,17 +345,17 @@ class Reporter:
                 size = len(part) // 2
 
     def _settle(self, method, path, body, headers):
-        """Whether the platform has taken it, or refused it for good; raises Away when it should be tried again."""
+        """Return whether the platform accepted it or refused it for good. Raises Away when it should be retried."""
         try:
             refusal = self._call(method, path, body, headers)
             return not refusal or self._warn("refused " + method, f"the platform refuses {method} {path}: {refusal}")
         except Away:
             raise
-        except Exception as error:  # whatever it is, it must neither stop the thread nor come again for ever
+        except Exception as error:  # it must neither stop the thread nor be retried for ever
             return self._warn("failed " + method, f"{method} {path} failed: {error!r}")
 
     def _call(self, method, path, body, headers):
-        """Why the platform does not take it, and never would; "" when it has taken it. Raises Away."""
+        """Return why the platform refuses it for good; "" when it accepted it. Raises Away."""
         data = json.dumps(body, allow_nan=False, separators=(",", ":")).encode()
         headers = {**headers, "Authorization": "Bearer " + self.token, "Content-Type": "application/json"}
         try:
@@ -379,7 +379,7 @@ class Reporter:
             return f"it answers {answer.status}"
 
     def _connect(self):
-        """The connection, a fresh one where the old one has been idle: the other side may have closed it."""
+        """Return the connection, a new one after an idle time: the other side may have closed the old one."""
         if self.connection is None or time.monotonic() - self.used > 2:
             self._disconnect()
             kind = http.client.HTTPSConnection if self.url.scheme == "https" else http.client.HTTPConnection

@@ -12,7 +12,7 @@ from kernel.singleton import Held, only_one
 
 
 class Command(BaseCommand):
-    help = "Reads job metrics from JetStream into the database until it is told to stop."
+    help = "Reads job metrics from JetStream into the database until it is stopped."
 
     def handle(self, *args, **options):
         with only_one("ingest") as held:

@@ -13,11 +13,11 @@ from kernel.singleton import only_one
 
 
 class Command(BaseCommand):
-    help = "Hands metrics from the Kafka topic KAFKA_TOPIC on to JetStream until it is told to stop."
+    help = "Forwards metrics from the Kafka topic KAFKA_TOPIC to JetStream until it is stopped."
 
     def handle(self, *args, **options):
         if not settings.KAFKA_URL:
-            raise CommandError("KAFKA_URL is not given; it would be like kafka://host:9092")
+            raise CommandError("KAFKA_URL is not set; an example is kafka://host:9092")
         stop = threading.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: stop.set())
