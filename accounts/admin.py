@@ -24,6 +24,7 @@ from unfold.widgets import (
 from kernel.admin import LifecycleAdmin, Verb
 from kernel.admin_display import link, list_address, moment, url_of
 from kernel.errors import Refused
+from kernel.messages import Message, translate
 from kernel.models import StateChange
 
 from . import lifecycle, notice_admin, sessions, throttle
@@ -46,7 +47,7 @@ class LoginForm(AuthenticationForm):
         try:
             throttle.check_login(username, address)
         except Refused as refused:
-            raise ValidationError(refused.msg.partition(": ")[2] or refused.msg)
+            raise ValidationError(translate(refused.problem))
         try:
             cleaned = super().clean()
         except ValidationError:
@@ -128,9 +129,9 @@ def _count(relation: str, **only) -> Coalesce:
     return Coalesce(Subquery(rows.order_by().values("user").annotate(n=Count("pk")).values("n")), 0)
 
 
-def _not_oneself(user: User, by: str, what: str) -> None:
+def _not_oneself(user: User, by: str, problem: Message) -> None:
     if by == f"operator:{user.username}":
-        raise Refused(gettext("you cannot %s yourself: another operator has to") % what)
+        raise Refused(problem)
 
 
 def activate(user: User, *, by: str) -> None:
@@ -138,7 +139,7 @@ def activate(user: User, *, by: str) -> None:
 
 
 def deregister(user: User, *, by: str) -> None:
-    _not_oneself(user, by, gettext("de-register"))
+    _not_oneself(user, by, Message("you cannot deactivate your own account; ask another administrator"))
     lifecycle.deregister(username=user.username, by=by)
 
 
@@ -147,7 +148,7 @@ def make_operator(user: User, *, by: str) -> None:
 
 
 def take_back(user: User, *, by: str) -> None:
-    _not_oneself(user, by, gettext("take the operator's rights from"))
+    _not_oneself(user, by, Message("you cannot revoke your own administrator rights; ask another administrator"))
     lifecycle.set_staff(username=user.username, staff=False, by=by)
 
 

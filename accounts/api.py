@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.conf import settings
 from rest_framework.permissions import AllowAny
 
-from kernel.errors import Refused
+from kernel.errors import NOT_AUTHENTICATED, Refused
 from kernel.views import Call, ContractView
 
 from . import lifecycle, throttle
@@ -39,9 +39,9 @@ class UserList(ContractView):
 
     def get(self, request):
         if request.user is None or not request.user.is_authenticated:
-            raise Refused("not authenticated: send Authorization: Bearer {token}")
+            raise Refused(NOT_AUTHENTICATED)
         if not request.user.is_staff:
-            raise Refused("user: only staff may list the users")
+            raise Refused("only administrators can list the users", field="user")
         return self.page(User.objects.all())
 
 

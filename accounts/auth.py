@@ -21,13 +21,15 @@ from django.utils import timezone
 from rest_framework import authentication
 
 from kernel import names
-from kernel.errors import Refused
+from kernel.database import AWAY
+from kernel.errors import NOT_AUTHENTICATED, Refused
+from kernel.messages import Message
 
 from . import throttle, tokens
 from .models import State, User
 
 JOB_PREFIX = "mlp_j"  # begins the tokens of jobs, which jobs.auth knows
-BAD_TOKEN = "token: not valid"
+BAD_TOKEN = Message("not valid")
 
 
 class BearerAuthentication(authentication.BaseAuthentication):
@@ -40,7 +42,7 @@ class BearerAuthentication(authentication.BaseAuthentication):
         holder = tokens.lookup(token)
         user = holder and User.objects.filter(pk=holder.user_id).first()
         if not user or not user.is_active:
-            raise Refused(BAD_TOKEN)
+            raise Refused(BAD_TOKEN, field="token")
         return user, holder
 
     def authenticate_header(self, request):
@@ -66,7 +68,9 @@ def login(request, username: str, password: str) -> User:
     try:
         names.name(username, "username")
     except Refused:
-        raise Refused("username: wrong username or password")  # nobody is called that, and the database need not see it
+        raise Refused(
+            "wrong username or password", field="username"
+        )  # nobody is called that, and the database need not see it
     address = throttle.client_address(request)
     throttle.check_login(username, address)
     user = authenticate(request, username=username, password=password)
@@ -74,8 +78,8 @@ def login(request, username: str, password: str) -> User:
         throttle.login_failed(username, address)
         held = User.objects.filter(username=username).first()
         if held is not None and not held.is_active and held.check_password(password):
-            raise Refused("username: this account is not active; an operator can activate it")
-        raise Refused("username: wrong username or password")
+            raise Refused("this account is not active; an administrator can activate it", field="username")
+        raise Refused("wrong username or password", field="username")
     throttle.login_succeeded(username, address)
     return user
 
@@ -87,7 +91,7 @@ def bearer(header: str) -> str | None:
         return None
     token = token.strip()
     if not token or " " in token:
-        raise Refused("Authorization: must be Bearer {token}")
+        raise Refused("must be Bearer {token}", field="Authorization")
     return token
 
 
@@ -99,9 +103,9 @@ def basic(header: str) -> tuple[str, str] | None:
     try:
         username, colon, password = base64.b64decode(coded.strip(), validate=True).decode().partition(":")
     except ValueError:  # no ASCII, no base64, no UTF-8
-        raise Refused("Authorization: must be Basic with base64 of username:password")
+        raise Refused("must be Basic with base64 of username:password", field="Authorization")
     if not colon:
-        raise Refused("Authorization: must be Basic with base64 of username:password")
+        raise Refused("must be Basic with base64 of username:password", field="Authorization")
     return username, password
 
 
@@ -116,10 +120,10 @@ def username_of_header(header: str) -> str:
     """Whose token the Authorization header carries. Raises Refused. The gateway asks this before every byte."""
     token = bearer(header)
     if token is None:
-        raise Refused("not authenticated: send Authorization: Bearer {token}")
+        raise Refused(NOT_AUTHENTICATED)
     holder = tokens.person(token)
     if holder is None:
-        raise Refused(BAD_TOKEN)
+        raise Refused(BAD_TOKEN, field="token")
     return holder.username
 
 
@@ -204,7 +208,7 @@ def auth(environ: dict, start_response: Callable) -> list[bytes]:
         status, body = "403 Forbidden", {"msg": refused.msg}
     except DatabaseError:
         close_old_connections()
-        status, body = "503 Service Unavailable", {"msg": "the database is not available, try again later"}
+        status, body = "503 Service Unavailable", {"msg": AWAY}
     data = json.dumps(body).encode()
     start_response(status, [("Content-Type", "application/json"), ("Content-Length", str(len(data)))])
     return [data]

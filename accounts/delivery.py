@@ -125,13 +125,13 @@ def target(url: str) -> tuple[str, str, int, str, str]:
         parts = urlsplit(url)
         host, port = parts.hostname or "", parts.port or {"http": 80, "https": 443}.get(parts.scheme, 0)
     except ValueError:
-        raise Refused("webhook: must be an address that begins with http:// or https://")
+        raise Refused("must be a URL that begins with http:// or https://", field="webhook")
     plain = url.isascii() and url.isprintable() and " " not in url
     if parts.scheme not in ("http", "https") or not host or parts.username or not plain:
-        raise Refused("webhook: must be an address that begins with http:// or https://")
+        raise Refused("must be a URL that begins with http:// or https://", field="webhook")
     found = _addresses(host, port)
     if not settings.WEBHOOK_PRIVATE and not all(_public(ipaddress.ip_address(one.split("%")[0])) for one in found):
-        raise Refused("webhook: must be a public address")
+        raise Refused("must be a public address", field="webhook")
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     return parts.scheme, host, port, path, sorted(found)[0]
 
@@ -145,9 +145,9 @@ def _addresses(host: str, port: int) -> set[str]:
         return {info[4][0] for info in lookup.result(LOOKUP_S)}
     except TimeoutError:
         lookup.cancel()
-        raise Refused("webhook: its host could not be looked up in time, try again later")
+        raise Refused("the host name could not be resolved in time; try again later", field="webhook")
     except (OSError, UnicodeError):
-        raise Refused("webhook: there is no such host")
+        raise Refused("the host name cannot be resolved", field="webhook")
 
 
 def _public(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
@@ -200,7 +200,7 @@ def as_object(notice: Notice) -> dict:
 
 def _mail(notice: Notice, chosen: Preference) -> None:
     if not settings.EMAIL_HOST:
-        raise Refused("email: this platform sends none")
+        raise Refused("this platform does not send e-mail", field="email")
     with translation.override(chosen.language or settings.LANGUAGE_CODE):
         subject = f"{gettext(notice.kind)} {notice.name}: {gettext(notice.event)}"
         text = "\n\n".join(part for part in (subject, notice.reason, settings.GATEWAY_URL + "/notifications") if part)

@@ -15,7 +15,7 @@ from django.utils import timezone
 from kernel import after_commit, names
 from kernel.errors import Refused
 from kernel.locking import lock_row, locked
-from kernel.messages import Message
+from kernel.messages import Message, joined
 from kernel.models import record_created
 
 from . import sessions, tokens
@@ -32,11 +32,11 @@ def check_password(password: str, user: User | None = None) -> None:
     """Raises Refused naming the field: 8 to 128 characters, judged by Django's validators."""
     low, high = PASSWORD_LENGTH
     if not low <= len(password) <= high:
-        raise Refused(f"password: must have {low} to {high} characters")
+        raise Refused("must have %(low)s to %(high)s characters", field="password", low=low, high=high)
     try:
         validate_password(password, user)
     except ValidationError as problem:
-        raise Refused("password: " + " ".join(problem.messages))
+        raise Refused(joined(problem.messages, " "), field="password")
 
 
 def register(
@@ -48,7 +48,7 @@ def register(
     """
     names.name(username, "username")
     if username == names.PLATFORM:
-        raise Refused("username: already taken")
+        raise Refused("is already taken", field="username")
     user = User(username=username, is_staff=is_staff, is_superuser=is_staff)
     if judge:
         check_password(password, user)
@@ -60,10 +60,10 @@ def register(
             record_created(user, by=by)
             Token.objects.create(user=user)
             if active:
-                user.activate(by=by, reason="registered")
+                user.activate(by=by, reason=Message("registered"))
                 user.save()
     except IntegrityError:
-        raise Refused("username: already taken")
+        raise Refused("is already taken", field="username")
     return user
 
 
@@ -74,7 +74,7 @@ def hold_active(user: User) -> None:
     """
     row = lock_row(User, pk=user.pk)
     if row is None or not row.is_active:
-        raise Refused("user: not active")
+        raise Refused("the account is not active", field="user")
 
 
 def activate(*, username: str, by: str) -> User:
@@ -121,7 +121,7 @@ def change_password(*, user: User, password: str, by: str) -> None:
 def token_of(user: User) -> str:
     """The user's token: the same one until it is rotated. Raises Refused for a user who is not active."""
     if not user.is_active:
-        raise Refused("user: not active")
+        raise Refused("the account is not active", field="user")
     token, _ = Token.objects.get_or_create(user=user, kind=Token.Kind.USER)
     return tokens.derive(token)
 
@@ -130,7 +130,7 @@ def rotate_token(*, user: User, by: str) -> str:
     """A new token; the old one is dead from now on."""
     with locked(User, pk=user.pk) as row:
         if not row.is_active:
-            raise Refused("user: not active")
+            raise Refused("the account is not active", field="user")
         token, _ = Token.objects.get_or_create(user=row, kind=Token.Kind.USER)
         _renew_rows([token])
         after_commit.changed(row.username, "user", "")
@@ -140,7 +140,7 @@ def rotate_token(*, user: User, by: str) -> str:
 def create_service_token(*, user: User, name: str, by: str) -> str:
     """A token for the platform's own services, held by a staff user; shown once, revoked by deleting its row."""
     if not user.is_staff:
-        raise Refused("user: only staff may hold service tokens")
+        raise Refused("only administrators can have service tokens", field="user")
     names.name(name)
     return tokens.derive(Token.objects.create(user=user, kind=Token.Kind.SERVICE, name=name))
 

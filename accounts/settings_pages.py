@@ -57,18 +57,18 @@ def _choose(request, row: Preference) -> None:
     row.language, row.theme = request.POST.get("language", ""), request.POST.get("theme", "")
     row.email, row.webhook = request.POST.get("email", "").strip(), request.POST.get("webhook", "").strip()
     if row.language not in {"", *dict(settings.LANGUAGES)}:
-        raise Refused("language: must be one of those offered")
+        raise Refused("must be one of the choices offered", field="language")
     if row.theme not in THEMES:
-        raise Refused("theme: must be one of those offered")
+        raise Refused("must be one of the choices offered", field="theme")
     if row.email:
         try:
             validate_email(row.email)
         except ValidationError:
-            raise Refused("email: must be an e-mail address")
+            raise Refused("must be an e-mail address", field="email")
         if len(row.email) > 254:
-            raise Refused("email: must be an e-mail address")
+            raise Refused("must be an e-mail address", field="email")
     if len(row.webhook) > 500:
-        raise Refused("webhook: must have at most 500 characters")
+        raise Refused("must have at most 500 characters", field="webhook")
     if row.webhook:
         delivery.check_webhook(row.webhook)
     row.save()

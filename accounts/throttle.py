@@ -43,7 +43,10 @@ def check_login(username: str, address: str) -> None:
         for key, _ in _login_keys(username, address):
             left_ms = broker().client.pttl(key + ":wait")  # whole seconds would be rounded, down as well
             if left_ms > 0:
-                raise Refused(f"username: too many failed logins, try again in {math.ceil(left_ms / 1000)} s")
+                raise Refused(
+                    "too many failed logins; try again in %(seconds)s s",
+                    field="username", seconds=math.ceil(left_ms / 1000),
+                )  # fmt: skip
     except RedisError:
         log.warning("login slow-down is off: valkey does not answer")
 
@@ -80,7 +83,9 @@ def count_registration(address: str) -> None:
         return
     if count > settings.REGISTRATIONS_PER_HOUR:
         wait = HOUR_S - int(time.time()) % HOUR_S
-        raise Refused(f"username: too many registrations from this address, try again in {wait} s")
+        raise Refused(
+            "too many registrations from this address; try again in %(seconds)s s", field="username", seconds=wait
+        )
 
 
 def _login_keys(username: str, address: str) -> list[tuple[str, int]]:

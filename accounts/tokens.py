@@ -104,7 +104,7 @@ def forget(pks: list[int]) -> None:
         for pk in pks:
             broker().client.set(CACHE_KEY.format(pk=pk), RECHECK, ex=RECHECK_S)
     except RedisError as problem:
-        raise Fault("the token cache is not available, try again later") from problem
+        raise Fault("the token cache is not available; try again later") from problem
 
 
 def base36(number: int) -> str:

@@ -23,7 +23,7 @@ class DatasetList(ContractView):
     def post(self, request, user):
         body = self.body()
         if body.pop("user", user) != user:
-            raise Refused("user: must be the user of the path")
+            raise Refused("must be the user in the path", field="user")
         return self.answer(lifecycle.create_dataset(user=self.owner, by=self.by, **body))
 
     def get(self, request, user):

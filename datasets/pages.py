@@ -153,7 +153,7 @@ def scripts(request):
 def _upload_script(request) -> None:
     file = request.FILES.get("file")
     if file is None or file.size > SCRIPT_BYTES:
-        raise Refused("file: " + _("choose a file of at most 5 MB; larger ones go through the data client"))
+        raise Refused("choose a file of at most 5 MB; use the data client for larger files", field="file")
     path = request.POST.get("path", "").strip() or file.name
     save_in_home(request.user, path, file.read(), replace=bool(request.POST.get("replace")))
     messages.success(request, _("%(path)s is saved.") % {"path": path})
@@ -195,7 +195,7 @@ def _save_edited(request, path: str, text: str) -> None:
     if path:
         there = _digest(_read(request.user.username, path))
         if there != request.POST.get("was") and not request.POST.get("replace"):
-            raise Refused(_("The script has changed since you opened it. Tick “replace” to save yours all the same."))
+            raise Refused("the script has changed since you opened it; select “replace” to overwrite it")
     replace = bool(path) or bool(request.POST.get("replace"))
     save_in_home(request.user, path or request.POST.get("path", "").strip(), text.encode(), replace=replace)
 
@@ -245,15 +245,15 @@ def save_in_home(user, path: str, data: bytes, *, replace: bool) -> None:
         with writing(target) as (quota,), tree.folder(target.steps[:-1], make=True) as parent:
             there = tree.look(target.steps)
             if there is not None and stat.S_ISDIR(there.st_mode):
-                raise Refused("path: a folder of that name is there")
+                raise Refused("a folder of that name already exists", field="path")
             if there is not None and not replace:
-                raise Refused("path: a file of that name is there already")
+                raise Refused("a file of that name already exists", field="path")
             quota.charge(len(data) - (there.st_size if there else 0))
             os.rename(spool, target.steps[-1], dst_dir_fd=parent)
     except HttpError as answer:
-        raise Refused(answer.msg)
+        raise Refused(answer.problem, field=answer.field)
     except (NotADirectoryError, FileExistsError):
-        raise Refused("path: a folder on the way is a file or a link")
+        raise Refused("a parent folder is a file or a symbolic link", field="path")
     finally:
         spool.unlink(missing_ok=True)
 

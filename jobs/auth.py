@@ -38,7 +38,7 @@ class JobTokenAuthentication(authentication.BaseAuthentication):
             return None
         job = job_of_token(token)
         if job is None:
-            raise Refused(accounts_auth.BAD_TOKEN)
+            raise Refused(accounts_auth.BAD_TOKEN, field="token")
         return job.user, JobHolder(job.pk)
 
     def authenticate_header(self, request):
@@ -61,7 +61,7 @@ def job_of_token(token: str) -> Job | None:
 def require_own_job(request, job: Job) -> None:
     """Check that a job's token is used for that job alone. Raises Refused."""
     if isinstance(request.auth, JobHolder) and request.auth.job_id != job.pk:
-        raise Refused("token: this token speaks for another job")
+        raise Refused("this token belongs to another job", field="token")
 
 
 def nats_address(job: Job) -> str | None:

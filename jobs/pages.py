@@ -142,7 +142,7 @@ def _arguments(text: str) -> list[str]:
     try:
         return shlex.split(text)
     except ValueError:
-        raise Refused("args: " + _("a quotation mark is not closed"))
+        raise Refused("a quotation mark is not closed", field="args")
 
 
 def _variables(text: str) -> dict[str, str]:
@@ -152,7 +152,7 @@ def _variables(text: str) -> dict[str, str]:
         if line.strip():
             name, equals, value = line.partition("=")
             if not equals:
-                raise Refused("env: " + _("each line must be NAME=value"))
+                raise Refused("each line must be NAME=value", field="env")
             variables[name.strip()] = value
     return variables
 

@@ -51,4 +51,4 @@ def require() -> None:
     try:
         broker().client.ping()
     except Exception as problem:  # redis-py raises many kinds of errors, which mean the same to the caller
-        raise Fault("the task queue is not available, try again later") from problem
+        raise Fault("the task queue is not available; try again later") from problem

@@ -28,6 +28,7 @@ from nats.js.api import AckPolicy, ConsumerConfig, DiscardPolicy, RetentionPolic
 from nats.js.errors import APIError, NotFoundError
 
 from .errors import Fault
+from .messages import Message
 
 __all__ = ["Client", "NatsError"]
 log = logging.getLogger(__name__)
@@ -38,7 +39,7 @@ LOG_EVERY_S = 5
 PING_S = 10  # two missed ones close the connection to a server that hangs
 PENDING = 16 << 20  # bytes buffered while the server is away
 _max_payload = 8 << 20
-UNAVAILABLE = "the message bus is not available, try again later"
+UNAVAILABLE = Message("the message bus is not available; try again later")
 
 
 @dataclass(frozen=True)

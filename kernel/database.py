@@ -13,10 +13,11 @@ from contextlib import contextmanager
 from django.db import InterfaceError, OperationalError, connection
 
 from .errors import Fault
+from .messages import Message
 
 log = logging.getLogger(__name__)
 
-AWAY = "the database is not available, try again later"
+AWAY = Message("the database is not available; try again later")
 
 
 @contextmanager

@@ -16,11 +16,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from django.db import models, transaction
+from django.utils.translation import gettext_noop as _
 from django_fsm import TransitionNotAllowed
 
 from .errors import Refused
 from .messages import word
 
+KINDS = (  # of objects that a refusal names, for the catalogue
+    _("job"), _("dataset"), _("model"), _("application"), _("artifact"), _("user"), _("tenant"), _("limit"),
+    _("version"), _("service"),
+)  # fmt: skip
 DELETING = "deleting"  # the last state of every object that has one
 
 

@@ -134,6 +134,12 @@ def storable(text: str) -> str:
     return text.mapped(sanitize.text) if isinstance(text, Message) else sanitize.text(text)
 
 
+def stored(text: str) -> str:
+    """Return the text as ReasonField's column has it; `read_stored` reads it."""
+    plain = text.replace(SEPARATOR, " ")
+    return f"{plain}{SEPARATOR}{json.dumps(text.as_data(), ensure_ascii=False)}" if isinstance(text, Message) else plain
+
+
 class ReasonField(models.TextField):
     """A text column for messages: the value read is a Message where one was stored, else plain text.
 
@@ -145,18 +151,12 @@ class ReasonField(models.TextField):
 
     def get_prep_value(self, value):
         text = super().get_prep_value(value)
-        if isinstance(value, Message):
-            return f"{_plain(value)}{SEPARATOR}{json.dumps(value.as_data(), ensure_ascii=False)}"
-        return _plain(text) if isinstance(text, str) else text
+        return stored(value) if isinstance(value, Message) else stored(text) if isinstance(text, str) else text
 
     def deconstruct(self):
         """Return TextField's own description: for migrations the column is one."""
         name, _path, args, kwargs = super().deconstruct()
         return name, "django.db.models.TextField", args, kwargs
-
-
-def _plain(text: str) -> str:
-    return text.replace(SEPARATOR, " ")
 
 
 def read_stored(value: str) -> str:

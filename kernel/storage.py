@@ -63,7 +63,7 @@ def safe_join(base: Path, relative: str) -> Path:
         path = path / part
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
             if stat.S_ISLNK(path.lstat().st_mode):
-                raise Refused("path: must not go through a symbolic link")
+                raise Refused("must not go through a symbolic link", field="path")
     return path
 
 

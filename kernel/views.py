@@ -16,6 +16,7 @@ from rest_framework.views import APIView
 from .errors import Refused
 from .fields import StrictSerializer
 from .locking import Missing
+from .messages import Message, word
 from .rest import PAGE_LIMIT
 
 
@@ -70,9 +71,9 @@ class ContractView(APIView):
         kind = getattr(request.auth, "kind", "user")
         if self.internal:
             if kind != "service" and not request.user.is_staff:
-                raise Refused("token: this call is for the platform's own services (a service token or staff)")
+                raise Refused("this call requires a service token or an administrator", field="token")
         elif kind not in self.accepted:
-            raise Refused(f"token: a {kind} token may not make this call")
+            raise Refused("a %(kind)s token cannot make this call", field="token", kind=word(kind))
 
     def _check_query(self, request) -> None:
         call = self.calls.get("GET" if request.method == "HEAD" else request.method)
@@ -82,7 +83,7 @@ class ContractView(APIView):
         known |= ({"limit", "offset"} if call.many else set()) | ({"state"} if call.states else set())
         for parameter in request.query_params:
             if parameter not in known:
-                raise Refused(f"{parameter}: unknown parameter")
+                raise Refused("unknown parameter", field=parameter)
 
     def _check_body(self, request) -> None:
         """Validate the body before anything is looked up: a wrong type is reported before a missing object (contract
@@ -94,7 +95,7 @@ class ContractView(APIView):
             self._body = self.call.body.read(request.data)
         elif request.method != "GET" and request.data:
             extra = next(iter(request.data)) if isinstance(request.data, dict) else "body"
-            raise Refused(f"{extra}: unknown field" if extra != "body" else "body: must be empty")
+            raise Refused(Message("must be empty") if extra == "body" else Message("unknown field"), field=extra)
 
     def _owner(self, request, username: str):
         """Return the user of the path: the caller, or for staff anybody. Another user's counts as a missing object."""
@@ -134,7 +135,7 @@ class ContractView(APIView):
         state = self.request.query_params.get("state")
         if state is not None:
             if state not in self.call.states:
-                raise Refused("state: must be one of " + ", ".join(self.call.states))
+                raise Refused("must be one of %(choices)s", field="state", choices=", ".join(self.call.states))
             queryset = queryset.filter(state=state)
         limit = query_int(self.request, "limit", PAGE_LIMIT, 1, PAGE_LIMIT)
         offset = query_int(self.request, "offset", 0, 0)
@@ -149,5 +150,7 @@ def query_int(request, name: str, default: int, low: int, high: int = 2**63 - 1)
     if text is None:
         return default
     if not (text.isascii() and text.isdigit() and len(text) < 20 and low <= int(text) <= high):
-        raise Refused(f"{name}: must be a whole number from {low}" + (f" to {high}" if high < 2**63 - 1 else ""))
+        if high < 2**63 - 1:
+            raise Refused("must be a whole number from %(low)s to %(high)s", field=name, low=low, high=high)
+        raise Refused("must be a whole number of at least %(low)s", field=name, low=low)
     return int(text)

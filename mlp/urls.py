@@ -15,7 +15,7 @@ from supervision import health
 
 def unknown(request, path=""):
     """Nothing below /api/v1 escapes the one error form (contract 1)."""
-    raise Refused(f"path: no such address {request.path}")
+    raise Refused("%(path)s does not exist", field="path", path=request.path)
 
 
 api = [

@@ -41,9 +41,9 @@ def origin(user: str, src: str) -> Path:
     try:
         found = storage.safe_join(base, path) if path else base
     except Refused as refused:
-        raise Refused(f"src: {refused.msg}")
+        raise Refused(refused.msg, field="src")
     if not found.exists():
-        raise Refused(f"src: there is nothing at {src}")
+        raise Refused("%(src)s does not exist", field="src", src=src)
     return found
 
 

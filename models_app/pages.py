@@ -89,9 +89,9 @@ def _uploaded(request) -> str:
     """
     file, name = request.FILES["file"], names.name(request.POST.get("name", "").strip())
     if file.size > UPLOAD_BYTES:
-        raise Refused("file: " + _("too large for this form; larger ones go through the data client"))
+        raise Refused("is too large for this form; use the data client for larger files", field="file")
     if Model.objects.filter(user=request.user, name=name).exists():
-        raise Refused(f"name: you have a model {name} already")
+        raise Refused("you already have a model named %(name)s", field="name", name=name)
     path = f"models/{name}/{UNUSUAL.sub('-', file.name)[-100:]}"
     save_in_home(request.user, path, file.read(), replace=True)
     return f"home/{path}"

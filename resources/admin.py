@@ -309,7 +309,7 @@ def cancel(row: ResourceRequest, *, by: str) -> None:
 def _still_open(row: ResourceRequest) -> None:
     """tcc says yes to what is settled already, for it is idempotent; an operator wants to know."""
     if not ResourceRequest.objects.filter(pk=row.pk, state=State.TRIED).exists():
-        raise Refused("state: the request was settled meanwhile")
+        raise Refused("the request was settled in the meantime", field="state")
 
 
 @admin.register(ResourceRequest)

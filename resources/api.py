@@ -8,6 +8,7 @@ from django.utils import timezone
 
 from kernel.errors import Refused
 from kernel.locking import Missing
+from kernel.messages import Message
 from kernel.views import Call, ContractView, query_int
 
 from . import limits, tcc, usage
@@ -88,11 +89,11 @@ class TenantUsage(ContractView):
     def get(self, request, tenant):
         for parameter in request.query_params:
             if parameter not in {"hours", "by"}:
-                raise Refused(f"{parameter}: unknown parameter")
+                raise Refused("unknown parameter", field=parameter)
         hours = query_int(request, "hours", 24, 1, MAX_HOURS)
         by = request.query_params.get("by", "owner")
         if by not in usage.BY:
-            raise Refused("by: must be one of " + ", ".join(usage.BY))
+            raise Refused("must be one of %(choices)s", field="by", choices=", ".join(usage.BY))
         found, now = visible_tenant(request.user, tenant), timezone.now()
         owner = None if request.user.is_staff else request.user.username
         return self.answer(usage.series(found, now - timedelta(hours=hours), now, by=by, owner=owner))
@@ -130,11 +131,11 @@ class LimitDetail(ContractView):
         return self.answer(limits.holds_for(found, name))
 
     def put(self, request, tenant, name):
-        only_staff(request.user, "limit: only staff may set one")
+        only_staff(request.user, Message("only administrators can set limits"))
         return self.answer(limits.set_limit(tenant=tenant, user=name, by=self.by, **self.body()))
 
     def delete(self, request, tenant, name):
-        only_staff(request.user, "limit: only staff may take one away")
+        only_staff(request.user, Message("only administrators can remove limits"))
         return self.answer(limits.remove_limit(tenant=tenant, user=name, by=self.by))
 
 
@@ -146,6 +147,7 @@ def visible_tenant(user, name: str) -> Tenant:
     return found
 
 
-def only_staff(user, words: str) -> None:
+def only_staff(user, problem: Message) -> None:
+    """Raise Refused with the problem unless the user is an administrator."""
     if not user.is_staff:
-        raise Refused(words)
+        raise Refused(problem, field="limit")

@@ -47,8 +47,9 @@ def check(row: ResourceRequest, limit: UserLimit) -> None:
         if most is not None and value and has[kind] + value > most:
             left = say(kind, max(most - has[kind], zero(kind)))
             raise OverLimit(
-                f"{kind}: {say(kind, value)} asked, {left} left of the limit of {say(kind, most)} for user {user}"
-            )
+                "requested %(asked)s, but user %(user)s has %(left)s left of a limit of %(limit)s",
+                field=kind, asked=say(kind, value), left=left, limit=say(kind, most), user=user,
+            )  # fmt: skip
 
 
 def never_fits(tenant_id: int, user: str, wanted: dict) -> None:
@@ -57,7 +58,10 @@ def never_fits(tenant_id: int, user: str, wanted: dict) -> None:
     for kind, value in wanted.items():
         most = getattr(limit, kind, None)
         if most is not None and value > most:
-            raise OverLimit(f"{kind}: {say(kind, value)} asked, the limit for user {user} is {say(kind, most)}")
+            raise OverLimit(
+                "requested %(asked)s, but the limit for user %(user)s is %(limit)s",
+                field=kind, asked=say(kind, value), user=user, limit=say(kind, most),
+            )  # fmt: skip
 
 
 def set_limit(*, tenant: str, user: str, by: str, **values) -> UserLimit:

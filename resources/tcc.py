@@ -13,6 +13,7 @@ from __future__ import annotations
 from django.db import transaction
 from django.db.models import F, Q, QuerySet, Sum
 from django.utils import timezone
+from django.utils.translation import gettext_noop as _
 
 from kernel.errors import Refused
 from kernel.locking import Missing
@@ -108,7 +109,10 @@ def never_fits(tenant: Tenant, owner: str = "", **asked) -> None:
     wanted = amounts(**asked)
     for kind, value in wanted.items():
         if value > getattr(tenant, kind):
-            raise Refused(f"{kind}: {say(kind, value)} asked, the tenant has {say(kind, getattr(tenant, kind))}")
+            raise Refused(
+                "requested %(asked)s, but this tenant has %(whole)s",
+                field=kind, asked=say(kind, value), whole=say(kind, getattr(tenant, kind)),
+            )  # fmt: skip
     if owner:
         limits.never_fits(tenant.pk, owner, wanted)
 
@@ -121,7 +125,7 @@ def set_capacity(*, name: str, by: str, **capacity) -> Tenant:
             value = amounts(**{kind: value})[kind]
             if value < getattr(tenant, f"{kind}_inuse"):
                 in_use = say(kind, getattr(tenant, f"{kind}_inuse"))
-                raise Refused(f"{kind}: must not be below what is in use ({in_use})")
+                raise Refused("must not be less than what is in use (%(in_use)s)", field=kind, in_use=in_use)
             setattr(tenant, kind, value)
         if capacity:
             tenant.source = Tenant.Source.SET
@@ -164,7 +168,7 @@ def _open(id: str, applier: str, *states: State) -> tuple[ResourceRequest | None
 
 def _own(row: ResourceRequest, applier: str) -> ResourceRequest:
     if row.applier != applier:
-        raise Refused(f"applier: this id belongs to {row.applier}")
+        raise Refused("this id belongs to %(applier)s", field="applier", applier=row.applier)
     return row
 
 
@@ -177,20 +181,23 @@ def _take(row: ResourceRequest, tenant: Tenant) -> None:
     for kind, value in wanted.items():
         if value > tenant.left(kind):
             left = say(kind, tenant.left(kind))
-            raise Refused(f"{kind}: {say(kind, value)} asked, {left} left in tenant {tenant.name}")
+            raise Refused(
+                "requested %(asked)s, but tenant %(tenant)s has %(left)s left",
+                field=kind, asked=say(kind, value), left=left, tenant=tenant.name,
+            )  # fmt: skip
     _change(tenant, wanted)
 
 
 def _earmark(row: ResourceRequest, tenant: Tenant) -> None:
     """Raises Refused when all releases earmarked in the locked tenant would together exceed what is in use."""
     earmarked = Q(request_type=RequestType.RELEASE, state=State.TRIED) & ~Q(pk=row.pk)
-    _must_be_left(row, tenant, HELD | earmarked, "release of {} asked, only {} in use")
+    _must_be_left(row, tenant, HELD | earmarked, _("cannot release %(asked)s: %(left)s is in use"))
 
 
 def _give_back(row: ResourceRequest, tenant: Tenant) -> None:
     """Takes from what is in use of the locked tenant. Raises Refused when a row of REST names more than REST holds."""
     if not row.owner:
-        _must_be_left(row, tenant, HELD, "this would give back {}, only {} in use")
+        _must_be_left(row, tenant, HELD, _("cannot give back %(asked)s: %(left)s is in use"))
     _change(tenant, {kind: -value for kind, value in row.amounts().items() if value})
 
 
@@ -200,10 +207,10 @@ def _change(tenant: Tenant, by: dict) -> None:
         Tenant.objects.filter(pk=tenant.pk).update(**{f"{kind}_inuse": F(f"{kind}_inuse") + by[kind] for kind in by})
 
 
-def _must_be_left(row: ResourceRequest, tenant: Tenant, spoken_for: Q, words: str) -> None:
+def _must_be_left(row: ResourceRequest, tenant: Tenant, spoken_for: Q, problem: str) -> None:
     """Raises Refused unless the row's amounts are in use beyond what those other rows stand for."""
     others = add_up(ResourceRequest.objects.filter(spoken_for, tenant=tenant))
     for kind, value in row.amounts().items():
         left = max(getattr(tenant, f"{kind}_inuse") - others[kind], zero(kind))
         if value > left:
-            raise Refused(f"{kind}: " + words.format(say(kind, value), say(kind, left)))
+            raise Refused(problem, field=kind, asked=say(kind, value), left=say(kind, left))

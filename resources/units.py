@@ -22,7 +22,7 @@ def amounts(*, gpu=0, cpu=0, ram=0, rom=0) -> dict:
     Raises Refused for what no column could hold: negative, not finite, far too large.
     """
     if not math.isfinite(cpu) or not 0 <= cpu <= MAX_CPU:
-        raise Refused(f"cpu: must be 0 to {MAX_CPU:f}")
+        raise Refused("must be %(low)s to %(high)s", field="cpu", low=0, high=f"{MAX_CPU:f}")
     found = {
         "gpu": int(gpu),
         "cpu": Decimal(str(cpu)).quantize(MICRO, ROUND_HALF_EVEN),
@@ -31,7 +31,7 @@ def amounts(*, gpu=0, cpu=0, ram=0, rom=0) -> dict:
     }
     for kind, value in found.items():
         if kind != "cpu" and not 0 <= value <= MAX_INT:
-            raise Refused(f"{kind}: must be 0 to {MAX_INT}")
+            raise Refused("must be %(low)s to %(high)s", field=kind, low=0, high=MAX_INT)
     return found
 
 

@@ -16,11 +16,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from kernel import sanitize
+from kernel.messages import Message, storable
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
-STOPPED = "stopped on request"  # begins the reason of a run that a caller has asked to end
+NO_SUCH_RUN = Message("no run of this name")
+STOPPED = Message("stopped on request")  # begins the reason of a run that a caller has asked to end
 State = Literal["unknown", "running", "exited", "lost"]
 
 
@@ -123,7 +124,7 @@ class RunStatus:
     ended: float | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "reason", sanitize.text(self.reason))
+        object.__setattr__(self, "reason", storable(self.reason))
 
     @property
     def succeeded(self) -> bool:

@@ -33,9 +33,10 @@ from dataclasses import asdict
 from pathlib import Path
 
 from kernel import sanitize, storage
+from kernel.messages import Message, restored
 
 from . import confine, gpus
-from .base import Runner, RunnerError, RunSpec, RunStatus, check_name
+from .base import NO_SUCH_RUN, Runner, RunnerError, RunSpec, RunStatus, check_name
 from .shim.cgroup import Group
 
 START_LIMIT_S = 30
@@ -110,20 +111,19 @@ class LocalRunner(Runner):
         free = _is_free(path)
         ended, begun = _read(path / "exit.json"), _read(path / "begun.json")
         if ended is not None:
-            return RunStatus(
-                "exited", ended["exit_code"], ended["signal"], ended["reason"], ended["started"], ended["ended"]
-            )
+            reason = restored(ended.get("message"), ended["reason"])  # plain text in records of older releases
+            return RunStatus("exited", ended["exit_code"], ended["signal"], reason, ended["started"], ended["ended"])
         if not free:
             if begun is not None:
                 _kill_stuck(path, begun["shim"])
             return RunStatus("running", started=begun and begun["started"])
         if begun is None:
-            return RunStatus("unknown", reason="no run of this name")
+            return RunStatus("unknown", reason=NO_SUCH_RUN)
         Group((_read(path / "spec.json") or {}).get("cgroup", {}), begun["run_id"]).kill()
         _kill_leftovers(begun["run_id"])
         return RunStatus(
             "lost",
-            reason="the run is gone and nobody saw its end: it, or the machine, was killed",
+            reason=Message("the run no longer exists and its end was not recorded: it or the machine was killed"),
             started=begun["started"],
         )
 

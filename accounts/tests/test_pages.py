@@ -171,7 +171,7 @@ class TestRegister:
     @pytest.mark.parametrize(
         ("username", "password", "words"),
         [
-            ("alice", PASSWORD, "already taken"),
+            ("alice", PASSWORD, "is already taken"),
             ("Carol", PASSWORD, "letters a to z"),
             ("", PASSWORD, "letters a to z"),
             (EVIL, PASSWORD, "letters a to z"),

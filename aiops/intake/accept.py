@@ -96,7 +96,7 @@ def check_ids(lines: Sequence[dict]) -> None:
     stored, _more = logstore.get().search({"query": {"ids": {"values": [one["_id"] for one in lines]}}}, len(lines))
     for one in (*stored, *lines):
         if owners.setdefault(one["_id"], owner(one)) != owner(one):
-            raise Refused(f"_id: {one['_id']} is a line of another namespace")
+            raise Refused("%(id)s is a line of another namespace", field="_id", id=one["_id"])
 
 
 def owner(document: dict) -> tuple[str, str]:

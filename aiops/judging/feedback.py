@@ -36,11 +36,11 @@ def record(documents: Sequence[dict], level: str, user) -> None:
     stored before get the verdict from `settle`. Raises Refused for an unknown level.
     """
     if level not in LEVELS:
-        raise Refused("level: must be one of " + ", ".join(LEVELS))
+        raise Refused("must be one of %(choices)s", field="level", choices=", ".join(LEVELS))
     texts = {one.get("masked_log") or mask(one["log"]): one for one in documents}
     texts.pop("", None)
     if not texts:
-        raise Refused("log: an empty line cannot be judged")
+        raise Refused("must not be empty", field="log")
     judged = []
     for masked, document in texts.items():
         given = {"level": level, "sample": document["log"], "by": user, "settled": False}

@@ -26,7 +26,7 @@ def span(given: dict, hours: str) -> tuple[int, int]:
     if "since" in given:
         begin = int(given["since"])
         if begin >= until:
-            raise Refused("since: must be before until")
+            raise Refused("must be before until", field="since")
         return begin, -(-(until - begin) // BARS)
     width = int(hours) * HOUR_MS // BARS
     end = until if "until" in given else (now // width + 1) * width  # a drawing that does not shift with each look

@@ -5,6 +5,7 @@ from __future__ import annotations
 from aiops.logstore import query
 from kernel import sanitize
 from kernel.errors import Refused
+from kernel.messages import Message, message_of
 
 LOCAL = "local"  # the cluster of the platform itself and of all that its users send
 LEVELS = ("Normal", "Anomaly")
@@ -32,7 +33,7 @@ def body(
         wanted += [{"term": {NAMES[name]: value}} for name, value in own.items()]
     if level:
         if level not in LEVELS:
-            raise Refused("level: must be one of " + ", ".join(LEVELS))
+            raise Refused("must be one of %(choices)s", field="level", choices=", ".join(LEVELS))
         wanted.append({"term": {"anomaly_level": level}})
     bounds = {
         bound: _number(name, text, LATEST)
@@ -45,12 +46,12 @@ def body(
         wanted.append({"term": {"template_cluster_id": _number("template", template)}})
     if q.strip():
         if len(q) > MOST_Q:
-            raise Refused(f"q: must have 1 to {MOST_Q} characters")
+            raise Refused("must have %(low)s to %(high)s characters", field="q", low=1, high=MOST_Q)
         words = {"query_string": {"query": q, "fields": [field], "default_operator": "AND"}}
         try:
             query.parse({"query": words})
         except ValueError as problem:
-            raise Refused(f"q: {problem}")
+            raise Refused(message_of(problem), field="q")
         wanted.append(words)
     return {"query": {"bool": {"filter": wanted}} if wanted else {"match_all": {}}}
 
@@ -59,10 +60,11 @@ def _check_text(given: dict[str, str]) -> None:
     """No store takes a null character, nor half of one that has two."""
     for name, text in given.items():
         if sanitize.UNSTORABLE.search(text):
-            raise Refused(f"{name}: must be valid text")
+            raise Refused("must be valid text", field=name)
 
 
 def _number(name: str, text: str, most: int = 10**15) -> int:
     if not (text.isascii() and text.isdigit() and len(text) < 16 and int(text) <= most):
-        raise Refused(f"{name}: must be a whole number" + (", ms since 1970" if most == LATEST else ""))
+        unit = Message("must be a whole number of milliseconds since 1970")
+        raise Refused(unit if most == LATEST else Message("must be a whole number"), field=name)
     return int(text)

@@ -19,6 +19,7 @@ from django.conf import settings
 
 from kernel import sanitize
 from kernel.errors import Fault
+from kernel.messages import Message
 
 from . import query
 
@@ -30,7 +31,7 @@ REJUDGE_WORDS = 30  # that lines are looked for by, before they are compared who
 REJUDGE_AT_ONCE = 200  # texts
 REJUDGE_BATCH = 2000
 WORKLOADS_SHOWN = 3  # of a template
-UNAVAILABLE = "the log store is not available, try again later"
+UNAVAILABLE = Message("the log store is not available; try again later")
 
 
 Names = tuple[str, str, str]  # cluster, namespace, deployment
@@ -128,7 +129,7 @@ def _adapter(kind: str) -> LogStore:
     try:
         return getattr(import_module(module), name)()
     except ModuleNotFoundError as problem:
-        raise Fault(f"there is no log store {kind} in this installation") from problem
+        raise Fault("the log store %(kind)s is not installed", kind=kind) from problem
 
 
 def get() -> LogStore:

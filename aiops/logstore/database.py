@@ -91,7 +91,7 @@ class DatabaseStore(LogStore):
         if after is not None:
             at, pk = after
             if type(pk) is not int:
-                raise Refused("after: is no mark of a page")
+                raise Refused("is not a valid page marker", field="after")
             rows = rows.filter(Q(time__lt=at) | Q(time=at, pk__lt=pk))
         found = list(rows[: size + 1])
         more = (found[size - 1].time, found[size - 1].pk) if len(found) > size else None

@@ -60,9 +60,9 @@ def _do(request) -> None:
     known = number.isascii() and number.isdigit() and len(number) < 16
     rules = AlertRule.objects.filter(pk=int(number)) if known else None
     if wish not in ("on", "off", "delete") or rules is None:
-        raise Refused("do: must be create, or on, off or delete of a rule")
+        raise Refused("must be create, on, off or delete", field="do")
     if not (rules.delete()[0] if wish == "delete" else rules.update(enabled=wish == "on")):
-        raise Refused(_("this rule is not there any more"))
+        raise Refused("this rule no longer exists")
 
 
 def _create(request) -> None:
@@ -71,4 +71,4 @@ def _create(request) -> None:
         with transaction.atomic():
             AlertRule.objects.create(owner=request.user, created=now, checked=now, **values)
     except IntegrityError as problem:
-        raise Refused("name: is taken") from problem
+        raise Refused("is already taken", field="name") from problem

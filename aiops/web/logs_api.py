@@ -58,7 +58,7 @@ class Logs(ContractView):
     def post(self, request):
         given = request.data if isinstance(request.data, list) else [request.data]
         if len(given) > MOST:
-            raise Refused(f"body: at most {MOST} elements")
+            raise Refused("must have at most %(limit)s elements", field="body", limit=MOST)
         rows = LineIn.read_many(given)
         lines = [self._line(one) for one in rows]
         named = [line for line, row in zip(lines, rows, strict=True) if row.get("_id")]
@@ -70,10 +70,10 @@ class Logs(ContractView):
         user = self.request.user
         namespace = row.get("namespace_name", user.username)
         if namespace != user.username and not user.is_staff:
-            raise Refused("namespace_name: must be your own user name")
+            raise Refused("must be your own user name", field="namespace_name")
         cluster = row.get("cluster_id", accept.LOCAL)
         if cluster != accept.LOCAL and not user.is_staff:
-            raise Refused("cluster_id: only operators send lines of other clusters")
+            raise Refused("only administrators can send lines of other clusters", field="cluster_id")
         id = row.get("_id", "")
         return accept.line(
             row["log"],

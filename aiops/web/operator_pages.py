@@ -75,7 +75,7 @@ def _ask(request) -> None:
         return
     chosen = watchlist.tree(_key(text) for text in request.POST.getlist("workload"))
     if not chosen:
-        raise Refused(_("choose at least one workload, or clear the watchlist"))
+        raise Refused("select at least one workload, or clear the watchlist")
     requests.request_training(chosen, anew=wish == "anew")
 
 
@@ -85,7 +85,7 @@ def _key(text: str) -> tuple[str, str, str]:
     except (ValueError, RecursionError):
         found = None
     if not (isinstance(found, list) and len(found) == 3 and all(isinstance(one, str) and one for one in found)):
-        raise Refused("workload: must be a cluster, a namespace and a deployment")
+        raise Refused("must be a cluster, a namespace and a deployment", field="workload")
     return tuple(found)
 
 
@@ -125,4 +125,4 @@ def _serve(version: str) -> None:
     try:
         versions.serve(version)
     except (Missing, ValueError) as problem:
-        raise Refused(_("this version is not there any more")) from problem
+        raise Refused("this version no longer exists") from problem

@@ -17,7 +17,8 @@ from django.views.decorators.csrf import csrf_exempt
 from accounts import auth, tokens
 from aiops.training import requests
 from aiops.wire import gpu_info, kv, status, watchlist
-from kernel.errors import Fault, Refused
+from kernel.errors import NOT_AUTHENTICATED, Fault, Refused
+from kernel.messages import under
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +53,7 @@ def call(method: str, *, everybody: bool = False) -> Callable:
                 return _error(UNAVAILABLE, problem.msg)
             except Exception as problem:
                 log.error("fault in %s %s", request.method, request.path, exc_info=problem)
-                return _error(INTERNAL, "the platform has a fault, try again later")
+                return _error(INTERNAL, "the platform has a fault; try again later")
 
         return view
 
@@ -71,12 +72,12 @@ def _check_caller(request: HttpRequest, everybody: bool) -> None:
     except Refused as problem:
         raise Problem(UNAUTHENTICATED, problem.msg) from problem
     if token is None:
-        raise Problem(UNAUTHENTICATED, "not authenticated: send Authorization: Bearer {token}")
+        raise Problem(UNAUTHENTICATED, NOT_AUTHENTICATED)
     holder = tokens.lookup(token)
     if holder is None:
-        raise Problem(UNAUTHENTICATED, auth.BAD_TOKEN)
+        raise Problem(UNAUTHENTICATED, under("token", auth.BAD_TOKEN))
     if not everybody and not holder.is_staff and holder.kind != "service":
-        raise Problem(DENIED, "token: this call is for operators and the platform's own services")
+        raise Problem(DENIED, "token: this call requires a service token or an administrator")
 
 
 def _body(request: HttpRequest) -> dict:

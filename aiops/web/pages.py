@@ -94,7 +94,7 @@ def _mark(text: str):
         found = None
     good = isinstance(found, list) and len(found) == 2 and type(found[0]) is int and type(found[1]) in {int, str}
     if not good:
-        raise Refused("after: is no mark of a page")
+        raise Refused("is not a valid page marker", field="after")
     return found
 
 

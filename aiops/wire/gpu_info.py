@@ -33,7 +33,7 @@ def info() -> list[dict]:
             except runners.RunnerError as problem:
                 log.warning("the GPUs cannot be asked for now: %s", problem)
                 if _kept[0] == float("-inf"):
-                    raise Fault("the cluster does not answer, try again later") from problem
+                    raise Fault("the cluster does not answer; try again later") from problem
         return list(_kept[1])
 
 

@@ -70,11 +70,11 @@ class TestMaking:
         ("field", "typed", "words"),
         [
             ("name", "", "required"),
-            ("name", EVIL, "1 to 50 letters"),
-            ("name", "taken", "you have an application taken already"),
+            ("name", EVIL, "1 to 50 lowercase letters"),
+            ("name", "taken", "you already have an application named taken"),
             ("model_name", "none", "you have no model none"),
-            ("model_name", "coming", "it can be served when it is ready"),
-            ("model_name", EVIL, "1 to 50 letters"),
+            ("model_name", "coming", "it can be served once it is ready"),
+            ("model_name", EVIL, "1 to 50 lowercase letters"),
             ("cpu", "0", "must be"),
             ("cpu", "8.5", "asked"),
             ("gpu", "x", "whole number"),
@@ -283,7 +283,7 @@ class TestTrying:
     def test_one_that_is_not_up_says_so(self, her, alice):
         put(Application, alice, "calc", "creating")
         response = her.post("/apps/calc", {"input": "[1]"})
-        assert "it answers when it is ready" in words_of(response)
+        assert "it answers once it is ready" in words_of(response)
 
     def test_one_that_is_gone_is_no_fault(self, her, app):
         Application.objects.update(address="127.0.0.1:9")

@@ -62,7 +62,7 @@ def test_it_comes_up_answers_and_leaves_nothing(as_alice, deploy, ready, until):
     assert f"on port {app.port}".encode() in log.content
     assert log["X-Next-Offset"] == str(len(log.content))
     assert as_alice.call("get", f"users/alice/apps/calc/log?offset={len(log.content)}").content == b""
-    assert as_alice.refused("delete", "users/alice/models/adder").startswith("state: the application calc serves")
+    assert as_alice.refused("delete", "users/alice/models/adder").startswith("state: the application calc uses")
     assert as_alice.call("delete", "users/alice/apps/calc").json()["state"] == "deleting"
     until(lambda: not Application.objects.exists())
     assert in_use() == {"cpu": 0, "ram": 0}
@@ -112,7 +112,7 @@ def test_one_that_always_fails_ends_in_error_with_the_reason(deploy, adder, unti
         return app.state == "error"
 
     until(failed)
-    assert app.reason.startswith("given up after 2 failures: ")
+    assert app.reason.startswith("stopped after 2 failures: ")
     assert "loading.py" in app.reason
     assert in_use() == {"cpu": 0, "ram": 0}
     assert as_alice.call("delete", "users/alice/apps/calc").status_code == 200

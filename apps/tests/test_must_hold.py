@@ -201,7 +201,7 @@ def test_a_model_bad_at_its_start_ends_in_error_and_harms_nothing(deploy, ready,
         return app.state == "error"
 
     until(failed)
-    assert app.reason.startswith("given up after 1 failures: ")
+    assert app.reason.startswith("stopped after 1 failures: ")
     assert words in app.reason
     assert process_of(other) == before
     assert in_use() == {"cpu": 0.1, "ram": 400}

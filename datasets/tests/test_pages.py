@@ -65,7 +65,7 @@ class TestCreate:
         her.post("/datasets", {"name": "digits", "size": "1000"})
         response = her.post("/datasets", {"name": "digits", "size": "5"})
         assert response.status_code == 403
-        assert "you have a dataset digits already" in words_of(response)
+        assert "you already have a dataset named digits" in words_of(response)
         assert Dataset.objects.get().size == 1000
 
     def test_sent_twice_it_is_made_once(self, her):

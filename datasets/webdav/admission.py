@@ -30,6 +30,7 @@ from accounts.tokens import Holder
 from kernel import storage
 from kernel.broker import broker
 from kernel.locking import lock_row
+from kernel.messages import Message, word
 
 from ..models import Dataset
 from . import tree
@@ -47,30 +48,38 @@ def find_dataset(target: Target) -> Dataset | None:
     """Return the dataset's row, None for `.home`. Raises HttpError 404."""
     if target.is_home:
         if not User.objects.filter(username=target.user).exists():
-            raise HttpError(404, "path: no such user or dataset")
+            raise HttpError(404, "no such user or dataset", field="path")
         return None
     row = Dataset.objects.filter(user__username=target.user, name=target.dataset).first()
     if row is None:
-        raise HttpError(404, "path: no such user or dataset")
+        raise HttpError(404, "no such user or dataset", field="path")
     return row
 
 
 def require_owner(holder: Holder, target: Target) -> None:
     """Raise HttpError 404 for the files of another user, as for missing ones. Operators may use everybody's."""
     if target.user and target.user != holder.username and not holder.is_staff:
-        raise HttpError(404, "path: no such user or dataset")
+        raise HttpError(404, "no such user or dataset", field="path")
 
 
 def must_be_creating(row: Dataset | None) -> None:
     """Raise HttpError 409 unless the dataset's files may change; those of `.home` (None) always may."""
     if row is not None and row.state != "creating":
-        raise HttpError(409, f"state: the dataset is {row.state}, files change only while it is creating")
+        raise HttpError(
+            409,
+            Message("the dataset is %(state)s; its files can only change during the upload", state=word(row.state)),
+            field="state",
+        )
 
 
 def must_be_readable(row: Dataset | None) -> None:
     """Raise HttpError 409 unless the dataset's files are given out; those of `.home` (None) always are."""
     if row is not None and row.state != "ready":
-        raise HttpError(409, f"state: the dataset is {row.state}, files are given out once it is ready")
+        raise HttpError(
+            409,
+            Message("the dataset is %(state)s; its files can be read once it is ready", state=word(row.state)),
+            field="state",
+        )
 
 
 def admit_write(
@@ -113,7 +122,7 @@ def _replaced_bytes(target: Target) -> int:
     """Return the size of the file that an upload would replace, 0 for none. Raises HttpError 405 for a folder."""
     info = tree.look(target.steps)
     if info is not None and stat.S_ISDIR(info.st_mode):
-        raise HttpError(405, "path: a folder of that name is there", Allow="PROPFIND, DELETE, MOVE, COPY")
+        raise HttpError(405, "a folder of that name already exists", field="path", Allow="PROPFIND, DELETE, MOVE, COPY")
     return info.st_size if info else 0
 
 
@@ -160,7 +169,7 @@ def writing(*targets: Target) -> Iterator[list[Quota]]:
             else:
                 row = lock_row(Dataset, pk=row.pk)
                 if row is None:
-                    raise HttpError(404, "path: no such user or dataset")
+                    raise HttpError(404, "no such user or dataset", field="path")
             must_be_creating(row)
             quotas[user, dataset] = Quota(target, row)
         yield [quotas[target.user, target.dataset] for target in targets]
@@ -216,9 +225,21 @@ def _lock_home(user: str) -> None:
 
 def _check_home(user: str, used: int, growth: int) -> None:
     if growth > 0 and used + growth > settings.DATA_HOME_LIMIT:
-        raise HttpError(507, f"{user}'s .home is full: {settings.DATA_HOME_LIMIT} bytes at most, {used} are stored")
+        full = Message(
+            "the .home of %(user)s is full: it has %(held)s bytes, the limit is %(limit)s",
+            user=user, held=used, limit=settings.DATA_HOME_LIMIT,
+        )  # fmt: skip
+        raise HttpError(507, full)
 
 
 def _check_size(row: Dataset, stored: int, growth: int) -> None:
     if growth > 0 and stored + growth > row.size:
-        raise HttpError(413, f"size: the dataset was declared with {row.size} bytes, {stored} are stored already")
+        raise HttpError(
+            413,
+            Message(
+                "%(stored)s bytes are stored, but the dataset was declared with %(declared)s",
+                stored=stored,
+                declared=row.size,
+            ),
+            field="size",
+        )

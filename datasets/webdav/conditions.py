@@ -74,7 +74,7 @@ def _alternatives(header: str) -> tuple[tuple[StateCheck, ...], ...]:
     while position < len(header):
         match = PIECE.match(header, position)
         if match is None:
-            raise HttpError(400, "If: not understood")
+            raise HttpError(400, "cannot be parsed", field="If")
         piece, position = match[1], match.end()
         match piece[0]:
             case "(" if checks is None:
@@ -90,7 +90,7 @@ def _alternatives(header: str) -> tuple[tuple[StateCheck, ...], ...]:
             case "n" | "N" if checks is not None and not negated:
                 negated = True
             case _:
-                raise HttpError(400, "If: not understood")
+                raise HttpError(400, "cannot be parsed", field="If")
     if checks is not None or (header and not alternatives):
-        raise HttpError(400, "If: not understood")
+        raise HttpError(400, "cannot be parsed", field="If")
     return tuple(alternatives)

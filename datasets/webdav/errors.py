@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 
+from kernel.messages import Message, under
+
 
 class HttpError(Exception):
     """A request that is answered with an error: the HTTP status, one sentence that says why, and extra headers."""
 
-    def __init__(self, status: int, msg: str, **headers: str):
-        super().__init__(msg)
-        self.status, self.msg = status, msg
+    def __init__(self, status: int, template: str, *, field: str = "", **headers: str):
+        self.status, self.field, self.problem = status, field, Message(template)
+        self.msg = under(field, self.problem)
+        super().__init__(self.msg)
         self.headers = {name.replace("_", "-"): value for name, value in headers.items()}
 
     def body(self) -> str:

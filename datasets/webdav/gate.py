@@ -21,7 +21,8 @@ from django.views.decorators.csrf import csrf_exempt
 from accounts import tokens
 from accounts.auth import basic, bearer
 from accounts.tokens import Holder
-from kernel.errors import Fault, Refused
+from kernel.database import AWAY
+from kernel.errors import NOT_AUTHENTICATED, Fault, Refused
 
 from .errors import HttpError
 
@@ -42,7 +43,7 @@ def authenticate(authorization: str) -> Holder:
     Takes the Authorization header, "" for none. Raises HttpError 401.
     """
     if not authorization:
-        raise HttpError(401, "not authenticated: send Authorization: Bearer {token}", WWW_Authenticate=CHALLENGE)
+        raise HttpError(401, NOT_AUTHENTICATED, WWW_Authenticate=CHALLENGE)
     try:
         credentials = basic(authorization)
         token = credentials[1] if credentials else bearer(authorization)
@@ -50,7 +51,7 @@ def authenticate(authorization: str) -> Holder:
         raise HttpError(401, refused.msg, WWW_Authenticate=CHALLENGE)
     holder = tokens.person(token) if token else None
     if holder is None or (credentials and not hmac.compare_digest(credentials[0].encode(), holder.username.encode())):
-        raise HttpError(401, "token: not valid", WWW_Authenticate=CHALLENGE)
+        raise HttpError(401, "not valid", field="token", WWW_Authenticate=CHALLENGE)
     return holder
 
 
@@ -93,7 +94,7 @@ def error_response(problem: Exception, where: str) -> HttpResponse:
             return respond(_disk_error(where, problem))
         case DatabaseError():
             log.error("data service: the database failed in %s", where, exc_info=problem)
-            return respond(HttpError(503, "the database is not available, try again later", Retry_After="2"))
+            return respond(HttpError(503, AWAY, Retry_After="2"))
         case _:  # a bug: its details go to the log only
             log.error("data service: %s failed", where, exc_info=problem)
             return respond(HttpError(503, Fault().msg, Retry_After="2"))
@@ -121,17 +122,17 @@ def for_subrequest(view):
 
 def _disk_error(where: str, problem: OSError) -> HttpError:
     if problem.errno in {ENOTDIR, ELOOP}:
-        return HttpError(409, "path: a folder on the way is a file or a link")
+        return HttpError(409, "a parent folder is a file or a symbolic link", field="path")
     if problem.errno in {EISDIR, ENOTEMPTY, EEXIST}:
-        return HttpError(409, "path: a folder of that name is there")
+        return HttpError(409, "a folder of that name already exists", field="path")
     if problem.errno in {ENOSPC, EDQUOT}:
         return HttpError(507, "the platform's disk is full")
     if problem.errno == ENAMETOOLONG:
-        return HttpError(400, "path: too long")
+        return HttpError(400, "too long", field="path")
     if isinstance(problem, FileNotFoundError):
-        return HttpError(409, "path: it vanished meanwhile")
+        return HttpError(409, "was removed in the meantime; try again", field="path")
     log.error("data service: %s failed", where, exc_info=problem)
-    return HttpError(503, "the platform's storage has a fault, try again later", Retry_After="2")
+    return HttpError(503, "the platform's storage has a fault; try again later", Retry_After="2")
 
 
 def respond(error: HttpError) -> HttpResponse:

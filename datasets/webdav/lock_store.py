@@ -13,6 +13,8 @@ from datetime import datetime, timedelta
 
 from django.utils import timezone
 
+from kernel.messages import Message
+
 from ..models import Lock
 from . import tree
 from .conditions import Conditions, StateCheck
@@ -69,7 +71,7 @@ def require(conditions: Conditions, holder: str, *targets: Target, below: bool =
         all(_holds(check, conditions.host, targets[0]) for check in alternative)
         for alternative in conditions.alternatives
     ):
-        raise HttpError(412, "If: what it demands is not so")
+        raise HttpError(412, "the condition is not met", field="If")
     for target in targets:
         by_path: dict[str, list[Lock]] = {}
         for lock in required(target, active(target), below=below):
@@ -81,7 +83,9 @@ def require(conditions: Conditions, holder: str, *targets: Target, below: bool =
 
 def is_locked(lock: Lock) -> HttpError:
     """Return the error 423 that names the lock's holder and its expiry."""
-    return HttpError(423, f"path: is locked by {lock.holder} until {lock.expires:%H:%M:%S} UTC")
+    until = f"{lock.expires:%H:%M:%S}"
+    locked = Message("is locked by %(holder)s until %(time)s UTC", holder=lock.holder, time=until)
+    return HttpError(423, locked, field="path")
 
 
 def remove_below(target: Target) -> None:

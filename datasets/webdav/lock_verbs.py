@@ -13,6 +13,7 @@ from django.utils import timezone
 
 from accounts.models import User
 from accounts.tokens import Holder
+from kernel.messages import Message
 
 from ..models import Lock
 from . import conditions, lock_store, tree
@@ -35,7 +36,7 @@ def lock(request: HttpRequest, holder: Holder, target: Target) -> HttpResponse:
     Without a body the lock that the `If` header names is renewed.
     """
     if not target.dataset:
-        raise HttpError(403, "path: files, folders and datasets can be locked")
+        raise HttpError(403, "only files, folders and datasets can be locked", field="path")
     requested, body = conditions.parse(request.META), request.body
     if not body.strip():
         return _renew(request, requested, holder, target)
@@ -43,7 +44,7 @@ def lock(request: HttpRequest, holder: Holder, target: Target) -> HttpResponse:
     exclusive = _is_exclusive(info)
     depth = request.META.get("HTTP_DEPTH", "infinity").strip().lower()
     if depth not in {"0", "infinity"}:
-        raise HttpError(400, "Depth: must be 0 or infinity")
+        raise HttpError(400, "must be 0 or infinity", field="Depth")
     deep = depth == "infinity"
     with writing(target):
         for other in lock_store.conflicting(target, deep=deep):
@@ -68,14 +69,14 @@ def unlock(request: HttpRequest, holder: Holder, target: Target) -> HttpResponse
     """Remove the lock that the Lock-Token header names; only its holder and operators may."""
     token = request.META.get("HTTP_LOCK_TOKEN", "").strip()
     if not (token.startswith("<") and token.endswith(">")):
-        raise HttpError(400, "Lock-Token: must be <token>")
+        raise HttpError(400, "must be <token>", field="Lock-Token")
     for row in lock_store.active(target):
         if row.token == token[1:-1] and lock_store.covers(row, target.path):
             if row.holder != holder.username and not holder.is_staff:
-                raise HttpError(403, f"Lock-Token: the lock is {row.holder}'s")
+                raise HttpError(403, Message("the lock belongs to %(holder)s", holder=row.holder), field="Lock-Token")
             row.delete()
             return HttpResponse(status=204)
-    raise HttpError(409, "Lock-Token: there is no such lock here")
+    raise HttpError(409, "this path has no such lock", field="Lock-Token")
 
 
 def discovery(locks: list[Lock], target: Target) -> str:
@@ -87,9 +88,9 @@ def _is_exclusive(info: ElementTree.Element) -> bool:
     """Return whether an exclusive lock is requested, rather than a shared one. Raises HttpError 400."""
     exclusive = info.find(f"{DAV}lockscope/{DAV}exclusive") is not None
     if not exclusive and info.find(f"{DAV}lockscope/{DAV}shared") is None:
-        raise HttpError(400, "body: lockscope must be exclusive or shared")
+        raise HttpError(400, "lockscope must be exclusive or shared", field="body")
     if info.find(f"{DAV}locktype/{DAV}write") is None:
-        raise HttpError(400, "body: locktype must be write")
+        raise HttpError(400, "locktype must be write", field="body")
     return exclusive
 
 
@@ -99,7 +100,7 @@ def _renew(request: HttpRequest, requested: Conditions, holder: Holder, target: 
             row.expires = lock_store.expiry(request.META.get("HTTP_TIMEOUT", ""))
             row.save(update_fields=["expires"])
             return _lock_response(row, 200)
-    raise HttpError(412, "If: must name a lock on this path to be renewed")
+    raise HttpError(412, "must name the lock on this path that is to be renewed", field="If")
 
 
 def _create_file(requested: Conditions, holder: Holder, target: Target) -> bool:
@@ -109,14 +110,14 @@ def _create_file(requested: Conditions, holder: Holder, target: Target) -> bool:
     info = tree.look(target.steps)
     if info is not None:
         if target.slash and stat.S_ISREG(info.st_mode):
-            raise HttpError(404, "path: no such folder")
+            raise HttpError(404, "no such folder", field="path")
         return False
     lock_store.require(requested, holder.username, target)
     try:
         with tree.folder(target.steps[:-1], make=len(target.parts) == 1) as parent:
             os.close(os.open(target.steps[-1], os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644, dir_fd=parent))
     except FileNotFoundError:
-        raise HttpError(409, "path: its folder is missing")
+        raise HttpError(409, "the parent folder does not exist", field="path")
     return True
 
 

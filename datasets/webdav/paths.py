@@ -12,6 +12,7 @@ from urllib.parse import quote, unquote_to_bytes, urlsplit
 
 from kernel import names
 from kernel.errors import Refused
+from kernel.messages import Message
 
 from .errors import HttpError
 
@@ -50,7 +51,7 @@ def parse(raw: str) -> Target:
     """The target of a raw request target (bytes as Latin-1 characters, the way WSGI has them). Raises HttpError."""
     raw = raw.split("?", 1)[0]
     if raw != PREFIX and not raw.startswith(PREFIX + "/"):
-        raise HttpError(400, "path: must begin with /data/")
+        raise HttpError(400, "must begin with /data/", field="path")
     segments = raw[len(PREFIX) + 1 :].split("/")
     slash = segments[-1] == ""
     if slash:
@@ -63,7 +64,13 @@ def parse(raw: str) -> Target:
     except Refused as refused:
         raise HttpError(400, refused.msg)
     if len(parts) > DEPTH_LIMIT + 2 or len("/".join(parts).encode()) > LENGTH_LIMIT:
-        raise HttpError(400, f"path: too long, at most {LENGTH_LIMIT} bytes and {DEPTH_LIMIT} folders")
+        raise HttpError(
+            400,
+            Message(
+                "must have at most %(bytes)s bytes and %(folders)s folders", bytes=LENGTH_LIMIT, folders=DEPTH_LIMIT
+            ),
+            field="path",
+        )
     user, dataset = parts[0], parts[1] if len(parts) > 1 else ""
     _known_names(user, dataset)
     return Target(user, dataset, tuple(parts[2:]), slash)
@@ -72,15 +79,15 @@ def parse(raw: str) -> Target:
 def parse_destination(header: str, host: str) -> Target:
     """The target of a `Destination` header (RFC 4918 10.3). Raises HttpError."""
     if not header:
-        raise HttpError(400, "Destination: missing")
+        raise HttpError(400, "is required", field="Destination")
     try:
         pieces = urlsplit(header)
     except ValueError:
-        raise HttpError(400, "Destination: not an address")
+        raise HttpError(400, "must be a URL", field="Destination")
     if pieces.netloc and pieces.netloc.lower() != host.lower():
-        raise HttpError(403, "Destination: must be on this server")
+        raise HttpError(403, "must be on this server", field="Destination")
     if pieces.query or pieces.fragment:
-        raise HttpError(400, "Destination: must have no query and no fragment")
+        raise HttpError(400, "must not have a query or fragment", field="Destination")
     return parse(pieces.path)
 
 
@@ -91,13 +98,13 @@ def href(*steps: str, folder: bool = False) -> str:
 
 def _decode(segment: str) -> str:
     if BROKEN_ESCAPE.search(segment) or "#" in segment:
-        raise HttpError(400, "path: must be percent-encoded")
+        raise HttpError(400, "must be percent-encoded", field="path")
     try:
         part = unquote_to_bytes(segment.encode("latin-1")).decode()
     except UnicodeError:  # both ways: not bytes, or bytes that are not UTF-8
-        raise HttpError(400, "path: must be valid UTF-8")
+        raise HttpError(400, "must be valid UTF-8", field="path")
     if "/" in part:
-        raise HttpError(400, "path: must have no encoded '/'")
+        raise HttpError(400, "must not contain an encoded '/'", field="path")
     return part
 
 
@@ -108,4 +115,4 @@ def _known_names(user: str, dataset: str) -> None:
         if dataset and dataset != HOME:
             names.dataset_name(dataset)
     except Refused:
-        raise HttpError(404, "path: no such user or dataset")
+        raise HttpError(404, "no such user or dataset", field="path")

@@ -45,9 +45,9 @@ Entry = tuple[tuple[str, ...], os.stat_result | None]  # steps below /data; None
 def propfind(request: HttpRequest, holder: Holder, target: Target) -> HttpResponse:
     depth = request.META.get("HTTP_DEPTH", "infinity").strip().lower()
     if depth not in {"0", "1", "infinity"}:
-        raise HttpError(400, "Depth: must be 0, 1 or infinity")
+        raise HttpError(400, "must be 0, 1 or infinity", field="Depth")
     if depth == "infinity" and not target.dataset:
-        raise HttpError(403, "Depth: must be 0 or 1 here")
+        raise HttpError(403, "must be 0 or 1 here", field="Depth")
     asked = _asked(request.body)
     row, info = _resolve(target)
     entries = _entries(holder, target, info, depth)
@@ -62,14 +62,14 @@ def _resolve(target: Target) -> tuple[Dataset | None, os.stat_result | None]:
     """The dataset's row and what lies on disk. Raises HttpError 404."""
     if not target.dataset:
         if target.user and not User.objects.filter(username=target.user).exists():
-            raise HttpError(404, "path: no such user or dataset")
+            raise HttpError(404, "no such user or dataset", field="path")
         return None, None
     row = find_dataset(target)
     if row is not None and row.state == State.DELETING:
-        raise HttpError(404, "path: no such user or dataset")
+        raise HttpError(404, "no such user or dataset", field="path")
     info = tree.look(target.steps)
     if target.parts and (info is None or (target.slash and stat.S_ISREG(info.st_mode))):
-        raise HttpError(404, "path: no such file or folder")
+        raise HttpError(404, "no such file or folder", field="path")
     return row, info
 
 

@@ -15,6 +15,7 @@ from xml.sax.saxutils import escape
 from django.http import HttpRequest, HttpResponse
 
 from accounts.tokens import Holder
+from kernel.messages import Message
 
 from . import conditions, lock_store, tree
 from .admission import writing
@@ -31,12 +32,12 @@ def proppatch(request: HttpRequest, holder: Holder, target: Target) -> HttpRespo
     document = read(request.body, "propertyupdate")
     changes = list(_changes(document))
     if not target.parts:
-        raise HttpError(403, "path: files and folders have properties that can be set")
+        raise HttpError(403, "only files and folders have properties that can be set", field="path")
     refused = {tag for tag, _ in changes if tag.startswith(OURS)}
     with writing(target):
         lock_store.require(conditions.parse(request.META), holder.username, target)
         if tree.look(target.steps) is None:
-            raise HttpError(404, "path: no such file or folder")
+            raise HttpError(404, "no such file or folder", field="path")
         if not refused:
             now = read_all(target.steps)
             for tag, element in changes:
@@ -57,12 +58,14 @@ def read_all(steps: tuple[str, ...]) -> dict[str, str]:
 def _write(steps: tuple[str, ...], values: dict[str, str]) -> None:
     text = json.dumps(values, ensure_ascii=False).encode()
     if len(text) > LIMIT:
-        raise HttpError(507, f"body: all properties of a file together may have {LIMIT} bytes")
+        raise HttpError(
+            507, Message("all properties of a file must have at most %(limit)s bytes", limit=LIMIT), field="body"
+        )
     with _opened(steps) as file:
         try:
             os.setxattr(file, tree.PROPERTIES, text)
         except OSError:
-            raise HttpError(507, "body: the platform's file system takes no properties")
+            raise HttpError(507, "the platform's file system does not support properties", field="body")
 
 
 @contextmanager

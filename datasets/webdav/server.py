@@ -139,7 +139,7 @@ class Server:
         try:
             steps = archive.steps_of(path)
         except ValueError:
-            return connection.send(respond(HttpError(404, "path: no such dataset")))
+            return connection.send(respond(HttpError(404, "no such dataset", field="path")))
         if not self.archives.acquire(blocking=False):
             return connection.send(respond(HttpError(503, "too many archives are being made", Retry_After="10")))
         connection.transport.pause_reading()

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from kernel import storage
+from kernel.messages import Message
 
 from . import tree
 from .errors import HttpError
@@ -58,7 +59,12 @@ def require_next(target: Target, first: int, total: int) -> None:
     """Raise HttpError 409 unless byte `first` is the next one to come. Byte 0 always is: it starts the file over."""
     size = arrived(target, total)
     if first not in {0, size}:
-        raise HttpError(409, f"Content-Range: the next part begins at byte {size}", Upload_Offset=str(size))
+        raise HttpError(
+            409,
+            Message("the next part must begin at byte %(offset)s", offset=size),
+            field="Content-Range",
+            Upload_Offset=str(size),
+        )
 
 
 def append(target: Target, first: int, total: int, body: Path, size: int) -> Path | None:

@@ -15,6 +15,7 @@ from django.http import HttpRequest, HttpResponse, JsonResponse
 from accounts.models import User
 from accounts.tokens import Holder
 from kernel import storage
+from kernel.messages import Message
 
 from .. import lifecycle
 from ..models import State
@@ -39,14 +40,14 @@ def options(request: HttpRequest, holder: Holder | None, target: Target) -> Http
 def get(request: HttpRequest, holder: Holder, target: Target) -> HttpResponse:
     """GET and HEAD: nginx sends the file, with ranges and validators; the checksum goes along where it is known."""
     if not target.dataset:
-        raise HttpError(405, "path: GET takes a file's path: /data/{user}/{dataset}/{file}", Allow="PROPFIND, OPTIONS")
+        raise HttpError(405, "must be a file: /data/{user}/{dataset}/{file}", field="path", Allow="PROPFIND, OPTIONS")
     row = find_dataset(target)
     must_be_readable(row)
     info = tree.look(target.steps) if target.parts else None
     if info is None and target.parts:
-        raise HttpError(404, "path: no such file")
+        raise HttpError(404, "no such file", field="path")
     if info is None or stat.S_ISDIR(info.st_mode) or target.slash:
-        raise HttpError(405, "path: is a folder; PROPFIND lists it", Allow="PROPFIND, OPTIONS")
+        raise HttpError(405, "is a folder; use PROPFIND to list it", field="path", Allow="PROPFIND, OPTIONS")
     response = HttpResponse(content_type="application/octet-stream")
     response["X-Accel-Redirect"] = FILES + href(*target.steps).removeprefix("/data")
     if digest := tree.known_sha256(target.steps):
@@ -57,16 +58,16 @@ def get(request: HttpRequest, holder: Holder, target: Target) -> HttpResponse:
 def delete(request: HttpRequest, holder: Holder, target: Target) -> HttpResponse:
     """A file or folder of a dataset that is creating, or of `.home`; a whole dataset."""
     if not target.dataset:
-        raise HttpError(405, "path: DELETE takes a file or a dataset", Allow="PROPFIND, OPTIONS")
+        raise HttpError(405, "must be a file, folder or dataset to delete", field="path", Allow="PROPFIND, OPTIONS")
     if not target.parts:
         return _delete_dataset(holder, target)
     with writing(target) as (quota,):
         lock_store.require(conditions.parse(request.META), holder.username, target, below=True)
         info = tree.look(target.steps)
         if info is None:
-            raise HttpError(404, "path: no such file")
+            raise HttpError(404, "no such file", field="path")
         if target.slash and stat.S_ISREG(info.st_mode):
-            raise HttpError(404, "path: no such folder")
+            raise HttpError(404, "no such folder", field="path")
         quota.charge(-tree.size(target.steps))
         trash = discard(target.steps)
         lock_store.remove_below(target)
@@ -77,7 +78,7 @@ def delete(request: HttpRequest, holder: Holder, target: Target) -> HttpResponse
 def _delete_dataset(holder: Holder, target: Target) -> HttpResponse:
     """Empties a dataset that is creating; one in ready or error is deleted the way of REST."""
     if target.is_home:
-        raise HttpError(403, "path: .home always exists; delete the files in it")
+        raise HttpError(403, ".home cannot be deleted; delete the files in it", field="path")
     row = find_dataset(target)
     if row.state in {State.READY, State.ERROR}:
         owner = User.objects.get(username=target.user)
@@ -94,19 +95,19 @@ def _delete_dataset(holder: Holder, target: Target) -> HttpResponse:
 
 def mkcol(request: HttpRequest, holder: Holder, target: Target) -> HttpResponse:
     if len(request.body):
-        raise HttpError(415, "body: MKCOL takes none")
+        raise HttpError(415, "must be empty for MKCOL", field="body")
     if not target.dataset:
-        raise HttpError(405, "path: a folder is there already")
+        raise HttpError(405, "the folder already exists", field="path")
     if not target.parts:
         if target.is_home or _exists(target):
-            raise HttpError(405, "path: a folder is there already")
-        raise HttpError(403, "path: a dataset is created with its size: POST /api/v1/users/{user}/datasets")
+            raise HttpError(405, "the folder already exists", field="path")
+        raise HttpError(403, "a dataset is created with its size: POST /api/v1/users/{user}/datasets", field="path")
     with writing(target):
         lock_store.require(conditions.parse(request.META), holder.username, target)
         with tree.folder(target.steps[:2], make=True):
             pass  # the dataset's own folder comes with its first file
         if tree.look(target.steps) is not None:
-            raise HttpError(405, "path: a file or folder of that name is there already")
+            raise HttpError(405, "a file or folder of that name already exists", field="path")
         with tree.folder(target.steps[:-1]) as parent:
             os.mkdir(target.steps[-1], 0o755, dir_fd=parent)
     return HttpResponse(status=201)
@@ -180,20 +181,20 @@ def _destination(request: HttpRequest, holder: Holder, target: Target) -> Target
     destination = parse_destination(request.META.get("HTTP_DESTINATION", ""), request.META.get("HTTP_HOST", ""))
     require_owner(holder, destination)
     if not target.parts or not destination.parts:
-        raise HttpError(403, "path: files and folders inside datasets can be moved and copied, datasets cannot")
+        raise HttpError(403, "only files and folders within a dataset can be moved or copied", field="path")
     if target.steps == destination.steps:
-        raise HttpError(403, "Destination: is the same")
+        raise HttpError(403, "must differ from the source", field="Destination")
     if destination.steps[: len(target.steps)] == target.steps:
-        raise HttpError(409, "Destination: lies inside of what is moved or copied")
+        raise HttpError(409, "must not be inside the source", field="Destination")
     if target.steps[: len(destination.steps)] == destination.steps:
-        raise HttpError(409, "Destination: contains what is moved or copied")
+        raise HttpError(409, "must not contain the source", field="Destination")
     return destination
 
 
 def _source(target: Target, destination: Target) -> os.stat_result:
     info = tree.look(target.steps)
     if info is None:
-        raise HttpError(404, "path: no such file")
+        raise HttpError(404, "no such file", field="path")
     return info
 
 
@@ -202,7 +203,7 @@ def _replaced(request: HttpRequest, destination: Target) -> int | None:
     if tree.look(destination.steps) is None:
         return None
     if request.META.get("HTTP_OVERWRITE", "T").strip().upper() == "F":
-        raise HttpError(412, "Destination: a file of that name is there already")
+        raise HttpError(412, "a file of that name already exists", field="Destination")
     return tree.size(destination.steps)
 
 
@@ -212,7 +213,7 @@ def _parent(destination: Target) -> tuple[str, ...]:
         with tree.folder(destination.steps[:2], make=True):
             pass
     elif tree.look(destination.steps[:-1]) is None:
-        raise HttpError(409, "Destination: its folder is missing")
+        raise HttpError(409, "the parent folder does not exist", field="Destination")
     return destination.steps[:-1]
 
 
@@ -244,7 +245,12 @@ def verb(request: HttpRequest) -> HttpResponse:
     """Every method but PUT."""
     method = METHODS.get(request.method)
     if method is None:
-        raise HttpError(405, f"method: {request.method[:20]} is not known here", Allow=", ".join(["PUT", *METHODS]))
+        raise HttpError(
+            405,
+            Message("%(method)s is not supported here", method=request.method[:20]),
+            field="method",
+            Allow=", ".join(["PUT", *METHODS]),
+        )
     if request.method == "OPTIONS":  # asked without credentials by many clients; tells nothing of anybody
         return method(request, None, Target())
     holder = authenticate(request.META.get("HTTP_AUTHORIZATION", ""))

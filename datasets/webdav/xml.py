@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from xml.etree import ElementTree
 
+from kernel.messages import Message
+
 from .errors import HttpError
 
 DAV = "{DAV:}"
@@ -18,7 +20,9 @@ class _Builder(ElementTree.TreeBuilder):
     def start(self, tag: str, attributes: dict) -> ElementTree.Element:
         self.depth += 1
         if self.depth > DEEPEST:
-            raise HttpError(400, f"body: at most {DEEPEST} elements may lie within each other")
+            raise HttpError(
+                400, Message("must not nest elements more than %(depth)s deep", depth=DEEPEST), field="body"
+            )
         return super().start(tag, attributes)
 
     def end(self, tag: str) -> ElementTree.Element:
@@ -29,11 +33,11 @@ class _Builder(ElementTree.TreeBuilder):
 def read(body: bytes, name: str) -> ElementTree.Element:
     """The document, which must be a `DAV: {name}`. Raises HttpError 400."""
     if b"<!" in body:
-        raise HttpError(400, "body: must be XML without a document type")
+        raise HttpError(400, "must be XML without a document type", field="body")
     try:
         document = ElementTree.fromstring(body, ElementTree.XMLParser(target=_Builder()))
     except (ElementTree.ParseError, ValueError, LookupError):
-        raise HttpError(400, "body: must be XML")
+        raise HttpError(400, "must be XML", field="body")
     if document.tag != DAV + name:
-        raise HttpError(400, f"body: must be a DAV: {name}")
+        raise HttpError(400, Message("must be a DAV: %(name)s", name=name), field="body")
     return document

@@ -69,14 +69,14 @@ def elements_of(serializer: type[StrictSerializer], data, user: str, name: str) 
     """The one object or the list of objects of a report, each judged. Raises Refused for the whole of it."""
     elements = data if isinstance(data, list) else [data]
     if len(elements) > MOST:
-        raise Refused(f"body: at most {MOST} elements")
+        raise Refused("must have at most %(limit)s elements", field="body", limit=MOST)
     rows = []
     for element in elements:
         row = serializer.read(element)
         if row.get("user", user) != user:
-            raise Refused("user: must be the user of the path")
+            raise Refused("must be the user in the path", field="user")
         if row.get("name", name) != name:
-            raise Refused("name: must be the job of the path")
+            raise Refused("must be the job in the path", field="name")
         rows.append(row)
     return rows
 

@@ -182,18 +182,18 @@ def _parse(delivery: Delivery) -> dict | None:
     try:
         _, user, name, *kind = delivery.subject.split(".")
         if kind not in ([], ["values"]):
-            raise Refused("subject: unknown")
+            raise Refused("unknown", field="subject")
         if len(delivery.data) > MESSAGE_BYTES:
-            raise Refused("body: too large")
+            raise Refused("too large", field="body")
         body = sanitize.read_strict(delivery.data)
         if kind:
             rows = [ValuesIn.read(row) for row in (body if isinstance(body, list) else [body])]
             if any(row.get("user", user) != user or row.get("name", name) != name for row in rows):
-                raise Refused("body: disagrees with its subject")
+                raise Refused("does not match its subject", field="body")
             return {"rows": rows, "user": user, "name": name}
         values = MetricsIn.read(body)
         if values.get("user", user) != user or values.get("name", name) != name:
-            raise Refused("body: disagrees with its subject")
+            raise Refused("does not match its subject", field="body")
     except Exception as problem:  # whatever a stranger can send: it is logged, dropped, and the ingest lives
         log.warning("ignored a message on %s: %s", delivery.subject, problem)
         return None

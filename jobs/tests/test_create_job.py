@@ -88,7 +88,7 @@ def test_a_script_behind_a_link_is_refused(as_alice, home):
 
 def test_with_the_broker_away_nothing_is_stored(as_alice, home, monkeypatch):
     def away():
-        raise Fault("the task queue is not available, try again later")
+        raise Fault("the task queue is not available; try again later")
 
     monkeypatch.setattr("kernel.broker.require", away)
     response = as_alice.call("post", "users/alice/jobs", {"name": "fit", "entry": "train.py"})

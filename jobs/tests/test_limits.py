@@ -72,7 +72,7 @@ def test_the_smaller_jobs_of_the_user_do_not_overtake_the_one_that_waits(limit, 
 def test_what_can_never_fit_the_limit_is_refused_at_once(limit, as_alice, script):
     body = {"name": "big", "entry": script("pass"), "cpu": 2.5}
     message = as_alice.refused("post", "users/alice/jobs", body)
-    assert message == "cpu: 2.5 asked, the limit for user alice is 2"
+    assert message == "cpu: requested 2.5, but the limit for user alice is 2"
     assert not Job.objects.exists()
 
 
@@ -81,5 +81,5 @@ def test_a_dataset_over_the_limit_is_refused(as_alice, as_bob):
     limits.set_limit(tenant="default", user="bob", by="test")
     as_alice.call("post", "users/alice/datasets", {"name": "a", "size": 60})
     message = as_alice.refused("post", "users/alice/datasets", {"name": "b", "size": 50})
-    assert message == "rom: 50 bytes asked, 40 bytes left of the limit of 100 bytes for user alice"
+    assert message == "rom: requested 50 bytes, but user alice has 40 bytes left of a limit of 100 bytes"
     assert as_bob.call("post", "users/bob/datasets", {"name": "b", "size": 5000}).status_code == 201

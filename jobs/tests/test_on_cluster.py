@@ -90,4 +90,7 @@ def test_workers_are_refused_where_the_runner_has_one(as_alice, script, monkeypa
     monkeypatch.setattr(type(runners.get()), "many_workers", False)
     fields = {"name": "fit", "entry": script("print(1)"), "workers": 2}
     answer = as_alice.call("post", "users/alice/jobs", fields)
-    assert (answer.status_code, answer.json()) == (403, {"msg": "workers: jobs of this platform have one"})
+    assert (answer.status_code, answer.json()) == (
+        403,
+        {"msg": "workers: must be 1: this platform does not run jobs with more than one worker"},
+    )

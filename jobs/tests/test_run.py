@@ -183,7 +183,7 @@ def test_deregistration_ends_what_runs(as_alice, submit, until):
     job = until(submit(SLEEP), "running")
     as_alice.call("put", "users/alice")
     until(job, "error")
-    assert "de-registered" in job.reason
+    assert "deactivated" in job.reason
     assert in_use() == NOTHING
 
 
@@ -193,7 +193,7 @@ def test_a_lost_run_ends_in_error_with_the_reason(submit, until):
     while runners.get().poll(job.run_name).state == "running":
         pass
     runners.get().forget(job.run_name)
-    assert "the run is gone" in until(job, "error").reason
+    assert "the run no longer exists" in until(job, "error").reason
     assert in_use() == NOTHING
 
 

@@ -99,7 +99,7 @@ class TestJourneys:
         hers.fill("form [name=name]", "mine")
         hers.fill("[name=entry]", "nothing.py")
         hers.locator("form:has([name=entry]) button.primary").click()
-        expect(hers.locator("main")).to_contain_text("there is no script nothing.py")
+        expect(hers.locator("main")).to_contain_text("the script nothing.py does not exist")
         expect(hers.locator("[name=entry]")).to_have_attribute("aria-invalid", "true")
         expect(hers.locator("form [name=name]")).to_have_value("mine")
 

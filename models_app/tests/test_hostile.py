@@ -40,13 +40,13 @@ os._exit(0)
 def test_a_result_that_cannot_be_stored_is_an_error_that_says_so(uploaded, make_model, settled, told, words):
     model = settled(make_model(uploaded("net/predictor.py", LIAR.format(told=told))))
     assert model.state == "error"
-    assert model.reason.startswith("it does not load: the result of the check cannot be used: ")
+    assert model.reason.startswith("does not load: the result of the load check is not valid: ")
     assert words in model.reason
 
 
 def test_no_result_is_an_error_that_says_so(uploaded, make_model, settled):
     model = settled(make_model(uploaded("net/predictor.py", "import os\nos._exit(0)")))
-    assert (model.state, model.reason) == ("error", "it does not load: the check left no result")
+    assert (model.state, model.reason) == ("error", "does not load: the load check left no result")
 
 
 def test_a_model_that_cannot_be_looked_at_does_not_keep_the_others_from_it(uploaded, make_model, settled, monkeypatch):

@@ -68,8 +68,8 @@ class TestMaking:
         ("field", "typed", "words"),
         [
             ("name", "", "required"),
-            ("name", EVIL, "1 to 50 letters"),
-            ("name", "taken", "you have a model taken already"),
+            ("name", EVIL, "1 to 50 lowercase letters"),
+            ("name", "taken", "you already have a model named taken"),
             ("src", "", "required"),
             ("src", "jobs/none", "you have no job none"),
             ("src", "jobs/runs", "can be taken once it has finished"),
@@ -202,7 +202,9 @@ class TestUploading:
         there = [path for path, _ in storage.files(storage.root() / "datasets") if not path.endswith("train.py")]
         assert all(path.startswith("alice/.home/models/net/") for path in there)
 
-    @pytest.mark.parametrize(("name", "words"), [("taken", "you have a model taken"), ("../x", "1 to 50 letters")])
+    @pytest.mark.parametrize(
+        ("name", "words"), [("taken", "already have a model named taken"), ("../x", "1 to 50 lowercase")]
+    )
     def test_nothing_is_stored_for_a_name_that_cannot_be(self, her, alice, name, words):
         put(Model, alice, "taken", "ready")
         response = her.post("/models", {"name": name, "file": SimpleUploadedFile("a.pt", b"x")})

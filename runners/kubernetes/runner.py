@@ -23,7 +23,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from runners.base import STOPPED, Runner, RunnerError, RunSpec, RunStatus, check_name
+from kernel.messages import Message, clip, stored
+from runners.base import NO_SUCH_RUN, STOPPED, Runner, RunnerError, RunSpec, RunStatus, check_name
 
 from . import inventory, logs, object_names, objects, staging, status
 from .cluster import Cluster, Conflict, NotFound
@@ -63,17 +64,17 @@ class KubernetesRunner(Runner):
     def poll(self, name: str) -> RunStatus:
         record, pods = self._look(name)
         if record is None:
-            return RunStatus("unknown", reason="no run of this name")
+            return RunStatus("unknown", reason=NO_SUCH_RUN)
         uid = record["metadata"]["uid"]
         if told := status.annotation(record, object_names.END):
             self._ends.pop(uid, None)
-            return RunStatus(**told)
+            return status.restored_end(told)
         if uid in self._ends:  # written down, and the watch has not heard of it yet
             return self._ends[uid]
         now = time.time()
         finding = status.judge(record, pods, now)
         if not finding.begun:
-            return RunStatus("unknown", reason="the run has not begun")
+            return RunStatus("unknown", reason=Message("the run has not started"))
         if finding.ended and self._watcher:  # how it ended is in the pods, whose watch may be behind that of the record
             pods = _freshest(self._pods(record), pods)
             finding = status.judge(record, pods, now)
@@ -85,7 +86,15 @@ class KubernetesRunner(Runner):
             return RunStatus("running", started=finding.started)
         finding = finding if finding.problem else self._trouble.find(record, pods, finding, now)
         if finding.problem and (finding.hopeless or now - (finding.since or now) > self.config.start_timeout_s):
-            self._halt(record, pods, {"why": f"could not start: {finding.problem}", "failed": True, "grace_s": 1.0})
+            self._halt(
+                record,
+                pods,
+                {
+                    "why": stored(Message("could not start: %(problem)s", problem=finding.problem)),
+                    "failed": True,
+                    "grace_s": 1.0,
+                },
+            )
         return RunStatus("running", reason=finding.problem, started=finding.started)
 
     def stop(self, name: str, grace_s: float = 10) -> None:
@@ -93,7 +102,7 @@ class KubernetesRunner(Runner):
         if record is None or object_names.END in record["metadata"]["annotations"] or status.finished(record):
             return
         pods = self._pods(record)
-        self._halt(record, pods, {"why": STOPPED, "grace_s": max(0.0, float(grace_s))})
+        self._halt(record, pods, {"why": stored(STOPPED), "grace_s": max(0.0, float(grace_s))})
 
     def forget(self, name: str) -> None:
         if self.poll(name).state == "running":
@@ -238,10 +247,12 @@ class KubernetesRunner(Runner):
         late = now - (end.ended or now) > LOG_PATIENCE_S
         if not self._finish_logs(record, pods) and not late:
             return RunStatus("running", started=end.started)
-        end = replace(end, reason=end.reason[:2000], ended=end.ended or now)
+        end = replace(end, reason=clip(end.reason, 2000), ended=end.ended or now)
         if end.state == "lost" or record["kind"] == "Deployment":
-            self._halt(record, pods, {"why": end.reason, "grace_s": 1.0})
-        body = {"metadata": {"annotations": {object_names.END: json.dumps(asdict(end))}}}
+            self._halt(record, pods, {"why": stored(end.reason), "grace_s": 1.0})
+        body = {
+            "metadata": {"annotations": {object_names.END: json.dumps(asdict(end) | {"reason": stored(end.reason)})}}
+        }
         with contextlib.suppress(NotFound, Conflict):
             self._patch(record, body, stale=record["kind"] == "Deployment" or end.state == "lost")
         fresh = self._record(name)
@@ -249,8 +260,8 @@ class KubernetesRunner(Runner):
         if not told:
             return RunStatus("running", started=end.started)
         if self._watcher:
-            self._ends[record["metadata"]["uid"]] = RunStatus(**told)
-        return RunStatus(**told)
+            self._ends[record["metadata"]["uid"]] = status.restored_end(told)
+        return status.restored_end(told)
 
     def _finish_logs(self, record: dict, pods: list[dict], whole: bool = True) -> bool:
         """Whether the logs are whole now (or as whole as they can be); not `whole`: only what is there so far."""

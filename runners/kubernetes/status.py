@@ -9,6 +9,7 @@ import signal
 from dataclasses import dataclass
 from datetime import datetime
 
+from kernel.messages import Message, read_stored
 from runners.base import RunStatus
 
 from . import object_names
@@ -19,23 +20,23 @@ SIGNALS = range(129, 160)  # by convention 128 + the signal; a script's own exit
 NEVER_BEGAN = {"StartError", "ContainerCannotRun"}
 HOPELESS = {"InvalidImageName"}  # waiting changes nothing
 WAITING = {
-    "ErrImagePull": "its image cannot be pulled",
-    "ImagePullBackOff": "its image cannot be pulled",
-    "InvalidImageName": "its image's name is not legal",
-    "ErrImageNeverPull": "its image is not on the node, and pulling is off",
-    "ImageInspectError": "its image cannot be read",
-    "RegistryUnavailable": "the registry of its image does not answer",
-    "CreateContainerConfigError": "its container cannot be configured",
-    "CreateContainerError": "its container cannot be made",
-    "RunContainerError": "its container cannot be started",
-    "CreatePodSandboxError": "its pod cannot be made",
+    "ErrImagePull": Message("its image cannot be pulled"),
+    "ImagePullBackOff": Message("its image cannot be pulled"),
+    "InvalidImageName": Message("its image's name is not legal"),
+    "ErrImageNeverPull": Message("its image is not on the node, and pulling is off"),
+    "ImageInspectError": Message("its image cannot be read"),
+    "RegistryUnavailable": Message("the registry of its image does not answer"),
+    "CreateContainerConfigError": Message("its container cannot be configured"),
+    "CreateContainerError": Message("its container cannot be made"),
+    "RunContainerError": Message("its container cannot be started"),
+    "CreatePodSandboxError": Message("its pod cannot be made"),
 }
 DISRUPTIONS = {
-    "PreemptionByScheduler": "made room for a more important pod",
-    "DeletionByTaintManager": "removed from a node that was lost or closed",
-    "DeletionByPodGC": "its node is gone",
-    "EvictionByEvictionAPI": "evicted: its node is being emptied",
-    "TerminationByKubelet": "ended by its node, which was short of something or shut down",
+    "PreemptionByScheduler": Message("made room for a more important pod"),
+    "DeletionByTaintManager": Message("removed from a node that was lost or closed"),
+    "DeletionByPodGC": Message("its node is gone"),
+    "EvictionByEvictionAPI": Message("evicted: its node is being emptied"),
+    "TerminationByKubelet": Message("ended by its node, which was short of something or shut down"),
 }
 
 
@@ -69,7 +70,7 @@ def judge(record: dict, pods: list[dict], now: float) -> Finding:
     if stop:
         return Finding(started=started)
     if silent:
-        reason = f"lost: {_node(silent[0])} has not answered since it was told to end the run"
+        reason = Message("lost: %(node)s has not answered since it was asked to end the run", node=_node(silent[0]))
         return Finding(started=started, ended=RunStatus("lost", reason=reason, started=started))
     if record["kind"] == "Deployment" and (crashed := _crash_loop(alive)):
         return Finding(started=started, ended=crashed)
@@ -114,41 +115,46 @@ def _job_end(job: dict, condition: dict, pods: list[dict], stop: dict, started: 
     ended = seconds(condition.get("lastTransitionTime")) or (ends[-1].ended if ends else None)
     if condition["type"] == "Complete":
         last = max((end.ended or 0 for end in ends), default=0) or ended
-        return RunStatus("exited", 0, None, _with_stop(stop, "exit code 0"), started, last)
+        return RunStatus("exited", 0, None, _with_stop(stop, how_it_ended(0)), started, last)
     bad = [(pod, end) for pod in pods if (end := _end(pod)) and end.exit_code != 0]
     if bad:
         # The one that failed by itself, not one that was told to end because of it. Times are whole seconds.
         pod, first = min(bad, key=lambda each: ("deletionTimestamp" in each[0]["metadata"], each[1].ended or 0))
         worker = _index(pod)
-        words = first.reason if worker is None else f"worker {worker}: {first.reason}"
-        return RunStatus("exited", first.exit_code, first.signal, _with_stop(stop, words), started, first.ended)
+        end = first.reason if worker is None else Message("worker %(rank)s: %(end)s", rank=worker, end=first.reason)
+        return RunStatus("exited", first.exit_code, first.signal, _with_stop(stop, end), started, first.ended)
     if condition.get("reason") == "DeadlineExceeded":
         limit = job["spec"].get("activeDeadlineSeconds")
-        return RunStatus("exited", None, None, f"stopped because it ran longer than {limit} s", started, ended)
-    words = f"its pod was removed before anybody saw the end ({condition.get('reason')}: {condition.get('message')})"
-    return RunStatus("lost", reason=words, started=started, ended=ended)
+        late = Message("stopped because it ran longer than %(limit)s s", limit=limit)
+        return RunStatus("exited", None, None, late, started, ended)
+    removed = Message(
+        "its pod was removed before its end was recorded (%(reason)s: %(message)s)",
+        reason=condition.get("reason"), message=condition.get("message"),
+    )  # fmt: skip
+    return RunStatus("lost", reason=removed, started=started, ended=ended)
 
 
-def _with_stop(stop: dict, words: str) -> str:
-    return f"{stop['why']}, {words}" if stop else words
+def _with_stop(stop: dict, end: str) -> str:
+    return Message("%(why)s, %(end)s", why=read_stored(stop["why"]), end=end) if stop else end
 
 
 def _stopped(stop: dict, pods: list[dict], silent: list[dict], started: float | None, now: float) -> RunStatus:
     if stop.get("failed"):
-        return RunStatus("exited", None, None, stop["why"], started, now)
+        return RunStatus("exited", None, None, read_stored(stop["why"]), started, now)
     ends = [end for pod in pods if (end := _end(pod))]
     if silent:
-        return RunStatus("exited", None, None, f"{stop['why']}; {_node(silent[0])} does not answer", started, now)
+        reason = Message("%(why)s; %(node)s does not answer", why=read_stored(stop["why"]), node=_node(silent[0]))
+        return RunStatus("exited", None, None, reason, started, now)
     if not (started or stop.get("seen")):
-        return RunStatus("exited", None, None, "it was stopped before it began", None, now)
+        return RunStatus("exited", None, None, Message("stopped before it started"), None, now)
     if not ends:
-        words = stop["why"]
-        return RunStatus("exited", None, None, words, started or stop.get("seen"), now)
+        return RunStatus("exited", None, None, read_stored(stop["why"]), started or stop.get("seen"), now)
     end = next((end for end in ends if end.exit_code != 0), ends[0])
-    late = f", did not end within {stop['grace_s']:g} s" if end.signal == signal.SIGKILL else ""
-    return RunStatus(
-        "exited", end.exit_code, end.signal, f"{stop['why']}{late}, {end.reason}", end.started or started, end.ended
-    )
+    why = read_stored(stop["why"])
+    if end.signal == signal.SIGKILL:
+        why = Message("%(why)s, did not end within %(seconds)s s", why=why, seconds=f"{stop['grace_s']:g}")
+    reason = Message("%(why)s, %(end)s", why=why, end=end.reason)
+    return RunStatus("exited", end.exit_code, end.signal, reason, end.started or started, end.ended)
 
 
 # --- a pod ------------------------------------------------------------------------------------------------
@@ -184,7 +190,7 @@ def _is_silent(pod: dict, now: float) -> bool:
 
 
 def _node(pod: dict) -> str:
-    return f"the node {pod['spec'].get('nodeName') or '(none yet)'}"
+    return Message("node %(name)s", name=pod["spec"].get("nodeName") or "(none yet)")
 
 
 def _end(pod: dict) -> RunStatus | None:
@@ -195,22 +201,23 @@ def _end(pod: dict) -> RunStatus | None:
     if terminated is None:
         if status.get("phase") != "Failed" or status.get("removed"):
             return None  # it has not ended, or it was removed before it said how
-        words = disruption or "its pod failed before it began"
-        return RunStatus("exited", None, None, words, None, seconds(status.get("startTime")))
+        reason = disruption or Message("its pod failed before it started")
+        return RunStatus("exited", None, None, reason, None, seconds(status.get("startTime")))
     times = (seconds(terminated.get("startedAt")), seconds(terminated.get("finishedAt")))
     reason, code = terminated.get("reason") or "", terminated.get("exitCode", 0)
     if reason in NEVER_BEGAN:
-        return RunStatus("exited", None, None, f"could not start: {short(terminated.get('message') or reason)}", *times)
+        problem = short(terminated.get("message") or reason)
+        return RunStatus("exited", None, None, Message("could not start: %(problem)s", problem=problem), *times)
     number = terminated.get("signal") or (code - 128 if code in SIGNALS else None)
-    words = f"killed by signal {number} ({signal_name(number)})" if number else f"exit code {code}"
+    end = how_it_ended(-number if number else code)
     if reason == "ContainerStatusUnknown":
-        words = disruption or "its node lost sight of it"
-        return RunStatus("exited", None, None, words, *times)
+        lost = disruption or Message("its node lost track of it")
+        return RunStatus("exited", None, None, lost, *times)
     if reason == "OOMKilled":
-        words = f"out of memory (asked for: {memory(pod)}), {words}"
+        end = Message("out of memory (limit: %(memory)s), %(end)s", memory=memory(pod), end=end)
     elif disruption:
-        words = f"{disruption}, {words}"
-    return RunStatus("exited", None if number else code, number, words, *times)
+        end = Message("%(why)s, %(end)s", why=disruption, end=end)
+    return RunStatus("exited", None if number else code, number, end, *times)
 
 
 def memory(pod: dict) -> str:
@@ -222,13 +229,14 @@ def _disruption(status: dict) -> str:
     """Why somebody else than the run itself ended it; empty when nobody did."""
     reason, message = status.get("reason") or "", short(status.get("message") or "")
     if reason == "Evicted":
-        return f"evicted by its node: {message}"
+        return Message("evicted by its node: %(message)s", message=message)
     if reason:
-        return f"ended by its node ({reason}): {message}" if message else f"ended by its node ({reason})"
+        ended = Message("ended by its node (%(reason)s)", reason=reason)
+        return Message("%(ended)s: %(message)s", ended=ended, message=message) if message else ended
     for condition in status.get("conditions") or []:
         if condition["type"] == "DisruptionTarget" and condition["status"] == "True":
-            told = condition.get("reason") or ""
-            return DISRUPTIONS.get(told, f"ended by the cluster ({told})")
+            named = condition.get("reason") or ""
+            return DISRUPTIONS.get(named, Message("ended by the cluster (%(reason)s)", reason=named))
     return ""
 
 
@@ -238,11 +246,14 @@ def waiting(pod: dict) -> tuple[str, bool]:
     reason = state.get("reason") or ""
     if reason in WAITING:
         image = pod["spec"]["containers"][0].get("image")
-        about = f" ({image})" if "image" in WAITING[reason] else ""
-        return f"{WAITING[reason]}{about}: {short(state.get('message') or reason)}", reason in HOPELESS
+        problem, message = WAITING[reason], short(state.get("message") or reason)
+        if "image" in problem:
+            problem = Message("%(problem)s (%(image)s)", problem=problem, image=image)
+        return Message("%(problem)s: %(message)s", problem=problem, message=message), reason in HOPELESS
     for condition in (pod.get("status") or {}).get("conditions") or []:
         if condition["type"] == "PodScheduled" and condition["status"] == "False":
-            return f"no node has room for it: {short(condition.get('message') or condition.get('reason') or '')}", False
+            message = short(condition.get("message") or condition.get("reason") or "")
+            return Message("no node has room for it: %(message)s", message=message), False
     return "", False
 
 
@@ -256,6 +267,18 @@ def _crash_loop(pods: list[dict]) -> RunStatus | None:
             before = pod | {"status": {"containerStatuses": [{"state": {"terminated": last}}]}}
             return _end(before)
     return None
+
+
+def restored_end(data: dict) -> RunStatus:
+    """Return the end that is written down in an annotation."""
+    return RunStatus(**data | {"reason": read_stored(data["reason"])})
+
+
+def how_it_ended(code: int) -> Message:
+    """Return the message of an exit code, or of a signal (below zero)."""
+    if code >= 0:
+        return Message("exit code %(code)s", code=code)
+    return Message("killed by signal %(number)s (%(name)s)", number=-code, name=signal_name(-code))
 
 
 # --- words and numbers ------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from kernel.messages import Message
 from runners.base import RunnerError
 
 from . import status
@@ -15,10 +16,10 @@ from .status import Finding
 QUIET_S = 15
 ASK_AGAIN_S = 10
 TELLING = {
-    "FailedCreate": "its pod is refused",
-    "FailedMount": "its storage cannot be mounted",
-    "FailedAttachVolume": "its storage cannot be attached",
-    "FailedCreatePodSandBox": "its pod cannot be made",
+    "FailedCreate": Message("its pod is refused"),
+    "FailedMount": Message("its storage cannot be mounted"),
+    "FailedAttachVolume": Message("its storage cannot be attached"),
+    "FailedCreatePodSandBox": Message("its pod cannot be made"),
 }
 
 
@@ -53,8 +54,8 @@ class Trouble:
             return ""
         last = max(telling, key=_time)
         message = status.short(last.get("message") or "")
-        words = "a quota is used up" if "exceeded quota" in message else TELLING[last["reason"]]
-        return f"{words}: {message}"
+        problem = Message("a quota is used up") if "exceeded quota" in message else TELLING[last["reason"]]
+        return Message("%(problem)s: %(message)s", problem=problem, message=message)
 
 
 def _events(cluster: Cluster, subject: dict) -> list[dict]:

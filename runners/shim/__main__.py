@@ -35,9 +35,11 @@ import cgroup
 import guard
 import limits
 import privileges
+import reasons
 import usage
 from log import Lines, Log, open_inside
 from prepare import prepare
+from reasons import message
 
 RECORD_SIZE = 4096
 OUT_OF_MEMORY = (
@@ -75,30 +77,19 @@ def private(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
 
 
-def oom_kills() -> int:
-    """How often the kernel has killed for want of memory since the machine started; 0 where it does not
-    say.
-    """
-    with contextlib.suppress(OSError), open("/proc/vmstat", "rb") as file:
-        for line in file:
-            if line.startswith(b"oom_kill "):
-                return int(line.split()[1])
-    return 0
-
-
 class Shim:
     """The loop that waits for output, for the guard's reports and for requests to stop."""
 
     def __init__(self, folder: str, spec: dict, lock: int):
         self.folder, self.spec, self.lock = folder, spec, lock
-        self.over = ""  # which of its bounds it has passed
+        self.over: reasons.Reason = ""  # which of its bounds it has passed
         self.out_of_memory = 0
         self.stopping = ""  # why, in words
         self.deadline: float | None = None  # when the grace is over, on the monotonic clock
         self.forced = False
         self.end: dict = {}  # the guard's last report
         self.begun = {"run_id": spec["run_id"], "shim": os.getpid(), "script": None, "started": time.time()}
-        self.oom_kills = oom_kills()
+        self.oom_kills = limits.oom_kills()
         control = os.path.join(folder, "control")
         with contextlib.suppress(FileExistsError):
             os.mkfifo(control, 0o600)
@@ -123,16 +114,18 @@ class Shim:
         try:
             log = Log(self.spec["cwd"], self.spec["log"], self.spec["log_limit"])
         except OSError as error:
-            self.end = {"failed": f"the log file {self.spec['log']}: {error.strerror}"}
+            self.end = {
+                "failed": message("log file %(path)s: %(problem)s", path=self.spec["log"], problem=error.strerror)
+            }
             return
         try:
             prepare(self.spec)
         except (OSError, RecursionError) as error:
-            self.end = {"failed": f"its files could not be made ready: {error}"}
+            self.end = {"failed": message("its files could not be prepared: %(problem)s", problem=str(error))}
             return
         self.read_request()
         if self.stopping:
-            self.end = {"failed": "it was stopped before it began"}
+            self.end = {"failed": message("stopped before it started")}
         else:
             self.make_group()
             outputs, self.reports, self.commands = self.start_guard()
@@ -175,7 +168,7 @@ class Shim:
         return outputs, reports, commands
 
     def keep_bounds(self) -> None:
-        def stop(reason: str) -> None:
+        def stop(reason: reasons.Reason) -> None:
             self.over = reason
             os.write(self.control, b".")
 
@@ -183,7 +176,7 @@ class Shim:
         try:
             disk = limits.Disk(folders, self.spec["disk_mib"] or 0, self.spec["reserve_mib"], stop)
         except limits.Unbounded as problem:  # so an earlier attempt has left it
-            return stop(str(problem))
+            return stop(problem.reason)
         disk.pids = lambda: guard.descendants(os.getpid())
         # The kernel may have killed one process of many, and the rest would wait for it.
         disk.others = [lambda: self.too_much_memory() if self.group.oom_kills() else ""]
@@ -219,7 +212,7 @@ class Shim:
                     poller.unregister(output)
             if self.signals in ready:
                 os.read(self.signals, 512)
-                self.ask_to_stop(self.spec["grace_s"], "stopped because its watcher was asked to end (SIGTERM)")
+                self.ask_to_stop(self.spec["grace_s"], message("stopped because its supervisor received SIGTERM"))
             if self.control in ready:
                 os.read(self.control, 4096)
                 self.read_request()
@@ -263,9 +256,9 @@ class Shim:
     # --- stopping -----------------------------------------------------------------------------------------
     def read_request(self) -> None:
         with contextlib.suppress(FileNotFoundError, ValueError), open(self.path("stop.json"), "rb") as file:
-            self.ask_to_stop(float(json.load(file)["grace_s"]), "stopped on request")
+            self.ask_to_stop(float(json.load(file)["grace_s"]), message("stopped on request"))
 
-    def ask_to_stop(self, grace_s: float, why: str) -> None:
+    def ask_to_stop(self, grace_s: float, why: reasons.Reason) -> None:
         """The first request sends SIGTERM; a later one can only shorten the grace."""
         deadline = time.monotonic() + max(0.0, grace_s)
         if not self.stopping:
@@ -282,41 +275,52 @@ class Shim:
     def record(self) -> dict:
         status = self.end.get("status")
         code = os.waitstatus_to_exitcode(status) if status is not None else None
-        return {
+        reason = self.reason(code)
+        record = {
             "exit_code": code if code is not None and code >= 0 else None,
             "signal": -code if code is not None and code < 0 else None,
-            "reason": self.reason(code)[:2000],
+            "reason": reasons.text(reason)[:2000],
             "started": self.begun["started"],
             "ended": self.end.get("ended") or time.time(),
         }
+        whole = record | {"message": reason}
+        return whole if len(json.dumps(whole)) < RECORD_SIZE else record
 
-    def reason(self, code: int | None) -> str:
-        """What happened, in words for the run's owner."""
+    def reason(self, code: int | None) -> reasons.Reason:
+        """Return what happened, for the run's owner."""
         if "failed" in self.end:
-            return f"could not start: {self.end['failed']}" if not self.stopping else self.end["failed"]
+            failed = self.end["failed"]
+            return failed if self.stopping else message("could not start: %(problem)s", problem=failed)
         if code is None and self.spec["walls"] == "bwrap" and not self.begun["script"]:
             with contextlib.suppress(OSError), open(self.path("shim.log"), "rb") as file:
-                return f"could not start: {file.read()[-500:].decode(errors='replace').strip() or 'bubblewrap failed'}"
+                problem = file.read()[-500:].decode(errors="replace").strip() or "bubblewrap failed"
+                return message("could not start: %(problem)s", problem=problem)
         if code is None:
-            return "killed with the process that guarded it"
-        words = f"exit code {code}" if code >= 0 else f"killed by signal {-code} ({signal_name(-code)})"
+            return message("killed together with its guard process")
+        end = reasons.how_it_ended(code)
         if code and self.spec["workers"] > 1:
-            words = f"worker {self.end['rank']}: {words}"
-        if self.over:
-            return f"{self.over}, {words}"
-        if code and self.out_of_memory:
-            return f"{self.too_much_memory()}, {words}"
-        if self.stopping:
-            late = f", did not end within {self.grace_s:g} s" if self.forced else ""
-            return f"{self.stopping}{late}, {words}"
-        if code and self.oom_text:
-            return f"out of memory (asked for: {self.spec['ram_mib']} MiB), {words}"
-        if code == -signal.SIGKILL and oom_kills() > self.oom_kills:
-            return f"probably out of memory: the machine had no more to give, {words}"
-        return words
+            end = message("worker %(rank)s: %(end)s", rank=self.end["rank"], end=end)
+        why = self.why(code)
+        return message("%(why)s, %(end)s", why=why, end=end) if why else end
 
-    def too_much_memory(self) -> str:
-        return f"needed more than {self.spec['ram_mib'] * self.spec['workers']} MiB of memory"
+    def why(self, code: int) -> reasons.Reason:
+        """Return what made the run end so; "" where it ended by itself."""
+        if self.over:
+            return self.over
+        if code and self.out_of_memory:
+            return self.too_much_memory()
+        if self.stopping and self.forced:
+            return message("%(why)s, did not end within %(seconds)s s", why=self.stopping, seconds=f"{self.grace_s:g}")
+        if self.stopping:
+            return self.stopping
+        if code and self.oom_text:
+            return message("out of memory (requested %(ram)s MiB)", ram=self.spec["ram_mib"])
+        if code == -signal.SIGKILL and limits.oom_kills() > self.oom_kills:
+            return message("probably out of memory: the machine had none left")
+        return ""
+
+    def too_much_memory(self) -> reasons.Reason:
+        return limits.too_much_memory(self.spec["ram_mib"] * self.spec["workers"])
 
     def finish(self) -> None:
         """Never gives up: while the record is not on the disk, the run counts as running."""
@@ -326,13 +330,6 @@ class Shim:
             except OSError as error:
                 print(f"cannot record the end: {error}", file=sys.stderr, flush=True)
                 time.sleep(1)
-
-
-def signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return "a real-time signal"
 
 
 def behind_walls(spec: dict, locks: list[int], logs: list[int], commands: int, reports: int) -> None:
@@ -388,7 +385,7 @@ def main(folder: str, lock: int) -> None:
         shim.run()
     except Exception as error:
         guard.kill_below()
-        shim.end = {"failed": f"its watcher failed: {error!r}"}
+        shim.end = {"failed": message("its supervisor failed: %(problem)s", problem=repr(error))}
         raise
     finally:
         shim.finish()

@@ -15,9 +15,10 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 
+from reasons import Reason, message, text
+
 MIB = 1 << 20
 ENTRY = 4096  # what each file costs besides its bytes, so that a million empty ones count as well
-NEARLY_FULL = "the disk of the machine is nearly full"
 SHARE_OF_A_FULL_DISK = 64 * MIB  # who has written less than this did not fill it
 
 
@@ -78,7 +79,7 @@ class Meter:
         self.tasks = 0 if "pids" in spec["cgroup"] else spec["processes"]
         self.pause = self.ALERT_S if self.ram or self.tasks else None  # seconds until the next look
 
-    def look(self, pids: list[int]) -> str:
+    def look(self, pids: list[int]) -> Reason:
         tasks = used = 0
         for pid in pids:
             with contextlib.suppress(OSError, ValueError, IndexError):
@@ -87,10 +88,10 @@ class Meter:
                     with open(f"/proc/{pid}/statm", "rb") as file:
                         used += int(file.read().split()[1]) * resource.getpagesize()
         if self.tasks and tasks > self.tasks:
-            return f"had more than {self.tasks} processes"
+            return message("had more than %(limit)s processes", limit=self.tasks)
         # Pages that processes share were counted for each of them: before the verdict each is counted in parts.
         if self.ram and used > self.ram and sum(map(share_of, pids)) > self.ram:
-            return f"needed more than {self.ram // MIB} MiB of memory"
+            return too_much_memory(self.ram // MIB)
         self.pause = self.ALERT_S if used > self.ram // 2 or tasks > self.tasks // 2 else self.QUIET_S
         return ""
 
@@ -110,8 +111,22 @@ def share_of(pid: int) -> int:
     return 0
 
 
+def nearly_full(mib: int) -> Reason:
+    """Return the reason of a run that was ended because the machine's disk fills up."""
+    return message("the disk of the machine is nearly full, and this run has written %(written)s MiB", written=mib)
+
+
+def too_much_memory(mib: int) -> Reason:
+    """Return the reason of a run that was ended for its use of memory."""
+    return message("needed more than %(limit)s MiB of memory", limit=mib)
+
+
 class Unbounded(Exception):
-    """The disk use of a folder cannot be told; the words say why."""
+    """The disk use of a folder cannot be measured; `reason` says why."""
+
+    def __init__(self, reason: Reason):
+        super().__init__(text(reason))
+        self.reason = reason
 
 
 class Disk(threading.Thread):
@@ -124,13 +139,13 @@ class Disk(threading.Thread):
 
     LOOK_S, MOST_S, WORK_SHARE = 0.5, 30, 10
 
-    def __init__(self, folders: list[str], limit_mib: int, reserve_mib: int, stop: Callable[[str], None]):
+    def __init__(self, folders: list[str], limit_mib: int, reserve_mib: int, stop: Callable[[Reason], None]):
         super().__init__(daemon=True)
         self.folders, self.limit, self.reserve, self.stop = folders, limit_mib * MIB, reserve_mib * MIB, stop
         self.pids: Callable[[], list[int]] = list
         self.before = self.measure() if limit_mib else 0
         self.grown = 0  # bytes, when it looked last
-        self.others: list[Callable[[], str]] = []  # what else may be wrong with the run, "" while nothing is
+        self.others: list[Callable[[], Reason]] = []  # what else may be wrong with the run, "" while nothing is
 
     def run(self) -> None:
         next_look, free = 0.0, self.free()
@@ -148,11 +163,11 @@ class Disk(threading.Thread):
             try:
                 grown = self.grown = self.measure() - self.before
             except Unbounded as problem:
-                return self.stop(str(problem))
+                return self.stop(problem.reason)
             if grown > self.limit:
-                return self.stop(f"wrote more than {self.limit // MIB} MiB")
+                return self.stop(message("wrote more than %(limit)s MiB", limit=self.limit // MIB))
             if scarce and grown > SHARE_OF_A_FULL_DISK:
-                return self.stop(f"{NEARLY_FULL}, and this run has written {grown // MIB} MiB")
+                return self.stop(nearly_full(grown // MIB))
             took = time.monotonic() - now
             next_look = now + min(self.MOST_S, max(2 * self.LOOK_S, took * self.WORK_SHARE))
 
@@ -202,8 +217,19 @@ def entries(folder: str) -> Iterator[os.stat_result]:
                             stack.append(entry.path)
         except OSError as problem:
             if problem.errno == errno.ENAMETOOLONG:
-                raise Unbounded("folders nested too deeply, its disk use cannot be bounded")
+                raise Unbounded(message("folders nested too deeply, its disk use cannot be bounded"))
             if problem.errno == errno.EACCES:
-                raise Unbounded("a folder that cannot be looked into, its disk use cannot be bounded")
+                raise Unbounded(message("a folder that cannot be read, its disk use cannot be bounded"))
             if problem.errno not in {errno.ENOENT, errno.ENOTDIR}:
                 raise
+
+
+def oom_kills() -> int:
+    """How often the kernel has killed for want of memory since the machine started; 0 where it does not
+    say.
+    """
+    with contextlib.suppress(OSError), open("/proc/vmstat", "rb") as file:
+        for line in file:
+            if line.startswith(b"oom_kill "):
+                return int(line.split()[1])
+    return 0

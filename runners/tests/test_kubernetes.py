@@ -177,7 +177,7 @@ def test_an_end_that_nobody_saw_is_a_loss(kubernetes, cluster, tmp_path):
         cluster.store.remove("pods", pod)
     status = end_of(kubernetes)
     assert status.state == "lost"
-    assert status.reason.startswith("its pod was removed before anybody saw the end (BackoffLimitExceeded")
+    assert status.reason.startswith("its pod was removed before its end was recorded (BackoffLimitExceeded")
 
 
 def test_a_cluster_that_does_not_answer_is_a_fault(kubernetes, cluster, tmp_path):
@@ -214,7 +214,7 @@ def test_it_says_that_no_node_has_room(kubernetes, tmp_path):
     words = "no node has room for it: 0/1 nodes are available: 1 Insufficient nvidia.com/gpu."
     assert eventually(lambda: kubernetes.poll("job-1-1").reason) == words
     kubernetes.stop("job-1-1", 0)
-    assert end_of(kubernetes).reason == "it was stopped before it began"
+    assert end_of(kubernetes).reason == "stopped before it started"
 
 
 def test_a_quota_on_pods_is_told(kubernetes, cluster, tmp_path, monkeypatch):

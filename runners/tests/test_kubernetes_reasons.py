@@ -51,7 +51,7 @@ def disrupted(reason: str) -> list[dict]:
             pod("Failed", ended(137, "OOMKilled")),
             None,
             9,
-            "out of memory (asked for: 300 MiB), killed by signal 9 (SIGKILL)",
+            "out of memory (limit: 300 MiB), killed by signal 9 (SIGKILL)",
         ),
         (
             pod("Failed", reason="Evicted", message="Pod ephemeral local storage usage exceeds the total limit 2Gi. "),
@@ -65,7 +65,7 @@ def disrupted(reason: str) -> list[dict]:
             9,
             "made room for a more important pod, killed by signal 9 (SIGKILL)",
         ),
-        (pod("Failed", ended(137, "ContainerStatusUnknown")), None, None, "its node lost sight of it"),
+        (pod("Failed", ended(137, "ContainerStatusUnknown")), None, None, "its node lost track of it"),
         (
             pod("Failed", conditions=disrupted("DeletionByPodGC")),
             None,
@@ -146,7 +146,7 @@ def test_a_node_that_does_not_answer_loses_the_run():
     lost = pod(state=running, meta={"deletionTimestamp": at(-status.NODE_SILENCE_S - 5)})
     found = status.judge(job(), [lost], NOW).ended
     assert (found.state, found.started) == ("lost", NOW - 500)
-    assert found.reason == "lost: the node node-7 has not answered since it was told to end the run"
+    assert found.reason == "lost: node node-7 has not answered since it was asked to end the run"
 
 
 STOP = {"why": "stopped on request", "grace_s": 10.0, "seen": NOW - 30}

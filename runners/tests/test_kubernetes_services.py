@@ -144,7 +144,7 @@ def test_a_lost_node_loses_the_run_and_nothing_begins_a_second_time(kubernetes, 
     cluster.store.delete("pods", pod)  # as the taint manager does, five minutes after the node went silent
     found = end_of(kubernetes)
     assert found.state == "lost"
-    assert found.reason == "lost: the node node-1 has not answered since it was told to end the run"
+    assert found.reason == "lost: node node-1 has not answered since it was asked to end the run"
     assert only(cluster, "jobs")["spec"]["suspend"] is True
     assert kubernetes.poll("job-1-1") == found
     kubernetes.forget("job-1-1")

@@ -29,7 +29,7 @@ def test_it_tells_a_lack_of_memory(runner, tmp_path):
     runner.start(spec(tmp_path, "b = bytearray(2 << 30); print('had it')", ram_mib=100))
     status = end_of(runner)
     assert status.exit_code == 1
-    assert status.reason == "out of memory (asked for: 100 MiB), exit code 1"
+    assert status.reason == "out of memory (requested 100 MiB), exit code 1"
 
 
 def test_it_tells_a_command_that_is_not_there(runner, tmp_path):
@@ -105,7 +105,7 @@ def test_it_bounds_the_log_and_keeps_its_end(runner, tmp_path):
 def test_it_tells_a_log_that_cannot_be_written(runner, tmp_path):
     (tmp_path / "log").mkdir()
     runner.start(spec(tmp_path, "print(1)", log=tmp_path / "log"))
-    assert end_of(runner).reason == f"could not start: the log file {tmp_path}/log: Is a directory"
+    assert end_of(runner).reason == f"could not start: log file {tmp_path}/log: Is a directory"
 
 
 def test_it_forgets_an_ended_run_only(runner, tmp_path):

@@ -180,7 +180,7 @@ def test_a_killed_shim_is_a_lost_run_with_nothing_left(runner, tmp_path):
     assert not alive(script)
     assert not alive(daemon)
     assert (status.state, status.exit_code, status.signal) == ("lost", None, None)
-    assert "nobody saw its end" in status.reason
+    assert "its end was not recorded" in status.reason
     assert status.started
     runner.start(one)
     assert runner.poll("job-1-1").state == "lost"
@@ -194,7 +194,7 @@ def test_a_killed_guard_is_an_ended_run_with_nothing_left(runner, tmp_path):
     script, daemon = number_in(tmp_path / "work/pid"), number_in(tmp_path / "work/daemon")
     os.kill(parent_of(script), signal.SIGKILL)
     status = end_of(runner)
-    assert (status.state, status.reason) == ("exited", "killed with the process that guarded it")
+    assert (status.state, status.reason) == ("exited", "killed together with its guard process")
     assert not alive(script)
     assert not alive(daemon)
 
@@ -234,7 +234,7 @@ def test_a_request_that_comes_before_the_script_is_kept(runner, tmp_path):
     (tmp_path / "runs/job-1-1/stop.json").write_text('{"grace_s": 5}')
     runner.start(spec(tmp_path, COUNT))
     status = end_of(runner)
-    assert (status.state, status.reason) == ("exited", "it was stopped before it began")
+    assert (status.state, status.reason) == ("exited", "stopped before it started")
     assert not (tmp_path / "work/count").exists()
 
 

@@ -73,7 +73,7 @@ def test_while_the_store_is_away_it_keeps_its_lines(logger, monkeypatch):
 
     def away(lines):
         asked.append(len(lines))
-        raise Fault("the log store is not available, try again later")
+        raise Fault("the log store is not available; try again later")
 
     with monkeypatch.context() as patch:
         patch.setattr(accept, "take", away)

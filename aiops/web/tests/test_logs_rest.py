@@ -109,7 +109,7 @@ class TestPost:
 
     def test_with_the_bus_away_it_is_a_fault_and_nothing_is_stored(self, as_alice, monkeypatch):
         def away(*_):
-            raise Fault("the message bus is not available, try again later")
+            raise Fault("the message bus is not available; try again later")
 
         monkeypatch.setattr(bus, "check", away)
         answer = as_alice.call("post", URL, {"log": "x"})

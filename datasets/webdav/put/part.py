@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from kernel.messages import Message
+
 from ...models import Dataset
 from .. import inflight, unfinished
 from ..admission import admit_write, find_dataset, must_be_creating
@@ -23,9 +25,13 @@ def admit(target: Target, part: Part, length: int | None) -> tuple[Dataset | Non
     The space must hold the whole file, beside the dataset's other unfinished ones; the disk only what comes now.
     """
     if length is None:
-        raise HttpError(411, "Content-Length: must be told for a part")
+        raise HttpError(411, "is required for a part", field="Content-Length")
     if length != part.length:
-        raise HttpError(400, f"Content-Range: names {part.length} bytes, {length} come")
+        raise HttpError(
+            400,
+            Message("names %(named)s bytes, but Content-Length is %(length)s", named=part.length, length=length),
+            field="Content-Range",
+        )
     admitted = admit_write(target, part.total, held=lambda: unfinished.bytes_of_others(target), coming=part.length)
     unfinished.require_next(target, part.first, part.total)
     return admitted

@@ -68,11 +68,13 @@ def _place(upload: Upload, body: Path, size: int) -> bool:
         lock_store.require(upload.conditions, upload.holder.username, target)
         old = existing(parent, name)
         if old and upload.conditions.must_be_new:
-            raise HttpError(412, "path: a file of that name is there already")
+            raise HttpError(412, "a file of that name already exists", field="path")
         if upload.conditions.etags and not upload.conditions.allow(lock_store.etag(target)):
-            raise HttpError(412, "If-Match: another file is there, or none")
+            raise HttpError(412, "the file has changed or does not exist", field="If-Match")
         if old and stat.S_ISDIR(old.st_mode):
-            raise HttpError(405, "path: a folder of that name is there", Allow="PROPFIND, DELETE, MOVE, COPY")
+            raise HttpError(
+                405, "a folder of that name already exists", field="path", Allow="PROPFIND, DELETE, MOVE, COPY"
+            )
         quota.charge(size - (old.st_size if old and stat.S_ISREG(old.st_mode) else 0))
         if old:
             tree.carry_properties(parent, name, body)
@@ -83,7 +85,7 @@ def _place(upload: Upload, body: Path, size: int) -> bool:
 def verify_digest(digest: str, body: Path | str) -> None:
     """Raise HttpError 400 when the client sent a checksum, and it is not that of the body."""
     if digest and tree.digest_header(tree.sha256_of_path(body)) != digest:
-        raise HttpError(400, "Repr-Digest: does not belong to the bytes that arrived")
+        raise HttpError(400, "does not belong to the bytes that arrived", field="Repr-Digest")
 
 
 def existing(parent: int, name: str) -> os.stat_result | None:

@@ -62,9 +62,9 @@ def read_upload(meta: Mapping[str, str], holder: Holder) -> Upload:
     target = parse(meta.get("HTTP_X_DATA_URI", ""))
     require_owner(holder, target)
     if not target.parts or target.slash:
-        raise HttpError(405, "path: PUT takes a file's path: /data/{user}/{dataset}/{file}")
+        raise HttpError(405, "must be a file: /data/{user}/{dataset}/{file}", field="path")
     if meta.get("HTTP_CONTENT_ENCODING", "identity") != "identity":
-        raise HttpError(415, "Content-Encoding: a file is uploaded as it is")
+        raise HttpError(415, "is not supported; upload the file unencoded", field="Content-Encoding")
     length = meta.get("HTTP_X_DATA_LENGTH", "")
     return Upload(
         holder=holder,
@@ -85,12 +85,14 @@ def _part(header: str) -> Part | None:
         return None
     match = RANGE.fullmatch(header)
     if match is None:
-        raise HttpError(400, "Content-Range: must be bytes {first}-{last}/{total}, or bytes */{total} to ask")
+        raise HttpError(
+            400, "must be bytes {first}-{last}/{total}, or bytes */{total} to query the offset", field="Content-Range"
+        )
     if match[1] is None:
         return Part(0, 0, int(match[3]))
     first, last, total = (int(number) for number in match.groups())
     if not first <= last < total:
-        raise HttpError(400, "Content-Range: must name bytes inside of the file")
+        raise HttpError(400, "must be a range within the file", field="Content-Range")
     return Part(first, last - first + 1, total)
 
 
@@ -100,5 +102,5 @@ def _digest(header: str) -> str:
         return ""
     match = DIGEST.search(header)
     if match is None:
-        raise HttpError(400, "Repr-Digest: must be sha-256=:{base64}:")
+        raise HttpError(400, "must be sha-256=:{base64}:", field="Repr-Digest")
     return match[0]

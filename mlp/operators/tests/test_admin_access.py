@@ -120,7 +120,7 @@ def test_guessing_is_slowed_down(client, staff, settings, monkeypatch):
         assert log_in(client, "oscar", "wrong guess").status_code == 200
     page = log_in(client, "oscar", PASSWORD)
     assert page.status_code == 200
-    assert "too many failed logins, try again in" in page.content.decode()
+    assert "too many failed logins; try again in" in page.content.decode()
 
 
 def test_a_success_forgets_ones_own_failures(client, staff, settings):

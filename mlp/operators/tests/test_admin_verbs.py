@@ -281,9 +281,9 @@ def test_a_user_is_added_by_registering(staff_client):
     assert not dora.is_staff
     assert history_of(dora).order_by("id").first().by == "operator:oscar"
     again = staff_client.post(reverse("admin:accounts_user_add"), words)
-    assert "already taken" in again.content.decode()
+    assert "is already taken" in again.content.decode()
     wrong = staff_client.post(reverse("admin:accounts_user_add"), {**words, "username": "Not Legal"})
-    assert "must be 1 to 50 letters" in wrong.content.decode()
+    assert "must be 1 to 50 lowercase letters" in wrong.content.decode()
 
 
 # --- tokens ---------------------------------------------------------------------------------------------------------
@@ -314,7 +314,7 @@ def test_capacity_is_set_through_tcc_and_never_below_what_is_in_use(staff_client
     tcc.try_(id="ext-1", applier="jm", request_type="request", cpu=4)
     same = {"gpu": 2, "ram": 16000, "rom": 10 << 30}
     page = do(staff_client, default_tenant, "capacity", cpu="3", **same)
-    assert "must not be below what is in use" in page.content.decode()
+    assert "must not be less than what is in use" in page.content.decode()
     assert do(staff_client, default_tenant, "capacity", cpu="6.5", **same).status_code == 302
     tenant = Tenant.objects.get(pk=default_tenant.pk)
     assert (float(tenant.cpu), tenant.source) == (6.5, "set")

@@ -1,0 +1,250 @@
+"""Every refusal, fault and stored reason of the product is a message that the catalogue can translate.
+
+A call that refuses (`Refused(…)` and its kin) or stores why something ended (`fail(…, reason, …)`) takes a literal
+template, a constant or another message, never text put together on the spot: what is put together has no catalogue
+entry. That the literals are in the catalogue, translated, is test_translations' part.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+from django.apps import apps
+from django.conf import settings
+from django.utils import translation
+from rest_framework import serializers
+
+from kernel.errors import Refused, flatten
+from kernel.fields import Invalid, StrictInt, StrictSerializer
+from kernel.locking import DELETING, KINDS
+from kernel.messages import SEPARATOR, Message, clip, joined, restored, storable, translate, under, with_lines, word
+from kernel.models import Lifecycle, StateChange
+from tools import translations
+
+ROOT = Path(settings.BASE_DIR)
+MECHANISM = ROOT / "kernel" / "messages.py"
+# The parameter that is a reason, by its place in a call that has it without its name.
+REASONS = {
+    "fail": 1, "_fail": 1, "fail_silent": 2, "end_attempt": 2, "end_run": 2, "end_asked": 2, "cancel_running": 0,
+    "note_trouble": 1, "failed": 1, "_ended": 1, "_asked": 1, "RunStatus": 3, "HttpError": 1,
+}  # fmt: skip
+FIELD = re.compile(r"[A-Za-z][\w-]*: ")
+
+
+def put_together(node: ast.expr | None) -> bool:
+    """Whether the expression builds its text itself, so that no catalogue can know it."""
+    if isinstance(node, ast.JoinedStr):
+        return True
+    if isinstance(node, ast.BinOp):
+        return isinstance(node.op, ast.Add | ast.Mod)
+    if isinstance(node, ast.IfExp):
+        return put_together(node.body) or put_together(node.orelse)
+    if isinstance(node, ast.BoolOp):
+        return any(map(put_together, node.values))
+    if isinstance(node, ast.Call):
+        called = getattr(node.func, "id", getattr(node.func, "attr", ""))
+        return called in {"str", "_", "gettext", "join", "format"}
+    return False
+
+
+def is_bare(node: ast.expr | None) -> bool:
+    """Whether a reason is plain text rather than a Message."""
+    return (
+        put_together(node)
+        or is_plain(node)
+        or (isinstance(node, ast.Constant) and isinstance(node.value, str) and bool(node.value))
+    )
+
+
+def plain_constants() -> set[str]:
+    """Return the names of constants of the product that are plain text, so unknown to the catalogue."""
+    texts, messages = set(), set()
+    for path in translations.source_files():
+        for node in ast.parse(path.read_text()).body if path.suffix == ".py" else []:
+            if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+                text = isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+                (texts if text else messages).add(node.targets[0].id)
+    return texts - messages
+
+
+PLAIN = plain_constants()
+
+
+def is_plain(node: ast.expr | None) -> bool:
+    return getattr(node, "id", getattr(node, "attr", "")) in PLAIN
+
+
+def offences(source: str) -> list[tuple[int, str]]:
+    """Return (line, code) of each refusal or reason that is not a message."""
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        if not isinstance(node, ast.Call):
+            continue
+        called = getattr(node.func, "id", getattr(node.func, "attr", ""))
+        if called in translations.MESSAGES:
+            place = 1 if called == "HttpError" else 0
+            template = node.args[place] if len(node.args) > place else None
+            named = isinstance(template, ast.Constant) and FIELD.match(str(template.value)) is not None
+            if put_together(template) or is_plain(template) or (named and called not in {"Message", "message"}):
+                found.append((node.lineno, ast.unparse(node)))
+        elif called in REASONS or any(keyword.arg == "reason" for keyword in node.keywords):
+            place = REASONS.get(called, len(node.args))
+            given = [keyword.value for keyword in node.keywords if keyword.arg == "reason"]
+            if any(map(is_bare, [*node.args[place : place + 1], *given])):
+                found.append((node.lineno, ast.unparse(node)))
+    return found
+
+
+def test_every_refusal_and_reason_is_a_message_that_can_be_translated():
+    found = [
+        f"{path.relative_to(ROOT)}:{line}: {code}"
+        for path in translations.source_files()
+        if path.suffix == ".py" and path != MECHANISM and path.relative_to(ROOT).parts[:2] not in STANDALONE
+        for line, code in offences(path.read_text())
+    ]
+    assert not found, "\n".join(found)
+
+
+# Programs of their own, without the platform's code: what they say goes to a terminal, a script or a model's caller.
+STANDALONE = {("datasets", "data_client"), ("apps", "serving"), ("jobs", "report")}
+
+
+@pytest.mark.parametrize(
+    ("source", "offends"),
+    [
+        ("raise Refused(f'name: {x}')", True),
+        ("raise Refused('name: must be short')", True),
+        ("raise Refused('must be %s' % x, field='name')", True),
+        ("raise Refused('must be ' + x)", True),
+        ("raise Refused(_('must be short'))", True),
+        ("raise Refused(str(problem))", True),
+        ("raise HttpError(404, 'path: no such file')", True),
+        ("lifecycle.fail(pk, 'broken', by=by)", True),
+        ("job.fail(by=by, reason=f'attempt {n}')", True),
+        ("raise Refused('must be %(x)s', field='name', x=x)", False),
+        ("raise Refused(BAD_TOKEN, field='token')", False),
+        ("lifecycle.fail(pk, Message('broken'), by=by)", False),
+        ("job.fail(by=by, reason='')", False),
+    ],
+)
+def test_what_is_put_together_is_noticed(source, offends):
+    assert bool(offences(source)) == offends
+
+
+def test_every_transition_says_why_it_is_refused():
+    lifecycles = [model for model in apps.get_models() if hasattr(model, "get_all_state_transitions")]
+    assert any(issubclass(model, Lifecycle) for model in lifecycles)
+    for model in lifecycles:
+        for each in model(**{}).get_all_state_transitions():
+            assert each.custom.get("refused"), f"{model.__name__}.{each.name}"
+
+
+def test_what_a_refusal_names_is_in_the_catalogue():
+    used = {message.id: message for message in translations.used(translations.catalogue("zh_Hans"))}
+    states, kinds = set(), set()
+    for model in (one for one in apps.get_models() if hasattr(one, "get_all_state_transitions")):
+        values = {str(value) for value, _label in model._meta.get_field("state").choices}
+        if any("%(state)s" in each.custom["refused"] for each in model().get_all_state_transitions()):
+            states |= values
+        if DELETING in values:
+            kinds.add(model._meta.model_name)
+    for text in {*KINDS, *states, *kinds}:
+        assert translations.is_translated(used[text]), text
+
+
+# --- a message -----------------------------------------------------------------------------------------------------
+CANCELLED = Message("cancelled")
+NESTED = Message("attempt %(number)s: %(reason)s", number=2, reason=CANCELLED)
+
+
+def test_a_message_is_its_english_text():
+    assert NESTED == "attempt 2: cancelled"
+    assert {NESTED: 1}["attempt 2: cancelled"] == 1
+    assert Message("100 % full") == "100 % full"
+
+
+def test_a_message_is_translated_with_its_parameters():
+    with translation.override("zh-hans"):
+        shown = translate(NESTED)
+        assert translate(CANCELLED) in shown
+        assert translate(CANCELLED) != "cancelled"
+        assert translate("cancelled") == "cancelled", "plain text is somebody's own and stays"
+    assert NESTED == "attempt 2: cancelled"
+
+
+def test_an_exception_as_a_parameter_stays_a_message():
+    message = Message("could not be started: %(problem)s", problem=Refused("cancelled", field="entry"))
+    assert message == "could not be started: entry: cancelled"
+    with translation.override("zh-hans"):
+        assert "entry: " + translate(CANCELLED) in translate(message)
+    assert Message("%(problem)s", problem=ValueError(CANCELLED)).params["problem"].params == {}
+
+
+def test_messages_are_joined_prefixed_clipped_and_cleaned():
+    assert joined([under("name", CANCELLED), "as it is"]) == "name: cancelled; as it is"
+    assert with_lines(CANCELLED, []) is CANCELLED
+    long = with_lines(CANCELLED, ["line"] * 100)
+    short = clip(long, 30)
+    assert isinstance(short, Message)
+    assert (len(short), short) == (30, long[:30])
+    assert clip(CANCELLED, 3) == "can"
+    assert storable(Message("%(log)s", log="a\x00b")) == "a\ufffdb"
+
+
+def test_what_is_no_message_is_not_restored():
+    for data in (None, "x", [], {}, {"template": "%(x)s", "params": {"y": 1}}, {"template": "x", "params": "y"}):
+        assert restored(data, "as it was") == "as it was"
+    assert restored(NESTED.as_data(), "").params["reason"] == CANCELLED
+
+
+# --- stored --------------------------------------------------------------------------------------------------------
+@pytest.mark.django_db
+def test_a_stored_reason_is_the_message_again():
+    row = StateChange.objects.create(kind="job", owner="alice", name="train", object_id=1, by="alice", reason=NESTED)
+    row.refresh_from_db()
+    assert row.reason == NESTED
+    assert row.reason.params == NESTED.params
+    assert StateChange.objects.filter(reason__startswith="attempt 2").exists()
+    assert StateChange.objects.filter(reason__contains="cancelled").exists()
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("text", ["", "exit code 1\n%(x)s", 'x{"template": "cancelled", "params": {}}'])
+def test_plain_reasons_of_older_releases_and_of_users_stay_as_they_are(text):
+    row = StateChange.objects.create(kind="job", owner="alice", name="train", object_id=1, by="alice", reason=text)
+    row.refresh_from_db()
+    assert row.reason == text
+    assert not isinstance(row.reason, Message)
+
+
+@pytest.mark.django_db
+def test_nobody_forges_a_message():
+    forged = f'x{SEPARATOR}{{"template": "cancelled", "params": {{}}}}'
+    row = StateChange.objects.create(kind="job", owner="alice", name="train", object_id=1, by="alice", reason=forged)
+    row.refresh_from_db()
+    assert row.reason == forged.replace(SEPARATOR, " ")
+
+
+# --- DRF -----------------------------------------------------------------------------------------------------------
+class Amount(StrictSerializer):
+    cpu = StrictInt(min_value=1, max_value=8)
+    names = serializers.ListField(child=StrictInt(min_value=1))
+
+
+def test_a_serializer_keeps_the_messages_of_its_fields():
+    with pytest.raises(serializers.ValidationError) as refusal:
+        Amount.read({"cpu": 9, "names": [0]})
+    message = flatten(refusal.value.detail)
+    assert message.startswith("cpu: must be 1 to 8; names: ")
+    with translation.override("zh-hans"):
+        assert translate(message).startswith("cpu: " + translate(Message("must be %(low)s to %(high)s", low=1, high=8)))
+
+
+def test_a_refusal_has_its_field_apart():
+    refusal = Refused("must be %(low)s to %(high)s", field="cpu", low=1, high=8)
+    assert (refusal.field, refusal.problem, refusal.msg) == ("cpu", "must be 1 to 8", "cpu: must be 1 to 8")
+    assert Invalid(refusal.problem).detail == ["must be 1 to 8"]
+    assert word("ready") == "ready"
