@@ -14,20 +14,20 @@ import pytest
 from . import hunt
 
 RESULTS = Path("test-artifacts/mutants")
-ROW_LOCKS = "mlp/tests/test_row_locks.py"
+ROW_LOCKS, VERBS = "mlp/tests/test_row_locks.py", "mlp/tests/test_verbs.py"
 # Which tests guard a module: those that call it in their own process and need no browser and no second server.
 GUARDS = {
     "kernel.after_commit": ["kernel/tests/test_after_commit.py", "mlp/visitors/tests/test_live.py"],
     "kernel.locking": ["kernel/tests/test_locking.py", ROW_LOCKS],
-    "accounts.auth": ["accounts/tests", "mlp/tests/test_sessions.py", "jobs/tests/test_log.py"],
-    "accounts.lifecycle": ["accounts/tests", "mlp/tests/test_sessions.py", ROW_LOCKS],
+    "accounts.auth": ["accounts/tests", "mlp/tests/test_websockets.py", "jobs/tests/test_log.py"],
+    "accounts.lifecycle": ["accounts/tests", "mlp/tests/test_sessions.py", ROW_LOCKS, VERBS],
     "resources.tcc": ["resources/tests", ROW_LOCKS],
-    "datasets.lifecycle": ["datasets/tests/test_lifecycle.py", "datasets/tests/test_models.py", ROW_LOCKS],
+    "datasets.lifecycle": ["datasets/tests/test_lifecycle.py", "datasets/tests/test_models.py", ROW_LOCKS, VERBS],
     "jobs.auth": ["jobs/tests/test_create_job.py", "jobs/tests/test_run.py", "jobs/metrics/tests"],
-    "jobs.lifecycle": ["jobs/tests", "jobs/metrics/tests/test_metrics.py", ROW_LOCKS],
-    "models_app.lifecycle": ["models_app/tests", ROW_LOCKS],
-    "apps.lifecycle": ["apps/tests", ROW_LOCKS],
-    "aiops.lifecycle": ["aiops/training/tests", "aiops/web/tests/test_training_rest.py", ROW_LOCKS],
+    "jobs.lifecycle": ["jobs/tests", "jobs/metrics/tests/test_metrics.py", ROW_LOCKS, VERBS],
+    "models_app.lifecycle": ["models_app/tests", ROW_LOCKS, VERBS],
+    "apps.lifecycle": ["apps/tests", ROW_LOCKS, VERBS],
+    "aiops.lifecycle": ["aiops/training/tests", "aiops/web/tests/test_training_rest.py", ROW_LOCKS, VERBS],
 }
 LEFT_OUT = ("live", "examples", "kubernetes", "cluster", "kafka", "replicas", "formats", "browser", "mlp_report")
 
