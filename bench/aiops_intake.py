@@ -1,12 +1,13 @@
-"""Log lines through the whole of AIOps, beside Opni's masker with drain3: `python bench/aiops_intake.py`.
+"""Log lines through all of AIOps, compared with Opni's masker and drain3: `python bench/aiops_intake.py`.
 
-A platform of its own gets 64,000 lines over REST and trains on them. Then further lines of the same log, every digit
-another one, come in batches of 1000 and one a request: measured until they are answered (stored), and until the last
-has its verdict in the store. Beside it, on the same lines, in one process without intake, store or model: Opni's masker
-(its rules, byte for byte) and drain3's tree with Opni's settings, which is what Opni does before it asks a model.
+A platform of its own gets 64,000 lines over REST and trains on them. Then further lines of the same log, with other
+digits, are sent in batches of 1000 and one in each request. Measured is the time until they are answered (stored), and
+until the last one has its verdict in the store. For comparison, the same lines in one process without intake, store or
+model: Opni's masker (its rules, byte for byte) and drain3's tree with Opni's settings, as Opni does before it asks a
+model.
 
-The log is a real one (HDFS, from the folder MLP_BENCH_DATA) or, without that, made here. What the model alone does a
-second is in aiops_model.py.
+The log is a real one (HDFS, from the folder MLP_BENCH_DATA) or, without that, generated. The rate of the model alone
+is in aiops_model.py.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ def body(lines: list[str]) -> bytes:
 
 
 class Door:
-    """One connection that stays, as a shipper's does."""
+    """A kept-alive connection, like a shipper's."""
 
     def __init__(self, platform: instance.Instance):
         self.link = http.client.HTTPConnection(instance.HOST, platform.port, timeout=120)
@@ -81,7 +82,7 @@ def judged(link: psycopg.Connection, after: int) -> int:
 
 
 def through(name: str, link: psycopg.Connection, door: Door, parts: list[list[str]]) -> float:
-    """Lines a second until the last has its verdict."""
+    """Return lines per second until the last one has its verdict."""
     after = link.execute("SELECT coalesce(max(id), 0) FROM aiops_log").fetchone()[0]
     bodies, count = [body(part) for part in parts], sum(map(len, parts))
     begin = time.perf_counter()
@@ -104,7 +105,7 @@ def operator(platform: instance.Instance) -> instance.Instance:
 
 
 def train(platform: instance.Instance) -> None:
-    """From the wish to the serving model."""
+    """Wait from the training request to the active model."""
     admin, begin = operator(platform), time.perf_counter()
     workload = {"clusterId": "local", "namespace": platform.user, "deployment": NAMES["deployment"]}
     admin.call("POST", "/aiops/model/train", {"items": [workload]})

@@ -1,8 +1,9 @@
 """Speed of the masker, the template cache and the log model: `python bench/aiops_model.py`.
 
-Lines are made here (shapes of a service's log, every number fresh), or come from MLP_BENCH_DATA where it is given. The
-masker is measured beside its own rules without the look-up, and beside drain3 with the masks of its documentation
-where drain3 is installed; the model beside Opni's shape scored one line at a time. One thread; quote ratios.
+The lines are generated (patterns of a service's log, with new numbers) or come from MLP_BENCH_DATA. The masker is
+compared with its own rules without the cache, and with drain3 and the masks of its documentation, if drain3 is
+installed; the model with a network of Opni's shape that scores one line at a time. One thread; only the ratios are
+meaningful on other machines.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ LABELLED = ("labelled/hdfs_head_20000.log.gz", "labelled/bgl_head_5000_normal.lo
 
 
 def made(count: int, seed: int = 7) -> list[str]:
-    """Lines of a few hundred shapes with fresh numbers."""
+    """Return lines of a few hundred patterns with new numbers."""
     chance = random.Random(seed)
     shapes = [
         f"{chance.choice(VERBS)} {chance.choice(THINGS)} {{}} of {chance.choice(THINGS)} {{}} on "
@@ -64,7 +65,7 @@ def made(count: int, seed: int = 7) -> list[str]:
 
 
 def fresh(lines: list[str], count: int, seed: int = 7) -> list[str]:
-    """The lines, repeated, every digit another one."""
+    """Return the lines, repeated, with other digits."""
     chance = random.Random(seed)
     table = [str.maketrans("0123456789", "".join(chance.choices("0123456789", k=10))) for _ in range(997)]
     return [lines[number % len(lines)].translate(table[chance.randrange(997)]) for number in range(count)]
@@ -109,7 +110,7 @@ def templates(masked: list[str]) -> None:
 
 
 def network(distinct: int) -> None:
-    """Distinct texts through the networks, then a training on 64,000 lines."""
+    """Score distinct texts with the networks, then train on 64,000 lines."""
     chance, words = random.Random(3), [f"{a}{b}" for a in ("re", "un", "pre", "") for b in (*VERBS, *THINGS, *PLACES)]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

@@ -1,7 +1,7 @@
 """Accuracy of the log model on labelled logs: `python bench/aiops_quality.py --data FOLDER` (or MLP_BENCH_DATA).
 
-One configuration for every system; labels are only used to score. Printed are the figures of docs/aiops-model.md; the
-exit status is 1 when a bar is missed. Without the data there is nothing to measure, and it says so.
+One configuration for every system; labels are used to score only. Prints the figures of docs/aiops-model.md; the exit
+status is 1 when one is below its minimum. Without the data it says so and measures nothing.
 
 - BGL, five folds: fold k is the line number modulo 5; trained on the normal lines of the other folds.
 - HDFS, whole sessions: trained on normal sessions only, precision taken at the full data set's class sizes.
@@ -44,13 +44,13 @@ def rows(path: Path) -> list[dict]:
 
 
 def f1(odd: np.ndarray, label: np.ndarray) -> tuple[float, int, int]:
-    """F1, false alarms, misses."""
+    """Return F1, false alarms and misses."""
     hits, false, missed = (int((odd & label).sum()), int((odd & ~label).sum()), int((~odd & label).sum()))
     return 2 * hits / max(1, 2 * hits + false + missed), false, missed
 
 
 def trained(lines: list[str], folder: Path, parameters: dict) -> Scorer:
-    """By the trainer itself, files and all."""
+    """Train with the trainer itself, through its files."""
     folder.mkdir()
     (folder / "lines.jsonl").write_text("".join(json.dumps({"log": line}) + "\n" for line in lines))
     train.train(folder / "lines.jsonl", folder / "out", train.Progress(folder / "progress.jsonl"), parameters)

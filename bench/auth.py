@@ -1,4 +1,4 @@
-"""`/api/v1/auth` as the gateway asks it, beside an ordinary REST call with the same token, on a running platform.
+"""`/api/v1/auth` as the gateway calls it, and an ordinary REST call with the same token, on a running platform.
 
 The load generator shares the machine's cores with the platform.
 """

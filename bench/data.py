@@ -1,9 +1,9 @@
-"""Uploads and downloads through the platform, beside the same bytes through a plain WebDAV server, in one run.
+"""Uploads and downloads through the platform, compared in one run with the same bytes through a plain WebDAV server.
 
 The plain server is Caddy with its WebDAV module: no accounts, no quota, no checks. Both write to the same file system
-and have the same client: a large file, whole and in parts, many small ones over 32 connections; and what the platform's
-servers need of memory while a large file arrives. Goals: large files at the plain server's speed, small ones at half
-of it.
+and have the same client: a large file, whole and in parts, and many small ones over 32 connections. The memory that
+the platform's servers need while a large file arrives is measured too. Goals: large files as fast as the plain server,
+small ones at half its rate.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ BLOCK = 1 << 20
 
 
 class Place:
-    """Where to put files: a server's port, the address's beginning, the headers to send along."""
+    """Where to put files: a server's port, the prefix of the address, the headers to send."""
 
     def __init__(self, name: str, port: int, prefix: str, headers: dict[str, str]):
         self.name, self.port, self.prefix = name, port, prefix
@@ -56,7 +56,7 @@ class Place:
 
 
 def answer(link: socket.socket) -> tuple[int, int, bytes]:
-    """(status, length of the body, what of the body came with the head)."""
+    """Return (status, length of the body, the part of the body that arrived with the head)."""
     came = b""
     while b"\r\n\r\n" not in came:
         block = link.recv(65536)
@@ -80,7 +80,7 @@ def finish(link: socket.socket) -> int:
 
 
 def put_file(place: Place, path: str, source: Path, part: int = 0) -> float:
-    """Bytes per second of one file, whole or in parts of `part` bytes."""
+    """Return bytes per second of one file, whole or in parts of `part` bytes."""
     size = source.stat().st_size
     began = time.perf_counter()
     with place.connect() as link, source.open("rb") as file:
@@ -107,7 +107,7 @@ def get_file(place: Place, path: str) -> float:
 
 
 def put_small(place: Place, folder: str, count: int) -> float:
-    """Files per second, over several connections."""
+    """Return files per second over several connections."""
     body, failures = os.urandom(SMALL), []
 
     def lane(number: int) -> None:
@@ -132,7 +132,7 @@ def put_small(place: Place, folder: str, count: int) -> float:
 
 @contextlib.contextmanager
 def plain(folder: Path) -> Iterator[Place]:
-    """Caddy's WebDAV on `folder`."""
+    """Run Caddy's WebDAV on `folder`."""
     port = BASE + 90
     for name in ("large", "small0", "small1", "small2"):
         (folder / name).mkdir(parents=True)
@@ -159,7 +159,7 @@ def plain(folder: Path) -> Iterator[Place]:
 
 
 def dataset(platform: instance.Instance, name: str, size: int) -> Place:
-    """A dataset to put files into."""
+    """Create a dataset to put files into."""
     platform.call("POST", f"/users/{platform.user}/datasets", {"name": name, "size": size})
     return place_in(platform, name)
 
@@ -175,7 +175,7 @@ def ready(platform: instance.Instance, name: str) -> None:
 
 
 def resident(root: Path) -> dict[str, int]:
-    """Resident bytes of the platform's nginx, web processes and taker of uploads, each the sum over its processes."""
+    """Return the resident bytes of the platform's nginx, web and data processes, each summed over its processes."""
     sums = {"nginx": 0, "web": 0, "data": 0}
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
@@ -192,13 +192,13 @@ def resident(root: Path) -> dict[str, int]:
 
 
 def _below(process: Path, root: Path) -> bool:
-    """An nginx worker names itself only; its parent names the folder."""
+    """Return the command line, of an nginx worker that of its parent: only that one names the folder."""
     parent = (process / "stat").read_text().rsplit(")", 1)[1].split()[1]
     return str(root) in Path(f"/proc/{parent}/cmdline").read_bytes().decode(errors="replace")
 
 
 def compare(name: str, unit: str, ours, theirs, factor: float) -> float:
-    """Runs both, in turns; prints medians and the ratio of medians."""
+    """Run both in turns; print medians and the ratio of medians."""
     found: tuple[list[float], list[float]] = ([], [])
     for turn in range(ROUNDS):
         found[0].append(ours(turn))
@@ -213,7 +213,7 @@ def compare(name: str, unit: str, ours, theirs, factor: float) -> float:
 
 
 def large(platform: instance.Instance, place: Place, peer: Place, source: Path) -> float:
-    """Whole files up and down; returns the worse ratio."""
+    """Upload and download whole files; return the worse ratio."""
     mib = 1 << 20
     up = compare(
         f"upload, {LARGE // mib} MiB in one file",
@@ -241,7 +241,7 @@ def large(platform: instance.Instance, place: Place, peer: Place, source: Path) 
 
 
 def memory(platform: instance.Instance, source: Path) -> bool:
-    """Does what the servers hold stay as it is while a huge file arrives?"""
+    """Return whether the servers' memory stays constant while a huge file arrives."""
     os.truncate(source, HUGE)
     place, seen, done = dataset(platform, "huge", HUGE), [], threading.Event()
     put_file(place_in(platform, ".home"), "x", Path(__file__))

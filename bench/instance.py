@@ -1,4 +1,4 @@
-"""A platform of a benchmark's own, on a port base and storage root of its own, called as its users call it."""
+"""A platform for one benchmark, with ports and a storage root of its own, called as its users call it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ START_S = 120
 
 @dataclass
 class Instance:
-    """A platform that runs. `call` raises urllib's HTTPError for any answer that is no success."""
+    """A running platform. `call` raises urllib's HTTPError for every answer that is not a success."""
 
     root: Path
     base: int
@@ -51,7 +51,7 @@ class Instance:
         return json.loads(self.request(method, f"/api/v1{path}", data, {"Content-Type": "application/json"}))
 
     def script(self, name: str, text: str) -> None:
-        """Puts a script into the user's home."""
+        """Upload a script to the user's home."""
         self.request("PUT", f"/data/{self.user}/.home/{name}", text.encode())
 
     def wait_job(self, name: str, state: str, seconds: float = 60) -> dict:
@@ -75,7 +75,7 @@ class Instance:
 
 @contextlib.contextmanager
 def running(base: int = 27000, **settings: str) -> Iterator[Instance]:
-    """Starts a platform, registers `bench`, and ends it all."""
+    """Start a platform, register the user `bench`, and stop the platform at the end."""
     with tempfile.TemporaryDirectory(prefix="mlp-bench-") as root:
         instance = Instance(Path(root), base)
         command = [sys.executable, str(MANAGE), "up"]
@@ -103,7 +103,7 @@ def _wait_healthy(instance: Instance, process: subprocess.Popen) -> None:
 
 
 def spread(times: list[float]) -> str:
-    """`median 1.2 ms   p99 3.4 ms` of seconds."""
+    """Return `median 1.2 ms   p99 3.4 ms` of times in seconds."""
     ordered = sorted(times)
     median, late = ordered[len(ordered) // 2], ordered[min(len(ordered) - 1, int(len(ordered) * 0.99))]
     return f"median {1000 * median:8.2f} ms   p99 {1000 * late:8.2f} ms"

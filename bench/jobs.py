@@ -1,6 +1,6 @@
 """Jobs: from POST to the script's first line; reports to 500 websockets; lists with 10,000 jobs.
 
-Limits of the product's own plan stand beside the figures: 100 ms for a list or a page.
+The goals are printed beside the figures: 100 ms for a list or a page.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ async def _connection(host: str, port: int, request: bytes, end: float, times: l
 
 
 def get(host: str, port: int, path: str, headers: dict[str, str], *, connections: int = 16, seconds: float = 4) -> dict:
-    """Requests per second and latencies (ms) of one GET over `connections` connections for `seconds`."""
+    """Return requests per second and latencies (ms) of one GET over `connections` connections for `seconds`."""
     return send(host, port, "GET", path, headers, b"", connections=connections, seconds=seconds)
 
 
@@ -34,7 +34,7 @@ def send(
     host: str, port: int, method: str, path: str, headers: dict[str, str], body: bytes, *, connections: int = 16,
     seconds: float = 4,
 ) -> dict:  # fmt: skip
-    """The same of any request. Raises RuntimeError for an answer other than 200."""
+    """Return the same for any request. Raises RuntimeError for an answer other than 200."""
     lines = [
         f"{method} {path} HTTP/1.1",
         f"Host: {host}:{port}",

@@ -1,8 +1,8 @@
-"""Metric points, taken and kept: this platform beside an MLflow tracking server, on one machine, each on PostgreSQL.
+"""Metric points, accepted and stored: this platform and an MLflow tracking server on one machine, each on PostgreSQL.
 
-Four clients send batches of 1000 points each for some seconds, then it is waited until all are stored (MLflow stores
-before it answers). Then single reports: how long until the answer, and here until they are at a websocket; MLflow has
-nothing that pushes.
+Four clients send batches of 1000 points for some seconds; then the benchmark waits until all are stored (MLflow stores
+before it answers). Then single reports: the time to the answer, and here the time until a websocket has them; MLflow
+does not push.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SCRIPT = "import time\nwhile True: time.sleep(1)"
 
 
 def flood(send: Callable[[int, int], None], stored: Callable[[], int]) -> tuple[float, float]:
-    """(points taken per second, points stored per second) of `send(client, batch number)`."""
+    """Return (points accepted per second, points stored per second) of `send(client, batch number)`."""
     before = stored()
     end = time.perf_counter() + SECONDS
 

@@ -1,6 +1,6 @@
-"""Other products to measure beside, each in a virtual environment of its own: never among the platform's requirements.
+"""Other products to compare with, each in a virtual environment of its own, never among the platform's requirements.
 
-Made on first use below .venv/peers, from the package index; later runs find them there.
+They are installed on first use below .venv/peers, from the package index, and found there later.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ FOLDER = Path(sys.executable).parent.parent / "peers"
 
 
 def peer(name: str, *requirements: str) -> Path:
-    """The `bin` folder of an environment with these packages. Raises SystemExit where they cannot be had."""
+    """Return the `bin` folder of an environment with these packages. Raises SystemExit if they cannot be installed."""
     home = FOLDER / name
     ready = home / "requirements.txt"
     wanted = "\n".join(requirements)

@@ -1,8 +1,8 @@
-"""Full try+confirm cycles per second with 1, 8 and 32 client processes, beside the same transactions as bare SQL.
+"""Complete try and confirm cycles per second with 1, 8 and 32 client processes, compared with the same plain SQL.
 
-`tcc` is a call as REST makes it, `within` one inside the transaction of an object, as the managers make it. All clients
-reserve from one tenant, so they queue for one row: the worst case there is. PostgreSQL is the platform's
-embedded one with the platform's own configuration (every commit is on the disk), or the one DATABASE_URL names.
+`tcc` is a call as REST makes it, `within` one inside the transaction of an object, as jobs and datasets make it. All
+clients reserve from one tenant, so they queue for one row, which is the worst case. PostgreSQL is the platform's
+embedded one with the platform's configuration (every commit is written to disk), or the one that DATABASE_URL names.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ CONFIRM = "UPDATE resource_request SET state = 'confirmed', settled = now() WHER
 
 @contextmanager
 def database():
-    """The embedded PostgreSQL alone, on ports and in a root of its own."""
+    """Run the embedded PostgreSQL alone, with ports and a root of its own."""
     if os.environ.get("DATABASE_URL"):
         yield
         return
@@ -76,7 +76,7 @@ def wait_for(part, process: subprocess.Popen) -> None:
 
 
 def cycle_of(kind: str, who: str):
-    """One client's cycle: a function of a number that never comes twice."""
+    """Return one client's cycle: a function of a number that is never repeated."""
     from django.db import connection
 
     if kind == "tcc":
@@ -138,7 +138,7 @@ def client(kind: str, who: str, barrier, results) -> None:
 
 
 def rate(kind: str, clients: int, label: str) -> float:
-    """Cycles per second of all clients together."""
+    """Return the cycles per second of all clients together."""
     fork = multiprocessing.get_context("fork")
     barrier, results = fork.Barrier(clients), fork.Queue()
     workers = [

@@ -1,6 +1,6 @@
-"""`make bench`: runs the benchmarks, each beside a peer or a limit in the same run, and prints what was measured.
+"""`make bench`: runs the benchmarks, each with a peer or a goal in the same run, and prints the results.
 
-`python bench/run.py auth` runs one of them. Figures depend on the machine: quote ratios.
+`python bench/run.py auth` runs one of them. Figures depend on the machine; only the ratios are comparable.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Applications: from POST to ready; a small model through the gateway, at its own port, and under MLServer in this run.
+"""Applications: from POST to ready; a small model through the gateway, at its own port, and under MLServer.
 
-The model is a scikit-learn classifier of four features, one row a request, by the Open Inference Protocol as JSON. The
-load generator shares the machine's cores with what it asks.
+The model is a scikit-learn classifier of four features, one row in each request, by the Open Inference Protocol as
+JSON. The load generator shares the machine's cores with the servers.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ WAIT_S = 60
 
 
 def wait(what: str, done, seconds: float = WAIT_S):
-    """What `done()` gives when it gives something. Raises SystemExit after `seconds`."""
+    """Return the first true result of `done()`. Raises SystemExit after `seconds`."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         if found := done():
@@ -49,7 +49,7 @@ def wait(what: str, done, seconds: float = WAIT_S):
 
 
 def steady(platform: instance.Instance, path: str) -> dict:
-    """The model or application when it is ready."""
+    """Return the model or application when it is ready."""
 
     def look() -> dict | None:
         found = platform.call("GET", path)
@@ -61,7 +61,7 @@ def steady(platform: instance.Instance, path: str) -> dict:
 
 
 def deploy(platform: instance.Instance) -> dict:
-    """A model and an application of it; prints how long each POST took to `ready`. The application."""
+    """Create a model and an application, print how long each took from POST to `ready`, and return the application."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "model.joblib")
         subprocess.run([sys.executable, "-c", MAKE, str(file)], check=True)
@@ -106,7 +106,7 @@ def measure(title: str, port: int, path: str, headers: dict[str, str]) -> dict[i
 
 @contextlib.contextmanager
 def mlserver() -> Iterator[int | None]:
-    """The same model under MLServer, one process as ours is: its port; None where it cannot be had."""
+    """Serve the same model with MLServer, in one process as ours; return its port, None if it cannot be installed."""
     try:
         home = peers.peer("mlserver", *MLSERVER)
     except SystemExit as problem:

@@ -1,4 +1,4 @@
-"""Websocket clients for the benchmarks: many at once in one process, each noting when a message came. No dependency."""
+"""Websocket clients for the benchmarks: many in one process; each notes when a message arrived. No dependencies."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 
 class Client:
-    """Reads the text messages of one websocket and hands each on with the time of its coming."""
+    """Reads the text messages of one websocket and passes each on with its time of arrival."""
 
     def __init__(self, host: str, port: int, path: str, token: str, took: Callable[[dict, float], None]):
         self.address, self.path, self.token, self.took = (host, port), path, token, took

@@ -1,4 +1,4 @@
-"""Writes the table of layers in docs/architecture.md: `python tools/architecture.py` (a test keeps it current)."""
+"""Writes the table of layers in docs/architecture.md: `python tools/architecture.py` (a test checks it)."""
 
 from __future__ import annotations
 

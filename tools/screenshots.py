@@ -1,8 +1,8 @@
-"""Makes the pictures in docs/images from a running platform: `python tools/screenshots.py [--url URL] [--out FOLDER]`.
+"""Takes the pictures in docs/images from a running platform: `python tools/screenshots.py [--url URL] [--out FOLDER]`.
 
-It walks the product as `make demo` does (a user, the digits, a model, an application, AIOps) and photographs the pages
-in Chromium meanwhile. `MLP_ROOT` and `MLP_PORT_BASE` as for the platform; without the operator's password the pages
-of operators are left out, with `--quick` AIOps as well.
+It goes through the product as `make demo` does (a user, the digits, a model, an application, AIOps) and takes pictures
+of the pages in Chromium. Set `MLP_ROOT` and `MLP_PORT_BASE` as for the platform. Without the operator's password the
+operators' pages are left out, with `--quick` AIOps as well.
 """
 
 from __future__ import annotations

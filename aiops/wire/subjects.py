@@ -82,7 +82,7 @@ class Subject:
 
 
 LIST = "PayloadList"
-SHARED = "one of several replicas answers; all of them would do the same work twice"
+SHARED = "one of several replicas answers, so that the work is done once"
 SUBJECTS = {
     entry.name: entry
     for entry in (
@@ -114,7 +114,7 @@ SUBJECTS = {
                 '`{"source":"drain","model":"nulog-train","payload":{…}}`'),
         Subject(GPU_JOB_STATUS, "training-controller, gpu-controller", "training-controller", "",
                 "`JobStart` or `JobEnd`"),
-        Subject(GPU_JOB_STATUS_ALSO, "(those who spell it so)", "training-controller", "", "`JobStart` or `JobEnd`"),
+        Subject(GPU_JOB_STATUS_ALSO, "(another spelling)", "training-controller", "", "`JobStart` or `JobEnd`"),
         Subject(MODEL_UPDATE, "gpu-controller, training-controller", "inference, gpu-controller, drain", "",
                 '`{"status":"training"}`, `{"status":"reset"}` or `{"bucket":…,"bucket_files":{…}}`'),
         Subject(WORKLOAD_PARAMETERS_UPDATE, "training-controller", "preprocessing, drain", "",
@@ -127,7 +127,7 @@ SUBJECTS = {
         Subject(EXPLANATIONS, "inference, gpu-controller", "write-back", "workers",
                 '`[{"_id":…,"cluster_id":…,"namespace_name":…,"masked_log":…,"unexpected":[[position,word],…]}]`',
                 note="our own: which words of an anomaly the model did not expect"),
-        Subject(FEEDBACK, "pages, REST", "drain", "", LIST, note="our own: a person's word on a masked text"),
+        Subject(FEEDBACK, "pages, REST", "drain", "", LIST, note="our own: an operator's label for a masked text"),
     )
 }  # fmt: skip
 

@@ -2,6 +2,6 @@
 #   docker build -f deploy/images/python.Dockerfile -t REGISTRY/mlp-python:1 deploy/images
 FROM python:3.11-slim
 RUN pip install --no-cache-dir numpy==2.4.6 scikit-learn==1.9.1
-# Runs have a number of their own for a user, no name and no home; nothing here is written to.
+# Runs have a user id of their own, without a name or a home folder, and write nothing here.
 USER 65534:65534
 WORKDIR /workspace
