@@ -1,1 +1,1 @@
-"""AIOps on logs: the re-made log-anomaly services over NATS, their store, model and pages."""
+"""AIOps on logs: Opni's log anomaly detection services over NATS, their store, model and pages."""

@@ -1,4 +1,4 @@
-"""What a worker does for AIOps. Each message may come twice or late: the row decides. Torch never runs here."""
+"""AIOps tasks of a worker. A message may arrive twice or late: the row decides. Torch never runs here."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .training import launching
 HOUR_MS = 3_600_000
 
 
-# The tries end before reconcile asks for the next ones (training.AGAIN_AFTER_S), so that they do not pile up.
+# The retries end before reconcile enqueues the next ones (training.AGAIN_AFTER_S), so that they do not pile up.
 @dramatiq.actor(
     actor_name="aiops.train", queue_name="gpu", broker=broker(), max_retries=2, min_backoff=2000, time_limit=2 * HOUR_MS
 )

@@ -1,5 +1,6 @@
-"""AIOps for operators: trainings, model versions, log lines, templates, what people have said. Looking only, but for
-the version that serves; what is watched is chosen on the pages.
+"""AIOps for operators: trainings, model versions, log lines, templates, feedback.
+
+Read-only, except for the version that serves; what is watched is chosen on the pages.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ class ModelVersionAdmin(LifecycleAdmin):
 
 
 class _Looked(LifecycleAdmin):
-    """A table to look into; nothing in it is done anything to."""
+    """A read-only table without verbs."""
 
     @display(description=_("verdict"), ordering="level")
     def verdict(self, row) -> str:
@@ -155,14 +156,14 @@ class AlertRuleAdmin(_Looked):
 @admin.register(Alert)
 class AlertAdmin(_Looked):
     icon = "notifications_active"
-    list_display = ("told", "rule", "workload", "count")
+    list_display = ("fired", "rule", "workload", "count")
     search_fields = ("workload", "words")
     ordering = ("-id",)
     list_select_related = ("rule",)
-    fieldsets = ((None, {"fields": (("rule", "told"), ("workload", "count"), "words_text")}),)
+    fieldsets = ((None, {"fields": (("rule", "fired"), ("workload", "count"), "words_text")}),)
 
     @display(description=_("when"), ordering="at")
-    def told(self, row: Alert) -> str:
+    def fired(self, row: Alert) -> str:
         return moment(row.at)
 
     @display(description=_("what"))

@@ -1,4 +1,4 @@
-"""Registers the app with Django."""
+"""The AIOps app."""
 
 from __future__ import annotations
 

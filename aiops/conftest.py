@@ -1,4 +1,4 @@
-"""What the AIOps tests share: empty keys, a peer that plays the other side, services on a thread."""
+"""Fixtures of the AIOps tests: empty keys, a peer that plays the other side, services on a thread."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from kernel.tests.nats_tools import Peer, Served
 
 @pytest.fixture(autouse=True)
 def no_keys():
-    """The buckets of the test's NATS server are gone before each test."""
+    """Delete the buckets of the test's NATS server before each test."""
     for bucket in subjects.BUCKETS:
-        with contextlib.suppress(Exception):  # not there
+        with contextlib.suppress(Exception):  # missing
             bus.call(lambda client, bucket=bucket: client.jetstream().delete_stream(f"KV_{bucket}"))
     shutil.rmtree(folders.folder(), ignore_errors=True)
 
 
 @pytest.fixture
 def peer():
-    """The other side of the wire. `peer.listen(subject)` first, then what came is in `peer.heard`."""
+    """Return the other side of the wire. Call `peer.listen(subject)` first; messages are then in `peer.heard`."""
     made = Peer()
     yield made
     made.close()
@@ -35,7 +35,7 @@ def peer():
 
 @pytest.fixture
 def served():
-    """`served(service, …)` serves them on real NATS until the test ends."""
+    """Return `served(service, …)`, which serves them on real NATS until the test ends."""
     with contextlib.ExitStack() as stack:
         yield lambda *services: stack.enter_context(Served(*services)).wait()
 
@@ -47,7 +47,7 @@ def no_run_left():
 
 
 def payload(number: int = 1, **fields) -> payloads.Payload:
-    """A workload's line as the ingest plug-in sends it."""
+    """Return a workload's line as the ingest plug-in sends it."""
     base = {
         "_id": f"id{number}",
         "cluster_id": "c1",
@@ -66,10 +66,10 @@ def js(data: bytes):
 
 
 def quickest(ask: Callable[[], bytes], answer: bytes) -> float:
-    """Seconds of the quickest of ten calls with that answer: a busy machine may delay one of them, not all."""
-    found = 60.0
+    """Return the seconds of the quickest of ten calls with that answer: a busy machine may delay one, not all."""
+    best = 60.0
     for _ in range(10):
         begun = time.monotonic()
         assert ask() == answer
-        found = min(found, time.monotonic() - begun)
-    return found
+        best = min(best, time.monotonic() - begun)
+    return best

@@ -1,7 +1,7 @@
-"""Every change of a training and of what serves goes through here. Called by services, decisions, training, pages.
+"""Every change of a training and of the serving version. Called by services, decisions, training, pages.
 
-A training's resources (one GPU where there is one) are tried when its run is ordered and given back when the run is
-cleaned away, as a job's are. Order of locks: the training's row, then the tenant's.
+A training's resources (one GPU where there is one) are reserved when its run is ordered and released when the run is
+cleaned up, as a job's are. Order of locks: the training's row, then the tenant's.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .wire.subjects import FETCHING
 
 APPLIER = "jm"
 OWNER = "platform"
-LEASE_S = 300  # without a sign of life of the trainer
+LEASE_S = 300  # without progress of the trainer
 QUEUE = "gpu"
 CURVE = 500  # points kept of the loss
 
@@ -34,7 +34,7 @@ def request_id(uuid) -> str:
 
 
 def uuid_of(payload: dict) -> str:
-    """The request's uuid; for one that has none, or no proper one, always the same for the same payload."""
+    """Return the request's uuid; without a proper one, a uuid that is always the same for the same payload."""
     asked = payload.get("parameters")
     given = asked.get("uuid") if isinstance(asked, dict) else None
     try:
@@ -51,7 +51,7 @@ def find(uuid: str) -> TrainingRun | None:
 
 
 def create_run(*, order: dict, by: str) -> tuple[TrainingRun, bool]:
-    """The training for an order (`gpu_service_training_internal`), and whether it is new. Any number of times."""
+    """Return the training for an order (`gpu_service_training_internal`), and whether it is new. Idempotent."""
     payload = order["payload"]
     uuid = uuid_of(payload)
     workloads = (payload.get("parameters") or {}).get("workloads") or {}
@@ -70,7 +70,7 @@ def create_run(*, order: dict, by: str) -> tuple[TrainingRun, bool]:
 
 
 def order_run(pk: int, attempt: int) -> TrainingRun | None:
-    """Names the next run of a training and reserves a GPU for it when one is free. None when it is not to be begun."""
+    """Name the next run of a training and reserve a GPU for it when one is free. Return None when it must not start."""
     try:
         with locked(TrainingRun, pk=pk) as run:
             if run.has_ended or run.attempt >= attempt:
@@ -86,7 +86,9 @@ def order_run(pk: int, attempt: int) -> TrainingRun | None:
 
 
 def _reserve(run: TrainingRun) -> None:
-    """One GPU of the default tenant when it has one free; the CPU does as well, so nothing is refused."""
+    """Reserve one GPU of the default tenant if one is free; without one the training uses the CPU, so nothing is
+    refused.
+    """
     if not Tenant.objects.filter(name="default", gpu__gt=0).exists():
         return
     try:
@@ -111,7 +113,7 @@ def note_start(pk: int, run_name: str, lines: int) -> None:
 
 
 def note_trouble(pk: int, reason: str) -> None:
-    """Why the training has not begun yet; no sign of life."""
+    """Record why the training has not started yet. Does not renew its lease."""
     with locked(TrainingRun, pk=pk) as run:
         if not run.has_ended and run.reason != reason:
             run.reason = reason
@@ -119,14 +121,16 @@ def note_trouble(pk: int, reason: str) -> None:
 
 
 def order_again(pk: int, after_s: float) -> bool:
-    """Whether a training that has not begun is to be handed to a worker again: at most once in that time."""
+    """Return whether to hand a training that has not started to a worker again: once in that time at most."""
     now = timezone.now()
     waiting = TrainingRun.objects.filter(pk=pk, state=State.TRAINING, run_started=False)
     return bool(waiting.filter(heartbeat__lt=now - timedelta(seconds=after_s)).update(heartbeat=now))
 
 
 def beat(pk: int, **fields) -> None:
-    """A sign of life, with what it says (stage, percent, elapsed, eta, epoch, epochs, loss). Progress never falls."""
+    """Record progress (stage, percent, elapsed, eta, epoch, epochs, loss) and renew the lease. Progress never
+    decreases.
+    """
     with locked(TrainingRun, pk=pk) as run:
         if run.has_ended:
             return
@@ -140,7 +144,9 @@ def beat(pk: int, **fields) -> None:
 
 
 def complete(pk: int, *, version: str, manifest: dict, by: str) -> bool:
-    """training > completed, with the version that now serves. False when it has ended before, or is gone."""
+    """Move training > completed, with the version that now serves. Return False when it has ended
+    before or is deleted.
+    """
     try:
         with locked(TrainingRun, pk=pk) as run:
             run.complete(by=by)
@@ -152,7 +158,7 @@ def complete(pk: int, *, version: str, manifest: dict, by: str) -> bool:
 
 
 def fail(pk: int, reason: str, by: str) -> None:
-    """training > error. One that has ended is left alone."""
+    """Move training > error. One that has ended is left as it is."""
     try:
         with locked(TrainingRun, pk=pk) as run:
             run.fail(by=by, reason=reason)
@@ -166,8 +172,8 @@ def cancel_running(reason: str, by: str) -> None:
         fail(pk, reason, by)
 
 
-def note_told(pk: int, **flags) -> None:
-    """Which messages about the end are out (job_end_sent, announced)."""
+def note_sent(pk: int, **flags) -> None:
+    """Record which messages about the end were sent (job_end_sent, announced)."""
     TrainingRun.objects.filter(pk=pk).update(**flags)
 
 
@@ -186,12 +192,12 @@ def serving() -> ModelVersion | None:
 
 
 def serve_version(version: str) -> ModelVersion:
-    """Marks another version as the serving one (rolling back, or forward again). Raises Missing."""
+    """Make another version the serving one (an older or a newer one). Raises Missing."""
     with transaction.atomic():
-        found = ModelVersion.objects.filter(version=version).first()
-        if found is None:
+        row = ModelVersion.objects.filter(version=version).first()
+        if row is None:
             raise Missing("version")
-        return _serve(version, found.manifest, None)
+        return _serve(version, row.manifest, None)
 
 
 def serve_nothing() -> None:
@@ -200,15 +206,17 @@ def serve_nothing() -> None:
 
 
 def _serve(version: str, manifest: dict, run: TrainingRun | None) -> ModelVersion:
-    """Within the caller's transaction; two at once meet in the lock on all versions' rows."""
+    """Make the version the serving one, within the caller's transaction; concurrent calls wait for the lock on all
+    versions.
+    """
     list(ModelVersion.objects.select_for_update(no_key=True).order_by("pk"))
     ModelVersion.objects.filter(serving=True).exclude(version=version).update(serving=False)
-    found, _ = ModelVersion.objects.get_or_create(version=version, defaults={"manifest": manifest, "run": run})
-    if not found.serving:
-        found.serving, found.served = True, timezone.now()
-        found.save(update_fields=["serving", "served"])
+    row, _ = ModelVersion.objects.get_or_create(version=version, defaults={"manifest": manifest, "run": run})
+    if not row.serving:
+        row.serving, row.served = True, timezone.now()
+        row.save(update_fields=["serving", "served"])
     after_commit.wake("aiops", 0)
-    return found
+    return row
 
 
 def _end(run: TrainingRun) -> None:

@@ -1,7 +1,6 @@
-"""What heals trainings: looks at every run, tells every end that was not told. Called by `manage.py reconcile`.
+"""Healing of trainings: follows every run, sends every end message that is missing. Called by `manage.py reconcile`.
 
-And the files of the model's versions, which follow the rows; and people's words on lines: each gets to the stored lines
-in the end.
+It also makes the files of the model's versions follow the rows, and applies users' feedback to the stored lines.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""AIOps below /api/v1."""
+"""The addresses of AIOps below /api/v1."""
 
 from __future__ import annotations
 

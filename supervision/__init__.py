@@ -1,1 +1,1 @@
-"""`make up`: which processes the platform is made of, how they are started, watched and ended."""
+"""`make up`: the processes of the platform, and how they are started, watched and stopped."""

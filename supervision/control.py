@@ -1,7 +1,7 @@
-"""supervisord: its configuration, its start, and the few questions and orders that run.py has for it.
+"""supervisord: its configuration, its start, and the few calls that run.py makes.
 
-It listens on a unix socket only we can open. Every program is `launch.py FOLDER`; back-off is launch.py's, so that a
-part which cannot live is tried for ever, but never more often than every few seconds.
+It listens on a unix socket that only this user can open. Every program is `launch.py FOLDER`; back-off is launch.py's,
+so a part that keeps failing is started again for ever, but never more often than every few seconds.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from .part import Part, run_dir, write_private
 
 LONGEST_SOCKET = 95  # the system allows 107 bytes, and supervisord adds its process id while it binds
 START_LIMIT_S = 15
-ANSWER_LIMIT_S = 5  # of a question: whoever asks can ask again, and an end must not wait for a supervisord that hangs
-BEGIN_LIMIT_S = 30  # of the order to start a part: it begins a process, and a stall of a busy machine is no refusal
+ANSWER_LIMIT_S = 5  # for a query: it can be repeated, and a shutdown must not wait for a supervisord that hangs
+BEGIN_LIMIT_S = 30  # for the order to start a part: it starts a process, which takes long on a busy machine
 SHUTDOWN_STATE, ALREADY_STARTED, NOT_RUNNING = 6, 60, 70
-PRIORITY = {"servers": 1, "front": 2, "background": 3}  # told to end by a signal, supervisord stops the highest first
+PRIORITY = {"servers": 1, "front": 2, "background": 3}  # after a signal supervisord stops the highest first
 MAKES_OWN = ("MAKEFLAGS", "MFLAGS", "MAKELEVEL", "MAKE_TERMOUT", "MAKE_TERMERR")
 
 
 class SupervisorGone(Exception):
-    """supervisord does not answer, or cannot do what it is told: killed, never started, at the machine's limits."""
+    """supervisord does not answer or cannot carry out an order: killed, never started, at the machine's limits."""
 
 
 class SupervisorEnding(SupervisorGone):
-    """supervisord is there, but a signal has told it to end: it stops its parts, and starts none any more."""
+    """supervisord is shutting down after a signal: it stops its parts and starts none."""
 
 
 class _Connection(http.client.HTTPConnection):
@@ -66,7 +66,7 @@ def pid_file() -> Path:
 
 
 def socket_path() -> Path:
-    """In the run folder, or, where its path is too long for a socket, in a folder of ours below /tmp."""
+    """Return the socket's path: in the run folder, or in a folder of ours below /tmp where that path is too long."""
     path = run_dir() / "supervisor.sock"
     if len(os.fsencode(path)) <= LONGEST_SOCKET:
         return path
@@ -75,7 +75,7 @@ def socket_path() -> Path:
 
 
 def make_socket_folder() -> None:
-    """Raises where somebody else has made the folder first."""
+    """Create the socket's folder. Raises PermissionError where it belongs to another user."""
     folder = socket_path().parent
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     info = folder.lstat()
@@ -84,7 +84,7 @@ def make_socket_folder() -> None:
 
 
 def clear_socket() -> None:
-    """Removes the socket and what a killed supervisord left of its name."""
+    """Remove the socket and what a killed supervisord left beside it."""
     path = socket_path()
     for name in (path, *path.parent.glob(path.name + ".*")):
         name.unlink(missing_ok=True)
@@ -93,7 +93,7 @@ def clear_socket() -> None:
 
 
 class Supervisord:
-    """The supervisord of this root. It outlives a killed `up`, and the next `up` ends it."""
+    """The supervisord of this root. It outlives a killed `up`, and the next `up` stops it."""
 
     def __init__(self, parts: list[Part]):
         self.parts = parts
@@ -103,13 +103,14 @@ class Supervisord:
 
     # --- its life --------------------------------------------------------------------------------------------------
     def configure(self) -> None:
+        """Write the configuration of supervisord and of each part."""
         self.part.prepare(parent=None)
         for part in self.parts:
             part.prepare(parent=pid_file())
         write_private(run_dir() / "supervisord.conf", self._configuration())
 
     def start(self) -> None:
-        """Starts it and waits until it answers; it is a session of its own, so Ctrl-C does not reach it."""
+        """Start it and wait until it answers. It has a session of its own, so Ctrl-C does not reach it."""
         make_socket_folder()
         clear_socket()
         make_socket_folder()
@@ -136,17 +137,20 @@ class Supervisord:
         return self.process is not None and self.process.poll() is None
 
     def answers(self) -> bool:
-        """Whether it is there, be it that it is about to end."""
+        """Return whether it is running, also when it is shutting down."""
         try:
             self.call("getState")
         except SupervisorGone as problem:
             return isinstance(problem, SupervisorEnding)
         return True
 
-    # --- questions and orders --------------------------------------------------------------------------------------
+    # --- queries and orders ----------------------------------------------------------------------------------------
     def call(self, method: str, *arguments, limit_s: float | None = None):
-        """One XML-RPC call. Raises SupervisorGone when there is nobody, or nobody for long (SupervisorEnding);
-        xmlrpc.client.Fault when it refuses."""
+        """Make one XML-RPC call and return its result.
+
+        Raises SupervisorGone when there is no answer in time (SupervisorEnding when it is shutting down),
+        xmlrpc.client.Fault when it refuses.
+        """
         transport = _Transport(ANSWER_LIMIT_S if limit_s is None else limit_s)
         try:
             with xmlrpc.client.ServerProxy("http://supervisord/RPC2", transport=transport) as server:
@@ -156,20 +160,20 @@ class Supervisord:
         except xmlrpc.client.Fault as fault:
             if fault.faultCode != SHUTDOWN_STATE:
                 raise
-            raise SupervisorEnding("supervisord was told to end") from fault
+            raise SupervisorEnding("supervisord is shutting down") from fault
 
     def start_part(self, part: Part) -> None:
         self._order("startProcess", part, ALREADY_STARTED, BEGIN_LIMIT_S)
 
     def stop_part(self, part: Part) -> None:
-        """Asks for its end; it is not started again after that."""
+        """Order its end; it is not started again."""
         self._order("stopProcess", part, NOT_RUNNING, ANSWER_LIMIT_S)
 
     def shutdown(self) -> None:
         self.call("shutdown")
 
     def pids(self) -> dict[str, int]:
-        """Part name -> process id, 0 while it does not run."""
+        """Return part name -> process id, 0 while it does not run."""
         return {row["name"]: row["pid"] for row in self.call("getAllProcessInfo")}
 
     def _order(self, method: str, part: Part, harmless: int, limit_s: float) -> None:
@@ -211,12 +215,12 @@ def _program(part: Part) -> str:
         "priority": PRIORITY[part.stage],
         "autostart": "false",
         "autorestart": "true",
-        "startsecs": 0,  # no giving up: see launch.take_turn
+        "startsecs": 0,  # never gives up: see launch.take_turn
         "stopsignal": part.stop_signal,
         "stopwaitsecs": part.stop_wait_s,
         "killasgroup": "true",
         "redirect_stderr": "true",
-        "stdout_logfile": str(part.log).replace("%", "%%"),  # supervisord fills in names twice here
+        "stdout_logfile": str(part.log).replace("%", "%%"),  # supervisord substitutes names twice here
         "stdout_logfile_maxbytes": "10MB",
         "stdout_logfile_backups": 5,
     }

@@ -1,8 +1,8 @@
-"""`/healthz`: does every part do its work? Asked by people, load balancers, `up` and the operators' dashboard.
+"""`/healthz`: whether every part works. Asked by people, load balancers, `up` and the operators' dashboard.
 
-Each check proves the work, not the process: a query, a ping, an answered request, a recent heart-beat. All run at once
-and each has LIMIT_S; what takes longer counts as failing. The result is kept for a second, so that nobody can burden
-the platform by asking how it is.
+Each check tests the work, not the process: a query, a ping, an answered request, a recent heartbeat. All run at once
+with a limit of LIMIT_S each; what takes longer counts as failing. The result is kept for a second, so that frequent
+requests cost nothing.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ def healthz(request: HttpRequest) -> HttpResponse:
     failing = [name for name, state in parts.items() if state != "ok"]
     body = {"status": "failing", "parts": parts, "failing": failing} if failing else {"status": "ok", "parts": parts}
     response = JsonResponse(body, status=503 if failing else 200, headers={"Cache-Control": "no-store"})
-    response._has_been_logged = True  # Django would log every single 503; `report` logs the changes
+    response._has_been_logged = True  # Django would log every 503; `report` logs changes only
     return response
 
 
 def live(request: HttpRequest) -> HttpResponse:
-    """This process answers; asks nothing of anybody."""
+    """Answer that this process runs, without checking anything else."""
     return HttpResponse("ok\n", content_type="text/plain", headers={"Cache-Control": "no-store"})
 
 
@@ -49,25 +49,25 @@ _last: tuple[float, dict[str, str]] = (float("-inf"), {})
 
 
 def report() -> dict[str, str]:
-    """Part name -> "ok", or what is wrong in words. At most a second old."""
+    """Return part name -> "ok" or a description of the problem. At most a second old."""
     global _last
     with _lock:
         if time.monotonic() - _last[0] > KEEP_S:
-            found = ask(checks())
-            for name in found:
-                if found[name] != _last[1].get(name, "ok"):
-                    log.warning("%s: %s", name, found[name])
-            _last = (time.monotonic(), found)
+            results = ask(checks())
+            for name in results:
+                if results[name] != _last[1].get(name, "ok"):
+                    log.warning("%s: %s", name, results[name])
+            _last = (time.monotonic(), results)
         return dict(_last[1])
 
 
 def checks() -> dict[str, Callable[[], None]]:
-    """Part name -> a function that raises when the part does not do its work."""
+    """Return part name -> a function that raises when the part does not work."""
     return {
         "database": check_database,
         "valkey": lambda: broker.broker().client.ping(),
         "nats": bus.check,
-        "web": lambda: None,  # it is answering this very question
+        "web": lambda: None,  # it is answering this request
         "websockets": lambda: answers(settings.INTERNAL_HOST, settings.WEBSOCKET_PORT, "/healthz/live"),
         "data": lambda: answers(settings.INTERNAL_HOST, settings.DATA_PORT, "/healthz/live"),
         **{name: lambda name=name: check_beat(name) for name in BEATING},
@@ -77,15 +77,15 @@ def checks() -> dict[str, Callable[[], None]]:
 
 
 def ask(questions: dict[str, Callable[[], None]]) -> dict[str, str]:
-    """Puts all questions at once; whoever has not answered in time is left behind in its thread."""
-    found: dict[str, str] = {}
+    """Run all checks at once; one that has not finished in time is left running in its thread."""
+    results: dict[str, str] = {}
 
     def one(name: str, check: Callable[[], None]) -> None:
         try:
             check()
-            found[name] = "ok"
-        except Exception as problem:  # of whatever kind: to say so is what this is for
-            found[name] = words(problem)
+            results[name] = "ok"
+        except Exception as problem:  # any kind of failure is reported
+            results[name] = words(problem)
 
     threads = [threading.Thread(target=one, args=pair, daemon=True) for pair in questions.items()]
     for thread in threads:
@@ -93,11 +93,11 @@ def ask(questions: dict[str, Callable[[], None]]) -> dict[str, str]:
     end = time.monotonic() + LIMIT_S
     for thread in threads:
         thread.join(max(0.0, end - time.monotonic()))
-    return {name: found.get(name, f"no answer within {LIMIT_S:g} s") for name in questions}
+    return {name: results.get(name, f"no answer within {LIMIT_S:g} s") for name in questions}
 
 
 def words(problem: Exception) -> str:
-    """One line for people. Details of the servers' inside stay in the logs."""
+    """Return the problem as one line. Details stay in the logs."""
     if isinstance(problem, Fault | Unwell):
         return str(problem.args[0]) if problem.args else "fault"
     if isinstance(problem, OSError | RedisError):
@@ -106,7 +106,7 @@ def words(problem: Exception) -> str:
 
 
 class Unwell(Exception):
-    """A part answers, but does not do its work; the words say how."""
+    """A part answers but does not work; the message says what is wrong."""
 
 
 # --- the checks ----------------------------------------------------------------------------------------------------
@@ -115,15 +115,15 @@ def check_database() -> None:
         with connection.cursor() as cursor:
             cursor.execute("SELECT 1")
     finally:
-        connection.close()  # this thread's own; nobody else would
+        connection.close()  # this thread's connection, which nothing else closes
 
 
 def check_beat(part: str) -> None:
     age = heartbeats.age(part)
     if age is None:
-        raise Unwell("no heart-beat")
+        raise Unwell("no heartbeat")
     if age >= BEAT_LIMIT_S:
-        raise Unwell(f"no heart-beat for {age:.0f} s")
+        raise Unwell(f"no heartbeat for {age:.0f} s")
 
 
 def check_gateway() -> None:
@@ -135,19 +135,19 @@ def check_app_gateway() -> None:
 
 
 def gateway_host() -> str:
-    """Where the gateways are reached from this machine."""
+    """Return the host by which the gateways are reached from this machine."""
     return settings.INTERNAL_HOST if settings.MLP_HOST in {"0.0.0.0", "::"} else settings.MLP_HOST
 
 
 def answers(host: str, port: int, path: str) -> None:
-    """Raises unless there is an answer. Also 400 is one: ALLOWED_HOSTS need not hold the inner addresses."""
+    """Raise unless there is an answer. A 400 counts: ALLOWED_HOSTS need not contain the internal addresses."""
     status, _ = get(host, port, path)
     if status not in {200, 400}:
         raise Unwell(f"answers {status}")
 
 
 def get(host: str, port: int, path: str, timeout_s: float = LIMIT_S) -> tuple[int, bytes]:
-    """A plain GET, with a Host header that ALLOWED_HOSTS lets pass where possible."""
+    """Make a plain GET, with a Host header that ALLOWED_HOSTS accepts where possible."""
     allowed = [name for name in settings.ALLOWED_HOSTS if name != "*"]
     link = http.client.HTTPConnection(host, port, timeout=timeout_s)
     try:

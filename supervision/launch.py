@@ -1,13 +1,13 @@
-"""What every part is started through: `python -I -S launch.py FOLDER`, standard library only, so it costs milliseconds.
+"""The launcher of every part: `python -I -S launch.py FOLDER`, standard library only, so it takes milliseconds.
 
-Started by supervisord (for the parts) and by run.py (for supervisord itself). It becomes the part by exec, having
+Started by supervisord (for the parts) and by run.py (for supervisord itself). It becomes the part by exec, after it has
 
 1. made sure that the part dies with supervisord, however that dies,
-2. waited a little when the part keeps ending at once (never longer than MAX_DELAY_S, and it never gives up),
-3. ended what a killed predecessor left behind, for that still holds the port,
-4. recorded the process group by which its own leftovers can be told.
+2. waited a little when the part keeps ending at once (at most MAX_DELAY_S; it never gives up),
+3. ended what a killed predecessor left behind, since that still holds the port,
+4. recorded the process group by which the part's own leftovers are recognised.
 
-FOLDER ({root}/run/parts/{part}) holds `launch.json` (the order, written by parts.py), `group` and `starts`. run.py
+FOLDER ({root}/run/parts/{part}) holds `launch.json` (the command, written by part.py), `group` and `starts`. run.py
 imports this module for the functions on leftovers.
 """
 
@@ -27,7 +27,7 @@ from pathlib import Path
 PR_SET_PDEATHSIG = 1
 SHORT_LIFE_S = 10
 MAX_DELAY_S = 5.0
-LEFTOVER_GRACE_S = {"database": 10.0}  # it ends its sessions in order; of the others nothing useful is to come
+LEFTOVER_GRACE_S = {"database": 10.0}  # it ends its sessions in order; others have nothing left to do
 NOBODY = 65534
 
 
@@ -35,13 +35,13 @@ def main(folder: Path) -> None:
     spec = read_spec(folder)
     die_with_parent(signal.SIGKILL)
     if spec["parent"] and Path(spec["parent"]).read_text().strip() != str(os.getppid()):
-        sys.exit("supervisord is gone")  # it died before die_with_parent could take hold
+        sys.exit("supervisord is gone")  # it died before die_with_parent took effect
     take_turn(folder)
     if not end_leftovers(folder, LEFTOVER_GRACE_S.get(folder.name, 2.0)):
         sys.exit("a process of this part's predecessor does not end")
     remove_stale_pid_file(spec)
     write(folder / "group", str(os.getpgrp()))
-    # Python ignores SIGPIPE, and the choice would be inherited.
+    # Python ignores SIGPIPE, which the part would inherit.
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = 65536 if hard == resource.RLIM_INFINITY else min(hard, 65536)
@@ -56,7 +56,7 @@ def read_spec(folder: Path) -> dict:
 
 
 def environment(spec: dict) -> dict[str, str]:
-    """Ours, or only what is named in `keep`; plus what the part is given."""
+    """Return this process's environment, or only the variables in `keep`; plus those of the part."""
     inherited = dict(os.environ)
     if spec["keep"] is not None:
         inherited = {name: inherited[name] for name in spec["keep"] if name in inherited}
@@ -64,21 +64,21 @@ def environment(spec: dict) -> dict[str, str]:
 
 
 def die_with_parent(number: int) -> None:
-    """The kernel sends us this signal when our parent dies, even by SIGKILL. Survives an exec, but not a fork."""
+    """Have the kernel send this signal when the parent dies, even by SIGKILL. Survives an exec, but not a fork."""
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, int(number), 0, 0, 0)
 
 
 def take_turn(folder: Path) -> None:
-    """Delays the start of a part that has ended shortly after its last starts; more, the more often it did."""
+    """Delay the start of a part that has ended shortly after its last starts; the longer, the more often it did."""
     last, quick = recent_starts(folder)
     quick = quick + 1 if 0 <= time.monotonic() - last < SHORT_LIFE_S else 0
-    if quick > 1:  # the first time may be anybody's bad luck
+    if quick > 1:  # once may be bad luck
         time.sleep(min(0.25 * 2 ** min(quick, 10), MAX_DELAY_S))
     write(folder / "starts", f"{time.monotonic()} {quick}")
 
 
 def recent_starts(folder: Path) -> tuple[float, int]:
-    """When the part was last started (monotonic), and how often in a row it has ended shortly after its start."""
+    """Return when the part was last started (monotonic), and how often in a row it ended shortly after its start."""
     try:
         last, quick = (folder / "starts").read_text().split()
         return float(last), int(quick)
@@ -88,10 +88,10 @@ def recent_starts(folder: Path) -> tuple[float, int]:
 
 # --- leftovers -----------------------------------------------------------------------------------------------------
 def leftovers(folder: Path) -> Iterator[int]:
-    """The part's living processes, each as an open pidfd, which the caller closes.
+    """Return the part's running processes, each as an open pidfd, which the caller closes.
 
-    They are told by two marks at once: they work in the part's own folder, and they belong to the process group the
-    part was started as (or, for a part whose children leave the group, run its very program). Names prove nothing.
+    Two marks identify them: they work in the part's own folder, and they belong to the process group that the part was
+    started as (or, for a part whose children leave the group, run its program). Names prove nothing.
     """
     try:
         spec = read_spec(folder)
@@ -105,7 +105,7 @@ def leftovers(folder: Path) -> Iterator[int]:
         if not entry.isdigit() or int(entry) == os.getpid():
             continue
         with contextlib.suppress(OSError):
-            pidfd = os.pidfd_open(int(entry))  # held first: what is looked at next is this very process
+            pidfd = os.pidfd_open(int(entry))  # opened first, so that the next checks are about this process
             if belongs(int(entry), spec, group):
                 yield pidfd
             else:
@@ -121,12 +121,12 @@ def belongs(pid: int, spec: dict, group: int) -> bool:
         if os.getpgid(pid) == group:
             return True
         return bool(spec["program"]) and os.path.basename(os.readlink(f"/proc/{pid}/exe")) == spec["program"]
-    except OSError:  # gone meanwhile, or not ours to look at
+    except OSError:  # ended meanwhile, or not ours
         return False
 
 
 def send(folder: Path, number: int) -> int:
-    """Signals all of the part's processes; how many there were."""
+    """Signal all of the part's processes and return how many there were."""
     count = 0
     for pidfd in leftovers(folder):
         count += 1
@@ -137,7 +137,7 @@ def send(folder: Path, number: int) -> int:
 
 
 def end_leftovers(folder: Path, grace_s: float, patience_s: float = 5.0) -> bool:
-    """Asks the part's processes to end, kills them after the grace; whether all are gone."""
+    """Terminate the part's processes, kill them after the grace period, and return whether all have ended."""
     if not folder.is_dir() or not send(folder, 0):
         return True
     send(folder, getattr(signal, "SIG" + read_spec(folder)["stop_signal"]))
@@ -150,9 +150,9 @@ def end_leftovers(folder: Path, grace_s: float, patience_s: float = 5.0) -> bool
 
 
 def remove_stale_pid_file(spec: dict) -> None:
-    """PostgreSQL does not start while any process has the number in its pid file; after a kill that may be a stranger.
+    """Remove the pid file of a killed PostgreSQL: it does not start while any process has the number in the file.
 
-    Leftovers are gone by now. The file stays only when its process still works in the data folder, or hides that.
+    Leftovers have ended by now. The file stays only when its process still works in the data folder, or hides that.
     """
     if not spec["pid_file"]:
         return
@@ -164,7 +164,7 @@ def remove_stale_pid_file(spec: dict) -> None:
     except FileNotFoundError:
         pass  # no such file, or no such process
     except (ValueError, IndexError):
-        pass  # torn while it was written
+        pass  # partly written
     except PermissionError:
         return
     path.unlink(missing_ok=True)

@@ -1,22 +1,20 @@
 """The two gateways: nginx's configuration, rendered from gateway.conf.tmpl, and its command line.
 
-In the templates only names in braces are filled in (`${root}`), so that nginx's own `$variables` stand. Offered to
+In the templates only names in braces are substituted (`${root}`), so nginx's own `$variables` are kept. Available to
 gateway.conf.tmpl and, where it exists, to data.conf.tmpl (the locations below /data/, included in the gateway):
 
-    root, spool, static      the storage root, where nginx lays bodies of uploads, collected static files
+    root, spool, static      the storage root, where nginx puts bodies of uploads, collected static files
     run                      nginx's own folder: pid, temporary files, rendered configuration
     gateway_listen           address:port of the gateway, and of the application gateway
     app_listen
     web_upstream             name of the upstream of the web processes; web_server is its address:port
     websocket_upstream       the same for websockets; websocket_server is its address:port
     data_upstream            the same for the process that takes uploads; data_server is its address:port
-    scheme                   what the application is told the client used: https when the gateway's address says so
-    internal_key             proves to the application that it is nginx who asks (the files are of mode 600)
+    scheme                   the scheme passed on to the application: https when the gateway's address says so
+    internal_key             proves to the application that nginx is asking (the files are of mode 600)
     user                     the `user` directive, when we are root
     data_include             the directive that includes the rendered data.conf, when there is one
     apps                     folder of the application gateway's further locations, one file *.conf an application
-
-`nginx -s reload` after a change in `apps` is `reload()`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What one part of the platform is, and where its files lie. The list of them is in parts.py."""
+"""One part of the platform, and where its files are. The parts are listed in parts.py."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from django.conf import settings
 
 from .launch import recent_starts
 
-# All that a server which knows nothing of the platform gets of our environment: no secret among it.
+# The variables that a server of another project inherits; none is a secret.
 PLAIN_ENVIRONMENT = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TZ", "TMPDIR")
 
 
@@ -22,7 +22,7 @@ def run_dir() -> Path:
 
 
 def write_private(path: Path, text: str) -> None:
-    """Whole or not at all, and for our eyes only."""
+    """Write a file atomically, with mode 600."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -33,17 +33,17 @@ def write_private(path: Path, text: str) -> None:
 
 @dataclass(frozen=True)
 class Part:
-    """A process (with its children) that supervisord keeps alive.
+    """A process (with its children) that supervisord keeps running.
 
-    stage        `servers` start first and end last; `background` ends first, so that nothing new is begun; `front`
-    ready        raises as long as the part does not do its work; None where only /healthz can tell
+    stage        `servers` start first and stop last; `background` stops first, so that no new work begins; `front`
+    ready        raises while the part does not work; None where only /healthz can tell
     ports        what it listens on: (host, port) pairs
-    stop_signal  ends it in order; also sent when supervisord dies. Whoever does not end in stop_wait_s is killed
+    stop_signal  ends it in order; also sent when supervisord dies. After stop_wait_s seconds it is killed
     plain        a server that is not ours: it gets none of the platform's environment
-    cwd          its working folder, by which its leftovers are told; its own folder below run/parts otherwise
+    cwd          its working folder, by which its leftovers are recognised; else its own folder below run/parts
     program      for a part whose children leave the process group: the executable they all run
     pid_file     left by a kill, and in the way of the next start
-    configure    renders its configuration and makes its folders, before supervisord starts
+    configure    renders its configuration and creates its folders, before supervisord starts
     """
 
     name: str
@@ -69,8 +69,9 @@ class Part:
         return settings.MLP_ROOT / "log" / self.name / f"{self.name}.log"
 
     def prepare(self, parent: Path | None) -> None:
-        """Makes the part's folders and renders what launch.py and the part itself read. `parent`: supervisord's pid
-        file, where the part must not outlive supervisord."""
+        """Create the part's folders and write its launch.json; `parent` is supervisord's pid file, where the part must
+        not outlive supervisord.
+        """
         for path in (self.folder, self.log.parent, self.cwd or self.folder):
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
         if self.configure:
@@ -89,11 +90,11 @@ class Part:
         write_private(self.folder / "launch.json", json.dumps(spec, indent=1))
 
     def forget_starts(self) -> None:
-        """A new `up` is patient again."""
+        """Reset the count of quick ends: a new `up` starts with no delay."""
         (self.folder / "starts").unlink(missing_ok=True)
 
     def quick_ends(self) -> int:
-        """How often in a row the part has ended shortly after it was started."""
+        """Return how often in a row the part has ended shortly after it was started."""
         return recent_starts(self.folder)[1]
 
     def log_tail(self, lines: int = 15) -> str:

@@ -1,4 +1,4 @@
-"""The processes that the platform is made of, as data. Read by run.py; each is explained in docs/architecture.md."""
+"""The processes of the platform as data. Read by run.py; each is explained in docs/architecture.md."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ WEB_THREADS = 8
 
 
 def platform_parts() -> list[Part]:
-    """In the order of their start."""
+    """Return the parts in the order of their start."""
     ours = [web(), websockets(), data(), *workers(), *listeners(), *ending_first()]
     return [*servers.embedded(), *ours, front()]
 
@@ -37,11 +37,13 @@ def _python(name: str, arguments: list[str], stage: str, **options) -> Part:
 
 
 def web() -> Part:
-    """REST, pages, admin. Loaded once and then forked: half the start-up time, and a killed worker is back at once."""
+    """Return the web server: REST, pages, admin. Loaded once and then forked: half the start-up time, and a killed
+    worker is replaced at once.
+    """
     address = (settings.INTERNAL_HOST, settings.WEB_PORT)
     arguments = ["-m", "gunicorn", "mlp.wsgi:application", "--bind", servers.authority(*address), "--preload"]
     arguments += ["--worker-class", "gthread", "--workers", str(WEB_WORKERS), "--threads", str(WEB_THREADS)]
-    # Longer than nginx keeps its idle connections, so that it is never nginx who finds one closed.
+    # Longer than nginx keeps idle connections, so that nginx never uses a closed one.
     arguments += ["--keep-alive", "75", "--timeout", "120", "--graceful-timeout", "3", "--limit-request-line", "8190"]
     arguments += ["--no-control-socket", "--log-level", "warning"]
     return _python("web", arguments, "front", ports=(address,), ready=lambda: health.answers(*address, "/healthz/live"))
@@ -50,15 +52,15 @@ def web() -> Part:
 def websockets() -> Part:
     address = (settings.INTERNAL_HOST, settings.WEBSOCKET_PORT)
     arguments = ["-m", "mlp.websockets", "-b", address[0], "-p", str(address[1]), "--no-server-name", "--proxy-headers"]
-    # -v 0: no access log of its own. It would show tokens, and nginx writes one.
+    # -v 0: no access log, which would contain tokens; nginx writes one.
     arguments += ["--application-close-timeout", "2", "-v", "0", "mlp.asgi:application"]
-    # Daphne may ignore SIGTERM while clients hang on to it.
+    # Daphne may ignore SIGTERM while clients are connected.
     options = {"stop_wait_s": 2, "ready": lambda: health.answers(*address, "/healthz/live")}
     return _python("websockets", arguments, "front", ports=(address,), **options)
 
 
 def data() -> Part:
-    """Takes the uploads that nginx has spooled."""
+    """Return the process that takes the uploads which nginx has spooled."""
     address = (settings.INTERNAL_HOST, settings.DATA_PORT)
     ready = functools.partial(health.answers, *address, "/healthz/live")
     return _python("data", [MANAGE, "data"], "front", ports=(address,), ready=ready)
@@ -78,11 +80,11 @@ def command(name: str, stage: str) -> Part:
 
 
 def listeners() -> list[Part]:
-    """What takes in metrics; Kafka's only where a broker is named."""
-    found = [command("ingest", "front")]
+    """Return the processes that ingest metrics; Kafka's only where a broker is configured."""
+    parts = [command("ingest", "front")]
     if settings.KAFKA_URL:
-        found.append(command("kafka", "front"))
-    return found
+        parts.append(command("kafka", "front"))
+    return parts
 
 
 def ending_first() -> list[Part]:

@@ -1,4 +1,4 @@
-"""What the programs beside Python say of their versions. Asked by the operators' overview (mlp.operators.machine)."""
+"""Versions of the programs beside Python. Shown in the operators' overview (mlp.operators.machine)."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from runners import confine
 from . import nginx
 from .binaries import version_of
 
-LIMIT_S = 10  # a busy machine takes its time to start a program
+LIMIT_S = 10  # a busy machine starts programs slowly
 
 
 def nginx_version() -> str:
-    """Of the gateway's; "" where there is none, as on a machine that runs other parts only."""
+    """Return the gateway's version; "" where there is none, as on a machine that runs other parts only."""
     try:
         return _version(nginx.nginx(), "-v")
     except ImproperlyConfigured:
@@ -21,13 +21,13 @@ def nginx_version() -> str:
 
 
 def bubblewrap_version() -> str:
-    """Of the one that would be taken first; "" where there is none."""
-    found = confine.bwraps()
-    return _version(found[0], "--version") if found else ""
+    """Return the version of the preferred bubblewrap; "" where there is none."""
+    paths = confine.bwraps()
+    return _version(paths[0], "--version") if paths else ""
 
 
 def _version(program: str, option: str) -> str:
-    """The program's version; "" when it says none, and then it is asked again next time."""
+    """Return the program's version; "" when it prints none, and then the next call asks again."""
     try:
         return version_of(program, option, LIMIT_S)
     except LookupError:

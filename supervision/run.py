@@ -1,11 +1,11 @@
-"""`manage.py up`: starts the platform, stays in the foreground, ends it in order. See `up` and `down`.
+"""`manage.py up`: starts the platform, stays in the foreground, stops it in order. See `up` and `down`.
 
-What is safe against a kill at any moment, and why:
+What happens when something is killed:
 
-    up           the lock goes with it; supervisord and the parts go on, and the next `up` ends them before it starts
-    supervisord  the parts die with it (launch.py), and `up` starts it anew
-    a part       supervisord starts it anew; launch.py first ends what is left of the old one
-    a set-up     migrations are transactions, the database cluster is renamed into place when it is whole
+    up           its lock ends with it; supervisord and the parts go on, and the next `up` ends them before it starts
+    supervisord  the parts die with it (launch.py), and `up` starts it again
+    a part       supervisord starts it again; launch.py first ends what is left of the old one
+    a set-up     migrations are transactions, the database cluster is renamed into place when it is complete
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from .part import Part, run_dir
 from .parts import platform_parts
 
 START_LIMIT_S = 90
-TOO_OFTEN = 3  # a part that ends at once this often in a row, while the platform starts, will not make it
+TOO_OFTEN = 3  # a part that ends at once this often in a row, while the platform starts, has failed
 RUNS_GRACE_S = 4
 LOOK_EVERY_S = 2
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -42,16 +42,18 @@ PORT_SETTING = {"database": "DATABASE_URL", "nats": "NATS_URL", "valkey": "REDIS
 
 
 class Stopped(Exception):
-    """A signal asked for the end while the platform was starting."""
+    """A signal arrived while the platform was starting."""
 
 
 class Failed(Exception):
-    """The platform cannot be started; the words are for the person at the terminal."""
+    """The platform cannot be started; the message is shown at the terminal."""
 
 
 def up() -> int:
-    """Runs the platform until a signal comes; 0 when everything has ended in order, 1 when it could not be started."""
-    os.umask(0o077)  # whatever the platform stores is its owner's alone
+    """Run the platform until a signal comes; return 0 when everything has ended in order, 1 when it could not be
+    started.
+    """
+    os.umask(0o077)  # only the owner may read what the platform stores
     make_root()
     with lock() as held:
         if not held:
@@ -59,7 +61,7 @@ def up() -> int:
             say("Stop it first (Ctrl-C there, or `make down`), or choose another MLP_ROOT and MLP_PORT_BASE.")
             return 1
         try:
-            runners.get()  # a wrong MLP_RUNNER is said here
+            runners.get()  # a wrong MLP_RUNNER is reported here
             return Platform(platform_parts()).run()
         except ImproperlyConfigured as problem:
             say(f"\n{problem}")
@@ -67,7 +69,7 @@ def up() -> int:
 
 
 def down() -> int:
-    """Ends the platform of this root, wherever it runs; also what a killed `up` has left."""
+    """Stop the platform of this root, wherever it runs; also what a killed `up` has left."""
     with lock() as held:
         if held:
             Platform(platform_parts()).end_predecessor()
@@ -90,13 +92,13 @@ def down() -> int:
 
 
 class Platform:
-    """One life of the platform, from the check of the ports to the last process's end."""
+    """One run of the platform, from the check of the ports to the end of the last process."""
 
     def __init__(self, parts: list[Part]):
         self.parts = parts
         self.supervisord = Supervisord(parts)
         self.started: list[Part] = []
-        self.idle = False  # supervisord runs anew, and has not been told yet what to start
+        self.idle = False  # supervisord runs again, and has no orders yet
         self.signals = 0
         self.signalled = float("-inf")
         self.began = time.monotonic()
@@ -105,7 +107,7 @@ class Platform:
     def run(self) -> int:
         old = {number: signal.getsignal(number) for number in SIGNALS}
         for number in SIGNALS:
-            # nohup wants SIGHUP ignored; an ignored SIGINT is only what shells give to their background jobs
+            # nohup wants SIGHUP ignored; SIGINT is ignored only because shells do that for background jobs
             if number != signal.SIGHUP or old[number] is not signal.SIG_IGN:
                 signal.signal(number, self._on_signal)
         code = 1
@@ -121,13 +123,15 @@ class Platform:
         return code
 
     def _on_signal(self, number, frame) -> None:
-        """Counts; what comes within a second is one wish (make hands on what the terminal sends to both of us)."""
+        """Count signals; those within a second count as one (make passes on what the terminal sends
+        to both processes).
+        """
         if time.monotonic() - self.signalled > 1:
             self.signals += 1
             self.signalled = time.monotonic()
 
     def pause(self, seconds: float) -> None:
-        """Sleeps; raises Stopped when a signal came (a signal cuts no sleep short, so they are short)."""
+        """Sleep. Raises Stopped when a signal came; a signal interrupts no sleep, so sleeps are short."""
         end = time.monotonic() + seconds
         while not self.signals and time.monotonic() < end:
             time.sleep(min(0.05, seconds))
@@ -154,7 +158,7 @@ class Platform:
         self.greet()
 
     def end_predecessor(self) -> None:
-        """Ends what a killed `up` has left, in order. Job runs go on: they outlive every server."""
+        """Stop what a killed `up` has left, in order. Job runs go on: they outlive every server."""
         folders = [part.folder for part in [self.supervisord.part, *self.parts]]
         if any(launch.send(folder, 0) for folder in folders):
             say("A killed platform's processes are still there: ending them first.")
@@ -162,11 +166,11 @@ class Platform:
         clear_socket()
 
     def start_parts(self, parts: list[Part]) -> None:
-        """Starts them all at once and waits until those that can be asked do their work."""
+        """Start all parts at once and wait until those with a readiness check pass it."""
         self.started += parts
         try:
             self.start_started()
-        except SupervisorGone as problem:  # keep() starts it anew
+        except SupervisorGone as problem:  # keep() starts it again
             if self.supervisord.alive() and not isinstance(problem, SupervisorEnding):
                 raise
         waiting = [part for part in parts if part.ready]
@@ -188,7 +192,7 @@ class Platform:
             self.supervisord.start_part(part)
 
     def revive(self) -> bool:
-        """Starts supervisord, and what it ran, anew when it has died; whether it had."""
+        """Start supervisord and its parts again when it has died; return whether it had."""
         if not self.supervisord.alive():
             say(f"{now()}  supervisord ended unexpectedly; starting it and its parts again")
             self.idle = True
@@ -200,7 +204,7 @@ class Platform:
         return True
 
     def keep(self, parts: list[Part]) -> None:
-        """While the platform starts: heals a killed supervisord, gives up on a part that cannot live."""
+        """Restart a killed supervisord while the platform starts; raise Failed for a part that keeps ending."""
         self.revive()
         for part in parts:
             if part.quick_ends() >= TOO_OFTEN:
@@ -238,7 +242,7 @@ class Platform:
 
     # --- while it runs -----------------------------------------------------------------------------------------------
     def watch(self) -> None:
-        """Starts supervisord anew when it dies, and says which parts had to be started again."""
+        """Start supervisord again when it dies, and report which parts had to be started again."""
         pids: dict[str, int] = {}
         failures = 0
         while True:
@@ -246,7 +250,7 @@ class Platform:
             try:
                 pids = self.supervisord.pids() if self.revive() else self.report_restarts(pids)
                 failures = 0
-            except SupervisorEnding:  # a signal told it to; it is sooner back when it need not end in order
+            except SupervisorEnding:  # after a signal; a kill brings it back sooner than an orderly shutdown
                 launch.send(self.supervisord.part.folder, signal.SIGKILL)
             except (SupervisorGone, OSError) as problem:
                 failures += 1
@@ -266,7 +270,7 @@ class Platform:
 
     # --- end ---------------------------------------------------------------------------------------------------------
     def end(self) -> None:
-        """Ends job runs and all parts in order, and waits for it. A second signal ends them at once."""
+        """Stop job runs and all parts in order and wait for them. A second signal kills them at once."""
         say("\nEnding the platform ...")
         asked = self.signals
         began = time.monotonic()
@@ -280,8 +284,8 @@ class Platform:
         say(f"Ended after {time.monotonic() - began:.1f} s.")
 
     def end_processes(self, hurry: Callable[[], bool] = lambda: False, runs: bool = False) -> None:
-        """First what begins new work, then the runs, then the front, then the servers, then supervisord."""
-        if not self.supervisord.answers():  # its death tells the parts to end, and nobody starts them again
+        """Stop what starts new work first, then the runs, the front, the servers, and supervisord."""
+        if not self.supervisord.answers():  # its death makes the parts end, and nothing starts them again
             launch.end_leftovers(self.supervisord.part.folder, 0)
         self.end_parts([part for part in self.parts if part.stage == "background"], hurry)
         if runs:
@@ -291,7 +295,7 @@ class Platform:
         with contextlib.suppress(SupervisorGone):
             self.supervisord.shutdown()
         self.end_parts([self.supervisord.part], hurry)
-        # What a supervisord that does not answer has started again meanwhile.
+        # Parts that a supervisord which does not answer has started again meanwhile.
         for part in self.parts:
             launch.end_leftovers(part.folder, 1)
 
@@ -313,7 +317,7 @@ class Platform:
 
 
 def end_runs(hurry: Callable[[], bool]) -> None:
-    """Job runs end with the platform, each with its grace; what becomes of the jobs is decided at the next start."""
+    """Stop job runs with the platform, each with its grace period; the next start decides what becomes of the jobs."""
     runner = runners.get()
     worker = threading.Thread(target=runner.stop_all, args=(RUNS_GRACE_S,), daemon=True)
     worker.start()
@@ -334,7 +338,7 @@ def make_root() -> None:
 
 @contextlib.contextmanager
 def lock() -> Iterator[bool]:
-    """Whether we are the one `up` of this root; while we are, our process id is in the file."""
+    """Return whether this is the only `up` of this root; while it is, its process id is in the file."""
     run_dir().mkdir(mode=0o700, parents=True, exist_ok=True)
     descriptor = os.open(run_dir() / "up.lock", os.O_RDWR | os.O_CREAT, 0o600)
     try:
@@ -391,5 +395,5 @@ def now() -> str:
 
 
 def say(words: str) -> None:
-    with contextlib.suppress(OSError, ValueError):  # the terminal may be gone; the work goes on
+    with contextlib.suppress(OSError, ValueError):  # the terminal may be closed; the work goes on
         print(words, flush=True)

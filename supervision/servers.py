@@ -1,8 +1,8 @@
-"""The servers that run embedded when no URL is given: PostgreSQL, Valkey, NATS. Their configuration, their readiness.
+"""The servers that run embedded when no URL is given: PostgreSQL, Valkey, NATS. Their configuration and readiness.
 
-PostgreSQL refuses to run as root. There it gets a user namespace of its own, in which it is nobody while its files
-stay ours; where namespaces are forbidden (many containers) it runs as the unprivileged uid 65534 with the one right to
-reach its folder. `postgres` is the cluster's superuser and has no password, so nobody can log in as it.
+PostgreSQL refuses to run as root. There it gets a user namespace of its own, in which it is nobody while its files stay
+ours; where namespaces are forbidden (many containers) it runs as the unprivileged uid 65534, which may only reach its
+folder. `postgres` is the cluster's superuser and has no password, so nobody can log in as it.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def database() -> Part:
         "servers",
         ready=check_database,
         ports=((settings.INTERNAL_HOST, settings.DATABASE_PORT),),
-        stop_signal="INT",  # "fast": sessions are ended, not waited for
+        stop_signal="INT",  # "fast": ends sessions without waiting for them
         stop_wait_s=8,
         plain=True,
         cwd=data,
@@ -101,13 +101,15 @@ def configure_database(conf: Path, data: Path) -> None:
     if not (data / "PG_VERSION").exists():
         make_cluster(data)
     owner = _database_owner()
-    if data.stat().st_uid != owner:  # the way to be unprivileged has changed since
+    if data.stat().st_uid != owner:  # another way to run unprivileged was used before
         for path in (data, *data.rglob("*")):
             os.chown(path, owner, owner, follow_symlinks=False)
 
 
 def make_cluster(data: Path) -> None:
-    """Makes the cluster, its user and its database beside the place and renames it: it is there whole or not at all."""
+    """Create the cluster, its user and its database in a temporary folder and rename it, so that it is complete or
+    absent.
+    """
     for half_made in data.parent.glob(".database.*"):
         shutil.rmtree(half_made, ignore_errors=True)
     draft = data.with_name(f".database.{secrets.token_hex(4)}")
@@ -118,14 +120,16 @@ def make_cluster(data: Path) -> None:
     password = secret(settings.MLP_ROOT, "database-password").replace("'", "''")
     statements = f"CREATE ROLE platform LOGIN CREATEDB PASSWORD '{password}';\nCREATE DATABASE mlp OWNER platform;\n"
     _run([_tool("postgres"), "--single", "-D", str(draft), "-c", "exit_on_error=on", "postgres"], statements)
-    draft.rename(data)  # in place of the empty folder that Part.prepare has made
+    draft.rename(data)  # replaces the empty folder made by Part.prepare
     folder = os.open(data.parent, os.O_RDONLY | os.O_DIRECTORY)
     os.fsync(folder)
     os.close(folder)
 
 
 def locale_options() -> list[str]:
-    """By code point, and letters of every script have upper and lower case; before version 17 by the C library."""
+    """Return initdb's options: sorted by code point, with case mapping for every script; before version 17 by the C
+    library.
+    """
     version = binaries.version_of(_tool("postgres"), "--version", binaries.LIMIT_S)
     if binaries.numbers(version) < (17,):
         return ["--locale=C.UTF-8", "--locale-provider=libc"]
@@ -141,7 +145,7 @@ def _run(command: list[str], text: str = "") -> None:
         stderr=subprocess.STDOUT,
         cwd="/",
         env={"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C"},
-        start_new_session=True,  # Ctrl-C is for `up` alone
+        start_new_session=True,  # Ctrl-C is handled by `up` only
         preexec_fn=lambda: die_with_parent(9),
     )
     if done.returncode:
@@ -161,7 +165,7 @@ def _database_owner() -> int:
 
 @functools.cache
 def unprivileged() -> list[str]:
-    """The words to put before a PostgreSQL command so that it does not run as root."""
+    """Return the command prefix that keeps PostgreSQL from running as root."""
     if os.geteuid() != 0:
         return []
     reach = 'test -r "$1" && test -x "$1" && exec "$2" --version'
@@ -265,7 +269,7 @@ def nats() -> Part:
 
 
 def nats_address() -> tuple[str, int]:
-    """NATS faces the same network as the gateways: jobs and shippers elsewhere report to it."""
+    """Return where NATS listens: on the gateways' network, since jobs and log shippers elsewhere report to it."""
     return settings.MLP_HOST, settings.NATS_PORT
 
 
@@ -283,7 +287,7 @@ def configure_nats(conf: Path) -> None:
 
 
 def check_nats() -> None:
-    """Says hello as the platform's user would and waits for the answer; the server with JetStream says so at once."""
+    """Connect as the platform's user and wait for the answer; a server with JetStream answers at once."""
     hello = {"verbose": False, "pedantic": False, "user": settings.NATS_USER, "pass": settings.NATS_PASSWORD}
     host = settings.INTERNAL_HOST if nats_address()[0] in {"0.0.0.0", "::"} else nats_address()[0]
     with socket.create_connection((host, settings.NATS_PORT), timeout=2) as link, link.makefile("rwb") as stream:

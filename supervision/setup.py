@@ -1,6 +1,6 @@
-"""What is done once the servers answer and before anything else starts: migrations, static files, `prepare`.
+"""The set-up, once the servers answer and before anything else starts: migrations, static files, `prepare`.
 
-In a forked child: Django is loaded already, and connections and threads that this needs are gone with it.
+It runs in a forked child: Django is loaded already, and its connections and threads end with it.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ LIMIT_S = 300
 
 
 class SetupFailed(RuntimeError):
-    """The set-up could not be done; the words say why and where the log is."""
+    """The set-up failed; the message says why and where its log is."""
 
 
 def run(pause: Callable[[float], None]) -> None:
-    """Does it and waits for it. Raises SetupFailed, or what `pause` raises: then the child is ended."""
+    """Run the set-up and wait for it. Raises SetupFailed, or what `pause` raises: then the child is ended."""
     log = settings.MLP_ROOT / "log" / "setup" / "setup.log"
     log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     sys.stdout.flush()
@@ -58,18 +58,18 @@ def run(pause: Callable[[float], None]) -> None:
 
 
 def _in_child(log: Path) -> None:
-    """Never returns."""
+    """Run the set-up in the child process. Never returns."""
     code = 1
     try:
         launch.die_with_parent(signal.SIGKILL)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            signal.signal(number, signal.SIG_IGN)  # Ctrl-C reaches the parent as well, which decides
+            signal.signal(number, signal.SIG_IGN)  # Ctrl-C reaches the parent, too, which decides
         output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         for stream in (1, 2):
             os.dup2(output, stream)
         steps()
         code = 0
-    except BaseException:  # a child that returned would go on as a second `up`
+    except BaseException:  # a child that returned would continue as a second `up`
         traceback.print_exc()
     finally:
         sys.stdout.flush()
@@ -82,5 +82,5 @@ def steps() -> None:
         call_command("migrate", interactive=False, verbosity=1)
     call_command("collectstatic", interactive=False, verbosity=0)
     call_command("prepare")
-    # Heart-beats of the life before this one would count as signs of life of this one.
+    # Heartbeats of the previous run would count for this one.
     broker.broker().client.delete(*(heartbeats.KEY.format(part=name) for name in health.BEATING))

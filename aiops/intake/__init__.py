@@ -1,1 +1,1 @@
-"""How log lines come in: the intake, the follower of files, the endpoints for log shippers, the live tail."""
+"""Ways for log lines to arrive: the intake, the follower of files, the endpoints for log shippers, the live tail."""

@@ -25,7 +25,7 @@ from . import tail
 log = logging.getLogger(__name__)
 
 LOCAL = log_search.LOCAL
-PLATFORM = names.PLATFORM  # the namespace of its components
+PLATFORM = names.PLATFORM  # the namespace of the platform's components
 MOST_CHARACTERS = 32 << 10  # of a line; the rest is cut off
 CUT = " …"
 MOST_NAME = 253
@@ -45,7 +45,7 @@ def line(
     at_ms: int | None = None,
     id: str = "",
 ) -> dict:
-    """A document for the log store; names and text cut to what is kept."""
+    """Return a document for the log store, with names and text cut to what is kept."""
     text = text if len(text) <= MOST_CHARACTERS else text[: MOST_CHARACTERS - len(CUT)] + CUT
     now = int(time.time() * 1000)
     return {
@@ -75,12 +75,12 @@ def take(lines: Sequence[dict]) -> int:
     fresh = list(reversed(first.values()))
     # A line that was stored before was forwarded then, or the sweep does it: with the stored text, not with this one.
     after_commit.run(f"forward {len(fresh)} log lines", lambda: forward(fresh))
-    tail.tell(fresh)
+    tail.send(fresh)
     return len(new)
 
 
 def id_of(username: str, given: str) -> str:
-    """The id that a user's line is stored by: what users call their lines cannot be another one's line."""
+    """Return the id that a user's line is stored by, so that no user's ids collide with another's."""
     whole = f"{username}:{given}"
     if len(whole) <= MOST_ID:
         return whole
@@ -88,7 +88,7 @@ def id_of(username: str, given: str) -> str:
 
 
 def check_ids(lines: Sequence[dict]) -> None:
-    """Refuses ids that are lines of others. For operators, whose lines are anybody's and keep the ids they come with.
+    """Refuse ids of other namespaces' lines. For operators, who may send any line and choose its id.
 
     Raises Refused naming the first of them, Fault while the log store is away.
     """
@@ -100,6 +100,7 @@ def check_ids(lines: Sequence[dict]) -> None:
 
 
 def owner(document: dict) -> tuple[str, str]:
+    """Return the cluster and the namespace of a line."""
     return document.get("cluster_id") or LOCAL, document.get("namespace_name") or ""
 
 
@@ -113,13 +114,13 @@ def forward(lines: Sequence[dict]) -> None:
 
 
 def payload(document: dict) -> payloads.Payload:
-    """A stored line as the services know it."""
+    """Return a stored line as the services know it."""
     fields = ("_id", "cluster_id", "log", "log_type", "pod_name", "namespace_name", "deployment", "service")
     return payloads.Payload(**{name: str(document.get(name) or "") for name in fields})
 
 
 def document(item: payloads.Payload) -> dict:
-    """A line that came as a Payload from outside."""
+    """Return the document of a line that arrived as a Payload."""
     return line(
         item.log,
         id=item._id[:MOST_ID],
@@ -133,7 +134,7 @@ def document(item: payloads.Payload) -> dict:
 
 
 def milliseconds(value: int | float | str) -> int | None:
-    """Since 1970, of a number (seconds, ms, µs or ns, by its size) or an ISO date; None for what is neither."""
+    """Return ms since 1970 for a number (seconds, ms, µs or ns, by its size) or an ISO date; None for anything else."""
     if isinstance(value, str) and not (value.isascii() and value.isdigit()):
         try:
             at = datetime.fromisoformat(value)

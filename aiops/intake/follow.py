@@ -1,10 +1,10 @@
-"""Reads the platform's own logs on: components, jobs and applications, as workloads of the cluster `local`.
+"""Follows the platform's own log files: components, jobs and applications, as workloads of the cluster `local`.
 
-A file is known by its device, its number, its first line and the last bytes that were read of it, wherever it is
-renamed to. Whenever it is read from its beginning, that reading has a name of its own, stored before its first line is;
-how far it was read is stored after the lines, and a line's id is made of the reading and the place in the file: so
-nothing is lost or doubled across rotation, truncation, another file under the same number, and any kill. A file that is
-gone is forgotten at once, since its number may come back with the same first line. Used by services/follower.py.
+A file is identified by its device, its inode, its first line and the last bytes read, whatever it is renamed to. Each
+reading from the beginning has a name of its own, stored before its first line; the offset is stored with the lines, and
+a line's id is made of the reading and its place in the file: so nothing is lost or doubled across rotation, truncation,
+a reused inode, and any kill. A deleted file is forgotten, since its inode may come back with the same first line. Used
+by services/follower.py.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from aiops.models import FollowedFile
 
 from . import accept
 
-READ_BYTES = 1 << 20  # of one file at one look
+READ_BYTES = 1 << 20  # of one file at each look
 HEAD_BYTES = 256
 TAIL_BYTES = 256
-LONGEST_LINE = 64 << 10  # bytes; a longer one is taken in pieces
-NOT_FOLLOWED = {"aiops"}  # what it says of a line would be a line that it says something of
-Key = tuple[int, int]  # a file's device and number
+LONGEST_LINE = 64 << 10  # bytes; a longer one is taken in several lines
+NOT_FOLLOWED = {"aiops"}  # a log line about a log line would cause another one
+Key = tuple[int, int]  # a file's device and inode
 STAMP = re.compile(r"^\[?(\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d)(?:[.,](\d{1,6}))?\d*(Z|[+-]\d\d:?\d\d)?")
 
 
 @dataclass(frozen=True)
 class Source:
-    """A file whose lines are those of a workload. `rotated`: read only where its reading had begun under its name."""
+    """A log file of a workload. `rotated`: read only if its reading began under its former name."""
 
     path: Path
     namespace: str
@@ -46,6 +46,7 @@ class Source:
 
 
 def sources(root: Path) -> Iterator[Source]:
+    """Yield the log files below the storage root."""
     for folder in _folders(root / "log"):
         if folder.name in NOT_FOLLOWED:
             continue
@@ -60,49 +61,51 @@ def sources(root: Path) -> Iterator[Source]:
 
 def _folders(folder: Path) -> list[Path]:
     try:
-        with os.scandir(folder) as found:
-            return sorted(Path(entry.path) for entry in found if entry.is_dir(follow_symlinks=False))
+        with os.scandir(folder) as entries:
+            return sorted(Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False))
     except OSError:
         return []
 
 
 class Follower:
-    """Remembers in memory what the database says, so that a file that has not grown costs one stat."""
+    """Keeps the state of the database in memory, so that a file that has not grown costs one stat."""
 
     def __init__(self, root: Path, take: Callable[[list[dict]], object]):
         self.root, self.take = root, take
         self.known: dict[Key, FollowedFile] | None = None
-        self.looks: dict[Key, tuple[str, int, int]] = {}  # when last looked: (path, size, time of change)
-        self.missed: set[Key] = set()  # not found when last looked
+        self.looks: dict[Key, tuple[str, int, int]] = {}  # at the last look: (path, size, time of change)
+        self.missed: set[Key] = set()  # missing at the last look
 
     def look(self) -> int:
-        """Reads on once; how many lines were taken. Raises what `take` raises: then it goes on from there next time."""
+        """Read all files on and return how many lines were taken. Raises what `take` raises; the next call continues
+        there.
+        """
         if self.known is None:
             self.known = {(row.device, row.inode): row for row in FollowedFile.objects.all()}
-        taken, found = 0, set()
+        taken, seen = 0, set()
         for source in sources(self.root):
             with contextlib.suppress(FileNotFoundError, NotADirectoryError, PermissionError):
                 info = os.lstat(source.path)
                 key = (info.st_dev, info.st_ino)
-                found.add(key)
+                seen.add(key)
                 now = (str(source.path), info.st_size, info.st_mtime_ns)
                 if stat.S_ISREG(info.st_mode) and self.looks.get(key) != now:
                     count, rest = self._read(source, key)
                     taken += count
                     if not rest:
                         self.looks[key] = now
-        self._forget(found)
+        self._forget(seen)
         return taken
 
     def _read(self, source: Source, key: Key) -> tuple[int, bool]:
-        """(lines taken, whether there is more to take at once)."""
+        """Return how many lines were taken, and whether there is more to take at once."""
         with _open(source.path) as file:
             head = _head(os.pread(file, HEAD_BYTES, 0))
             if not head:
-                return 0, False  # not one whole line yet
+                return 0, False  # the first line is incomplete
             row = self.known.get(key)
             if source.rotated and (row is None or row.head != head):
-                return 0, False  # before our time
+                return 0, False  # rotated before it was followed
             if row is None or row.head != head or not _goes_on(file, row):
                 row, ours = _begin(row, key, head, source.path)
                 self.known[key] = row
@@ -110,7 +113,7 @@ class Follower:
                     return 0, True
             data = os.pread(file, READ_BYTES, row.offset)
             read = sum(map(len, _pieces(data)))
-            row = copy.copy(row)  # should the lines not be stored, what is known stays as it was
+            row = copy.copy(row)  # if storing fails, the known row stays unchanged
             tail = _tail(file, row.offset + read)
         lines = list(_lines(source, row, data))
         if not read and row.path == str(source.path):
@@ -122,9 +125,11 @@ class Follower:
         self.known[key] = row
         return len(lines), len(data) == READ_BYTES
 
-    def _forget(self, found: set[Key]) -> None:
-        """What is not there at two looks, nor where it was last: one look may miss what is renamed meanwhile."""
-        missed = {key for key in self.known if key not in found}
+    def _forget(self, seen: set[Key]) -> None:
+        """Forget files missing at two looks and from their last path: one look may miss a file that
+        is being renamed.
+        """
+        missed = {key for key in self.known if key not in seen}
         for key in missed & self.missed:
             row = self.known[key]
             if _is_at(row.path, key):
@@ -136,7 +141,9 @@ class Follower:
 
 
 def _begin(known: FollowedFile | None, key: Key, head: str, path: Path) -> tuple[FollowedFile, bool]:
-    """A reading from the beginning, stored before its lines are; False with what another replica has stored before."""
+    """Start a reading from the beginning, stored before its lines; return it, and False when another replica did so
+    before.
+    """
     fresh = {"path": str(path), "head": head, "offset": 0, "tail": "", "generation": uuid.uuid4().hex}
     with transaction.atomic():
         rows = FollowedFile.objects.select_for_update()
@@ -151,7 +158,7 @@ def _begin(known: FollowedFile | None, key: Key, head: str, path: Path) -> tuple
 
 
 def _goes_on(file: int, row: FollowedFile) -> bool:
-    """Whether what was read is still there: not cut off under our hands, nor written anew."""
+    """Return whether the bytes read before are still there: the file was neither truncated nor rewritten."""
     return os.fstat(file).st_size >= row.offset and row.tail in ("", _tail(file, row.offset))
 
 
@@ -166,7 +173,7 @@ def _is_at(path: str, key: Key) -> bool:
     except (FileNotFoundError, NotADirectoryError):
         return False
     except OSError:
-        return True  # it cannot be told
+        return True  # not readable now: assume that it is there
     return (info.st_dev, info.st_ino) == key
 
 
@@ -183,7 +190,7 @@ def _lines(source: Source, row: FollowedFile, data: bytes) -> Iterator[dict]:
 
 @contextlib.contextmanager
 def _open(path: Path) -> Iterator[int]:
-    """No link is followed: a job writes into its folder."""
+    """Open a file without following links, since a job can write into its folder."""
     folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         file = os.open(path.name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
@@ -196,7 +203,7 @@ def _open(path: Path) -> Iterator[int]:
 
 
 def _head(begin: bytes) -> str:
-    """Of the first line, or of its first bytes; "" while that is not written yet."""
+    """Return the hash of the first line, or of its first bytes; "" until they are written."""
     end = begin.find(b"\n")
     if end < 0 and len(begin) < HEAD_BYTES:
         return ""
@@ -204,7 +211,7 @@ def _head(begin: bytes) -> str:
 
 
 def _pieces(data: bytes) -> Iterator[bytes]:
-    """Whole lines with their ends; what has no end yet waits, unless it is longer than any line may be."""
+    """Yield whole lines with their ends; an incomplete line waits, unless it is longer than LONGEST_LINE."""
     start = 0
     while start < len(data):
         end = data.find(b"\n", start, start + LONGEST_LINE)
@@ -216,9 +223,9 @@ def _pieces(data: bytes) -> Iterator[bytes]:
 
 
 def stamp(text: str) -> int | None:
-    """The line's own time in ms, when it begins with one that looks like ISO 8601; without a zone it is UTC."""
-    found = STAMP.match(text)
-    if found is None:
+    """Return a line's own time in ms, when it begins with one like ISO 8601; without a time zone it is UTC."""
+    match = STAMP.match(text)
+    if match is None:
         return None
-    at, fraction, zone = found.groups()
+    at, fraction, zone = match.groups()
     return accept.milliseconds(f"{at.replace(' ', 'T')}.{(fraction or '0').ljust(6, '0')}{zone or '+00:00'}")

@@ -1,8 +1,8 @@
-"""The doors for log shippers as they are: OTLP/HTTP at /v1/logs, Loki's push at /loki/api/v1/push.
+"""The endpoints for log shippers: OTLP/HTTP at /v1/logs, Loki's push at /loki/api/v1/push.
 
-They answer in the shippers' own conventions, so that these try again when it is worth it: 401 without a token, 400 for
-what cannot be read, 503 while the store or the bus is away. The token comes as Bearer, or as the password of Basic.
-OTLP: https://opentelemetry.io/docs/specs/otlp/#otlphttp; Loki: POST /loki/api/v1/push of its HTTP API.
+They answer by the shippers' own conventions, so that these retry when it helps: 401 without a token, 400 for what
+cannot be read, 503 while the store or the bus is away. The token is sent as Bearer, or as the password of Basic. OTLP:
+https://opentelemetry.io/docs/specs/otlp/#otlphttp; Loki: POST /loki/api/v1/push of its HTTP API.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from . import accept
 
 log = logging.getLogger(__name__)
 
-MOST_BYTES = 64 << 20  # of a body, unpacked
+MOST_BYTES = 64 << 20  # of a decompressed body
 PROTOBUF = "application/x-protobuf"
-# Where the names of a workload are looked for, first hit wins.
+# Attributes that name a workload; the first one present counts.
 CLUSTER = ("cluster_id", "k8s.cluster.name", "cluster")
 NAMESPACE = ("namespace_name", "k8s.namespace.name", "service.namespace", "namespace")
 DEPLOYMENT = ("deployment", "k8s.deployment.name", "k8s.statefulset.name", "k8s.daemonset.name", "k8s.job.name",
@@ -42,13 +42,13 @@ POD = ("pod_name", "k8s.pod.name", "pod", "host.name", "instance", "filename")
 
 
 class Unreadable(Exception):
-    """The body is not what the door takes."""
+    """The body is not in the endpoint's format."""
 
 
 @csrf_exempt
 @require_POST
 def otlp(request: HttpRequest) -> HttpResponse:
-    """ExportLogsServiceRequest as protobuf or JSON, plain or gzip."""
+    """Take an ExportLogsServiceRequest as protobuf or JSON, plain or gzip."""
     is_json = _media(request) == "application/json"
 
     def read(data: bytes, user) -> list[dict]:
@@ -75,7 +75,7 @@ def otlp(request: HttpRequest) -> HttpResponse:
 @csrf_exempt
 @require_POST
 def loki_push(request: HttpRequest) -> HttpResponse:
-    """Loki's push: JSON, or protobuf in a snappy block. 204 as Loki answers."""
+    """Take Loki's push: JSON, or protobuf in a snappy block. Answers 204 as Loki does."""
     is_json = _media(request) == "application/json"
 
     def read(data: bytes, user) -> list[dict]:
@@ -93,7 +93,7 @@ def loki_push(request: HttpRequest) -> HttpResponse:
 
 
 def _take(request: HttpRequest, read) -> HttpResponse | None:
-    """Reads and takes in; the refusal, or None when all is stored."""
+    """Store the lines of a request; return the refusal, or None when all are stored."""
     try:
         user = _user(request)
         if user is None:
@@ -160,17 +160,17 @@ def _unsnap(data: bytes) -> bytes:
 
 def _otlp_lines(logs, user) -> list[dict]:
     resource = {pair.key: _plain(pair.value) for pair in logs.resource.attributes}
-    found = []
+    lines = []
     for scope in logs.scope_logs:
         for record in scope.log_records:
             names = {**resource, **{pair.key: _plain(pair.value) for pair in record.attributes}}
             at = record.time_unix_nano or record.observed_time_unix_nano
-            found.append(_line(_plain(record.body), names, user, at // 1_000_000 if at else None))
-    return found
+            lines.append(_line(_plain(record.body), names, user, at // 1_000_000 if at else None))
+    return lines
 
 
 def _plain(value) -> str:
-    """An attribute's or a body's value as text; what has structure as JSON."""
+    """Return an attribute's or a body's value as text; structured values as JSON."""
     kind = value.WhichOneof("value")
     if kind is None:
         return ""
@@ -182,7 +182,9 @@ def _plain(value) -> str:
 
 
 def _line(text: str, names: dict, user, at_ms: int | None) -> dict:
-    """A user's lines are of this cluster's namespace with the user's name; an operator's shipper names any."""
+    """Return the document of a line: a user's are in the user's own namespace of this cluster; an operator's shipper
+    names any.
+    """
     namespace = _first(names, NAMESPACE) if user.is_staff else ""
     deployment = re.sub(r".*/", "", _first(names, DEPLOYMENT))  # Loki's `job` is namespace/name
     cluster = (_first(names, CLUSTER) if user.is_staff else "") or accept.LOCAL

@@ -1,7 +1,7 @@
 """The live tail: sends lines and verdicts to open pages. Fed by intake and write-back, read by mlp.visitors.live.
 
-Only for eyes: never more than a reader can follow, anomalies first, and a lost message is harmless, since a page reads
-the store when it is opened. A user hears of the own namespace, operators of all.
+For display only: limited to what a reader can follow, anomalies first. A lost message is harmless, since a page queries
+the store when it opens. Users get the lines of their own namespace, operators all lines.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from kernel.messages import message_of
 
 EVERYBODY = "aiops.tail"
 FILTERS = ("level", "q", "cluster", "namespace", "deployment", "template")
-MOST_LINES = 50  # of a message
+MOST_LINES = 50  # of each message
 MESSAGES_A_S, AT_ONCE = 8, 4
-TEXT = 500  # characters of a line
-USER = re.compile(r"[a-z]{1,50}")  # a namespace that can be a user's (contract 1)
+TEXT = 500  # characters of each line
+USER = re.compile(r"[a-z]{1,50}")  # a namespace that may be a user's (contract 1)
 SENT = ("_id", "time", "log", "cluster_id", "namespace_name", "deployment", "anomaly_level", "template_cluster_id")
 
 
 class Pace:
-    """At most so many a second, of all threads of the process together."""
+    """A limit of so many calls a second, shared by all threads of the process."""
 
     def __init__(self, a_second: float, clock: Callable[[], float] = time.monotonic):
         self.pause, self.next, self.lock, self.clock = 1 / a_second, 0.0, threading.Lock(), clock
@@ -45,11 +45,11 @@ class Pace:
             return True
 
 
-may_tell_lines, may_tell_verdicts = Pace(MESSAGES_A_S), Pace(MESSAGES_A_S)
+may_send_lines, may_send_verdicts = Pace(MESSAGES_A_S), Pace(MESSAGES_A_S)
 
 
-def tell(documents: Sequence[dict], may: Callable[[], bool] = may_tell_lines) -> None:
-    """Lines as they were stored, once that is committed."""
+def send(documents: Sequence[dict], may: Callable[[], bool] = may_send_lines) -> None:
+    """Send lines that were stored, once that is committed."""
     if not documents or not may():
         return
     some = sorted(documents, key=lambda one: (one.get("anomaly_level") == "Anomaly", one["time"]))[-MOST_LINES:]
@@ -63,24 +63,25 @@ def tell(documents: Sequence[dict], may: Callable[[], bool] = may_tell_lines) ->
             send_to_group(group_of(user), {"type": "lines", "rows": own})
 
 
-def tell_verdicts(verdicts: Iterable[tuple[str, str]]) -> None:
-    """(id, level) of lines that have just been judged: read once more, for what a page shows of them."""
-    if not may_tell_verdicts():
+def send_verdicts(verdicts: Iterable[tuple[str, str]]) -> None:
+    """Send lines that were judged, given as (id, level): they are read again for their current fields."""
+    if not may_send_verdicts():
         return
     ids = [id for id, _level in sorted(verdicts, key=lambda one: one[1] == "Anomaly")][-MOST_LINES:]
     try:
         rows, _more = logstore.get().search({"query": {"ids": {"values": ids}}}, MOST_LINES)
     except Fault:
         return
-    tell(rows, lambda: True)
+    send(rows, lambda: True)
 
 
 def group_of(username: str) -> str:
+    """Return the channel layer's group of a user's live tail."""
     return f"{EVERYBODY}.{username}"
 
 
 class Reader:
-    """One page: the group it hears, and which of the lines it shows. Raises Refused for filters that are none."""
+    """The live tail of one page: its group, and its filters. Raises Refused for wrong filters."""
 
     def __init__(self, user, address: str):
         try:
@@ -92,10 +93,11 @@ class Reader:
         self.group = EVERYBODY if user.is_staff else group_of(user.username)
 
     def pick(self, rows: Sequence[dict]) -> list[dict]:
+        """Return the lines that match the page's filters."""
         return [row for row in rows if query.matches(self.wanted, row)]
 
     def newest(self) -> list[dict]:
-        """What came between a page and its websocket, or while that was away."""
+        """Return the newest lines: those stored before the websocket opened, or while it was away."""
         try:
             return logstore.get().search(self.body, MOST_LINES)[0]
         except Fault:

@@ -1,1 +1,1 @@
-"""What decides about a line: cached templates, user feedback, log search, charts and alert rules."""
+"""Judging of lines: cached templates, user feedback, log search, charts and alert rules."""

@@ -1,6 +1,6 @@
-"""Alert rules: looks whether one applies, and tells its owner. `check` is called by the housekeeping's tick.
+"""Alert rules: checks whether one fires, and notifies its owner. `check` is called by the housekeeping service.
 
-The log store is asked before the rule's row is locked; the lock then decides which of several replicas tells.
+The log store is queried before the rule's row is locked; the lock then decides which of several replicas notifies.
 """
 
 from __future__ import annotations
@@ -23,50 +23,54 @@ from .log_search import NAMES
 
 log = logging.getLogger(__name__)
 
-MOST_LOOKED_AT = 100  # workloads with the most anomalies, in which one with all its names is looked for
-SETTLED = timedelta(seconds=30)  # a template's first line has its verdict by then, so its workload is known
+MOST_LOOKED_AT = 100  # workloads with the most anomalies, of which the first with all its names is used
+SETTLED = timedelta(seconds=30)  # a template's first line has its verdict by then, and so a workload
 
 
 @dataclass(frozen=True)
-class Found:
+class Finding:
+    """What a rule fires about."""
+
     words: Message
     workload: str
     count: int
 
 
 def check(now: datetime) -> int:
-    """Tells of every rule that applies and is not quiet; how many. What cannot be read is logged, asked anew,
-    and keeps no other rule from its turn."""
-    told = 0
+    """Notify the owners of all rules that fire and are not in their cooldown; return how many.
+
+    A rule that cannot be checked is logged and tried again; the others are still checked.
+    """
+    fired = 0
     for rule in AlertRule.objects.filter(enabled=True):
         if _quiet(rule, now):
             continue
         try:
-            found = LOOKS[rule.kind](rule, now)
-        except (Fault, ValueError) as problem:  # ValueError: the watchlist in the key-value store is none
+            finding = LOOKS[rule.kind](rule, now)
+        except (Fault, ValueError) as problem:  # ValueError: the watchlist in the key-value store is invalid
             log.warning("alert rule %s could not be checked: %s", rule.name, problem)
             continue
-        told += _settle(rule, now, found)
-    return told
+        fired += _settle(rule, now, finding)
+    return fired
 
 
 def _quiet(rule: AlertRule, now: datetime) -> bool:
     return rule.last_fired is not None and now < rule.last_fired + timedelta(seconds=rule.quiet_s)
 
 
-def _settle(seen: AlertRule, now: datetime, found: Found | None) -> bool:
+def _settle(seen: AlertRule, now: datetime, finding: Finding | None) -> bool:
     with transaction.atomic():
         rule = lock_row(AlertRule, pk=seen.pk)
         if rule is None or not rule.enabled or _quiet(rule, now):
             return False
         rule.checked = max(rule.checked, now - SETTLED)
-        if found is not None:
+        if finding is not None:
             rule.last_fired = now
-            Alert.objects.create(rule=rule, at=now, words=found.words, workload=found.workload, count=found.count)
-            reason = under(found.workload, found.words)
+            Alert.objects.create(rule=rule, at=now, words=finding.words, workload=finding.workload, count=finding.count)
+            reason = under(finding.workload, finding.words)
             notices.tell(user=rule.owner, kind="alert", name=rule.name, event="alert", reason=reason)
         rule.save(update_fields=["checked", "last_fired"])
-        return found is not None
+        return finding is not None
 
 
 def _names(rule: AlertRule) -> tuple[str, str, str]:
@@ -77,8 +81,10 @@ def _ms(at: datetime) -> int:
     return int(at.timestamp() * 1000)
 
 
-def _rate(rule: AlertRule, now: datetime) -> Found | None:
-    """The workload with the most anomalies in the window, when they are enough; a line without names is of none."""
+def _rate(rule: AlertRule, now: datetime) -> Finding | None:
+    """Return the workload with the most anomalies in the window, if they are enough; a line without names belongs to
+    none.
+    """
     bounds = {"gte": _ms(now - timedelta(seconds=rule.window_s)), "lt": _ms(now)}
     wanted: list[dict] = [{"range": {"time": bounds}}, {"term": {"anomaly_level": "Anomaly"}}]
     wanted += [{"term": {field: name}} for field, name in zip(NAMES.values(), _names(rule), strict=True) if name]
@@ -87,10 +93,10 @@ def _rate(rule: AlertRule, now: datetime) -> Found | None:
     if names is None or count < rule.threshold:
         return None
     words = Message("%(count)s anomalies within %(seconds)s s", count=count, seconds=rule.window_s)
-    return Found(words, "/".join(names), count)
+    return Finding(words, "/".join(names), count)
 
 
-def _new_template(rule: AlertRule, now: datetime) -> Found | None:
+def _new_template(rule: AlertRule, now: datetime) -> Finding | None:
     after, until = _ms(rule.checked), _ms(now - SETTLED)
     fresh = Template.objects.filter(first__gt=after, first__lte=until)
     texts = {int(one.template_id): one.text for one in fresh if one.template_id.isdigit()}
@@ -100,17 +106,19 @@ def _new_template(rule: AlertRule, now: datetime) -> Found | None:
     asked = {"cluster": rule.cluster, "namespace": rule.namespace, "deployment": rule.deployment}
     lines = LogLine.objects.filter(template_id__in=texts, **{name: value for name, value in asked.items() if value})
     rows = lines.order_by().values_list("cluster", "namespace", "deployment", "template_id").distinct()
-    found = sorted((row[:3], row[3]) for row in rows if row[:3] in watched)
-    if not found:
+    new = sorted((row[:3], row[3]) for row in rows if row[:3] in watched)
+    if not new:
         return None
-    count = len({number for _names, number in found})
-    names, number = found[0]
+    count = len({number for _names, number in new})
+    names, number = new[0]
     words = Message("%(count)s new templates, for example: %(template)s", count=count, template=texts[number][:500])
-    return Found(words, "/".join(names), count)
+    return Finding(words, "/".join(names), count)
 
 
-def _missing(rule: AlertRule, now: datetime) -> Found | None:
-    """Lines since the last word (or the rule) and none within the window: so each silence is told of once."""
+def _missing(rule: AlertRule, now: datetime) -> Finding | None:
+    """Return workloads with lines since the last alert (or the rule's start) and none in the window: one alert for each
+    silence.
+    """
     window = timedelta(seconds=rule.window_s)
     since, begin = now - window, (rule.last_fired or rule.created) - window
     silent = logstore.get().gone_quiet(_names(rule), _ms(begin), _ms(since), _ms(now))
@@ -118,7 +126,7 @@ def _missing(rule: AlertRule, now: datetime) -> Found | None:
         return None
     shown = ", ".join("/".join(names) for names in silent[:10])
     words = Message("no log lines for %(seconds)s s: %(workloads)s", seconds=rule.window_s, workloads=shown)
-    return Found(words, "/".join(silent[0]), len(silent))
+    return Finding(words, "/".join(silent[0]), len(silent))
 
 
 LOOKS = {"rate": _rate, "new_template": _new_template, "missing": _missing}

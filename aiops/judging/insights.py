@@ -1,4 +1,4 @@
-"""What the pages draw of many lines: a bar for each span of time, and where the anomalies are. Used by the pages."""
+"""Charts of many lines: bars over time, and the workloads with the most anomalies. Used by the pages."""
 
 from __future__ import annotations
 
@@ -11,16 +11,18 @@ from kernel.errors import Refused
 from . import log_search
 
 BARS = 60
-STEP, BAR = 10, 8  # of the drawing, whose height is HEIGHT
+STEP, BAR = 10, 8  # of the chart, whose height is HEIGHT
 HEIGHT = 100
-LEAST = 3  # an anomaly among thousands of lines is still to be seen
+LEAST = 3  # one anomaly among thousands of lines remains visible
 WORKLOADS_SHOWN = 8
 HOUR_MS = 3_600_000
 OTHERS = ("level", "since", "until")
 
 
 def span(given: dict, hours: str) -> tuple[int, int]:
-    """(begin, width of a bar) in ms: from `since` to `until` where the address names them, else the hours up to now."""
+    """Return (start, width of a bar) in ms: from `since` to `until` where the address names them,
+    else the last hours.
+    """
     now = int(time.time() * 1000)
     until = int(given["until"]) if "until" in given else now
     if "since" in given:
@@ -29,12 +31,12 @@ def span(given: dict, hours: str) -> tuple[int, int]:
             raise Refused("must be before until", field="since")
         return begin, -(-(until - begin) // BARS)
     width = int(hours) * HOUR_MS // BARS
-    end = until if "until" in given else (now // width + 1) * width  # a drawing that does not shift with each look
+    end = until if "until" in given else (now // width + 1) * width  # bars that do not shift with each request
     return max(0, end - BARS * width), width
 
 
 def chart(user, given: dict, hours: str) -> dict:
-    """The lines that the filters ask for, whatever their verdict, as bars of normal, unjudged and anomalous ones.
+    """Return the lines that match the filters, of any verdict, as bars of normal, unjudged and anomalous lines.
 
     Raises Refused naming a wrong filter, Fault while the store is away.
     """
@@ -53,7 +55,7 @@ def _bar(counts: dict[str, int], place: int, top: int, begin: int, width: int) -
     unjudged = sum(counts.values()) - anomalies - normal
     high = max(LEAST, HEIGHT * anomalies / top) if anomalies else 0.0
     others = HEIGHT * (normal + unjudged) / (top or 1)
-    scale = min(1.0, (HEIGHT - high) / others) if others else 1.0  # they make room for an anomaly that is drawn larger
+    scale = min(1.0, (HEIGHT - high) / others) if others else 1.0  # they shrink for an anomaly that is drawn larger
     parts, floor = [], float(HEIGHT)
     for kind, lines in (("normal", normal), ("unjudged", unjudged)):
         tall = HEIGHT * lines / (top or 1) * scale
@@ -74,12 +76,12 @@ def _bar(counts: dict[str, int], place: int, top: int, begin: int, width: int) -
 
 
 def workloads(user, given: dict, hours: str) -> list[dict]:
-    """Where the most anomalies are within the same span. Raises as `chart` does."""
+    """Return the workloads with the most anomalies in the same span. Raises as `chart` does."""
     begin, width = span(given, hours)
     names = {name: value for name, value in given.items() if name not in OTHERS}
     bounds = {"since": str(begin), "until": str(begin + width * BARS)}
-    found = logstore.get().by_workload(log_search.body(user, level="Anomaly", **bounds, **names), WORKLOADS_SHOWN)
-    return [dict(zip(("cluster", "namespace", "deployment", "anomalies"), row, strict=True)) for row in found]
+    rows = logstore.get().by_workload(log_search.body(user, level="Anomaly", **bounds, **names), WORKLOADS_SHOWN)
+    return [dict(zip(("cluster", "namespace", "deployment", "anomalies"), row, strict=True)) for row in rows]
 
 
 def _at(ms: int) -> datetime:

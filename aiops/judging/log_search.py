@@ -1,4 +1,4 @@
-"""Filters of a person's search as a query of the log store, with what that person may see. Used by REST and pages."""
+"""Search filters as a query of the log store, restricted to what the user may see. Used by REST and pages."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from kernel import sanitize
 from kernel.errors import Refused
 from kernel.messages import Message, message_of
 
-LOCAL = "local"  # the cluster of the platform itself and of all that its users send
+LOCAL = "local"  # the cluster of the platform itself and of its users' lines
 LEVELS = ("Normal", "Anomaly")
 LATEST = 32_503_680_000_000  # ms: the year 3000
 MOST_Q = 1000  # characters
@@ -25,10 +25,12 @@ def body(
     field: str = "log",
     **names,
 ) -> dict:
-    """The query; `field` is where the words of `q` are looked for. Raises Refused naming the filter that is wrong."""
+    """Return the query; `field` is where the words of `q` are searched. Raises Refused naming the
+    filter that is wrong.
+    """
     _check_text({**names, "q": q})
     wanted: list[dict] = [{"term": {NAMES[name]: value}} for name, value in names.items() if value]
-    if not user.is_staff:  # a namespace of that name in another cluster is somebody else's
+    if not user.is_staff:  # a namespace of that name in another cluster is not the user's
         own = {"cluster": LOCAL, "namespace": user.username}
         wanted += [{"term": {NAMES[name]: value}} for name, value in own.items()]
     if level:
@@ -57,7 +59,7 @@ def body(
 
 
 def _check_text(given: dict[str, str]) -> None:
-    """No store takes a null character, nor half of one that has two."""
+    """Refuse null characters and lone surrogates, which no store accepts."""
     for name, text in given.items():
         if sanitize.UNSTORABLE.search(text):
             raise Refused("must be valid text", field=name)

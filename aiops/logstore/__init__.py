@@ -1,4 +1,4 @@
-"""Where log lines and their verdicts are kept: one interface (base.py), an adapter for each kind of store."""
+"""The store of log lines and verdicts: one interface (base.py), an adapter for each kind of store."""
 
 from __future__ import annotations
 

@@ -1,11 +1,12 @@
-"""What a log store does, and which one this platform has (MLP_AIOPS_LOGSTORE). Used by intake, services, trainings.
+"""The interface of a log store, and the store of this platform (MLP_AIOPS_LOGSTORE). Used by intake, services,
+trainings.
 
 Documents are dicts with Opni's field names: `_id, time, log, masked_log, cluster_id, namespace_name, deployment,
 service, pod_name, log_type, anomaly_level, template_matched, template_cluster_id, inference_model, opnilog_confidence`.
 `body` is an OpenSearch query, {"query": …}; a store refuses (ValueError) what it does not know instead of ignoring it.
-What trainings ask is in training_data.query: a range on `time` in milliseconds, match, and query_string with OR, quoted
-phrases, `default_field`, and `field:"value" AND …` on `cluster_id`, `namespace_name.keyword`, `deployment.keyword`.
-Every call may raise Fault while the store is away.
+The query of a training is in training_data.query: a range on `time` in milliseconds, match, and query_string with OR,
+quoted phrases, `default_field`, and `field:"value" AND …` on `cluster_id`, `namespace_name.keyword`,
+`deployment.keyword`. Every call may raise Fault while the store is away.
 """
 
 from __future__ import annotations
@@ -27,10 +28,10 @@ ADAPTERS = {
     "database": "aiops.logstore.database.DatabaseStore",
     "opensearch": "aiops.logstore.opensearch.OpenSearchStore",
 }
-REJUDGE_WORDS = 30  # that lines are looked for by, before they are compared whole
+REJUDGE_WORDS = 30  # to search lines by, before whole texts are compared
 REJUDGE_AT_ONCE = 200  # texts
 REJUDGE_BATCH = 2000
-WORKLOADS_SHOWN = 3  # of a template
+WORKLOADS_SHOWN = 3  # of each template
 UNAVAILABLE = Message("the log store is not available; try again later")
 
 
@@ -40,56 +41,64 @@ Names = tuple[str, str, str]  # cluster, namespace, deployment
 class LogStore(ABC):
     @abstractmethod
     def append(self, lines: Sequence[dict]) -> list[str]:
-        """Stores lines, durably when it returns; one whose `_id` is known is stored once. The ids of the new ones."""
+        """Store lines, durably when it returns; one whose `_id` is known is stored once. Return the ids of the new
+        ones.
+        """
 
     @abstractmethod
     def update_many(self, changes: Sequence[tuple[str, dict]]) -> None:
-        """Writes what was found out about the lines with those ids. Any number of times with the same effect.
+        """Write verdicts to the lines with those ids. Idempotent.
 
-        A change that names a `cluster_id` and a `namespace_name` is for a line of theirs alone: whoever sends a line
-        gives its id, and two may give the same.
+        A change that names a `cluster_id` and a `namespace_name` applies to a line of theirs only: senders choose the
+        ids of their lines, and two may choose the same.
         """
 
     @abstractmethod
     def search(self, body: dict, size: int, after=None) -> tuple[list[dict], object]:
-        """The newest matching documents, and the mark to go on from (None: that was all)."""
+        """Return the newest matching documents, and the cursor of the next page (None: there is none)."""
 
     @abstractmethod
     def scan(self, body: dict) -> Iterator[dict]:
-        """All matching documents, in no particular order, a few at a time in memory."""
+        """Yield all matching documents, in no particular order, a few at a time in memory."""
 
     @abstractmethod
-    def count(self, body: dict) -> int: ...
+    def count(self, body: dict) -> int:
+        """Return the number of matching documents."""
 
     @abstractmethod
     def aggregate_workloads(self) -> list[tuple[str, str, str, int]]:
-        """(cluster, namespace, deployment, lines) of every workload that has a namespace and a deployment."""
+        """Return (cluster, namespace, deployment, lines) of every workload with a namespace and a deployment."""
 
     @abstractmethod
     def gone_quiet(self, names: Names, begin_ms: int, since_ms: int, until_ms: int) -> list[Names]:
-        """Workloads of those names ("" is any) with a line in [begin, since) and none in [since, until), in order.
+        """Return workloads of those names ("" is any) with a line in [begin, since) and none in [since, until), sorted.
 
-        Asked for all workloads every few seconds: the number of questions to the store does not grow with theirs.
+        Called for all workloads every few seconds: the number of queries does not grow with the number of workloads.
         """
 
     @abstractmethod
     def histogram(self, body: dict, begin_ms: int, width_ms: int, count: int) -> list[dict[str, int]]:
-        """Matching lines by verdict ("" for none) in each of `count` spans of `width_ms`, the first from `begin_ms`."""
+        """Return matching lines by verdict ("" for none) in each of `count` intervals of `width_ms`, the first from
+        `begin_ms`.
+        """
 
     @abstractmethod
     def by_workload(self, body: dict, size: int) -> list[tuple[str, str, str, int]]:
-        """(cluster, namespace, deployment, matching lines): the workloads with the most of them, at most `size`."""
+        """Return (cluster, namespace, deployment, matching lines) of the workloads with the most of them, at most
+        `size`.
+        """
 
     @abstractmethod
     def templates(self, body: dict, size: int) -> list[dict]:
-        """The templates with the most matching lines, at most `size`; how many and when is of the matching lines.
+        """Return the templates with the most matching lines, at most `size`; counts and times are of the matching
+        lines.
 
-        Each: `template_cluster_id`, `lines`, `anomalies`, `first` and `last` (ms), `newest` (a document, of the newest
+        Each: `template_cluster_id`, `lines`, `anomalies`, `first` and `last` (ms), `newest` (the document of the newest
         line) and `workloads`, (cluster, namespace, deployment) of the WORKLOADS_SHOWN most frequent.
         """
 
     def rejudge(self, words: Mapping[str, str]) -> int:
-        """Writes verdicts to all stored lines with these very masked texts; how many had another, or none."""
+        """Write verdicts to all stored lines with exactly these masked texts; return how many had another, or none."""
         changed, batch = 0, []
         for one in self.with_texts(list(words)):
             level = words.get(one.get("masked_log", ""))
@@ -102,7 +111,7 @@ class LogStore(ABC):
         return changed + len(batch)
 
     def with_texts(self, masked: Sequence[str]) -> Iterator[dict]:
-        """All lines with these masked texts, perhaps others among them."""
+        """Yield all lines with these masked texts; others may be among them."""
         for start in range(0, len(masked), REJUDGE_AT_ONCE):
             phrases = [
                 " ".join(query.words_of(text)[:REJUDGE_WORDS]) for text in masked[start : start + REJUDGE_AT_ONCE]
@@ -115,11 +124,11 @@ class LogStore(ABC):
 
     @abstractmethod
     def put_templates(self, templates: Sequence[dict]) -> None:
-        """Writes templates by their `_id`, whole."""
+        """Write templates by their `_id`, replacing the whole document."""
 
 
 def clean(value) -> str:
-    """Text that every store takes: no null characters, no halves of characters."""
+    """Return text that every store accepts: without null characters and lone surrogates."""
     return sanitize.text(str(value or ""))
 
 
@@ -133,5 +142,5 @@ def _adapter(kind: str) -> LogStore:
 
 
 def get() -> LogStore:
-    """This platform's store. Raises Fault when it is not installed."""
+    """Return this platform's store. Raises Fault when it is not installed."""
     return _adapter(settings.AIOPS_LOGSTORE)

@@ -1,7 +1,7 @@
 """The log store in the platform's own database: the default.
 
-Lines come by the thousand, so they are written by columns, one statement a batch; the counts by workload are kept in
-the same statement.
+Lines come by the thousand, so they are written by columns, one statement for each batch, which also updates the counts
+by workload.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from . import query as q
 from . import retention
 from .base import UNAVAILABLE, WORKLOADS_SHOWN, LogStore, Names, clean
 
-# document's field -> column; the first of a line's own, the others what is found out about it
+# document's field -> column: first the line's own, then those of its verdict
 LINE = {
     "_id": "line_id", "time": "time", "cluster_id": "cluster", "namespace_name": "namespace",
     "deployment": "deployment", "service": "service", "pod_name": "pod", "log_type": "log_type", "log": "log",
@@ -36,7 +36,7 @@ COLUMNS = LINE | VERDICT
 NUMBERS = {"time": "bigint", "template_id": "bigint", "confidence": "float8", "unexpected": "jsonb"}
 NAMES = ("cluster", "namespace", "deployment")
 CHUNK = 2000
-NAME = 253  # characters of a name that are kept
+NAME = 253  # characters of each name that are kept
 
 APPEND = f"""
 WITH fresh AS (
@@ -77,10 +77,10 @@ class DatabaseStore(LogStore):
     @reachable(UNAVAILABLE)
     def update_many(self, changes: Sequence[tuple[str, dict]]) -> None:
         for start in range(0, len(changes), CHUNK):
-            found = {(id, *_owner(change)): change for id, change in changes[start : start + CHUNK]}  # the last counts
+            latest = {(id, *_owner(change)): change for id, change in changes[start : start + CHUNK]}
             rows = [
-                (*line, *(_change(name, found[line].get(name)) for name in VERDICT))
-                for line in sorted(found, key=lambda line: (line[0], line[1] or "", line[2] or ""))
+                (*line, *(_change(name, latest[line].get(name)) for name in VERDICT))
+                for line in sorted(latest, key=lambda line: (line[0], line[1] or "", line[2] or ""))
             ]
             with connection.cursor() as cursor:
                 cursor.execute(UPDATE, [list(column) for column in zip(*rows, strict=True)])
@@ -93,9 +93,9 @@ class DatabaseStore(LogStore):
             if type(pk) is not int:
                 raise Refused("is not a valid page marker", field="after")
             rows = rows.filter(Q(time__lt=at) | Q(time=at, pk__lt=pk))
-        found = list(rows[: size + 1])
-        more = (found[size - 1].time, found[size - 1].pk) if len(found) > size else None
-        return [document(row) for row in found[:size]], more
+        page = list(rows[: size + 1])
+        more = (page[size - 1].time, page[size - 1].pk) if len(page) > size else None
+        return [document(row) for row in page[:size]], more
 
     def scan(self, body: dict) -> Iterator[dict]:
         return self._scan(self.condition(body))
@@ -125,12 +125,12 @@ class DatabaseStore(LogStore):
 
     @reachable(UNAVAILABLE)
     def gone_quiet(self, names: Names, begin_ms: int, since_ms: int, until_ms: int) -> list[Names]:
-        """From the workloads' own rows; only those with a line of a time to come hide what was before."""
+        """Use the workloads' own rows; only for workloads with lines dated in the future their lines are searched."""
         rows = Workload.objects.filter(lines__gt=0, last__gte=begin_ms, **_named(names))
         quiet = set(rows.filter(last__lt=since_ms).values_list(*NAMES))
         ahead = set(rows.filter(last__gte=until_ms).values_list(*NAMES))
         if ahead:
-            columns = {f"{name}__in": set(found) for name, found in zip(NAMES, zip(*ahead, strict=True), strict=True)}
+            columns = {f"{name}__in": set(values) for name, values in zip(NAMES, zip(*ahead, strict=True), strict=True)}
             lines = LogLine.objects.filter(time__gte=begin_ms, time__lt=until_ms, **columns).order_by()
             newest = lines.values_list(*NAMES).annotate(newest=Max("time"))
             quiet |= {row[:3] for row in newest if row[:3] in ahead and row[3] < since_ms}
@@ -139,11 +139,11 @@ class DatabaseStore(LogStore):
     @reachable(UNAVAILABLE)
     def histogram(self, body: dict, begin_ms: int, width_ms: int, count: int) -> list[dict[str, int]]:
         within = LogLine.objects.filter(self.condition(body), time__gte=begin_ms, time__lt=begin_ms + width_ms * count)
-        spans = within.annotate(span=(F("time") - begin_ms) / width_ms)  # of whole numbers: PostgreSQL rounds down
-        found: list[dict[str, int]] = [{} for _ in range(count)]
+        spans = within.annotate(span=(F("time") - begin_ms) / width_ms)  # of integers: PostgreSQL rounds down
+        bars: list[dict[str, int]] = [{} for _ in range(count)]
         for span, level, lines in spans.values_list("span", "level").annotate(n=Count("pk")):
-            found[span][level] = lines
-        return found
+            bars[span][level] = lines
+        return bars
 
     @reachable(UNAVAILABLE)
     def by_workload(self, body: dict, size: int) -> list[tuple[str, str, str, int]]:
@@ -157,17 +157,17 @@ class DatabaseStore(LogStore):
         some = matching.values("template_id").annotate(
             lines=Count("pk"), anomalies=anomalies, first=Min("time"), last=Max("time")
         )
-        found = {
+        by_number = {
             row.pop("template_id"): {**row, "workloads": []} for row in some.order_by("-lines", "template_id")[:size]
         }
-        theirs = matching.filter(template_id__in=found)
+        theirs = matching.filter(template_id__in=by_number)
         workloads = theirs.values_list("template_id", *NAMES).annotate(n=Count("pk")).order_by("-n", *NAMES)
         for number, *names, _lines in workloads:
-            if len(found[number]["workloads"]) < WORKLOADS_SHOWN:
-                found[number]["workloads"].append(tuple(names))
+            if len(by_number[number]["workloads"]) < WORKLOADS_SHOWN:
+                by_number[number]["workloads"].append(tuple(names))
         newest = theirs.order_by("template_id", "-time", "-pk").distinct("template_id")
         shown = {row.template_id: document(row) for row in newest}
-        return [{"template_cluster_id": number, **row, "newest": shown[number]} for number, row in found.items()]
+        return [{"template_cluster_id": number, **row, "newest": shown[number]} for number, row in by_number.items()]
 
     @reachable(UNAVAILABLE)
     def put_templates(self, templates: Sequence[dict]) -> None:
@@ -188,19 +188,19 @@ class DatabaseStore(LogStore):
 
     @reachable(UNAVAILABLE)
     def retain(self, days: int, megabytes: int) -> int:
-        """Removes what is older than the days, and the oldest of what is too much; how many lines."""
+        """Remove lines older than the days, and the oldest above the size limit; return how many lines."""
         return retention.remove(days, megabytes)
 
     @staticmethod
     def condition(body: dict) -> Q:
-        """The query as a condition on rows. Raises ValueError for what is not known."""
+        """Return the query as a condition on rows. Raises ValueError for what is unknown."""
         return _condition(q.parse(body))
 
 
 def document(row: LogLine) -> dict:
-    """The row as a document with Opni's field names; what is not known yet is left out."""
-    found = {name: getattr(row, column) for name, column in COLUMNS.items()}
-    return {name: value for name, value in found.items() if value is not None and (value != "" or name in LINE)}
+    """Return the row as a document with Opni's field names, without empty fields."""
+    fields = {name: getattr(row, column) for name, column in COLUMNS.items()}
+    return {name: value for name, value in fields.items() if value is not None and (value != "" or name in LINE)}
 
 
 def _named(names: Names) -> dict:
@@ -243,10 +243,10 @@ def _condition(node) -> Q:
             column = COLUMNS[field]
             return Q(**{f"{column}__isnull": False}) if column in NUMBERS else ~Q(**{column: ""})
         case q.And(parts):
-            found = Q()
+            whole = Q()
             for part in parts:
-                found &= _condition(part)
-            return found
+                whole &= _condition(part)
+            return whole
         case q.Not(part):
             return _not(_condition(part))
         case q.Or(parts, least):
@@ -262,12 +262,12 @@ def _not(condition: Q) -> Q:
 
 
 def _any_of(conditions) -> Q:
-    found = NOTHING
+    whole = NOTHING
     for condition in conditions:
         if not condition:
             return Q()
-        found |= condition
-    return found
+        whole |= condition
+    return whole
 
 
 def _at_least(conditions: list[Q], least: int) -> Q:
@@ -283,7 +283,9 @@ def _at_least(conditions: list[Q], least: int) -> Q:
 
 
 def _words(column: str, words: tuple[str, ...]) -> Q:
-    """The words one after the other, whole. No word at all (punctuation alone) matches nothing, as in OpenSearch."""
+    """Match the words as a whole, one after the other. Without any word (punctuation only) nothing matches, as in
+    OpenSearch.
+    """
     if not words:
         return NOTHING
     return Q(**{f"{column}__iregex": r"\m" + r"\W+".join(map(re.escape, words)) + r"\M"})

@@ -1,7 +1,7 @@
 """The log store in OpenSearch, with Opni's index names, fields and mappings, so that Opni's dashboards read it.
 
-Lines are written through the alias `logs`, which stands for one or more indices; a verdict is written to the index that
-has its line. Templates are wrapped in `doc`, as Opni writes them.
+Lines are written through the alias `logs`, which may name several indices; a verdict is written to the index of its
+line. Templates are wrapped in `doc`, as Opni writes them.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ LEVELS = {"terms": {"field": "anomaly_level"}}
 WORKLOAD = [{"field": name} for name in ("cluster_id", "namespace_name.keyword", "deployment.keyword")]
 OWNER = ("cluster_id", "namespace_name")
 OWN = ("time", "cluster_id", "namespace_name", "deployment", "service", "pod_name", "log_type", "log")
-FOUND_OUT = (
+VERDICT = (
     "masked_log", "anomaly_level", "template_matched", "template_cluster_id", "inference_model", "opnilog_confidence",
     "unexpected",
 )  # fmt: skip
@@ -74,7 +74,7 @@ class OpenSearchStore(LogStore):
         self.prepared = False
 
     def prepare(self) -> None:
-        """Makes the indices that are missing; those that are there stay as they are."""
+        """Create the missing indices; existing ones stay as they are."""
         if self.prepared:
             return
         if not self.client.indices.exists_alias(name=LOGS) and not self.client.indices.exists(index=LOGS):
@@ -122,17 +122,17 @@ class OpenSearchStore(LogStore):
     @_available
     def update_many(self, changes: Sequence[tuple[str, dict]]) -> None:
         for start in range(0, len(changes), CHUNK):
-            found = changes[start : start + CHUNK]
-            ids = sorted({id for id, _change in found})
+            chunk = changes[start : start + CHUNK]
+            ids = sorted({id for id, _change in chunk})
             body = {"query": {"ids": {"values": ids}}, "_source": list(OWNER), "size": len(ids)}
             hits = {hit["_id"]: hit for hit in self.client.search(index=LOGS, body=body)["hits"]["hits"]}
-            meant = {id: change for id, change in found if id in hits and _is_theirs(hits[id]["_source"], change)}
+            meant = {id: change for id, change in chunk if id in hits and _is_theirs(hits[id]["_source"], change)}
             actions = [
                 {
                     "_op_type": "update",
                     "_index": hits[id]["_index"],
                     "_id": id,
-                    "doc": {name: value for name, value in change.items() if name in FOUND_OUT},
+                    "doc": {name: value for name, value in change.items() if name in VERDICT},
                 }
                 for id, change in meant.items()
             ]
@@ -166,11 +166,11 @@ class OpenSearchStore(LogStore):
     def gone_quiet(self, names: Names, begin_ms: int, since_ms: int, until_ms: int) -> list[Names]:
         within = [{"range": {"time": {"gte": begin_ms, "lt": until_ms}}}]
         within += [{"term": {one["field"]: name}} for one, name in zip(WORKLOAD, names, strict=True) if name]
-        found = self._by_workload({"bool": {"filter": within}}, {"newest": {"max": {"field": "time"}}})
-        return sorted(names for names, bucket in found if bucket["newest"]["value"] < since_ms)
+        workloads = self._by_workload({"bool": {"filter": within}}, {"newest": {"max": {"field": "time"}}})
+        return sorted(names for names, bucket in workloads if bucket["newest"]["value"] < since_ms)
 
     def _by_workload(self, wanted: dict, within: dict) -> Iterator[tuple[Names, dict]]:
-        """Opni's own aggregation: composite over cluster, namespace and deployment, page by page."""
+        """Run Opni's own aggregation, composite over cluster, namespace and deployment, page by page."""
         sources = [
             {"cluster_id": {"terms": {"field": "cluster_id"}}},
             {"namespace_name": {"terms": {"field": "namespace_name.keyword"}}},
@@ -194,13 +194,13 @@ class OpenSearchStore(LogStore):
         within = {"range": {"time": {"gte": begin_ms, "lt": begin_ms + width_ms * count}}}
         query = {"bool": {"filter": [translate(body), within]}}
         spans = {"field": "time", "fixed_interval": f"{width_ms}ms", "offset": f"{begin_ms % width_ms}ms"}
-        found: list[dict[str, int]] = [{} for _ in range(count)]
+        bars: list[dict[str, int]] = [{} for _ in range(count)]
         for bucket in self._buckets(
             query, {"date_histogram": {**spans, "min_doc_count": 1}, "aggs": {"level": LEVELS}}
         ):
             levels = {one["key"]: one["doc_count"] for one in bucket["level"]["buckets"]}
-            found[(int(bucket["key"]) - begin_ms) // width_ms] = levels
-        return found
+            bars[(int(bucket["key"]) - begin_ms) // width_ms] = levels
+        return bars
 
     @_available
     def by_workload(self, body: dict, size: int) -> list[tuple[str, str, str, int]]:
@@ -220,8 +220,8 @@ class OpenSearchStore(LogStore):
         return [_template(bucket) for bucket in self._buckets(translate(body), asked)]
 
     def _buckets(self, query: dict, aggregation: dict) -> list[dict]:
-        body = {"size": 0, "query": query, "aggs": {"found": aggregation}}
-        return self.client.search(index=LOGS, body=body)["aggregations"]["found"]["buckets"]
+        body = {"size": 0, "query": query, "aggs": {"result": aggregation}}
+        return self.client.search(index=LOGS, body=body)["aggregations"]["result"]["buckets"]
 
     @_available
     def put_templates(self, templates: Sequence[dict]) -> None:
@@ -269,7 +269,7 @@ def _document(hit: dict) -> dict:
 
 
 def translate(body: dict) -> dict:
-    """The query as OpenSearch is asked: read by the same reader, so that every store refuses the same."""
+    """Return the query for OpenSearch, parsed by the common parser, so that every store refuses the same."""
     return _query(q.parse(body))
 
 

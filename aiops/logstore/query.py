@@ -4,8 +4,8 @@
     match_all, query_string (AND, OR, NOT, parentheses, "phrases", field:value, fields, default_field,
     default_operator)
 
-`parse` gives nodes; an adapter turns them into its own terms, `matches` asks a single document. Words are compared as
-OpenSearch's standard analyser does: whole, without regard to case.
+`parse` returns the tree; an adapter translates it for its store, `matches` applies it to a single document. Words are
+compared as OpenSearch's standard analyser does: whole, and case-insensitively.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-# Every field a document has: kept whole (keyword), read as words (text), or a number.
+# The fields of a document: keywords, texts that are searched by word, numbers.
 _LINE = ("_id", "cluster_id", "namespace_name", "deployment", "service", "pod_name")
 KEYWORDS = frozenset([*_LINE, "log_type", "anomaly_level", "inference_model"])
 TEXTS = frozenset(["log", "masked_log", "template_matched"])
 NUMBERS = frozenset(["time", "template_cluster_id", "opnilog_confidence"])
 FIELDS = KEYWORDS | TEXTS | NUMBERS
 MOST_DEPTH = 20
-MOST_TOKENS = 1000  # of a query_string
+MOST_TOKENS = 1000  # of each query_string
 INT64 = 2**63
 BOUNDS = {"gt": operator.gt, "gte": operator.ge, "lt": operator.lt, "lte": operator.le}
 RANGES = tuple(BOUNDS)
@@ -52,7 +52,7 @@ class Between:
 
 @dataclass(frozen=True)
 class Words:
-    """One of the text fields has these words one after the other."""
+    """One of the text fields contains these words one after the other."""
 
     fields: tuple[str, ...]
     words: tuple[str, ...]
@@ -82,7 +82,7 @@ class Not:
 
 
 def parse(body: dict) -> Any:
-    """The tree of `body["query"]`. Raises ValueError naming what is not known or not well formed."""
+    """Return the tree of `body["query"]`. Raises ValueError naming what is unknown or malformed."""
     if not isinstance(body, dict):
         raise ValueError("query: must be an object")
     for name in body:
@@ -92,7 +92,7 @@ def parse(body: dict) -> Any:
 
 
 def matches(node: Any, document: dict) -> bool:
-    """Whether a document is one that the tree asks for, as a store would find it."""
+    """Return whether a document matches the tree, as a store would find it."""
     match node:
         case All():
             return True
@@ -160,7 +160,7 @@ def _field(name: Any) -> str:
 
 
 def _pair(given: Any, kind: str, inner: str) -> tuple[str, Any]:
-    """(field, value) of {field: value} or {field: {inner: value}}."""
+    """Return (field, value) of {field: value} or {field: {inner: value}}."""
     if not isinstance(given, dict) or len(given) != 1:
         raise ValueError(f"{kind}: must name one field")
     name, value = next(iter(given.items()))
@@ -189,7 +189,7 @@ def _terms(given: Any, _depth: int) -> Any:
 
 
 def _equal(name: str, values: tuple) -> Any:
-    """A term of a text field is one of its words, as it is with an analysed field."""
+    """Return a node for terms; a term of a text field is one of its words, as with an analysed field."""
     if name in TEXTS:
         return Or(tuple(Words((name,), (str(value).lower(),)) for value in values))
     return Is(name, tuple(_typed(name, value) for value in values))
@@ -275,19 +275,23 @@ def _query_string(given: Any, _depth: int) -> Any:
 
 
 class _QueryString:
-    """Recursive descent: or > and > not > atom. Words side by side are joined by the default operator."""
+    """A parser of query_string by recursive descent: or > and > not > atom.
+
+    Words side by side are joined by the default operator. A library for Lucene's syntax does not serve: log lines bring
+    apostrophes, `<ip>` and lone signs, which such a grammar takes for syntax errors or ranges.
+    """
 
     def __init__(self, text: str, fields: tuple[str, ...], operator: str):
         self.fields, self.operator = fields, operator
         self.tokens: list[tuple[str, str]] = []
         at = 0
         while at < len(text.rstrip()):
-            found = TOKEN.match(text, at)
+            token = TOKEN.match(text, at)
             if len(self.tokens) >= MOST_TOKENS:
                 raise ValueError(f"query_string: more than {MOST_TOKENS} words")
-            if found is None:
+            if token is None:
                 raise ValueError(f"query_string: cannot be read at {text[at : at + 20]!r}")
-            left, right, operator_, phrase, word, colon = found.groups()
+            left, right, operator_, phrase, word, colon = token.groups()
             if left or right:
                 self.tokens.append((left or right, ""))
             elif operator_:
@@ -296,7 +300,7 @@ class _QueryString:
                 self.tokens.append(("phrase", re.sub(r"\\(.)", r"\1", phrase[1:-1])))
             else:
                 self.tokens.append(("field" if colon else "word", re.sub(r"\\(.)", r"\1", word)))
-            at = found.end()
+            at = token.end()
         self.at = self.depth = 0
 
     def read(self) -> Any:

@@ -1,8 +1,8 @@
-"""How large the stored lines are, and the removal of the oldest of them. Used by the log store in the database.
+"""The size of the stored lines, and the removal of the oldest. Used by the log store in the database.
 
-The table's size on disk cannot say it: PostgreSQL keeps the room of removed lines for new ones and hardly ever gives it
-back, so a limit on that size would be passed for ever, and take line after line until none is left. Counted are the
-lines that are there, each with its share of the indexes, as a freshly written table would hold them.
+The table's size on disk is no measure: PostgreSQL keeps the space of removed lines for new ones and hardly ever frees
+it, so a limit on that size would stay exceeded and remove line after line until none is left. This counts the existing
+lines, each with its share of the indexes, as a freshly written table would hold them.
 """
 
 from __future__ import annotations
@@ -13,26 +13,26 @@ from django.db import connection
 
 TEXTS = ("cluster", "namespace", "deployment", "service", "pod", "log_type", "log", "masked", "level", "template",
          "model", "unexpected", "line_id")  # fmt: skip
-INDEXED = ("line_id", "line_id", "cluster", "namespace", "deployment")  # the id twice: as it is and for prefixes
+INDEXED = ("line_id", "line_id", "cluster", "namespace", "deployment")  # the id twice: itself and for prefixes
 ROW = 72  # bytes: a row's head, its four numbers, the pointer to it
 ENTRIES = 130  # bytes: in six indexes the head of an entry, the pointer to it, its numbers
-FULL = 0.75  # of an index's page, as pages that are split again and again come to be
+FULL = 0.75  # of an index's page after many page splits
 BLOCK = 8192  # bytes
-SAMPLED = 4096  # blocks of the table that are looked at, at most: 32 MiB
-PORTION = 10_000  # lines of one statement: whoever adds to the same workload waits for it
+SAMPLED = 4096  # blocks of the table in the sample, at most: 32 MiB
+PORTION = 10_000  # lines of one statement: writers of the same workload wait for it
 MOST = 500_000  # lines of one call
 
 
 def _sum(columns) -> str:
-    return " + ".join(f"coalesce(pg_column_size({name}), 0)" for name in columns)  # as stored: compressed, if it is
+    return " + ".join(f"coalesce(pg_column_size({name}), 0)" for name in columns)  # as stored, perhaps compressed
 
 
 BYTES = f"(({ROW} + {_sum(TEXTS)}) + ({ENTRIES} + {_sum(INDEXED)}) / {FULL})::bigint"
-# The seed makes it the same blocks each time, so that the error of the sample does not change from call to call: else
-# every turn that reads too much would remove something, and none would bring it back.
+# The seed selects the same blocks each time, so that the sample's error does not vary between calls: otherwise each
+# overestimate would remove lines, and nothing would restore them.
 SIZE = f"SELECT coalesce(sum({BYTES}), 0) FROM aiops_log TABLESAMPLE SYSTEM (%s) REPEATABLE (0)"
-# The oldest by the limit of age, or until the bytes before a line make up what is too much. Workloads are locked in the
-# order in which lines are added to them.
+# The oldest by the limit of age, or until the bytes before a line make up the excess. Workloads are locked in the same
+# order as when lines are added.
 REMOVE = f"""
 WITH oldest AS (
     SELECT id, time, {BYTES} AS bytes FROM aiops_log WHERE time < %(before)s OR %(excess)s > 0
@@ -57,7 +57,9 @@ SELECT count(*), coalesce(sum(bytes), 0) FROM gone
 
 
 def size() -> int:
-    """Bytes of all lines with their index entries; of a large table estimated from a part of its blocks."""
+    """Return the bytes of all lines with their index entries; for a large table estimated from a
+    sample of its blocks.
+    """
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_relation_size('aiops_log')")
         blocks, share = cursor.fetchone()[0] // BLOCK, 100.0
@@ -68,9 +70,9 @@ def size() -> int:
 
 
 def remove(days: int, megabytes: int, most: int = MOST, portion: int = PORTION) -> int:
-    """Removes what is older than the days, and as many of the oldest lines as are too much; how many were removed.
+    """Remove lines older than the days, and as many of the oldest as exceed the size; return how many.
 
-    In portions, each a statement of its own; not many more than `most`, the next call goes on.
+    It works in portions, each a statement of its own, and stops soon after `most`; the next call goes on.
     """
     before, excess, removed = int(time.time() * 1000) - days * 86_400_000, size() - (megabytes << 20), 0
     while removed < most:

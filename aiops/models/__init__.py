@@ -1,4 +1,4 @@
-"""The rows of AIOps: trainings and versions (`runs`), alert rules (`alerts`), log lines and their own (`logs`)."""
+"""The models of AIOps: trainings and versions (`runs`), alert rules (`alerts`), log lines and related rows (`logs`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Alert rules of operators and what they have told. Written by aiops.judging.alerts and the page; read by the admin."""
+"""Operators' alert rules and the alerts they fired. Written by aiops.judging.alerts and the page; read by the admin."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from kernel.messages import ReasonField
 
 
 class AlertRule(models.Model):
-    """What an operator wants to be told of. Blank names are any. `checked`: templates up to then were looked at."""
+    """A condition that an operator is notified of. Blank names match any. `checked`: templates up to then were
+    examined.
+    """
 
     class Kind(models.TextChoices):
         RATE = "rate", _("many anomalies")
@@ -44,7 +46,7 @@ class AlertRule(models.Model):
 
 
 class Alert(models.Model):
-    """What was told once: `count` is of anomalies, new templates or silent workloads."""
+    """One alert: `count` is of anomalies, new templates or silent workloads."""
 
     rule = models.ForeignKey(AlertRule, on_delete=models.CASCADE, related_name="alerts", verbose_name=_("rule"))
     at = models.DateTimeField(_("when"))

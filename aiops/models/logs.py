@@ -1,6 +1,6 @@
-"""What the database keeps of logs: lines with their verdicts, counts by workload, templates, how far files were read.
+"""The database's rows about logs: lines with verdicts, counts by workload, templates, offsets of followed files.
 
-`LogLine` and `Workload` are written by aiops.logstore.database alone, `FollowedFile` by aiops.intake.follow.
+`LogLine` and `Workload` are written by aiops.logstore.database only, `FollowedFile` by aiops.intake.follow.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class LogLine(models.Model):
 
 
 class Workload(models.Model):
-    """How many lines are stored of a workload; kept with each batch, so that nobody has to count them."""
+    """The number of stored lines of a workload, updated with each batch, so that lines need not be counted."""
 
     cluster = models.CharField(_("cluster"), max_length=253)
     namespace = models.CharField(_("namespace"), max_length=253)
@@ -78,7 +78,7 @@ class Workload(models.Model):
 
 
 class Template(models.Model):
-    """A shape of lines, as DRAIN has found it. `first` and `last` are in ms since 1970."""
+    """A template of lines found by DRAIN. `first` and `last` are in ms since 1970."""
 
     template_id = models.CharField(_("number"), max_length=40, primary_key=True)
     text = models.TextField(_("template"))
@@ -97,9 +97,9 @@ class Template(models.Model):
 
 
 class Feedback(models.Model):
-    """A person's word on a text: it stands above the model's, at once and in the next training.
+    """A user's verdict on a text: it overrides the model's, at once and in the next training.
 
-    `settled`: the lines that were stored before have the verdict, too.
+    `settled`: the lines stored before have the verdict, too.
     """
 
     masked = models.TextField(_("masked line"))
@@ -124,8 +124,10 @@ class Feedback(models.Model):
 
 
 class FollowedFile(models.Model):
-    """How far a log file was read. `device`, `inode`, `head` (of its first line) and `tail` (of what was read last)
-    tell it from any other; `generation` names this reading of it, from its beginning on.
+    """The offset up to which a log file was read.
+
+    `device`, `inode`, `head` (of its first line) and `tail` (of what was read last) identify it; `generation` names
+    this reading of it, from its beginning.
     """
 
     path = models.CharField(max_length=500)

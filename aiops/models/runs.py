@@ -4,9 +4,9 @@ TrainingRun:
     training  --complete--> completed    (a verified version serves)
     training  --fail-->     error        (why is in `reason`)
 
-`run_name` names the run at the runner and stays until it is cleaned away, also after the end: the GPU is given back
-only then. `lease_until` is renewed by every sign of life of the trainer; a training whose lease has run out is failed.
-`job_end_sent` and `announced` say which of the messages that follow the end are out, so each goes out once.
+`run_name` is the run's name at the runner and stays until it is cleaned up, also after the end: the GPU is released
+only then. `lease_until` is renewed by the trainer's progress; a training whose lease has expired is failed.
+`job_end_sent` and `announced` say which of the messages about the end were sent, so each is sent once.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class TrainingRun(ConcurrentTransitionMixin, Lifecycle):
         custom=refused("the training has already ended"),
     )
     def complete(self, *, by, reason=""):
-        """training > completed."""
+        """Move training > completed."""
         self.percent = 100
 
     @transition(
@@ -108,7 +108,7 @@ class TrainingRun(ConcurrentTransitionMixin, Lifecycle):
         custom=refused("the training has already ended"),
     )
     def fail(self, *, by, reason=""):
-        """training > error."""
+        """Move training > error."""
         self.reason = reason
 
 

@@ -1,1 +1,1 @@
-"""The log model: a small transformer, its training and its scoring. Torch lives here, Django does not."""
+"""The log model: a small transformer, its training and its scoring. Uses torch, not Django."""

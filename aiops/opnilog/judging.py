@@ -1,8 +1,8 @@
 """From the surprise of a text's words to a verdict: the score of a text, the threshold, the confidence.
 
-The score is how surprising a text is on the whole, less where every word of it is known, nothing where the very text
-was seen. The threshold comes from lines that the model had not seen when it scored them (out of fold): in-sample
-scores are near nothing for every line, and a threshold on them would call each new line an anomaly. No label is used.
+The score is how surprising a text is as a whole, weighted less where every word of it is known, zero for a text seen in
+training. The threshold comes from lines that the model had not seen when it scored them (out of fold): in-sample scores
+are near zero for every line, and a threshold on them would make each new line an anomaly. No label is used.
 """
 
 from __future__ import annotations
@@ -13,24 +13,24 @@ from collections.abc import Sequence
 
 from .tokenizer import UNK
 
-THRESHOLD = 0.7  # of the confidence, as Opni has it: below is an anomaly
-ALARMS = 0.025  # share of the training lines that may lie above the threshold, out of fold
-LEAST = 0.5  # nats a word: no text that is less surprising is an anomaly, however regular the log
+THRESHOLD = 0.7  # of the confidence, as in Opni: below is an anomaly
+ALARMS = 0.025  # share of the training lines allowed above the threshold, out of fold
+LEAST = 0.5  # nats a word: a less surprising text is never an anomaly, however regular the log
 STEEP = 2.0
-# nats more for an unknown word: words are hidden some twenty times as often while learning as new ones come
+# nats more for an unknown word: training hides words about twenty times as often as new ones occur
 UNKNOWN = 3.0
-KNOWN_WORDS = 0.4  # weight of a text that is new, all of whose words are known
+KNOWN_WORDS = 0.4  # weight of a new text whose words are all known
 MARKED = 3.0  # nats: a word this surprising is shown as unexpected
 MOST_MARKED = 8
 
 
 def key_of(masked: str) -> int:
-    """63 bits that stand for a text: what was seen is kept as these."""
+    """Return a 63-bit hash of a text, by which seen texts are stored."""
     return int.from_bytes(hashlib.blake2b(masked.encode("utf-8", "replace"), digest_size=8).digest()) >> 1
 
 
 def weighed(numbers: Sequence[int], costs: Sequence[float]) -> list[float]:
-    """The costs with the due of unknown words, which is less where one was to be expected.
+    """Return the costs plus a penalty for unknown words, which is smaller where an unknown word was likely.
 
     numbers: of the words, CLS first; costs: the surprise of each word in nats.
     """
@@ -41,7 +41,7 @@ def weighed(numbers: Sequence[int], costs: Sequence[float]) -> list[float]:
 
 
 def score_of(numbers: Sequence[int], costs: Sequence[float]) -> float:
-    """costs: as `weighed` gives them."""
+    """Return the score of a text; costs: as `weighed` returns them."""
     if not costs:
         return 0.0
     mean = sum(costs) / len(costs)
@@ -49,7 +49,9 @@ def score_of(numbers: Sequence[int], costs: Sequence[float]) -> float:
 
 
 def threshold_of(unseen: Sequence[tuple[float, int]], lines: int, alarms: float = ALARMS) -> float:
-    """The score above which a text is an anomaly. unseen: (score, lines) of texts that were new to their fold."""
+    """Return the score above which a text is an anomaly. unseen: (score, lines) of texts that were
+    new to their fold.
+    """
     allowed = alarms * lines
     threshold = LEAST
     for score, count in sorted(unseen, reverse=True):
@@ -61,13 +63,13 @@ def threshold_of(unseen: Sequence[tuple[float, int]], lines: int, alarms: float 
 
 
 def confidence_of(score: float, threshold: float) -> float:
-    """1 where nothing surprises, 0.7 at the threshold, towards 0 above it."""
+    """Return 1 where nothing is surprising, 0.7 at the threshold, towards 0 above it."""
     ratio = max(0.0, score) / threshold
     return 1.0 / (1.0 + (1.0 / THRESHOLD - 1.0) * ratio**STEEP)
 
 
 def marked(words: Sequence[str], numbers: Sequence[int], costs: Sequence[float]) -> list[tuple[int, str]]:
-    """(place, word) of the words that were not expected or are unknown, in reading order; at least the worst."""
+    """Return (position, word) of the words that were unexpected or unknown, in reading order; at least the worst."""
     if not costs:
         return []
     order = sorted(range(len(costs)), key=lambda place: -costs[place])[:MOST_MARKED]

@@ -1,8 +1,8 @@
-"""How the model learns and what it finds unlikely: fitting on distinct texts, and the surprise of each word of a text.
+"""Training of the network and its use: fitting on distinct texts, and the surprise of each word of a text.
 
-Several words are masked a pass, texts of about one length go together, the head is computed for masked words only.
-A text counts with the square root of how often it came. Now and then a rare word is hidden as unknown while fitting,
-so that the model learns where unknown words are to be expected (in a user's name) and where not (in a fixed phrase).
+Several words are masked in each pass, texts of similar length are batched, the head is computed for masked words only.
+A text is weighted by the square root of its frequency. While fitting, rare words are sometimes hidden as unknown, so
+that the model learns where unknown words are to be expected (in a user's name) and where not (in a fixed phrase).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ CLIP = 1.0
 
 @dataclass(frozen=True)
 class Fitting:
-    """How long and how fast to learn. Steps follow the number of distinct texts, between the two bounds."""
+    """The duration and rate of training. Steps follow the number of distinct texts, between the two bounds."""
 
     width: int = 64
     inner: int = 128
@@ -44,12 +44,14 @@ class Fitting:
         return Shape(words=words, width=self.width, inner=self.inner, heads=self.heads, layers=self.layers)
 
     def steps(self, tokens: int) -> int:
-        """For texts of so many words in all."""
+        """Return the number of steps for texts with so many words in total."""
         return min(self.most_steps, max(self.least_steps, self.passes * tokens // self.batch))
 
 
 def hidden_shares(rows: Sequence[Sequence[int]], words: int) -> Tensor:
-    """[words]: how often a word is hidden as unknown: half the time when it is in one text only, seldom in many."""
+    """Return [words]: how often a word is hidden as unknown: half the time when it is in one text
+    only, seldom in many.
+    """
     counts = torch.zeros(words)
     for row in rows:
         counts[list(set(row[1:]))] += 1
@@ -66,7 +68,7 @@ def fit(
     report: Callable[[int, int, float], None] = lambda step, steps, loss: None,
     device: str = "cpu",
 ) -> LogModel:
-    """A model of the rows (numbers of words, CLS first), each seen `counts` times. report(step, steps, loss)."""
+    """Return a model of the rows (numbers of words, CLS first), each seen `counts` times. report(step, steps, loss)."""
     chance = torch.Generator().manual_seed(how.seed)
     torch.manual_seed(how.seed)
     model = LogModel(how.shape(words)).to(device).train()
@@ -95,20 +97,20 @@ def fit(
 
 
 def _pace(step: int, steps: int) -> float:
-    """Up over the first twentieth, then down along a cosine."""
+    """Return the learning rate's factor: rising over the first twentieth, then falling along a cosine."""
     rise = max(1, steps // 20)
     return (step + 1) / rise if step < rise else 0.02 + 0.98 * (1 + math.cos(math.pi * step / steps)) / 2
 
 
 def _masked(numbers: Tensor, hidden: Tensor, chance: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
-    """What the model sees, the masked places, and the words there."""
+    """Return the model's input, the masked positions, and the words there."""
     dice = torch.rand(numbers.shape, generator=chance)
     numbers = torch.where(dice < hidden[numbers], torch.full_like(numbers, UNK), numbers)
     dice = torch.rand(numbers.shape, generator=chance)
     dice[numbers == PAD] = 2
     dice[:, 0] = 2
     places = dice < SHARE
-    places[torch.arange(len(numbers)), dice.argmin(1)] = True  # one at least
+    places[torch.arange(len(numbers)), dice.argmin(1)] = True  # at least one
     return torch.where(places, torch.full_like(numbers, MASK), numbers), places, numbers[places]
 
 
@@ -118,8 +120,8 @@ def _loss(model: LogModel, seen: Tensor, places: Tensor, words: Tensor, device: 
 
 @torch.inference_mode()
 def surprises(model: LogModel, rows: Sequence[Sequence[int]], device: str = "cpu") -> list[list[float]]:
-    """For each row the surprise of each of its words (CLS left out) in nats: −log of the word's probability."""
-    found: list[list[float]] = [[] for _ in rows]
+    """Return for each row the surprise of each word (without CLS) in nats: −log of the word's probability."""
+    result: list[list[float]] = [[] for _ in rows]
     longest = model.shape.longest
     for group in buckets([len(row) for row in rows], SCORE_TOKENS // GROUPS):
         numbers = torch.tensor(pad([rows[index] for index in group], longest))
@@ -136,5 +138,5 @@ def surprises(model: LogModel, rows: Sequence[Sequence[int]], device: str = "cpu
         spots = passes.nonzero()
         grid[spots[:, 1], spots[:, 2]] = cost
         for row, index in zip(grid.tolist(), group, strict=True):
-            found[index] = row[1 : min(len(rows[index]), longest)]
-    return found
+            result[index] = row[1 : min(len(rows[index]), longest)]
+    return result

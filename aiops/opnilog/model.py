@@ -1,8 +1,8 @@
 """The transformer: Opni's shape, names and numbers, so that its checkpoints load. Used by training and scoring.
 
-Masked words are predicted in two ways from the same layers. Opni's: one word masked a pass, read at `<CLS>`
-(`from_start`). Ours: several masked a pass, each read at its own place (`at`), with the head computed for those only.
-The decoder is in Opni's checkpoints but takes no part in any prediction; ours are written without it.
+Masked words are predicted in two ways from the same layers. Opni's: one word masked in each pass, read at `<CLS>`
+(`from_start`). Ours: several masked in each pass, each read at its own position (`at`), with the head computed for
+those only. The decoder is in Opni's checkpoints but takes no part in any prediction; ours are written without it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ UNUSED = ("decoder.", "tgt_embed.")
 
 @dataclass(frozen=True)
 class Shape:
-    """Defaults: Opni's. `words` is the size of the vocabulary."""
+    """The sizes of a model; the defaults are Opni's. `words` is the size of the vocabulary."""
 
     words: int = MOST_WORDS
     width: int = 256
@@ -38,7 +38,9 @@ class Shape:
 
 
 class Norm(nn.Module):
-    """a_2 · (x − mean) / (std + 1e-6) + b_2 with the unbiased deviation (torch's own LayerNorm has the biased one)."""
+    """A norm: a_2 · (x − mean) / (std + 1e-6) + b_2 with the unbiased deviation (torch's own LayerNorm has the biased
+    one).
+    """
 
     def __init__(self, width: int):
         super().__init__()
@@ -80,7 +82,7 @@ class FeedForward(nn.Module):
 
 
 class Residual(nn.Module):
-    """Holds the norm and the dropout after a sub-layer, under Opni's name of it."""
+    """The norm and the dropout after a sub-layer, under Opni's name of it."""
 
     def __init__(self, width: int, dropout: float):
         super().__init__()
@@ -124,7 +126,7 @@ class Words(nn.Module):
 
 
 class Places(nn.Module):
-    """Sinusoids of the place of a word, added."""
+    """The positional encoding: sinusoids added to the words."""
 
     def __init__(self, shape: Shape, dropout: float):
         super().__init__()
@@ -157,21 +159,23 @@ class LogModel(nn.Module):
                 nn.init.xavier_uniform_(weights)
 
     def encode(self, numbers: Tensor) -> Tensor:
-        """numbers [batch, length] with PAD after the end; gives [batch, length, width]."""
+        """Return [batch, length, width] of numbers [batch, length] with PAD after the end."""
         mask = (numbers != PAD)[:, None, None, :]
         return self.encoder(self.src_embed(numbers), mask)
 
     def at(self, numbers: Tensor, places: Tensor) -> Tensor:
-        """Logits [count, words] of the places that are true in `places` [batch, length], in reading order."""
+        """Return logits [count, words] of the positions that are true in `places` [batch, length], in reading order."""
         return self.generator.proj(self.encode(numbers)[places])
 
     def from_start(self, numbers: Tensor) -> Tensor:
-        """Logits [batch, words] read at `<CLS>`: Opni's way."""
+        """Return logits [batch, words] read at `<CLS>`: Opni's way."""
         return self.generator.proj(self.encode(numbers)[:, 0])
 
 
 def shape_of(state: dict[str, Tensor], heads: int | None = None) -> Shape:
-    """The shape of saved weights. The number of heads is not in them: Opni's 8 unless told. Raises ValueError."""
+    """Return the shape of saved weights. The number of heads is not in them: Opni's 8 unless given.
+    Raises ValueError.
+    """
     try:
         words, width = state["src_embed.0.lut.weight"].shape
         inner = state["encoder.layers.0.feed_forward.w_1.weight"].shape[0]
@@ -187,17 +191,17 @@ def save(model: LogModel, path: Path, **more) -> None:
 
 
 def load(path: Path, heads: int | None = None, device: str = "cpu") -> LogModel:
-    """Reads a checkpoint, with or without its optimizer, or the bare weights; nothing in the file is executed.
+    """Read a checkpoint, with or without its optimizer, or bare weights; nothing in the file is executed.
 
     Raises ValueError when it is not a model of this kind.
     """
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            found = torch.load(path, map_location="cpu", weights_only=True)
-        state = found.get(STATE, found)
+            saved = torch.load(path, map_location="cpu", weights_only=True)
+        state = saved.get(STATE, saved)
         state = {name: value for name, value in state.items() if not name.startswith(UNUSED)}
-    except Exception as problem:  # torch has no common base for what a broken file raises
+    except Exception as problem:  # torch raises many kinds of errors for a broken file
         raise ValueError(f"{path.name}: not a model: {problem}")
     model = LogModel(shape_of(state, heads))
     try:

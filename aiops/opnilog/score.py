@@ -1,7 +1,7 @@
 """Scores masked texts with a trained model: ours, or one of Opni's. Used by the inference services; one per process.
 
-Texts that repeat are scored once, short ones are not padded to long ones, and a text the model was trained on (or that
-a person has judged) never reaches the network.
+Repeated texts are scored once, short ones are not padded to long ones, and a text that the model was trained on (or
+that has user feedback) never reaches the network.
 """
 
 from __future__ import annotations
@@ -21,33 +21,33 @@ from .store import MANIFEST, MODEL, VOCAB, verify
 from .tokenizer import MASK, Tokenizer, buckets, pad
 
 KIND = "masked-words-1"  # `kind` in the manifest of a model of ours
-TOP = 50  # Opni's: a word among so many likeliest counts as expected
+TOP = 50  # Opni's: a word among that many likeliest is expected
 OPNI_TOKENS = 4096
 NORMAL, ANOMALY = "Normal", "Anomaly"
-TEXTS = "texts.json"  # the most frequent texts of the training, to show the nearest
+TEXTS = "texts.json"  # the most frequent texts of the training, to find the nearest
 
 
 class Verdict(NamedTuple):
-    confidence: float  # 0..1, low is odd
+    confidence: float  # 0..1, low for an anomaly
     level: str  # Normal or Anomaly
-    unexpected: list[tuple[int, str]]  # (place among the words of the masked text, word)
+    unexpected: list[tuple[int, str]]  # (position in the masked text, word)
 
 
 class Scorer:
-    """One loaded model. Not for several threads at once."""
+    """One loaded model. Not thread-safe."""
 
     def __init__(self, model: LogModel, tokenizer: Tokenizer, manifest: dict, extras: dict, device: str):
         self.model, self.tokenizer, self.manifest, self.device = model, tokenizer, manifest, device
         self.ours = manifest.get("kind") == KIND
         self.threshold = float(manifest.get("score_threshold", judging.LEAST))
         self.seen = set(extras.get("seen", torch.empty(0)).tolist())
-        told = [extras[name].tolist() if extras else [] for name in ("told", "told_normal")]
-        self.told = dict(zip(*told, strict=True))
+        feedback = [extras[name].tolist() if extras else [] for name in ("told", "told_normal")]
+        self.feedback = dict(zip(*feedback, strict=True))  # text's key: whether it is normal
         self.texts: list[str] = []
 
     @classmethod
     def open(cls, folder: Path, device: str | None = None) -> Scorer:
-        """Loads the model in the folder; without a manifest it is one of Opni's. Raises ValueError with the reason."""
+        """Load the model in the folder; without a manifest it is one of Opni's. Raises ValueError with the reason."""
         folder = Path(folder)
         device = device or ("cuda" if torch.cuda.is_available() else "cpu")
         manifest = verify(folder) if (folder / MANIFEST).exists() else {}
@@ -67,28 +67,28 @@ class Scorer:
         return scorer
 
     def score(self, masked: Sequence[str]) -> list[Verdict]:
-        """The verdict of each text, in order."""
+        """Return the verdict of each text, in order."""
         distinct = list(dict.fromkeys(masked))
         with self._precision():
-            found = self._ours(distinct) if self.ours else self._opnis(distinct)
-        verdicts = dict(zip(distinct, found, strict=True))
+            results = self._ours(distinct) if self.ours else self._opnis(distinct)
+        verdicts = dict(zip(distinct, results, strict=True))
         return [verdicts[text] for text in masked]
 
     def costs(self, masked: Sequence[str]) -> list[tuple[list[int], list[float]]]:
-        """Numbers of the words (CLS first) and the surprise of each word, in nats."""
+        """Return the numbers of the words (CLS first) and the surprise of each word, in nats."""
         rows = [self.tokenizer.encode(text) for text in masked]
         return list(zip(rows, surprises(self.model, rows, self.device), strict=True))
 
     def nearest(self, masked: str) -> str:
-        """The known text most like this one, by the words they share; "" when none is."""
+        """Return the known text most similar to this one, by the words they share; "" when there is none."""
         words = set(masked.split())
 
-        def likeness(text: str) -> float:
+        def similarity(text: str) -> float:
             other = set(text.split())
             return len(words & other) / len(words | other) if other else 0.0
 
-        best = max(self.texts, key=likeness, default="")
-        return best if best and likeness(best) else ""
+        best = max(self.texts, key=similarity, default="")
+        return best if best and similarity(best) else ""
 
     def _precision(self):
         if self.device.startswith("cuda") and torch.cuda.is_bf16_supported():
@@ -97,21 +97,21 @@ class Scorer:
 
     def _ours(self, texts: list[str]) -> list[Verdict]:
         keys = [judging.key_of(text) for text in texts]
-        found: list[Verdict | None] = [None] * len(texts)
+        verdicts: list[Verdict | None] = [None] * len(texts)
         new = []
         for place, key in enumerate(keys):
-            told = self.told.get(key)
-            if told is not None:
-                found[place] = Verdict(1.0, NORMAL, []) if told else Verdict(0.0, ANOMALY, [])
+            is_normal = self.feedback.get(key)
+            if is_normal is not None:
+                verdicts[place] = Verdict(1.0, NORMAL, []) if is_normal else Verdict(0.0, ANOMALY, [])
             elif key in self.seen or not texts[place]:
-                found[place] = Verdict(1.0, NORMAL, [])
+                verdicts[place] = Verdict(1.0, NORMAL, [])
             else:
                 new.append(place)
         for place, (numbers, costs) in zip(new, self.costs([texts[place] for place in new]), strict=True):
             costs = judging.weighed(numbers, costs)
             confidence = judging.confidence_of(judging.score_of(numbers, costs), self.threshold)
-            found[place] = self._verdict(texts[place], confidence, numbers, costs)
-        return found
+            verdicts[place] = self._verdict(texts[place], confidence, numbers, costs)
+        return verdicts
 
     def _verdict(self, text: str, confidence: float, numbers: Sequence[int], costs: Sequence[float]) -> Verdict:
         if confidence >= judging.THRESHOLD:
@@ -120,9 +120,9 @@ class Scorer:
 
     @torch.inference_mode()
     def _opnis(self, texts: list[str]) -> list[Verdict]:
-        """Opni's rule: the share of the words that are among the 50 likeliest at their place, each masked alone."""
-        samples: list[list[int]] = []  # a copy of the text for each word that is asked for
-        origin: list[tuple[int, int, int]] = []  # text, place, true number
+        """Judge by Opni's rule: the share of the words among the 50 likeliest at their position, each masked alone."""
+        samples: list[list[int]] = []  # a copy of the text for each word to predict
+        origin: list[tuple[int, int, int]] = []  # text, position, true number
         for index, text in enumerate(texts):
             words, row = self.tokenizer.split(text), self.tokenizer.encode(text)[: self.model.shape.longest]
             for place in range(1, len(row)):
@@ -142,10 +142,10 @@ class Scorer:
                 hits[index] += hit
                 if not hit:
                     missed[index].append(place)
-        found = []
+        verdicts = []
         for index, text in enumerate(texts):
             confidence = hits[index] / asked[index] if asked[index] else 1.0
             words = self.tokenizer.split(text)
             marks = [(place, words[place]) for place in sorted(missed[index])] if confidence < judging.THRESHOLD else []
-            found.append(Verdict(confidence, ANOMALY if confidence < judging.THRESHOLD else NORMAL, marks))
-        return found
+            verdicts.append(Verdict(confidence, ANOMALY if confidence < judging.THRESHOLD else NORMAL, marks))
+        return verdicts

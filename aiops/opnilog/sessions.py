@@ -1,9 +1,9 @@
-"""Sessions (the events of one block, one request, one job's run) that are unlike every normal one. No network needed.
+"""Sessions (the events of one block, one request, one job's run) that differ from every normal one. Uses no network.
 
-A session is what events it has and how often. Learned are the distinct counts of normal sessions; a session's score is
-its distance to the nearest of them, in logarithms, so that a fortieth repeat matters less than a second. An event that
-normal sessions never have is an anomaly by itself. The threshold comes from sessions held out while learning, and is
-never above the distance of one event that appears, or is missing, where in all like sessions it is not so.
+A session is the count of each of its events. The distinct counts of normal sessions are learned; a session's score is
+its distance to the nearest of them, in logarithms, so that a fortieth repetition matters less than a second. An event
+that normal sessions never have is an anomaly by itself. The threshold comes from sessions held out of the learning, and
+never exceeds the distance of one event that appears, or is missing, unlike in all similar sessions.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from collections.abc import Hashable, Iterable, Sequence
 import numpy as np
 
 FOLDS = 5
-ALARMS = 0.001  # share of the training sessions that may lie above the threshold, held out
-FLOOR = math.log(1.1)  # a tenth more of what always comes often
+ALARMS = 0.001  # share of held-out training sessions allowed above the threshold
+FLOOR = math.log(1.1)  # a tenth more of a frequent event
 CEILING = math.log(2) - 1e-6  # an event once instead of never
 MOST = 20_000  # distinct counts that are kept: the most frequent
 
@@ -30,7 +30,7 @@ def counts_of(events: Iterable[Event]) -> Counts:
 
 
 class Sessions:
-    """Learn with `fit`, then ask `score` (a distance, 0 for a session like a normal one) or `is_odd`."""
+    """Learn with `fit`, then call `score` (a distance, 0 for a session like a normal one) or `is_odd`."""
 
     def __init__(self, alarms: float = ALARMS):
         self.alarms = alarms
@@ -40,7 +40,7 @@ class Sessions:
         self.table = np.zeros((0, 0), dtype=np.float32)
 
     def fit(self, sessions: Sequence[Iterable[Event]], seed: int = 1) -> Sessions:
-        """Learns normal sessions and sets the threshold from the same. Raises ValueError when there is none."""
+        """Learn normal sessions and set the threshold from them. Raises ValueError when there is none."""
         seen = [counts_of(session) for session in sessions]
         if not seen:
             raise ValueError("there is no session to learn from")
@@ -60,14 +60,16 @@ class Sessions:
         return self
 
     def score(self, events: Iterable[Event]) -> float:
-        """The distance to the nearest normal session; infinite with an event that none of them has."""
+        """Return the distance to the nearest normal session; infinite with an event that none of them has."""
         return self._distance(counts_of(events))
 
     def is_odd(self, events: Iterable[Event]) -> bool:
         return self.score(events) > self.threshold
 
     def reasons(self, events: Iterable[Event]) -> list[tuple[Event, int, int]]:
-        """(event, times here, times in the nearest normal session) of each event that differs, the worst first."""
+        """Return (event, count here, count in the nearest normal session) of each event that
+        differs, the worst first.
+        """
         counts = Counter(events)
         strange = [(event, times, 0) for event, times in counts.items() if event not in self.events]
         row = self._row(counts.items())

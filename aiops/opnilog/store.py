@@ -1,11 +1,11 @@
-"""Versions of the model on disk: added whole or not at all, verified before they serve, switched atomically.
+"""Versions of the model on disk: added atomically, verified before they serve, switched atomically.
 
     {folder}/v000001/{nulog_model_latest.pt, vocab.txt, manifest.json}
     {folder}/serving          the name of the version that serves
 
 Any number of processes may read while one adds or switches. Knows neither Django nor torch: what can be verified here
-is that every file is there and is the one that the manifest describes (`files`: name to SHA-256, where it has them);
-that the model loads and scores is the trainer's to prove before it ends well.
+is that every file exists and is the one that the manifest describes (`files`: name to SHA-256, where it has them); that
+the model loads and scores is verified by the trainer before it ends.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ NEEDED = (MODEL, VOCAB, MANIFEST)
 
 
 class BadVersion(ValueError):
-    """A version that is not there, or not whole."""
+    """A version is missing or incomplete."""
 
 
 class Versions:
@@ -32,7 +32,7 @@ class Versions:
         self.folder = Path(folder)
 
     def add(self, source: Path) -> str:
-        """Copies a trained model in and returns its version. Raises BadVersion when it is not whole."""
+        """Copy a trained model in and return its version. Raises BadVersion when it is incomplete."""
         verify(Path(source))
         self.folder.mkdir(parents=True, exist_ok=True)
         draft = self.folder / f".{secrets.token_hex(6)}.part"
@@ -43,7 +43,7 @@ class Versions:
                 version = f"v{self._highest() + 1:06d}"
                 try:
                     draft.rename(self.folder / version)
-                except OSError:  # somebody else has taken the name just now
+                except OSError:  # another process has just taken the name
                     if not (self.folder / version).exists():
                         raise
                     continue
@@ -52,14 +52,14 @@ class Versions:
             shutil.rmtree(draft, ignore_errors=True)
 
     def all(self) -> list[str]:
-        """Every version, oldest first."""
+        """Return every version, oldest first."""
         if not self.folder.is_dir():
             return []
-        found = (path.name for path in self.folder.iterdir() if path.is_dir())
-        return sorted((name for name in found if NAME.fullmatch(name)), key=_number)
+        names = (path.name for path in self.folder.iterdir() if path.is_dir())
+        return sorted((name for name in names if NAME.fullmatch(name)), key=_number)
 
     def serving(self) -> str | None:
-        """The version that serves, None when none does."""
+        """Return the version that serves, None when there is none."""
         try:
             version = (self.folder / SERVING).read_text().strip()
         except FileNotFoundError:
@@ -67,7 +67,7 @@ class Versions:
         return version if NAME.fullmatch(version) and (self.folder / version).is_dir() else None
 
     def serve(self, version: str | None) -> None:
-        """Lets the version serve; None: no model at all. Raises BadVersion."""
+        """Make the version the serving one; None for no model at all. Raises BadVersion."""
         if version is None:
             (self.folder / SERVING).unlink(missing_ok=True)
             return
@@ -80,7 +80,7 @@ class Versions:
         draft.replace(self.folder / SERVING)
 
     def remove(self, version: str) -> None:
-        """Gone already is success. Raises BadVersion for the one that serves."""
+        """Remove a version. A missing one is no error. Raises BadVersion for the one that serves."""
         if version == self.serving():
             raise BadVersion(f"{version} serves")
         if NAME.fullmatch(version) and (self.folder / version).is_dir():
@@ -89,7 +89,7 @@ class Versions:
             shutil.rmtree(gone, ignore_errors=True)
 
     def folder_of(self, version: str) -> Path:
-        """Where the version's files lie. Raises BadVersion."""
+        """Return the folder of the version's files. Raises BadVersion."""
         path = self.folder / version
         if not NAME.fullmatch(version) or not path.is_dir():
             raise BadVersion(f"there is no version {version}")
@@ -99,13 +99,15 @@ class Versions:
         return json.loads((self.folder_of(version) / MANIFEST).read_bytes())
 
     def _highest(self) -> int:
-        """Never below what serves, so that a removed version's number does not come back while it is in use."""
+        """Return the highest number, never below the serving version's, so that a removed version's number is not
+        reused meanwhile.
+        """
         known = [*self.all(), *([self.serving()] if self.serving() else [])]
         return max(map(_number, known), default=0)
 
 
 def verify(path: Path) -> dict:
-    """The manifest of a whole model. Raises BadVersion naming what is wrong."""
+    """Return the manifest of a complete model. Raises BadVersion naming what is wrong."""
     for name in NEEDED:
         if not (path / name).is_file() or not (path / name).stat().st_size:
             raise BadVersion(f"{name}: missing or empty")

@@ -1,7 +1,7 @@
 """Words of a masked text to numbers, and the vocabulary file. Used by training and scoring.
 
-The rules and the file are Opni's (its checkpoints come with such a file), so the first learned word takes number 5,
-which `<EMPTY>` has too; the file names the word then. A word with two digits or more is `<NUM>`.
+The rules and the file are Opni's (its checkpoints come with such a file), so the first learned word gets number 5, as
+`<EMPTY>` does; the file then names the word. A word with two digits or more is `<NUM>`.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ SPECIAL = ("<PAD>", "<CLS>", "<MASK>", "<UNK>", "<NUM>", "<EMPTY>")
 FIRST_LEARNED = 5
 MOST_WORDS = 10_000
 LONGEST = 64  # words of a text, `<CLS>` among them
-LONGEST_WORD = 200  # characters; a longer one is no word of a vocabulary
+LONGEST_WORD = 200  # characters; longer words are not in a vocabulary
 
 
 def word_of(word: str) -> str:
-    """The word as the vocabulary has it."""
+    """Return the word's form in the vocabulary."""
     digits = 0
     for sign in word:
         digits += sign.isdigit()
@@ -30,7 +30,7 @@ def word_of(word: str) -> str:
 
 
 class Tokenizer:
-    """Numbers of words. `size` is how many numbers there are, `used` how many of them are words by now."""
+    """The numbers of words. `size` is how many numbers there are, `used` how many of them have a word."""
 
     def __init__(self, size: int = MOST_WORDS):
         self.size = size
@@ -43,11 +43,13 @@ class Tokenizer:
             self.used += 1
 
     def split(self, masked: str) -> list[str]:
-        """The words that get a number, in order, `<CLS>` not among them."""
+        """Return the words that get a number, in order, without `<CLS>`."""
         return [word_of(word) for word in masked.lower().split(" ") if word] or ["<EMPTY>"]
 
     def encode(self, masked: str, *, learning: bool = False) -> list[int]:
-        """[CLS, word, …] of whole length; [CLS, EMPTY] for an empty text; unknown words are UNK unless learning."""
+        """Return [CLS, word, …] in full length; [CLS, EMPTY] for an empty text; unknown words are
+        UNK unless learning.
+        """
         words = self.split(masked)
         if learning:
             for word in words:
@@ -55,14 +57,14 @@ class Tokenizer:
         return [CLS, *(self.numbers.get(word, UNK) for word in words)]
 
     def words(self) -> list[str]:
-        """By number; unused numbers are `<TMPn>`."""
-        found = [f"<TMP{number}>" for number in range(self.size)]
+        """Return the words by number; unused numbers are `<TMPn>`."""
+        result = [f"<TMP{number}>" for number in range(self.size)]
         for word, number in self.numbers.items():
-            found[number] = word
-        return found
+            result[number] = word
+        return result
 
     def save(self, path: Path) -> None:
-        """Line 1: how many numbers, line 2: how many are used, then a word a line. Written whole or not at all."""
+        """Write atomically. Line 1: the number of numbers, line 2: how many are used, then one word a line."""
         text = "\n".join([str(self.size), str(self.used), *self.words()]) + "\n"
         draft = path.with_name(f".{secrets.token_hex(6)}.part")
         with draft.open("w", encoding="utf-8", newline="\n") as file:
@@ -73,30 +75,32 @@ class Tokenizer:
 
     @classmethod
     def load(cls, path: Path) -> Tokenizer:
-        """Raises ValueError when the file is not such a vocabulary."""
+        """Read the file. Raises ValueError when it is not such a vocabulary."""
         lines = path.read_text(encoding="utf-8").split("\n")
         try:
-            found = cls(int(lines[0]))
-            found.used = int(lines[1])
-            words = lines[2 : 2 + found.size]
-            if len(words) != found.size or not FIRST_LEARNED <= found.used <= found.size:
+            tokenizer = cls(int(lines[0]))
+            tokenizer.used = int(lines[1])
+            words = lines[2 : 2 + tokenizer.size]
+            if len(words) != tokenizer.size or not FIRST_LEARNED <= tokenizer.used <= tokenizer.size:
                 raise ValueError("number of words")
         except (ValueError, IndexError) as problem:
             raise ValueError(f"{path.name}: not a vocabulary: {problem}")
-        found.numbers = {word: number for number, word in enumerate(words)}
-        found.numbers.setdefault("<EMPTY>", EMPTY)
-        return found
+        tokenizer.numbers = {word: number for number, word in enumerate(words)}
+        tokenizer.numbers.setdefault("<EMPTY>", EMPTY)
+        return tokenizer
 
 
 def pad(rows: Sequence[Sequence[int]], longest: int = LONGEST) -> list[list[int]]:
-    """Rows of one length (of the longest, at most `longest`), filled up with PAD."""
+    """Return rows of one length (the longest's, at most `longest`), padded with PAD."""
     width = min(longest, max(map(len, rows), default=1))
     return [[*row[:width], *([PAD] * (width - len(row)))] for row in rows]
 
 
 def buckets(lengths: Iterable[int], most_tokens: int) -> list[list[int]]:
-    """Indexes in groups of about one length, each of at most `most_tokens` numbers when padded: a short text must not
-    pay for a long one's padding."""
+    """Return indexes in groups of similar length, each of at most `most_tokens` numbers when padded.
+
+    So that a short text is not padded to a long one.
+    """
     order = sorted((min(length, LONGEST), index) for index, length in enumerate(lengths))
     groups: list[list[int]] = []
     for length, index in order:

@@ -1,9 +1,9 @@
 """Trains a model from a file of lines: `python -m aiops.opnilog.train --lines FILE --out DIR --progress FILE`.
 
-A run of its own that knows neither Django nor the network. Lines are JSON objects, one a line: `log`, or `masked_log`,
-and `label` ("normal" or "anomaly") where a person has judged it. It may be killed at any moment and started again: the
-folder appears whole or not at all. Ends with 0 only when the model it wrote has been read back and judges as it did.
-The progress file gets a JSON line a second; the last one has `error` when it failed.
+A run of its own that uses neither Django nor the network. Lines are JSON objects, one a line: `log`, or `masked_log`,
+and `label` ("normal" or "anomaly") where there is user feedback. It may be killed at any moment and started again: the
+output folder appears complete or not at all. Exits with 0 only when the written model has been read back and judges as
+it did. The progress file gets a JSON line a second; the last one has `error` after a failure.
 """
 
 from __future__ import annotations
@@ -34,37 +34,37 @@ from .store import MANIFEST, MODEL, VOCAB
 from .tokenizer import FIRST_LEARNED, MOST_WORDS, Tokenizer
 
 FOLDS = 4
-MOST_TEXTS = 200_000  # distinct ones that are kept; a log with more of them is not masked well
-MOST_SCORED = 20_000  # texts that decide about the threshold
-KEPT = 1000  # texts kept to show which is nearest
+MOST_TEXTS = 200_000  # distinct texts; a log with more of them is not masked well
+MOST_SCORED = 20_000  # texts that determine the threshold
+KEPT = 1000  # texts kept to find the nearest
 REPORT_EVERY_S = 1.0
 
 
 @dataclass
 class Lines:
-    """What the file holds: how often each text came, and what people said."""
+    """The content of the file: how often each text occurs, and the users' feedback."""
 
     counts: Counter = field(default_factory=Counter)
-    told: dict[str, bool] = field(default_factory=dict)  # text: is it normal
+    feedback: dict[str, bool] = field(default_factory=dict)  # text: whether it is normal
     lines: int = 0
 
     @classmethod
     def read(cls, path: Path) -> Lines:
-        """Raises ValueError naming the line that is wrong."""
-        found = cls()
+        """Return the lines of a file. Raises ValueError naming the line that is wrong."""
+        lines = cls()
         with path.open(encoding="utf-8", errors="replace") as file:
             for number, text in enumerate(file, 1):
                 if text.strip():
                     try:
-                        found.add(json.loads(text))
+                        lines.add(json.loads(text))
                     except (ValueError, KeyError, TypeError, AttributeError) as problem:
                         raise ValueError(f"line {number}: {problem}")
-        for text, normal in found.told.items():
+        for text, normal in lines.feedback.items():
             if normal:
-                found.counts[text] += 1
+                lines.counts[text] += 1
             else:
-                found.lines -= found.counts.pop(text, 0)
-        return found
+                lines.lines -= lines.counts.pop(text, 0)
+        return lines
 
     def add(self, row: dict) -> None:
         masked = row.get("masked_log") or mask(row["log"])
@@ -72,14 +72,14 @@ class Lines:
         if label not in (None, "", "normal", "anomaly"):
             raise ValueError(f"label: {label!r} is neither normal nor anomaly")
         if label:
-            self.told[masked] = label == "normal"
+            self.feedback[masked] = label == "normal"
         if label != "anomaly" and (masked in self.counts or len(self.counts) < MOST_TEXTS):
             self.counts[masked] += 1
             self.lines += 1
 
 
 class Progress:
-    """Appends to the progress file. Percent and the time left are over all fits together, by the work each is."""
+    """Appends to the progress file. Percent and time left are over all fits, weighted by the work of each."""
 
     def __init__(self, path: Path):
         self.file = path.open("a", buffering=1)
@@ -88,10 +88,11 @@ class Progress:
         self.fit, self.base, self.begun, self.loss = 0, 0.0, self.begin, None
 
     def write(self, **row) -> None:
+        """Write all files into the folder, which must exist."""
         self.file.write(json.dumps(row) + "\n")
 
     def plan(self, works: Sequence[float]) -> None:
-        """What is ahead, known before the first step; the time left is reckoned from here."""
+        """Set the work ahead, known before the first step; the time left is computed from here."""
         self.works, self.begun = list(works), time.monotonic()
 
     def step(self, step: int, steps: int, loss) -> None:
@@ -111,7 +112,7 @@ class Progress:
 
 
 def vocabulary(texts: dict[str, int]) -> Tokenizer:
-    """Of all words, or of those in the most texts where there are too many."""
+    """Return a vocabulary of all words, or of the words in the most texts where there are too many."""
     spread: Counter = Counter()
     plain = Tokenizer()
     for text in texts:
@@ -133,36 +134,38 @@ def learn(texts: dict[str, int], how: Fitting, report, device: str) -> tuple[Log
 
 
 def folds(counts: dict[str, int], seed: int) -> list[tuple[dict[str, int], dict[str, int]]]:
-    """(texts learned, texts that are new to them) for each fold of the lines, with how often each came."""
+    """Return (texts learned, texts that are new to them) for each fold of the lines, with their counts."""
     chance = random.Random(seed)
     parts: list[Counter] = [Counter() for _ in range(FOLDS)]
     for text, count in counts.items():
-        for _ in range(min(count, FOLDS * 4)):  # a text as frequent as that is in every fold anyhow
+        for _ in range(min(count, FOLDS * 4)):  # a text that frequent is in every fold
             parts[chance.randrange(FOLDS)][text] += 1
-    found = []
+    result = []
     for part in parts:
         new = {text: count for text, count in part.items() if count == counts[text]}
-        found.append(({text: count for text, count in counts.items() if text not in new}, new))
-    return found
+        result.append(({text: count for text, count in counts.items() if text not in new}, new))
+    return result
 
 
 def works(counts: dict[str, int], parts: Sequence[tuple[dict, dict]], how: Fitting) -> list[float]:
-    """The steps of each fit, the last one that of all texts; scoring is passes without a way back, a third of a step's
-    work each."""
+    """Return the steps of each fit, the last one that of all texts.
+
+    Scoring is passes without backpropagation, a third of a step's work each.
+    """
     plain = Tokenizer()
     tokens = {text: len(plain.encode(text)) for text in counts}
-    found = []
+    result = []
     for learned, new in parts:
         scored = sum(tokens[text] for text in islice(new, MOST_SCORED))
-        found.append(how.steps(sum(tokens[text] for text in learned)) + scored * GROUPS / how.batch / 3)
-    return [*found, how.steps(sum(tokens.values()))]
+        result.append(how.steps(sum(tokens[text] for text in learned)) + scored * GROUPS / how.batch / 3)
+    return [*result, how.steps(sum(tokens.values()))]
 
 
 def out_of_fold(
     parts: Sequence[tuple[dict, dict]], how: Fitting, progress: Progress, device: str
 ) -> list[tuple[float, int]]:
-    """(score, lines) of every text by a model that has not seen it; texts seen by their model are left out."""
-    found = []
+    """Return (score, lines) of every text by a model that has not seen it; texts seen by every model are left out."""
+    result = []
     for learned, new in parts:
         model, tokenizer = learn(learned, how, progress.step, device)
         some = list(new)
@@ -171,19 +174,19 @@ def out_of_fold(
         some = some[:MOST_SCORED]
         rows = [tokenizer.encode(text) for text in some]
         for text, row, costs in zip(some, rows, surprises(model, rows, device), strict=True):
-            found.append((judging.score_of(row, judging.weighed(row, costs)), round(new[text] * share)))
+            result.append((judging.score_of(row, judging.weighed(row, costs)), round(new[text] * share)))
         progress.next_fit()
-    return found
+    return result
 
 
 def write(folder: Path, model: LogModel, tokenizer: Tokenizer, lines: Lines, facts: dict) -> None:
     """Everything into the folder, which must be there."""
     keys = sorted(judging.key_of(text) for text in lines.counts)
-    told = {judging.key_of(text): normal for text, normal in lines.told.items()}
+    feedback = {judging.key_of(text): normal for text, normal in lines.feedback.items()}
     extras = {
         "seen": torch.tensor(keys, dtype=torch.int64),
-        "told": torch.tensor(list(told), dtype=torch.int64),
-        "told_normal": torch.tensor(list(told.values()), dtype=torch.bool),
+        "told": torch.tensor(list(feedback), dtype=torch.int64),
+        "told_normal": torch.tensor(list(feedback.values()), dtype=torch.bool),
     }
     save(model, folder / MODEL, extras=extras)
     tokenizer.save(folder / VOCAB)
@@ -195,20 +198,20 @@ def write(folder: Path, model: LogModel, tokenizer: Tokenizer, lines: Lines, fac
 
 
 def check(folder: Path, model: LogModel, tokenizer: Tokenizer, lines: Lines, device: str) -> None:
-    """The files, read back, must judge as the model does. Raises ValueError."""
+    """Read the files back and compare their verdicts with the model's. Raises ValueError."""
     scorer = Scorer.open(folder, device)
     some = list(lines.counts)[:32]
     rows = [tokenizer.encode(text) for text in some]
     for mine, (_, other) in zip(surprises(model, rows, device), scorer.costs(some), strict=True):
         if len(mine) != len(other) or any(abs(a - b) > 1e-2 for a, b in zip(mine, other, strict=True)):
             raise ValueError("the model that was written does not judge as the one that was trained")
-    for text, verdict in zip(lines.told, scorer.score(list(lines.told)), strict=True):
-        if (verdict.level == "Normal") != lines.told[text]:
+    for text, verdict in zip(lines.feedback, scorer.score(list(lines.feedback)), strict=True):
+        if (verdict.level == "Normal") != lines.feedback[text]:
             raise ValueError("a line that a person has judged would be judged otherwise")
 
 
 def train(path: Path, out: Path, progress: Progress, parameters: dict) -> None:
-    """Raises ValueError where there is nothing to learn from, or a parameter is unknown."""
+    """Train and write a model. Raises ValueError where there is nothing to learn from, or a parameter is unknown."""
     known = {one.name for one in fields(Fitting)}
     if unknown := sorted(set(parameters) - known - {"alarms"}):
         raise ValueError(f"unknown parameters: {', '.join(unknown)}")
@@ -218,7 +221,7 @@ def train(path: Path, out: Path, progress: Progress, parameters: dict) -> None:
     lines = Lines.read(path)
     if not lines.counts:
         raise ValueError("there is no line to learn from")
-    # A fold whose texts are all in the others too, or that has all of them, says nothing of new texts.
+    # A fold without new texts, or with all of them, says nothing about new texts.
     parts = [(learned, new) for learned, new in folds(lines.counts, how.seed) if learned and new]
     progress.plan(works(lines.counts, parts, how))
     unseen = out_of_fold(parts, how, progress, device)
@@ -227,7 +230,7 @@ def train(path: Path, out: Path, progress: Progress, parameters: dict) -> None:
     model, tokenizer = learn(lines.counts, how, progress.step, device)
     odd = sum(count for score, count in unseen if score > threshold)
     facts = {
-        "lines": lines.lines, "texts": len(lines.counts), "words": tokenizer.used, "told": len(lines.told),
+        "lines": lines.lines, "texts": len(lines.counts), "words": tokenizer.used, "told": len(lines.feedback),
         "threshold": judging.THRESHOLD, "score_threshold": threshold, "alarms": alarms,
         "new_share": sum(count for _, count in unseen) / lines.lines, "odd_share": odd / lines.lines,
         "loss": progress.loss, "device": device,
@@ -256,7 +259,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         parameters = json.loads(asked.parameters.read_bytes()) if asked.parameters else {}
         train(asked.lines, asked.out, progress, parameters)
-    except Exception as problem:  # whatever it is, the reason belongs into the progress file
+    except Exception as problem:  # whatever it is, the progress file gets the reason
         progress.write(stage="failed", error=str(problem) or type(problem).__name__)
         print(f"training failed: {problem!r}", file=sys.stderr)
         if not isinstance(problem, ValueError | OSError):

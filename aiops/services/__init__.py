@@ -1,1 +1,1 @@
-"""The AIOps services: each a plain class whose handlers take bytes and give messages; `manage.py aiops` runs them."""
+"""The AIOps services: plain classes whose handlers take bytes and return messages; `manage.py aiops` runs them."""

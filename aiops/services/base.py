@@ -1,4 +1,4 @@
-"""What the services share: decoding of batches that may hold a wrong message, and JSON bodies."""
+"""Shared by the services: decoding of batches that may contain wrong messages, and JSON bodies."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ log = logging.getLogger(__name__)
 
 
 def items_of(subject: str, messages: Sequence[bytes], decode: Callable[[bytes], list] = payloads.decode) -> list:
-    """The items of all messages that are what the subject carries; others are logged with the subject and dropped."""
-    found: list = []
+    """Return the items of all valid messages; others are logged with the subject and dropped."""
+    items: list = []
     for message in messages:
         try:
-            found += decode(message)
+            items += decode(message)
         except payloads.WireError as problem:
             log.warning("%s: a wrong payload of %s bytes is dropped: %s", subject, len(message), problem)
-    return found
+    return items
 
 
 def one(message: bytes) -> list:
-    """A message of a single Payload, for `items_of`."""
+    """Return a message of a single Payload as a list, for `items_of`."""
     return [payloads.decode_one(message)]
 
 
 def read_json(data: bytes) -> dict:
-    """A JSON object. Raises ValueError."""
+    """Return a JSON object. Raises ValueError."""
     value = sanitize.read_json(data)
     if not isinstance(value, dict):
         raise ValueError("must be a JSON object")
@@ -37,7 +37,7 @@ def read_json(data: bytes) -> dict:
 
 
 def read_parameters(data: bytes) -> tuple[dict, str]:
-    """`model_workload_parameters`: the workloads and what happened to them. Raises ValueError."""
+    """Return the workloads of `model_workload_parameters` and what happened to them. Raises ValueError."""
     body = read_json(data)
     kind = body.get("status_type")
     if kind not in {subjects.STATUS_TRAIN, subjects.STATUS_UPDATE, subjects.STATUS_RESET}:
@@ -46,18 +46,19 @@ def read_parameters(data: bytes) -> tuple[dict, str]:
 
 
 def dump(value) -> bytes:
+    """Return a value as compact JSON."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 def lists(subject: str, items: Sequence, most: int = 1 << 30) -> list[tuple[str, bytes]]:
-    """The items as messages, none larger than the server takes."""
+    """Return the items as messages, none larger than the server allows."""
     return [(subject, data) for data in payloads.batches(items, most)]
 
 
 def json_lists(subject: str, rows: Sequence, limit: int | None = None) -> list[tuple[str, bytes]]:
-    """The rows as messages of JSON lists, none larger than the server takes; a row that alone is larger is left out."""
+    """Return the rows as JSON lists, none larger than the server allows; a row that is larger by itself is left out."""
     limit = limit or min(payloads.MAX_PAYLOAD, bus.max_payload()) - payloads.HEAD_ROOM
-    found: list[bytes] = []
+    messages: list[bytes] = []
     batch: list[bytes] = []
     size = 2
     for row in map(dump, rows):
@@ -65,10 +66,10 @@ def json_lists(subject: str, rows: Sequence, limit: int | None = None) -> list[t
             log.warning("%s: a row of %s bytes is too large and left out", subject, len(row))
             continue
         if size + len(row) + 1 > limit:
-            found.append(b"[" + b",".join(batch) + b"]")
+            messages.append(b"[" + b",".join(batch) + b"]")
             batch, size = [], 2
         batch.append(row)
         size += len(row) + 1
     if batch:
-        found.append(b"[" + b",".join(batch) + b"]")
-    return [(subject, data) for data in found]
+        messages.append(b"[" + b",".join(batch) + b"]")
+    return [(subject, data) for data in messages]

@@ -1,4 +1,4 @@
-"""The follower as a service: one replica reads the platform's own logs on (aiops/intake/follow.py)."""
+"""The follower as a service: one replica follows the platform's own log files (aiops/intake/follow.py)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class FollowerService:
 
     def look(self) -> None:
         if not self.active.hold():
-            self.follower = None  # somebody else reads; what we remember of the files grows old
+            self.follower = None  # another replica reads; what is in memory gets outdated
             return
         if self.follower is None:
             self.follower = follow.Follower(storage.root(), accept.take)
@@ -34,8 +34,8 @@ class FollowerService:
             with reachable():
                 self.follower.look()
         except Fault as problem:
-            self.follower = None  # what was remembered may be ahead of what was stored
-            log.warning("the logs cannot be taken now: %s", problem.msg)
+            self.follower = None  # memory may be ahead of what was stored
+            log.warning("the logs cannot be stored now: %s", problem.msg)
 
     def stop(self) -> None:
         self.active.let_go()

@@ -1,6 +1,6 @@
-"""AIOps gateway, the part that is always on: makes the key-value buckets, which Opni's own services only open.
+"""The always-on part of the AIOps gateway: creates the key-value buckets, which Opni's own services only open.
 
-Its REST calls are the web server's (training_api.py, opni_api.py); what both do is in aiops/training/requests.py.
+Its REST calls are the web server's (training_api.py, opni_api.py); their common work is in aiops/training/requests.py.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""GPU controller: takes orders to train (a run of its own does the work), scores on the GPU while it is free.
+"""GPU controller: takes orders to train (a separate run does the work), and scores on the GPU while it is free.
 
 It never trains itself, so it answers `gpu_service_running` at any time. One order makes one TrainingRun, however many
-replicas hear it and however often it comes.
+replicas receive it and however often it is repeated.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class GpuController:
     def train(self, data: bytes) -> list[tuple[str, bytes]] | None:
         order = base.read_json(data)
         if order.get("model") != subjects.NULOG_TRAIN:
-            log.info("%s: model %r is not ours to train", subjects.GPU_TRAINING_INTERNAL, order.get("model"))
+            log.info("%s: model %r is for another trainer", subjects.GPU_TRAINING_INTERNAL, order.get("model"))
             return None
         training_data.check(order.get("payload"))
         run, created = lifecycle.create_run(order=order, by="training controller")

@@ -1,4 +1,4 @@
-"""What has to be done now and then, by one of the replicas: log counts, lines without a verdict, old lines, alerts.
+"""Periodic work of one replica: log counts, lines without a verdict, old lines, alerts.
 
 The counts go to the key `aggregation` every 30 s, in the form that Opni's gateway reads.
 """
@@ -25,7 +25,7 @@ COUNT_EVERY_S = 30
 SWEEP_EVERY_S = 15
 ALERT_EVERY_S = 15
 RETAIN_EVERY_S = 60
-UNJUDGED_AFTER_S = 30  # a line that waits longer for its verdict is handed on again
+UNJUDGED_AFTER_S = 30  # a line without a verdict for longer is forwarded again
 SWEPT_AT_ONCE = 2000
 
 
@@ -46,7 +46,7 @@ class Housekeeping:
         self.active.let_go()
 
     def count(self) -> None:
-        """On any error the counts stay as they were."""
+        """Count the lines of each workload. On any error the counts stay as they were."""
         if not self.active.hold():
             return
         try:
@@ -62,7 +62,7 @@ class Housekeeping:
         self.sweep()
 
     def sweep(self) -> int:
-        """Hands stored lines of watched workloads on again that have no verdict; how many."""
+        """Forward stored lines of watched workloads that have no verdict again; return how many."""
         if not self.active.hold():
             return 0
         try:
@@ -76,7 +76,7 @@ class Housekeeping:
                 unjudged(watched, int((time.time() - UNJUDGED_AFTER_S) * 1000)), SWEPT_AT_ONCE
             )
         except (Fault, ValueError) as problem:
-            log.warning("lines without a verdict could not be looked for: %s", problem)
+            log.warning("lines without a verdict could not be queried: %s", problem)
             return 0
         if lines:
             accept.forward(lines)
@@ -87,21 +87,21 @@ class Housekeeping:
             alerts.check(timezone.now())
 
     def retain(self) -> None:
-        """Only where the lines are in our own database: OpenSearch has its own ways."""
+        """Remove old lines, if they are in our own database: OpenSearch has its own retention."""
         store = logstore.get()
         if not self.active.hold() or not hasattr(store, "retain"):
             return
         try:
             gone = store.retain(settings.AIOPS_RETENTION_DAYS, settings.AIOPS_RETENTION_MIB)
         except Fault as problem:
-            log.warning("old log lines could not be looked for: %s", problem.msg)
+            log.warning("old log lines could not be removed: %s", problem.msg)
             return
         if gone:
             log.info("%s old log lines were removed", gone)
 
 
 def unjudged(watched: set[watchlist.Triple], before_ms: int) -> dict:
-    """The query for lines of those workloads that were stored before and have no verdict."""
+    """Return the query for lines of those workloads with an earlier time and no verdict."""
     names = ("cluster_id", "namespace_name.keyword", "deployment.keyword")
     workloads = [
         {"bool": {"filter": [{"term": {name: value}} for name, value in zip(names, triple, strict=True)]}}

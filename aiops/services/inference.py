@@ -1,4 +1,4 @@
-"""CPU inferencing: offers each batch to the GPU for a second, and scores itself unless the GPU took it."""
+"""CPU inferencing: offers each batch to the GPU for a second, and scores it itself unless the GPU took it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .scoring import ServingModel
 log = logging.getLogger(__name__)
 
 LINGER_S = 0.05
-SILENCE_S = 10.0  # after an offer that nobody answered in time, none is made for so long
+SILENCE_S = 10.0  # after an unanswered offer none is made for that long
 
 
 class Inference:
@@ -53,7 +53,9 @@ class Inference:
         return result
 
     def taken(self, data: bytes) -> bool:
-        """Whether the GPU has taken the batch. `NO`, silence, nobody there and any other word mean that it has not."""
+        """Return whether the GPU has taken the batch. `NO`, no answer, no listener and any other reply mean that it has
+        not.
+        """
         if time.monotonic() < self.no_offer_until:
             return False
         try:

@@ -1,7 +1,7 @@
-"""Preprocessing: masks lines and lets pass what the watchlist names, and every line that is no workload's.
+"""Preprocessing: masks lines and passes on those of watched workloads, and all lines of other log types.
 
-Hears Opni's `raw_logs` (one Payload a message) and our own intake's lists of stored lines. Replicas share the lines,
-but each hears every change of the watchlist, and looks it up again by itself now and then.
+Receives Opni's `raw_logs` (one Payload a message) and our own intake's lists of stored lines. Replicas share the lines,
+but each receives every change of the watchlist, and reads it again every LOOK_EVERY_S seconds.
 """
 
 from __future__ import annotations
@@ -38,16 +38,17 @@ class Preprocessing:
         self.look()
 
     def look(self) -> None:
+        """Read the watchlist."""
         try:
-            found = kv.watched()
+            watched = kv.watched()
         except (Fault, ValueError) as problem:
             log.warning("the watchlist cannot be read now: %s", problem)
             return
-        if found is not None:
-            self.watched = watchlist.triples(found)
+        if watched is not None:
+            self.watched = watchlist.triples(watched)
 
     def parameters(self, data: bytes) -> None:
-        """`model_workload_parameters`: the watchlist from now on."""
+        """Take the watchlist of `model_workload_parameters`."""
         self.watched = watchlist.triples(base.read_parameters(data)[0])
 
     def raw(self, messages: list[bytes]) -> list[tuple[str, bytes]]:
@@ -57,7 +58,7 @@ class Preprocessing:
         return self.sort(base.items_of(subjects.STORED_LOGS, messages))
 
     def sort(self, items: list) -> list[tuple[str, bytes]]:
-        """Masked lists of what is to be judged, workloads and the others apart."""
+        """Return masked lists of the lines to judge, workloads and other log types apart."""
         workloads, others = [], []
         for item in items:
             if item.log_type != subjects.WORKLOAD:

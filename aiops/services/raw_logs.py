@@ -1,7 +1,7 @@
-"""The intake's ear on `raw_logs`: lines that come over NATS from outside are stored as well as judged.
+"""The intake's subscription to `raw_logs`: lines that other senders publish on NATS are stored as well as judged.
 
-Preprocessing hears the same subject; whichever is first, the line's id makes storing it twice storing it once, and a
-verdict that came before its line is found missing by the sweep.
+Preprocessing receives the same subject. Whichever is first, a line is stored once by its id, and when a verdict came
+before its line the sweep has the line judged again.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ class Intake:
         self.subjects = {subjects.RAW_LOGS: Route(self.raw, "intake", BATCH, LINGER_S)}
 
     def raw(self, messages: list[bytes]) -> None:
-        """Nobody waits for an answer on this subject, so a store that is away is tried again for some seconds."""
+        """Store the lines. Nobody waits for an answer on this subject, so a store that is away is retried for some
+        seconds.
+        """
         items = base.items_of(subjects.RAW_LOGS, messages, base.one)
         lines = [accept.document(item) for item in items]
         for pause in (*PAUSES_S, None):

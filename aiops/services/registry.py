@@ -1,4 +1,4 @@
-"""Every service by its name: what `manage.py aiops [name …]` can run, and runs all of when none is named.
+"""The services by name: what `manage.py aiops [name …]` can run; it runs all of them when none is named.
 
 By dotted path, so that a process loads only what it runs: torch is large.
 """
@@ -22,7 +22,7 @@ SERVICES = {
 
 
 def make(name: str):
-    """A new instance of the service of that name."""
+    """Return a new instance of the service of that name."""
     service = import_string(SERVICES[name])()
     assert service.name == name, f"{SERVICES[name]} is called {service.name}"
     return service

@@ -1,4 +1,4 @@
-"""The serving model inside a service: loaded when a version serves, changed when another does, never while it scores.
+"""The serving model inside a service: loaded when a version serves, replaced when another does, never while it scores.
 
 Used by inference (CPU) and the GPU controller. Scores lists of Payloads, each distinct text once.
 """
@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 
 class ServingModel:
-    """At most one scorer in memory. `look` is cheap: it loads only what is new."""
+    """At most one scorer in memory. `look` is cheap: it loads new versions only."""
 
     def __init__(self, device: str | None = None):
         self.device = device  # None: CUDA where there is one
@@ -28,8 +28,10 @@ class ServingModel:
         self.lock = threading.Lock()
 
     def look(self) -> bool:
-        """Follows the serving version; True when another model serves now. A model that fails to load is logged, and
-        the last good one goes on."""
+        """Load the serving version if it is new; return True when another model serves now.
+
+        A model that fails to load is logged, and the last good one goes on.
+        """
         versions = Versions(folders.models())
         serving = versions.serving()
         if serving == self.version:
@@ -38,7 +40,7 @@ class ServingModel:
         if serving is not None:
             try:
                 scorer = Scorer.open(versions.folder_of(serving), self.device)
-            except Exception as problem:  # a broken file, no memory: the last good model goes on
+            except Exception as problem:  # for example a broken file or no memory: the last good model goes on
                 log.error("model version %s cannot be loaded: %s", serving, problem)
                 return False
         with self.lock:
@@ -47,8 +49,10 @@ class ServingModel:
         return True
 
     def judge(self, items: Sequence) -> list[tuple[str, bytes]]:
-        """The messages that say the items' verdicts, and why for anomalies. None when there is no model: lines without
-        a verdict are found again later."""
+        """Return the messages with the items' verdicts and the explanations of anomalies.
+
+        None when there is no model: the sweep forwards lines without a verdict again.
+        """
         with self.lock:
             if self.scorer is None or not items:
                 return []

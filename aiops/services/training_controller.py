@@ -1,7 +1,7 @@
-"""Training controller: decides what a new watchlist asks for, guards the GPU, sends lines to it or to the CPU.
+"""Training controller: decides what a new watchlist needs, guards the GPU, sends lines to it or to the CPU.
 
-The decision is not a message's but a state's: `step` compares what was asked for (the gateway's key) with what was
-decided last (our own key) and goes on from there, after a message, every two seconds and at the start. So a message
+The decision follows a state, not a message: `step` compares what was requested (the gateway's key) with what was
+decided last (our own key) and continues from there, after a message, every two seconds and at the start. So a message
 may be lost, doubled or late, a request waits while another training runs, and several replicas do no harm.
 """
 
@@ -34,7 +34,7 @@ class TrainingController:
 
     def __init__(self, ask=bus.request, send=bus.send):
         self.ask, self.send = ask, send
-        self.busy = True  # until we know better
+        self.busy = True  # until `look` has run
         self.gpu_ready = False
         self.lock = threading.Lock()
         shared = "controllers"
@@ -54,7 +54,7 @@ class TrainingController:
 
     # --- requests --------------------------------------------------------------------------------------------------
     def train_model(self, data: bytes) -> Reply:
-        """Answers before any work. G3 sends uuid and workloads (none: reset), G1 the bare map, `{}` resets."""
+        """Answer before any work. G3 sends uuid and workloads (none: reset), G1 the bare map, `{}` resets."""
         body = base.read_json(data)
         g3 = isinstance(body.get("uuid"), str) and set(body) <= {"uuid", "workloads"}
         uuid = body["uuid"] if g3 else ""
@@ -68,8 +68,9 @@ class TrainingController:
 
     @staticmethod
     def _note(uuid: str, workloads: dict) -> None:
-        """A G3 gateway has written its key before it asked, and the key is the truth, not the message: it may be late.
-        Who writes no key (G1, a reset by `{}`) is written down here.
+        """Store a request whose sender writes no key (G1, a reset by `{}`).
+
+        A G3 gateway writes its key before it sends the request, and the key counts, not the message, which may be late.
         """
         if not uuid or kv.parameters() is None:
             kv.put_parameters(uuid or str(uuids.uuid4()), workloads)
@@ -85,7 +86,7 @@ class TrainingController:
         return Reply(base.dump(asked.workloads if asked else {}))
 
     def offer(self, data: bytes) -> Reply:
-        """From facts that `look` keeps: within a moment, whatever the rest is doing."""
+        """Answer from facts that `look` keeps: at once, whatever the other handlers do."""
         payloads.decode(data)
         if self.busy or not self.gpu_ready:
             return Reply(subjects.NO)
@@ -93,7 +94,7 @@ class TrainingController:
 
     # --- training --------------------------------------------------------------------------------------------------
     def step(self) -> None:
-        """Goes on with what was asked for last. One at a time here; replicas do not disturb each other."""
+        """Continue with the last request. One call at a time here; replicas do not disturb each other."""
         if not self.lock.acquire(blocking=False):
             return
         try:
@@ -102,18 +103,18 @@ class TrainingController:
             self.lock.release()
 
     def train(self, data: bytes) -> list[tuple[str, bytes]] | None:
-        """`train`: begins, unless somebody trains or has trained this request."""
+        """Start the training of `train`, unless one runs or this request has been trained."""
         payload = training_data.check(base.read_json(data))
         uuid = lifecycle.uuid_of(payload)
         if lifecycle.find(uuid) is not None or not lease.take(uuid, "training controller"):
-            log.info("%s: %s is in hand already, or another training runs", subjects.TRAIN, uuid)
+            log.info("%s: %s is already being trained, or another training runs", subjects.TRAIN, uuid)
             return None
         self.busy = True
         order = training_data.internal(payload)
         return [(subjects.GPU_JOB_STATUS, subjects.JOB_START), (subjects.GPU_TRAINING_INTERNAL, base.dump(order))]
 
     def job_status(self, data: bytes) -> None:
-        """Our own trainings keep their lease; this is for trainers that are not ours. Never counts below nothing."""
+        """Keep the lease of trainers that are not ours; our own trainings keep theirs."""
         if data == subjects.JOB_START:
             self.busy = True
             lease.take("", "another training controller", lease.FOREIGN_S)
@@ -127,7 +128,7 @@ class TrainingController:
 
     # --- facts -----------------------------------------------------------------------------------------------------
     def look(self) -> None:
-        """Keeps what `offer` answers from; ends the lease of a trainer that has gone silent and has no row here."""
+        """Update what `offer` answers from; end the lease of a silent trainer that has no row here."""
         held = lease.current()
         if lease.is_overdue(held) and lifecycle.find(held.get("uuid") or "") is None:
             if lease.end(held.get("uuid") or ""):
@@ -138,7 +139,7 @@ class TrainingController:
         self.gpu_ready = gpu_info.any_there() and (self.busy or self.gpu_runs(LOOK_TIMEOUT_S))
 
     def gpu_runs(self, timeout_s: float = subjects.RUNNING_TIMEOUT_S) -> bool:
-        """Whether a GPU controller answers."""
+        """Return whether a GPU controller answers."""
         try:
             return self.ask(subjects.GPU_RUNNING, subjects.CHECK_UP, timeout_s) == subjects.RUNNING
         except Fault:

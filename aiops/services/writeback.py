@@ -1,7 +1,7 @@
 """Write-back: verdicts, templates and the words that explain an anomaly go into the log store.
 
-Each write may come any number of times with the same effect. A store that is away is tried again for some seconds.
-Lines that got no verdict by then are found by the sweep, and judged anew; templates are kept until they are written.
+Each write is idempotent. A store that is away is retried for some seconds. Lines without a verdict after that are
+judged again by the sweep; templates are kept until they are written.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class WriteBack:
     name = "write-back"
 
     def __init__(self):
-        self.late: dict[str, dict] = {}  # templates that are not written yet: nobody tells them a second time
+        self.late: dict[str, dict] = {}  # templates that are not written yet: each is sent only once
         self.subjects = {
             subjects.INFERENCED: Route(self.verdicts, "workers", BATCH, LINGER_S),
             subjects.TEMPLATES_INDEX: Route(self.templates, "workers", BATCH, LINGER_S),
@@ -43,7 +43,7 @@ class WriteBack:
         items = base.items_of(subjects.INFERENCED, messages)
         changes = [(item._id, {**verdict(item), **owner(item.cluster_id, item.namespace_name)}) for item in items]
         persist(subjects.INFERENCED, lambda: logstore.get().update_many(changes))
-        tail.tell_verdicts((item._id, item.anomaly_level) for item in items)
+        tail.send_verdicts((item._id, item.anomaly_level) for item in items)
 
     def templates(self, messages: list[bytes]) -> None:
         self.late |= {
@@ -67,7 +67,7 @@ class WriteBack:
             self.late = {}
 
     def explanations(self, messages: list[bytes]) -> None:
-        """[{"_id", …, "unexpected": [[position, word], …]}]: what the model did not expect in an anomaly."""
+        """Write [{"_id", …, "unexpected": [[position, word], …]}]: what the model did not expect in an anomaly."""
         changes: list[tuple[str, dict]] = []
         for message in messages:
             try:
@@ -81,13 +81,13 @@ class WriteBack:
 
 
 def owner(cluster: str, namespace: str) -> dict:
-    """Whose line it is that was judged: an id may be that of a line of somebody else, which is to stay as it is."""
+    """Return the owner of the judged line: another user's line may have the same id and must not change."""
     names = {"cluster_id": cluster or accept.LOCAL, "namespace_name": namespace}
     return {name: logstore.clean(value)[: accept.MOST_NAME] for name, value in names.items()}
 
 
 def verdict(item) -> dict:
-    """The fields that a verdict changes; those that say nothing are left out."""
+    """Return the fields that a verdict changes, without empty ones."""
     fields = {name: getattr(item, name) for name in FIELDS if getattr(item, name)}
     if item.template_cluster_id:
         fields["template_cluster_id"] = item.template_cluster_id
@@ -97,14 +97,14 @@ def verdict(item) -> dict:
 
 
 def persist(what: str, work: Callable[[], None], pauses: Sequence[float] | None = None) -> bool:
-    """Whether it was written."""
+    """Write, and return whether it succeeded."""
     for pause in (*(PAUSES_S if pauses is None else pauses), None):
         try:
             work()
             return True
         except Fault as problem:
             if pause is None:
-                log.error("%s: could not be written, which is made up for later: %s", what, problem.msg)
+                log.error("%s: could not be written now and will be later: %s", what, problem.msg)
                 return False
             time.sleep(pause)
     return False

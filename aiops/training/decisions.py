@@ -1,13 +1,13 @@
-"""What the training controller does about the watchlist that was asked for last: train, update or reset.
+"""Decisions of the training controller about the last requested watchlist: train, update or reset.
 
-State lives in two keys: what was asked for (the gateway's) and what was decided about it (ours):
+The state is in two keys: what was requested (the gateway's) and what was decided about it (ours):
 
     waiting  a training is wanted: another one runs, or no GPU controller answers yet
-    sent     `train` is out, and `told` once the watchlist is, too; done once somebody has taken it, waiting again when
-             nobody did
+    sent     `train` was published, and `told` once the watchlist was, too; then done when a controller has taken it,
+             waiting again when none did
     done     nothing left to do about this request
 
-Written by compare-and-swap, so of several controllers one sends. Whatever is repeated after a kill is harmless.
+Written by compare-and-swap, so only one of several controllers publishes. What is repeated after a kill is harmless.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ WAITING, SENT, DONE = "waiting", "sent", "done"
 GPU_TRIES = 16
 GPU_PAUSE_S = 30.0
 TAKEN_WITHIN_S = 20.0
-TOLD_WITHIN_S = 5.0  # after `train`; then whoever sent it was killed in between
+PUBLISHED_WITHIN_S = 5.0  # after `train`; later means that its sender was killed in between
 CANCELLED = Message("cancelled: the watchlist was cleared")
 NO_CONTROLLER = Message("no GPU controller answered; the training was not started")
 
@@ -40,7 +40,7 @@ Send = Callable[[list], None]
 
 
 def step(send: Send, gpu_runs: Callable[[], bool]) -> None:
-    """One look at what was asked for, and the next step about it. Raises Fault when a server is away."""
+    """Compare the last request with the decision and take the next step. Raises Fault when a server is away."""
     asked = kv.parameters()
     if asked is None:
         return
@@ -62,7 +62,7 @@ def step(send: Send, gpu_runs: Callable[[], bool]) -> None:
         reset(send)
         _decide(made, state=DONE, kind=kind)
     elif kind == watchlist.UPDATE:
-        tell(send, asked.workloads, subjects.STATUS_UPDATE)
+        publish_watchlist(send, asked.workloads, subjects.STATUS_UPDATE)
         requests.set_status(subjects.COMPLETED)
         _decide(made, state=DONE, kind=kind)
     else:
@@ -70,17 +70,17 @@ def step(send: Send, gpu_runs: Callable[[], bool]) -> None:
 
 
 def reset(send: Send) -> None:
-    """Back to no model: a running training is cancelled, nothing serves, nothing is watched."""
+    """Return to no model: cancel a running training, serve nothing, watch nothing."""
     lifecycle.cancel_running(CANCELLED, by="training controller")
     versions.serve_nothing()
     kv.put_last_trained({})
     send([(subjects.MODEL_UPDATE, keyvalue.dump({"status": subjects.STATUS_RESET}))])
-    tell(send, {}, subjects.STATUS_RESET)
+    publish_watchlist(send, {}, subjects.STATUS_RESET)
     requests.set_status(subjects.NO_MODEL)
 
 
-def tell(send: Send, workloads: dict, kind: str) -> None:
-    """The watchlist in force, to everybody who filters or caches by it."""
+def publish_watchlist(send: Send, workloads: dict, kind: str) -> None:
+    """Publish the current watchlist to all services that filter or cache by it."""
     kv.put_watched(workloads)
     body = {"workloads": workloads, "status_type": kind}
     send([(subjects.WORKLOAD_PARAMETERS_UPDATE, keyvalue.dump(body))])
@@ -88,7 +88,7 @@ def tell(send: Send, workloads: dict, kind: str) -> None:
 
 def _train(made: dict, asked: kv.Parameters, send: Send, gpu_runs: Callable[[], bool]) -> None:
     if lease.is_live(lease.current()) or time.time() < made["next"]:
-        return  # it waits; a later step finds it
+        return  # a later step tries again
     if not gpu_runs():
         tries = made["tries"] + 1
         if tries >= GPU_TRIES:
@@ -107,12 +107,14 @@ def _train(made: dict, asked: kv.Parameters, send: Send, gpu_runs: Callable[[], 
         requests.set_status(subjects.TRAINING, uuid=asked.uuid, stage=subjects.FETCHING)
         kv.put_watched(asked.workloads)
         send([(subjects.TRAIN, keyvalue.dump(order))])
-        tell(send, asked.workloads, subjects.STATUS_TRAIN)
+        publish_watchlist(send, asked.workloads, subjects.STATUS_TRAIN)
         _decide(sent, told=True)
 
 
 def _count(query: dict) -> int:
-    """How many lines there are to learn from; only a hint. A store that is away is the fetching side's to wait for."""
+    """Return how many lines there are to learn from, only a hint. When the store is away the fetching side waits for
+    it.
+    """
     try:
         return logstore.get().count(query)
     except Fault as problem:
@@ -121,22 +123,22 @@ def _count(query: dict) -> int:
 
 
 def _look_after(made: dict, asked: kv.Parameters, send: Send) -> None:
-    """`train` is out: has anybody taken it, and does everybody know the watchlist?"""
+    """After `train` was published: check that a controller has taken it, and that the watchlist was published."""
     age = time.time() - float(made.get("at") or 0)
     if lease.current().get("uuid") == made["uuid"] or lifecycle.find(made["uuid"]) is not None:
-        told = made.get("told", True)
-        if not told and age < TOLD_WITHIN_S:
-            return  # it is being told
-        if not told:
-            tell(send, asked.workloads, subjects.STATUS_TRAIN)
+        published = made.get("told", True)
+        if not published and age < PUBLISHED_WITHIN_S:
+            return  # it is being published
+        if not published:
+            publish_watchlist(send, asked.workloads, subjects.STATUS_TRAIN)
         _decide(made, state=DONE)
     elif age > TAKEN_WITHIN_S:
-        log.warning("nobody has taken the training %s; sending it again", made["uuid"])
+        log.warning("no controller has taken the training %s; sending it again", made["uuid"])
         _decide(made, state=WAITING)
 
 
 def _decide(made: dict, **changes) -> dict | None:
-    """Writes the decision down and gives it, unless another controller has moved on meanwhile."""
+    """Store the decision and return it, unless another controller has moved on meanwhile."""
     new = {**made, **changes, "at": time.time()}
     new.pop("replaces", None)
 

@@ -1,7 +1,7 @@
-"""Between a training's row and its run: fetch the lines, start it, follow it, tell its end. For actors and reconcile.
+"""The run of a training: fetch the lines, start it, follow it, announce its end. For actors and reconcile.
 
 Nothing is called while a lock is held, and every step may be repeated: the runner's calls are idempotent by the run's
-name, the files are written whole or not at all, and what was told is marked on the row.
+name, files are written atomically, and sent messages are marked on the row.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from . import decisions, requests, training_data, versions
 
 log = logging.getLogger(__name__)
 
-ATTEMPTS = 3  # of a run that was lost with its machine; one that failed by itself is not tried again
+ATTEMPTS = 3  # of a run that was lost with its machine; a failed one is not repeated
 BEAT_EVERY_S = 5.0
 AGAIN_AFTER_S = 20.0
 LOOK_AGAIN_MS = 1000
 RECENT = timedelta(hours=1)
 PACKAGE = Path(__file__).parent.parent
-TRAINER = ("__init__.py", "opnilog", "wire/__init__.py", "wire/masking.py")  # what a training's process imports
+TRAINER = ("__init__.py", "opnilog", "wire/__init__.py", "wire/masking.py")  # modules that a training's process imports
 LINES, CODE = "lines.jsonl", "code"  # in the training's folder
 BY = "runner"
 
@@ -117,10 +117,10 @@ def look(run: TrainingRun) -> None:
 
 
 def settle(pk: int, follow: bool = True) -> None:
-    """Tells the end of a training once, in Opni's order (JobEnd first), and cleans its run away.
+    """Announce the end of a training once, in Opni's order (JobEnd first), and clean up its run.
 
-    An actor follows: it looks again soon, while the run has not ended. Reconcile does not: it comes back by itself, and
-    each of its rounds would begin one more chain of messages.
+    An actor follows: it looks again soon, until the run has ended. Reconcile does not: it comes back by itself, and
+    each of its rounds would start another chain of messages.
     """
     run = TrainingRun.objects.filter(pk=pk).exclude(state=State.TRAINING).first()
     if run is None:
@@ -131,7 +131,7 @@ def settle(pk: int, follow: bool = True) -> None:
             _announce(run)
         elif run.reason != decisions.CANCELLED:
             requests.failed(str(run.uuid), run.reason)
-        lifecycle.note_told(pk, announced=True)
+        lifecycle.note_sent(pk, announced=True)
     if not RUNS.clean(run, settings.JOB_CANCEL_GRACE_S) and follow:
         after_commit.enqueue("aiops.settle", pk, delay_ms=LOOK_AGAIN_MS)
 
@@ -169,7 +169,9 @@ def _nothing_to_learn(run: TrainingRun) -> str:
 
 
 def _spec(run: TrainingRun) -> RunSpec:
-    """All paths relative to the run's folder: it may be seen elsewhere where the run is."""
+    """Return the run's specification, with paths relative to the run's folder: it may have another path where the run
+    is.
+    """
     folder, runner = folders.training(run.uuid), runners.get()
     command = [runner.python, "-u", "-m", "aiops.opnilog.train", "--lines", LINES]
     command += ["--out", f"out-{run.attempt}", "--progress", f"progress-{run.attempt}.jsonl"]
@@ -200,7 +202,7 @@ def _spec(run: TrainingRun) -> RunSpec:
 
 
 def _copy_code(folder: Path) -> None:
-    """The trainer's modules beside its data, so that it runs wherever the storage root is to be seen."""
+    """Copy the trainer's modules beside its data, so that it runs wherever the storage root is mounted."""
     target = folder / CODE
     shutil.rmtree(target, ignore_errors=True)
     for name in TRAINER:
@@ -218,7 +220,7 @@ def _progress_file(run: TrainingRun) -> Path:
 
 
 def _progress(run: TrainingRun) -> list[dict]:
-    """The whole lines of the progress file; a line that is being written is left for the next look."""
+    """Return the complete lines of the progress file; a partly written one is left for the next look."""
     try:
         text = _progress_file(run).read_text(errors="replace")
     except FileNotFoundError:
@@ -235,11 +237,11 @@ def _progress(run: TrainingRun) -> list[dict]:
 
 
 def _report(run: TrainingRun, rows: list[dict]) -> bool:
-    """Writes the newest progress to the row and the status. False when there is nothing new."""
+    """Write the latest progress to the row and the status. Return False when there is nothing new."""
     if not rows:
         return False
     last = rows[-1]
-    found = {
+    fields = {
         "stage": str(last.get("stage") or subjects.TRAIN_STAGE)[:40],
         "percent": min(100, max(0, int(last.get("percent") or 0))),
         "elapsed": max(0, int(last.get("elapsed") or 0)),
@@ -248,24 +250,24 @@ def _report(run: TrainingRun, rows: list[dict]) -> bool:
         "epochs": max(0, int(last.get("epochs") or 0)),
         "loss": next((row["loss"] for row in reversed(rows) if row.get("loss") is not None), None),
     }
-    if all(getattr(run, name) == value for name, value in found.items()):
+    if all(getattr(run, name) == value for name, value in fields.items()):
         return False
-    lifecycle.beat(run.pk, **found)
+    lifecycle.beat(run.pk, **fields)
     requests.set_status(
         subjects.TRAINING,
         uuid=str(run.uuid),
         stage=subjects.TRAIN_STAGE,
-        percentageCompleted=found["percent"],
-        timeElapsed=found["elapsed"],
-        remainingTime=found["eta"] or 0,
-        currentEpoch=found["epoch"],
-        detail={"stage": found["stage"], "loss": found["loss"], "epochs": found["epochs"], "gpu": run.gpu},
+        percentageCompleted=fields["percent"],
+        timeElapsed=fields["elapsed"],
+        remainingTime=fields["eta"] or 0,
+        currentEpoch=fields["epoch"],
+        detail={"stage": fields["stage"], "loss": fields["loss"], "epochs": fields["epochs"], "gpu": run.gpu},
     )
     return True
 
 
 def _keep_lease(run: TrainingRun) -> None:
-    """While the row trains and is alive, nobody else does: also when the order did not come from our controller."""
+    """Keep the lease while the row trains and is alive, also when another controller ordered it."""
     if run.lease_until < timezone.now():
         return
     owner = run.run_name or "platform"
@@ -283,13 +285,13 @@ def _reason(run: TrainingRun, rows: list[dict], ended: str) -> str:
 
 # --- the end -------------------------------------------------------------------------------------------------------
 def _adopt(run: TrainingRun) -> None:
-    """The model of a run that went well becomes a version; verified, it serves, unless a reset was faster."""
+    """Make the model of a successful run a version; verified, it serves, unless there was a reset meanwhile."""
     _report(run, _progress(run))
     files = versions.files()
     out = folders.training(run.uuid) / f"out-{run.attempt}"
     try:
         manifest = verify(out)
-        manifest.pop("texts", None)  # samples for the scorer, too many for a row
+        manifest.pop("texts", None)  # samples for the scorer, too large for a row
         version = files.add(out)
         verify(files.folder_of(version))
     except (OSError, ValueError) as problem:
@@ -301,19 +303,19 @@ def _adopt(run: TrainingRun) -> None:
 
 
 def _send_job_end(run: TrainingRun) -> None:
-    """Exactly once: whoever sets the mark sends it. Not sent, the mark is taken back, and the next look tries again."""
+    """Send JobEnd exactly once: the process that sets the mark sends it, and takes the mark back when that fails."""
     if not TrainingRun.objects.filter(pk=run.pk, job_end_sent=False).update(job_end_sent=True):
         return
     try:
         bus.send([(subjects.GPU_JOB_STATUS, subjects.JOB_END)])
     except Fault:
-        lifecycle.note_told(run.pk, job_end_sent=False)
+        lifecycle.note_sent(run.pk, job_end_sent=False)
         raise
-    lease.end(str(run.uuid))  # should this fail, `free_lease` does it
+    lease.end(str(run.uuid))  # if this fails, `free_lease` does it
 
 
 def free_lease() -> None:
-    """Ends the lease of a training that has ended and said so, where that was not done at once."""
+    """End the lease of a training that has ended and announced it, where that was not done at once."""
     if not TrainingRun.objects.filter(ended__gt=timezone.now() - RECENT).exists():
         return
     held = lease.current()
@@ -324,7 +326,7 @@ def free_lease() -> None:
 
 def _announce(run: TrainingRun) -> None:
     if not run.versions.filter(serving=True).exists():
-        return  # reset, or rolled back, in the very moment: nothing new serves
+        return  # reset or rolled back meanwhile: nothing new serves
     versions.follow()
     kv.put_last_trained(run.payload)
     requests.set_status(
@@ -336,7 +338,7 @@ def _announce(run: TrainingRun) -> None:
         stage=subjects.TRAIN_STAGE,
         detail={"loss": run.loss, "epochs": run.epochs, "gpu": run.gpu, "lines": run.lines},
     )
-    versions.tell()
-    if lifecycle.serving() is None:  # reset while we spoke: ours must not be the last word
+    versions.announce()
+    if lifecycle.serving() is None:  # reset meanwhile: our status must not be the last one
         kv.put_last_trained({})
         requests.set_status(subjects.NO_MODEL)

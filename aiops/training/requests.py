@@ -1,7 +1,8 @@
-"""The AIOps gateway's doings: ask for a training, keep its status. Called by REST, the pages, the services, reconcile.
+"""Requests of the AIOps gateway: ask for a training, store its status. Called by REST, the pages, the services,
+reconcile.
 
 The order is Opni's: the watchlist's key, the status's key, then the request `train_model`. When nobody answers, the
-keys are put back as they were, so that nothing begins later that the caller was told had failed.
+keys are restored, so that nothing starts later that the caller was answered had failed.
 """
 
 from __future__ import annotations
@@ -17,17 +18,17 @@ from kernel.messages import Message, message_of, restored
 
 log = logging.getLogger(__name__)
 
-REPLY_WITHIN_S = 8.0  # all tries together: a caller of REST waits for it
+REPLY_WITHIN_S = 8.0  # for all tries, while a REST caller waits
 TRY_S = 3.0
 PAUSE_S, GROWTH, MOST_PAUSE_S = 0.3, 1.2, 5.0
 UNANSWERED = Message("the training controller does not answer; try again later")
 
 
 def request_training(workloads: dict, anew: bool = False) -> str:
-    """Asks for exactly these workloads to be watched; {} clears the watchlist. Returns the controller's reply.
+    """Ask for exactly these workloads to be watched; {} clears the watchlist. Return the controller's reply.
 
-    Trains when a workload was added; with `anew` also when none was (newer lines, feedback).
-    Raises Refused for names that cannot be, Fault when NATS is away or no training controller answers.
+    It trains when a workload was added; with `anew` also when none was (newer lines, feedback). Raises Refused for
+    illegal names, Fault when NATS is away or no training controller answers.
     """
     try:
         workloads = watchlist.check(workloads)
@@ -62,31 +63,31 @@ def _ask(body: bytes) -> bytes:
         pause = min(pause * GROWTH, MOST_PAUSE_S)
 
 
-def _put_back(uuid: str, asked: kv.Parameters | None, told: dict | None) -> None:
+def _put_back(uuid: str, asked: kv.Parameters | None, before: dict | None) -> None:
     now = kv.parameters()
     if now is None or now.uuid != uuid:
-        return  # somebody has asked for something else meanwhile
+        return  # there was another request meanwhile
     if asked is None:
         keyvalue.delete(subjects.PARAMETERS_BUCKET, subjects.PARAMETERS)
     else:
         kv.put_parameters(asked.uuid, asked.workloads)
-    if told is None:
+    if before is None:
         keyvalue.delete(subjects.STATISTICS_BUCKET, subjects.STATUS)
     else:
-        kv.put_model_status(told)
+        kv.put_model_status(before)
 
 
 def put_status(value: dict) -> None:
-    """A trainer's own report (PUT current_status), as it is; it keeps its lease alive."""
+    """Store a trainer's own report (PUT current_status) unchanged, and renew its lease."""
     kv.put_model_status(value)
     if value["status"] == subjects.TRAINING:
         lease.renew("", seconds=lease.FOREIGN_S)
 
 
 def put_statistics(statistics: dict) -> None:
-    """The older report (G1, G2): the statistics alone, which make it a training unless all is done."""
-    told = kv.model_status()
-    word = told["status"] if told and told["status"] in {subjects.COMPLETED, subjects.FAILED} else subjects.TRAINING
+    """Store the older report (G1, G2): the statistics only, which mean training unless all is done."""
+    known = kv.model_status()
+    word = known["status"] if known and known["status"] in {subjects.COMPLETED, subjects.FAILED} else subjects.TRAINING
     if statistics["stage"] in {"trained failed", subjects.FAILED}:
         word = subjects.FAILED
     elif 0 < statistics["percentageCompleted"] < 100:
@@ -95,7 +96,7 @@ def put_statistics(statistics: dict) -> None:
 
 
 def set_status(word: str, *, uuid: str = "", stage: str = "", detail: dict | None = None, **statistics) -> None:
-    """Our own word on the status. `detail` and the uuid go to our own key; the status carries Opni's fields alone."""
+    """Set our own status. `detail` and the uuid go to our own key; the status has Opni's fields only."""
     if stage:
         statistics["stage"] = stage
     kv.put_detail(uuid=uuid, state=word, **(detail or {}))
@@ -109,15 +110,15 @@ def failed(uuid: str, reason: str) -> None:
 
 
 def state() -> dict:
-    """Status and our own beside it, for the pages and /api/v1/aiops."""
-    told = kv.model_status() or {"status": "", "statistics": None}
+    """Return the status and our own details, for the pages and /api/v1/aiops."""
+    known = kv.model_status() or {"status": "", "statistics": None}
     ours = kv.detail()
-    mine = ours if ours.get("state") == told["status"] else {}
+    mine = ours if ours.get("state") == known["status"] else {}
     asked, made = kv.parameters(), kv.decision()
-    training = told["status"] == subjects.TRAINING
+    training = known["status"] == subjects.TRAINING
     return {
-        "status": told["status"],
-        "statistics": told["statistics"],
+        "status": known["status"],
+        "statistics": known["statistics"],
         "reason": restored(mine.get("message"), str(mine.get("reason") or "")),
         "loss": mine.get("loss"),
         "epochs": int(mine.get("epochs") or 0),
@@ -127,7 +128,7 @@ def state() -> dict:
 
 
 def watched_rows() -> list[dict]:
-    """The watchlist that was asked for last, a row a workload, sorted."""
+    """Return the last requested watchlist, one row for each workload, sorted."""
     asked = kv.parameters()
     return [
         {"clusterId": cluster, "namespace": namespace, "deployment": deployment}
@@ -136,7 +137,7 @@ def watched_rows() -> list[dict]:
 
 
 def count_rows(cluster: str) -> list[dict] | None:
-    """How many lines are stored of each workload of the cluster; None when nothing was ever counted."""
+    """Return how many lines are stored of each workload of the cluster; None when they were never counted."""
     counts = kv.aggregation()
     if counts is None:
         return None

@@ -1,6 +1,6 @@
-"""What a model is trained on: the OpenSearch query of the `train` message, and the file of lines made from its answer.
+"""The training data: the OpenSearch query of the `train` message, and the file of lines made from its result.
 
-The query is one for the receiving side to trust as it is; only the range at `bool.filter[0]` is ever looked into.
+The receiver uses the query as it is; only the range at `bool.filter[0]` is ever read.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ KEYWORDS = (
     "error", "fail", "fatal", "exception", "timeout", "unavailable", "crash", "connection refused", "network error",
     "deadlock", "out of disk", "high load",
 )  # fmt: skip
-LINE_BYTES = 300  # of a stored line, for the estimate of how many the disk can take
+LINE_BYTES = 300  # of each stored line, to estimate how many fit on the disk
 DISK_SHARE = 0.8
 KEPT = ("log", "masked_log", "label")
 
 
 def query(workloads: dict, begin_ms: int, end_ms: int) -> dict:
-    """Lines of the workloads in the window, less known anomalies and lines that name trouble.
+    """Return the query for the workloads' lines in the window, without known anomalies and lines that name problems.
 
-    Where the original's query went astray: phrases are quoted and OR is written so that it is one, the level's field is
-    a keyword already, and every name is looked for in its own field only.
+    It differs from the original's query where that is wrong: phrases are quoted, OR is an operator, the level's field
+    is a keyword already, and every name is searched in its own field only.
     """
     return {
         "query": {
@@ -47,7 +47,7 @@ def query(workloads: dict, begin_ms: int, end_ms: int) -> dict:
 
 
 def order(uuid: str, workloads: dict, *, window_s: int, now_s: float, count: int, folder: Path) -> dict:
-    """The body of `train`."""
+    """Return the body of `train`."""
     end_ms = int(now_s * 1000)
     return {
         "max_size": most_lines(folder),
@@ -58,12 +58,12 @@ def order(uuid: str, workloads: dict, *, window_s: int, now_s: float, count: int
 
 
 def internal(payload: dict) -> dict:
-    """The body of `gpu_service_training_internal`."""
+    """Return the body of `gpu_service_training_internal`."""
     return {"source": "drain", "model": NULOG_TRAIN, "payload": payload}
 
 
 def check(payload) -> dict:
-    """The body of `train`, when it is one. `count` and `parameters` may be missing (G1). Raises ValueError."""
+    """Return the body of `train` if it is valid. `count` and `parameters` may be missing (G1). Raises ValueError."""
     if not isinstance(payload, dict):
         raise ValueError("train: must be an object")
     try:
@@ -78,7 +78,7 @@ def check(payload) -> dict:
 
 
 def most_lines(folder: Path) -> int:
-    """How many lines the disk below the folder takes."""
+    """Return how many lines fit on the disk below the folder."""
     there = next(path for path in (folder, *folder.parents) if path.exists())
     return int(DISK_SHARE * shutil.disk_usage(there).free / LINE_BYTES)
 
@@ -90,10 +90,10 @@ def write(
     labels: Mapping[str, str] | None = None,
     examples: Iterable[dict] = (),
 ) -> int:
-    """The documents as JSON lines, at most so many; returns how many. Whole or not at all.
+    """Write the documents as JSON lines, at most so many, atomically; return how many.
 
-    `labels` are people's words on masked texts, "normal" or "anomaly"; `examples` are lines with such a word, which
-    follow where there is any document.
+    `labels` are users' feedback on masked texts, "normal" or "anomaly"; `examples` are lines with feedback, added where
+    there is any document.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name}.{secrets.token_hex(6)}.part")

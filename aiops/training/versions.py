@@ -1,5 +1,6 @@
-"""Which version of the model serves: the rows decide, the files' pointer follows them, everybody who has a model in
-memory is told. Used by the training's end, decisions, pages, REST and reconcile.
+"""The serving version of the model: the rows decide, the files' pointer follows them, and all services are notified.
+
+Used by the training's end, decisions, pages, REST and reconcile.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ UPDATE = {
     "bucket_files": {"model_file": subjects.MODEL_FILE, "vocab_file": subjects.VOCAB_FILE},
 }
 
-KEPT = 5  # beside the one that serves
+KEPT = 5  # besides the serving one
 
 
 def files() -> Versions:
@@ -28,27 +29,27 @@ def files() -> Versions:
 
 
 def serve(version: str) -> ModelVersion:
-    """Lets an earlier (or later) version serve. Raises Missing; BadVersion; Fault when NATS is away."""
+    """Make an earlier (or later) version the serving one. Raises Missing; BadVersion; Fault when NATS is away."""
     if "\x00" in version or not ModelVersion.objects.filter(version=version).exists():
         raise Missing("version")
     verify(files().folder_of(version))
     row = lifecycle.serve_version(version)
     follow()
-    tell()
+    announce()
     return row
 
 
 def serve_nothing() -> None:
-    """After a reset: no model, until the next training."""
+    """Serve no model until the next training. Called after a reset."""
     lifecycle.serve_nothing()
     follow()
 
 
 def follow() -> None:
-    """Points the files at what serves by the database. Any number of times, after every change and by reconcile.
+    """Make the files' pointer follow the database. Idempotent; called after every change and by reconcile.
 
-    Nobody holds a lock while files change, so of two at once the slower may write what is true no more: each looks at
-    the rows again after it has written.
+    No lock is held while files change, so the slower of two calls may write an outdated pointer: each reads the rows
+    again after it has written.
     """
     while True:
         row = lifecycle.serving()
@@ -63,12 +64,13 @@ def follow() -> None:
 
 
 def prune() -> None:
-    """Old versions go, rows and files; the one that serves stays, and so do the newest. So do files without a row: of
-    a training that was killed, or reset, before it was decided that they serve.
+    """Delete old versions, rows and files, except the serving one and the newest.
+
+    Files without a row are deleted, too: their training was killed, or reset, before they could serve.
     """
     follow()
     there = files().all()
-    if not TrainingRun.objects.filter(state=State.TRAINING).exists():  # else it may be about to take its row
+    if not TrainingRun.objects.filter(state=State.TRAINING).exists():  # a newer one may be about to get its row
         for version in set(there) - set(ModelVersion.objects.values_list("version", flat=True)):
             _remove(version)
     for row in ModelVersion.objects.filter(serving=False).order_by("-pk")[KEPT:]:
@@ -77,7 +79,9 @@ def prune() -> None:
 
 
 def _remove(version: str) -> bool:
-    """False for one that the pointer names, whatever the rows say: it goes once that has followed them."""
+    """Return False for the version that the pointer names, whatever the rows say: it is removed once the pointer
+    follows.
+    """
     try:
         files().remove(version)
     except BadVersion:
@@ -85,6 +89,6 @@ def _remove(version: str) -> bool:
     return True
 
 
-def tell() -> None:
-    """`model_update`: a model is there to be loaded."""
+def announce() -> None:
+    """Publish `model_update`: a model can be loaded."""
     bus.send([(subjects.MODEL_UPDATE, keyvalue.dump(UPDATE))])

@@ -1,1 +1,1 @@
-"""Pages, REST calls and Opni's own paths for everything AIOps does."""
+"""Pages, REST calls and Opni's own paths of AIOps."""

@@ -1,4 +1,4 @@
-"""The page of alert rules, for operators: rules with on/off and delete, a form for a new one, what was told."""
+"""The page of alert rules, for operators: rules with on/off and delete, a form for a new one, recent alerts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""REST on log lines: take them in, look for them. A user's are those of the namespace with the user's name."""
+"""REST on log lines: store and search them. A user's are those of the namespace with the user's name."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ FILTERS = (
 
 
 class NdjsonParser(BaseParser):
-    """One JSON object a line."""
+    """A parser for one JSON object a line."""
 
     media_type = "application/x-ndjson"
 
@@ -45,7 +45,7 @@ class NdjsonParser(BaseParser):
 
 
 class Logs(ContractView):
-    """What is answered is stored: then it is judged, when its workload is watched."""
+    """A line is stored before the answer, and judged afterwards if its workload is watched."""
 
     kind = "log"
     accepted = frozenset({"user", "service"})

@@ -1,4 +1,4 @@
-"""What the calls on log lines below /api/v1/aiops/logs accept and answer."""
+"""Bodies and answers of the calls on log lines below /api/v1/aiops/logs."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ KINDS = ("workload", "controlplane", "rancher", "longhorn", "event", "auditlog")
 
 @extend_schema_field({"oneOf": [{"type": "number"}, {"type": "string", "format": "date-time"}]})
 class TimeField(serializers.Field):
-    """A number (seconds, ms, µs or ns since 1970, told by its size) or an ISO date, as ms."""
+    """A number (seconds, ms, µs or ns since 1970, recognised by its size) or an ISO date, as ms."""
 
     def to_internal_value(self, data):
         good = isinstance(data, str) or (isinstance(data, int | float) and not isinstance(data, bool))
-        found = accept.milliseconds(data) if good else None
-        if found is None or not accept.EARLIEST <= found <= accept.LATEST:
+        at = accept.milliseconds(data) if good else None
+        if at is None or not accept.EARLIEST <= at <= accept.LATEST:
             raise serializers.ValidationError("must be a time: a number since 1970, or an ISO date")
-        return found
+        return at
 
     def to_representation(self, value):
         return value
@@ -68,5 +68,5 @@ NUMBERS = ("template_cluster_id", "opnilog_confidence")
 
 
 def shown(document: dict) -> dict:
-    """All fields of a line, also those that nothing is known of yet."""
+    """Return all fields of a line, including empty ones."""
     return {name: document.get(name, None if name in NUMBERS else "") for name in LineOut().fields}

@@ -1,4 +1,4 @@
-"""The watchlist with the training, and the versions of the model, in the browser. For operators: one for all."""
+"""The watchlist with the training, and the versions of the model, in the browser. For operators."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def _fill(context: dict) -> None:
         {"key": json.dumps(key), "names": key, "lines": counts.get(key, 0), "watched": key in watched}
         for key in sorted({*watched, *counts}, key=lambda key: (key[0], key[1], -counts.get(key, 0), key[2]))
     ]
-    if (everything := context["all"]) in ("0", "1"):  # "select all" and "select none" of what is shown
+    if (everything := context["all"]) in ("0", "1"):  # "select all" and "select none" of the rows shown
         shown = context["cluster"]
         rows = [{**row, "watched": everything == "1"} if shown in ("", row["names"][0]) else row for row in rows]
     context["clusters"] = sorted({row["names"][0] for row in rows})
@@ -81,16 +81,16 @@ def _ask(request) -> None:
 
 def _key(text: str) -> tuple[str, str, str]:
     try:
-        found = json.loads(text)
+        names = json.loads(text)
     except (ValueError, RecursionError):
-        found = None
-    if not (isinstance(found, list) and len(found) == 3 and all(isinstance(one, str) and one for one in found)):
+        names = None
+    if not (isinstance(names, list) and len(names) == 3 and all(isinstance(one, str) and one for one in names)):
         raise Refused("must be a cluster, a namespace and a deployment", field="workload")
-    return tuple(found)
+    return tuple(names)
 
 
 def _curve(losses: list) -> str:
-    """The points of the loss over the time, for an SVG polyline; "" for fewer than two."""
+    """Return the points of the loss over time, for an SVG polyline; "" for fewer than two."""
     if len(losses) < 2:
         return ""
     first, last = losses[0][0], losses[-1][0]

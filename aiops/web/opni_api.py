@@ -1,8 +1,8 @@
 """Opni's own paths, `/ModelTraining/…`, in Opni's JSON: for its services, its gateway's callers and its pages.
 
-JSON whatever the Accept header says; whole numbers as strings, unset messages null, errors as grpc-gateway tells them
-({"code", "message", "details"}). Unlike the original it asks who calls: the token of an operator or a service, as
-Bearer or as the password of HTTP Basic (for those who can be given an address, but no header).
+JSON whatever the Accept header says; whole numbers as strings, unset messages null, errors as in grpc-gateway ({"code",
+"message", "details"}). Unlike the original it requires authentication: the token of an operator or a service, as Bearer
+or as the password of HTTP Basic (for callers that can be given an address, but no header).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from kernel.messages import under
 
 log = logging.getLogger(__name__)
 
-# grpc's code and the HTTP status that grpc-gateway gives it
+# grpc's code and grpc-gateway's HTTP status for it
 INVALID, NOT_FOUND, DENIED, UNIMPLEMENTED = (3, 400), (5, 404), (7, 403), (12, 501)
 INTERNAL, UNAVAILABLE, UNAUTHENTICATED = (13, 500), (14, 503), (16, 401)
 MAX_BODY = 8 << 20
@@ -35,10 +35,12 @@ class Problem(Exception):
 
 
 def call(method: str, *, everybody: bool = False) -> Callable:
-    """Makes a view of `work(request, …) -> JSON value`: checks the method and the token, tells errors as Opni does."""
+    """Return a view of `work(request, …) -> JSON value` that checks the method and the token, and reports errors as
+    Opni does.
+    """
 
     def wrap(work: Callable) -> Callable:
-        @csrf_exempt  # a token, never a cookie, says who calls
+        @csrf_exempt  # authenticated by a token, never by a cookie
         def view(request: HttpRequest, **given):
             try:
                 if request.method != method:

@@ -1,4 +1,4 @@
-"""The gateway's addresses as Opni has them, at the root of the site."""
+"""The gateway's addresses as in Opni, at the root of the site."""
 
 from __future__ import annotations
 

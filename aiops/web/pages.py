@@ -1,4 +1,4 @@
-"""Log lines in the browser: looking for them, and one line with why it was judged so. Users see those of their own."""
+"""Log lines in the browser: search, and one line with the explanation of its verdict. Users see their own lines."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from kernel.pages import attempt, safe_next
 
 SHOWN = 100
 TEMPLATES_SHOWN = 200
-OF_A_TEMPLATE = 2000  # its newest lines, whose texts a person's word on the template counts for
+OF_A_TEMPLATE = 2000  # its newest lines, whose texts get the feedback on a template
 NEIGHBOURS = 8
 SPANS = [
     ("1", gettext_lazy("1 hour")),
@@ -34,29 +34,30 @@ SPANS = [
     ("168", gettext_lazy("1 week")),
 ]
 USUAL_HOURS = "24"
-AFTER_MS = 10_000  # how far the lines after one are looked for
+AFTER_MS = 10_000  # how far after a line its context is searched
 FILTERS = ("level", "q", "cluster", "namespace", "deployment", "since", "until", "template")
 
 
-def away_is_told(view):
-    """A store that is away is told on the page, with 503."""
+def or_unavailable(view):
+    """Wrap a view so that it shows the problem, with 503, while the log store is away."""
 
     @functools.wraps(view)
-    def told(request):
+    def wrapper(request):
         try:
             return view(request)
         except Fault as fault:
             context = {"given": {}, "rows": [], "problem": translate(fault.msg)}
             return render(request, "aiops/insights.html", context, status=503)
 
-    return told
+    return wrapper
 
 
 @login_required
 @require_GET
 def insights(request):
-    """Lines over time by verdict, and the newest that the filters in the address ask for. `after` is the mark of the
-    page before.
+    """Show lines over time by verdict, and the newest that match the filters in the address.
+
+    `after` is the cursor of the previous page.
     """
     given = {name: request.GET[name] for name in FILTERS if request.GET.get(name)}
     hours = _hours(request)
@@ -67,7 +68,7 @@ def insights(request):
         context["rows"] = [_row(row) for row in rows]
         context["more"] = json.dumps(more) if more is not None else ""
         newest = not mark and not {"since", "until"} & set(given)
-        context["tail"] = ["", *log_search.LEVELS] if newest else None  # new lines come on top by the page's websocket
+        context["tail"] = ["", *log_search.LEVELS] if newest else None  # the page's websocket adds new lines on top
         context["chart"] = charts.chart(request.user, given, hours)
         if context["chart"]["anomalies"]:
             context["workloads"] = charts.workloads(request.user, given, hours)
@@ -89,22 +90,22 @@ def _mark(text: str):
     if not text:
         return None
     try:
-        found = json.loads(text)
+        mark = json.loads(text)
     except (ValueError, RecursionError):
-        found = None
-    good = isinstance(found, list) and len(found) == 2 and type(found[0]) is int and type(found[1]) in {int, str}
+        mark = None
+    good = isinstance(mark, list) and len(mark) == 2 and type(mark[0]) is int and type(mark[1]) in {int, str}
     if not good:
         raise Refused("is not a valid page marker", field="after")
-    return found
+    return mark
 
 
 def _row(document: dict) -> dict:
-    found = {name.lstrip("_"): value for name, value in document.items()}
-    return {**found, "at": datetime.fromtimestamp(document["time"] / 1000, UTC)}
+    fields = {name.lstrip("_"): value for name, value in document.items()}
+    return {**fields, "at": datetime.fromtimestamp(document["time"] / 1000, UTC)}
 
 
 def _line(request, id: str) -> dict:
-    """The line, when it may be seen. Raises Http404, Fault."""
+    """Return the line if the user may see it. Raises Http404, Fault."""
     body = log_search.body(request.user)
     allowed = body["query"]
     wanted = {"query": {"bool": {"filter": [allowed, {"term": {"_id": id}}]}}}
@@ -116,7 +117,7 @@ def _line(request, id: str) -> dict:
 
 @login_required
 @require_GET
-@away_is_told
+@or_unavailable
 def line(request):
     document = _line(request, request.GET.get("id", ""))
     workload = {
@@ -140,7 +141,7 @@ def line(request):
         "alike": alike,
         "all": store.count(log_search.body(request.user, **workload)) if alike is not None else None,
         "around": [_row(one) for one in [*after[-NEIGHBOURS:], *before]],
-        "told": feedback.of(document),
+        "feedback": feedback.of(document),
     }
     return render(request, "aiops/line.html", context)
 
@@ -148,7 +149,7 @@ def line(request):
 @login_required
 @require_GET
 def templates(request):
-    """The shapes of the lines that the filters ask for, the most frequent first."""
+    """Show the templates of the lines that match the filters, the most frequent first."""
     given = {name: request.GET[name] for name in ("q", "level", "namespace", "deployment") if request.GET.get(name)}
     hours = _hours(request)
     context = {"given": given, "rows": [], "hours": hours, "spans": SPANS}
@@ -172,9 +173,9 @@ def _template(row: dict) -> dict:
 
 @login_required
 @require_POST
-@away_is_told
+@or_unavailable
 def tell(request):
-    """A person's word on a line, or on all lines of a template. For operators: it counts for everybody's lines."""
+    """Record an operator's feedback on a line, or on all lines of a template. It applies to all users' lines."""
     if not request.user.is_staff:
         raise PermissionDenied
     level, template = request.POST.get("level", ""), request.POST.get("template", "")

@@ -1,7 +1,7 @@
-"""Pieces of other apps' pages about the anomalies in a user's own logs: fetched by htmx, empty when there is none.
+"""Fragments of other apps' pages about the anomalies in a user's own logs: fetched by htmx, empty when there are none.
 
-Jobs and applications are workloads of the cluster `local`, the user's name and their own
-(aiops/intake/follow.py); no page has to know more of AIOps than the address of such a fragment.
+Jobs and applications are workloads of the cluster `local`, of the user's namespace and their own name
+(aiops/intake/follow.py); a page needs to know no more of AIOps than the address of such a fragment.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ WITHIN_MS = 7 * 86_400_000
 
 
 def _body(request, **names) -> dict:
-    """Anomalies of the user's own workloads of the last week; `since` in the address may only shorten it."""
+    """Return the query for anomalies of the user's own workloads in the last week; `since` in the address may only
+    shorten it.
+    """
     oldest = int(time.time() * 1000) - WITHIN_MS
     given = request.GET.get("since", "")
     since = max(oldest, int(given)) if given.isascii() and given.isdigit() and len(given) < 16 else oldest
@@ -35,7 +37,7 @@ def _body(request, **names) -> dict:
 @login_required
 @require_GET
 def part(request):
-    """The newest anomalies of one workload (`deployment`), or of all of the user's."""
+    """Show the newest anomalies of one workload (`deployment`), or of all of the user's."""
     deployment = request.GET.get("deployment", "")[:253]
     context = {"deployment": deployment, "rows": [], "count": 0}
     try:
@@ -53,10 +55,10 @@ def part(request):
 @login_required
 @require_GET
 def marks(request):
-    """For a list: how many anomalies each workload has that has some, to be put at `data-mark="NAME"`."""
+    """Return how many anomalies each workload of a list has, to be inserted at `data-mark="NAME"`."""
     try:
         rows = logstore.get().by_workload(_body(request), MARKED)
     except (Fault, Refused):
         rows = []
-    found = [{"name": row[2], "anomalies": row[3]} for row in rows if row[2].isascii() and row[2].isalpha()]
-    return render(request, "aiops/marks.html", {"rows": found})
+    rows = [{"name": row[2], "anomalies": row[3]} for row in rows if row[2].isascii() and row[2].isalpha()]
+    return render(request, "aiops/marks.html", {"rows": rows})

@@ -1,6 +1,6 @@
 """The AIOps gateway's REST calls below /api/v1/aiops: train, status, watchlist, log counts, GPUs, versions.
 
-The same doings under Opni's own paths, in Opni's JSON, are in opni_api.py.
+The same calls under Opni's own paths, in Opni's JSON, are in opni_api.py.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ STAFF = frozenset({"user", "service"})
 
 
 class OperatorView(ContractView):
-    """For operators and the platform's services: the watchlist is one for all."""
+    """The base of calls for operators and the platform's services: there is one watchlist for all."""
 
     internal = True
     kind = "training"
 
     def rows(self, rows: list[dict]) -> Response:
-        """A page of a list that is not in the database."""
+        """Return a page of a list that is not in the database."""
         limit = query_int(self.request, "limit", 1000, 1, 1000)
         offset = query_int(self.request, "offset", 0, 0)
         page = self.call.out(rows[offset : offset + limit], many=True).data
@@ -43,7 +43,7 @@ class OperatorView(ContractView):
 
 
 class Train(OperatorView):
-    """Answered as soon as the training controller has taken the request; what comes of it is in the status."""
+    """Answered as soon as the training controller has taken the request; its progress is in the status."""
 
     calls = {"POST": Call("Watch exactly these workloads; train when some were added", body=TrainIn, out=TrainOut)}
 
@@ -62,7 +62,7 @@ class CurrentStatus(OperatorView):
 
 
 class CurrentStatistics(OperatorView):
-    """The older form of the report: the statistics alone."""
+    """The older form of the report: the statistics only."""
 
     calls = {"PUT": Call("A trainer's own report, statistics alone", body=StatisticsIn)}
 

@@ -1,4 +1,4 @@
-"""What the training calls below /api/v1/aiops accept and answer: Opni's fields in the contract's types."""
+"""Bodies and answers of the training calls below /api/v1/aiops: Opni's fields in the contract's types."""
 
 from __future__ import annotations
 

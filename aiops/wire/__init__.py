@@ -1,1 +1,1 @@
-"""What goes over NATS: subjects, payloads, buckets and their typed values; the masker that the wire fixes."""
+"""The NATS interface: subjects, payloads, buckets and their typed values; the masker that the interface fixes."""

@@ -1,4 +1,4 @@
-"""Where AIOps keeps its files: {root}/aiops/. Used by the services, the trainings and reconcile."""
+"""The folders of AIOps: {root}/aiops/. Used by the services, the trainings and reconcile."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ def folder() -> Path:
 
 
 def models() -> Path:
-    """The versions of the model (opnilog.store.Versions)."""
+    """Return the folder of the model's versions (opnilog.store.Versions)."""
     return folder() / "models"
 
 
 def training(uuid) -> Path:
-    """Lines, progress, output and log of one training."""
+    """Return the folder of a training: lines, progress, output and log."""
     return folder() / "trainings" / str(uuid)
 
 

@@ -1,4 +1,4 @@
-"""What GPUs there are, honestly: NVML on this machine, the nodes' resources on a cluster. Used by REST and services."""
+"""The GPUs that exist: by NVML on this machine, by the nodes' resources on a cluster. Used by REST and services."""
 
 from __future__ import annotations
 
@@ -19,19 +19,21 @@ _kept: tuple[float, list[dict]] = (float("-inf"), [])
 
 
 def local_count() -> int:
-    """GPUs of this very machine."""
+    """Return the number of GPUs of this machine."""
     return inventory.gpus()
 
 
 def info() -> list[dict]:
-    """[{"name", "capacity", "allocatable"}], one for each node and resource; empty without a GPU. Kept for 10 s."""
+    """Return [{"name", "capacity", "allocatable"}], one for each node and resource; empty without a GPU. Cached for 10
+    s.
+    """
     global _kept
     with _lock:
         if time.monotonic() - _kept[0] > KEEP_S:
             try:
                 _kept = (time.monotonic(), _ask())
             except runners.RunnerError as problem:
-                log.warning("the GPUs cannot be asked for now: %s", problem)
+                log.warning("the GPUs cannot be queried now: %s", problem)
                 if _kept[0] == float("-inf"):
                     raise Fault("the cluster does not answer; try again later") from problem
         return list(_kept[1])

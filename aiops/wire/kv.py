@@ -1,6 +1,6 @@
-"""The values that AIOps keeps in NATS's key-value store, typed. Used by the services, the REST calls and reconcile.
+"""The values of AIOps in NATS's key-value store, typed. Used by the services, the REST calls and reconcile.
 
-Every call may raise bus.Fault. What the buckets and keys are: subjects.py.
+Every call may raise bus.Fault. The buckets and keys are described in subjects.py.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from .subjects import (
 
 @dataclass(frozen=True)
 class Parameters:
-    """The watchlist as it was last asked for; `uuid` is the request's."""
+    """The last requested watchlist; `uuid` is the request's."""
 
     uuid: str
     workloads: dict
@@ -41,24 +41,24 @@ def ensure() -> None:
 
 
 def parameters() -> Parameters | None:
-    """None when nothing was ever asked for. Raises ValueError for a value that is no watchlist."""
-    found, revision = keyvalue.get_json(PARAMETERS_BUCKET, PARAMETERS)
+    """Return the last requested watchlist; None when there is none. Raises ValueError for an invalid value."""
+    value, revision = keyvalue.get_json(PARAMETERS_BUCKET, PARAMETERS)
     if not revision:
         return None
-    if not isinstance(found, dict):
+    if not isinstance(value, dict):
         raise ValueError(f"{PARAMETERS}: no watchlist")
-    return Parameters(str(found.get("uuid") or ""), watchlist.check(found.get("workloads") or {}))
+    return Parameters(str(value.get("uuid") or ""), watchlist.check(value.get("workloads") or {}))
 
 
 def put_parameters(uuid: str, workloads: dict) -> None:
-    """An empty watchlist is left out, as Go leaves it out."""
+    """Store a request. An empty watchlist is left out, as Go leaves it out."""
     keyvalue.put_json(PARAMETERS_BUCKET, PARAMETERS, {"uuid": uuid, **({"workloads": workloads} if workloads else {})})
 
 
 def last_trained() -> Parameters:
-    """What the serving model was trained on; empty when there is none."""
-    found, _ = keyvalue.get_json(PARAMETERS_BUCKET, LAST_TRAINED)
-    payload = found.get("payload") if isinstance(found, dict) else None
+    """Return what the serving model was trained on; empty when there is none."""
+    value, _ = keyvalue.get_json(PARAMETERS_BUCKET, LAST_TRAINED)
+    payload = value.get("payload") if isinstance(value, dict) else None
     asked = payload.get("parameters") if isinstance(payload, dict) else None
     if not isinstance(asked, dict):
         return Parameters("", {})
@@ -70,12 +70,12 @@ def put_last_trained(order: dict) -> None:
 
 
 def model_status() -> dict | None:
-    """The status with its statistics (status.read), None when none was ever set or it cannot be read."""
-    found, revision = keyvalue.get_json(STATISTICS_BUCKET, STATUS)
+    """Return the status with its statistics (status.read); None when there is none or it cannot be read."""
+    value, revision = keyvalue.get_json(STATISTICS_BUCKET, STATUS)
     if not revision:
         return None
     try:
-        return status.read(found)
+        return status.read(value)
     except ValueError:
         return None
 
@@ -85,9 +85,9 @@ def put_model_status(value: dict) -> None:
 
 
 def detail() -> dict:
-    """Our own beside the status: uuid, reason, loss, epochs, device, at."""
-    found, _ = keyvalue.get_json(OWN_BUCKET, OWN_DETAIL)
-    return found if isinstance(found, dict) else {}
+    """Return our own details of the status: uuid, reason, loss, epochs, device, at."""
+    value, _ = keyvalue.get_json(OWN_BUCKET, OWN_DETAIL)
+    return value if isinstance(value, dict) else {}
 
 
 def put_detail(**fields) -> None:
@@ -95,14 +95,14 @@ def put_detail(**fields) -> None:
 
 
 def decision() -> dict:
-    found, _ = keyvalue.get_json(OWN_BUCKET, OWN_DECISION)
-    return found if isinstance(found, dict) else {}
+    value, _ = keyvalue.get_json(OWN_BUCKET, OWN_DECISION)
+    return value if isinstance(value, dict) else {}
 
 
 def is_anew(uuid: str) -> bool:
-    """Whether that request wants a training also where no workload was added."""
-    found, _ = keyvalue.get_json(OWN_BUCKET, OWN_ANEW)
-    return bool(uuid) and found == uuid
+    """Return whether that request wants a training even if no workload was added."""
+    value, _ = keyvalue.get_json(OWN_BUCKET, OWN_ANEW)
+    return bool(uuid) and value == uuid
 
 
 def put_anew(uuid: str) -> None:
@@ -110,10 +110,10 @@ def put_anew(uuid: str) -> None:
 
 
 def watched() -> dict | None:
-    """The watchlist in force: what the training controller last told all, else what was last asked for."""
-    found, revision = keyvalue.get_json(OWN_BUCKET, OWN_WATCHLIST)
-    if revision and isinstance(found, dict):
-        return watchlist.check(found.get("workloads") or {})
+    """Return the watchlist in force: the last published by the training controller, else the last requested."""
+    value, revision = keyvalue.get_json(OWN_BUCKET, OWN_WATCHLIST)
+    if revision and isinstance(value, dict):
+        return watchlist.check(value.get("workloads") or {})
     asked = parameters()
     return asked.workloads if asked else None
 
@@ -123,12 +123,12 @@ def put_watched(workloads: dict) -> None:
 
 
 def aggregation() -> dict | None:
-    """{cluster: {namespace: {deployment: count}}}; None when it was never written."""
-    found, revision = keyvalue.get_json(AGGREGATION_BUCKET, AGGREGATION)
-    if not revision or not isinstance(found, dict):
+    """Return {cluster: {namespace: {deployment: count}}}; None when it was never written."""
+    value, revision = keyvalue.get_json(AGGREGATION_BUCKET, AGGREGATION)
+    if not revision or not isinstance(value, dict):
         return None
     counts: dict = {}
-    for cluster, by_cluster in (found.get("ByCluster") or {}).items():
+    for cluster, by_cluster in (value.get("ByCluster") or {}).items():
         for namespace, by_namespace in (by_cluster.get("ByNamespace") or {}).items():
             for name, entry in (by_namespace.get("ByDeployment") or {}).items():
                 counts.setdefault(cluster, {}).setdefault(namespace, {})[name] = int(entry.get("doc_count") or 0)
@@ -136,7 +136,7 @@ def aggregation() -> dict | None:
 
 
 def put_aggregation(counts: dict) -> None:
-    """`counts` as `aggregation` gives them, written with the names that Go gives its fields."""
+    """Store `counts`, as `aggregation` returns them, with the names that Go gives its fields."""
     keyvalue.put_json(
         AGGREGATION_BUCKET,
         AGGREGATION,

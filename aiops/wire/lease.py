@@ -1,7 +1,7 @@
-"""Who trains: one lease for the whole platform in the key-value store, taken and ended by compare-and-swap.
+"""The lease of the trainer: one for the whole platform in the key-value store, taken and ended by compare-and-swap.
 
-It stands in for the counter of the original, which a restart made wrong. Ended exactly once: whoever ends it sends
-JobEnd, nobody else. Times are seconds since 1970; machines whose clocks differ by a few seconds do no harm.
+It replaces the original's counter, which a restart made wrong. It is ended exactly once, and the process that ends it
+sends JobEnd. Times are seconds since 1970; clocks that differ by a few seconds do no harm.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from kernel import keyvalue
 
 from .subjects import OWN_BUCKET, OWN_GPU
 
-LEASE_S = 120.0  # renewed by every sign of life of the trainer
-FOREIGN_S = 900.0  # a trainer that is not ours reports only while it trains, not while it fetches
+LEASE_S = 120.0  # renewed by the trainer's progress
+FOREIGN_S = 900.0  # other trainers report only while they train, not while they fetch
 
 
 def current() -> dict:
-    """{"uuid", "owner", "state": "training" | "ended", "since", "until"}; empty when nobody ever trained."""
-    found, _ = keyvalue.get_json(OWN_BUCKET, OWN_GPU)
-    return found if isinstance(found, dict) else {}
+    """Return {"uuid", "owner", "state": "training" | "ended", "since", "until"}; empty when nobody ever trained."""
+    value, _ = keyvalue.get_json(OWN_BUCKET, OWN_GPU)
+    return value if isinstance(value, dict) else {}
 
 
 def is_live(lease: dict) -> bool:
@@ -31,7 +31,9 @@ def is_overdue(lease: dict) -> bool:
 
 
 def take(uuid: str, owner: str, seconds: float = LEASE_S) -> bool:
-    """False while somebody trains, also for the same request a second time. An overdue one must be ended first."""
+    """Take the lease; return False while there is a trainer, also the same one. An expired lease
+    must be ended first.
+    """
 
     def decide(old):
         if isinstance(old, dict) and is_live(old):
@@ -43,7 +45,7 @@ def take(uuid: str, owner: str, seconds: float = LEASE_S) -> bool:
 
 
 def renew(uuid: str, owner: str = "", seconds: float = LEASE_S) -> None:
-    """A sign of life. Written only when a good part of the time has passed. An ended lease stays ended."""
+    """Renew the lease. Written only when a good part of its time has passed. An ended lease stays ended."""
 
     def decide(old):
         if not isinstance(old, dict) or not is_live(old) or (uuid and old.get("uuid") != uuid):
@@ -58,7 +60,7 @@ def renew(uuid: str, owner: str = "", seconds: float = LEASE_S) -> None:
 
 
 def end(uuid: str = "") -> bool:
-    """Ends the lease of that request ("": whoever has it). True for the one caller who ended it: JobEnd is theirs."""
+    """End the lease of that request ("": of any). Return True to the one caller who ended it, who sends JobEnd."""
 
     def decide(old):
         if not isinstance(old, dict) or not is_live(old) or (uuid and old.get("uuid") != uuid):

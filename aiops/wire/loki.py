@@ -1,4 +1,4 @@
-"""Loki's push messages, read: JSON, and protobuf by the few fields that matter (logproto.PushRequest)."""
+"""Parser of Loki's push messages: JSON, and protobuf by the few fields that matter (logproto.PushRequest)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError
 
-Entry = tuple[int, str, dict]  # ns since 1970, line, what else is known of it
+Entry = tuple[int, str, dict]  # ns since 1970, line, structured metadata
 LABEL = re.compile(r'\s*([A-Za-z_][\w.]*)\s*=\s*("(?:[^"\\]|\\.)*")\s*(,|$)')
 
 _TYPE = descriptor_pb2.FieldDescriptorProto
@@ -44,7 +44,7 @@ PushRequest = _push_request()
 
 
 def read_protobuf(data: bytes) -> Iterator[tuple[dict, list[Entry]]]:
-    """(labels, entries) of each stream. Raises ValueError."""
+    """Return (labels, entries) of each stream. Raises ValueError."""
     try:
         message = PushRequest.FromString(data)
     except (DecodeError, UnicodeDecodeError) as problem:
@@ -66,7 +66,9 @@ def read_protobuf(data: bytes) -> Iterator[tuple[dict, list[Entry]]]:
 
 
 def read_json(data: bytes) -> list[tuple[dict, list[Entry]]]:
-    """{"streams": [{"stream": {label: value}, "values": [["ns", "line", {…}?], …]}]}. Raises ValueError."""
+    """Return (labels, entries) of {"streams": [{"stream": {label: value}, "values": [["ns", "line", {…}?], …]}]}.
+    Raises ValueError.
+    """
     try:
         body = json.loads(data)
         return [
@@ -81,7 +83,7 @@ def read_json(data: bytes) -> list[tuple[dict, list[Entry]]]:
 
 
 def _entry(row) -> Entry:
-    """What stands beside a line is text, as labels are, whatever it was sent as; Loki knows nothing else there."""
+    """Return one entry. Structured metadata becomes text, as labels are: Loki has nothing else there."""
     if not isinstance(row, list):
         raise TypeError("each of values must be a list")
     more = row[2] if len(row) > 2 and isinstance(row[2], dict) else {}
@@ -95,15 +97,15 @@ def _text(value) -> str:
 
 
 def labels_of(text: str) -> dict:
-    """`{app="web", namespace="shop"}` as a dict. Raises ValueError."""
+    """Return `{app="web", namespace="shop"}` as a dict. Raises ValueError."""
     inner = text.strip()
     if not (inner.startswith("{") and inner.endswith("}")):
         raise ValueError(f"labels: {text[:100]!r} are no labels")
-    inner, at, found = inner[1:-1], 0, {}
+    inner, at, labels = inner[1:-1], 0, {}
     while at < len(inner.rstrip()):
         match = LABEL.match(inner, at)
         if match is None:
             raise ValueError(f"labels: cannot be read at {inner[at : at + 30]!r}")
-        found[match[1]] = json.loads(match[2])
+        labels[match[1]] = json.loads(match[2])
         at = match.end()
-    return found
+    return labels

@@ -1,13 +1,14 @@
 """Masks a log line: what varies from line to line becomes a word like `<num>`. Called by preprocessing and by training.
 
 The result equals that of Opni's masker, byte for byte (the templates, the vocabulary and the wire depend on it), quirks
-included. Two things are different behind it. The rules that could go quadratic or worse over a long word are written so
-that they cannot, and `mask_many` runs the rules once for a shape of a line (its digits folded) instead of once a line.
+included. Two things differ inside. The rules that could take quadratic time or worse for a long word are written so
+that they cannot, and `mask_many` applies the rules once for each shape of a line (its digits folded) instead of once
+for each line.
 
-Why the fold is exact: every character class of every rule holds all ten ASCII digits or none, so the rules cannot tell
-one digit from another; only the ranges inside dates can (month 13 is no month). All digits are folded to 1, which is
-valid everywhere in a date, and a line whose shape holds a date is checked to hold a valid one at the same place. A
-shape whose masked text still holds a digit is never kept. A native one-pass masker would replace `mask_plain` alone.
+Why the fold is exact: every character class of every rule contains all ten ASCII digits or none, so the rules cannot
+distinguish digits; only the ranges inside dates can (there is no month 13). All digits are folded to 1, which is valid
+everywhere in a date, and a line whose shape contains a date is checked for a valid one at the same place. A shape whose
+masked text still contains a digit is never cached. A native one-pass masker would replace `mask_plain` only.
 """
 
 from __future__ import annotations
@@ -15,13 +16,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-MOST_CHARACTERS = 8192  # of one line that are looked at; the model reads 64 words
-SHAPES = 32_768  # kept at most, the oldest half goes first
-LONGEST_SHAPE = 1024  # characters; longer lines seldom share one
+MOST_CHARACTERS = 8192  # of each line that are masked; the model reads 64 words
+SHAPES = 32_768  # at most; the oldest half is dropped first
+LONGEST_SHAPE = 1024  # characters; longer lines seldom share a shape
 
 _ANSI = re.compile(r"(?:\x9B|\x1B\[)[0-?]*[ -/]*[@-~]")
 _URL = re.compile(r"(?:https?|ftp)://[\w-][\w.-]*[\w-](?:[\w.,@?^=%&:/~+#-]*[\w@?^=%&/~+#-])?")
-# The last class was meant as a time zone: it takes exactly one character.
+# The last class is meant as a time zone: it matches exactly one character.
 _UTC = re.compile(
     r"\d{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12]\d|3[01])[T|\s](?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d(?:\.\d+)?[(?:Z|+\-)\d{}]"
 )
@@ -38,7 +39,7 @@ _IP = re.compile(r"(?<![A-Za-z0-9])\d{1,3}(?:\.\d{1,3}){3}(?![A-Za-z0-9])")
 _DURATION = re.compile(r"(?<![A-Za-z0-9])\d+\.\d+\s*(?:s|ds|cs|ms|µs|ns|ps|fs|as|zs|ys)(?![A-Za-z0-9])")
 _PATH = re.compile(r"/[a-zA-Z_\-./(?:\[0-9]+[a-zA-Z0-9]")
 _PATH_OR_CALL = re.compile(r"/[a-zA-Z_\-./(?:\[0-9]+[a-zA-Z0-9]|[a-zA-Z]++[0-9]\)\]*\s?")
-# The same, linear also over thousands of slashes: where a run of these characters has no path, it has none later on.
+# The same, linear also for thousands of slashes: a run of these characters without a path has none later on.
 _MANY_PATHS = re.compile(_PATH_OR_CALL.pattern.replace("|", "|(/[a-zA-Z_\\-./(?:\\[0-9]*+)|", 1))
 _CALL = re.compile(r"[a-zA-Z][0-9]\)")
 _MARKS = r"a-zA-Z!()\-.?\[\]_`~;:@#$%^&+=*"
@@ -52,10 +53,12 @@ _ONES = str.maketrans("023456789", "1" * 9)
 
 
 def _go_files(text: str) -> str:
-    """`word.go : 123`: found from its end, since looking for any word first costs the square of the word's length."""
+    """Mask `word.go : 123`, found from its end: searching for any word first takes quadratic time
+    in the word's length.
+    """
     parts, done = [], 0
     for end in _GO_END.finditer(text):
-        start = end.start() - 1  # any one character stands before `go`, and a word before that
+        start = end.start() - 1  # one character before `go`, and a word before that
         low = start
         while low > done and not text[low - 1].isspace():
             low -= 1
@@ -66,7 +69,7 @@ def _go_files(text: str) -> str:
 
 
 def _emails(text: str) -> str:
-    """`name@host.tld`, found from the @ backwards for the same reason."""
+    """Mask `name@host.tld`, found from the @ backwards for the same reason."""
     parts, done, seek = [], 0, 0
     while end := _EMAIL_END.search(text, seek):
         at = end.start()
@@ -97,7 +100,7 @@ def _raw_stage(text: str) -> str:
 
 
 def mask_plain(line: str) -> str:
-    """The masked line by the rules alone, without the look-up. `mask` gives the same, faster."""
+    """Return the masked line by the rules only, without the cache. `mask` gives the same, faster."""
     return _masked(_cut(line))
 
 
@@ -117,7 +120,7 @@ def _masked(text: str) -> str:
         text = _IP.sub("<IP>", text)
         text = _DURATION.sub("<DURATION>", text)
     if text.count("/") > 64:
-        text = _MANY_PATHS.sub(lambda found: found[1] or "<PATH>", text)
+        text = _MANY_PATHS.sub(lambda match: match[1] or "<PATH>", text)
     elif ")" in text and _CALL.search(text):
         text = _PATH_OR_CALL.sub("<PATH>", text)
     elif "/" in text:
@@ -127,18 +130,19 @@ def _masked(text: str) -> str:
         text = _EMPTY_SET.sub("<EMPTY_SET>", text)
     if "[" in text:
         text = _EMPTY_LIST.sub("<EMPTY_LIST>", text)
-    # a lone backslash falls out with the delimiters
+    # a lone backslash is dropped with the delimiters
     return " ".join([part for part in text.translate(_CUTS).split(" ") if part and part != "\\"]).lower()
 
 
 class Shapes:
-    """Masked texts by the shape of the line. Not for several threads at once, but harmless there: a lost entry."""
+    """A cache of masked texts by the shape of the line. Not thread-safe, but a race only loses an entry."""
 
     def __init__(self, most: int = SHAPES):
         self.most = most
         self.known: dict[str, tuple[str, re.Pattern | None, list[tuple[int, int]]] | None] = {}
 
     def mask(self, line: str) -> str:
+        """Return the masked text of one line, in lower case, words separated by one space; "" for an empty line."""
         text = _cut(line)
         if len(text) > LONGEST_SHAPE:
             return _masked(text)
@@ -151,8 +155,8 @@ class Shapes:
             return _masked(text)
         masked, rule, spans = entry
         for start, end in spans:
-            found = rule.match(text, start)
-            if found is None or found.end() != end:
+            match = rule.match(text, start)
+            if match is None or match.end() != end:
                 return _masked(text)
         return masked
 
@@ -161,7 +165,7 @@ class Shapes:
             for old in list(self.known)[: self.most // 2]:
                 self.known.pop(old, None)
         masked = _masked(shape)
-        dates = [(rule, [found.span() for found in rule.finditer(shape)]) for rule in (_UTC, _CUSTOM)]
+        dates = [(rule, [match.span() for match in rule.finditer(shape)]) for rule in (_UTC, _CUSTOM)]
         dates = [(rule, spans) for rule, spans in dates if spans]
         entry = (masked, *(dates[0] if dates else (None, [])))
         # Two kinds of dates, or one in an address, could hide each other: such shapes are masked line by line.
@@ -180,6 +184,6 @@ def mask(line: str) -> str:
 
 
 def mask_many(lines: Iterable[str]) -> list[str]:
-    """`mask` of each line, in order."""
+    """Return `mask` of each line, in order."""
     one = _SHAPES.mask
     return [one(line) for line in lines]

@@ -36,7 +36,7 @@ HEAD_ROOM = 1 << 12  # below the server's limit
 
 
 class WireError(ValueError):
-    """The bytes are not what the subject carries."""
+    """The bytes are not a payload of the subject."""
 
 
 def _classes():
@@ -58,7 +58,7 @@ Payload, PayloadList = _classes()
 
 
 def decode(data: bytes) -> list[Payload]:
-    """The items of a PayloadList. Raises WireError: no PayloadList, or items without `_id`."""
+    """Return the items of a PayloadList. Raises WireError for anything else, and for items without `_id`."""
     try:
         items = PayloadList.FromString(data).items
     except (DecodeError, UnicodeDecodeError) as problem:
@@ -72,7 +72,7 @@ def decode(data: bytes) -> list[Payload]:
 
 
 def decode_one(data: bytes) -> Payload:
-    """A single Payload, as `raw_logs` carries it. Raises WireError, also for a list, which parses by accident."""
+    """Return a single Payload, as in `raw_logs`. Raises WireError, also for a list, which can be parsed by accident."""
     try:
         item = Payload.FromString(data)
     except (DecodeError, UnicodeDecodeError) as problem:
@@ -83,15 +83,15 @@ def decode_one(data: bytes) -> Payload:
 
 
 def encode(items: Iterable[Payload]) -> bytes:
-    """One PayloadList, whatever its size."""
+    """Return one PayloadList, whatever its size."""
     return PayloadList(items=items).SerializeToString()
 
 
 def batches(items: Sequence[Payload], most: int = 1 << 30, limit: int | None = None) -> Iterator[bytes]:
-    """The items in order as PayloadLists of at most `most` items and `limit` bytes each; none for no items. `limit` is
-    Opni's 8 MiB, or what the server takes where that is less.
+    """Yield the items in order as PayloadLists of at most `most` items and `limit` bytes each; none for no items.
 
-    An item that alone exceeds the limit goes with its texts cut: the verdict needs its id, not its megabytes.
+    `limit` is Opni's 8 MiB, or what the server allows where that is less. A larger single item has its texts cut: the
+    verdict needs its id, not its megabytes.
     """
     limit = limit or min(MAX_PAYLOAD, bus.max_payload()) - HEAD_ROOM
     batch: list[Payload] = []
@@ -111,7 +111,7 @@ def batches(items: Sequence[Payload], most: int = 1 << 30, limit: int | None = N
 
 
 def shortened(item: Payload, limit: int) -> Payload:
-    """A copy whose long texts are cut so that it fits the limit."""
+    """Return a copy whose long texts are cut so that it fits the limit."""
     copy = Payload()
     copy.CopyFrom(item)
     room = limit // 4

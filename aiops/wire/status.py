@@ -1,6 +1,6 @@
 """ModelStatus, the value of `modelTrainingStatus`: read strictly, written as protobuf's JSON. Used by the gateway.
 
-Opni's gateway refuses a value with one field too many, so nothing of ours is ever added here (see kv.detail).
+Opni's gateway refuses a value with an extra field, so ours are kept elsewhere (see kv.detail).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ INT64 = 2**63
 
 
 def read(data) -> dict:
-    """{"status": str, "statistics": dict or None} out of JSON that was sent to us. Raises ValueError naming the field.
+    """Return {"status": str, "statistics": dict or None} from received JSON. Raises ValueError naming the field.
 
     Whole numbers may be JSON numbers or strings of digits, as protobuf's JSON allows; null is the default.
     """
@@ -31,27 +31,27 @@ def read(data) -> dict:
 
 
 def read_statistics(data) -> dict:
-    """The six fields with their defaults filled in. Raises ValueError naming the field."""
+    """Return the six fields with defaults. Raises ValueError naming the field."""
     if not isinstance(data, dict):
         raise ValueError("statistics: must be an object")
     for name in data:
         if name not in FIELDS:
             raise ValueError(f"{name}: unknown field")
-    found: dict = {name: _whole(name, data.get(name)) for name in INTEGERS}
-    found[ACCURACY] = _number(data.get(ACCURACY))
-    found[STAGE] = data.get(STAGE) or ""
-    if not isinstance(found[STAGE], str):
+    statistics: dict = {name: _whole(name, data.get(name)) for name in INTEGERS}
+    statistics[ACCURACY] = _number(data.get(ACCURACY))
+    statistics[STAGE] = data.get(STAGE) or ""
+    if not isinstance(statistics[STAGE], str):
         raise ValueError(f"{STAGE}: must be a string")
-    return found
+    return statistics
 
 
 def make(status: str, **statistics) -> dict:
-    """A status of our own; `statistics` by their names, none of them for none at all."""
+    """Return a status of our own; `statistics` by name, None for none."""
     return {"status": status, "statistics": read_statistics(statistics) if statistics else None}
 
 
 def stored(value: dict) -> dict:
-    """As protobuf's JSON writes it into the key: whole numbers are strings, zero values are left out."""
+    """Return the value of the key as protobuf's JSON: whole numbers are strings, zero values are left out."""
     kept = {"status": value["status"]} if value["status"] else {}
     if value["statistics"] is not None:
         kept["statistics"] = {
@@ -61,7 +61,7 @@ def stored(value: dict) -> dict:
 
 
 def answered(value: dict | None) -> dict:
-    """As the REST interface answers it: with defaults, unset statistics null."""
+    """Return the value for the REST interface: with defaults, unset statistics null."""
     value = value or {"status": "", "statistics": None}
     statistics = value["statistics"]
     if statistics is not None:

@@ -1,7 +1,7 @@
-"""The wire of AIOps as data: every subject, its two sides, payload and reply; buckets, keys and reply words.
+"""The NATS interface of AIOps as data: every subject, its two sides, payload and reply; buckets, keys and replies.
 
-The only place where these strings are written. docs/aiops-wire.md is generated from here (tools/aiops_wire.py).
-The letter of each is Opni's; what is ours alone begins with `mlp.aiops.` or lies in the bucket `mlp-aiops`.
+The only place with these strings. docs/aiops-wire.md is generated from here (tools/aiops_wire.py). The names are
+Opni's; our own begin with `mlp.aiops.` or are in the bucket `mlp-aiops`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ NULOG_TRAIN, DRAIN_SOURCE = "nulog-train", "drain"
 DRAIN, OPNILOG, NORMAL, ANOMALY, WORKLOAD = "drain", "opnilog", "Normal", "Anomaly", "workload"
 STATUS_TRAIN, STATUS_UPDATE, STATUS_RESET = "train", "update", "reset"
 
-# Values of ModelStatus.status and of its statistics.stage; NOT_STARTED is told on `model_status` alone.
+# Values of ModelStatus.status and of its statistics.stage; NOT_STARTED is sent on `model_status` only.
 TRAINING, COMPLETED, FAILED, NO_MODEL = "training", "completed", "training failed", "no model trained"
 NOT_STARTED = "not started"
 FETCHING, TRAIN_STAGE = "fetching data", "train"
@@ -64,10 +64,10 @@ OWN_ANEW = "anew"
 
 @dataclass(frozen=True)
 class Subject:
-    """`queue` is the queue group our subscriber is in; "" means that every replica hears each message.
+    """One subject. `queue` is the queue group of our subscriber; "" means that every replica receives each message.
 
-    `opni_queue` is Opni's own, where ours differs; why is in `note`. `also`: further subscribers of ours, each with
-    a queue group of its own.
+    `opni_queue` is Opni's own, where ours differs; the reason is in `note`. `also`: further subscribers of ours, each
+    with a queue group of its own.
     """
 
     name: str

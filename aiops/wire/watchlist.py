@@ -1,4 +1,4 @@
-"""The watchlist: which workloads are watched, as the wire says it, and what a change of it means.
+"""The watchlist: which workloads are watched, in the form of the wire, and what a change of it means.
 
 `workloads` is always {cluster: {namespace: [deployment, …]}}. Used by the gateway, the training controller and the
 preprocessing; knows neither NATS nor the database.
@@ -14,15 +14,15 @@ TRAIN, UPDATE, RESET, NOTHING = "train", "update", "reset", "nothing"
 
 
 def check(data) -> dict[str, dict[str, list[str]]]:
-    """The workloads, sorted and without doubles or empty branches. Raises ValueError naming what is wrong."""
-    found: set[Triple] = set()
+    """Return the workloads, sorted, without duplicates and empty branches. Raises ValueError naming what is wrong."""
+    workloads: set[Triple] = set()
     for cluster, namespaces in _items(data, "workloads"):
         for namespace, deployments in _items(namespaces, f"workloads.{cluster}"):
             if not isinstance(deployments, list):
                 raise ValueError(f"workloads.{cluster}.{namespace}: must be a list of deployments")
             for deployment in deployments:
-                found.add((cluster, namespace, _name(deployment, f"workloads.{cluster}.{namespace}")))
-    return tree(found)
+                workloads.add((cluster, namespace, _name(deployment, f"workloads.{cluster}.{namespace}")))
+    return tree(workloads)
 
 
 def tree(triples: Iterable[Triple]) -> dict[str, dict[str, list[str]]]:
@@ -42,8 +42,10 @@ def triples(workloads: dict | None) -> set[Triple]:
 
 
 def decide(current: dict, last: dict) -> str:
-    """What a new watchlist asks for: `train` when something was added to what the last model saw, `update` when only
-    removed, `reset` when nothing is left.
+    """Return what a new watchlist needs.
+
+    `train` when something was added to what the last model saw, `update` when something was only removed, `reset` when
+    nothing is left.
     """
     wanted = triples(current)
     if not wanted:

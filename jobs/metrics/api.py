@@ -1,4 +1,4 @@
-"""The Metrics-manager's REST calls (contract 4). The live half is the websocket in jobs.metrics.consumers."""
+"""The Metrics-manager's REST calls (contract 4). Live metrics come by the websocket in jobs.metrics.consumers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class JobMetricsRows(JobView):
 
 
 class _Rows:
-    """A queryset whose slices come out as JobMetrics objects."""
+    """A queryset whose slices are JobMetrics objects."""
 
     def __init__(self, queryset, user: str, name: str):
         self.queryset, self.user, self.name = queryset, user, name
@@ -48,7 +48,7 @@ class _Rows:
 
 
 class JobMetricsReport(JobView):
-    """One object, or a list of up to 1000. X-Message-Id, ending in a counter, makes a report sent again count once."""
+    """One object, or a list of up to 1000. With X-Message-Id, ending in a counter, a repeated report counts once."""
 
     accepted = frozenset({"user", "job"})
     calls = {"POST": Call("Report metrics", body=MetricsIn, one_or_many=True)}
@@ -66,7 +66,7 @@ class JobMetricsReport(JobView):
 
 
 def elements_of(serializer: type[StrictSerializer], data, user: str, name: str) -> list[dict]:
-    """The one object or the list of objects of a report, each judged. Raises Refused for the whole of it."""
+    """Return the one object or the list of objects of a report, each validated. Raises Refused for the whole report."""
     elements = data if isinstance(data, list) else [data]
     if len(elements) > MOST:
         raise Refused("must have at most %(limit)s elements", field="body", limit=MOST)
@@ -82,10 +82,10 @@ def elements_of(serializer: type[StrictSerializer], data, user: str, name: str) 
 
 
 def message_ids(job_pk: int, given: str, count: int, kind: str = "") -> list[str]:
-    """An id for each element: `given` ends in the number of the first and the others count on from there.
+    """Return an id for each element: `given` ends in the number of the first, and the others count on from there.
 
-    So a report that is sent again counts once, also when it comes in batches that are cut differently. `kind` keeps
-    two addresses' reports apart.
+    So a report that is sent again counts once, also in batches of other sizes. `kind` keeps the reports of two
+    addresses apart.
     """
     stem, number = re.fullmatch(r"(.*?)(\d{0,15})", given[:MESSAGE_ID_LENGTH], re.DOTALL).groups()
     if not given:

@@ -1,4 +1,4 @@
-"""Several jobs side by side, in the browser and as CSV. Part of the jobs' pages (contract 7)."""
+"""Several jobs side by side, as a page and as CSV. Part of the jobs' pages (contract 7)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ COLUMNS = ("job", "series", "step", "value", "time", "attempt")
 @login_required
 @require_GET
 def compare(request):
-    """`?job=a&job=b`: settings, last values, and one chart for each series. Other jobs are offered to be added."""
+    """Show settings, last values and one chart for each series of `?job=a&job=b`, and offer other jobs to add."""
     chosen = _chosen(request)
     others = Job.objects.filter(user=request.user).exclude(pk__in=[job.pk for job in chosen]).order_by("-pk")
     context = {
@@ -41,7 +41,7 @@ def compare(request):
 @login_required
 @require_GET
 def compare_csv(request):
-    """Every reported number of the chosen jobs, one a line."""
+    """Return every reported number of the chosen jobs, one a line."""
     chosen = _chosen(request)
     if not chosen:
         raise Http404
@@ -53,17 +53,17 @@ def compare_csv(request):
 
 
 class _Echo:
-    """A file that gives back what is written into it, so that csv makes lines one by one."""
+    """A file that returns what is written to it, so that csv makes lines one by one."""
 
     def write(self, text: str) -> str:
         return text
 
 
 def _chosen(request) -> list[Job]:
-    """The named jobs of this user, in the order of the address, each once."""
+    """Return the named jobs of this user, in the order of the address, each once."""
     names = list(dict.fromkeys(name for name in request.GET.getlist("job") if "\x00" not in name))[:MOST_JOBS]
-    found = {job.name: job for job in Job.objects.filter(user=request.user, name__in=names)}
-    return [found[name] for name in names if name in found]
+    jobs = {job.name: job for job in Job.objects.filter(user=request.user, name__in=names)}
+    return [jobs[name] for name in names if name in jobs]
 
 
 def _settings(jobs: list[Job]) -> Iterable[tuple[str, list[str]]]:
@@ -79,16 +79,16 @@ def _settings(jobs: list[Job]) -> Iterable[tuple[str, list[str]]]:
 
 
 def _rows(jobs: list[Job], settings: Iterable[tuple[str, list[str]]]) -> list[dict]:
-    """Those that differ first: they are what one looks for."""
+    """Return the settings, those that differ first."""
     rows = [{"name": name, "cells": cells, "differs": len(set(cells)) > 1} for name, cells in settings if any(cells)]
     return sorted(rows, key=lambda row: not row["differs"])
 
 
 def _values(jobs: list[Job]) -> list[dict]:
-    """For each series its last value in each job, with the lowest and the highest."""
+    """Return the last value of each series in each job, with the lowest and the highest."""
     by_job = [{one.name: one for one in series.of_job(job)} for job in jobs]
-    names = list(dict.fromkeys(name for found in by_job for name in found))
-    return [{"name": name, "cells": [found.get(name) for found in by_job]} for name in names]
+    names = list(dict.fromkeys(name for values in by_job for name in values))
+    return [{"name": name, "cells": [values.get(name) for values in by_job]} for name in names]
 
 
 def _all_values(jobs: list[Job]) -> Iterator[tuple]:

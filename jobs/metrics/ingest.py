@@ -1,8 +1,8 @@
 """JetStream to metrics: pulls the stream, records, and only then acknowledges. Run by `manage.py ingest`.
 
-It also answers the server's questions about jobs that connect themselves.
+It also answers the server's authorization requests for jobs that connect to NATS.
 
-Killed between recording and acknowledging, it gets the messages again and their ids make that a no-op.
+When it is killed between recording and acknowledging, the messages come again and their ids make that a no-op.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from . import nats_auth, recording
 
 
 async def run(stop: asyncio.Event, check: Callable[[], None] = lambda: None) -> None:
-    """Works until `stop` is set. `check` is asked each second and raises when this process must not go on."""
+    """Work until `stop` is set. `check` is called each second and raises when this process must not go on."""
 
     def idle() -> None:
         check()

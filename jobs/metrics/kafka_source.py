@@ -1,8 +1,8 @@
-"""Metrics over Kafka, for scripts written for it: one topic's messages are handed on to JetStream (contract 4).
+"""Metrics from Kafka, for scripts written for it: one topic's messages are forwarded to JetStream (contract 4).
 
-A message is one JobMetrics object that names its `user` and `name`. Its place in the topic is its id, so what is read
-twice counts once; the place is committed only after JetStream has the message. Run by `manage.py kafka`, which is a
-part of the platform when KAFKA_URL is given.
+A message is one JobMetrics object that names its `user` and `name`. Its position in the topic is its id, so a message
+read twice counts once; the offset is committed only after JetStream has the message. Run by `manage.py kafka`, which is
+a part of the platform when KAFKA_URL is set.
 """
 
 from __future__ import annotations
@@ -32,8 +32,9 @@ PARTITIONS_EVERY_S = 60
 
 
 def run(stop: threading.Event, check: Callable[[], None] = lambda: None) -> None:
-    """Works until `stop` is set. `check` raises when this process must not go on. Kafka or NATS being away is waited
-    for; nothing is passed over meanwhile.
+    """Work until `stop` is set. `check` raises when this process must not go on.
+
+    While Kafka or NATS is away it waits; no message is skipped.
     """
     while not stop.is_set():
         consumer = None
@@ -56,7 +57,7 @@ def run(stop: threading.Event, check: Callable[[], None] = lambda: None) -> None
                     consumer.commit()
         except (KafkaError, Fault, OSError) as problem:
             log.warning("kafka: %s; trying again", problem or type(problem).__name__)
-            heartbeats.beat("kafka")  # the part works; it is the broker that is away, and the log says so
+            heartbeats.beat("kafka")  # the part works; the broker is away, and the log says so
             stop.wait(RETRY_S)
         finally:
             if consumer is not None:
@@ -64,8 +65,9 @@ def run(stop: threading.Event, check: Callable[[], None] = lambda: None) -> None
 
 
 def _take_all(consumer: KafkaConsumer) -> bool:
-    """Assigns every partition of the topic, by ourselves: only one of us runs, so a group's joining would only cost
-    time. False while the topic is not there.
+    """Assign every partition of the topic; return False while the topic does not exist.
+
+    Without a consumer group: only one process runs, so joining a group would only cost time.
     """
     numbers = consumer.partitions_for_topic(settings.KAFKA_TOPIC) or set()
     wanted = {TopicPartition(settings.KAFKA_TOPIC, number) for number in numbers}
@@ -75,7 +77,9 @@ def _take_all(consumer: KafkaConsumer) -> bool:
 
 
 def _options() -> dict:
-    """KAFKA_URL, `kafka://[user:password@]host:port[,host:port…]` or `kafka+ssl://…`, as the client wants it."""
+    """Return the client's options for KAFKA_URL, `kafka://[user:password@]host:port[,host:port…]`
+    or `kafka+ssl://…`.
+    """
     parts = urlsplit(settings.KAFKA_URL)
     login, _, hosts = parts.netloc.rpartition("@")
     secure = parts.scheme == "kafka+ssl"
@@ -98,7 +102,7 @@ def _options() -> dict:
 
 
 def _translate(record) -> tuple[str, bytes, str] | None:
-    """A record as (subject, body, message id); None for one that names no user and job, which is logged."""
+    """Return a record as (subject, body, message id); None, with a log line, for one without user and job."""
     where = f"kafka:{record.topic}:{record.partition}:{record.offset}"
     try:
         if record.value is None or len(record.value) > recording.MESSAGE_BYTES:

@@ -1,7 +1,7 @@
-"""Who may connect to NATS besides the platform: a job, with its token, to report on its own subjects and nothing else.
+"""Who may connect to NATS besides the platform: a job, with its token, to publish on its own subjects only.
 
-The server asks on `$SYS.REQ.USER.AUTH` (auth callout) about every connection that is not the platform's own; the
-ingest part answers. A job's connection ends after a while and is asked about again, so it dies with its token.
+The server asks on `$SYS.REQ.USER.AUTH` (auth callout) about every connection that is not the platform's own; the ingest
+part answers. A job's connection expires after a while and is checked again, so it ends with its token.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SECONDS = 3600
 
 
 def answer(request: bytes) -> bytes | None:
-    """The server's question to its answer; None for what is no question. Never raises."""
+    """Return the response to a server's request; None for anything else. Never raises."""
     try:
         asked = nats_jwt.decode(request)
     except ValueError as problem:
@@ -31,7 +31,7 @@ def answer(request: bytes) -> bytes | None:
     close_old_connections()
     try:
         return _answer(asked)
-    except Exception:  # the database, say: the client tries again
+    except Exception:  # for example the database is away: the client tries again
         log.exception("a connection to the message bus could not be judged")
         return nats_jwt.issuer().answer(asked, error="not available, try again")
 

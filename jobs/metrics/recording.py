@@ -1,8 +1,8 @@
 """The Metrics-manager: the only writer of metrics (contract 4). Called by ingest, api and lifecycle.
 
 A report is taken when it was sent while its job ran and its metrics were open (until `finish`, or until the row whose
-progress is 100 or -1). When it was sent is JetStream's word: once there, it has been acknowledged to its sender, so it
-is stored however much later ingest comes to it, also after the job's end. The rest is logged and dropped.
+progress is 100 or -1). The time of sending is JetStream's: a message there has been acknowledged to its sender, so it
+is stored however late ingest reads it, also after the job's end. Other messages are logged and dropped.
 """
 
 from __future__ import annotations
@@ -32,23 +32,26 @@ DURABLE = "platform"
 ENDED = (100, -1)
 MESSAGE_BYTES = 1 << 20
 PACK = 250  # rows of numbers in one message
-MOST_ID = 180  # characters of a message's id; its rows' own are longer by their number, and have 200
+MOST_ID = 180  # characters of a message's id; its rows' ids add their number, and may have 200
 
 
 def subject(user: str, job: str) -> str:
+    """Return the subject of a job's metrics."""
     return f"job_metrics.{user}.{job}"
 
 
 def values_subject(user: str, job: str) -> str:
-    """Where numbers beyond the contract's four go (jobs.metrics.series); in the same stream, so in the same order."""
+    """Return the subject of values beyond the contract's four (jobs.metrics.series); of the same stream, so in the same
+    order.
+    """
     return f"job_metrics.{user}.{job}.values"
 
 
 def record(deliveries: list[Delivery]) -> int:
-    """Stores what a batch holds of jobs that ran when it was sent, one transaction a job; gives how many rows are new.
+    """Store the reports of a batch, one transaction for each job; return how many rows are new.
 
-    Idempotent: a message that was stored before is known by its id. Raises what the database raises: then nothing
-    may be acknowledged. A message that the database can never take is dropped, so that it does not hold up the others.
+    Idempotent: a message that was stored before is recognised by its id. Raises what the database raises: then nothing
+    may be acknowledged. A message that the database cannot store is dropped, so that it does not hold up the others.
     """
     by_job: dict[tuple[str, str], list[tuple[Delivery, dict]]] = defaultdict(list)
     for delivery in deliveries:
@@ -71,7 +74,7 @@ def _record_what_can_be(user: str, name: str, rows: list[tuple[Delivery, dict]])
 def _record_job(user: str, name: str, rows: list[tuple[Delivery, dict]]) -> int:
     with transaction.atomic():
         job = lock_row(Job, user__username=user, name=name)
-        # What is older than the job itself is left over from an earlier job of the same name.
+        # Reports older than the job itself are of an earlier job of the same name.
         taken = [(sent, row) for sent, row in rows if job is not None and job.ran_at(sent.sent)]
         if len(taken) < len(rows):
             log.info("ignored %s metrics of %s/%s: not running", len(rows) - len(taken), user, name)
@@ -90,7 +93,7 @@ def _record_job(user: str, name: str, rows: list[tuple[Delivery, dict]]) -> int:
 
 
 def _store(job: Job, rows: list[tuple[Delivery, dict]]) -> int:
-    """Adds the new ones of these JobMetrics to a locked job that ran when they were sent."""
+    """Add the new ones of these JobMetrics to a locked job that ran when they were sent; return how many."""
     if not rows:
         return 0
     known = set(
@@ -100,8 +103,8 @@ def _store(job: Job, rows: list[tuple[Delivery, dict]]) -> int:
     fresh, over = [], set()
     for sent, row in rows:
         attempt = job.attempt_at(sent.sent)
-        if attempt != job.attempt:  # of the attempt before, whose end closes nothing any more but for its own rows
-            is_open = attempt not in over and not _has_told_its_end(job, attempt)
+        if attempt != job.attempt:  # of an earlier attempt, whose last row closes that attempt only
+            is_open = attempt not in over and not _has_reported_its_end(job, attempt)
         else:
             is_open = job.metrics_until is None or sent.sent < job.metrics_until
         if _id(sent) in known or not is_open:
@@ -120,12 +123,12 @@ def _store(job: Job, rows: list[tuple[Delivery, dict]]) -> int:
     return len(fresh)
 
 
-def _has_told_its_end(job: Job, attempt: int) -> bool:
+def _has_reported_its_end(job: Job, attempt: int) -> bool:
     return Metrics.objects.filter(job=job, attempt=attempt, progress__in=ENDED).exists()
 
 
 def begin(job_pk: int) -> None:
-    """Registers a running job: its metrics are taken. Idempotent."""
+    """Register a running job: its metrics are taken. Idempotent."""
     with locked(Job, pk=job_pk) as job:
         if job.is_live:
             job.metrics_until = None
@@ -133,7 +136,7 @@ def begin(job_pk: int) -> None:
 
 
 def finish(job_pk: int) -> None:
-    """Unregisters: metrics that are sent from now on are ignored. Idempotent."""
+    """Unregister a job: metrics sent from now on are ignored. Idempotent."""
     with locked(Job, pk=job_pk) as job:
         job.metrics_until = job.metrics_until or timezone.now()
         job.save(update_fields=["metrics_until"])
@@ -141,7 +144,7 @@ def finish(job_pk: int) -> None:
 
 
 def delete(job_pk: int) -> None:
-    """Deletes the job's metrics, and what it reported beside them; also what is on its way. Idempotent."""
+    """Delete the job's metrics and values, and ignore those still in transit. Idempotent."""
     with locked(Job, pk=job_pk) as job:
         job.metrics_from = timezone.now()
         job.save(update_fields=["metrics_from"])
@@ -158,7 +161,7 @@ def all_recorded(job: Job) -> bool:
 
 
 def as_object(row: Metrics, user: str, name: str) -> dict:
-    """A JobMetrics object as REST and the websocket give it."""
+    """Return a JobMetrics object for REST and the websocket."""
     return {
         "user": user,
         "name": name,
@@ -170,7 +173,9 @@ def as_object(row: Metrics, user: str, name: str) -> dict:
 
 
 def _id(delivery: Delivery) -> str:
-    """What tells the message from others, storable with a row's number behind it. A script may name it as it likes."""
+    """Return an id of the message that can be stored with a row's number appended. A script may
+    choose any message id.
+    """
     given = delivery.message_id or f"{delivery.sequence}@{delivery.sent.timestamp()}"
     if len(given) <= MOST_ID and sanitize.text(given) == given:
         return given
@@ -178,7 +183,7 @@ def _id(delivery: Delivery) -> str:
 
 
 def _parse(delivery: Delivery) -> dict | None:
-    """The message's values with the user and the job of its subject, or None when it is to be ignored."""
+    """Return the message's values with the user and the job of its subject, or None when it is to be ignored."""
     try:
         _, user, name, *kind = delivery.subject.split(".")
         if kind not in ([], ["values"]):
@@ -194,7 +199,7 @@ def _parse(delivery: Delivery) -> dict | None:
         values = MetricsIn.read(body)
         if values.get("user", user) != user or values.get("name", name) != name:
             raise Refused("does not match its subject", field="body")
-    except Exception as problem:  # whatever a stranger can send: it is logged, dropped, and the ingest lives
+    except Exception as problem:  # whatever a client can send: it is logged and dropped, and ingest goes on
         log.warning("ignored a message on %s: %s", delivery.subject, problem)
         return None
     return {**values, "user": user, "name": name}

@@ -1,7 +1,7 @@
-"""Numbers beyond the contract's four: any name, with step and time; stored by metrics.record, read by api and pages.
+"""Values beyond the contract's four: any name, with step and time; stored by metrics.record, read by api and pages.
 
-A series is what one job reported under one name. Accuracy and loss come as series too, read from JobMetrics, so that
-whoever draws or exports needs to know one shape only.
+A series is what one job reported under one name. Accuracy and loss are series, too, read from JobMetrics, so that
+charts and exports deal with one shape only.
 """
 
 from __future__ import annotations
@@ -21,29 +21,31 @@ from django.db.models.functions import RowNumber
 from jobs.models import Job, Metrics, Value
 
 MOST_POINTS = 2000
-MOST_NAMES = 500  # different names in one job; a name made from a counter would fill the table
+MOST_NAMES = 500  # different names in one job: a name with a counter in it would fill the table
 CONTRACT = ("accuracy", "loss")
 
-# By columns: many times as fast as a row each, and numbers come by the thousand.
+# By columns, many times faster than row by row: values come by the thousand.
 INSERT = """
 INSERT INTO metric_value (job_id, attempt, name, step, value, at, msg_id)
 SELECT %s, * FROM unnest(%s::smallint[], %s::text[], %s::bigint[], %s::float8[], %s::timestamptz[], %s::text[])
 ON CONFLICT DO NOTHING
 """
-# From one name to the next by the index: a plain DISTINCT would read every row of the job.
+# Jumps from name to name by the index: a plain DISTINCT would read every row of the job.
 NAMES = """
-WITH RECURSIVE found AS (
+WITH RECURSIVE names AS (
     SELECT min(name) AS name FROM metric_value WHERE job_id = %s
     UNION ALL
-    SELECT (SELECT min(name) FROM metric_value WHERE job_id = %s AND name > found.name) FROM found
-    WHERE found.name IS NOT NULL
+    SELECT (SELECT min(name) FROM metric_value WHERE job_id = %s AND name > names.name) FROM names
+    WHERE names.name IS NOT NULL
 )
-SELECT name FROM found
+SELECT name FROM names
 """
 
 
 class Series(NamedTuple):
-    """`points` are [step, value, attempt], in the order of their reports, thinned out to what was asked for."""
+    """One series. `points` are [step, value, attempt], in the order of their reports, thinned out to the number asked
+    for.
+    """
 
     name: str
     count: int
@@ -54,8 +56,9 @@ class Series(NamedTuple):
 
 
 def store(job: Job, packs: list[tuple[str, datetime, list[dict]]]) -> int:
-    """Adds (message id, sent, rows) to a locked job that ran then; what was stored before is left as it is. Returns the
-    number of numbers given. New names beyond MOST_NAMES are dropped.
+    """Add (message id, sent, rows) to a locked job that ran then; rows stored before stay as they are.
+
+    Returns the number of values given. New names beyond MOST_NAMES are dropped.
     """
     known = _names(job.pk)
     columns: list[tuple] = []
@@ -77,8 +80,9 @@ def store(job: Job, packs: list[tuple[str, datetime, list[dict]]]) -> int:
 
 
 def row_ids(message_id: str) -> Iterator[str]:
-    """The rows' own ids. `run:7/3` is a message of 3 rows, the first of which is `run:7`: so a report that is sent
-    again in other cuts counts once. Any other id is that of one message, always the same.
+    """Return the rows' own ids: `run:7/3` is a message of 3 rows, the first of which is `run:7`.
+
+    So a report that is sent again in other batches counts once. Any other id is that of one message, always the same.
     """
     counted = re.fullmatch(r"(.*?)(\d{1,15})/\d+", message_id, re.DOTALL)
     if counted is None:
@@ -96,7 +100,9 @@ def _names(job_pk: int) -> set[str]:
 
 
 def of_job(job: Job, points: int = 0) -> list[Series]:
-    """All series of a job: accuracy and loss first, the others by name, each with at most about `points` points."""
+    """Return all series of a job: accuracy and loss first, the others by name, each with at most
+    about `points` points.
+    """
     return [*_contract(job, points), *_values(job, points)]
 
 
@@ -131,9 +137,9 @@ def _contract(job: Job, points: int) -> list[Series]:
     if not rows:
         return []
     stride = -(-len(rows) // points) if points else 1
-    found = []
+    result = []
     for place, name in enumerate(CONTRACT, start=1):
         values = [row[place] for row in rows]
         drawn = [[row[0], row[place], row[3]] for row in rows[::stride]] if points else []
-        found.append(Series(name, len(rows), values[-1], min(values), max(values), drawn))
-    return found
+        result.append(Series(name, len(rows), values[-1], min(values), max(values), drawn))
+    return result

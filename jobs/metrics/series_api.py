@@ -1,4 +1,4 @@
-"""REST for numbers beyond JobMetrics: any name, with step and time. Stored by way of JetStream, as metrics are."""
+"""REST for values beyond JobMetrics: any name, with step and time. Stored by way of JetStream, as metrics are."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .api import elements_of, message_ids
 
 
 class JobValues(JobView):
-    """X-Message-Id makes a report that is sent again count once, as it does for JobMetrics."""
+    """With X-Message-Id a repeated report counts once, as for JobMetrics."""
 
     accepted = frozenset({"user", "job"})
     calls = {
@@ -32,7 +32,7 @@ class JobValues(JobView):
         job = self.job(name)
         require_own_job(request, job)
         if job.is_live and rows:
-            # Some hundred rows a message: the stream's cost is by the message.
+            # A few hundred rows for each message: the stream's cost is for each message.
             packs = [rows[start : start + recording.PACK] for start in range(0, len(rows), recording.PACK)]
             ids = message_ids(job.pk, request.headers.get("X-Message-Id", ""), len(rows), "values.")[:: recording.PACK]
             target = recording.values_subject(user, name)
@@ -48,7 +48,7 @@ class JobValues(JobView):
 
 
 class JobSeries(JobView):
-    """One series a name, accuracy and loss among them, each thinned out to `points` points."""
+    """One series for each name, accuracy and loss among them, each thinned out to `points` points."""
 
     calls = {
         "GET": Call(
@@ -65,7 +65,7 @@ class JobSeries(JobView):
 
 
 class JobUsage(JobView):
-    """What the runner saw; the script has no say in it."""
+    """Resource usage measured by the runner; the script cannot change it."""
 
     calls = {
         "GET": Call(
@@ -81,8 +81,8 @@ class JobUsage(JobView):
         return _part_of(request, usage_series.of_job(self.job(name), points))
 
 
-def _part_of(request, found: list[series.Series]) -> Response:
+def _part_of(request, rows: list[series.Series]) -> Response:
     limit = query_int(request, "limit", PAGE_LIMIT, 1, PAGE_LIMIT)
     offset = query_int(request, "offset", 0, 0)
-    rows = SeriesOut(found[offset : offset + limit], many=True).data
-    return Response(rows, headers={"X-Total-Count": str(len(found))})
+    page = SeriesOut(rows[offset : offset + limit], many=True).data
+    return Response(page, headers={"X-Total-Count": str(len(rows))})

@@ -1,4 +1,4 @@
-"""What a job used while it ran, as the runner wrote it down (runners.RunSpec.usage); read by api and pages."""
+"""A job's resource usage over time, as its runner recorded it (runners.RunSpec.usage); read by api and pages."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ READ_LIMIT = 8 << 20  # bytes; a run of a month writes less than one mebibyte
 
 
 def of_job(job: Job, points: int = 0) -> list[Series]:
-    """A series for each kind that was seen, its steps in seconds since the attempt began, each thinned out to about
-    `points` points: of those that fall together the highest stays, since it is peaks that people look for.
+    """Return a series for each kind of usage, its steps in seconds since the attempt began.
+
+    Each is thinned out to about `points` points: the highest of adjacent values is kept, so that peaks remain visible.
     """
     seen: dict[str, list[list[float]]] = defaultdict(list)
     attempt, before = 1, 0.0
@@ -41,7 +42,7 @@ def _rows(job: Job) -> list[dict]:
     for line in lines:
         try:
             row = sanitize.read_strict(line)
-        except ValueError:  # the disk was full, or the line is being written
+        except ValueError:  # the disk was full, or the line is being written now
             continue
         if isinstance(row, dict) and isinstance(row.get("after"), int | float):
             rows.append(row)

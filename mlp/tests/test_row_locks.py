@@ -45,7 +45,7 @@ LOCKLESS = {
     jobs: {"request_id", "run_name_of", "begin", "give_back", "release_run", "create_job"},
     models_app: {"request_id", "create_model"},
     apps: {"request_id", "create_app"},
-    trainings: {"request_id", "uuid_of", "find", "create_run", "order_again", "note_told", "serving", "serve_nothing"}
+    trainings: {"request_id", "uuid_of", "find", "create_run", "order_again", "note_sent", "serving", "serve_nothing"}
     | {"give_back"},
     tcc: {"try_", "never_fits", "books", "add_up", "lock_tenant"},
 }

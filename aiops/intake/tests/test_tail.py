@@ -27,8 +27,8 @@ QUIET_S = 0.4
 @pytest.fixture(autouse=True)
 def no_pace(monkeypatch):
     """Each test begins with a pace of its own."""
-    monkeypatch.setattr(tail.tell, "__defaults__", (tail.Pace(1000),))
-    monkeypatch.setattr(tail, "may_tell_verdicts", tail.Pace(1000))
+    monkeypatch.setattr(tail.send, "__defaults__", (tail.Pace(1000),))
+    monkeypatch.setattr(tail, "may_send_verdicts", tail.Pace(1000))
 
 
 def stored(*texts: str, namespace: str = "alice", deployment: str = "fit", **fields) -> list[dict]:
@@ -125,7 +125,7 @@ class TestTail:
 
         async def work():
             link = await following(staff, "")
-            await sync_to_async(tail.tell)([odd, *lines])
+            await sync_to_async(tail.send)([odd, *lines])
             return await texts(link)
 
         told = asyncio.run(work())

@@ -15,7 +15,7 @@ from aiops.intake import accept
 from aiops.judging import alerts
 from aiops.models import Alert, AlertRule, Template
 from aiops.wire import kv, subjects
-from kernel import keyvalue, words
+from kernel import keyvalue, messages
 from mlp.tests.page_world import visitor, words_of
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -127,9 +127,9 @@ def test_the_reason_is_said_in_the_readers_language(rule, world, kind, monkeypat
     world(kind)
     rule(kind)
     alerts.check(NOW)
-    monkeypatch.setattr(words, "gettext", lambda text: f"auf Deutsch: {text}")
+    monkeypatch.setattr(messages, "gettext", lambda text: f"auf Deutsch: {text}")
     (notice,) = Notice.objects.filter(kind="alert")
-    assert "auf Deutsch: " in words.say(notice.reason)
+    assert "auf Deutsch: " in messages.translate(notice.reason)
 
 
 def test_again_after_the_quiet_time(rule, world):

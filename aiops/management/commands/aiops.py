@@ -1,4 +1,4 @@
-"""`manage.py aiops [service …]`: runs the AIOps services, all of them when none is named, until told to stop."""
+"""`manage.py aiops [service …]`: runs the named AIOps services, or all of them, until a signal comes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`manage.py up`: the whole platform in the foreground; `--down` ends one that runs elsewhere on the same MLP_ROOT."""
+"""`manage.py up`: the whole platform in the foreground; `--down` stops one that runs elsewhere on the same MLP_ROOT."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from supervision import run
 
 class Command(BaseCommand):
     help = "Runs every part of the platform under one supervisor until Ctrl-C or SIGTERM."
-    requires_system_checks = []  # the database is not up yet, and `make test` runs the checks
+    requires_system_checks = []  # the database does not run yet, and `make test` runs the checks
 
     def add_arguments(self, parser):
         parser.add_argument("--down", action="store_true", help="end the platform that runs on this MLP_ROOT")
