@@ -27,6 +27,7 @@ from django.utils.translation import gettext
 
 from kernel import after_commit, outbound
 from kernel.errors import Refused
+from kernel.messages import translate
 
 from .models import Delivery, Notice, Preference, User
 from .tokens import signature
@@ -203,5 +204,6 @@ def _mail(notice: Notice, chosen: Preference) -> None:
         raise Refused("this platform does not send e-mail", field="email")
     with translation.override(chosen.language or settings.LANGUAGE_CODE):
         subject = f"{gettext(notice.kind)} {notice.name}: {gettext(notice.event)}"
-        text = "\n\n".join(part for part in (subject, notice.reason, settings.GATEWAY_URL + "/notifications") if part)
+        link = settings.GATEWAY_URL + "/notifications"
+        text = "\n\n".join(part for part in (subject, translate(notice.reason), link) if part)
         send_mail(" ".join(subject.split()), text, settings.DEFAULT_FROM_EMAIL, [chosen.email])

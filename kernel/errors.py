@@ -8,7 +8,6 @@ Refused: the caller's fault, described exactly (403). Fault: the platform's, des
 from __future__ import annotations
 
 import logging
-import re
 
 from django.core.exceptions import PermissionDenied, SuspiciousOperation
 from django.http import Http404, JsonResponse
@@ -21,7 +20,6 @@ log = logging.getLogger(__name__)
 
 REFUSED = 403
 FAULT = 503
-FIELD = re.compile(r"([A-Za-z][\w-]*): (.+)", re.DOTALL)
 NOT_VALID = Message("the request is not valid")
 NOT_AUTHENTICATED = Message("not authenticated: send Authorization: Bearer {token}")
 BROKEN = Message("the platform has a fault; try again later")
@@ -35,8 +33,6 @@ class Refused(Exception):
 
     def __init__(self, template: str, /, *, field: str = "", **params):
         problem = Message(template, **params) or NOT_VALID
-        if not field and not params and not isinstance(template, Message) and (named := FIELD.fullmatch(problem)):
-            field, problem = named[1], Message(named[2])
         self.field, self.problem, self.msg = field, problem, under(field, problem)
         super().__init__(self.msg)
 

@@ -32,7 +32,7 @@ LANGUAGES = ("zh_Hans",)
 LEFT_OUT = {"tests", "migrations", "locale", "examples", "bench", "tools", "test-artifacts", "var", "node_modules"}
 CONTEXT_THEN_TEXT, PLURAL = ((1, "c"), 2), (1, 2)
 DJANGO = {
-    "_": None, "gettext": None, "gettext_lazy": None, "gettext_noop": None,
+    "_": None, "noop": None, "gettext": None, "gettext_lazy": None, "gettext_noop": None,
     "ngettext": PLURAL, "ngettext_lazy": PLURAL,
     "pgettext": CONTEXT_THEN_TEXT, "pgettext_lazy": CONTEXT_THEN_TEXT,
     "npgettext": ((1, "c"), 2, 3), "npgettext_lazy": ((1, "c"), 2, 3),

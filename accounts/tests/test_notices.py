@@ -206,7 +206,7 @@ class TestSlowReceivers:
             for _ in range(6):  # more than are looked up at a time
                 answer = her.post("/settings", {"webhook": "https://slow.example.org/"})
                 assert answer.status_code == 403
-                assert "could not be looked up in time" in answer.content.decode()
+                assert "could not be resolved in time" in answer.content.decode()
         finally:
             ended.set()
 

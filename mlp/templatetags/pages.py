@@ -5,17 +5,36 @@ from __future__ import annotations
 from django import template
 from django.utils.formats import number_format
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop as noop
 
 from kernel import markdown as kernel_markdown
 from kernel import messages
 
 register = template.Library()
 
+# What acts without a user (`by` of a state change), and the series that every job has: for the catalogue.
+ACTORS = {
+    noop("runner"), noop("check"), noop("copy"), noop("reconcile"), noop("platform"), noop("training controller"),
+}  # fmt: skip
+SERIES = {noop("accuracy"), noop("loss")}
+
 
 @register.filter
 def say(message: str) -> str:
     """Return a reason or refusal in the reader's language."""
     return messages.translate(message or "")
+
+
+@register.filter
+def actor(by: str) -> str:
+    """Return who made a change, in the reader's language where it is a part of the platform and not a user."""
+    return _(by) if by in ACTORS else by
+
+
+@register.filter
+def metric(name: str) -> str:
+    """Return a series' name, in the reader's language where it is one that every job has."""
+    return _(name) if name in SERIES else name
 
 
 @register.filter

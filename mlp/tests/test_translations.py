@@ -34,7 +34,7 @@ QUIET = {"script", "style", "code", "pre", "textarea"}
 # The same in every language: product names, units, what one types.
 NAMES = {
     "API", "CPU", "GPU", "RAM", "ROM", "Mi", "UTC", "Python", "PyTorch", "TensorFlow", "curl", "train.py",
-    "--epochs", "epochs", "NAME=value", "English", "JavaScript", "NAME", "value", "DEBUG",
+    "--epochs", "epochs", "NAME=value", "English", "JavaScript", "NAME", "value", "DEBUG", "CSV", "Pod", "Webhook",
 }  # fmt: skip
 
 
@@ -267,7 +267,7 @@ def test_empty_pages_speak_chinese(client, bob):
 def test_refusals_of_forms_speak_chinese(chinese):
     """A page says a refusal in its own language; the same call over REST says it in English."""
     html = chinese.post("/datasets", {"name": "Not Legal", "size": "1"}).content.decode()
-    assert "必须为 1 至 50 个小写字母" in html
+    assert "必须为 1 至 50 个字符，只含 a-z 和点" in html
     assert not untranslated(html)
 
 
