@@ -114,6 +114,32 @@ class TestLiving:
         assert "secret" not in repr(entry)
 
 
+class TestSessionOfAWebsocket:
+    @staticmethod
+    def scope(user, origin: bytes | None = b"https://mlp.example", host: bytes = b"mlp.example") -> dict:
+        headers = [(b"host", host), *([(b"origin", origin)] if origin is not None else [])]
+        return {"user": user, "session": with_session(user).session, "headers": headers}
+
+    def test_a_page_of_our_own_gets_its_user_and_an_entry_that_lives(self, alice):
+        user, entry = auth.user_and_entry_of_session(self.scope(alice))
+        assert user == alice
+        assert auth.living([entry]) == {entry: alice}
+
+    @pytest.mark.parametrize(
+        "origin", [None, b"", b"null", b"https://evil.example", b"https://mlp.example.evil.example"]
+    )
+    def test_a_page_of_another_origin_gets_nothing(self, alice, origin):
+        assert auth.user_and_entry_of_session(self.scope(alice, origin)) == (None, None)
+
+    def test_without_a_host_there_is_no_own_origin(self, alice):
+        assert auth.user_and_entry_of_session(self.scope(alice, b"", b"")) == (None, None)
+
+    def test_nobody_gets_nothing(self, alice):
+        own = self.scope(alice)
+        for user in (None, AnonymousUser()):
+            assert auth.user_and_entry_of_session({**own, "user": user}) == (None, None)
+
+
 class TestWhoseTheTokenIs:
     """`GET /api/v1/auth`, which the gateway asks before every byte."""
 
@@ -178,9 +204,9 @@ class TestHeaders:
 
 
 class TestUserOfToken:
-    def test_only_the_active_user_of_a_living_user_token(self, alice, staff):
+    def test_only_the_active_user_of_a_living_user_token(self, alice, bob, staff):
         token = lifecycle.token_of(alice)
-        assert auth.user_of_token(token) == alice
+        assert (auth.user_of_token(token), auth.user_of_token(lifecycle.token_of(bob))) == (alice, bob)
         assert auth.user_of_token("mlp_u1_x") is None
         assert auth.user_of_token(lifecycle.create_service_token(user=staff, name="x", by="test")) is None
         User.objects.filter(pk=alice.pk).update(state="NotActive")  # while the cache still knows the token

@@ -7,8 +7,10 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
+from accounts import lifecycle as accounts
+from accounts.models import User
 from datasets import lifecycle, reconcile
-from datasets.models import Dataset
+from datasets.models import Dataset, Lock
 from kernel import storage
 from kernel.models import StateChange
 from resources import tcc
@@ -219,3 +221,78 @@ def test_a_stranger_sees_nothing(as_bob, create):
     assert as_bob.refused("get", f"{URL}/digits") == as_bob.refused("get", "users/bob/datasets/none")
     as_bob.refused("delete", f"{URL}/digits")
     as_bob.refused("put", f"{URL}/digits:heartbeat", {"state": "error", "progress": 1})
+
+
+def locked_path(owner, dataset: str, holder: str) -> Lock:
+    until = timezone.now() + timedelta(minutes=1)
+    token = f"urn:uuid:{owner}-{dataset}-{holder}"
+    return Lock.objects.create(
+        token=token, user=owner, dataset=dataset, path="a", holder=holder, deep=True, exclusive=True, expires=until
+    )
+
+
+class TestOnlyWhatIsMeant:
+    """One verb, and beside its dataset others that it must leave alone."""
+
+    def test_deregistration_ends_the_uploads_and_locks_of_that_user_alone(self, alice, bob):
+        rows = {
+            (owner.username, name): Dataset.objects.create(
+                user=owner, tenant=owner.tenant, name=name, size=0, state=state
+            )
+            for owner in (alice, bob)
+            for name, state in (("digits", "creating"), ("letters", "ready"))
+        }
+        locked_path(alice, "digits", "alice")
+        locked_path(bob, "digits", "alice")
+        kept = locked_path(alice, "letters", "bob")
+        accounts.deregister(username="alice", by="test")
+        states = {key: Dataset.objects.get(pk=row.pk).state for key, row in rows.items()}
+        assert states == {
+            ("alice", "digits"): "error",
+            ("alice", "letters"): "ready",
+            ("bob", "digits"): "creating",
+            ("bob", "letters"): "ready",
+        }
+        assert list(Lock.objects.all()) == [kept]
+
+    def test_an_erased_datasets_locks_go_with_it_and_no_others(self, as_alice, alice, bob, create, beat, tasks):
+        create()
+        create("letters")
+        beat("error")
+        locked_path(alice, "digits", "bob")
+        kept = [locked_path(alice, "letters", "bob"), locked_path(bob, "digits", "bob")]
+        as_alice.call("delete", f"{URL}/digits")
+        tasks.run()
+        assert set(Lock.objects.all()) == set(kept)
+        assert [row.name for row in Dataset.objects.all()] == ["letters"]
+
+    def test_a_report_reaches_the_dataset_of_that_name(self, as_alice, create, beat):
+        create()
+        create("letters")
+        beat("creating", 7, "letters")
+        assert {row.name: row.progress for row in Dataset.objects.all()} == {"digits": 0, "letters": 7}
+        beat("error", 7, "letters")
+        assert {row.name: row.state for row in Dataset.objects.all()} == {"digits": "creating", "letters": "error"}
+
+    def test_one_that_has_ended_or_is_gone_is_not_failed(self, create, beat):
+        create()
+        store("abc")
+        Dataset.objects.update(size=3)
+        beat("ready", 100)
+        ready = Dataset.objects.get()
+        lifecycle.fail(ready.pk, "late", by="test")
+        lifecycle.fail(ready.pk + 1, "gone", by="test")
+        lifecycle.fail_silent(ready.pk, timezone.now(), "late")
+        lifecycle.fail_silent(ready.pk + 1, timezone.now(), "gone")
+        assert (Dataset.objects.get().state, Dataset.objects.get().reason) == ("ready", "")
+
+    @pytest.mark.parametrize(("state", "stored"), [("creating", 3), ("error", 3), ("ready", 99), ("deleting", 99)])
+    def test_a_recount_notes_what_lies_there_unless_the_size_is_settled(self, create, state, stored):
+        create()
+        store("abc")
+        Dataset.objects.filter(name="digits").delete()
+        owner = User.objects.get(username="alice")
+        row = Dataset.objects.create(user=owner, tenant=owner.tenant, name="digits", size=99, stored=99, state=state)
+        lifecycle.recount(row.pk)
+        lifecycle.recount(row.pk + 1)
+        assert Dataset.objects.get().stored == stored
