@@ -16,8 +16,8 @@ from .training import launching, versions
 
 def run() -> None:
     healing.each(launching.look, TrainingRun.objects.filter(state=State.TRAINING))
-    untold = Q(announced=False) | Q(job_end_sent=False) | ~Q(run_name="")
-    ended = TrainingRun.objects.filter(untold, state__in=ENDED)
+    unfinished = Q(announced=False) | Q(job_end_sent=False) | ~Q(run_name="")
+    ended = TrainingRun.objects.filter(unfinished, state__in=ENDED)
     for pk in ended.values_list("pk", flat=True):
         healing.attempt(launching.settle, pk, False)
     healing.attempt(launching.free_lease)

@@ -1,33 +1,33 @@
-"""`/ws/live`: the one websocket of a page. Told of changes of state, and of the metrics of the jobs the page shows.
+"""`/ws/live`: the one websocket of a page, for changes of state and for the metrics of the jobs that the page shows.
 
-For our own pages: it takes the session alone, and only for a page of our own origin. Messages are JSON objects, the
+For our own pages: it accepts the session only, and only for a page of our own origin. Messages are JSON objects, the
 server's all have a `type`:
 
-    ready                                    the page is in its groups: what changes from now on is told
-    changed  kind, name, mine, moving        an object looks different now; `mine` when it is of the reader (operators
-                                             hear of all), `moving` for what changes often, such as progress
+    ready                                    the page is subscribed: later changes are sent
+    changed  kind, name, mine, moving        an object has changed; `mine` when it is the reader's own (operators get
+                                             all), `moving` for what changes often, such as progress
     metrics  user, job, id, reset, rows, ended
                                              the next rows of a watched job: `epoch`, `accuracy`, `loss`, `progress` and
-                                             `seq`, their number; in order, none twice. `reset`: what came before was of
+                                             `seq`, their number; in order, none twice. `reset`: earlier rows were of
                                              another job of that name. `ended`: these are the last
-    gone     user, job                       there is no such job, or it is not for this reader
-    lines    rows                            log lines that were stored or judged just now, of those the page asks for;
-                                             the newest first of all, when it begins to ask:
+    gone     user, job                       there is no such job, or the reader may not see it
+    lines    rows                            log lines stored or judged just now that match the page's filters; after
+                                             subscribing, the newest first:
                                              `id`, `time` (ms), `log`, `level`, `cluster`, `namespace`, `deployment`
-    parts                                    to operators who watch them: how the platform's parts are has changed
+    parts                                    to operators who watch them: the state of a part has changed
     beat                                     every 20 s, so that the page can tell a quiet connection from a dead one
 
     {"watch": [{"kind": "metrics", "user": …, "job": …, "id": …, "after": …}, {"kind": "lines", "query": …},
                {"kind": "parts"}]}
-                                             from the page: all that it shows now; each such message replaces the one
-                                             before. `id` and `after`, both optional, say which job and which row it has
-                                             already, so that after a reconnect only the rest is sent. `query` are
-                                             the filters of log lines as they stand in a page's address
+                                             from the page: all that it shows now; each message replaces the one before.
+                                             `id` and `after`, both optional, name the job and the last row that the
+                                             page has, so that after a reconnect only later rows are sent. `query` are
+                                             the filters of log lines as in a page's address
 
-Changes that come close together are told together. Closed with 4401 when the session has ended meanwhile, 4403 when the
-user's rights are others than when it was opened (the page comes back, with those of now), 4400 for a message that is
-none of these. Both are judged whenever the user or the session is told of as changed, at each message of the page and
-at each beat. Nothing is kept for a page that was away: it fetches itself again once it is back.
+Changes within TOGETHER_S are sent together. Closed with 4401 when the session has ended, 4403 when the user's rights
+have changed since it was opened (the page reconnects with the current ones), 4400 for any other message. Session and
+rights are checked whenever the user or the session changes, at each message of the page and at each beat. Nothing is
+kept for a page that was away: it reloads its regions once it is back.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ from supervision import health
 log = logging.getLogger(__name__)
 
 BEAT_S = 20.0
-PARTS_S = 3.0  # between two looks at the parts, while an operator watches them
-TOGETHER_S = 0.1  # changes within it are told at once
+PARTS_S = 3.0  # between two checks of the parts, while an operator watches them
+TOGETHER_S = 0.1  # changes within this time are sent together
 MOST_WATCHED = 24
 MOST_BYTES = 1 << 14
-MOST_UNTOLD = 500
-NONSENSE, ENDED, OTHER_RIGHTS = 4400, 4401, 4403
+MOST_PENDING = 500
+MALFORMED, ENDED, OTHER_RIGHTS = 4400, 4401, 4403
 LINE = {
     "id": "_id", "time": "time", "log": "log", "level": "anomaly_level", "cluster": "cluster_id",
     "namespace": "namespace_name", "deployment": "deployment",
@@ -111,18 +111,20 @@ class WatchedJob:
 
 
 class LiveConsumer(AsyncWebsocketConsumer):
+    """The websocket of one page."""
+
     async def connect(self) -> None:
         self.user, self.entry = user_and_entry_of_session(self.scope)
         self.watched: dict[tuple[str, str], WatchedJob] = {}
         self.tasks: set[asyncio.Task] = set()
-        self.untold: dict[tuple, bool] = {}
+        self.pending: dict[tuple, bool] = {}
         self.looking: asyncio.Task | None = None
         self.groups_joined: list[str] = []
         self.reader: tail.Reader | None = None
         self.asked: str | None = None
         self.over = False
         if self.user is None:
-            await self.close()  # before accept: the handshake is refused
+            await self.close()  # before accept: refuses the handshake
             return
         wanted = [pages_of(self.user.username)]
         if self.user.is_staff:
@@ -130,7 +132,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
         for name in wanted:
             await self.channel_layer.group_add(name, self.channel_name)
             self.groups_joined.append(name)
-        if not await self.recheck():  # taken back before it heard of it
+        if not await self.recheck():  # revoked before the subscription
             return
         await self.accept()
         await self.say("ready")
@@ -140,13 +142,13 @@ class LiveConsumer(AsyncWebsocketConsumer):
         await self._let_go()
 
     async def _let_go(self) -> None:
-        """Hears of nothing any more."""
+        """Unsubscribe from everything and cancel the tasks."""
         for one in self.watched.values():
             one.end()
         for task in self.tasks - {asyncio.current_task()}:
             task.cancel()
         while self.groups_joined:
-            with contextlib.suppress(Exception):  # the group forgets it by itself
+            with contextlib.suppress(Exception):  # the group drops it by itself
                 await self.channel_layer.group_discard(self.groups_joined.pop(), self.channel_name)
 
     async def receive(self, text_data=None, bytes_data=None) -> None:
@@ -154,7 +156,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
             return
         wanted, asked, parts = _wanted(text_data) or (None, None, False)
         if wanted is None or not await self._read_lines(asked):
-            await self.close(NONSENSE)
+            await self.close(MALFORMED)
             return
         for key in self.watched.keys() - wanted.keys():
             self.watched.pop(key).end()
@@ -165,7 +167,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
             self.looking = self.go(self._look_at_parts())
 
     async def recheck(self) -> bool:
-        """Whether the session lives and its user has the rights of when it was opened; else this ends, at once."""
+        """Return whether the session is valid and its user has the rights of when it was opened; else close."""
         if self.over:
             return False
         user = (await database_sync_to_async(living)([self.entry])).get(self.entry)
@@ -178,6 +180,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
         return False
 
     async def say(self, message: str, /, **values) -> None:
+        """Send a message of that type."""
         if not self.over:
             await self.send(json.dumps({"type": message, **values}, ensure_ascii=False))
 
@@ -186,10 +189,10 @@ class LiveConsumer(AsyncWebsocketConsumer):
         mine = event["owner"] == self.user.username
         if mine and event["kind"] in OF_THE_SESSION and not await self.recheck():
             return
-        self._tell((event["kind"], event["name"] if mine else "", mine), event["moving"])
+        self._queue_change((event["kind"], event["name"] if mine else "", mine), event["moving"])
 
     async def wake(self, event: dict) -> None:
-        self._tell((event.get("kind", ""), "", False), moving=True)
+        self._queue_change((event.get("kind", ""), "", False), moving=True)
 
     async def lines(self, event: dict) -> None:
         rows = self.reader.pick(event["rows"]) if self.reader else []
@@ -198,7 +201,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
 
     # --- inside -----------------------------------------------------------------------------------------------------
     async def _read_lines(self, asked: str | None) -> bool:
-        """Hears of log lines as the page asks from now on; False when its filters are none."""
+        """Subscribe to the log lines that the page asks for; return False when its filters are wrong."""
         if asked == self.asked:
             return True
         try:
@@ -214,30 +217,30 @@ class LiveConsumer(AsyncWebsocketConsumer):
         return True
 
     async def _say_lines(self, rows: list[dict]) -> None:
-        told = [{short: row.get(name, "") for short, name in LINE.items()} for row in rows]
-        await self.say("lines", rows=[{**row, "log": row["log"][: tail.TEXT]} for row in told])
+        short_rows = [{short: row.get(name, "") for short, name in LINE.items()} for row in rows]
+        await self.say("lines", rows=[{**row, "log": row["log"][: tail.TEXT]} for row in short_rows])
 
-    def _tell(self, what: tuple, moving: bool) -> None:
-        first = not self.untold
-        if len(self.untold) < MOST_UNTOLD:
-            self.untold[what] = moving and self.untold.get(what, True)
+    def _queue_change(self, what: tuple, moving: bool) -> None:
+        first = not self.pending
+        if len(self.pending) < MOST_PENDING:
+            self.pending[what] = moving and self.pending.get(what, True)
         if first:
-            self.go(self._tell_soon())
+            self.go(self._send_changes())
 
-    async def _tell_soon(self) -> None:
+    async def _send_changes(self) -> None:
         await asyncio.sleep(TOGETHER_S)
-        told, self.untold = self.untold, {}
-        for (kind, name, mine), moving in told.items():
+        changes, self.pending = self.pending, {}
+        for (kind, name, mine), moving in changes.items():
             await self.say("changed", kind=kind, name=name, mine=mine, moving=moving)
 
     async def _begin(self, one: WatchedJob, known: int, after: int) -> None:
         try:
             await one.begin(known, after)
         except Exception:
-            await self.close(1011)  # the page comes back and asks again
+            await self.close(1011)  # the page reconnects and asks again
             raise
         if self.watched.get((one.user, one.name)) is not one:
-            one.end()  # not wanted any more, before it had begun
+            one.end()  # dropped by the page before it had begun
 
     async def _beat(self) -> None:
         while True:
@@ -245,13 +248,15 @@ class LiveConsumer(AsyncWebsocketConsumer):
             try:
                 if not await self.recheck():
                     return
-            except DatabaseError:  # while it is away, nothing new comes out of it
-                log.warning("a page's rights could not be looked at; again with the next beat")
+            except DatabaseError:  # while the database is away, nothing new is sent
+                log.warning("a page's rights could not be checked; trying again at the next beat")
             await self.say("beat")
 
     async def _look_at_parts(self) -> None:
-        """The parts do not say by themselves how they are: they are asked here, once for all pages of this process
-        (the report is kept for a moment), and a page is told only of what is different.
+        """Notify the page when the state of a part changes.
+
+        Parts do not announce changes: they are checked here, once for all pages of this process, since the report is
+        cached for a moment.
         """
         before = None
         while True:
@@ -269,15 +274,18 @@ class LiveConsumer(AsyncWebsocketConsumer):
 
 
 def _wanted(text: str | None) -> tuple[dict[tuple[str, str], tuple[int, int]], str | None, bool] | None:
-    """What a page's message asks for, None when it is none: {(user, job): (the job's key, its last row) as the page
-    knows them}, the filters of log lines, and whether it watches the parts."""
+    """Return what a page's message asks for, None when it is malformed.
+
+    That is {(user, job): (the job's key, its last row) as the page knows them}, the filters of log lines, and whether
+    it watches the parts.
+    """
     try:
         message = json.loads(text) if text and len(text) <= MOST_BYTES else None
         entries = message["watch"][:MOST_WATCHED]
         asked = next((entry["query"] for entry in entries if entry["kind"] == "lines"), None)
         if not isinstance(asked, str | None):
             return None
-        found = {}
+        jobs = {}
         for entry in entries:
             if entry["kind"] in {"lines", "parts"}:
                 continue
@@ -287,7 +295,7 @@ def _wanted(text: str | None) -> tuple[dict[tuple[str, str], tuple[int, int]], s
                 return None
             if not (user.isascii() and job.isascii() and "\0" not in user + job):
                 return None
-            found[user, job] = (known, after)
-        return found, asked, any(entry["kind"] == "parts" for entry in entries)
+            jobs[user, job] = (known, after)
+        return jobs, asked, any(entry["kind"] == "parts" for entry in entries)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None
