@@ -58,7 +58,7 @@ def test_killed_after_the_order_to_train_the_watchlist_is_told_all_the_same(monk
     before = list(wire.sent)
     step(wire)
     assert wire.sent == before  # of another replica, which may be about to tell it
-    monkeypatch.setattr(decisions, "TOLD_WITHIN_S", 0)
+    monkeypatch.setattr(decisions, "PUBLISHED_WITHIN_S", 0)
     for _ in range(3):
         step(wire)
     assert wire.sent == [*before, TOLD]

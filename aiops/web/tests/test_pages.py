@@ -316,7 +316,7 @@ class TestOperators:
             assert figure in words
         for version in ("gone", "\0"):
             answer = operator.post("/aiops/models", {"version": version}, follow=True)
-            assert "not there any more" in words_of(answer)
+            assert "no longer exists" in words_of(answer)
 
     def test_pages_are_well_formed(self, lines, operator):
         for address in ("/aiops", "/aiops/templates", "/aiops/line?id=a2", "/aiops/watchlist", "/aiops/models"):
