@@ -8,9 +8,11 @@ import re
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
+from kernel.errors import flatten
 from kernel.fields import (
     DatasetNameField,
     EntryField,
+    Invalid,
     NameField,
     StrictChoice,
     StrictInt,
@@ -18,6 +20,7 @@ from kernel.fields import (
     StrictSerializer,
     StrictString,
 )
+from kernel.messages import under
 
 from .models import Runtime, State
 
@@ -32,12 +35,12 @@ class EnvField(serializers.Field):
 
     def to_internal_value(self, data):
         if not isinstance(data, dict) or len(data) > 100:
-            raise serializers.ValidationError("must be an object of at most 100 strings")
+            raise Invalid("must be an object of at most 100 strings")
         for key, value in data.items():
             if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,99}", key):
-                raise serializers.ValidationError("names must match [A-Za-z_][A-Za-z0-9_]{0,99}")
+                raise Invalid("names must match [A-Za-z_][A-Za-z0-9_]{0,99}")
             if key.startswith("MLP_"):
-                raise serializers.ValidationError(f"{key} is the platform's own")
+                raise Invalid("%(name)s is reserved for the platform", name=key)
             StrictString(allow_blank=True, max_length=MAX_BYTES).run_validation(value)
         return data
 
@@ -48,7 +51,7 @@ class EnvField(serializers.Field):
 class StrictList(serializers.ListField):
     def to_internal_value(self, data):
         if not isinstance(data, list):
-            raise serializers.ValidationError("must be a list")
+            raise Invalid("must be a list")
         return super().to_internal_value(data)
 
 
@@ -174,16 +177,17 @@ class NumbersField(serializers.Field):
 
     def to_internal_value(self, data):
         if not isinstance(data, dict) or not 1 <= len(data) <= 100:
-            raise serializers.ValidationError("must be an object of 1 to 100 numbers")
+            raise Invalid("must be an object of 1 to 100 numbers")
         for key, value in data.items():
             if not re.fullmatch(SERIES_NAME, key) or key in RESERVED:
-                raise serializers.ValidationError(
-                    "names are letters, digits and _.:/- and spaces, at most 100, and none of " + ", ".join(RESERVED)
+                raise Invalid(
+                    "names must have 1 to 100 letters, digits, spaces and _.:/- and must not be %(reserved)s",
+                    reserved=", ".join(RESERVED),
                 )
             try:
                 StrictNumber().run_validation(value)
             except serializers.ValidationError as problem:
-                raise serializers.ValidationError(f"{key}: {problem.detail[0]}")
+                raise Invalid(under(key, flatten(problem.detail)))
         return {key: float(value) for key, value in data.items()}
 
     def to_representation(self, value):

@@ -22,14 +22,13 @@ PLATFORM_FOLDERS = ("log", "metrics")  # of a job: not its output
 
 
 def parse(src: str) -> tuple[str, str, str]:
-    """(`jobs` or `home`, the job's name or "", the path or ""). Raises Refused for anything else."""
+    """Return (`jobs` or `home`, the job's name or "", the path or ""). Raises Refused for anything else."""
     kind, _, rest = src.partition("/")
-    words = "src: must be jobs/{job}, jobs/{job}/{path} or home/{path}"
     if kind == "home" and rest:
         return kind, "", names.file_path(rest, "src")
     job, slash, path = rest.partition("/")
     if kind != "jobs" or not job or (slash and not path):
-        raise Refused(words)
+        raise Refused("must be jobs/{job}, jobs/{job}/{path} or home/{path}", field="src")
     names.name(job, "src")
     return kind, job, names.file_path(path, "src") if path else ""
 

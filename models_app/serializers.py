@@ -5,7 +5,7 @@ from __future__ import annotations
 from rest_framework import serializers
 
 from kernel.errors import Refused
-from kernel.fields import NameField, StrictSerializer, StrictString
+from kernel.fields import Invalid, NameField, StrictSerializer, StrictString
 
 from .copying import parse
 from .models import State
@@ -19,7 +19,7 @@ class SourceField(StrictString):
         try:
             parse(value)
         except Refused as refused:
-            raise serializers.ValidationError(refused.msg.removeprefix("src: "))
+            raise Invalid(refused.problem)
         return value
 
 

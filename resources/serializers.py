@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rest_framework import serializers
 
-from kernel.fields import NameField, RequestIdField, StrictChoice, StrictInt, StrictNumber, StrictSerializer
+from kernel.fields import Invalid, NameField, RequestIdField, StrictChoice, StrictInt, StrictNumber, StrictSerializer
 
 from .models import Applier, RequestType, is_platform_id
 
@@ -17,7 +17,7 @@ class OutsideIdField(RequestIdField):
     def to_internal_value(self, data):
         value = super().to_internal_value(data)
         if is_platform_id(value):
-            raise serializers.ValidationError("this id belongs to an object of the platform, choose another")
+            raise Invalid("is reserved for an object of the platform; choose another id")
         return value
 
 

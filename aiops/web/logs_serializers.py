@@ -6,7 +6,7 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from aiops.intake import accept
-from kernel.fields import StrictSerializer, StrictString
+from kernel.fields import Invalid, StrictSerializer, StrictString
 
 ID_HELP = "a line that is sent again counts once; a user's is answered as {username}:{_id}, an operator's as it is"
 KINDS = ("workload", "controlplane", "rancher", "longhorn", "event", "auditlog")
@@ -20,7 +20,7 @@ class TimeField(serializers.Field):
         good = isinstance(data, str) or (isinstance(data, int | float) and not isinstance(data, bool))
         at = accept.milliseconds(data) if good else None
         if at is None or not accept.EARLIEST <= at <= accept.LATEST:
-            raise serializers.ValidationError("must be a time: a number since 1970, or an ISO date")
+            raise Invalid("must be a time: a number since 1970, or an ISO date")
         return at
 
     def to_representation(self, value):

@@ -6,7 +6,7 @@ from rest_framework import serializers
 
 from aiops.models import State
 from aiops.wire.watchlist import MAX_NAME
-from kernel.fields import StrictBool, StrictInt, StrictNumber, StrictSerializer, StrictString
+from kernel.fields import Invalid, StrictBool, StrictInt, StrictNumber, StrictSerializer, StrictString
 
 INT64 = 2**63 - 1
 MOST = 10_000
@@ -23,7 +23,7 @@ class WorkloadList(serializers.ListField):
 
     def to_internal_value(self, data):
         if not isinstance(data, list):
-            raise serializers.ValidationError("must be a list")
+            raise Invalid("must be a list")
         return super().to_internal_value(data)
 
 

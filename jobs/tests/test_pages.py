@@ -85,7 +85,7 @@ class TestSubmit:
             ("args", EVIL, "quotation mark is not closed"),
             ("env", "NOVALUE", "NAME=value"),
             ("env", "1A=x", "must match"),
-            ("env", "MLP_TOKEN=x", "platform's own"),
+            ("env", "MLP_TOKEN=x", "reserved for the platform"),
             ("env", EVIL, "NAME=value"),
             ("datasets", "nothing", "no ready dataset"),
             ("datasets", EVIL, "a to z"),

@@ -84,7 +84,9 @@ def offences(source: str) -> list[tuple[int, str]]:
         if not isinstance(node, ast.Call):
             continue
         called = getattr(node.func, "id", getattr(node.func, "attr", ""))
-        if called in translations.MESSAGES:
+        if ast.unparse(node.func) == "serializers.ValidationError":  # kernel.fields.Invalid keeps the message
+            found.append((node.lineno, ast.unparse(node)))
+        elif called in translations.MESSAGES:
             place = 1 if called == "HttpError" else 0
             template = node.args[place] if len(node.args) > place else None
             named = isinstance(template, ast.Constant) and FIELD.match(str(template.value)) is not None
@@ -121,6 +123,7 @@ STANDALONE = {("datasets", "data_client"), ("apps", "serving"), ("jobs", "report
         ("raise Refused('must be ' + x)", True),
         ("raise Refused(_('must be short'))", True),
         ("raise Refused(str(problem))", True),
+        ("raise serializers.ValidationError('must be a list')", True),
         ("raise HttpError(404, 'path: no such file')", True),
         ("lifecycle.fail(pk, 'broken', by=by)", True),
         ("job.fail(by=by, reason=f'attempt {n}')", True),
