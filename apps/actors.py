@@ -1,4 +1,4 @@
-"""What a worker does for applications. Each message may come twice or late: the verb it calls decides."""
+"""The background tasks of applications. A message may come twice or late; the verb that it calls decides."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Applications for operators: look, read the log's end, start again, delete."""
+"""Applications in the admin site: list, end of the log, restart, delete."""
 
 from __future__ import annotations
 

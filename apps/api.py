@@ -1,4 +1,4 @@
-"""The APP-manager's REST calls (contract 6), one class for each path."""
+"""The REST calls of the APP-manager (contract 6), one class for each path."""
 
 from __future__ import annotations
 
@@ -16,13 +16,25 @@ STATES = tuple(State.values)
 
 
 class AppView(ContractView):
+    """A call about the applications of one user."""
+
     kind = "application"
 
     def rows(self):
+        """Return the owner's applications."""
         return Application.objects.filter(user=self.owner).select_related("user", "tenant", "model")
+
+    def application(self, name: str) -> Application:
+        """Return the owner's application of that name. Raises Missing."""
+        app = self.rows().filter(name=name).first()
+        if app is None:
+            raise Missing("application")
+        return app
 
 
 class AppList(AppView):
+    """users/{user}/apps."""
+
     calls = {
         "POST": Call("Deploy a model as an application", body=AppIn, out=AppOut, status=201),
         "GET": Call("The user's applications, newest first", out=AppOut, many=True, states=STATES),
@@ -36,16 +48,15 @@ class AppList(AppView):
 
 
 class AppDetail(AppView):
+    """users/{user}/apps/{name}."""
+
     calls = {
         "GET": Call("One application", out=AppOut),
         "DELETE": Call("Delete, in ready or error", out=AppOut),
     }
 
     def get(self, request, user, name):
-        found = self.rows().filter(name=name).first()
-        if found is None:
-            raise Missing("application")
-        return self.answer(found)
+        return self.answer(self.application(name))
 
     def delete(self, request, user, name):
         return self.answer(lifecycle.delete_app(user=self.owner, name=name, by=self.by))
@@ -66,11 +77,9 @@ class AppLog(AppView):
     }
 
     def get(self, request, user, name):
-        found = self.rows().filter(name=name).first()
-        if found is None:
-            raise Missing("application")
+        app = self.application(name)
         offset = query_int(request, "offset", 0, 0)
         if query_int(request, "follow", 0, 0, 1):
-            return logs.follow(request._request, found, offset)
-        data = logs.read(found, offset)
+            return logs.follow(request._request, app, offset)
+        data = logs.read(app, offset)
         return HttpResponse(data, content_type=TEXT, headers={"X-Next-Offset": str(offset + len(data))})

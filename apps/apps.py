@@ -1,4 +1,4 @@
-"""Registers the app with Django, and listens to de-registrations."""
+"""The Django app, which acts on the deregistration of users."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class ApplicationsConfig(AppConfig):
     verbose_name = _("Applications")
 
     def ready(self) -> None:
-        # models may be imported only now
+        # models can be imported only here
         deregistered = import_module("accounts.lifecycle").deregistered
         delete_all_of = import_module("apps.lifecycle").delete_all_of
 

@@ -1,9 +1,9 @@
-"""What the application gateway's nginx asks before it passes a request on (supervision/gateway.conf.tmpl).
+"""The subrequests of the application gateway's nginx for each request (supervision/gateway.conf.tmpl).
 
-`route` says where the application is, or 403; for a refused request nginx then asks `told` for the words: 401 without
-a valid token, 404 for no such application (somebody else's answers the same), 503 with a reason while it is not up.
-It asks for each request, so nginx needs no reload when applications come and go. Where an application is may be
-remembered for a second, the caller's token is judged each time.
+`route` returns the address of the application, or 403; for a refused request nginx then gets the response of `refusal`:
+401 without a valid token, 404 for no such application (also for another user's), 503 with a reason while it is not up.
+Since nginx asks for each request it needs no reload when applications come and go. The address may be cached for a
+second, the caller's token is checked each time.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ CSP = "default-src 'none'; style-src 'self'"
 
 
 def for_nginx(view):
+    """Decorate a view that only nginx may call; everybody else gets 404."""
+
     @csrf_exempt
     @functools.wraps(view)
     def wrapper(request: HttpRequest) -> HttpResponse:
@@ -42,7 +44,7 @@ def for_nginx(view):
 
 @dataclass(frozen=True)
 class Place:
-    """Where an application that is up is reached, and by whom."""
+    """The address of an application that is up, and who may call it."""
 
     user_id: int
     public: bool
@@ -55,19 +57,19 @@ _places: dict[tuple[str, str], Place] = {}
 
 @for_nginx
 def route(request: HttpRequest) -> HttpResponse:
-    """204 with X-App-Base where the application is up and the caller may use it, else 403."""
-    found = _place(request.headers.get("X-App-User", ""), request.headers.get("X-App-Name", ""))
-    if found is None or not (found.public or _may(caller(request), found)):
+    """Return 204 with X-App-Base if the application is up and the caller may use it, else 403."""
+    place = _place(request.headers.get("X-App-User", ""), request.headers.get("X-App-Name", ""))
+    if place is None or not (place.public or _may(caller(request), place)):
         return HttpResponse(status=403)
-    return HttpResponse(status=204, headers={"X-App-Base": found.base})
+    return HttpResponse(status=204, headers={"X-App-Base": place.base})
 
 
 def _place(user: str, name: str) -> Place | None:
-    """Looked up, or remembered for a moment: no port goes to another application before all have forgotten it."""
+    """The cached or queried place. A port is not reused before all caches have expired (PLACE_REMEMBERED_S)."""
     now, key = time.monotonic(), (user, name)
-    found = _places.get(key)
-    if found is not None and now < found.until:
-        return found
+    place = _places.get(key)
+    if place is not None and now < place.until:
+        return place
     _places.pop(key, None)
     rows = Application.objects.filter(user__username=user, name=name, state=State.READY)
     row = rows.values_list("user_id", "public", "address").first()
@@ -78,35 +80,35 @@ def _place(user: str, name: str) -> Place | None:
         address = socket.getaddrinfo(host, int(port), type=socket.SOCK_STREAM)[0][4][0]
     except OSError:
         return None
-    where = f"[{address}]" if ":" in address else address
+    numeric_host = f"[{address}]" if ":" in address else address
     if len(_places) >= MOST_PLACES:
         _places.clear()
-    found = _places[key] = Place(row[0], row[1], f"http://{where}:{port}", now + PLACE_REMEMBERED_S)
-    return found
+    place = _places[key] = Place(row[0], row[1], f"http://{numeric_host}:{port}", now + PLACE_REMEMBERED_S)
+    return place
 
 
 @for_nginx
-def told(request: HttpRequest) -> HttpResponse:
-    """Why the request was not passed on, as a page for a browser and as JSON for all others."""
-    status, words, app = judge(request)
-    if status == 200:  # it is up by the books, but nobody answered: it has just died, and is being brought back
-        status, words = 503, _("The application does not answer; it is being started again.")
+def refusal(request: HttpRequest) -> HttpResponse:
+    """Return why the request was not forwarded, as a page for browsers and as JSON for all others."""
+    status, message, app = judge(request)
+    if status == 200:  # ready in the database, but it did not answer: it has just crashed and will be restarted
+        status, message = 503, _("The application does not answer; it is being started again.")
     headers = {"Cache-Control": "no-store"}
     if status == 503:
         headers["Retry-After"] = "2"
     if status == 401:
         headers["WWW-Authenticate"] = "Bearer"
     if "text/html" not in request.headers.get("Accept", ""):
-        return JsonResponse({"error": words, "msg": words}, status=status, headers=headers)
-    context = {"code": status, "words": words, "app": app, "starting": bool(app) and app.state == State.CREATING}
-    response = render(request, "apps/told.html", context, status=status)
+        return JsonResponse({"error": message, "msg": message}, status=status, headers=headers)
+    context = {"code": status, "message": message, "app": app, "starting": bool(app) and app.state == State.CREATING}
+    response = render(request, "apps/refusal.html", context, status=status)
     for name, value in {**headers, "Content-Security-Policy": CSP}.items():
         response[name] = value
     return response
 
 
 def judge(request: HttpRequest) -> tuple[int, str, Application | None]:
-    """(status, words, the application where the caller may know of it)."""
+    """Return (status, message, the application if the caller may use it)."""
     user, name = request.headers.get("X-App-User", ""), request.headers.get("X-App-Name", "")
     app = Application.objects.filter(user__username=user, name=name).select_related("user").first()
     who = caller(request)
@@ -117,15 +119,15 @@ def judge(request: HttpRequest) -> tuple[int, str, Application | None]:
     if app.state == State.READY:
         return 200, "", app
     if app.state == State.CREATING:
-        words = _("The application is starting.") + (f" {app.reason.splitlines()[0]}" if app.reason else "")
-        return 503, words, app
+        message = _("The application is starting.") + (f" {app.reason.splitlines()[0]}" if app.reason else "")
+        return 503, message, app
     if app.state == State.ERROR:
         return 503, _("The application is down: %(reason)s") % {"reason": app.reason.partition("\n")[0]}, app
     return 404, _("There is no application at this address."), None
 
 
 def caller(request: HttpRequest) -> tuple[int, bool] | None:
-    """(user's id, staff?) by Bearer token, or by the session where the request comes from the platform's own site."""
+    """Return (user id, is staff) by bearer token, or by session if the request comes from the platform's own site."""
     header = request.META.get("HTTP_AUTHORIZATION", "")
     if header:
         try:

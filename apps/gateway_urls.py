@@ -15,7 +15,7 @@ from . import gateway_access
 
 urlpatterns = [
     path("route", gateway_access.route),
-    path("told", gateway_access.told),
+    path("refusal", gateway_access.refusal),
 ]
 
 

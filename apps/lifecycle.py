@@ -1,7 +1,7 @@
-"""Every change of an application goes through here. Called by api, pages, admin, launching and reconcile.
+"""The verbs of applications: every change of state is made here. Called by api, pages, admin, launching and reconcile.
 
-The tenant's cpu, gpu and ram: tried when the application is created, confirmed when it is first up, released when it
-is erased or has ended in error, always after its run is gone. Its port is the row's, and free when the row is gone.
+The tenant's cpu, gpu and ram are tried when the application is created, confirmed when it is first up, and released
+when it is erased or has failed, always after its run is gone. Its port belongs to the row until that is removed.
 """
 
 from __future__ import annotations
@@ -29,11 +29,12 @@ from .models import Application, State
 APPLIER = "am"
 PORT_TRIES = 20
 BACKOFF_S = (0.5, 1, 2, 5, 10, 20, 40)
-STEADY_AFTER_S = 60  # up for so long, earlier failures are forgotten
-PLACE_REMEMBERED_S = 1.0  # how long the gateway may go by the address of one that was up; its port is held meanwhile
+STEADY_AFTER_S = 60  # after this uptime earlier failures no longer count
+PLACE_REMEMBERED_S = 1.0  # how long the gateway caches the address of an application; its port stays taken meanwhile
 
 
 def request_id(pk: int) -> str:
+    """Return the id of the application's resource request."""
     return f"app:{pk}"
 
 
@@ -41,10 +42,10 @@ def create_app(
     *, user, name: str, model_name: str, gpu: int = 0, cpu: float = 1, ram: int = 512, public: bool = False,
     tenant: str | None = None, by: str,
 ) -> Application:  # fmt: skip
-    """Makes the row with a port of its own, reserves its resources and queues its start.
+    """Create the row with a free port, reserve its resources and enqueue its start.
 
-    Raises Refused: a name taken, no such ready model, not enough left, no port free. Raises Fault, with nothing
-    stored, when the task queue is away.
+    Raises Refused: the name is taken, no such ready model, not enough resources, no free port. Raises Fault, with
+    nothing stored, when the task queue is not available.
     """
     if tenant not in (None, user.tenant.name):
         raise Missing("tenant")
@@ -76,13 +77,13 @@ def create_app(
 
 
 def _insert(**values) -> Application:
-    """The row with a port that no other has."""
+    """Creates the row with a free port."""
     return _with_port(lambda port: Application.objects.create(port=port, **values))
 
 
 def _with_port(write, besides: Collection[int] = ()) -> Application:
-    """Has `write(port)` store a row with a free port, none of `besides`. The database's constraint decides between two
-    that chose the same. Raises Refused when there is none.
+    """Calls `write(port)`, which stores a row, with a free port that is not in `besides`. The database's constraint
+    decides between two that chose the same. Raises Refused when there is none.
     """
     for _ in range(PORT_TRIES):
         port = ports.choose({*Application.objects.values_list("port", flat=True), *besides})
@@ -98,8 +99,8 @@ def _with_port(write, besides: Collection[int] = ()) -> Application:
 
 
 def move(pk: int, run_name: str, besides: Collection[int]) -> Application | None:
-    """Gives an application whose run is ordered, but not started, another port than `besides`, and the run a new name:
-    whoever has started the old one meanwhile finds that it belongs to nobody. None when it was decided otherwise.
+    """Change the port of an application whose run is ordered but not started to one not in `besides`, and rename the
+    run, so that one started meanwhile is swept. Return None when the application has moved on.
     """
     with locked(Application, pk=pk) as app:
         if app.run_name != run_name or app.state != State.CREATING:
@@ -120,7 +121,7 @@ def _run_name(app: Application) -> str:
 
 
 def note_order(pk: int) -> Application | None:
-    """Names the next run of an application that waits for one; None when there is nothing to start now."""
+    """Name the next run of an application that waits for one and return it; None when there is nothing to start now."""
     with locked(Application, pk=pk) as app:
         if app.state != State.CREATING or (app.not_before and app.not_before > timezone.now()):
             return None
@@ -132,7 +133,7 @@ def note_order(pk: int) -> Application | None:
 
 
 def up(pk: int, run_name: str, address: str, by: str) -> None:
-    """creating > ready: this run answers at `address`."""
+    """Move an application from creating to ready: this run answers at `address`."""
     with locked(Application, pk=pk) as app:
         if app.state != State.CREATING or app.run_name != run_name:
             return
@@ -143,7 +144,7 @@ def up(pk: int, run_name: str, address: str, by: str) -> None:
 
 
 def end_run(pk: int, run_name: str, reason: str, by: str) -> None:
-    """A run has ended that should be up: started again after a pause, or creating > error after too many failures."""
+    """Record that a run ended by itself: restart after a pause, or creating > error after too many failures."""
     with locked(Application, pk=pk) as app:
         if app.run_name != run_name or app.state not in (State.CREATING, State.READY):
             return
@@ -170,7 +171,7 @@ def end_run(pk: int, run_name: str, reason: str, by: str) -> None:
 
 
 def end_asked(pk: int, run_name: str, reason: str, by: str) -> None:
-    """A run has ended because the platform was stopped, or an operator wished it: started again at once."""
+    """Record that a run was stopped with the platform or by an administrator: restart it at once."""
     with locked(Application, pk=pk) as app:
         if app.run_name != run_name or app.state != State.READY:
             return
@@ -182,7 +183,7 @@ def end_asked(pk: int, run_name: str, reason: str, by: str) -> None:
 
 
 def restart(pk: int, by: str) -> None:
-    """Has a ready application's run ended; like any run that has ended it is then started again."""
+    """Stop the run of a ready application; like any run that ends it is then started again. Raises WrongState."""
     with locked(Application, pk=pk) as app:
         if app.state != State.READY:
             raise WrongState(
@@ -192,7 +193,7 @@ def restart(pk: int, by: str) -> None:
 
 
 def fail(pk: int, reason: str, by: str) -> None:
-    """creating > error for a reason that another try would not heal; nothing of it runs."""
+    """Move an application without a run from creating to error, for a reason that another try would not fix."""
     with locked(Application, pk=pk) as app:
         if app.state == State.CREATING:
             app.fail(by=by, reason=reason)
@@ -202,14 +203,14 @@ def fail(pk: int, reason: str, by: str) -> None:
 
 
 def delete_app(*, user, name: str, by: str) -> Application:
-    """ready, error > deleting; its run ends in the background, then everything it held is free."""
+    """Move an application from ready or error to deleting; a task stops its run and releases its resources."""
     with locked(Application, user=user, name=name) as app:
         _erase(app, by)
     return app
 
 
 def delete_all_of(user, by: str) -> None:
-    """Ends all applications of a de-registered user; called inside that transaction."""
+    """Delete all applications of a deregistered user, in that transaction."""
     rows = Application.objects.filter(user=user).exclude(state=State.DELETING).order_by("pk")
     for app in list(rows.select_for_update(of=("self",), no_key=True)):
         if app.state == State.CREATING:
@@ -218,7 +219,7 @@ def delete_all_of(user, by: str) -> None:
 
 
 def forget(pk: int) -> None:
-    """Removes the row of an application whose run is gone, and gives back what it held."""
+    """Remove the row of an application whose run is gone, and release its resources."""
     try:
         with locked(Application, pk=pk) as app:
             if app.state == State.DELETING:

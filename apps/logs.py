@@ -1,6 +1,6 @@
-"""An application's log: a piece from an offset, its end, or followed. Used by api, pages and admin.
+"""The log of an application: a piece from an offset, its end, or followed. Used by api, pages and admin.
 
-The folder is the application's own to write in, so no link in it is followed.
+The application may write in the folder, so no link in it is followed.
 """
 
 from __future__ import annotations
@@ -20,11 +20,13 @@ PIECE = 16 << 20
 
 
 def open_log(app: Application) -> BinaryIO | None:
+    """Open the log; None when there is none."""
     path, base = launching.log_path(app), launching.folder(app)
     return storage.open_file(base, str(path.relative_to(base)))
 
 
 def size(app: Application) -> int:
+    """Return the size of the log in bytes."""
     file = open_log(app)
     if file is None:
         return 0
@@ -33,7 +35,7 @@ def size(app: Application) -> int:
 
 
 def read(app: Application, offset: int, most: int = PIECE) -> bytes:
-    """At most `most` bytes from `offset`; nothing where there is nothing yet."""
+    """Return at most `most` bytes from `offset`, none beyond the end."""
     file = open_log(app)
     if file is None:
         return b""
@@ -43,12 +45,12 @@ def read(app: Application, offset: int, most: int = PIECE) -> bytes:
 
 
 def end(app: Application, limit: int) -> tuple[str, int, int, bool]:
-    """(the log's end as text, the byte it begins at, the byte to read on from, whether there is more before it)."""
+    """Return (the end of the log as text, its first byte, the byte to continue from, whether it was cut)."""
     return logs.ending(lambda at, most: read(app, at, most), size(app), limit)
 
 
 def follow(request: HttpRequest, app: Application, offset: int) -> HttpResponse:
-    """What is there from `offset` on, then what is written, until the application is no longer to be up."""
+    """Return a response that streams the log from `offset` on, until the application should no longer be up."""
 
     def over() -> bool:
         return not Application.objects.filter(pk=app.pk, state__in=[State.CREATING, State.READY]).exists()

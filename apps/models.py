@@ -2,12 +2,13 @@
 
 Application:
     creating      --up-->     ready
-    ready         --lose-->   creating     (its run has ended: it is started again, after a pause)
-    ready         --renew-->  creating     (its run was asked to end, so that is no failure: started again at once)
+    ready         --lose-->   creating     (its run has ended: it is restarted after a pause)
+    ready         --renew-->  creating     (its run was stopped on request, which is no failure: restarted at once)
     creating      --fail-->   error
-    ready, error  --erase-->  deleting     (its run goes first, then files and row)
+    ready, error  --erase-->  deleting     (its run is stopped, then files and row are removed)
 
-`failures` counts the runs that ended since the application was last up for a while. `port` is held until the row goes.
+`failures` counts the runs that ended since the application was last up for a while. `port` belongs to the row until it
+is removed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Applications in the browser: the list with the form, and one with its log and a form to try it (contract 7)."""
+"""The pages of applications: the list with its form, and one application with log and playground (contract 7)."""
 
 from __future__ import annotations
 
@@ -45,6 +45,7 @@ LONGEST_COMMAND = 400  # characters of an input in a command line
 @login_required
 @require_http_methods(["GET", "POST"])
 def applications(request):
+    """Show the user's applications; a POST creates one."""
     problems = Problems()
     if request.method == "POST":
         problems = problems_of(lambda: _create(request), set(AppIn().fields) - {"tenant"})
@@ -99,15 +100,15 @@ def _own(request, name: str) -> Application:
 @login_required
 @require_http_methods(["GET", "POST"])
 def application(request, name):
-    """The page; a POST sends `input` to the application and shows what it answers."""
+    """Show one application; a POST sends `input` to it and shows its response."""
     row = _own(request, name)
     problems, answer = Problems(), None
     example = playground.example_of(row.model.signature)
     if request.method == "POST":
-        got: list[playground.Answer] = []
+        responses: list[playground.PredictResponse] = []
         text = request.POST.get("input", "")
-        problems = problems_of(lambda: got.append(playground.ask(row, text, request.user.pk)), ("input",))
-        answer = got[0] if got else None
+        problems = problems_of(lambda: responses.append(playground.predict(row, text, request.user.pk)), ("input",))
+        answer = responses[0] if responses else None
     log, log_start, _next, cut = logs.end(row, LOG_SHOWN)
     base = f"{app_address(request)}/{request.user.username}/{row.name}"
     context = {
@@ -132,14 +133,14 @@ def application(request, name):
 
 
 def _shell(text: str) -> str:
-    """What curl's `-d` is given: the input itself, quoted, or a file where it is long."""
+    """The argument of curl's `-d`: the quoted input, or a file name when it is long."""
     return shlex.quote(text) if 0 < len(text) <= LONGEST_COMMAND else "@input.json"
 
 
 @login_required
 @require_GET
 def whole_log(request, name):
-    """The log as a file, however long it is (the interface gives it in pieces)."""
+    """Download the whole log as a file; REST has it in pieces."""
     file = logs.open_log(_own(request, name))
     headers = {"X-Content-Type-Options": "nosniff", "Content-Security-Policy": "default-src 'none'; sandbox"}
     options = {"as_attachment": True, "filename": f"{name}.log", "content_type": "text/plain; charset=utf-8"}
@@ -149,6 +150,7 @@ def whole_log(request, name):
 @login_required
 @require_POST
 def delete(request, name):
+    """Delete an application."""
     row = _own(request, name)
     problem = attempt(lambda: lifecycle.delete_app(user=request.user, name=row.name, by=request.user.username))
     if problem:

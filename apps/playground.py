@@ -1,6 +1,6 @@
-"""Trying an application from its page: an example input for its model, and one request with it. Used by pages.
+"""The playground of an application's page: an example input for its model, and one request with it. Used by pages.
 
-The request goes to the application itself, as the application gateway would send it, with nothing of the visitor's.
+The request goes to the application itself, as the application gateway would send it, without the visitor's headers.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from .models import Application, State
 LIMIT_S = 20
 MOST_SENT = 1 << 20
 MOST_SHOWN = 256 << 10
-MOST_NUMBERS = 4096  # in an example that is written out
+MOST_NUMBERS = 4096  # in an example that is shown in full
 MOST_SCORES = 20
-LARGEST_SCORE = 1e300  # so that sums of them are numbers, too
-UNKNOWN = [{"name": "input", "datatype": "FP32", "shape": [-1]}]  # as the serving process takes it
+LARGEST_SCORE = 1e300  # so that their sums are finite
+UNKNOWN = [{"name": "input", "datatype": "FP32", "shape": [-1]}]  # what the serving process accepts then
 
 
 @dataclass(frozen=True)
-class Answer:
-    """What came back: HTTP's status (0: nothing came), after how long, and the text, readable where it is JSON.
+class PredictResponse:
+    """The response of an application: HTTP status (0: no response), duration in ms, and the text, formatted if JSON.
 
-    `scores`: where the first output is one short row of numbers, each with its place and its share of the way from the
-    least (0) to the largest (100).
+    `scores`: if the first output is one short row of numbers, each with its index and its position between the smallest
+    (0) and the largest (100).
     """
 
     status: int
@@ -44,27 +44,28 @@ class Answer:
 
     @property
     def good(self) -> bool:
+        """Return whether the application answered with 200."""
         return self.status == 200
 
 
 @dataclass(frozen=True)
 class Example:
-    """An input of the right form: as JSON ("" when it would be too long), and as an expression of Python."""
+    """An example input: as JSON (empty when it would be too long), and as a Python expression."""
 
     json: str
     python: str
 
 
 def inputs_of(signature) -> list[dict]:
-    """The inputs that the check has found, made sure of: a model's own words may be anything."""
-    told = signature.get("inputs") if isinstance(signature, dict) else None
-    listed = told if isinstance(told, list) else []
-    found = [one for one in listed if isinstance(one, dict) and isinstance(one.get("name"), str)]
-    return found or UNKNOWN
+    """Return the inputs of a stored signature, validated: it comes from the model's own code."""
+    listed = signature.get("inputs") if isinstance(signature, dict) else None
+    entries = listed if isinstance(listed, list) else []
+    inputs = [one for one in entries if isinstance(one, dict) and isinstance(one.get("name"), str)]
+    return inputs or UNKNOWN
 
 
 def example_of(signature) -> Example:
-    """Made of the inputs' names, types and shapes; a side that may have any length gets 1."""
+    """Return an example made from the inputs' names, types and shapes; a variable dimension becomes 1."""
     inputs = inputs_of(signature)
     values = {one["name"]: (_sides(one), _value(one)) for one in inputs}
     count = sum(math.prod(sides) for sides, _value in values.values())
@@ -93,16 +94,16 @@ def _nested(sides: list[int], value):
 
 
 def _expression(sides: list[int], value) -> str:
-    words = repr(value)
+    expression = repr(value)
     for side in reversed(sides):
-        words = f"[{words}]" if side == 1 else f"[{words}] * {side}"
-    return words
+        expression = f"[{expression}]" if side == 1 else f"[{expression}] * {side}"
+    return expression
 
 
-def ask(app: Application, text: str, user_pk: int) -> Answer:
-    """One POST to the application's /predict. One at a time for each user, since somebody waits for it.
+def predict(app: Application, text: str, user_pk: int) -> PredictResponse:
+    """Send the text to the application's /predict, one request at a time for each user.
 
-    Raises Refused: what was typed is no JSON or too long, the application is not up, the last one is not answered yet.
+    Raises Refused: the text is not JSON or too long, the application is not up, the previous request is still running.
     """
     body = text.encode()
     if len(body) > MOST_SENT:
@@ -122,32 +123,38 @@ def ask(app: Application, text: str, user_pk: int) -> Answer:
         cache.delete(mark)
 
 
-def _post(address: str, body: bytes) -> Answer:
+def _post(address: str, body: bytes) -> PredictResponse:
     host, _colon, port = address.rpartition(":")
     began = time.monotonic()
     try:
-        where = (host.strip("[]"), int(port))
+        endpoint = (host.strip("[]"), int(port))
         status, data = outbound.exchange(
-            where, "POST", "/predict", body, {"Content-Type": "application/json"}, limit_s=LIMIT_S, most=MOST_SHOWN + 1
+            endpoint,
+            "POST",
+            "/predict",
+            body,
+            {"Content-Type": "application/json"},
+            limit_s=LIMIT_S,
+            most=MOST_SHOWN + 1,
         )
     except (OSError, http.client.HTTPException) as problem:
-        return Answer(0, 1000 * (time.monotonic() - began), str(problem) or type(problem).__name__)
+        return PredictResponse(0, 1000 * (time.monotonic() - began), str(problem) or type(problem).__name__)
     took = 1000 * (time.monotonic() - began)
     text, scores = _readable(data[:MOST_SHOWN])
-    return Answer(status, took, text, len(data) > MOST_SHOWN, scores)
+    return PredictResponse(status, took, text, len(data) > MOST_SHOWN, scores)
 
 
 def _readable(data: bytes) -> tuple[str, tuple]:
-    """An output a line; what went wrong in its own lines; anything else as it came."""
+    """The text and scores: one output a line; an error message with its line breaks; anything else unchanged."""
     text = data.decode(errors="replace")
     try:
-        told = sanitize.read_json(text)
-        if isinstance(told, dict) and isinstance(told.get("error"), str) and len(told) == 1:
-            return sanitize.text(told["error"]), ()
-        if isinstance(told, dict):
-            lines = (f"  {_compact(name)}: {_compact(value)}" for name, value in told.items())
+        reply = sanitize.read_json(text)
+        if isinstance(reply, dict) and isinstance(reply.get("error"), str) and len(reply) == 1:
+            return sanitize.text(reply["error"]), ()
+        if isinstance(reply, dict):
+            lines = (f"  {_compact(name)}: {_compact(value)}" for name, value in reply.items())
             text = sanitize.text("{\n" + ",\n".join(lines) + "\n}")
-            return text, _scores(next(iter(told.values()), None))
+            return text, _scores(next(iter(reply.values()), None))
     except (ValueError, RecursionError):
         pass
     return sanitize.text(text), ()

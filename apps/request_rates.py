@@ -1,7 +1,7 @@
-"""How many requests an application answers, and how fast: read from the file its process writes (serving/traffic.py).
+"""The request rates and latencies of an application, read from the file of its process (serving/request_counter.py).
 
-Used by pages and reconcile. The file lies in the application's own folder, so it may hold anything: no link is
-followed, little is read, and only numbers are taken.
+Used by pages and reconcile. The application may write anything into its folder: links are not followed, the size is
+limited, and only numbers are accepted.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from .models import Application
 
 MOST_BYTES = 32 << 10
 KEPT = 60
-FRESH_S = 8  # what was told longer ago says nothing of now
-WIDTH, HEIGHT = 240, 36  # of the small picture
+FRESH_S = 8  # an older file says nothing about the present
+WIDTH, HEIGHT = 240, 36  # of the sparkline in pixels
 
 
 @dataclass(frozen=True)
 class Traffic:
-    """`series`: (requests per second, median ms, 95th percentile ms) of each two seconds, oldest first."""
+    """Request counts. `series`: (requests per second, median ms, 95th percentile ms) for each 2 s, oldest first."""
 
     requests: int
     errors: int
@@ -34,24 +34,27 @@ class Traffic:
 
     @property
     def rate(self) -> float:
+        """Return the requests per second now."""
         return self.series[-1][0] if self.fresh and self.series else 0.0
 
     @property
     def median(self) -> float | None:
-        """Of the latest two seconds in which something was answered."""
+        """Return the median latency in ms of the latest interval with requests."""
         return next((median for rate, median, _slow in reversed(self.series) if rate), None)
 
     @property
     def slow(self) -> float | None:
+        """Return the 95th percentile of the latency in ms of the latest interval with requests."""
         return next((slow for rate, _median, slow in reversed(self.series) if rate), None)
 
     @property
     def most(self) -> float:
+        """Return the highest rate of the series."""
         return max((rate for rate, *_times in self.series), default=0.0)
 
     @property
     def line(self) -> str:
-        """The rates as the points of a line in a picture of WIDTH by HEIGHT, the latest at the right end."""
+        """Return the rates as the points of an SVG polyline of WIDTH by HEIGHT, the latest at the right."""
         step, top = WIDTH / (KEPT - 1), self.most or 1.0
         first = KEPT - len(self.series)
         return " ".join(
@@ -61,26 +64,26 @@ class Traffic:
 
 
 def read(app: Application) -> Traffic | None:
-    """None where nothing, or nothing usable, is told."""
+    """Return the application's traffic, None where the file is missing or invalid."""
     file = storage.open_file(launching.folder(app), launching.TRAFFIC)
     if file is None:
         return None
     with file:
-        told_at = os.fstat(file.fileno()).st_mtime
+        written_at = os.fstat(file.fileno()).st_mtime
         data = file.read(MOST_BYTES)
     try:
-        told = json.loads(data)
-        series = [tuple(_number(one) for one in entry) for entry in told["series"][-KEPT:]]
+        counts = json.loads(data)
+        series = [tuple(_number(one) for one in entry) for entry in counts["series"][-KEPT:]]
         if any(len(entry) != 3 for entry in series):
             return None
-        requests, errors = int(_number(told["requests"])), int(_number(told["errors"]))
+        requests, errors = int(_number(counts["requests"])), int(_number(counts["errors"]))
     except (ValueError, TypeError, KeyError, RecursionError):
         return None
-    return Traffic(requests, errors, series, abs(time.time() - told_at) < FRESH_S)
+    return Traffic(requests, errors, series, abs(time.time() - written_at) < FRESH_S)
 
 
-def told_at(app: Application) -> float:
-    """When the file was last written; 0.0 when there is none. A look that costs next to nothing."""
+def changed_at(app: Application) -> float:
+    """Return when the file was last written, as Unix time; 0.0 when there is none. Does not read it."""
     try:
         return os.lstat(launching.folder(app) / launching.TRAFFIC).st_mtime
     except OSError:
@@ -89,5 +92,5 @@ def told_at(app: Application) -> float:
 
 def _number(value) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
-        raise ValueError("not a number of anything")
-    return float(min(value, 1e12))  # there are whole numbers that no float can hold
+        raise ValueError("not a count or duration")
+    return float(min(value, 1e12))  # an int may be too large for a float

@@ -1,4 +1,4 @@
-"""What the APP-manager's REST calls accept and answer (contract 6)."""
+"""The request and response bodies of the APP-manager (contract 6)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The APP-manager's paths below /api/v1."""
+"""The paths of the APP-manager below /api/v1."""
 
 from __future__ import annotations
 

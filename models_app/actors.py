@@ -1,4 +1,4 @@
-"""What a worker does for models. Each message may come twice or late: the verb it calls decides."""
+"""The background tasks of models. A message may come twice or late; the verb that it calls decides."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Models for operators: look, end a check that goes on too long, delete."""
+"""Models in the admin site: list, abort a creation, delete."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Model-manager's REST calls (contract 5), one class for each path."""
+"""The REST calls of the Model-manager (contract 5), one class for each path."""
 
 from __future__ import annotations
 
@@ -22,14 +22,16 @@ PIECE = 1 << 20
 
 
 class ModelView(ContractView):
+    """A call about the models of one user."""
+
     kind = "model"
 
     def model(self, name: str) -> Model:
-        """The owner's model of that name, or Missing."""
-        found = Model.objects.filter(user=self.owner, name=name).select_related("user", "tenant").first()
-        if found is None:
+        """Return the owner's model of that name. Raises Missing."""
+        model = Model.objects.filter(user=self.owner, name=name).select_related("user", "tenant").first()
+        if model is None:
             raise Missing("model")
-        return found
+        return model
 
 
 class ModelList(ModelView):
@@ -82,7 +84,7 @@ class ModelDownload(ModelView):
 
 
 class _Sink:
-    """What zipfile writes to: a file that cannot seek, whose bytes are taken away piece by piece."""
+    """The file to which zipfile writes: it cannot seek, and its bytes are taken piece by piece."""
 
     def __init__(self):
         self.pieces: list[bytes] = []
@@ -100,7 +102,7 @@ class _Sink:
 
 
 def zipped(base: Path, files: list[str]) -> Iterator[bytes]:
-    """A zip of the files, not compressed (weights hardly are), never whole in memory."""
+    """Yield a zip of the files, uncompressed since weights hardly compress, never whole in memory."""
     sink = _Sink()
     with zipfile.ZipFile(sink, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
         for path in files:

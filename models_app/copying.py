@@ -1,7 +1,7 @@
-"""Where a model comes from, and how its files get into its folder. Used by lifecycle and launching; holds no lock.
+"""The source of a model, and the copy of its files. Used by lifecycle and launching; holds no lock.
 
-A source may belong to somebody who changes it meanwhile, so every step goes from folder to folder by file descriptor
-and never through a link: what is copied is what lay there as a regular file.
+The owner may change a source meanwhile, so paths are opened folder by folder by file descriptors and never through a
+link: only regular files are copied.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from kernel import names, storage
 from kernel.errors import Refused
 
 PIECE = 1 << 20
-PLATFORM_FOLDERS = ("log", "metrics")  # of a job: not its output
+PLATFORM_FOLDERS = ("log", "metrics")  # of a job: not part of its output
 
 
 def parse(src: str) -> tuple[str, str, str]:
@@ -34,20 +34,20 @@ def parse(src: str) -> tuple[str, str, str]:
 
 
 def origin(user: str, src: str) -> Path:
-    """Where the source lies. Raises Refused when nothing is there, or a link is in the way."""
+    """Return the path of the source. Raises Refused when it does not exist, or has a link in it."""
     kind, job, path = parse(src)
     base = storage.home_dir(user) if kind == "home" else storage.job_dir(user, job)
     try:
-        found = storage.safe_join(base, path) if path else base
+        source = storage.safe_join(base, path) if path else base
     except Refused as refused:
         raise Refused(refused.msg, field="src")
-    if not found.exists():
+    if not source.exists():
         raise Refused("%(src)s does not exist", field="src", src=src)
-    return found
+    return source
 
 
 def size(source: Path) -> int:
-    """Bytes in the regular files of the source."""
+    """Return the bytes in the regular files of the source. Raises OSError."""
     total = 0
     for _path, file in _open_files(source):
         total += os.fstat(file).st_size
@@ -55,13 +55,13 @@ def size(source: Path) -> int:
 
 
 def copy(source: Path, target: Path) -> dict[str, dict]:
-    """Copies all regular files to `target`, complete or not at all: to a folder beside it, then by a rename.
+    """Copy all regular files to `target`, atomically: to a folder beside it, which is then renamed.
 
-    Returns {path: {"size", "sha256"}}. What stood at `target` is replaced. Raises OSError.
+    Returns {path: {"size", "sha256"}}. An existing `target` is replaced. Raises OSError.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     side = target.with_name(f".{target.name}.{secrets.token_hex(6)}.part")
-    told = {}
+    checksums = {}
     try:
         side.mkdir(mode=0o755)
         for path, file in _open_files(source):
@@ -75,16 +75,16 @@ def copy(source: Path, target: Path) -> dict[str, dict]:
                     count += len(piece)
                 out.flush()
                 os.fsync(out.fileno())
-            told[path] = {"size": count, "sha256": digest.hexdigest()}
+            checksums[path] = {"size": count, "sha256": digest.hexdigest()}
         storage.remove_tree(target)
         side.rename(target)
     finally:
         storage.remove_tree(side)
-    return told
+    return checksums
 
 
 def sweep(target: Path) -> None:
-    """Removes what copies that were killed have left beside `target`."""
+    """Remove what killed copies have left beside `target`."""
     for rest in target.parent.glob(f".{target.name}.*.part"):
         storage.remove_tree(rest)
 
@@ -114,7 +114,7 @@ def _one(folder: int, name: str, path: str) -> Iterator[tuple[str, int]]:
     try:
         path.encode()
         file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
-    except (OSError, UnicodeEncodeError):  # a link, a device, gone meanwhile, or a name that no interface could say
+    except (OSError, UnicodeEncodeError):  # a link, a device, removed meanwhile, or a name that is not UTF-8
         return
     try:
         if stat.S_ISREG(os.fstat(file).st_mode):

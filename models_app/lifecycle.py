@@ -1,6 +1,6 @@
-"""Every change of a model goes through here. Called by api, pages, admin, actors and reconcile.
+"""The verbs of models: every change of state is made here. Called by api, pages, admin, launching and reconcile.
 
-The tenant's rom: tried when the model is created, confirmed when it is ready, released when it is erased.
+The tenant's rom is tried when the model is created, confirmed when it is ready, and released when it is erased.
 """
 
 from __future__ import annotations
@@ -28,14 +28,15 @@ STEADY = (State.READY, State.ERROR)
 
 
 def request_id(pk: int) -> str:
+    """Return the id of the model's resource request."""
     return f"model:{pk}"
 
 
 def create_model(*, user, name: str, src: str, tenant: str | None = None, by: str) -> Model:
-    """Makes the row, reserves room for its files and queues the copy.
+    """Create the row, reserve disk space for its files and enqueue the copy.
 
-    Raises Refused: a name taken, a source that is not there or a job that has not finished, no room.
-    Raises Fault, with nothing stored, when the task queue is away.
+    Raises Refused: the name is taken, the source does not exist, the job has not finished, not enough space.
+    Raises Fault, with nothing stored, when the task queue is not available.
     """
     kind, job_name, _path = copying.parse(src)
     if tenant not in (None, user.tenant.name):
@@ -68,7 +69,7 @@ def create_model(*, user, name: str, src: str, tenant: str | None = None, by: st
 
 
 def note_copy(pk: int, checksums: dict) -> None:
-    """The files are there: the check may begin. Other sizes than were reserved end it."""
+    """Record the copied files, so that the check may start; fail if their size is not the reserved one."""
     with locked(Model, pk=pk) as model:
         if model.state != State.CREATING or model.copied:
             return
@@ -103,7 +104,7 @@ def complete(pk: int, result: dict, by: str) -> None:
 
 
 def fail(pk: int, reason: str, by: str) -> None:
-    """creating > error. A model that is steady, or gone, is left alone."""
+    """Move a model from creating to error. One in another state, or deleted, is left alone."""
     try:
         with locked(Model, pk=pk) as model:
             if model.state == State.CREATING:
@@ -113,14 +114,14 @@ def fail(pk: int, reason: str, by: str) -> None:
 
 
 def fail_all_of(user, by: str) -> None:
-    """Ends what a de-registered user was making; called inside that transaction."""
+    """Fail the models that a deregistered user was creating, in that transaction."""
     rows = Model.objects.filter(user=user, state=State.CREATING).order_by("pk")
     for model in list(rows.select_for_update(of=("self",), no_key=True)):
         _fail(model, accounts.DEACTIVATED, by)
 
 
 def delete_model(*, user, name: str, by: str) -> Model:
-    """ready, error > deleting. Raises WrongState in another state, or while an application serves it."""
+    """Move a model from ready or error to deleting. Raises WrongState otherwise, or while an application serves it."""
     with locked(Model, user=user, name=name) as model:
         if model.state in STEADY and model.served_by.exists():
             serving = model.served_by.order_by("pk").first()
@@ -134,7 +135,7 @@ def delete_model(*, user, name: str, by: str) -> Model:
 
 
 def set_notes(*, user, name: str, notes: str) -> Model:
-    """What the owner has to say of the model, in any state; no change of state."""
+    """Save the owner's notes, in any state."""
     with locked(Model, user=user, name=name) as model:
         model.notes = notes
         model.save(update_fields=["notes"])
@@ -143,7 +144,7 @@ def set_notes(*, user, name: str, notes: str) -> Model:
 
 
 def forget(pk: int) -> None:
-    """Removes the row of a model whose files are gone, and gives its room back."""
+    """Remove the row of a model whose files are gone, and release its disk space."""
     try:
         with locked(Model, pk=pk) as model:
             if model.state == State.DELETING:
@@ -174,7 +175,7 @@ def _finished_job(user, name: str) -> Job:
 
 
 def _lineage(job: Job | None) -> dict:
-    """What the model came of, as it was now: the job, its datasets with their sizes, its last metrics."""
+    """The origin of the model as of now: the job, its datasets with their sizes, its last metrics."""
     if job is None:
         return {}
     sizes = dict(Dataset.objects.filter(user=job.user_id, name__in=job.datasets).values_list("name", "size"))

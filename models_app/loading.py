@@ -1,14 +1,14 @@
-"""Opens a model of any format the platform takes, and checks that it loads. No Django, nothing else of the platform.
+"""The loader of models in all formats that the platform accepts. No Django, nothing else of the platform.
 
 As a program, in a run of its own: `python loading.py MODEL_FOLDER OUT_FOLDER` loads the model and writes
-OUT_FOLDER/told.json; exit 0 only when it loads. Imported by apps/serving, which is such a run too. Loading may run
-whatever the model's maker put in (a pickle, a predictor.py): never import a model in a process of the platform.
+OUT_FOLDER/told.json; exit 0 only when it loads. Imported by apps/serving, which is such a run too. Loading may execute
+any code of the model's author (a pickle, a predictor.py): never load a model in a process of the platform.
 
-Which file is the model: `predictor.py`, else the file called model.*, else the only file of a known kind; those nearest
-to the top first. Tensors are dicts of the Open Inference Protocol: name, datatype, shape, data (a numpy array).
+The file that is the model: `predictor.py`, else the file named model.*, else the only file of a known format; those
+nearest to the top first. Tensors are dicts of the Open Inference Protocol: name, datatype, shape, data (a numpy array).
 
-What a model takes and gives is what its file tells; `signature.json` beside it, or among TorchScript's extra files,
-{"inputs": [...], "outputs": [...]} of name, datatype and shape, says it where the file does not.
+Inputs and outputs are those that the file declares; where it does not, `signature.json` beside it, or among the extra
+files of TorchScript, declares them: {"inputs": [...], "outputs": [...]} of name, datatype and shape.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ ONNX_TYPES = {
 
 
 class NotAModel(Exception):
-    """The folder holds no model that can be opened; the words say why."""
+    """The folder has no model that can be loaded; the message says why."""
 
 
 def datatype(array: np.ndarray) -> str:
-    """The protocol's name of an array's type; strings and bytes are BYTES."""
+    """Return the protocol's name of an array's type; strings and bytes are BYTES. Raises ValueError."""
     if array.dtype.kind in "OSU":
         return "BYTES"
     for name, kind in DATATYPES.items():
@@ -60,12 +60,13 @@ def datatype(array: np.ndarray) -> str:
 
 
 def tensor(name: str, array) -> dict:
-    found = np.ascontiguousarray(array)
-    return {"name": name, "datatype": datatype(found), "shape": list(np.shape(array)), "data": found}
+    """Return an array as a tensor of the protocol."""
+    data = np.ascontiguousarray(array)
+    return {"name": name, "datatype": datatype(data), "shape": list(np.shape(array)), "data": data}
 
 
 def find(folder: Path) -> tuple[str, Path]:
-    """(format, file). Raises NotAModel naming what is there."""
+    """Return (format, file) of the model in a folder. Raises NotAModel, which names the candidates."""
     files = sorted(
         (path for path in folder.rglob("*") if path.is_file() and not path.is_symlink()),
         key=lambda path: (len(path.relative_to(folder).parts), str(path)),
@@ -85,36 +86,36 @@ def find(folder: Path) -> tuple[str, Path]:
 
 
 class Loaded:
-    """A model in memory. `inputs` and `outputs`: dicts of name, datatype, shape (-1: any), empty where not known."""
+    """A model in memory. `inputs` and `outputs`: dicts of name, datatype, shape (-1: any), empty if not known."""
 
     def __init__(self, kind: str, call, inputs: list[dict], outputs: list[dict], batches: bool):
         self.format, self.call, self.inputs, self.outputs, self.batches = kind, call, inputs, outputs, batches
 
     def predict(self, tensors: list[dict], wanted: tuple[str, ...] = ()) -> list[dict]:
-        """The outputs; a format that can computes those `wanted` alone, where any are named."""
+        """Return the outputs; some formats compute only the `wanted` ones, if any are named."""
         return self.call(tensors, wanted)
 
     def example(self) -> list[dict]:
-        """The smallest input that the signature allows: zeros, empty strings, 1 for every side that may be any."""
+        """Return the smallest input of the signature: zeros, empty strings, 1 for each variable dimension."""
         return [_zeros(one) for one in self.inputs]
 
 
 def load(folder: Path) -> Loaded:
-    """Raises NotAModel, and whatever the libraries and the model's own code raise."""
+    """Load the model in a folder. Raises NotAModel, and whatever the libraries and the model's code raise."""
     kind, path = find(Path(folder))
     openers = {"torchscript": _torchscript, "torch.export": _exported, "onnx": _onnx, "predictor": _predictor}
     loaded = openers.get(kind, _sklearn)(kind, path)
-    told = path.parent / SIGNATURE
-    if told.is_file():
-        loaded.inputs, loaded.outputs = _signature(told.read_bytes(), loaded)
+    signature = path.parent / SIGNATURE
+    if signature.is_file():
+        loaded.inputs, loaded.outputs = _signature(signature.read_bytes(), loaded)
     return loaded
 
 
 def _signature(text: bytes, loaded: Loaded) -> tuple[list[dict], list[dict]]:
     try:
-        told = json.loads(text)
+        declared = json.loads(text)
         return tuple(
-            [_described(one) for one in told.get(side, getattr(loaded, side))] for side in ("inputs", "outputs")
+            [_described(one) for one in declared.get(side, getattr(loaded, side))] for side in ("inputs", "outputs")
         )
     except (ValueError, KeyError, TypeError, AttributeError) as problem:
         raise NotAModel(f"signature.json: must be inputs and outputs, lists of name, datatype, shape ({problem!r})")
@@ -143,10 +144,10 @@ def _torch_call(module, device):
 
     def call(tensors: list[dict], wanted: tuple[str, ...]) -> list[dict]:
         with torch.inference_mode():
-            found = module(*(torch.from_numpy(np.array(one["data"])).to(device) for one in tensors))
-        named = found.items() if isinstance(found, dict) else None
+            result = module(*(torch.from_numpy(np.array(one["data"])).to(device) for one in tensors))
+        named = result.items() if isinstance(result, dict) else None
         if named is None:
-            many = found if isinstance(found, tuple | list) else [found]
+            many = result if isinstance(result, tuple | list) else [result]
             named = ((f"output__{index}", one) for index, one in enumerate(many))
         return [tensor(name, one.detach().cpu().numpy()) for name, one in named]
 
@@ -157,16 +158,16 @@ def _torchscript(kind: str, path: Path) -> Loaded:
     import torch
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    told = {SIGNATURE: ""}
-    module = torch.jit.load(str(path), map_location=device, _extra_files=told).eval()
+    extra_files = {SIGNATURE: ""}
+    module = torch.jit.load(str(path), map_location=device, _extra_files=extra_files).eval()
     names = [argument.name for argument in module.forward.schema.arguments[1:] if not argument.has_default_value()]
     inputs = [{"name": name, "datatype": "FP32", "shape": [-1]} for name in names]
     loaded = Loaded(kind, _torch_call(module, device), inputs, [], batches=True)
-    if told[SIGNATURE]:
-        loaded.inputs, loaded.outputs = _signature(told[SIGNATURE], loaded)
+    if extra_files[SIGNATURE]:
+        loaded.inputs, loaded.outputs = _signature(extra_files[SIGNATURE], loaded)
         return loaded
     weights = next((one for one in module.parameters() if one.ndim == 2 and one.is_floating_point()), None)
-    if len(inputs) == 1 and weights is not None:  # the file does not tell the shape: rows for the first layer, perhaps
+    if len(inputs) == 1 and weights is not None:  # the file has no shape: try rows for the first layer
         guess = [{**inputs[0], "shape": [-1, weights.shape[1]]}]
         with contextlib.suppress(RuntimeError):
             loaded.predict([_zeros(guess[0])])
@@ -188,7 +189,7 @@ def _exported(kind: str, path: Path) -> Loaded:
 
 
 def _fake(name: str, value) -> dict:
-    """What a program was exported with for one tensor: its type, and the sides that are not fixed as -1."""
+    """The description of a tensor in an exported program; dimensions that are not fixed are -1."""
     kinds = {"bool": "BOOL", "float16": "FP16", "float32": "FP32", "float64": "FP64"}
     kinds |= {f"{sign}int{bits}": f"{sign}int{bits}".upper() for sign in ("", "u") for bits in (8, 16, 32, 64)}
     kind = str(getattr(value, "dtype", "torch.float32")).removeprefix("torch.")
@@ -216,8 +217,8 @@ def _onnx(kind: str, path: Path) -> Loaded:
 
     def call(tensors: list[dict], wanted: tuple[str, ...]) -> list[dict]:
         names = [one["name"] for one in outputs if not wanted or one["name"] in wanted]
-        found = session.run(names, {one["name"]: one["data"] for one in tensors}) if names else []
-        return [tensor(name, array) for name, array in zip(names, found, strict=True)]
+        arrays = session.run(names, {one["name"]: one["data"] for one in tensors}) if names else []
+        return [tensor(name, array) for name, array in zip(names, arrays, strict=True)]
 
     open_ended = all(one["shape"] and one["shape"][0] == -1 for one in inputs)
     return Loaded(kind, call, inputs, outputs, batches=open_ended)
@@ -250,7 +251,7 @@ def _sklearn(kind: str, path: Path) -> Loaded:
         ]
 
     takes = {"name": "input", "datatype": "FP64", "shape": [-1, int(getattr(estimator, "n_features_in_", -1))]}
-    if hasattr(getattr(estimator, "steps", [[None, None]])[0][1], "build_analyzer"):  # a pipeline that reads words
+    if hasattr(getattr(estimator, "steps", [[None, None]])[0][1], "build_analyzer"):  # a pipeline for text
         takes = {"name": "input", "datatype": "BYTES", "shape": [-1]}
     return Loaded(kind, call, [takes], [], batches=True)
 
@@ -262,10 +263,10 @@ def _predictor(kind: str, path: Path) -> Loaded:
     module = importlib.util.module_from_spec(spec)
     sys.modules["predictor"] = module
     spec.loader.exec_module(module)
-    made = getattr(module, "Predictor", None)
-    if made is None:
+    predictor_class = getattr(module, "Predictor", None)
+    if predictor_class is None:
         raise NotAModel("predictor.py has no class Predictor")
-    predictor = made()
+    predictor = predictor_class()
     if not callable(getattr(predictor, "predict", None)):
         raise NotAModel("Predictor has no method predict(inputs)")
 
@@ -293,12 +294,13 @@ def _as_tensor(one: dict) -> dict:
 
 
 def main() -> int:
+    """Run the load check; return the exit code."""
     folder, out = Path(sys.argv[1]), Path(sys.argv[2])
     try:
         loaded = load(folder)
-        told = {"format": loaded.format, "inputs": loaded.inputs, "outputs": loaded.outputs}
+        result = {"format": loaded.format, "inputs": loaded.inputs, "outputs": loaded.outputs}
         draft = out / ".told.json.part"
-        draft.write_text(json.dumps(told))
+        draft.write_text(json.dumps(result))
     except NotAModel as problem:
         print(problem)
         return 1

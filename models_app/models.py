@@ -3,9 +3,9 @@
 Model:
     creating      --complete--> ready
     creating      --fail-->     error
-    ready, error  --erase-->    deleting     (files go first, then the row)
+    ready, error  --erase-->    deleting     (files are removed first, then the row)
 
-While it is creating, `copied` tells that its files are there; `run_name` names the run that checks whether it loads.
+In `creating`, `copied` is true once its files are copied; `run_name` is the run that checks whether it loads.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Models in the browser: the list with the form that makes one, and one model with where it came from (contract 7)."""
+"""The pages of models: the list with the form that creates one, and one model with its lineage (contract 7)."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from .serializers import NOTES, ModelIn, NotesIn
 HISTORY_SHOWN = 50
 FILES_SHOWN = 100
 SERVING_SHOWN = 50
-UPLOAD_BYTES = 20 << 20  # what the gateway lets a form carry
+UPLOAD_BYTES = 20 << 20  # the gateway's limit for a form
 UNUSUAL = re.compile("[^A-Za-z0-9._-]")
 METRICS = ("epoch", "accuracy", "loss", "best_accuracy")
 
@@ -48,6 +48,7 @@ METRICS = ("epoch", "accuracy", "loss", "best_accuracy")
 @login_required
 @require_http_methods(["GET", "POST"])
 def models(request):
+    """Show the user's models; a POST creates one."""
     problems = Problems()
     if request.method == "POST":
         problems = problems_of(lambda: _create(request), ("name", "src", "file"))
@@ -83,9 +84,9 @@ def _create(request) -> None:
 
 
 def _uploaded(request) -> str:
-    """The source that the form's file has become: `home/models/{name of the model}/{its own name}`.
+    """Stores the form's file and returns its source, `home/models/{name of the model}/{name of the file}`.
 
-    The page's script sends a file through the data service instead, whatever its size.
+    The page's script uploads files of any size through the data service instead.
     """
     file, name = request.FILES["file"], names.name(request.POST.get("name", "").strip())
     if file.size > UPLOAD_BYTES:
@@ -98,13 +99,13 @@ def _uploaded(request) -> str:
 
 
 def _first_values(request) -> dict:
-    """The form as it is opened; `?src=` comes along with a name for it."""
+    """The initial values of the form; `?src=` sets the source and proposes a name."""
     src = request.GET.get("src", "")
     return {"src": src, "name": proposed_name(request.user, src) if src else ""}
 
 
 def proposed_name(user, src: str) -> str:
-    """A free name for a model of this source: its job's, else its file's."""
+    """Return a free name for a model of this source, like its job or its file."""
     kind, _slash, rest = src.partition("/")
     word = rest.partition("/")[0] if kind == "jobs" else rest.rpartition("/")[2].partition(".")[0]
     return free_name(Model.objects.filter(user=user), word)
@@ -122,7 +123,7 @@ def _own(request, name: str) -> Model:
 @login_required
 @require_http_methods(["GET", "POST"])
 def model(request, name):
-    """The page; a POST writes its notes."""
+    """Show one model; a POST saves its notes."""
     row = _own(request, name)
     problems = Problems()
     if request.method == "POST":
@@ -154,7 +155,7 @@ def model(request, name):
 
 
 def cpu_that_fits(tenant: Tenant) -> float:
-    """What an application is proposed to ask for: one core, or what is left of one; one as well where nothing is."""
+    """Return the CPU to propose for an application: one core, or what is left of one; one also if nothing is left."""
     left = math.floor(10 * float(tenant.left("cpu"))) / 10
     return min(1.0, left) if left >= 0.1 else 1.0
 
@@ -167,6 +168,7 @@ def _set_notes(request, row: Model) -> None:
 @login_required
 @require_POST
 def delete(request, name):
+    """Delete a model."""
     row = _own(request, name)
     problem = attempt(lambda: lifecycle.delete_model(user=request.user, name=row.name, by=request.user.username))
     if problem:

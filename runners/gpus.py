@@ -1,7 +1,7 @@
-"""The GPUs of this machine, and who has which. Called by `local`, which assigns them, and by the inventory.
+"""The GPUs of this machine and their assignment. Called by `local`, which assigns them, and by the inventory.
 
-A GPU (or a MIG slice, where it is divided) is known by its UUID. Whoever runs on it holds the lock of the file
-of that name: taken when the run begins, let go by the kernel when nothing of the run is left, whatever was killed.
+A GPU (or MIG slice) is identified by its UUID. The run that has it holds a lock on the file of that name: taken when
+the run starts, released by the kernel when no process of the run is left, whatever was killed.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ class Device:
 
 
 def devices() -> list[Device]:
-    """What NVML finds, in its order; nothing where there is no driver. A divided GPU counts as its slices."""
+    """Return the GPUs in the order of NVML, none without a driver. A partitioned GPU is listed as its MIG slices."""
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError:
         return []
     try:
-        found = []
+        result = []
         for index in range(pynvml.nvmlDeviceGetCount()):
             handle = pynvml.nvmlDeviceGetHandleByIndex(index)
             minor = pynvml.nvmlDeviceGetMinorNumber(handle)
-            found += [_device(part, minor) for part in _slices(handle)] or [_device(handle, minor)]
-        return found
+            result += [_device(part, minor) for part in _slices(handle)] or [_device(handle, minor)]
+        return result
     finally:
         pynvml.nvmlShutdown()
 
@@ -49,13 +49,13 @@ def _slices(handle) -> list:
         if pynvml.nvmlDeviceGetMigMode(handle)[0] != pynvml.NVML_DEVICE_MIG_ENABLE:
             return []
         most = pynvml.nvmlDeviceGetMaxMigDeviceCount(handle)
-    except pynvml.NVMLError:  # this kind cannot be divided
+    except pynvml.NVMLError:  # this model has no MIG
         return []
-    found = []
+    slices = []
     for index in range(most):
         with contextlib.suppress(pynvml.NVMLError):
-            found.append(pynvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, index))
-    return found
+            slices.append(pynvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, index))
+    return slices
 
 
 def _device(handle, minor: int) -> Device:
@@ -68,7 +68,7 @@ def _text(value: str | bytes) -> str:
 
 
 def nodes(taken: list[Device]) -> list[str]:
-    """The device nodes that programs on these GPUs open; none without a GPU."""
+    """Return the device nodes that programs on these GPUs open, none without a GPU."""
     if not taken:
         return []
     shared = ["/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset"]
@@ -77,13 +77,14 @@ def nodes(taken: list[Device]) -> list[str]:
 
 
 @contextlib.contextmanager
-def take(folder: Path, found: list[Device], count: int):
-    """`count` of the GPUs found that nobody has, as (device, open lock) pairs; fewer when there are not enough, then
-    none is kept. The caller hands the locks on to the run; its own are closed at the end of the block.
+def take(folder: Path, candidates: list[Device], count: int):
+    """Lock `count` free GPUs and yield them as (device, open lock) pairs; fewer pairs when not so many are free.
+
+    The run inherits the locks; those of the caller are closed at the end of the block.
     """
     taken: list[tuple[Device, int]] = []
     try:
-        for device in found:
+        for device in candidates:
             if len(taken) == count:
                 break
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -1,17 +1,15 @@
 """Runs as processes on this machine, which outlive the server that started them. Chosen by `runners.get`.
 
-Each run has a folder {root}/run/runs/{name} (mode 700); what is in it and who watches the run: `shim/__main__.py`.
-What keeps it to itself: `confine.py`.
-The truth is in two things that survive any kill: the lock file, held exactly as long as something of the
-run is left, and the records `begun.json` and `exit.json`:
+Each run has a folder {root}/run/runs/{name} (mode 700). `shim/__main__.py` explains its files and processes,
+`confine.py` the isolation. Two things that survive any kill are the truth: the lock file, held as long as any process
+of the run is left, and the records `begun.json` and `exit.json`:
 
     lock held                    running (starting, ending)
     exit.json                    exited
     begun.json, lock free        lost
     none of them                 unknown: may be started
 
-No process id is trusted anywhere: to stop a run is to leave a request in its folder and to wake its shim by
-a FIFO.
+No process id is trusted anywhere: to stop a run is to write a request into its folder and to wake its shim by a FIFO.
 """
 
 from __future__ import annotations
@@ -40,17 +38,17 @@ from .base import NO_SUCH_RUN, Runner, RunnerError, RunSpec, RunStatus, check_na
 from .shim.cgroup import Group
 
 START_LIMIT_S = 30
-PROCESSES = 1024  # tasks (threads count each) that a run may have where its spec does not say
+PROCESSES = 1024  # default limit of tasks (each thread counts)
 RUN_ID = "MLP_RUN_ID"
 LOOPBACK = "127.0.0.1"
 
 
 class LocalRunner(Runner):
-    """See the module. Holds nothing in memory: any number of processes may use the same folder at once.
+    """See the module. Keeps nothing in memory: any number of processes may use the same folder at once.
 
-    `confinement` is decided by the machine where not given, `devices` lists the GPUs. `disk_mib` holds for runs with an
-    owner whose spec does not say; no run begins when less than `reserve_mib` is left on the disk, and when it gets less
-    the runs that filled it are ended.
+    `confinement` is by default the best that works here, `devices` lists the GPUs. `disk_mib` is the default for runs
+    with an owner. No run starts with less than `reserve_mib` of free disk space, and below that the runs that filled
+    the disk are stopped.
     """
 
     def __init__(
@@ -67,6 +65,7 @@ class LocalRunner(Runner):
 
     @property
     def confinement(self) -> confine.Confinement:
+        """Return how runs with an owner are isolated."""
         return self._confinement or confine.decide()
 
     def start(self, spec: RunSpec) -> None:
@@ -76,7 +75,7 @@ class LocalRunner(Runner):
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             path.mkdir(mode=0o700, exist_ok=True)
             with _lock(path, fcntl.LOCK_EX) as lock:
-                # Taken, so nobody starts it now; on record perhaps, since we looked.
+                # Nobody else starts it now, but it may be on record since the last check.
                 if lock is not None and not _on_record(path):
                     self._begin(spec, path, lock)
                     return
@@ -85,9 +84,9 @@ class LocalRunner(Runner):
             time.sleep(0.01)
 
     def _begin(self, spec: RunSpec, path: Path, lock: int) -> None:
-        room = shutil.disk_usage(path).free >> 20
-        if room < self.reserve_mib:
-            raise RunnerError(f"the disk of the machine is nearly full: {room} MiB left")
+        free_mib = shutil.disk_usage(path).free >> 20
+        if free_mib < self.reserve_mib:
+            raise RunnerError(f"the disk of the machine is nearly full: {free_mib} MiB left")
         wanted = spec.gpu * spec.workers
         with gpus.take(self.folder.with_name("gpus"), self.devices() if wanted else [], wanted) as taken:
             if len(taken) < wanted:
@@ -101,13 +100,13 @@ class LocalRunner(Runner):
             values |= self.confinement.of(spec, path, gpus.nodes(devices))
             values["environment"] |= self.confinement.environment(spec, path)
             _write(path / "spec.json", values)
-            if not Path(spec.log).is_relative_to(spec.cwd):  # inside of it the shim makes the folders
+            if not Path(spec.log).is_relative_to(spec.cwd):  # in `cwd` the shim makes the folders
                 Path(spec.log).parent.mkdir(parents=True, exist_ok=True)
             _spawn(path, lock, locks)
 
     def poll(self, name: str) -> RunStatus:
         path = self.folder / check_name(name)
-        # In this order: the record of the end is written before the lock is let go.
+        # In this order: the record of the end is written before the lock is released.
         free = _is_free(path)
         ended, begun = _read(path / "exit.json"), _read(path / "begun.json")
         if ended is not None:
@@ -133,7 +132,7 @@ class LocalRunner(Runner):
             return
         with contextlib.suppress(FileNotFoundError):  # forgotten meanwhile
             _write(path / "stop.json", {"grace_s": max(0.0, float(grace_s))})
-        # A shim that has not made its FIFO yet reads the request right after making it.
+        # A shim without its FIFO yet reads the request right after making it.
         with contextlib.suppress(OSError):
             control = os.open(path / "control", os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
             try:
@@ -149,19 +148,19 @@ class LocalRunner(Runner):
                 if lock is not None:
                     spec = _read(path / "spec.json") or {}
                     Group(spec.get("cgroup", {}), spec.get("run_id", "")).remove()  # left by a shim that was killed
-                    # Renamed first: a reader sees all of the records or none of them.
+                    # Renamed first: readers see all of the records or none.
                     gone = self.folder / f".{name}.{secrets.token_hex(6)}.forgotten"
                     path.rename(gone)
                     _remove(gone)
                     return
-            if time.monotonic() > deadline:  # a reader's short lock is outlasted, a run's is not
+            if time.monotonic() > deadline:  # a reader holds the lock briefly, a run until it has ended
                 raise RunnerError(f"run {name}: still running")
             time.sleep(0.01)
 
     def names(self) -> list[str]:
         if not self.folder.is_dir():
             return []
-        for rest in self.folder.glob(".*.forgotten"):  # of a caller killed while it removed them
+        for rest in self.folder.glob(".*.forgotten"):  # left by a caller that was killed meanwhile
             _remove(rest)
         return sorted(entry.name for entry in self.folder.iterdir() if not entry.name.startswith("."))
 
@@ -184,7 +183,9 @@ class LocalRunner(Runner):
 
     def can_listen(self, port: int) -> bool:
         with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as servers do: ended connections do not count
+            probe.setsockopt(
+                socket.SOL_SOCKET, socket.SO_REUSEADDR, 1
+            )  # as servers do: closed connections do not count
             try:
                 probe.bind((LOOPBACK, port))
             except OSError:
@@ -203,10 +204,10 @@ class LocalRunner(Runner):
 
 
 def tail(path: Path, lines: int = 20, limit: int = 64 << 10) -> str:
-    """The last lines of a log (within its last `limit` bytes), storable; empty when there is none.
+    """Return the last lines of a log (within its last `limit` bytes), sanitized; empty when there is none.
 
-    A run may write in the log's folder, so neither that folder nor the log is followed when it is a link: what it
-    points to would be read with the platform's rights, and told as the reason of the end.
+    The run may write in the log's folder, so links are not followed, neither the folder nor the log: the target would
+    be read with the platform's rights and shown as the reason of the end.
     """
     file = storage.open_file(path.parent.parent, f"{path.parent.name}/{path.name}")
     if file is None:
@@ -240,9 +241,7 @@ def _write(path: Path, value: dict) -> None:
 
 @contextlib.contextmanager
 def _lock(path: Path, kind: int):
-    """The run's lock as an open file, None where somebody else has it. Inherited by a child, it lives on
-    there.
-    """
+    """The run's lock as an open file, None while another process has it. A child that inherits the file keeps it."""
     try:
         fd = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except (FileNotFoundError, NotADirectoryError):  # the folder was forgotten just now
@@ -260,7 +259,7 @@ def _lock(path: Path, kind: int):
 
 
 def _is_free(path: Path) -> bool:
-    """Whether nothing of the run is left. Asks by a shared lock, so that many may ask at once."""
+    """Whether no process of the run is left. Takes a shared lock, so that many callers may ask at once."""
     try:
         fd = os.open(path / "lock", os.O_RDONLY | os.O_CLOEXEC)
     except (FileNotFoundError, NotADirectoryError):
@@ -277,7 +276,7 @@ def _is_free(path: Path) -> bool:
 def _spec(spec: RunSpec, path: Path, devices: list[gpus.Device]) -> dict:
     run_id = secrets.token_hex(16)
     environment = {"OMP_NUM_THREADS": str(max(1, int(spec.cpu)))} | dict(spec.environment) | {RUN_ID: run_id}
-    if devices or spec.owner is not None:  # a run without a GPU must not see one
+    if devices or spec.owner is not None:  # a run without a GPU must see none
         environment["CUDA_VISIBLE_DEVICES"] = ",".join(device.uuid for device in devices)
     if spec.workers > 1:
         environment |= {"MASTER_ADDR": LOOPBACK, "MASTER_PORT": str(_free_port())}
@@ -294,7 +293,7 @@ def _free_port() -> int:
 
 
 def _spawn(path: Path, lock: int, locks: list[int]) -> None:
-    """Starts the shim, which inherits the locks, and returns when the run is on record."""
+    """Start the shim, which inherits the locks; return when the run is on record. Raises RunnerError."""
     with open(path / "shim.log", "ab") as log:
         done = subprocess.run(
             [sys.executable, "-I", "-S", "-X", "utf8", str(confine.SHIM), str(path), str(lock)],
@@ -311,7 +310,7 @@ def _spawn(path: Path, lock: int, locks: list[int]) -> None:
 
 
 def _remove(folder: Path) -> None:
-    """Also what a run has made unreadable in its /tmp; what will not go now is tried again later."""
+    """Remove the folder, also what a run has made unreadable in its /tmp; what remains is removed later."""
 
     def unlock_and_retry(function, name, _info) -> None:
         with contextlib.suppress(OSError):
@@ -322,8 +321,8 @@ def _remove(folder: Path) -> None:
 
 
 def _kill_stuck(path: Path, shim: int) -> None:
-    """Ends a bubblewrap whose outer process was killed with the shim before it had let the inner one go: that one waits
-    for ever, and holds the lock. While the shim lives it sees to that itself.
+    """Kill a bubblewrap whose outer process was killed together with the shim before it released the inner one, which
+    then waits for ever with the lock. A living shim does that itself.
     """
     if os.fsencode(path) not in _words(Path(f"/proc/{shim}/cmdline")):
         own = {os.fsencode(path / "tmp"), b"--die-with-parent"}
@@ -331,8 +330,8 @@ def _kill_stuck(path: Path, shim: int) -> None:
 
 
 def _kill_leftovers(run_id: str) -> None:
-    """Ends what is left when shim and guard were killed in one blow: whatever carries the run's mark in its
-    environment. Processes of others cannot be read and are not meant.
+    """Kill what is left after shim and guard were killed together: the processes with the run's id in their
+    environment. Those of other users cannot be read, and do not belong to the run.
     """
     mark = f"{RUN_ID}={run_id}".encode()
     for _ in range(100):
@@ -341,25 +340,25 @@ def _kill_leftovers(run_id: str) -> None:
         time.sleep(0.01)
 
 
-def _kill(meant: Callable[[Path], bool]) -> bool:
-    """SIGKILL to the processes that are meant, told by their folders in /proc; whether there was one."""
-    found = False
+def _kill(matches: Callable[[Path], bool]) -> bool:
+    """Send SIGKILL to each process whose folder in /proc matches; return whether there was one."""
+    any_left = False
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit() or int(entry.name) == os.getpid():
             continue
         with contextlib.suppress(OSError):
-            process = os.pidfd_open(int(entry.name))  # held first: what is read next is of this very process
+            process = os.pidfd_open(int(entry.name))  # opened first: what is read next is of this very process
             try:
-                if meant(entry):
-                    found = True
+                if matches(entry):
+                    any_left = True
                     signal.pidfd_send_signal(process, signal.SIGKILL)
             finally:
                 os.close(process)
-    return found
+    return any_left
 
 
 def _words(file: Path) -> set[bytes]:
-    """A process's command line or environment; empty when it is gone, or not ours to read."""
+    """The words of a process's command line or environment; none when it is gone or not readable."""
     with contextlib.suppress(OSError):
         return set(file.read_bytes().split(b"\0"))
     return set()

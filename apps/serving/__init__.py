@@ -1,1 +1,1 @@
-"""The process that serves a model by the Open Inference Protocol. No Django; a run of its own (server.py)."""
+"""The process that serves a model by the Open Inference Protocol, a run of its own (server.py). No Django."""

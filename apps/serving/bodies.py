@@ -1,7 +1,7 @@
-"""What POST /predict takes: plain JSON, a file as it is (CSV, .npy, an image, anything for a BYTES input), or a form.
+"""The request bodies of POST /predict: plain JSON, a file (CSV, .npy, an image, any for a BYTES input), or a form.
 
-Called by server.py. Everything becomes input tensors of the model (protocol.py), by what the model declares; `TAKES`
-says how, and /schema shows it.
+Called by server.py. Bodies are converted to input tensors (protocol.py) by the inputs that the model declares; `TAKES`
+describes how, and is shown by /schema.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from python_multipart import parse_form
 from python_multipart.exceptions import FormParserError
 
 FORM, BINARY = "multipart/form-data", "application/octet-stream"
-JSON = ("", "application/json", "application/x-www-form-urlencoded")  # the last is what curl -d says of any body
+JSON = ("", "application/json", "application/x-www-form-urlencoded")  # the last is the default of curl -d
 BY_ENDING = {
     "json": "application/json", "csv": "text/csv", "npy": "application/x-npy", "png": "image/png", "jpg": "image/jpeg",
     "jpeg": "image/jpeg", "gif": "image/gif", "webp": "image/webp", "bmp": "image/bmp",
@@ -38,7 +38,7 @@ ANY = {"name": "input", "datatype": "FP32", "shape": [-1]}
 
 
 def read(body: bytes, content_type: str, inputs: list[dict]) -> list[dict]:
-    """The tensors in the body; `inputs` is what the model declares. Raises BadRequest."""
+    """Return the tensors in the body; `inputs` are those that the model declares. Raises BadRequest."""
     declared = {one["name"]: one for one in inputs} or {"input": ANY}
     kind = content_type.partition(";")[0].strip().lower()
     try:
@@ -49,7 +49,7 @@ def read(body: bytes, content_type: str, inputs: list[dict]) -> list[dict]:
 
 
 def _one(body: bytes, kind: str, declared: dict[str, dict]) -> dict:
-    """What one file holds for the inputs: name: array or nested list."""
+    """The arrays or nested lists in one file, by the names of the inputs."""
     first = next(iter(declared.values()))
     if kind in JSON:
         return _json(body, first["name"])
@@ -78,9 +78,9 @@ def _file(body: bytes, kind: str, one: dict):
 
 
 def _bytes(body: bytes, one: dict) -> np.ndarray:
-    found = np.empty([1] * max(1, len(one["shape"])), np.object_)
-    found.flat[0] = body
-    return found
+    array = np.empty([1] * max(1, len(one["shape"])), np.object_)
+    array.flat[0] = body
+    return array
 
 
 def _csv(body: bytes, declared: dict[str, dict]) -> dict:
@@ -124,10 +124,10 @@ def _pixels(body: bytes, one: dict) -> np.ndarray:
     with Image.open(io.BytesIO(body)) as image:
         if math.prod(image.size) > MOST_PIXELS:
             raise BadRequest(f"body: an image of more than {MOST_PIXELS} pixels")
-        found = image.convert({1: "L", 3: "RGB", 4: "RGBA"}[channels])
-    wanted = (found.width if width == -1 else width, found.height if height == -1 else height)
-    pixels = np.asarray(found if found.size == wanted else found.resize(wanted))
-    pixels = pixels.reshape(wanted[1], wanted[0], channels)
+        converted = image.convert({1: "L", 3: "RGB", 4: "RGBA"}[channels])
+    size = (converted.width if width == -1 else width, converted.height if height == -1 else height)
+    pixels = np.asarray(converted if converted.size == size else converted.resize(size))
+    pixels = pixels.reshape(size[1], size[0], channels)
     if len(sides) == 2:
         pixels = pixels[:, :, 0]
     elif first:
@@ -153,12 +153,12 @@ def _form(body: bytes, content_type: str, declared: dict[str, dict]) -> dict:
     except FormParserError as problem:
         raise BadRequest(f"body: not a form ({problem})")
     given = {}
-    for name, file_name, told, content in parts:
+    for name, file_name, content_kind, content in parts:
         one = declared.get(name) or (next(iter(declared.values())) if len(declared) == len(parts) == 1 else None)
         if one is None:
             raise BadRequest(f"{name}: the model's inputs are {', '.join(declared)}")
-        kind = told
-        if file_name and told in ("", BINARY):
+        kind = content_kind
+        if file_name and content_kind in ("", BINARY):
             kind = BY_ENDING.get(_ending(file_name), BINARY)
         if not file_name and one["datatype"] == "BYTES":
             given[one["name"]] = _bytes(content, one)
@@ -190,7 +190,7 @@ def _tensor(one: dict, data) -> dict:
 
 def _numbers(data, kind: type) -> np.ndarray:
     array = np.asarray(data)
-    if array.dtype.kind in "OSU":  # words of a CSV; what is no number or of uneven length is refused here
+    if array.dtype.kind in "OSU":  # text of a CSV; raises for what is not a number or of uneven length
         return np.asarray(data, dtype=kind)
     if np.issubdtype(kind, np.integer) and array.size:
         limits = np.iinfo(kind)

@@ -1,6 +1,6 @@
 """Tensors of the Open Inference Protocol v2 (REST) on the wire: JSON, and the binary tensor data extension.
 
-Inside, a tensor is a dict of name, datatype, shape and data (a numpy array of that shape).
+In memory a tensor is a dict of name, datatype, shape and data (a numpy array of that shape).
 Source: github.com/kserve/open-inference-protocol and Triton's extension_binary_data.md.
 """
 
@@ -20,11 +20,11 @@ LENGTH = struct.Struct("<I")
 
 
 class BadRequest(Exception):
-    """The request is not one of the protocol; the words say what is wrong with it."""
+    """The request violates the protocol; the message says how."""
 
 
 def read_request(body: bytes, header_length: str | None) -> tuple[dict, list[dict]]:
-    """(the request's JSON, its input tensors). Raises BadRequest."""
+    """Return (the request's JSON, its input tensors). Raises BadRequest."""
     binary = b""
     if header_length is not None:
         if not header_length.isdigit() or int(header_length) > len(body):
@@ -56,10 +56,10 @@ def read_request(body: bytes, header_length: str | None) -> tuple[dict, list[dic
 
 
 def _parameters(given: dict, name: str) -> dict:
-    found = given.get("parameters")
-    if not isinstance(found, dict | None):
+    parameters = given.get("parameters")
+    if not isinstance(parameters, dict | None):
         raise BadRequest(f"{name}: parameters must be an object")
-    return found or {}
+    return parameters or {}
 
 
 def _read_tensor(given, binary: bytes) -> tuple[dict, int]:
@@ -98,24 +98,24 @@ def _flatten(data) -> list:
 def _from_bytes(kind: str, data: bytes) -> np.ndarray:
     if kind != "BYTES":
         return np.frombuffer(data, dtype=DATATYPES[kind])
-    found, at = [], 0
+    strings, at = [], 0
     while at < len(data):
         (length,) = LENGTH.unpack_from(data, at)
         if at + 4 + length > len(data):
             raise ValueError("a string is longer than the data")
-        found.append(data[at + 4 : at + 4 + length])
+        strings.append(data[at + 4 : at + 4 + length])
         at += 4 + length
-    return np.array(found, dtype=np.object_)
+    return np.array(strings, dtype=np.object_)
 
 
-def write_answer(request: dict, model: str, outputs: list[dict]) -> tuple[bytes, int | None]:
-    """(body, length of its JSON when binary data follow, else None)."""
+def write_response(request: dict, model: str, outputs: list[dict]) -> tuple[bytes, int | None]:
+    """Return (body, length of its JSON if binary data follow, else None). Raises BadRequest."""
     wanted = {one["name"]: one for one in request.get("outputs") or []}
     missing = set(wanted) - {one["name"] for one in outputs}
     if missing:
         raise BadRequest(f"outputs: the model gives no {', '.join(sorted(missing))}")
     all_binary = (request.get("parameters") or {}).get("binary_data_output") is True
-    told, blobs = [], []
+    entries, blobs = [], []
     for one in outputs:
         if wanted and one["name"] not in wanted:
             continue
@@ -127,11 +127,11 @@ def write_answer(request: dict, model: str, outputs: list[dict]) -> tuple[bytes,
             entry["parameters"] = {"binary_data_size": len(blob)}
         else:
             entry["data"] = _to_list(one)
-        told.append(entry)
-    answer = {"model_name": model, "model_version": "1", "outputs": told}
+        entries.append(entry)
+    response = {"model_name": model, "model_version": "1", "outputs": entries}
     if "id" in request:
-        answer["id"] = str(request["id"])
-    head = orjson.dumps(answer)
+        response["id"] = str(request["id"])
+    head = orjson.dumps(response)
     return b"".join([head, *blobs]), len(head) if blobs else None
 
 

@@ -1,8 +1,8 @@
-"""Counts an application's requests and how long each took, and tells it in a small file every two seconds.
+"""The request counts and latencies of an application, written to a small file every two seconds.
 
-No Django: part of the process that serves. The platform reads the file (apps/request_rates.py) and takes only numbers
-from it: {"requests", "errors", "series": [[requests per second, median ms, 95th percentile ms], …]}, oldest first, one
-for each two seconds of the last two minutes. While nothing moves nothing is written.
+No Django: part of the serving process. The platform reads the file (apps/request_rates.py) and accepts only numbers:
+{"requests", "errors", "series": [[requests per second, median ms, 95th percentile ms], …]}, oldest first, one entry for
+each two seconds of the last two minutes. Without requests the file is not written.
 """
 
 from __future__ import annotations
@@ -16,10 +16,12 @@ import orjson
 
 EVERY_S = 2.0
 KEPT = 60
-MOST_TIMES = 10_000  # of one interval; of more the first are judged
+MOST_TIMES = 10_000  # latencies kept of one interval
 
 
 class Traffic:
+    """Counts the requests of this process; thread-safe."""
+
     def __init__(self, path: Path):
         self.path, self.lock = path, threading.Lock()
         self.requests = self.errors = 0
@@ -28,7 +30,7 @@ class Traffic:
         self.quiet = KEPT  # intervals since the last request
 
     def note(self, seconds: float, *, good: bool) -> None:
-        """One request has been answered."""
+        """Count one request, which took so many seconds."""
         with self.lock:
             self.requests += 1
             self.errors += not good
@@ -36,7 +38,7 @@ class Traffic:
                 self.times.append(seconds)
 
     def tick(self, before: int) -> int:
-        """Ends an interval that began with `before` requests, and writes the file; the number of requests now."""
+        """End the interval that began with `before` requests, write the file and return the number of requests now."""
         with self.lock:
             times, self.times = sorted(self.times), []
             requests, errors = self.requests, self.errors
@@ -47,16 +49,17 @@ class Traffic:
             self.write({"requests": requests, "errors": errors, "series": list(self.series)})
         return requests
 
-    def write(self, told: dict) -> None:
+    def write(self, counts: dict) -> None:
+        """Replace the file."""
         draft = self.path.with_name(f".{self.path.name}.part")
         try:
-            draft.write_bytes(orjson.dumps(told))
+            draft.write_bytes(orjson.dumps(counts))
             os.replace(draft, self.path)
-        except OSError:  # a full disk stops no application
+        except OSError:  # a full disk must not stop the application
             pass
 
     def begin(self) -> None:
-        """Ticks in a thread of its own, which ends with the process. What an earlier run told is forgotten."""
+        """Start the thread that ends the intervals; it ends with the process. Earlier counts are discarded."""
 
         def run() -> None:
             count, pause = 0, threading.Event()

@@ -1,11 +1,11 @@
-"""Serves one model by the Open Inference Protocol v2 (REST) on uvicorn; started by apps.launching as a run.
+"""The server of one model by the Open Inference Protocol v2 (REST) on uvicorn; started by apps.launching as a run.
 
     python server.py --model FOLDER --name NAME --host HOST --port PORT      (MLP_LOADING: the path of loading.py)
 
-The model computes in one thread. While it is busy requests queue, and those that fit together (same names, types and
-sides but the first) are then computed as one, so a batch costs no waiting; batches are used only after one was proven
-to give what its requests give alone. Before it says that it is ready it has computed the smallest example of its
-signature once. SIGTERM: no new connections, the requests in flight are finished.
+The model computes in one thread. While it is busy requests queue, and compatible ones (same names, types and
+dimensions but the first) are then computed as one batch, without added latency; batches are used only after one gave
+the same results as its requests alone. Before the server is ready it has computed the smallest example of its signature
+once. SIGTERM: no new connections, requests in flight are finished.
 """
 
 from __future__ import annotations
@@ -23,17 +23,18 @@ import bodies
 import numpy as np
 import orjson
 import uvicorn
-from protocol import BadRequest, read_request, write_answer
+from protocol import BadRequest, read_request, write_response
 from request_counter import Traffic
 
 MOST_AT_ONCE = 64
 BODY_BYTES = 64 << 20
 STOP_S = 8
 EXTENSIONS = ["binary_tensor_data"]
-CERTAIN = ("onnx", "torch.export")  # formats whose files say types and shapes
+CERTAIN = ("onnx", "torch.export")  # formats whose files declare types and shapes
 
 
 def open_model(folder: str):
+    """Load the model by the platform's loading.py, whose path is in MLP_LOADING."""
     spec = importlib.util.spec_from_file_location("loading", os.environ["MLP_LOADING"])
     loading = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(loading)
@@ -41,14 +42,15 @@ def open_model(folder: str):
 
 
 class Batcher:
-    """Computes what comes, several requests at once where the model is proven to allow it."""
+    """Computes the requests, several at once if the model is proven to allow it."""
 
     def __init__(self, model):
         self.model, self.waiting, self.busy = model, [], False
-        self.together = None if model.batches else False  # None: not proven yet
+        self.together = None if model.batches else False  # None: not known yet
         self.thread = ThreadPoolExecutor(1)
 
     async def predict(self, tensors: list[dict], wanted: tuple[str, ...] = ()) -> list[dict]:
+        """Return the outputs, only the `wanted` ones if any are named; raises what the model raises."""
         done = asyncio.get_running_loop().create_future()
         self.waiting.append((tensors, wanted, done))
         if not self.busy:
@@ -60,15 +62,15 @@ class Batcher:
         try:
             while self.waiting:
                 batch = self._take()
-                found = await asyncio.get_running_loop().run_in_executor(self.thread, self._compute, batch)
-                for (_tensors, _wanted, done), answer in zip(batch, found, strict=True):
+                results = await asyncio.get_running_loop().run_in_executor(self.thread, self._compute, batch)
+                for (_tensors, _wanted, done), result in zip(batch, results, strict=True):
                     if done.cancelled():
                         continue
-                    if isinstance(answer, Exception):
-                        done.set_exception(answer)
+                    if isinstance(result, Exception):
+                        done.set_exception(result)
                     else:
-                        done.set_result(answer)
-                if self.waiting:  # the rest is a task's, so that this request is answered now
+                        done.set_result(result)
+                if self.waiting:  # the rest in a task, so that this request is answered now
                     asyncio.get_running_loop().create_task(self._work())
                     return
         finally:
@@ -89,12 +91,12 @@ class Batcher:
         if len(batch) > 1 and self.together:
             try:
                 return self._at_once(batch)
-            except Exception:  # one of them may be at fault: then each is told for itself
+            except Exception:  # one request may be at fault: compute each alone
                 pass
-        found = [self._alone(tensors, wanted) for tensors, wanted, _done in batch]
+        results = [self._alone(tensors, wanted) for tensors, wanted, _done in batch]
         if len(batch) > 1 and self.together is None:
-            self._prove(batch, found)
-        return found
+            self._prove(batch, results)
+        return results
 
     def _alone(self, tensors: list[dict], wanted: tuple[str, ...]):
         try:
@@ -102,20 +104,21 @@ class Batcher:
         except Exception as problem:
             return problem
 
-    def _prove(self, batch: list, found: list) -> None:
-        if any(isinstance(one, Exception) for one in found):
+    def _prove(self, batch: list, results: list) -> None:
+        """Sets `together`: whether the batch gives the same as its requests alone."""
+        if any(isinstance(one, Exception) for one in results):
             return
         first, wanted, _done = batch[0]
         if all(_same(one, other) for tensors, *_ in batch[1:] for one, other in zip(first, tensors, strict=True)):
-            # What mixes its rows would not show by equal ones: the example joins them, where it is another.
+            # A model that mixes its rows does not show with equal rows: add the example, if it differs.
             example = self.model.example()
             if _alike(example) != _alike(first) or all(map(_same, first, example)):
                 return
-            batch, found = [*batch, (example, wanted, None)], [*found, self._alone(example, wanted)]
-            if isinstance(found[-1], Exception):
+            batch, results = [*batch, (example, wanted, None)], [*results, self._alone(example, wanted)]
+            if isinstance(results[-1], Exception):
                 return
         try:
-            pairs = zip(found, self._at_once(batch), strict=True)
+            pairs = zip(results, self._at_once(batch), strict=True)
             self.together = all(
                 _same(one, other) for alone, joined in pairs for one, other in zip(alone, joined, strict=True)
             )
@@ -141,7 +144,7 @@ class Batcher:
 def _alike(tensors: list[dict]):
     rows = {tuple(one["shape"][:1]) for one in tensors}
     if len(rows) != 1 or () in rows:
-        return id(tensors)  # without a common first side it fits no other
+        return id(tensors)  # without a common first dimension it is compatible with no other
     return tuple((one["name"], one["datatype"], tuple(one["shape"][1:])) for one in tensors)
 
 
@@ -154,7 +157,7 @@ def _same(one: dict, other: dict) -> bool:
 
 
 class Application:
-    """The ASGI application: one coroutine for each address of the protocol, and /predict for plain JSON."""
+    """The ASGI application: a coroutine for each path of the protocol, and /predict for plain JSON."""
 
     def __init__(self, model, name: str):
         self.model, self.name, self.batcher = model, name, Batcher(model)
@@ -168,7 +171,7 @@ class Application:
             status, body, headers = await self._route(scope, receive)
         except BadRequest as problem:
             status, body, headers = 400, orjson.dumps({"error": str(problem)}), []
-        except Exception as problem:  # of the model: its maker reads the whole of it in the log
+        except Exception as problem:  # of the model: its author finds the details in the log
             print(f"{type(problem).__name__}: {problem}", file=sys.stderr, flush=True)
             status, headers = 500, []
             body = orjson.dumps({"error": f"the model failed: {type(problem).__name__}: {problem}"})
@@ -202,18 +205,18 @@ class Application:
         return 404, orjson.dumps({"error": f"no such address {path}"}), []
 
     def _metadata(self) -> dict:
-        told = {"name": self.name, "versions": ["1"], "platform": self.model.format}
-        return told | {"inputs": self.model.inputs, "outputs": self.model.outputs}
+        identity = {"name": self.name, "versions": ["1"], "platform": self.model.format}
+        return identity | {"inputs": self.model.inputs, "outputs": self.model.outputs}
 
     def _schema(self) -> dict:
         names = {one["name"]: {"type": "array", "description": f"{one['datatype']} {one['shape']}"}
                  for one in self.model.inputs}  # fmt: skip
         example = {one["name"]: _plain(one) for one in self.model.example()}
-        told = {"type": "object", "properties": names, "description": "POST /predict: name: nested list"}
-        return {"model": self._metadata(), "predict": {**told, "example": example, "takes": bodies.TAKES}}
+        schema = {"type": "object", "properties": names, "description": "POST /predict: name: nested list"}
+        return {"model": self._metadata(), "predict": {**schema, "example": example, "takes": bodies.TAKES}}
 
     def _arranged(self, tensors: list[dict]) -> list[dict]:
-        """The tensors in the order of the model's inputs. A model of one input takes it under any name."""
+        """The tensors in the order of the model's inputs. A model with one input accepts any name for it."""
         names = [one["name"] for one in self.model.inputs]
         if self.model.format == "predictor" or not names:
             return tensors
@@ -233,22 +236,22 @@ class Application:
         request, tensors = read_request(await _body(receive), length and length.decode("latin-1"))
         wanted = tuple(sorted(one["name"] for one in request.get("outputs") or []))
         outputs = await self.batcher.predict(self._arranged(tensors), wanted)
-        body, head = write_answer(request, self.name, outputs)
+        body, head = write_response(request, self.name, outputs)
         if head is None:
             return 200, body, []
         binary = [(b"content-type", b"application/octet-stream")]
         return 200, body, [*binary, (b"inference-header-content-length", str(head).encode())]
 
     async def _predict(self, scope, receive):
-        """Plain JSON or a file in, {"name of an output": nested list, ...} out (bodies.py)."""
+        """Plain JSON or a file as the request, {"name of an output": nested list, ...} as the response (bodies.py)."""
         content_type = dict(scope["headers"]).get(b"content-type", b"").decode("latin-1")
         tensors = bodies.read(await _body(receive), content_type, self.model.inputs)
         outputs = await self.batcher.predict(self._arranged(tensors))
         return 200, orjson.dumps({one["name"]: _plain(one) for one in outputs}), []
 
     def warm_up(self) -> None:
-        """Computes the example once, and learns from it what the model gives where its file does not tell. A model
-        that cannot compute it is served all the same: an example of zeros need not be a possible input.
+        """Compute the example once, and take the outputs from it if the model's file does not declare them. A model
+        that fails on it is served all the same: an example of zeros need not be a valid input.
         """
         if not self.model.inputs:
             return
@@ -279,8 +282,8 @@ def _check(given: dict, one: dict) -> None:
 
 
 def _plain(one: dict) -> list:
-    found = np.asarray(one["data"])
-    return [] if not found.size else _words(found.tolist())
+    array = np.asarray(one["data"])
+    return [] if not array.size else _words(array.tolist())
 
 
 def _words(value):

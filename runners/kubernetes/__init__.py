@@ -1,4 +1,4 @@
-"""The cluster's side of running things; docs/kubernetes.md explains it. `runners.get` makes its runner."""
+"""Runs in a Kubernetes cluster; docs/kubernetes.md explains it. `runners.get` makes the runner."""
 
 from . import check, manifests
 from .config import ClusterConfig, from_settings

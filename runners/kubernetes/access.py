@@ -1,6 +1,4 @@
-"""The rights that the platform needs in its cluster: one list, from which `manifests` writes the roles and about which
-`check` asks the API server.
-"""
+"""The permissions that the platform needs in its cluster, for the roles of `manifests` and for `check`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is missing in the cluster before the first job, in plain lines. Called by `manage.py kubernetes check`."""
+"""A check of what the cluster still lacks before the first job, as lines. Called by `manage.py kubernetes check`."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ print('gateway', urllib.request.urlopen(sys.argv[1], timeout=20).status)
 
 @dataclass(frozen=True)
 class Line:
-    """`kind`: ok; note: works, but not all of it; missing: jobs cannot run."""
+    """One result. `kind`: ok; note: works with restrictions; missing: jobs cannot run."""
 
     kind: Literal["ok", "note", "missing"]
     about: str
@@ -43,7 +43,7 @@ class Line:
 
 
 def run(config: ClusterConfig, probe: bool = False) -> Iterator[Line]:
-    """From the outside in: without an answer of the API server nothing else can be said."""
+    """Yield the results, the API server first: without it nothing else can be checked."""
     cluster = Cluster(config)
     try:
         yield version(cluster)
@@ -61,7 +61,7 @@ def run(config: ClusterConfig, probe: bool = False) -> Iterator[Line]:
 
 
 def attempt(part, cluster: Cluster) -> list[Line]:
-    """A part that cannot be asked about is a line too."""
+    """Return the results of one part; a part that cannot be checked is a result too."""
     try:
         return list(part(cluster))
     except RunnerError as error:
@@ -69,19 +69,20 @@ def attempt(part, cluster: Cluster) -> list[Line]:
 
 
 def version(cluster: Cluster) -> Line:
-    found = cluster.call(client.VersionApi(cluster.client).get_code)
-    number = tuple(int(re.sub(r"\D.*", "", found.get(part) or "") or 0) for part in ("major", "minor"))
-    told = f"{found.get('gitVersion')} at {cluster.client.configuration.host}"
+    """Check the version of the API server."""
+    info = cluster.call(client.VersionApi(cluster.client).get_code)
+    number = tuple(int(re.sub(r"\D.*", "", info.get(part) or "") or 0) for part in ("major", "minor"))
+    server = f"{info.get('gitVersion')} at {cluster.client.configuration.host}"
     if number < OLDEST:
-        return Line("missing", "cluster", f"{told}: too old, {OLDEST[0]}.{OLDEST[1]} is needed")
-    return Line("ok", "cluster", told)
+        return Line("missing", "cluster", f"{server}: too old, {OLDEST[0]}.{OLDEST[1]} is needed")
+    return Line("ok", "cluster", server)
 
 
 def namespace(cluster: Cluster) -> Iterator[Line]:
-    """Looked at through something in it: the right to read namespaces themselves is rare."""
+    """Check the namespace. The right to read namespaces themselves is rare, so its lack is no error."""
     try:
-        found = cluster.call(cluster.core.read_namespace, cluster.namespace)
-        if (found.get("status") or {}).get("phase") == "Terminating":
+        obj = cluster.call(cluster.core.read_namespace, cluster.namespace)
+        if (obj.get("status") or {}).get("phase") == "Terminating":
             yield Line("missing", "namespace", f"{cluster.namespace} is being removed")
             return
     except NotFound:
@@ -94,7 +95,7 @@ def namespace(cluster: Cluster) -> Iterator[Line]:
 
 
 def rights(cluster: Cluster) -> Iterator[Line]:
-    """Each right, asked for as the API server would judge it."""
+    """Check each permission by a SelfSubjectAccessReview."""
     api = client.AuthorizationV1Api(cluster.client)
     total, refused = 0, []
     for rights, where in ((access.IN_NAMESPACE, cluster.namespace), (access.IN_CLUSTER, "")):
@@ -104,11 +105,11 @@ def rights(cluster: Cluster) -> Iterator[Line]:
                 wanted = {"verb": verb, "group": group, "resource": name}
                 wanted |= ({"namespace": where} if where else {}) | ({"subresource": sub} if sub else {})
                 body = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview"}
-                answer = cluster.call(
+                review = cluster.call(
                     api.create_self_subject_access_review, body | {"spec": {"resourceAttributes": wanted}}
                 )
                 total += 1
-                if not (answer.get("status") or {}).get("allowed"):
+                if not (review.get("status") or {}).get("allowed"):
                     refused.append((verb, f"{resource}.{group}" if group == usage.GROUP else resource, where))
     for verb, resource, where in refused:
         place = f"in namespace {where}" if where else "in the cluster: nodes and classes are not seen without"
@@ -119,6 +120,7 @@ def rights(cluster: Cluster) -> Iterator[Line]:
 
 
 def storage(cluster: Cluster) -> Iterator[Line]:
+    """Check the claim, or name the NFS export, that pods share with the platform."""
     config = cluster.settings
     if config.nfs:
         server, path = config.nfs_parts
@@ -127,11 +129,11 @@ def storage(cluster: Cluster) -> Iterator[Line]:
     if not config.claim:
         yield Line("missing", "storage", "none: set MLP_K8S_PVC or MLP_K8S_NFS")
         return
-    found = cluster.get(cluster.core.read_namespaced_persistent_volume_claim, config.claim)
-    if found is None:
+    claim = cluster.get(cluster.core.read_namespaced_persistent_volume_claim, config.claim)
+    if claim is None:
         yield Line("missing", "storage", f"the claim {config.claim} is not there")
         return
-    phase, modes = (found.get("status") or {}).get("phase"), found["spec"].get("accessModes") or []
+    phase, modes = (claim.get("status") or {}).get("phase"), claim["spec"].get("accessModes") or []
     if phase == "Pending":  # some classes bind a claim only when its first pod comes
         yield Line("note", "storage", f"the claim {config.claim} is not bound yet")
     elif phase != "Bound":
@@ -139,11 +141,12 @@ def storage(cluster: Cluster) -> Iterator[Line]:
     if "ReadWriteMany" not in modes:
         yield Line("note", "storage", f"the claim {config.claim} is {', '.join(modes)}: all pods must share one node")
     elif phase == "Bound":
-        size = (found["status"].get("capacity") or {}).get("storage", "?")
+        size = (claim["status"].get("capacity") or {}).get("storage", "?")
         yield Line("ok", "storage", f"the claim {config.claim}, {size}, which must be {config.storage_root} here")
 
 
 def nodes(cluster: Cluster) -> Iterator[Line]:
+    """Check that there are nodes for runs, and GPUs on them."""
     config = cluster.settings
     total = inventory.capacity(cluster, config)
     usable = sum(inventory.takes_runs(node, config) for node in inventory.nodes(cluster))
@@ -157,6 +160,7 @@ def nodes(cluster: Cluster) -> Iterator[Line]:
 
 
 def metrics(cluster: Cluster) -> Iterator[Line]:
+    """Check that the metrics API answers."""
     try:
         usage.of_pods(cluster)
     except RunnerError as error:
@@ -166,17 +170,18 @@ def metrics(cluster: Cluster) -> Iterator[Line]:
 
 
 def ingress(cluster: Cluster) -> Iterator[Line]:
+    """Check the Ingress class of applications and who authenticates their callers."""
     config = cluster.settings
     if not config.ingress_class:
         yield Line("note", "ingress", "MLP_K8S_INGRESS_CLASS is not set: applications get no Ingress")
         return
     call = cluster.networking.read_ingress_class
     try:
-        found = cluster.call(call, config.ingress_class)
+        ingress_class = cluster.call(call, config.ingress_class)
     except NotFound:
         yield Line("missing", "ingress", f"there is no class {config.ingress_class}")
         return
-    controller = (found.get("spec") or {}).get("controller") or ""
+    controller = (ingress_class.get("spec") or {}).get("controller") or ""
     yield Line("ok", "ingress", f"{config.ingress_class} ({controller})")
     if config.ingress_gateway:
         return
@@ -189,6 +194,7 @@ def ingress(cluster: Cluster) -> Iterator[Line]:
 
 
 def images(config: ClusterConfig) -> Iterator[Line]:
+    """Check that each runtime has an image."""
     for runtime in RUNTIMES:
         image = config.images.get(runtime, "")
         setting = f"MLP_K8S_IMAGE_{runtime.upper()}"
@@ -200,19 +206,20 @@ def images(config: ClusterConfig) -> Iterator[Line]:
 
 
 def gateway(config: ClusterConfig) -> Iterator[Line]:
+    """Check that the address to which jobs report is no loopback address."""
     host = urlsplit(config.gateway_url).hostname or ""
     try:
-        inside = ipaddress.ip_address(host).is_loopback
+        is_loopback = ipaddress.ip_address(host).is_loopback
     except ValueError:
-        inside = host == "localhost" or host.endswith(".localhost")
-    if inside:
+        is_loopback = host == "localhost" or host.endswith(".localhost")
+    if is_loopback:
         yield Line("missing", "gateway", f"{config.gateway_url} means each pod itself: set MLP_RUN_URL or MLP_URL")
     else:
         yield Line("ok", "gateway", f"pods report to {config.gateway_url} (tried with --run)")
 
 
 def try_a_run(config: ClusterConfig) -> Line:
-    """A small job from start to end: image, storage, user, gateway and log are seen to work together."""
+    """Run a small job from start to end, which needs image, storage, user, gateway and log to work together."""
     runner = KubernetesRunner(config)
     name = f"check-{secrets.token_hex(4)}"
     folder = config.storage_root / "run" / "check" / name
@@ -237,8 +244,8 @@ def try_a_run(config: ClusterConfig) -> Line:
         if status.succeeded and not (folder / "written").exists():
             words = f"it wrote into its workspace, and nothing of it is in {folder}: is the storage the same one?"
             return Line("missing", "run", words)
-        told = "; ".join(line for line in output[-4:] if line)
-        words = f"{status.reason}; its log: {told or 'empty'}"
+        last_lines = "; ".join(line for line in output[-4:] if line)
+        words = f"{status.reason}; its log: {last_lines or 'empty'}"
         return Line("ok" if status.succeeded else "missing", "run", words)
     except (RunnerError, ValueError) as error:
         return Line("missing", "run", str(error))
@@ -249,6 +256,7 @@ def try_a_run(config: ClusterConfig) -> Line:
 
 
 def clear(runner: KubernetesRunner, name: str) -> None:
+    """Stop and forget the run of the check."""
     try:
         runner.stop(name, 1)
         for _ in range(60):

@@ -1,7 +1,7 @@
-"""The one door to the API server: connects, calls, turns every failure into what the runner's callers know.
+"""The only client of the API server: it connects, calls, and turns every failure into a RunnerError or ValueError.
 
-Answers are plain dictionaries as the server sent them, so that a field or value which this client's models do not
-know yet harms nothing; what is sent is checked by those models first. Used by all modules of this package.
+Replies are plain dictionaries as the server sent them, so a field or value that this client's models do not know yet
+is no problem; requests are validated by those models first. Used by all modules of this package.
 """
 
 from __future__ import annotations
@@ -26,40 +26,40 @@ log = logging.getLogger(__name__)
 
 CALL_S = (5, 30)  # to connect, to answer
 MERGE = "application/merge-patch+json"
-PIECE = 64 << 10  # bytes of a log's line that are waited for; a longer one comes in pieces
-LONGEST_LINE = 64 << 20  # bytes of an event: what it tells of is kept in etcd, which takes 1.5 MiB
+PIECE = 64 << 10  # bytes of a log line that are buffered; a longer line is yielded in pieces
+LONGEST_LINE = 64 << 20  # bytes of an event; etcd stores objects of 1.5 MiB at most
 Watched = Iterator[dict]
 
 
 class Gone(Exception):
-    """410: the resource version is too old to go on from; list again."""
+    """410: the resource version is too old to continue from; list again."""
 
 
-class Answer(RunnerError):
-    """A refusal or failure of the API server: its HTTP status, its reason, its message."""
+class ApiError(RunnerError):
+    """An error status of the API server: the HTTP status, the reason, the message."""
 
     def __init__(self, status: int, reason: str, message: str):
         super().__init__(f"the cluster answered {status} {reason}: {message}"[:1000])
         self.status, self.reason, self.message = status, reason, message
 
 
-class NotFound(Answer):
-    pass
+class NotFound(ApiError):
+    """404."""
 
 
-class Conflict(Answer):
-    pass
+class Conflict(ApiError):
+    """409: the object exists already, or has changed since it was read."""
 
 
-class Forbidden(Answer):
-    """403: a right is missing, a quota is used up or an admission rule says no; the message tells which."""
+class Forbidden(ApiError):
+    """403: missing permission, exceeded quota or an admission rule; the message says which."""
 
 
 KINDS = {403: Forbidden, 404: NotFound, 409: Conflict}
 
 
 def connection(settings: ClusterConfig) -> client.ApiClient:
-    """By kubeconfig where one is named or there, else as a pod of the cluster. Raises RunnerError."""
+    """Return a client, by the kubeconfig if there is one, else as a pod of the cluster. Raises RunnerError."""
     configuration = client.Configuration()
     try:
         if settings.kubeconfig or settings.context:
@@ -77,7 +77,7 @@ def connection(settings: ClusterConfig) -> client.ApiClient:
 
 
 class Cluster:
-    """Calls on behalf of the runner. Safe from many threads; holds connections and nothing else."""
+    """The API calls of the runner. Thread-safe; holds connections and nothing else."""
 
     def __init__(self, settings: ClusterConfig):
         self.settings, self.namespace = settings, settings.namespace
@@ -85,7 +85,7 @@ class Cluster:
 
     @property
     def client(self) -> client.ApiClient:
-        """Made at the first use: a web process that never asks needs no cluster."""
+        """Return the client, made at the first use: a web process that never calls needs no cluster."""
         if self._client is None:
             self._client = connection(self.settings)
         return self._client
@@ -108,11 +108,11 @@ class Cluster:
 
     # --- calls --------------------------------------------------------------------------------------------
     def raw(self, function: Callable, *arguments, timeout: Any = CALL_S, **options) -> urllib3.HTTPResponse:
-        """The response, unread. Raises Answer for a status that is none of success, RunnerError for no answer."""
+        """Return the response, unread. Raises ApiError for an error status, RunnerError when there is no response."""
         try:
             response = function(*arguments, _preload_content=False, _request_timeout=timeout, **options)
         except ApiException as error:
-            raise answer(error.status or 0, error.reason or "", (error.body or "").encode()) from error
+            raise api_error(error.status or 0, error.reason or "", (error.body or "").encode()) from error
         except ValidationError as error:
             raise ValueError(f"the cluster would refuse this: {error}") from error
         except urllib3.exceptions.HTTPError as error:
@@ -126,10 +126,10 @@ class Cluster:
             body = b""
         finally:
             response.release_conn()
-        raise answer(response.status, response.reason or "", body)
+        raise api_error(response.status, response.reason or "", body)
 
     def call(self, function: Callable, *arguments, **options) -> dict:
-        """The JSON object that a call answers."""
+        """Return the JSON object of a call's response."""
         response = self.raw(function, *arguments, **options)
         try:
             return json.loads(response.data or b"{}")
@@ -139,13 +139,14 @@ class Cluster:
             response.release_conn()
 
     def get(self, function: Callable, name: str) -> dict | None:
+        """Return the object of that name, None when there is none."""
         try:
             return self.call(function, name, self.namespace)
         except NotFound:
             return None
 
     def list(self, function: Callable, selector: str = "", **options) -> dict:
-        """All of it, page by page; the answer's `metadata` is that of the last page."""
+        """Return the whole list, read page by page; its `metadata` is that of the last page."""
         items: list[dict] = []
         token = None
         while True:
@@ -157,7 +158,7 @@ class Cluster:
                 return page | {"items": items}
 
     def create(self, function: Callable, body: dict) -> dict | None:
-        """What was created; None when the name is taken."""
+        """Create the object and return it; None when the name is taken."""
         try:
             return self.call(function, self.namespace, body, field_validation="Strict")
         except Conflict as error:
@@ -166,11 +167,11 @@ class Cluster:
             raise
 
     def patch(self, function: Callable, name: str, body: dict) -> dict:
-        """A merge patch (RFC 7386). With a resourceVersion in it, Conflict when the object has changed."""
+        """Apply a merge patch (RFC 7386). With a resourceVersion in it, raises Conflict when the object has changed."""
         return self.call(function, name, self.namespace, body, _content_type=MERGE)
 
     def delete(self, function: Callable, name: str, **options) -> None:
-        """Gone already is deleted as well. `options` are those of DeleteOptions."""
+        """Delete the object, if it exists. `options` are those of DeleteOptions."""
         body = {"propagationPolicy": "Background"} | options
         try:
             self.call(function, name, self.namespace, body=body)
@@ -178,14 +179,14 @@ class Cluster:
             return
 
     def watch(self, function: Callable, version: str, selector: str, seconds: int) -> Watched:
-        """Events ({"type", "object"}) after `version` until the server or the time ends the stream. Raises Gone."""
+        """Yield events ({"type", "object"}) after `version` until the server or the time ends it. Raises Gone."""
         options = {"label_selector": selector, "resource_version": version, "allow_watch_bookmarks": True}
         timeout = (CALL_S[0], seconds + 15)
         try:
             response = self.raw(
                 function, self.namespace, watch=True, timeout_seconds=seconds, timeout=timeout, **options
             )
-        except Answer as error:
+        except ApiError as error:
             if error.status == 410:
                 raise Gone from error
             raise
@@ -198,12 +199,12 @@ class Cluster:
                 status = event.get("object") or {}
                 if status.get("code") == 410:
                     raise Gone
-                raise Answer(status.get("code") or 0, status.get("reason") or "", status.get("message") or "")
+                raise ApiError(status.get("code") or 0, status.get("reason") or "", status.get("message") or "")
             yield event
 
 
 def lines(response: urllib3.HTTPResponse) -> Iterator[bytes]:
-    """Each line of a stream without its end, also the last that has none; the connection is given up after."""
+    """Yield each line of a stream without its line end, then close the connection."""
     begun: list[bytes] = []
     size = 0
     for portion in portions(response):
@@ -221,21 +222,21 @@ def lines(response: urllib3.HTTPResponse) -> Iterator[bytes]:
 
 
 def portions(response: urllib3.HTTPResponse) -> Iterator[list[bytes]]:
-    """The lines in the portions in which the server sends them, each with its end. A line that does not end comes in
-    pieces of PIECE bytes and more, so that never more than that and a portion is kept.
+    """Yield the lines, with their ends, grouped as the server sends them. A long line is yielded in pieces of PIECE
+    bytes or more, so that memory holds no more than that and one portion.
     """
     begun: list[bytes] = []
     size = 0
     try:
         for chunk in response.stream(amt=None, decode_content=False):
-            found: list[bytes] = []
+            portion: list[bytes] = []
             for piece in io.BytesIO(chunk):
                 begun.append(piece)
                 size += len(piece)
                 if piece.endswith(b"\n") or size > PIECE:
-                    found.append(b"".join(begun))
+                    portion.append(b"".join(begun))
                     begun, size = [], 0
-            yield found
+            yield portion
         if begun:
             yield [b"".join(begun)]
     except (urllib3.exceptions.HTTPError, OSError) as error:
@@ -244,12 +245,12 @@ def portions(response: urllib3.HTTPResponse) -> Iterator[list[bytes]]:
         response.close()
 
 
-def answer(status: int, reason: str, body: bytes) -> Answer:
-    """From the Status object that the API server sends, or from whatever a proxy in between does."""
+def api_error(status: int, reason: str, body: bytes) -> ApiError:
+    """Return the error for a Status object of the API server, or for whatever a proxy in between has sent."""
     try:
-        told = json.loads(body)
-        told = told if isinstance(told, dict) else {}
+        details = json.loads(body)
+        details = details if isinstance(details, dict) else {}
     except ValueError:
-        told = {}
-    message = str(told.get("message") or body.decode(errors="replace")[:300] or "no message")
-    return KINDS.get(status, Answer)(status, str(told.get("reason") or reason), message)
+        details = {}
+    message = str(details.get("message") or body.decode(errors="replace")[:300] or "no message")
+    return KINDS.get(status, ApiError)(status, str(details.get("reason") or reason), message)

@@ -1,5 +1,6 @@
-"""How the platform uses its cluster, read from Django's MLP_K8S (docs/kubernetes.md explains each). Used by this
-package's other modules, which take a ClusterConfig and never the settings.
+"""The configuration of the cluster, read from the setting MLP_K8S (docs/kubernetes.md explains each entry).
+
+The other modules of this package take a ClusterConfig and never the settings.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ RUNTIMES = ("python", "torch", "tf", "serve")
 
 @dataclass(frozen=True)
 class ClusterConfig:
-    """`images` by runtime; `storage_root` is the folder that the claim or the NFS export holds, where this process
-    sees it. `uid_base` + the owner's number is the user of a run when the platform is root; else a run has the
-    platform's own user, for nobody else could read or remove what it writes.
+    """How runs use the cluster. `images` is by runtime; `storage_root` is the path of the shared storage (the claim or
+    the NFS export) in this process. Runs have the user `uid_base` + the owner's number when the platform is root, else
+    the platform's own user, since it could not read or remove the files of another.
     """
 
     storage_root: Path
@@ -45,14 +46,14 @@ class ClusterConfig:
     gateway_url: str = ""
 
     def user_of(self, owner: int | None) -> tuple[int, int]:
-        """(uid, gid) of a run, never root's."""
+        """Return (uid, gid) of a run, never root's."""
         if os.geteuid():
             return os.geteuid(), os.getegid()
         number = self.uid_base + (owner or 0)
         return number, number
 
     def image(self, runtime: str) -> str:
-        """Raises ValueError when there is none for the runtime: the run can never start."""
+        """Return the image of the runtime. Raises ValueError when there is none: the run can never start."""
         image = self.images.get(runtime, "")
         if not image:
             raise ValueError(f"runtime {runtime}: no image; set MLP_K8S_IMAGE_{runtime.upper()}")
@@ -60,10 +61,11 @@ class ClusterConfig:
 
     @property
     def nfs_parts(self) -> tuple[str, str]:
-        """(server, path) of `nfs`; an IPv6 address stands in brackets."""
+        """Return (server, path) of `nfs`, where an IPv6 address is in brackets."""
         server, _, path = self.nfs.partition(":/")
         return server.strip("[]"), f"/{path}"
 
 
 def from_settings() -> ClusterConfig:
+    """Return the configuration that Django's settings give."""
     return ClusterConfig(storage_root=Path(settings.MLP_ROOT), gateway_url=settings.RUN_GATEWAY_URL, **settings.MLP_K8S)

@@ -1,4 +1,4 @@
-"""Files that the platform writes into folders of a run, which the run itself may write as well."""
+"""Files that the platform writes into folders where the run may write as well."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ FLAGS = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | o
 
 @contextlib.contextmanager
 def opened(path: Path, root: Path) -> Iterator[int]:
-    """The file as an open descriptor, made where it is not there, to be read and appended to. No link that a script has
-    put in the place of the file, or of a folder on the way below `root`, is followed. Raises OSError.
+    """Open the file for reading and appending, created if missing, and yield its descriptor. Symbolic links are not
+    followed, neither for the file nor for the folders below `root`: a script may have put them there. Raises OSError.
     """
-    inside = path.is_relative_to(root)
-    parts = path.relative_to(root).parts if inside else (path.name,)
-    folder = os.open(root if inside else path.parent, os.O_DIRECTORY | os.O_CLOEXEC)
+    below_root = path.is_relative_to(root)
+    parts = path.relative_to(root).parts if below_root else (path.name,)
+    folder = os.open(root if below_root else path.parent, os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         for part in parts[:-1]:
             with contextlib.suppress(FileExistsError):
@@ -32,7 +32,7 @@ def opened(path: Path, root: Path) -> Iterator[int]:
         os.close(folder)
     try:
         if not stat.S_ISREG(os.fstat(file).st_mode):
-            raise OSError(errno.EINVAL, "is no file", str(path))
+            raise OSError(errno.EINVAL, "not a regular file", str(path))
         yield file
     finally:
         os.close(file)

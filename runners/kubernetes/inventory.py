@@ -1,4 +1,4 @@
-"""What the cluster has: the sum of its nodes' allocatable, and the GPUs of each node. Called by `runner`."""
+"""The capacity of the cluster: the sum of its nodes' allocatable resources, and the GPUs of each node."""
 
 from __future__ import annotations
 
@@ -13,45 +13,46 @@ GPU = "nvidia.com/gpu"
 
 
 def capacity(cluster: Cluster, config: ClusterConfig) -> dict[str, int | Decimal]:
-    """{"cpu": cores, "ram": MiB, "gpu": count} over the nodes on which runs may be placed. Raises RunnerError."""
+    """Return {"cpu": cores, "ram": MiB, "gpu": count} of the nodes that take runs. Raises RunnerError."""
     total = {"cpu": Decimal(0), "ram": Decimal(0), "gpu": Decimal(0)}
     for node in nodes(cluster):
         if not takes_runs(node, config):
             continue
-        found = node["status"].get("allocatable") or {}
-        total["cpu"] += parse_quantity(found.get("cpu", "0"))
-        total["ram"] += parse_quantity(found.get("memory", "0")) / (1 << 20)
-        total["gpu"] += parse_quantity(found.get(config.gpu_resource, "0"))
+        allocatable = node["status"].get("allocatable") or {}
+        total["cpu"] += parse_quantity(allocatable.get("cpu", "0"))
+        total["ram"] += parse_quantity(allocatable.get("memory", "0")) / (1 << 20)
+        total["gpu"] += parse_quantity(allocatable.get(config.gpu_resource, "0"))
     return {"cpu": total["cpu"].quantize(Decimal("0.001")), "ram": int(total["ram"]), "gpu": int(total["gpu"])}
 
 
 def gpus(cluster: Cluster) -> list[dict[str, str]]:
-    """{"node", "name", "capacity", "allocatable"} for each resource of a node whose name begins with nvidia.com/gpu
-    (a shared GPU has a name of its own: nvidia.com/gpu.shared), as the node says them.
+    """Return {"node", "name", "capacity", "allocatable"} for each resource of a node whose name begins with
+    nvidia.com/gpu (a shared GPU is nvidia.com/gpu.shared), with the quantities as the node reports them.
     """
-    found = []
+    rows = []
     for node in nodes(cluster):
         has, free = node["status"].get("capacity") or {}, node["status"].get("allocatable") or {}
         for name in sorted(has.keys() | free.keys()):
             if name.startswith(GPU):
-                told = {"capacity": has.get(name, "0"), "allocatable": free.get(name, "0")}
-                found.append({"node": node["metadata"]["name"], "name": name} | told)
-    return found
+                quantities = {"capacity": has.get(name, "0"), "allocatable": free.get(name, "0")}
+                rows.append({"node": node["metadata"]["name"], "name": name} | quantities)
+    return rows
 
 
 def nodes(cluster: Cluster) -> list[dict]:
-    found, token = [], None
+    """Return all nodes of the cluster. Raises RunnerError."""
+    items, token = [], None
     while True:
         page = cluster.call(cluster.core.list_node, limit=500, **({"_continue": token} if token else {}))
-        found += page.get("items") or []
+        items += page.get("items") or []
         token = (page.get("metadata") or {}).get("continue")
         if not token:
-            return found
+            return items
 
 
 def takes_runs(node: dict, config: ClusterConfig) -> bool:
-    """Ready, open, without a taint that keeps pods like ours away (that of GPUs does not keep away who asks for one),
-    and with the labels that are asked for.
+    """Return whether the node is ready, schedulable, has the labels of the node selector and no taint that our pods do
+    not tolerate (pods with a GPU tolerate the taint of GPU nodes).
     """
     spec, labels = node.get("spec") or {}, node["metadata"].get("labels") or {}
     ready = any(each["type"] == "Ready" and each["status"] == "True" for each in node["status"].get("conditions") or [])

@@ -1,9 +1,9 @@
-"""A run's log: its pod's output, copied from the API server into the file that the RunSpec names.
+"""The log of a run: its pod's output, copied from the API server into the file that the RunSpec names.
 
-Each portion is appended to the file and then noted (how long the file is now, the time of the last line and how many
-lines had that very time), so a copy that is broken off at any moment goes on where it was: what was appended and not
-noted is cut off and fetched again. Nothing comes twice, and nothing is lost that the node still keeps (it keeps the
-last 10 MiB of a container, by default). One process copies a run's log at a time, the others wait for it.
+Each portion is appended to the file and then recorded (the new length of the file, the time of the last line, the
+number of lines with that time), so a copy that is interrupted at any moment continues where it was: what was appended
+and not recorded is truncated and fetched again. No line comes twice, and none is lost that the node still keeps (by
+default the last 10 MiB of a container). One process at a time copies the log of a run.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from datetime import datetime
 from pathlib import Path
 
 from . import files, object_names, status
-from .cluster import CALL_S, Answer, Cluster, portions
+from .cluster import CALL_S, ApiError, Cluster, portions
 
 log = logging.getLogger(__name__)
 
-SILENCE_S = 60  # a quiet stream is opened anew after this, for the connection may be dead
-SKEW_S = 120  # by how much the clocks of a node and of this machine may differ
+SILENCE_S = 60  # a silent stream is reopened after this time, since the connection may be dead
+SKEW_S = 120  # largest difference between the clocks of a node and of this machine
 END_LINES = 400
 STAMP = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d) ?")
 
 
 @dataclass
 class Position:
-    """How far a pod's output has been copied: `size` of the file then, `second` and `nano` of the last line, `same`
-    lines of that time. `part`: the last of them does not end yet, so many bytes of it are there. `full`: the limit was
-    reached; `done`: the end is there.
+    """How far a pod's output has been copied: the `size` of the file, `second` and `nano` of the last line, the number
+    of lines with that time (`same`), the bytes of the last one if it is incomplete (`part`). `full`: the limit was
+    reached; `done`: the log is complete.
     """
 
     pod: str = ""
@@ -49,19 +49,19 @@ class Position:
 
 
 class Copy:
-    """The log of one run (of one of its workers). Use it inside `mine()`."""
+    """The copy of the log of one worker of a run. Use it inside `mine()`."""
 
     def __init__(self, cluster: Cluster, folder: Path, record: dict, worker: int = 0):
-        told = status.annotation(record, object_names.SPEC)
+        spec = status.annotation(record, object_names.SPEC)
         name = record["metadata"]["name"] + (f".{worker}" if worker else "")
-        self.cluster, self.limit = cluster, told["log_limit"]
-        self.file, self.root = of_worker(Path(told["log"]), worker), cluster.settings.storage_root
+        self.cluster, self.limit = cluster, spec["log_limit"]
+        self.file, self.root = of_worker(Path(spec["log"]), worker), cluster.settings.storage_root
         self.notes, self.lock = folder / f"{name}.json", folder / f"{name}.lock"
         self.position = Position()
 
     @contextlib.contextmanager
     def mine(self) -> Iterator[bool]:
-        """Whether this caller may copy now; ends with the process."""
+        """Yield whether this caller has the lock and may copy; the lock ends with the process."""
         self.lock.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with open(self.lock, "ab") as file:
             try:
@@ -69,36 +69,37 @@ class Copy:
             except BlockingIOError:
                 yield False
                 return
-            self.position = self.noted()
+            self.position = self.recorded()
             yield True
 
-    def noted(self) -> Position:
+    def recorded(self) -> Position:
+        """Return the position that was recorded last."""
         try:
             return Position(**json.loads(self.notes.read_bytes()))
         except FileNotFoundError:
             return Position()
 
     def finish(self, pod: dict) -> None:
-        """Fetches what is left of an ended pod's output, and says so where it cannot be had any more."""
+        """Fetch the rest of an ended pod's output, or append a remark when it is no longer available."""
         if self.position.done:
             return
         try:
             if not self.position.full:
                 self._copy(pod, follow=False)
             note = self._end_of(pod) if self.position.full else b""
-        except Answer as error:
+        except ApiError as error:
             note = f"[the rest of the log cannot be had: {status.short(error.message)}]\n".encode()
         if note:
             self._remark(note)
         self._close()
 
     def catch_up(self, pod: dict | None) -> None:
-        """Fetches what is there so far."""
+        """Fetch the output so far."""
         if pod and not self.position.done and not self.position.full:
             self._copy(pod, follow=False)
 
     def give_up(self, words: str) -> None:
-        """The pod is gone, its output with it."""
+        """Close the log of a pod that was removed with its output; `words` is the remark to append."""
         if not self.position.done:
             if self.position.pod or words:
                 self._open(self.position.pod)
@@ -106,11 +107,11 @@ class Copy:
             self._close()
 
     def follow(self, pod: dict, goes_on: Callable[[], bool]) -> None:
-        """Copies until the stream ends or `goes_on` says no. Raises RunnerError when it broke off."""
+        """Copy until the stream ends or `goes_on()` is false. Raises RunnerError when the stream breaks off."""
         if not self.position.done and not self.position.full:
             self._copy(pod, follow=True, goes_on=goes_on)
 
-    # --- inside -------------------------------------------------------------------------------------------
+    # --- internals ----------------------------------------------------------------------------------------
     def _copy(self, pod: dict, follow: bool, goes_on: Callable[[], bool] = lambda: True) -> None:
         self._open(pod["metadata"]["uid"])
         options = {"container": "run", "timestamps": True, "follow": follow}
@@ -130,19 +131,19 @@ class Copy:
             room = self.limit - self.position.size
             self.position.full = len(data) > room
             self._append(data[: max(0, room)])
-            if self.position.full or self.noted().done or not goes_on():
+            if self.position.full or self.recorded().done or not goes_on():
                 response.close()
                 return
 
     def _open(self, pod: str) -> None:
-        """Cuts off what was not noted; of a pod not seen before, begins at the end of the file."""
+        """Truncate what was not recorded; the output of a new pod is appended at the end of the file."""
         with files.opened(self.file, self.root) as file:
             size = os.fstat(file).st_size
             if self.position.pod == pod and size > self.position.size:
                 os.ftruncate(file, self.position.size)
         if self.position.pod != pod:
             broken, self.position = self.position.part, Position(pod=pod, size=size)
-            self._append(b"\n") if broken else self._note()
+            self._append(b"\n") if broken else self._record()
 
     def _append(self, data: bytes) -> None:
         if not data:
@@ -150,24 +151,24 @@ class Copy:
         with files.opened(self.file, self.root) as file, open(file, "ab", closefd=False) as stream:
             stream.write(data)
         self.position.size += len(data)
-        self._note()
+        self._record()
 
     def _remark(self, words: bytes) -> None:
-        """On a line of its own."""
+        """Append the words on a line of their own."""
         broken, self.position.part = self.position.part, 0
         self._append(b"\n" + words if broken else words)
 
-    def _note(self) -> None:
+    def _record(self) -> None:
         draft = self.notes.with_suffix(".part")
         draft.write_text(json.dumps(asdict(self.position)))
         draft.replace(self.notes)
 
     def _close(self) -> None:
         self.position.done = True
-        self._note()
+        self._record()
 
     def _end_of(self, pod: dict) -> bytes:
-        """The last lines of a log that was too long to be kept whole."""
+        """Return the last lines of a log that exceeded the limit, with a remark about the gap."""
         options = {"container": "run", "tail_lines": END_LINES}
         call = self.cluster.core.read_namespaced_pod_log
         response = self.cluster.raw(call, pod["metadata"]["name"], self.cluster.namespace, **options)
@@ -178,8 +179,8 @@ class Copy:
 
 
 class Skip:
-    """Takes the time off each line, and leaves out what was copied before: whole lines, and `part` of the last. It is
-    given lines with their ends, long ones in pieces.
+    """A filter that strips the timestamp of each line and drops what was copied before: whole lines, and `part` of the
+    last. It takes lines with their ends, long ones in pieces.
     """
 
     def __init__(self, position: Position):
@@ -187,14 +188,14 @@ class Skip:
         self.until = (position.second, position.nano)
         self.left = position.same - bool(position.part)
         self.again = position.part
-        self.inside = False  # a line that did not end with the piece before
-        self.wanted = self.timed = False  # of that line: whether it is copied, and whether it has a time
+        self.in_line = False  # the piece before had no line end
+        self.wanted = self.timed = False  # of that line: whether it is copied, and whether it has a timestamp
 
     def __call__(self, piece: bytes) -> bytes:
         ends, lead = piece.endswith(b"\n"), b""
-        if not self.inside:
+        if not self.in_line:
             lead, piece = self._begin(piece)
-        self.inside = not ends
+        self.in_line = not ends
         if not self.wanted:
             return b""
         if self.timed:
@@ -205,13 +206,13 @@ class Skip:
         return lead + piece
 
     def _begin(self, piece: bytes) -> tuple[bytes, bytes]:
-        """(an end for the line before, where its own is lost; what follows the time of this one)."""
+        """Return (the missing end of the line before, if any; this line without its timestamp)."""
         position, lead = self.position, b""
-        found = STAMP.match(piece)
-        self.timed, self.wanted = bool(found), bool(found) or piece != b"\n"
-        if not found:
+        stamp = STAMP.match(piece)
+        self.timed, self.wanted = bool(stamp), bool(stamp) or piece != b"\n"
+        if not stamp:
             return lead, piece
-        day, fraction, zone = found.groups()
+        day, fraction, zone = stamp.groups()
         second = int(datetime.fromisoformat((day + zone).decode()).timestamp())
         moment = (second, int((fraction or b"0").ljust(9, b"0")))
         if moment < self.until:
@@ -225,19 +226,20 @@ class Skip:
             if moment != (position.second, position.nano):
                 position.second, position.nano, position.same = *moment, 0
             position.same += 1
-        return lead, piece[found.end() :]
+        return lead, piece[stamp.end() :]
 
 
 def of_worker(path: Path, worker: int) -> Path:
-    """`job.log` is worker 0's, `job.worker-1.log` the next one's."""
+    """Return the path of a worker's log: `job.log` for worker 0, `job.worker-1.log` for the next."""
     return path.with_name(f"{path.stem}.worker-{worker}{path.suffix}") if worker else path
 
 
 def broke_off(name: str, error: Exception) -> None:
-    log.debug("the log of %s broke off, it is taken up again: %s", name, error)
+    """Log that the stream of a log broke off, which is normal."""
+    log.debug("the log stream of %s broke off, retrying: %s", name, error)
 
 
 def remove(folder: Path, object_name: str) -> None:
-    """Of a forgotten run."""
-    for path in folder.glob(f"{object_name}.*"):  # no object's name has a dot
+    """Remove the records of a forgotten run's log."""
+    for path in folder.glob(f"{object_name}.*"):  # no object name has a dot
         path.unlink(missing_ok=True)

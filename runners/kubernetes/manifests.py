@@ -1,5 +1,6 @@
-"""What an operator applies once: namespace, account, roles, the claim, and who may talk to whom. Called by
-`manage.py kubernetes manifests`; deploy/kubernetes.yaml is its output for the default settings.
+"""The manifests that an administrator applies once: namespace, account, roles, claim and network policies.
+
+Called by `manage.py kubernetes manifests`; deploy/kubernetes.yaml is its output for the default settings.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ CLAIM_SIZE = "100Gi"
 
 
 def manifests(config: ClusterConfig, size: str = CLAIM_SIZE, storage_class: str = "") -> list[dict]:
+    """Return all objects. `size` and `storage_class` are those of the claim."""
     return [
         namespace(config),
         meta("v1", "ServiceAccount", ACCOUNT, config.namespace),
@@ -29,18 +31,21 @@ def manifests(config: ClusterConfig, size: str = CLAIM_SIZE, storage_class: str 
 
 
 def text(config: ClusterConfig, size: str = CLAIM_SIZE, storage_class: str = "") -> str:
-    """As `kubectl apply -f -` takes it."""
-    plain = json.loads(json.dumps(manifests(config, size, storage_class)))  # else what is meant twice is a reference
+    """Return the objects as YAML for `kubectl apply -f -`."""
+    plain = json.loads(
+        json.dumps(manifests(config, size, storage_class))
+    )  # without shared objects, which YAML would write as references
     return yaml.safe_dump_all(plain, sort_keys=False)
 
 
 def meta(version: str, kind: str, name: str, namespace: str = "") -> dict:
-    told = {"name": name, "labels": {object_names.MANAGED_BY: object_names.PLATFORM}}
-    return {"apiVersion": version, "kind": kind, "metadata": told | ({"namespace": namespace} if namespace else {})}
+    """Return the head of an object: version, kind and metadata."""
+    metadata = {"name": name, "labels": {object_names.MANAGED_BY: object_names.PLATFORM}}
+    return {"apiVersion": version, "kind": kind, "metadata": metadata | ({"namespace": namespace} if namespace else {})}
 
 
 def namespace(config: ClusterConfig) -> dict:
-    """Pods that ask for more than ours do are refused. A volume of the kind nfs is not in the strictest profile."""
+    """Return the namespace; its Pod Security level refuses pods with more rights (`restricted` has no NFS)."""
     body = meta("v1", "Namespace", config.namespace)
     level = "baseline" if config.nfs else "restricted"
     body["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] = level
@@ -48,11 +53,13 @@ def namespace(config: ClusterConfig) -> dict:
 
 
 def role(kind: str, name: str, rights: tuple, namespace: str = "") -> dict:
+    """Return a Role or ClusterRole with these rights (see `access`)."""
     rules = [{"apiGroups": [group], "resources": [what], "verbs": list(verbs)} for group, what, verbs in rights]
     return meta("rbac.authorization.k8s.io/v1", kind, name, namespace) | {"rules": rules}
 
 
 def binding(kind: str, role: str, name: str, account_in: str, namespace: str = "") -> dict:
+    """Return the binding of the role to the platform's account in the namespace `account_in`."""
     return meta("rbac.authorization.k8s.io/v1", kind, name, namespace) | {
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": role, "name": name},
         "subjects": [{"kind": "ServiceAccount", "name": ACCOUNT, "namespace": account_in}],
@@ -60,6 +67,7 @@ def binding(kind: str, role: str, name: str, account_in: str, namespace: str = "
 
 
 def claim(config: ClusterConfig, size: str, storage_class: str) -> dict:
+    """Return the claim for the storage that pods share with the platform."""
     spec = {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": size}}}
     if storage_class:
         spec["storageClassName"] = storage_class
@@ -67,8 +75,8 @@ def claim(config: ClusterConfig, size: str, storage_class: str) -> dict:
 
 
 def policies(config: ClusterConfig) -> list[dict]:
-    """Nobody calls a job but a job (the workers of one); what is in the namespace, and an Ingress's controller from
-    anywhere in the cluster, may call an application.
+    """Return the network policies: jobs accept connections from jobs only (their workers), applications from the
+    namespace and, for the controller of an Ingress, from other namespaces.
     """
     version, spec = "networking.k8s.io/v1", {"policyTypes": ["Ingress"]}
     jobs = {object_names.MANAGED_BY: object_names.PLATFORM, object_names.KIND: "job"}
@@ -86,4 +94,5 @@ def policies(config: ClusterConfig) -> list[dict]:
 
 
 def other_than(namespace: str) -> dict:
+    """Return the expression that selects all other namespaces."""
     return {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": [namespace]}

@@ -1,8 +1,8 @@
-"""From a run's name to the name of its objects, and the labels and annotations that lead back. Pure.
+"""The names, labels and annotations of a run's objects in the cluster. Pure.
 
-A run's name may have a hundred characters of letters, digits, dots and underscores; an object's name becomes part of
-host names and label values, so it is short, lower case and begins with a letter. The true name is kept in an
-annotation; the object's name follows from it alone, so nothing must be remembered.
+A run's name may have a hundred letters, digits, dots and underscores; an object's name becomes part of host names and
+label values, so it is short, lower case and begins with a letter. It is computed from the run's name, which an
+annotation has.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ NAME = f"{DOMAIN}/name"
 SPEC, STOP, END = f"{DOMAIN}/spec", f"{DOMAIN}/stop", f"{DOMAIN}/end"
 SELECTOR = f"{MANAGED_BY}={PLATFORM}"
 
-# A Deployment's pods add up to 17 characters, an Indexed Job's host names up to 6; 63 is the end of a DNS label.
+# A Deployment's pods add up to 17 characters, an Indexed Job's host names up to 6; a DNS label has 63 at most.
 LONGEST = 40
 PLAIN = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
 HASHED = re.compile(r".*-[0-9a-f]{10}")
@@ -29,7 +29,7 @@ LABEL_VALUE = re.compile(r"([A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?)?")
 
 
 def object_name(name: str) -> str:
-    """`mlp-{name}` where that is legal, else a shortened form with a hash of the whole name. Two names never meet:
+    """Return `mlp-{name}` if that is legal, else a shortened form with a hash of the whole name. No two runs share one:
     a plain name that looks like a hashed one is hashed too.
     """
     check_name(name)
@@ -41,11 +41,9 @@ def object_name(name: str) -> str:
 
 
 def labels(name: str, kind: str, owner: int | None, given: Mapping[str, str]) -> dict[str, str]:
-    """The platform's own, and those of the caller that are legal (a label is for people's filters; the exact values
-    are in the annotation).
-    """
-    found = {f"{DOMAIN}/{key}": value for key, value in given.items() if legal(key, value)}
-    return found | {
+    """Return the platform's own labels and those of the caller that are legal; labels serve filtering only."""
+    extra = {f"{DOMAIN}/{key}": value for key, value in given.items() if legal(key, value)}
+    return extra | {
         MANAGED_BY: PLATFORM,
         "app.kubernetes.io/component": "run",
         RUN: object_name(name),
@@ -55,4 +53,5 @@ def labels(name: str, kind: str, owner: int | None, given: Mapping[str, str]) ->
 
 
 def legal(key: str, value: str) -> bool:
+    """Return whether Kubernetes accepts the label."""
     return bool(key) and LABEL_VALUE.fullmatch(key) is not None and LABEL_VALUE.fullmatch(value) is not None

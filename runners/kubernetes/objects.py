@@ -1,7 +1,7 @@
-"""What a run is made of in the cluster: Job or Deployment, Secret, Services, Ingress, as the API takes them. Pure:
-from a RunSpec and the configuration to dictionaries. Called by `runner`.
+"""The objects of a run: Job or Deployment, Secret, Service, Ingress, as dictionaries for the API. Pure.
 
-Everything but the Job or Deployment itself is owned by it (ownerReferences), so removing that removes all.
+Made from a RunSpec and the configuration. The Job or Deployment owns the others (ownerReferences), so its removal
+removes them all.
 """
 
 from __future__ import annotations
@@ -34,35 +34,36 @@ REWRITING = {
 
 
 def metadata(spec: RunSpec, annotations: dict | None = None, owner: dict | None = None) -> dict:
-    found = {
+    """Return the metadata of an object of the run."""
+    values = {
         "name": object_names.object_name(spec.name),
         "labels": object_names.labels(spec.name, spec.kind, spec.owner, spec.labels),
         "annotations": {object_names.NAME: spec.name} | (annotations or {}),
     }
-    return found | ({"ownerReferences": [reference(owner)]} if owner else {})
+    return values | ({"ownerReferences": [reference(owner)]} if owner else {})
 
 
 def reference(owner: dict) -> dict:
-    """To the Job or Deployment that the server has just made."""
-    told = {"name": owner["metadata"]["name"], "uid": owner["metadata"]["uid"]}
-    return {"apiVersion": owner["apiVersion"], "kind": owner["kind"], **told, "controller": False}
+    """Return an owner reference to the Job or Deployment that the server has just created."""
+    identity = {"name": owner["metadata"]["name"], "uid": owner["metadata"]["uid"]}
+    return {"apiVersion": owner["apiVersion"], "kind": owner["kind"], **identity, "controller": False}
 
 
 def summary(spec: RunSpec) -> dict[str, str]:
-    """What must be known of the spec later, by any process: for the log and for the words of its end."""
-    told = {"log": str(Path(spec.log).absolute()), "log_limit": spec.log_limit, "ram_mib": spec.ram_mib}
-    told |= {"kind": spec.kind, "workers": spec.workers, "port": spec.port, "disk_mib": spec.disk_mib}
-    told |= {"usage": str(Path(spec.usage).absolute())} if spec.usage else {}
-    return {object_names.SPEC: json.dumps(told, separators=(",", ":"))}
+    """Return the annotation with those fields of the spec that any process needs later, for the log and the reason."""
+    fields = {"log": str(Path(spec.log).absolute()), "log_limit": spec.log_limit, "ram_mib": spec.ram_mib}
+    fields |= {"kind": spec.kind, "workers": spec.workers, "port": spec.port, "disk_mib": spec.disk_mib}
+    fields |= {"usage": str(Path(spec.usage).absolute())} if spec.usage else {}
+    return {object_names.SPEC: json.dumps(fields, separators=(",", ":"))}
 
 
 def job(spec: RunSpec, config: ClusterConfig, mounts: list[dict]) -> dict:
-    """Made suspended: its pods may begin when its Secret and Service are there too."""
+    """Return the Job, suspended: its pods may start once its Secret and Service exist."""
     template = pod_template(spec, config, mounts)
     template["spec"]["restartPolicy"] = "Never"
     body = {
         "suspend": True,
-        "backoffLimit": 0,  # another attempt is the platform's to decide, under another name
+        "backoffLimit": 0,  # the platform decides about another attempt, which has another name
         "parallelism": spec.workers,
         "completions": spec.workers,
         "completionMode": "Indexed" if spec.workers > 1 else "NonIndexed",
@@ -77,8 +78,8 @@ def job(spec: RunSpec, config: ClusterConfig, mounts: list[dict]) -> dict:
 
 
 def deployment(spec: RunSpec, config: ClusterConfig, mounts: list[dict]) -> dict:
-    """Made with no replica, for the same reason. A change of the cluster (a drained node, a restart by hand) starts
-    the new pod before it ends the old one.
+    """Return the Deployment, with no replica for the same reason. On a drained node or a manual restart the new pod
+    starts before the old one ends.
     """
     body = {
         "replicas": 0,
@@ -93,12 +94,16 @@ def deployment(spec: RunSpec, config: ClusterConfig, mounts: list[dict]) -> dict
 
 # --- the pod ----------------------------------------------------------------------------------------------
 def pod_template(spec: RunSpec, config: ClusterConfig, mounts: list[dict]) -> dict:
+    """Return the pod template: user, volumes and one container."""
     uid, gid = config.user_of(spec.owner)
     memory = {"sizeLimit": f"{config.shm_mib or max(64, spec.ram_mib // 2)}Mi"}
     volumes = [
         {"name": STORAGE, **storage(config)},
         {"name": "tmp", "emptyDir": {}},
-        {"name": "shm", "emptyDir": {"medium": "Memory"} | memory},  # data loaders' workers need more than 64 MiB
+        {
+            "name": "shm",
+            "emptyDir": {"medium": "Memory"} | memory,
+        },  # data loaders need more than 64 MiB
     ]
     pod = {
         "automountServiceAccountToken": False,
@@ -117,7 +122,7 @@ def pod_template(spec: RunSpec, config: ClusterConfig, mounts: list[dict]) -> di
     }
     if config.pull_secrets:
         pod["imagePullSecrets"] = [{"name": name} for name in config.pull_secrets]
-    if spec.gpu:  # nodes with GPUs are often closed to whoever asks for none
+    if spec.gpu:  # GPU nodes often have a taint against other pods
         pod["tolerations"] = [{"key": config.gpu_resource, "operator": "Exists"}]
     if config.node_selector:
         pod["nodeSelector"] = dict(config.node_selector)
@@ -126,11 +131,12 @@ def pod_template(spec: RunSpec, config: ClusterConfig, mounts: list[dict]) -> di
 
 
 def container(spec: RunSpec, config: ClusterConfig, mounts: list[dict]) -> dict:
-    found = {
+    """Return the container of the run."""
+    body = {
         "name": CONTAINER,
         "image": config.image(spec.runtime),
         "imagePullPolicy": config.pull_policy,
-        # The kubelet makes `$` of `$$` and puts variables in for `$(NAME)`; a Secret's values it leaves as they are.
+        # The kubelet replaces `$$` by `$` and expands `$(NAME)` here, but not in the values of a Secret.
         "command": [word.replace("$", "$$") for word in spec.command],
         "workingDir": str(spec.cwd) if spec.owner is None else WORKSPACE,
         "envFrom": [{"secretRef": {"name": object_names.object_name(spec.name)}}],
@@ -147,25 +153,25 @@ def container(spec: RunSpec, config: ClusterConfig, mounts: list[dict]) -> dict:
         ],
     }
     if spec.workers > 1:
-        found["env"] = ranks(spec, config)
+        body["env"] = ranks(spec, config)
     if spec.kind == "service":
-        found |= probes(spec.port) | {"ports": [{"name": "http", "containerPort": spec.port}]}
-    return found
+        body |= probes(spec.port) | {"ports": [{"name": "http", "containerPort": spec.port}]}
+    return body
 
 
 def resources(spec: RunSpec, config: ClusterConfig) -> dict:
-    """Asked for and bounded alike, so that what the platform has counted is what the node sets aside."""
-    found = {"cpu": f"{max(1, round(spec.cpu * 1000))}m", "memory": f"{spec.ram_mib}Mi"}
+    """Return requests and limits, which are equal, so that a node reserves what the platform has accounted."""
+    amounts = {"cpu": f"{max(1, round(spec.cpu * 1000))}m", "memory": f"{spec.ram_mib}Mi"}
     if spec.gpu:
-        found[config.gpu_resource] = str(spec.gpu)
-    # What is written outside the workspace lies on the node's own disk.
+        amounts[config.gpu_resource] = str(spec.gpu)
+    # Files outside the workspace are on the node's own disk.
     bounded = {"ephemeral-storage": f"{spec.disk_mib}Mi"} if spec.disk_mib else {}
     asked = {"ephemeral-storage": f"{min(64, spec.disk_mib)}Mi"} if spec.disk_mib else {}
-    return {"requests": found | asked, "limits": found | bounded}
+    return {"requests": amounts | asked, "limits": amounts | bounded}
 
 
 def probes(port: int) -> dict:
-    """Of the Open Inference Protocol. A model may take minutes to load before it is alive."""
+    """Return the probes of an application, by the Open Inference Protocol. Loading a model may take minutes."""
 
     def probe(path: str, **times: int) -> dict:
         return {"httpGet": {"path": path, "port": port}, **times}
@@ -179,7 +185,7 @@ def probes(port: int) -> dict:
 
 
 def ranks(spec: RunSpec, config: ClusterConfig) -> list[dict]:
-    """torchrun's variables. Pod 0 of an Indexed Job has a name of its own in the headless Service."""
+    """Return torchrun's variables. Pod 0 of an Indexed Job has its own host name in the headless Service."""
     name = object_names.object_name(spec.name)
     index = {"valueFrom": {"fieldRef": {"fieldPath": COMPLETION_INDEX}}}
     plain = {
@@ -193,6 +199,7 @@ def ranks(spec: RunSpec, config: ClusterConfig) -> list[dict]:
 
 
 def storage(config: ClusterConfig) -> dict:
+    """Return the volume that pods share with the platform. Raises ValueError when none is configured."""
     if config.claim:
         return {"persistentVolumeClaim": {"claimName": config.claim}}
     server, path = config.nfs_parts
@@ -202,20 +209,22 @@ def storage(config: ClusterConfig) -> dict:
 
 
 def mount(source: Path, target: str, read_only: bool, config: ClusterConfig) -> dict:
-    """`source` must lie in the storage that pods share with this process. Raises ValueError."""
+    """Return the mount of a path in the shared storage. Raises ValueError for any other."""
     try:
         sub_path = Path(source).relative_to(config.storage_root)
     except ValueError:
         raise ValueError(f"mount: {source} is not below {config.storage_root}, which the cluster shares") from None
-    found = {"name": STORAGE, "mountPath": target, "readOnly": read_only}
-    return found | ({"subPath": str(sub_path)} if sub_path.parts else {})
+    body = {"name": STORAGE, "mountPath": target, "readOnly": read_only}
+    return body | ({"subPath": str(sub_path)} if sub_path.parts else {})
 
 
-# --- what belongs to it -----------------------------------------------------------------------------------
+# --- owned objects ----------------------------------------------------------------------------------------
 def secret(spec: RunSpec, owner: dict) -> dict:
-    """The environment: it holds the job's token. Raises ValueError for a variable that no Secret can carry."""
+    """Return the environment as a Secret, since it has the job's token. Raises ValueError for a variable that cannot be
+    in one.
+    """
     threads = {"OMP_NUM_THREADS": str(max(1, int(spec.cpu)))}
-    # Some images ask the driver for all GPUs of the node; a run without any must see none.
+    # Some images request all GPUs of the node from the driver; a run without a GPU must see none.
     hidden = {} if spec.gpu else {"NVIDIA_VISIBLE_DEVICES": "void"}
     values = threads | dict(spec.environment) | hidden
     for key in values:
@@ -229,12 +238,12 @@ def secret(spec: RunSpec, owner: dict) -> dict:
 
 
 def service(spec: RunSpec, owner: dict) -> dict | None:
-    """For an application: its address. For several workers: their names. For anything else: none."""
+    """Return the Service of an application or of several workers (headless); None for any other run."""
     chosen = {"selector": {object_names.RUN: object_names.object_name(spec.name)}}
     if spec.kind == "service":
         body = chosen | {"ports": [{"name": "http", "port": spec.port, "targetPort": spec.port}]}
     elif spec.workers > 1:
-        # Names before readiness: the workers look for each other at once.
+        # Host names before readiness: the workers connect to each other at once.
         ports = [{"name": "master", "port": MASTER_PORT}]
         body = chosen | {"clusterIP": "None", "publishNotReadyAddresses": True, "ports": ports}
     else:
@@ -243,10 +252,11 @@ def service(spec: RunSpec, owner: dict) -> dict | None:
 
 
 def ingress(spec: RunSpec, config: ClusterConfig, owner: dict) -> dict | None:
-    """/{user}/{app}/… by an Ingress of the configured class. With `ingress_gateway` every class can: it leads to the
-    platform's own gateway, which asks for the token and takes the prefix off. Without, ingress-nginx (or who reads its
-    annotations) does both; and where nobody could ask for the token of an application that is not public, there is no
-    Ingress: it must not be open by mistake.
+    """Return the Ingress for /{user}/{app}/…, None where there can be none.
+
+    With `ingress_gateway` any class works: requests go to the platform's own gateway, which checks the token and strips
+    the prefix. Without it ingress-nginx, or a controller that reads its annotations, does both. Where nothing could
+    check the token of an application that is not public there is no Ingress, so that it is never open by mistake.
     """
     user, app = spec.labels.get("user"), spec.labels.get("app")
     public = spec.labels.get("public") == "true"
@@ -266,5 +276,5 @@ def ingress(spec: RunSpec, config: ClusterConfig, owner: dict) -> dict | None:
         return None
     rule = {"http": {"paths": [path]}} | ({"host": config.ingress_host} if config.ingress_host else {})
     body = {"ingressClassName": config.ingress_class, "rules": [rule]}
-    told = metadata(spec, annotations, owner)
-    return {"apiVersion": "networking.k8s.io/v1", "kind": "Ingress", "metadata": told, "spec": body}
+    head = {"apiVersion": "networking.k8s.io/v1", "kind": "Ingress"}
+    return head | {"metadata": metadata(spec, annotations, owner), "spec": body}

@@ -1,15 +1,15 @@
 """Runs as Jobs (work) and Deployments (services) of a Kubernetes cluster. Chosen by `runners.get`.
 
-The Job or Deployment itself is the record: it is there from `start` until `forget`, and what is known of the run is in
-its annotations, so any process of the platform, also after a restart, finds it again.
+The Job or Deployment itself is the record: it exists from `start` until `forget`, and its annotations have the state of
+the run, so any process of the platform, also after a restart, can read it.
 
-    suspended, no pod, never asked to stop      unknown: being started; `start` again goes on where it was
-    begun, not ended                            running
-    annotation "stop", pods still there         running (being stopped)
-    annotation "end"                            exited or lost, as written there, whatever becomes of the pods
+    suspended, no pod, never asked to stop      unknown: being started; `start` again continues
+    started, not ended                          running
+    annotation "stop", pods exist               running (being stopped)
+    annotation "end"                            exited or lost, as written there, whatever happens to the pods
 
-The order of a start: the Job suspended; what it owns (Secret, Service, Ingress); then it is let go. Two callers, a
-message that comes twice or a crash in between change nothing in that.
+The order of a start: the suspended Job; the objects it owns (Secret, Service, Ingress); then it is resumed. Two
+callers, a message that comes twice or a crash in between do no harm.
 """
 
 from __future__ import annotations
@@ -39,13 +39,15 @@ TRIES = 8
 
 
 class KubernetesRunner(Runner):
-    """See the module. Any number of processes may use the same namespace at once; one namespace is one platform's."""
+    """See the module. Many processes may use the same namespace at once; a namespace belongs to one platform."""
 
     def __init__(self, config: ClusterConfig):
         self.config, self.cluster = config, Cluster(config)
         self.folder = config.storage_root / "run" / "pods"
         self._watcher: Watcher | None = None
-        self._ends: dict[str, RunStatus] = {}  # by the uid of the record: what was written down since the watch spoke
+        self._ends: dict[
+            str, RunStatus
+        ] = {}  # by the uid of the record: ends recorded since the last event of the watch
         self._trouble = Trouble(self.cluster)
 
     # --- verbs --------------------------------------------------------------------------------------------
@@ -66,36 +68,36 @@ class KubernetesRunner(Runner):
         if record is None:
             return RunStatus("unknown", reason=NO_SUCH_RUN)
         uid = record["metadata"]["uid"]
-        if told := status.annotation(record, object_names.END):
+        if end := status.annotation(record, object_names.END):
             self._ends.pop(uid, None)
-            return status.restored_end(told)
-        if uid in self._ends:  # written down, and the watch has not heard of it yet
+            return status.restored_end(end)
+        if uid in self._ends:  # recorded, but the watch has not seen it yet
             return self._ends[uid]
         now = time.time()
-        finding = status.judge(record, pods, now)
-        if not finding.begun:
+        state = status.assess(record, pods, now)
+        if not state.begun:
             return RunStatus("unknown", reason=Message("the run has not started"))
-        if finding.ended and self._watcher:  # how it ended is in the pods, whose watch may be behind that of the record
+        if state.ended and self._watcher:  # the pods have the cause, and their watch may be behind that of the record
             pods = _freshest(self._pods(record), pods)
-            finding = status.judge(record, pods, now)
-        if finding.ended:
-            return self._record_end(name, record, pods, finding.ended, now)
+            state = status.assess(record, pods, now)
+        if state.ended:
+            return self._record_end(name, record, pods, state.ended, now)
         if status.stop_of(record):
-            if not self._watcher:  # the cluster removes a pod that was told to end, and its output with it
+            if not self._watcher:  # the cluster removes a deleted pod together with its output
                 self._finish_logs(record, [pod for pod in pods if status.ran(pod)], whole=False)
-            return RunStatus("running", started=finding.started)
-        finding = finding if finding.problem else self._trouble.find(record, pods, finding, now)
-        if finding.problem and (finding.hopeless or now - (finding.since or now) > self.config.start_timeout_s):
+            return RunStatus("running", started=state.started)
+        state = state if state.problem else self._trouble.find(record, pods, state, now)
+        if state.problem and (state.hopeless or now - (state.since or now) > self.config.start_timeout_s):
             self._halt(
                 record,
                 pods,
                 {
-                    "why": stored(Message("could not start: %(problem)s", problem=finding.problem)),
+                    "why": stored(Message("could not start: %(problem)s", problem=state.problem)),
                     "failed": True,
                     "grace_s": 1.0,
                 },
             )
-        return RunStatus("running", reason=finding.problem, started=finding.started)
+        return RunStatus("running", reason=state.problem, started=state.started)
 
     def stop(self, name: str, grace_s: float = 10) -> None:
         record = self._record(name)
@@ -108,7 +110,7 @@ class KubernetesRunner(Runner):
         if self.poll(name).state == "running":
             raise RunnerError(f"run {name}: still running")
         key, core = object_names.object_name(name), self.cluster.core
-        # These first: a run of the same name that begins right after must not find the old ones.
+        # These first: a run of the same name that starts right after must not see the old ones.
         self.cluster.delete(core.delete_namespaced_secret, key)
         self.cluster.delete(core.delete_namespaced_service, key)
         self.cluster.delete(self.cluster.networking.delete_namespaced_ingress, key)
@@ -139,7 +141,7 @@ class KubernetesRunner(Runner):
 
     @property
     def listen(self) -> str:
-        return "0.0.0.0"  # inside its pod; it is reached through its Service
+        return "0.0.0.0"  # in its pod; clients use its Service
 
     def stop_all(self, grace: float = 10) -> list[str]:
         left = [name for name in self.names() if self.poll(name).state == "running"]
@@ -155,7 +157,7 @@ class KubernetesRunner(Runner):
         return inventory.capacity(self.cluster, self.config)
 
     def gpu_info(self) -> list[dict[str, str]]:
-        """One entry for each node and GPU resource: node, name, capacity, allocatable."""
+        """Return one entry for each node and GPU resource: node, name, capacity, allocatable."""
         return inventory.gpus(self.cluster)
 
     @contextlib.contextmanager
@@ -188,26 +190,26 @@ class KubernetesRunner(Runner):
             yield "networking.{}_namespaced_ingress", ingress
 
     def _ensure(self, function: str, body: dict, record: dict) -> None:
-        """Creates it unless it is there; what an earlier run of this name left is removed first."""
+        """Create the object unless it exists; one left by an earlier run of this name is removed first."""
         api, verb = function.split(".")
         calls = {each: getattr(getattr(self.cluster, api), verb.format(each)) for each in ("create", "read", "delete")}
         for _ in range(TRIES):
             if self.cluster.create(calls["create"], body):
                 return
-            found = self.cluster.get(calls["read"], body["metadata"]["name"])
-            owners = (found or {}).get("metadata", {}).get("ownerReferences") or []
+            existing = self.cluster.get(calls["read"], body["metadata"]["name"])
+            owners = (existing or {}).get("metadata", {}).get("ownerReferences") or []
             if any(owner["uid"] == record["metadata"]["uid"] for owner in owners):
                 return
-            if found:
+            if existing:
                 self.cluster.delete(calls["delete"], body["metadata"]["name"])
             time.sleep(0.1)
         raise RunnerError(f"run {record['metadata']['name']}: an earlier one of this name is still being removed")
 
     def _begin(self, name: str, record: dict) -> None:
-        """Lets the pods begin, unless it was asked to stop meanwhile."""
+        """Let the pods start, unless the run was asked to stop meanwhile."""
         for _ in range(TRIES):
             go = {"suspend": False} if record["kind"] == "Job" else {"replicas": 1}
-            with contextlib.suppress(Conflict):  # somebody changed it: look again
+            with contextlib.suppress(Conflict):  # changed since it was read: read it again
                 self._patch(record, {"spec": go})
                 return
             record = self._record(name)
@@ -219,8 +221,8 @@ class KubernetesRunner(Runner):
 
     # --- ending -------------------------------------------------------------------------------------------
     def _halt(self, record: dict, pods: list[dict], stop: dict) -> None:
-        """Writes the request down, keeps new pods from being made, and ends those that are there. The first request
-        says why; a later one can only shorten the grace.
+        """Record the request, prevent new pods and delete the existing ones. The first request gives the reason; a
+        later one can only shorten the grace period.
         """
         started = min((moment for pod in pods if (moment := status.started_at(pod))), default=None)
         before = status.stop_of(record)
@@ -234,15 +236,15 @@ class KubernetesRunner(Runner):
             self._patch(record, body, stale=True)
         for pod in pods:
             if status.is_alive(pod):
-                # Never 0: that would forget the pod while it may still run.
+                # Never 0: that would remove the pod object while its containers may still run.
                 own = pod["spec"].get("terminationGracePeriodSeconds") or 30
                 grace = min(own, max(1, math.ceil(stop["grace_s"])))
                 name = pod["metadata"]["name"]
                 self.cluster.delete(self.cluster.core.delete_namespaced_pod, name, gracePeriodSeconds=grace)
 
     def _record_end(self, name: str, record: dict, pods: list[dict], end: RunStatus, now: float) -> RunStatus:
-        """The log first, then the end, so that whoever sees the end finds the log whole. Also puts a failed service
-        to rest.
+        """Complete the log, then record the end, so that the log of an ended run is complete. A failed service is
+        scaled to zero.
         """
         late = now - (end.ended or now) > LOG_PATIENCE_S
         if not self._finish_logs(record, pods) and not late:
@@ -256,20 +258,20 @@ class KubernetesRunner(Runner):
         with contextlib.suppress(NotFound, Conflict):
             self._patch(record, body, stale=record["kind"] == "Deployment" or end.state == "lost")
         fresh = self._record(name)
-        told = status.annotation(fresh, object_names.END) if fresh else {}
-        if not told:
+        recorded = status.annotation(fresh, object_names.END) if fresh else {}
+        if not recorded:
             return RunStatus("running", started=end.started)
         if self._watcher:
-            self._ends[record["metadata"]["uid"]] = status.restored_end(told)
-        return status.restored_end(told)
+            self._ends[record["metadata"]["uid"]] = status.restored_end(recorded)
+        return status.restored_end(recorded)
 
     def _finish_logs(self, record: dict, pods: list[dict], whole: bool = True) -> bool:
-        """Whether the logs are whole now (or as whole as they can be); not `whole`: only what is there so far."""
+        """Return whether the logs are complete, as far as possible; without `whole` only fetch the output so far."""
         complete = True
         for worker in range(status.annotation(record, object_names.SPEC)["workers"]):
             copy = logs.Copy(self.cluster, self.folder, record, worker)
             with copy.mine() as mine:
-                if not mine:  # another process is at it, and sees the same end
+                if not mine:  # another process copies it, and will see the same end
                     complete = False
                     continue
                 pod = status.newest(pods, worker)
@@ -283,13 +285,13 @@ class KubernetesRunner(Runner):
                 except RunnerError as error:
                     log.warning("the log of %s: %s", record["metadata"]["name"], error)
                     complete = False
-                except OSError as error:  # its own script has put something else in its place
+                except OSError as error:  # the script has replaced the file by something else
                     log.warning("the log of %s cannot be written: %s", record["metadata"]["name"], error)
         return complete
 
     # --- looking ------------------------------------------------------------------------------------------
     def _look(self, name: str) -> tuple[dict | None, list[dict]]:
-        """The record and its pods: from the watch where it runs in this process and knows the run, else asked for."""
+        """Return the record and its pods, from this process's watch if it knows the run, else from the API."""
         check_name(name)
         if self._watcher and (known := self._watcher.known(object_names.object_name(name))):
             return known
@@ -320,7 +322,7 @@ class KubernetesRunner(Runner):
         return [pod for pod in pods if status.belongs(pod, record)]
 
     def _patch(self, record: dict, body: dict, stale: bool = False) -> dict:
-        """With the version that was looked at, unless it may be `stale`."""
+        """Patch the record. Raises Conflict when it has changed since it was read, unless `stale` is true."""
         if not stale:
             body.setdefault("metadata", {})["resourceVersion"] = record["metadata"]["resourceVersion"]
         function = self.cluster.batch.patch_namespaced_job
@@ -330,6 +332,6 @@ class KubernetesRunner(Runner):
 
 
 def _freshest(asked: list[dict], remembered: list[dict]) -> list[dict]:
-    """The pods that the server has now, and the last words of those that it has no more."""
+    """Return the pods that the server has now, and the last known state of those that it has removed."""
     there = {pod["metadata"]["uid"] for pod in asked}
     return asked + [removed(pod) for pod in remembered if pod["metadata"]["uid"] not in there]

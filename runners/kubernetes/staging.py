@@ -1,5 +1,6 @@
-"""Makes the files of a run ready for its pod: mounts as the API takes them, copies of what lies outside the shared
-storage, and owners that the pod's user can work with. Called by `runner` before a run is created.
+"""The files of a run, prepared for its pod: mounts, copies of files outside the shared storage, and file owners.
+
+Called by `runner` before a run is created.
 """
 
 from __future__ import annotations
@@ -19,19 +20,19 @@ LARGEST_COPY = 64 << 20
 
 
 def mounts(spec: RunSpec, config: ClusterConfig) -> list[dict]:
-    """A user's run sees its workspace and its mounts; the platform's own program the whole storage, where it lies."""
+    """Return the mounts: of a user's run the workspace and `spec.mounts`, of a platform program the whole storage."""
     if spec.owner is None:
         return [objects.mount(config.storage_root, str(config.storage_root), False, config)]
-    found = [objects.mount(spec.cwd, objects.WORKSPACE, False, config)]
+    result = [objects.mount(spec.cwd, objects.WORKSPACE, False, config)]
     for each in spec.mounts:
         source = shared(Path(each.source), config)
-        found.append(objects.mount(source, each.target, each.read_only, config))
-    return found
+        result.append(objects.mount(source, each.target, each.read_only, config))
+    return result
 
 
 def shared(source: Path, config: ClusterConfig) -> Path:
-    """The source itself where it lies in the shared storage; else (the platform's own code) a copy there, named after
-    its content, so that it is made once for each version.
+    """Return the source if it is in the shared storage, else (the platform's own code) a copy there, whose folder is
+    named by a hash of the content, so that each version is copied once. Raises ValueError when it is too large.
     """
     if source.is_relative_to(config.storage_root):
         return source
@@ -57,9 +58,7 @@ def shared(source: Path, config: ClusterConfig) -> Path:
 
 
 def hand_over(spec: RunSpec, config: ClusterConfig) -> None:
-    """Gives the working folder to the user that the run will be. Only root can, and only root needs to: else a run is
-    the user that the platform is.
-    """
+    """Give the working folder to the run's user, if the platform is root; else both have the same user."""
     if os.geteuid() or not spec.cwd.is_dir():
         return
     uid, gid = config.user_of(spec.owner)

@@ -1,5 +1,6 @@
-"""What the cluster's facts mean: from a Job or Deployment and its pods to a Finding, in words for the run's owner.
-Pure. Called by `runner`, which acts on it.
+"""The state of a run, derived from its Job or Deployment and its pods, with reasons for the run's owner. Pure.
+
+Called by `runner`, which acts on it.
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ from runners.base import RunStatus
 from . import object_names
 
 NODE_SILENCE_S = 60
-NOTICE_S = 60  # by then a controller has taken notice, also one that forgot to say so
-SIGNALS = range(129, 160)  # by convention 128 + the signal; a script's own exit code may look the same
+NOTICE_S = 60  # a controller has acted by then, even if its status does not show it
+SIGNALS = range(129, 160)  # by convention 128 + the signal; a script may exit with such a code itself
 NEVER_BEGAN = {"StartError", "ContainerCannotRun"}
-HOPELESS = {"InvalidImageName"}  # waiting changes nothing
+HOPELESS = {"InvalidImageName"}  # waiting does not help
 WAITING = {
     "ErrImagePull": Message("its image cannot be pulled"),
     "ImagePullBackOff": Message("its image cannot be pulled"),
@@ -41,9 +42,9 @@ DISRUPTIONS = {
 
 
 @dataclass(frozen=True)
-class Finding:
-    """Exactly one of: `ended`; a `problem` that keeps the run from beginning (`hopeless`: for ever), since `since`;
-    neither: it runs, since `started` (None: not yet), or nobody has asked it to begin (`begun` false).
+class Assessment:
+    """One of: ended (`ended`); prevented from starting by `problem` since `since`, for ever if `hopeless`; running
+    since `started`, None while its pods start; not resumed yet (`begun` false).
     """
 
     begun: bool = True
@@ -54,49 +55,52 @@ class Finding:
     since: float | None = None
 
 
-def judge(record: dict, pods: list[dict], now: float) -> Finding:
-    """`record`: the Job or Deployment; `pods`: its pods, ended ones too; `now`: seconds since 1970."""
+def assess(record: dict, pods: list[dict], now: float) -> Assessment:
+    """Return the state of the run of `record`, a Job or Deployment, with all its pods; `now` is Unix time."""
     stop = stop_of(record)
     if not (stop or is_begun(record)):
-        return Finding(begun=False)
+        return Assessment(begun=False)
     started = min((moment for pod in pods if (moment := started_at(pod))), default=None)
     if record["kind"] == "Job" and (condition := finished(record)):
-        return Finding(started=started, ended=_job_end(record, condition, pods, stop, started))
+        return Assessment(started=started, ended=_job_end(record, condition, pods, stop, started))
     alive = [pod for pod in pods if is_alive(pod)]
     silent = [pod for pod in alive if _is_silent(pod, now)]
     still = stop and (is_still(record) or now - stop.get("at", now) > NOTICE_S)
     if still and len(silent) == len(alive):
-        return Finding(started=started, ended=_stopped(stop, pods, silent, started, now))
+        return Assessment(started=started, ended=_stopped(stop, pods, silent, started, now))
     if stop:
-        return Finding(started=started)
+        return Assessment(started=started)
     if silent:
         reason = Message("lost: %(node)s has not answered since it was asked to end the run", node=_node(silent[0]))
-        return Finding(started=started, ended=RunStatus("lost", reason=reason, started=started))
+        return Assessment(started=started, ended=RunStatus("lost", reason=reason, started=started))
     if record["kind"] == "Deployment" and (crashed := _crash_loop(alive)):
-        return Finding(started=started, ended=crashed)
+        return Assessment(started=started, ended=crashed)
     for pod in alive:
         problem, hopeless = waiting(pod)
         if problem:
-            return Finding(started=started, problem=problem, hopeless=hopeless, since=created(pod))
-    return Finding(started=started)
+            return Assessment(started=started, problem=problem, hopeless=hopeless, since=created(pod))
+    return Assessment(started=started)
 
 
 # --- the record -------------------------------------------------------------------------------------------
 def annotation(record: dict, key: str) -> dict:
+    """Return the JSON object in an annotation, empty when there is none."""
     return json.loads(record["metadata"].get("annotations", {}).get(key) or "{}")
 
 
 def stop_of(record: dict) -> dict:
+    """Return the request to stop, empty when there is none."""
     return annotation(record, object_names.STOP)
 
 
 def is_begun(record: dict) -> bool:
+    """Return whether the record may have pods: it is not suspended, or has replicas."""
     spec = record["spec"]
     return not spec.get("suspend", False) if record["kind"] == "Job" else spec.get("replicas", 1) > 0
 
 
 def is_still(record: dict) -> bool:
-    """Whether the controller has taken notice that the run is to have no pods: it makes none any more."""
+    """Return whether the controller has seen that the run must have no pods, so that it creates none."""
     status = record.get("status") or {}
     if record["kind"] == "Job":
         return any(each["type"] == "Suspended" and each["status"] == "True" for each in status.get("conditions") or [])
@@ -104,6 +108,7 @@ def is_still(record: dict) -> bool:
 
 
 def finished(job: dict) -> dict | None:
+    """Return the condition with which a Job has ended, None while it has not."""
     for condition in (job.get("status") or {}).get("conditions") or []:
         if condition["type"] in {"Complete", "Failed"} and condition["status"] == "True":
             return condition
@@ -118,7 +123,7 @@ def _job_end(job: dict, condition: dict, pods: list[dict], stop: dict, started: 
         return RunStatus("exited", 0, None, _with_stop(stop, how_it_ended(0)), started, last)
     bad = [(pod, end) for pod in pods if (end := _end(pod)) and end.exit_code != 0]
     if bad:
-        # The one that failed by itself, not one that was told to end because of it. Times are whole seconds.
+        # The one that failed by itself, not one that was stopped because of it. Times are whole seconds.
         pod, first = min(bad, key=lambda each: ("deletionTimestamp" in each[0]["metadata"], each[1].ended or 0))
         worker = _index(pod)
         end = first.reason if worker is None else Message("worker %(rank)s: %(end)s", rank=worker, end=first.reason)
@@ -159,19 +164,22 @@ def _stopped(stop: dict, pods: list[dict], silent: list[dict], started: float | 
 
 # --- a pod ------------------------------------------------------------------------------------------------
 def is_alive(pod: dict) -> bool:
+    """Return whether the pod has not ended."""
     return (pod.get("status") or {}).get("phase") not in {"Succeeded", "Failed"}
 
 
 def created(pod: dict) -> float | None:
+    """Return when the pod was created, in Unix time."""
     return seconds(pod["metadata"].get("creationTimestamp"))
 
 
 def _container(pod: dict) -> dict:
-    found = (pod.get("status") or {}).get("containerStatuses") or []
-    return found[0] if found else {}
+    statuses = (pod.get("status") or {}).get("containerStatuses") or []
+    return statuses[0] if statuses else {}
 
 
 def started_at(pod: dict) -> float | None:
+    """Return when the pod's container started, in Unix time, None while it has not."""
     state = _container(pod).get("state") or {}
     return seconds((state.get("running") or state.get("terminated") or {}).get("startedAt"))
 
@@ -182,8 +190,8 @@ def _index(pod: dict) -> int | None:
 
 
 def _is_silent(pod: dict, now: float) -> bool:
-    """Told to end, its time over, and no word of the end: the node does not answer. (A pod's deletionTimestamp is
-    when it should be gone at the latest.)
+    """Whether the pod should have ended long ago and no end was reported: the node does not respond. (A pod's
+    deletionTimestamp is the latest time at which it should be gone.)
     """
     due = seconds(pod["metadata"].get("deletionTimestamp"))
     return due is not None and now > due + NODE_SILENCE_S
@@ -194,13 +202,13 @@ def _node(pod: dict) -> str:
 
 
 def _end(pod: dict) -> RunStatus | None:
-    """How the pod's container ended; None while it has not, or where the pod left no word."""
+    """How the pod's container ended; None while it has not, or when the pod was removed before it reported."""
     status = pod.get("status") or {}
     terminated = (_container(pod).get("state") or {}).get("terminated")
     disruption = _disruption(status)
     if terminated is None:
         if status.get("phase") != "Failed" or status.get("removed"):
-            return None  # it has not ended, or it was removed before it said how
+            return None  # not ended, or removed before it reported the end
         reason = disruption or Message("its pod failed before it started")
         return RunStatus("exited", None, None, reason, None, seconds(status.get("startTime")))
     times = (seconds(terminated.get("startedAt")), seconds(terminated.get("finishedAt")))
@@ -221,12 +229,13 @@ def _end(pod: dict) -> RunStatus | None:
 
 
 def memory(pod: dict) -> str:
+    """Return the memory limit of the pod's container, for people."""
     limits = (pod["spec"]["containers"][0].get("resources") or {}).get("limits") or {}
     return str(limits.get("memory", "no limit")).replace("Mi", " MiB").replace("Gi", " GiB")
 
 
 def _disruption(status: dict) -> str:
-    """Why somebody else than the run itself ended it; empty when nobody did."""
+    """Why the cluster or the node ended the pod; empty when the run ended by itself."""
     reason, message = status.get("reason") or "", short(status.get("message") or "")
     if reason == "Evicted":
         return Message("evicted by its node: %(message)s", message=message)
@@ -241,7 +250,7 @@ def _disruption(status: dict) -> str:
 
 
 def waiting(pod: dict) -> tuple[str, bool]:
-    """(what keeps the pod from beginning, whether for ever); ("", False) while nothing is wrong."""
+    """Return (what prevents the pod from starting, whether for ever), ("", False) when nothing does."""
     state = (_container(pod).get("state") or {}).get("waiting") or {}
     reason = state.get("reason") or ""
     if reason in WAITING:
@@ -258,7 +267,7 @@ def waiting(pod: dict) -> tuple[str, bool]:
 
 
 def _crash_loop(pods: list[dict]) -> RunStatus | None:
-    """A service that has failed again right after the cluster brought it back: the platform decides what next."""
+    """The end of a service that failed again right after a restart by the cluster; the platform decides what next."""
     for pod in pods:
         container = _container(pod)
         state = (container.get("state") or {}).get("waiting") or {}
@@ -283,12 +292,13 @@ def how_it_ended(code: int) -> Message:
 
 # --- words and numbers ------------------------------------------------------------------------------------
 def short(message: str, limit: int = 300) -> str:
-    """The scheduler repeats itself after "preemption:"; nobody needs to read that."""
+    """Return a message of the cluster on one line, at most `limit` characters, without the scheduler's repetition."""
     text = " ".join(message.split(" preemption:")[0].split())
     return text if len(text) <= limit else f"{text[: limit - 1]}…"
 
 
 def signal_name(number: int) -> str:
+    """Return the name of a signal, for people."""
     try:
         return signal.Signals(number).name
     except ValueError:
@@ -296,13 +306,14 @@ def signal_name(number: int) -> str:
 
 
 def seconds(time: str | None) -> float | None:
+    """Return a timestamp of the API as Unix time."""
     return datetime.fromisoformat(time).timestamp() if time else None
 
 
 # --- which pod --------------------------------------------------------------------------------------------
 def belongs(pod: dict, record: dict) -> bool:
-    """Whether it is a pod of this very Job, not of an earlier one of the same name. A Deployment's pods are told by
-    their label alone.
+    """Return whether it is a pod of this very Job, not of an earlier one of the same name. A Deployment's pods are
+    recognized by their label alone.
     """
     if record["kind"] != "Job":
         return True
@@ -311,14 +322,16 @@ def belongs(pod: dict, record: dict) -> bool:
 
 
 def newest(pods: list[dict], worker: int = 0) -> dict | None:
+    """Return the newest pod of a worker."""
     mine = [pod for pod in pods if (_index(pod) or 0) == worker]
     return max(mine, key=lambda pod: pod["metadata"].get("creationTimestamp") or "", default=None)
 
 
 def worker_of(pod: dict) -> int:
+    """Return the number of the pod's worker."""
     return _index(pod) or 0
 
 
 def ran(pod: dict) -> bool:
-    """Whether its container has begun, now or before it fell, so that there is output to read."""
+    """Return whether its container has started, now or before a crash, so that there is output to read."""
     return started_at(pod) is not None or "terminated" in (_container(pod).get("lastState") or {})

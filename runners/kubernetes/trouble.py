@@ -1,5 +1,6 @@
-"""What only the cluster's events tell: why a Job has no pod, or why a pod does not get its storage. Called by `runner`
-for a run that has not begun after a while.
+"""The causes that only the cluster's events show: why a Job has no pod, or why a pod gets no storage.
+
+Called by `runner` for a run that has not started after a while.
 """
 
 from __future__ import annotations
@@ -11,11 +12,11 @@ from runners.base import RunnerError
 
 from . import status
 from .cluster import Cluster
-from .status import Finding
+from .status import Assessment
 
 QUIET_S = 15
 ASK_AGAIN_S = 10
-TELLING = {
+PROBLEMS = {
     "FailedCreate": Message("its pod is refused"),
     "FailedMount": Message("its storage cannot be mounted"),
     "FailedAttachVolume": Message("its storage cannot be attached"),
@@ -24,37 +25,37 @@ TELLING = {
 
 
 class Trouble:
-    """Asks for the events of a run that has not begun, at most every ASK_AGAIN_S for each."""
+    """Reads the events of runs that have not started, at most every ASK_AGAIN_S seconds for each."""
 
     def __init__(self, cluster: Cluster):
         self.cluster = cluster
         self.known: dict[str, tuple[float, str]] = {}
 
-    def find(self, record: dict, pods: list[dict], finding: Finding, now: float) -> Finding:
-        """The finding with the problem that the newest telling event names, if there is one."""
+    def find(self, record: dict, pods: list[dict], state: Assessment, now: float) -> Assessment:
+        """Return the assessment with the problem that the newest relevant event names, if there is one."""
         uid = record["metadata"]["uid"]
         since = status.seconds(record["metadata"].get("creationTimestamp")) or now
-        if finding.started or now - since < QUIET_S:
+        if state.started or now - since < QUIET_S:
             self.known.pop(uid, None)
-            return finding
-        asked, problem = self.known.get(uid, (0.0, ""))
-        if now - asked > ASK_AGAIN_S:
+            return state
+        asked_at, problem = self.known.get(uid, (0.0, ""))
+        if now - asked_at > ASK_AGAIN_S:
             problem = self._ask(record, [pod for pod in pods if status.is_alive(pod)])
             self.known[uid] = (now, problem)
-        return replace(finding, problem=problem, since=since) if problem else finding
+        return replace(state, problem=problem, since=since) if problem else state
 
     def _ask(self, record: dict, alive: list[dict]) -> str:
         subjects = alive or [record, *_replica_sets(self.cluster, record)]
         try:
             events = [event for subject in subjects for event in _events(self.cluster, subject)]
-        except RunnerError:  # no right to read events: the run's state is known all the same
+        except RunnerError:  # no permission to read events; the run's state is known without them
             return ""
-        telling = [event for event in events if event.get("reason") in TELLING]
-        if not telling:
+        relevant = [event for event in events if event.get("reason") in PROBLEMS]
+        if not relevant:
             return ""
-        last = max(telling, key=_time)
+        last = max(relevant, key=_time)
         message = status.short(last.get("message") or "")
-        problem = Message("a quota is used up") if "exceeded quota" in message else TELLING[last["reason"]]
+        problem = Message("a quota is used up") if "exceeded quota" in message else PROBLEMS[last["reason"]]
         return Message("%(problem)s: %(message)s", problem=problem, message=message)
 
 
@@ -64,7 +65,7 @@ def _events(cluster: Cluster, subject: dict) -> list[dict]:
 
 
 def _replica_sets(cluster: Cluster, record: dict) -> list[dict]:
-    """The makers of a Deployment's pods, to whom the refusal is told."""
+    """The ReplicaSets of a Deployment, which have the events about refused pods."""
     if record["kind"] != "Deployment":
         return []
     selector = ",".join(f"{key}={value}" for key, value in record["spec"]["selector"]["matchLabels"].items())
@@ -75,5 +76,5 @@ def _replica_sets(cluster: Cluster, record: dict) -> list[dict]:
 
 
 def _time(event: dict) -> str:
-    told = event.get("series") or {}
-    return told.get("lastObservedTime") or event.get("lastTimestamp") or event.get("eventTime") or ""
+    series = event.get("series") or {}
+    return series.get("lastObservedTime") or event.get("lastTimestamp") or event.get("eventTime") or ""

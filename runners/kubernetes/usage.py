@@ -1,5 +1,6 @@
-"""What runs use over time, as the cluster's metrics API tells it: CPU and memory of each pod, every 15 seconds or so.
-Written down as `RunSpec.usage` says. Disk and GPUs are not part of that API. A thread of the watch (`watch.Watcher`).
+"""The resource usage of runs over time, from the metrics API: CPU and memory of each pod, about every 15 seconds.
+
+Written to the file that `RunSpec.usage` names. Disk and GPUs are not part of that API. A thread of `watch.Watcher`.
 
 Source: https://github.com/kubernetes/metrics (`metrics.k8s.io/v1beta1`, PodMetrics), which metrics-server serves.
 """
@@ -25,29 +26,30 @@ from .cluster import Cluster
 log = logging.getLogger(__name__)
 
 GROUP, VERSION = "metrics.k8s.io", "v1beta1"
-LOOK_S = 15.0  # how often metrics-server itself looks, unless it is told otherwise
-WITHOUT_S = 300.0  # until the next question where nobody serves that API
-LOOKS = 600  # in the time that a run has had so far, so that a file stays small however long the run takes
+LOOK_S = 15.0  # the default interval of metrics-server itself
+WITHOUT_S = 300.0  # until the next request where the cluster has no such API
+LOOKS = 600  # lines a file has at most, whatever the age of the run
 MIB = 1 << 20
 
 
 def of_pods(cluster: Cluster) -> dict[str, dict]:
-    """The PodMetrics of the platform's pods by the pods' names. Raises RunnerError where nobody serves them."""
+    """Return the PodMetrics of the platform's pods by pod name. Raises RunnerError where the cluster has none."""
     listing = client.CustomObjectsApi(cluster.client).list_namespaced_custom_object
-    answer = cluster.list(partial(listing, GROUP, VERSION, plural="pods"), object_names.SELECTOR)
-    return {each["metadata"]["name"]: each for each in answer["items"]}
+    metrics = cluster.list(partial(listing, GROUP, VERSION, plural="pods"), object_names.SELECTOR)
+    return {each["metadata"]["name"]: each for each in metrics["items"]}
 
 
 class Sampler(threading.Thread):
-    """Of all processes that share `folder` one writes. `watcher` knows the runs and their pods."""
+    """Writes the usage of all runs; of all processes that share `folder` only one does. `watcher` has the runs."""
 
     def __init__(self, watcher, cluster: Cluster, folder: Path):
         super().__init__(name="usage", daemon=True)
         self.watcher, self.cluster, self.folder = watcher, cluster, folder
         self.written: dict[str, float] = {}  # object name -> the time of its last line
-        self.told = False
+        self.warned = False
 
     def run(self) -> None:
+        """Sample until the watcher is stopped."""
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         with open(self.folder / "usage.lock", "ab") as lock:
             pause = LOOK_S
@@ -58,35 +60,40 @@ class Sampler(threading.Thread):
                 except BlockingIOError:
                     continue
                 except Exception:  # a bug must not end it for good
-                    log.exception("what runs use")
+                    log.exception("sampling the resource usage of runs")
 
     def look(self) -> float:
-        """Adds a line to each run of which there is news; returns when to look again, in seconds."""
+        """Add a line for each run with new metrics; return the seconds until the next look."""
         runs = [run for key in list(self.watcher.jobs.objects) if (run := self.watcher.known(key)) and is_kept(run[0])]
         self.written = {key: when for key, when in self.written.items() if key in self.watcher.jobs.objects}
         if not runs:
             return LOOK_S
         try:
-            found = of_pods(self.cluster)
+            metrics = of_pods(self.cluster)
         except RunnerError as error:
-            if not self.told:
-                log.warning("what runs use is not known: %s", error)
-            self.told = True
+            if not self.warned:
+                log.warning("the metrics API gives no resource usage: %s", error)
+            self.warned = True
             return WITHOUT_S
-        self.told = False
+        self.warned = False
         for record, pods in runs:
             try:
-                self._write(record, [pod for pod in pods if status.is_alive(pod)], found)
-            except (OSError, ValueError, KeyError, TypeError) as error:  # its script is in the way; an odd answer
-                log.warning("what %s uses cannot be written: %s", record["metadata"]["name"], error)
+                self._write(record, [pod for pod in pods if status.is_alive(pod)], metrics)
+            except (
+                OSError,
+                ValueError,
+                KeyError,
+                TypeError,
+            ) as error:  # the script has replaced the file; an odd reply
+                log.warning("the resource usage of %s cannot be written: %s", record["metadata"]["name"], error)
         return LOOK_S
 
-    def _write(self, record: dict, pods: list[dict], found: dict[str, dict]) -> None:
+    def _write(self, record: dict, pods: list[dict], metrics: dict[str, dict]) -> None:
         key = record["metadata"]["name"]
         started = min((moment for pod in pods if (moment := status.started_at(pod))), default=None)
-        mine = [found[pod["metadata"]["name"]] for pod in pods if pod["metadata"]["name"] in found]
+        mine = [metrics[pod["metadata"]["name"]] for pod in pods if pod["metadata"]["name"] in metrics]
         if started is None or not mine:
-            return  # a pod is not in it before it was looked at for the first time
+            return  # a new pod has no metrics yet
         seen = max(status.seconds(each["timestamp"]) for each in mine)
         age = seen - started
         if age < 0 or seen - self.written.get(key, 0.0) < max(1.0, age / LOOKS):
@@ -102,5 +109,5 @@ class Sampler(threading.Thread):
 
 
 def is_kept(record: dict) -> bool:
-    """Whether its spec names a file for it, and the run has not ended."""
+    """Return whether the usage of the run is recorded: its spec names a file, and it has not ended."""
     return bool(status.annotation(record, object_names.SPEC).get("usage")) and not status.finished(record)

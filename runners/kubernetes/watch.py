@@ -1,10 +1,11 @@
-"""Keeps what the cluster says of the runs in memory, their logs flowing, and what they use written down. One lives in
-the reconcile process, made by `KubernetesRunner.watch`; everything works without it, only slower and with more
-questions to the API server, but what runs use is not known then.
+"""The watch: keeps the runs' objects in memory, copies their logs and records their resource usage.
 
-Each kind of object has a thread: it lists, then watches from the version of the list on; bookmarks move that version
-forward; a stream that ends or breaks is taken up from the last version, after growing pauses; 410 (too old) makes it
-list again, so what was missed meanwhile is seen as a difference.
+One lives in the reconcile process, made by `KubernetesRunner.watch`. Without it everything works more slowly and with
+more requests to the API server, but no resource usage is recorded.
+
+Each kind of object has a thread: it lists, then watches from the resource version of the list; bookmarks advance that
+version; a stream that ends or breaks is resumed from the last version, with growing pauses; after 410 (too old) it
+lists again, so missed changes appear as differences.
 """
 
 from __future__ import annotations
@@ -30,18 +31,19 @@ FOLLOWERS = 200
 
 
 class Feed:
-    """The objects of one kind, as of the last event. `objects` by name; `gone` keeps the last words of removed ones."""
+    """The objects of one kind as of the last event. `objects` is by name; `gone` has the last state of removed ones."""
 
     def __init__(self, cluster: Cluster, kind: dict, listing: Callable, changed: Callable[[dict], None]):
         self.cluster, self.kind, self.listing, self.changed = cluster, kind, listing, changed
         self.objects: dict[str, dict] = {}
         self.gone: dict[str, tuple[float, dict]] = {}
         self.version = ""
-        self.current = False  # a list or stream is fresh: what is in memory is what the server says
+        self.current = False  # a list or stream is fresh: memory is what the server has
         self.relists = 0
         self.lock = threading.Lock()
 
     def run(self, stopped: threading.Event) -> None:
+        """List and watch until stopped."""
         pause = PAUSE_S
         while not stopped.is_set():
             try:
@@ -54,7 +56,7 @@ class Feed:
                 self.version = ""
                 continue
             except RunnerError as error:
-                log.warning("watching %s: %s; again in %.1f s", self.kind["kind"], error, pause)
+                log.warning("watching %s: %s; retrying in %.1f s", self.kind["kind"], error, pause)
             except Exception:  # a bug must not end the watch for good
                 log.exception("watching %s; listing again in %.1f s", self.kind["kind"], pause)
                 self.version = ""
@@ -63,14 +65,14 @@ class Feed:
             pause = min(LONGEST_PAUSE_S, pause * 2)
 
     def _list(self) -> None:
-        answer = self.cluster.list(self.listing, object_names.SELECTOR)
-        fresh = {each["metadata"]["name"]: self.kind | each for each in answer["items"]}
+        listing = self.cluster.list(self.listing, object_names.SELECTOR)
+        fresh = {each["metadata"]["name"]: self.kind | each for each in listing["items"]}
         before = dict(self.objects)
         with self.lock:
             self.objects = fresh
             for name in before.keys() - fresh.keys():
                 self.gone[name] = (time.monotonic(), before[name])
-        self.version, self.current = answer["metadata"]["resourceVersion"], True
+        self.version, self.current = listing["metadata"]["resourceVersion"], True
         self.relists += 1
         for name in before.keys() | fresh.keys():
             if before.get(name) != fresh.get(name):
@@ -80,31 +82,31 @@ class Feed:
         events = self.cluster.watch(self.listing, self.version, object_names.SELECTOR, WATCH_S)
         self.current = True
         for event in events:
-            found, kind = event["object"], event["type"]
+            obj, kind = event["object"], event["type"]
             if kind != "BOOKMARK":
-                self._take(kind, self.kind | found)
-            self.version = found["metadata"]["resourceVersion"]
+                self._take(kind, self.kind | obj)
+            self.version = obj["metadata"]["resourceVersion"]
             if stopped.is_set():
                 events.close()
                 return
 
-    def _take(self, kind: str, found: dict) -> None:
-        name = found["metadata"]["name"]
+    def _take(self, kind: str, obj: dict) -> None:
+        name = obj["metadata"]["name"]
         with self.lock:
             if kind == "DELETED":
                 self.objects.pop(name, None)
-                self.gone[name] = (time.monotonic(), found)
+                self.gone[name] = (time.monotonic(), obj)
             else:
-                self.objects[name] = found
+                self.objects[name] = obj
             old = [key for key, (when, _) in self.gone.items() if when < time.monotonic() - KEEP_DELETED_S]
             for key in old:
                 del self.gone[key]
-        self.changed(found)
+        self.changed(obj)
 
 
 class Watcher:
-    """Three feeds, what runs use, and a thread for the log of each pod that runs. `changed` is called when something
-    has moved.
+    """Three feeds, a sampler of resource usage, and a thread for the log of each running pod. `changed` is called after
+    each change.
     """
 
     def __init__(self, cluster: Cluster, folder: Path, changed: Callable[[], None]):
@@ -125,25 +127,27 @@ class Watcher:
 
     @property
     def feeds(self) -> tuple[Feed, ...]:
+        """Return the feeds of all kinds of objects."""
         return (self.jobs, self.deployments, self.pods)
 
     def start(self) -> None:
+        """Start the threads."""
         for thread in self.threads:
             thread.start()
 
     def stop(self) -> None:
-        """The threads end with their streams; being daemons they keep nobody from ending."""
+        """Stop the threads; they end with their streams, and being daemons do not keep the process alive."""
         self.stopped.set()
 
     def known(self, key: str) -> tuple[dict, list[dict]] | None:
-        """The record of that object name and its pods, those just removed too; None when this cannot be sure."""
+        """Return the record of that object name and its pods, those just removed too; None when memory may be stale."""
         if not all(feed.current for feed in self.feeds):
             return None
         record = self.jobs.objects.get(key) or self.deployments.objects.get(key)
         if record is None or record["metadata"].get("deletionTimestamp"):
             return None
         if not (status.is_begun(record) or status.stop_of(record)):
-            return None  # it may have begun since
+            return None  # it may have started since
         with self.pods.lock:
             last = [pod for name, (_, pod) in self.pods.gone.items() if name not in self.pods.objects]
             pods = [*self.pods.objects.values(), *(removed(pod) for pod in last)]
@@ -151,9 +155,9 @@ class Watcher:
         return record, [pod for pod in mine if status.belongs(pod, record)]
 
     # --- logs ---------------------------------------------------------------------------------------------
-    def _moved(self, found: dict) -> None:
-        if found["kind"] == "Pod" and status.is_alive(found) and status.ran(found):
-            self._follow(found)
+    def _moved(self, obj: dict) -> None:
+        if obj["kind"] == "Pod" and status.is_alive(obj) and status.ran(obj):
+            self._follow(obj)
         self.report()
 
     def _follow(self, pod: dict) -> None:
@@ -161,13 +165,13 @@ class Watcher:
         with self.lock:
             self.following = {key: thread for key, thread in self.following.items() if thread.is_alive()}
             if uid in self.following or len(self.following) >= FOLLOWERS or self.stopped.is_set():
-                return  # the rest of a log is fetched at its run's end at the latest
+                return  # the log is fetched at the end of the run at the latest
             thread = threading.Thread(target=self._copy, args=(pod,), name=f"log-{uid}", daemon=True)
             self.following[uid] = thread
             thread.start()
 
     def _copy(self, pod: dict) -> None:
-        """Until the pod has ended. What is left then is fetched by whoever writes the end down."""
+        """Copy the log until the pod has ended. The rest is fetched when the end is recorded."""
         key, name = pod["metadata"]["labels"][object_names.RUN], pod["metadata"]["name"]
         pause = PAUSE_S
         while not self.stopped.is_set():
@@ -184,12 +188,12 @@ class Watcher:
                             copy.follow(pod, lambda: not self.stopped.is_set())
                 except (RunnerError, OSError) as error:
                     logs.broke_off(name, error)
-            # A stream that stood for a while was a good one, also when silence ended it.
+            # A stream that lasted a while was healthy, also when silence ended it.
             pause = PAUSE_S if time.monotonic() - began > LONGEST_PAUSE_S else min(LONGEST_PAUSE_S, pause * 2)
             self.stopped.wait(pause)
 
 
 def removed(pod: dict) -> dict:
-    """A pod that is not there any more is not alive, whatever its last word was."""
-    told = pod.get("status") or {}
-    return pod if not status.is_alive(pod) else pod | {"status": told | {"phase": "Failed", "removed": True}}
+    """Return the pod as not alive: it was removed, whatever its last state."""
+    last = pod.get("status") or {}
+    return pod if not status.is_alive(pod) else pod | {"status": last | {"phase": "Failed", "removed": True}}

@@ -1,3 +1,4 @@
-"""The program that watches over one run: executed as a folder (`python -I -S runners/shim …`), standard library
-only. `__main__` says how it works. `landlock` and `cgroup` depend on nothing here and are imported by the server too.
+"""The supervisor process of one run, executed as a folder (`python -I -S runners/shim …`); standard library only.
+
+`__main__` explains it. `landlock` and `cgroup` depend on nothing here and are imported by the server too.
 """

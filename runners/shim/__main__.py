@@ -1,22 +1,21 @@
-"""Watches over one run, away from the server that started it: keeps its log, stops it when asked, records
-its end.
+"""The supervisor of one run, independent of the server that started it: log, stop requests, record of the end.
 
 Started by `runners/local.py` as `python -I -S runners/shim RUN_DIRECTORY LOCK_FD`; standard library only, so
-that it is there in milliseconds. Three processes make a run:
+that it starts in milliseconds. A run has three processes:
 
-    shim     holds the lock, copies the output into the log, takes requests to stop, writes the record of the end
-    guard    starts the script, reaps all that descends from it, kills what is left (`guard.py`)
-    script   the command, leader of its own session, with the environment of the spec; as many as there are workers
+    shim     holds the lock, copies the output into the log, accepts stop requests, writes the record of the end
+    guard    starts the script, reaps all its descendants, kills what is left (`guard.py`)
+    script   the command, leader of its own session, with the environment of the spec; one for each worker
 
-Whichever is killed, another one notices and ends the rest: the guard when its pipe from the shim breaks,
-the shim when its pipe from the guard breaks (all orphans come to it, it is a subreaper), and the script
-dies with the guard. The lock is held by shim and guard, so that it is free only when nothing of the run is
-left; so are the locks of its GPUs.
+If any of them is killed, another one notices and ends the rest: the guard when its pipe from the shim breaks,
+the shim when its pipe from the guard breaks (as a subreaper it inherits all orphans), and the script dies
+with the guard. Shim and guard hold the lock, so that it is free only when no process of the run is left; the
+same holds for the locks of its GPUs.
 
-Behind walls (`runners/confine.py` builds them) the shim executes bubblewrap, and that the guard, as the first
-process of the run's own process space: when it ends, the kernel ends everything there.
+With isolation by bubblewrap (`runners/confine.py`) the shim executes bubblewrap, which executes the guard as the
+first process of the run's own PID namespace: when it ends, the kernel kills everything in it.
 
-Files in the run's folder: `spec.json`, `lock`, `begun.json` (written before the script exists: from here on
+Files in the run's folder: `spec.json`, `lock`, `begun.json` (written before the script exists; from then on
 the name is never started again), `stop.json` (a request), `control` (a FIFO that wakes the shim),
 `exit.json`, `shim.log`, `tmp` (the run's own /tmp).
 """
@@ -37,7 +36,7 @@ import limits
 import privileges
 import reasons
 import usage
-from log import Lines, Log, open_inside
+from log import Lines, Log, open_below
 from prepare import prepare
 from reasons import message
 
@@ -52,8 +51,8 @@ OUT_OF_MEMORY = (
 
 
 def write_record(path: str, record: dict, room: str = "") -> None:
-    """Atomic and durable. `room` is a file of the record's size, laid down in time, so that a full disk
-    cannot stop it.
+    """Write a record, atomic and durable. `room` is a file of the record's size that was written in advance, so
+    that a full disk does not prevent it.
     """
     draft = room or path + ".part"
     data = json.dumps(record).encode()
@@ -73,19 +72,19 @@ def write_record(path: str, record: dict, room: str = "") -> None:
 
 
 def private(path: str, flags: int) -> int:
-    """An opener for files that nobody else may read."""
+    """Open a file that no other user may read; an `opener` for `open`."""
     return os.open(path, flags, 0o600)
 
 
 class Shim:
-    """The loop that waits for output, for the guard's reports and for requests to stop."""
+    """The loop that waits for output, reports of the guard and stop requests."""
 
     def __init__(self, folder: str, spec: dict, lock: int):
         self.folder, self.spec, self.lock = folder, spec, lock
-        self.over: reasons.Reason = ""  # which of its bounds it has passed
+        self.over: reasons.Reason = ""  # which of its limits it has exceeded
         self.out_of_memory = 0
-        self.stopping = ""  # why, in words
-        self.deadline: float | None = None  # when the grace is over, on the monotonic clock
+        self.stopping = ""  # the reason
+        self.deadline: float | None = None  # the end of the grace period, on the monotonic clock
         self.forced = False
         self.end: dict = {}  # the guard's last report
         self.begun = {"run_id": spec["run_id"], "shim": os.getpid(), "script": None, "started": time.time()}
@@ -102,7 +101,7 @@ class Shim:
         return os.path.join(self.folder, name)
 
     def begin(self) -> None:
-        """Puts the run on record. From here on the name is taken for ever."""
+        """Put the run on record. From here on its name is never started again."""
         with open(self.path("exit.part"), "wb", opener=private) as file:
             file.write(b" " * RECORD_SIZE)
             file.flush()
@@ -138,7 +137,7 @@ class Shim:
         log.close()
 
     def make_group(self) -> None:
-        """Where the kernel does not take the bounds now, the guard keeps them in its own way."""
+        """Make the control group; where the kernel does not accept its limits the guard enforces them by itself."""
         workers = self.spec["workers"]
         self.group = cgroup.Group(self.spec["cgroup"], self.spec["run_id"])
         self.spec["join"] = []
@@ -175,29 +174,29 @@ class Shim:
         folders = [self.spec["cwd"], self.spec["tmp"]]
         try:
             disk = limits.Disk(folders, self.spec["disk_mib"] or 0, self.spec["reserve_mib"], stop)
-        except limits.Unbounded as problem:  # so an earlier attempt has left it
+        except limits.Unbounded as problem:  # left by an earlier attempt
             return stop(problem.reason)
         disk.pids = lambda: guard.descendants(os.getpid())
-        # The kernel may have killed one process of many, and the rest would wait for it.
+        # The kernel may have killed one process of many, for which the others would wait.
         disk.others = [lambda: self.too_much_memory() if self.group.oom_kills() else ""]
         disk.start()
         self.keep_usage(disk)
 
     def keep_usage(self, disk: limits.Disk) -> None:
-        """Where it cannot be written down the run goes on without."""
+        """Record the resource usage; where its file cannot be opened the run goes on without."""
         if not self.spec["usage"]:
             return
         try:
-            fd = open_inside(self.spec["cwd"], self.spec["usage"])
+            fd = open_below(self.spec["cwd"], self.spec["usage"])
         except OSError as error:
-            return print(f"its usage is not kept: {error}", file=sys.stderr, flush=True)
+            return print(f"the resource usage is not recorded: {error}", file=sys.stderr, flush=True)
         devices = self.spec["environment"].get("CUDA_VISIBLE_DEVICES", "") if self.spec["gpu"] else ""
         known = (lambda: disk.grown) if self.spec["disk_mib"] else (lambda: None)
         usage.Usage(fd, list(filter(None, devices.split(","))), disk.pids, known).start()
 
     def watch(self, log: Log, outputs: list[int]) -> None:
-        """Until the guard is gone, which it is only when nothing is left below it; then what is still in
-        the pipes.
+        """Serve until the guard has ended, which it does only when no process below it is left; then read what
+        is still in the pipes.
         """
         sinks = {fd: log if len(outputs) == 1 else Lines(log, rank) for rank, fd in enumerate(outputs)}
         poller = select.poll()
@@ -221,7 +220,7 @@ class Shim:
             if self.deadline is not None and time.monotonic() >= self.deadline:
                 self.deadline, self.forced = None, True
                 self.command(b"K")
-            if self.gone in ready:  # bubblewrap, killed at its start, leaves a half of it that would hang for ever
+            if self.gone in ready:  # a bubblewrap killed at its start leaves a process that would hang for ever
                 poller.unregister(self.gone)
                 guard.kill_below()
             if self.reports in ready and not self.read_reports():
@@ -239,13 +238,13 @@ class Shim:
         return None if self.deadline is None else max(0, self.deadline - time.monotonic()) * 1000 + 1
 
     def read_reports(self) -> bool:
-        """False at the end of the guard. A report is one line, shorter than a pipe's atomic write."""
+        """Return False at the end of the guard. A report is one line, shorter than an atomic write to a pipe."""
         data = os.read(self.reports, 1 << 16)
         for line in data.splitlines():
             report = json.loads(line)
             if "script" in report:
                 self.begun.update(report)
-                with contextlib.suppress(OSError):  # for people who look, nothing depends on it
+                with contextlib.suppress(OSError):  # for people only, nothing depends on it
                     write_record(self.path("begun.json"), self.begun)
             elif "over" in report:
                 self.over = self.over or report["over"]
@@ -259,7 +258,7 @@ class Shim:
             self.ask_to_stop(float(json.load(file)["grace_s"]), message("stopped on request"))
 
     def ask_to_stop(self, grace_s: float, why: reasons.Reason) -> None:
-        """The first request sends SIGTERM; a later one can only shorten the grace."""
+        """Send SIGTERM at the first request; a later one can only shorten the grace period."""
         deadline = time.monotonic() + max(0.0, grace_s)
         if not self.stopping:
             self.stopping, self.deadline, self.grace_s = why, deadline, grace_s
@@ -268,7 +267,7 @@ class Shim:
             self.deadline, self.grace_s = deadline, grace_s
 
     def command(self, letter: bytes) -> None:
-        with contextlib.suppress(AttributeError, BrokenPipeError):  # no guard yet, or none any more
+        with contextlib.suppress(AttributeError, BrokenPipeError):  # the guard has not started, or has ended
             os.write(self.commands, letter)
 
     # --- the end ------------------------------------------------------------------------------------------
@@ -323,7 +322,7 @@ class Shim:
         return limits.too_much_memory(self.spec["ram_mib"] * self.spec["workers"])
 
     def finish(self) -> None:
-        """Never gives up: while the record is not on the disk, the run counts as running."""
+        """Write the record of the end, again and again until it is on disk: until then the run counts as running."""
         while True:
             try:
                 return write_record(self.path("exit.json"), self.record(), room=self.path("exit.part"))
@@ -333,7 +332,7 @@ class Shim:
 
 
 def behind_walls(spec: dict, locks: list[int], logs: list[int], commands: int, reports: int) -> None:
-    """Becomes bubblewrap, and that the guard, which is handed what it needs as open files. Never returns."""
+    """Execute bubblewrap, which executes the guard with what it needs as open files. Never returns."""
     try:
         order = os.memfd_create("order", 0)
         os.write(order, json.dumps([spec, logs, commands, reports]).encode())
@@ -348,7 +347,7 @@ def behind_walls(spec: dict, locks: list[int], logs: list[int], commands: int, r
 
 
 def guard_inside(order: int) -> None:
-    """The guard's beginning behind the walls."""
+    """Start the guard inside of bubblewrap."""
     with open(order, "rb") as file:
         spec, logs, commands, reports = json.load(file)
     for fd in (*logs, commands, reports, *spec["join"]):
@@ -357,7 +356,7 @@ def guard_inside(order: int) -> None:
 
 
 def main(folder: str, lock: int) -> None:
-    """Leaves the caller (which waits until the run is on record), then sees the run through to its end."""
+    """Detach from the caller, which waits until the run is on record, then supervise the run to its end."""
     os.set_inheritable(lock, False)
     ready, begun = os.pipe2(os.O_CLOEXEC)
     if os.fork():

@@ -1,8 +1,8 @@
-"""Control groups: the kernel's bound on the memory, processes and CPU of a whole run. Version 2, and version 1 where a
-machine still has that.
+"""Control groups: the kernel's limits on memory, processes and CPU of a whole run. Version 2, or version 1 on machines
+that still have it.
 
-`find` is asked once by `runners.confine`; the shim makes a group for its run, and removes it at the end. A process
-joins by writing "0" into a file that was opened by whoever may; so a run needs no rights of its own. Standard library
+`runners.confine` calls `find` once; the shim makes a group for its run and removes it at the end. A process joins by
+writing "0" into a file that a privileged process has opened, so a run needs no privileges of its own. Standard library
 only. Source: https://docs.kernel.org/admin-guide/cgroup-v2.html, and cgroup-v1 beside it.
 """
 
@@ -17,27 +17,29 @@ ROOT = "/sys/fs/cgroup"
 NAME = "mlp-runs"
 KINDS = ("memory", "pids", "cpu")
 PERIOD_US = 100_000
-SPARE_PROCESSES = 8  # the watcher of a run and what makes its walls are counted too
+SPARE_PROCESSES = 8  # shim, guard and bubblewrap are counted too
 
 
 def find(root: str = ROOT) -> dict[str, str]:
-    """Controller -> the folder below which runs get their groups; only controllers that really work, so empty where
-    there are none. Makes the folders.
+    """Return, by controller, the folder in which runs get their groups; makes the folders. Only controllers that work
+    here are in it.
     """
     if os.path.exists(f"{root}/cgroup.controllers"):
         return _find_unified(root)
-    found = {}
+    folders = {}
     for kind in KINDS:
         mine = _own(kind)
         for parent in dict.fromkeys([f"{root}/{kind}{mine}", f"{root}/{kind}"]) if mine is not None else ():
             if _try(f"{parent}/{NAME}", {kind}, unified=False):
-                found[kind] = f"{parent}/{NAME}"
+                folders[kind] = f"{parent}/{NAME}"
                 break
-    return found
+    return folders
 
 
 def _find_unified(root: str) -> dict[str, str]:
-    """Below the root for root, else below the highest group that was handed to this user (by systemd, usually)."""
+    """The folders in the unified hierarchy: below the root for root, else below the highest group that was delegated to
+    this user, usually by systemd.
+    """
     mine = _own("")
     if mine is None:
         return {}
@@ -52,7 +54,7 @@ def _find_unified(root: str) -> dict[str, str]:
             with contextlib.suppress(OSError):
                 os.mkdir(level)
             for kind in KINDS:
-                with contextlib.suppress(OSError):  # there already, or not to be had
+                with contextlib.suppress(OSError):  # enabled already, or not available
                     write(f"{level}/cgroup.subtree_control", f"+{kind}")
         kinds = set(KINDS) & set(read(f"{parent}/{NAME}/cgroup.subtree_control").split())
         if kinds and _try(f"{parent}/{NAME}", kinds, unified=True):
@@ -61,7 +63,7 @@ def _find_unified(root: str) -> dict[str, str]:
 
 
 def _own(kind: str) -> str | None:
-    """This process's group in the controller's hierarchy ("" is the unified one)."""
+    """The group of this process in the hierarchy of the controller ("" is the unified one)."""
     for line in read("/proc/self/cgroup").splitlines():
         _, kinds, path = line.split(":", 2)
         if kind in kinds.split(","):
@@ -70,7 +72,7 @@ def _own(kind: str) -> str | None:
 
 
 def _try(folder: str, kinds: set[str], unified: bool) -> bool:
-    """Whether a child can be put into a new group there, with a bound that the kernel takes."""
+    """Whether a child process can join a new group there with limits that the kernel accepts."""
     group = Group(dict.fromkeys(kinds, folder), f"try-{os.getpid()}-{time.monotonic_ns()}")
     try:
         os.makedirs(folder, exist_ok=True)
@@ -93,6 +95,7 @@ def _try(folder: str, kinds: set[str], unified: bool) -> bool:
 
 
 def read(path: str) -> str:
+    """Return the content of a file, empty when it cannot be read."""
     try:
         with open(path) as file:
             return file.read()
@@ -101,6 +104,7 @@ def read(path: str) -> str:
 
 
 def write(path: str, value: str) -> None:
+    """Write to an existing file of the kernel. Raises OSError."""
     fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
     try:
         os.write(fd, value.encode())
@@ -109,7 +113,7 @@ def write(path: str, value: str) -> None:
 
 
 def join(files: list[int]) -> None:
-    """Puts this process into the groups whose files these are."""
+    """Put this process into the groups of these open files (see `Group.open`)."""
     for fd in files:
         os.write(fd, b"0")
 
@@ -122,7 +126,7 @@ class Group:
         self.unified = any(os.path.exists(f"{folder}/cgroup.controllers") for folder in parents.values())
 
     def make(self, ram_mib: int, processes: int, cpus: float) -> None:
-        """Raises OSError where the kernel does not take the bounds."""
+        """Make the group with its limits. Raises OSError where the kernel does not accept them."""
         for folder in dict.fromkeys(self.folders.values()):
             with contextlib.suppress(FileExistsError):
                 os.mkdir(folder, 0o755)
@@ -135,7 +139,7 @@ class Group:
                 with contextlib.suppress(OSError):
                     self.set("memory", "memory.oom.group", "1")
             else:
-                with contextlib.suppress(OSError):  # swap is not counted on this machine
+                with contextlib.suppress(OSError):  # the machine has no swap accounting
                     self.set("memory", "memory.memsw.limit_in_bytes", ram)
         if "pids" in self.folders:
             self.set("pids", "pids.max", str(processes + SPARE_PROCESSES))
@@ -147,15 +151,16 @@ class Group:
                 self.set("cpu", "cpu.cfs_quota_us", str(quota))
 
     def set(self, kind: str, name: str, value: str) -> None:
+        """Write one setting of a controller. Raises OSError."""
         write(f"{self.folders[kind]}/{name}", value)
 
     def open(self) -> list[int]:
-        """What `join` wants; not inherited unless told so."""
+        """Return the open files for `join`; they are not inheritable."""
         folders = dict.fromkeys(self.folders.values())
         return [os.open(f"{folder}/cgroup.procs", os.O_WRONLY | os.O_CLOEXEC) for folder in folders]
 
     def oom_kills(self) -> int:
-        """How often the kernel has killed a process of the run because it needed more memory than its bound."""
+        """Return how often the kernel has killed a process of the run for exceeding the memory limit."""
         if "memory" not in self.folders:
             return 0
         text = read(f"{self.folders['memory']}/{'memory.events' if self.unified else 'memory.oom_control'}")
@@ -163,14 +168,14 @@ class Group:
         return int(counts.get("oom_kill", "0"))
 
     def kill(self) -> None:
-        """SIGKILL to everything in it."""
+        """Send SIGKILL to every process of the group."""
         for folder in dict.fromkeys(self.folders.values()):
             for pid in read(f"{folder}/cgroup.procs").split():
                 with contextlib.suppress(OSError):
                     os.kill(int(pid), signal.SIGKILL)
 
     def remove(self) -> None:
-        """Nothing is in it any more; the kernel may take a moment to see that."""
+        """Remove the group, which has no processes; the kernel may take a moment to notice that."""
         for folder in dict.fromkeys(self.folders.values()):
             for _ in range(200):
                 try:

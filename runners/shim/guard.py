@@ -1,9 +1,8 @@
-"""The middle one of a run's three processes: starts the script, reaps what descends from it, kills what is
-left.
+"""The guard, the second of a run's three processes: starts the script, reaps its descendants, kills what is left.
 
-Begun by the shim (`__main__.py`, whose docstring tells the whole story), either forked or, behind walls, executed
-inside of them; standard library only. Told what to do by letters on a pipe: T = SIGTERM to the scripts' groups, K =
-SIGKILL to everything. A broken pipe means that the shim was killed. A run with several workers has as many scripts.
+Started by the shim (see `__main__.py`), forked or executed by bubblewrap; standard library only. Commands are letters
+on a pipe: T = SIGTERM to the process groups of the scripts, K = SIGKILL to everything. A broken pipe means that the
+shim was killed. A run has one script for each worker.
 """
 
 from __future__ import annotations
@@ -27,27 +26,27 @@ _prctl = ctypes.CDLL(None, use_errno=True).prctl
 
 
 def become_subreaper() -> None:
-    """Processes below, when orphaned, become children of this one, in place of the machine's init."""
+    """Make this process the parent of its orphaned descendants, instead of init. Raises OSError."""
     if _prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER)")
 
 
 def descendants(of: int) -> list[int]:
-    """The processes below `of`, from /proc; those that come and go meanwhile may be missed."""
+    """Return the descendants of a process, from /proc; short-lived ones may be missed."""
     children: dict[int, list[int]] = {}
     for entry in os.listdir("/proc"):
         if entry.isdigit():
             with contextlib.suppress(OSError):
                 children.setdefault(int(limits.stat_of(int(entry))[1]), []).append(int(entry))
-    found, level = [], [of]
+    pids, level = [], [of]
     while level:
         level = [child for pid in level for child in children.get(pid, ())]
-        found += level
-    return found
+        pids += level
+    return pids
 
 
 def end_of(pid: int) -> int:
-    """A descriptor that can be read once this child has ended; never where the kernel does not tell."""
+    """Return a descriptor that becomes readable when this child has ended; never where the kernel has no pidfd."""
     try:
         return os.pidfd_open(pid)
     except OSError:
@@ -55,7 +54,7 @@ def end_of(pid: int) -> int:
 
 
 def kill_below() -> None:
-    """SIGKILL to everything below this process, again and again until nothing is left; all of it reaped."""
+    """Kill all descendants, again and again until none is left, and reap them."""
     while True:
         try:
             while os.waitpid(-1, os.WNOHANG)[0]:
@@ -67,17 +66,18 @@ def kill_below() -> None:
 
 
 def kill_once() -> None:
+    """Send SIGKILL to all descendants."""
     for pid in descendants(os.getpid()):
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, signal.SIGKILL)
 
 
 def main(spec: dict, logs: list[int], commands: int, reports: int) -> None:
-    """The guard's whole life; never returns."""
+    """Run the guard; never returns."""
     try:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            signal.signal(number, signal.SIG_IGN)  # when to stop is the shim's to say
-        with contextlib.suppress(PermissionError):  # it leads one already
+            signal.signal(number, signal.SIG_IGN)  # the shim decides when to stop
+        with contextlib.suppress(PermissionError):  # it is a session leader already
             os.setsid()
         if spec["uid"] is not None or spec["walls"] != "none":
             privileges.hide()
@@ -112,25 +112,26 @@ def main(spec: dict, logs: list[int], commands: int, reports: int) -> None:
 
 
 def report(pipe: int, **facts) -> None:
+    """Send a report to the shim."""
     with contextlib.suppress(BrokenPipeError):
         os.write(pipe, json.dumps(facts).encode() + b"\n")
 
 
 class Watch:
-    """Waits for the scripts' ends, does what the letters say, and looks at what the run uses."""
+    """Waits for the scripts to end, executes the shim's commands and measures the usage of the run."""
 
     def __init__(self, spec: dict, scripts: list[int], commands: int, woken: int, reports: int):
         self.spec, self.scripts, self.commands, self.woken, self.reports = spec, scripts, commands, woken, reports
         self.live = {pid: rank for rank, pid in enumerate(scripts)}
         self.failed: tuple[int, int] | None = None  # the first worker that failed, and its wait status
-        self.deadline: float | None = None  # until when the others may end
+        self.deadline: float | None = None  # by when the other workers have to end
         self.meter = limits.Meter(spec)
         self.next_look = time.monotonic()
 
     def run(self) -> tuple[int, int] | None:
-        """The worker that decides, and its wait status; None when the shim was killed first."""
+        """Return (the worker that decides about the run, its wait status); None when the shim was killed first."""
         while True:
-            # Reap before waiting: a script may have ended before the signal handler was looked at.
+            # Reap before waiting: a script may have ended before the signal was noticed.
             with contextlib.suppress(ChildProcessError):
                 while True:
                     pid, status = os.waitpid(-1, os.WNOHANG)
@@ -154,6 +155,7 @@ class Watch:
             self.look()
 
     def ended(self, rank: int, status: int) -> None:
+        """Record the end of a worker; the first failure stops the others."""
         if status and not self.failed:
             self.failed = rank, status
             if self.live:
@@ -161,16 +163,19 @@ class Watch:
                 self.terminate()
 
     def terminate(self) -> None:
+        """Send SIGTERM to the scripts."""
         for script in self.live:
             for number in (signal.SIGTERM, signal.SIGCONT):
                 with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.killpg(script, number)  # not reaped yet, so the number is still the script's
+                    os.killpg(script, number)  # not reaped yet, so the process id is still the script's
 
     def wait_s(self) -> float | None:
+        """Return the seconds until the next deadline or look, None when there is neither."""
         ends = [end for end in (self.deadline, self.meter.pause and self.next_look) if end is not None]
         return max(0.0, min(ends) - time.monotonic()) if ends else None
 
     def look(self) -> None:
+        """Kill the run when its deadline has passed or it exceeds a limit."""
         now = time.monotonic()
         if self.deadline is not None and now >= self.deadline:
             self.deadline = None
@@ -185,9 +190,7 @@ class Watch:
 
 # --- the script -----------------------------------------------------------------------------------------------
 def start(spec: dict, rank: int, log: int) -> tuple[int, str]:
-    """Forks and executes the script. Gives its process id, and what went wrong where it could not be
-    executed.
-    """
+    """Fork and execute the script. Return (its process id, the error when it could not be executed)."""
     guard = os.getpid()
     failed, failing = os.pipe2(os.O_CLOEXEC)
     pid = os.fork()
@@ -205,15 +208,13 @@ def start(spec: dict, rank: int, log: int) -> tuple[int, str]:
 
 
 def become_script(spec: dict, rank: int, log: int, guard: int, failing: int) -> None:
-    """Sheds everything of the guard and executes the command; returns only when that failed, which it has
-    then told.
-    """
+    """Drop everything of the guard and execute the command; returns only after a failure, which was reported."""
     step = "its process"
     try:
         os.setsid()
         signal.set_wakeup_fd(-1)
         for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
-            signal.signal(number, signal.SIG_DFL)  # shells ignore some for their background jobs, Python others
+            signal.signal(number, signal.SIG_DFL)  # shells ignore some in background jobs, Python others
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         step = "its control group"
         cgroup.join(spec["join"])
@@ -222,12 +223,12 @@ def become_script(spec: dict, rank: int, log: int, guard: int, failing: int) -> 
         null = os.open(os.devnull, os.O_RDONLY)
         for source, target in ((null, 0), (log, 1), (log, 2)):
             os.dup2(source, target)
-        # Nothing else is open to the command; the pipe for its failure is closed by the execution.
+        # The command inherits nothing else; the pipe for failures is closed by exec.
         os.closerange(3, failing)
         os.closerange(failing + 1, 1 << 20)
         step = f"its working folder {spec['cwd']}"
         confine(spec)
-        _prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)  # last: a change of user forgets it
+        _prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)  # last: a change of user resets it
         if os.getppid() != guard:
             return
         step = spec["command"][0]
@@ -239,8 +240,8 @@ def become_script(spec: dict, rank: int, log: int, guard: int, failing: int) -> 
 
 
 def confine(spec: dict) -> None:
-    """Its working folder, its user, its files; the order matters. Root passes where its run's own user cannot, except
-    behind walls, where it is root without that right.
+    """Set working folder, user and file access. The order matters: root may enter folders that the run's user may not,
+    except inside of bubblewrap, where root lacks that capability.
     """
     walls = spec["walls"]
     if walls != "bwrap":
@@ -255,7 +256,7 @@ def confine(spec: dict) -> None:
 
 
 def ranks(spec: dict, rank: int) -> dict[str, str]:
-    """What torchrun tells each of several workers on one machine."""
+    """Return torchrun's variables for one of several workers on this machine."""
     if spec["workers"] == 1:
         return {}
     size = str(spec["workers"])

@@ -1,9 +1,9 @@
-"""Landlock: the kernel's own way for a process to give up access to files, without any privilege.
+"""Landlock: an interface of the kernel by which an unprivileged process restricts its own access to files.
 
-Called by the guard for a run that has no file system of its own, and by `runners.confine`, which asks what the
-kernel offers. Source: https://docs.kernel.org/userspace-api/landlock.html (structures and constants of
-linux/landlock.h). Not covered by Landlock, so open to a run: to see that a file exists and how large it is, and to
-change mode and times of files that its user owns.
+Called by the guard for a run without a file system of its own, and by `runners.confine`, which needs to know whether
+the kernel has it. Source: https://docs.kernel.org/userspace-api/landlock.html (structures and constants of
+linux/landlock.h). Not covered by Landlock, so allowed to a run: to see that a file exists and its size, and to change
+mode and times of files that its user owns.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446  # the same numbers on e
 VERSION, PATH_BENEATH = 1, 1
 EXECUTE, WRITE_FILE, READ_FILE, READ_DIR = 1 << 0, 1 << 1, 1 << 2, 1 << 3
 TRUNCATE, IOCTL_DEV = 1 << 14, 1 << 15
-# How many of the access rights each version of the interface knows.
+# The number of access rights that each version of the interface has.
 RIGHTS = {1: 13, 2: 14, 3: 15, 4: 15, 5: 16}
 READ = EXECUTE | READ_FILE | READ_DIR
 OF_FILES = EXECUTE | WRITE_FILE | READ_FILE | TRUNCATE | IOCTL_DEV
@@ -27,13 +27,13 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def version() -> int:
-    """The version of the kernel's interface, 0 where there is none."""
+    """Return the version of the kernel's interface, 0 where there is none."""
     return max(0, _libc.syscall(CREATE_RULESET, None, ctypes.c_size_t(0), VERSION))
 
 
 def restrict(read: list[str], write: list[str]) -> None:
-    """Leaves this process, and what it starts, these files and what is below these folders: `read` to read and
-    execute, `write` for everything. A path that does not exist is left out. Raises OSError.
+    """Restrict this process and its children to these files and folders: `read` for reading and executing, `write` for
+    everything. Paths that do not exist are skipped. Raises OSError.
     """
     known = version()
     rights = (1 << RIGHTS.get(known, RIGHTS[5])) - 1

@@ -1,7 +1,7 @@
-"""What bounds a run where no control group does, and what no control group can: its disk.
+"""The limits of a run where there is no control group, and its disk limit, for which there is none.
 
-`set_limits` is called by the guard in each process that becomes a script; `Meter` by the guard, again and again; `Disk`
-is a thread of the shim. Standard library only.
+The guard calls `set_limits` in each process that becomes a script, and polls `Meter`; `Disk` is a thread of the shim.
+Standard library only.
 """
 
 from __future__ import annotations
@@ -18,40 +18,41 @@ from collections.abc import Callable, Iterator
 from reasons import Reason, message, text
 
 MIB = 1 << 20
-ENTRY = 4096  # what each file costs besides its bytes, so that a million empty ones count as well
-SHARE_OF_A_FULL_DISK = 64 * MIB  # who has written less than this did not fill it
+ENTRY = 4096  # bytes that each file costs besides its content, so that a million empty ones count as well
+SHARE_OF_A_FULL_DISK = 64 * MIB  # a run that has written less than this did not fill it
 
 
 def set_limits(spec: dict) -> None:
-    """Bounds on each process of the run; those on the run as a whole are above them."""
+    """Limit each process of the run; the limits on the run as a whole are higher."""
     lower(resource.RLIMIT_CORE, 0)
     if not spec["gpu"]:
-        # Writable private memory, with room for what libraries reserve and never touch. The address space
-        # would be a bad bound: torch maps far more than it uses, and the drivers of a GPU more data as well.
+        # Writable private memory, plus what libraries reserve and never touch. The address space would be a bad
+        # limit: torch maps far more than it uses. GPU drivers map more data as well, hence no limit with a GPU.
         lower(resource.RLIMIT_DATA, (spec["ram_mib"] + max(512, spec["ram_mib"] // 2)) * MIB)
     if spec["disk_mib"]:
         lower(resource.RLIMIT_FSIZE, spec["disk_mib"] * MIB)
     if "pids" not in spec["cgroup"]:
-        # A backstop for `Meter`. The kernel counts all tasks of a user, in a user namespace only those there.
+        # In case `Meter` is too slow. The kernel counts all tasks of a user; in a user namespace only those in it.
         if spec["uid"] is not None:
-            most = 4 * spec["processes"]  # of several runs of the same owner
+            most = 4 * spec["processes"]  # shared by all runs of the owner
         else:
             most = spec["processes"] + (0 if spec["walls"] == "bwrap" else tasks_of(os.getuid()))
         lower(resource.RLIMIT_NPROC, most)
     if "cpu" not in spec["cgroup"]:
         spread(spec["cpu"] * spec["workers"])
     with contextlib.suppress(OSError):
-        os.nice(5)  # the servers answer first
+        os.nice(5)  # the servers have priority
 
 
 def lower(limit: int, value: int) -> None:
+    """Set a limit, at most to the present hard limit."""
     hard = resource.getrlimit(limit)[1]
     value = value if hard == resource.RLIM_INFINITY else min(value, hard)
     resource.setrlimit(limit, (value, value))
 
 
 def spread(cpus: float) -> None:
-    """Keeps this process, and what it starts, to as many CPUs as were asked for, chosen by its number."""
+    """Restrict this process and its children to so many CPUs, chosen by its process id."""
     usable = sorted(os.sched_getaffinity(0))
     wanted = max(1, -(-int(cpus * 1000) // 1000))
     if wanted < len(usable):
@@ -60,7 +61,7 @@ def spread(cpus: float) -> None:
 
 
 def tasks_of(uid: int) -> int:
-    """How many tasks (threads count each) the user has on this machine."""
+    """Return the number of tasks (each thread counts) that the user has on this machine."""
     count = 0
     for entry in os.listdir("/proc"):
         with contextlib.suppress(OSError):
@@ -70,7 +71,7 @@ def tasks_of(uid: int) -> int:
 
 
 class Meter:
-    """Sums what the processes of a run use. `look` gives the reason to end it, "" while there is none."""
+    """Sums the memory and the tasks of a run's processes."""
 
     QUIET_S, ALERT_S = 0.5, 0.1
 
@@ -80,6 +81,7 @@ class Meter:
         self.pause = self.ALERT_S if self.ram or self.tasks else None  # seconds until the next look
 
     def look(self, pids: list[int]) -> Reason:
+        """Return the reason to end the run, empty while there is none."""
         tasks = used = 0
         for pid in pids:
             with contextlib.suppress(OSError, ValueError, IndexError):
@@ -89,7 +91,7 @@ class Meter:
                         used += int(file.read().split()[1]) * resource.getpagesize()
         if self.tasks and tasks > self.tasks:
             return message("had more than %(limit)s processes", limit=self.tasks)
-        # Pages that processes share were counted for each of them: before the verdict each is counted in parts.
+        # Shared pages were counted for each process: before the decision they are counted proportionally.
         if self.ram and used > self.ram and sum(map(share_of, pids)) > self.ram:
             return too_much_memory(self.ram // MIB)
         self.pause = self.ALERT_S if used > self.ram // 2 or tasks > self.tasks // 2 else self.QUIET_S
@@ -97,13 +99,13 @@ class Meter:
 
 
 def stat_of(pid: int) -> list[bytes]:
-    """The fields of /proc/{pid}/stat after the name, which may hold anything: state, parent, …"""
+    """Return the fields of /proc/{pid}/stat after the name, which may contain anything: state, parent, …"""
     with open(f"/proc/{pid}/stat", "rb") as file:
         return file.read().rsplit(b")", 1)[1].split()
 
 
 def share_of(pid: int) -> int:
-    """The process's proportional share of memory, in bytes."""
+    """Return the process's proportional share of memory (PSS) in bytes."""
     with contextlib.suppress(OSError), open(f"/proc/{pid}/smaps_rollup", "rb") as file:
         for line in file:
             if line.startswith(b"Pss:"):
@@ -130,11 +132,11 @@ class Unbounded(Exception):
 
 
 class Disk(threading.Thread):
-    """Measures what a run has added to its folders, and calls `stop(reason)` once when it is too much, or when one of
-    the `others` says so.
+    """Measures what a run has added to its folders, and calls `stop(reason)` once when it exceeds the limit, or when
+    one of the `others` returns a reason.
 
-    The more there is to look at, the rarer it looks; but when the free space of the disk shrinks by what the run has
-    left, it looks at once.
+    The more files there are, the rarer it measures; but when the free disk space shrinks by as much as the run may
+    still write, it measures at once.
     """
 
     LOOK_S, MOST_S, WORK_SHARE = 0.5, 30, 10
@@ -144,10 +146,11 @@ class Disk(threading.Thread):
         self.folders, self.limit, self.reserve, self.stop = folders, limit_mib * MIB, reserve_mib * MIB, stop
         self.pids: Callable[[], list[int]] = list
         self.before = self.measure() if limit_mib else 0
-        self.grown = 0  # bytes, when it looked last
-        self.others: list[Callable[[], Reason]] = []  # what else may be wrong with the run, "" while nothing is
+        self.grown = 0  # bytes, as of the last measurement
+        self.others: list[Callable[[], Reason]] = []  # return a reason to stop the run, "" for none
 
     def run(self) -> None:
+        """Measure until the run has to be stopped."""
         next_look, free = 0.0, self.free()
         while True:
             time.sleep(self.LOOK_S)
@@ -172,28 +175,30 @@ class Disk(threading.Thread):
             next_look = now + min(self.MOST_S, max(2 * self.LOOK_S, took * self.WORK_SHARE))
 
     def free(self) -> int:
+        """Return the free bytes of the disk."""
         room = os.statvfs(self.folders[0])
         return room.f_bavail * room.f_frsize
 
     def measure(self) -> int:
+        """Return the bytes that the folders and the run's deleted open files use. Raises Unbounded."""
         return sum(map(usage, self.folders)) + self.deleted()
 
     def deleted(self) -> int:
-        """Bytes of files that have no name any more and are held open by the run."""
+        """Return the bytes of files that are deleted but still open in the run."""
         disk = os.stat(self.folders[0]).st_dev
-        found = {}
+        sizes = {}
         for pid in self.pids():
             with contextlib.suppress(OSError):
                 for fd in os.listdir(f"/proc/{pid}/fd"):
                     with contextlib.suppress(OSError):
                         info = os.stat(f"/proc/{pid}/fd/{fd}")
                         if info.st_nlink == 0 and info.st_dev == disk and stat.S_ISREG(info.st_mode):
-                            found[info.st_ino] = info.st_blocks * 512
-        return sum(found.values())
+                            sizes[info.st_ino] = info.st_blocks * 512
+        return sum(sizes.values())
 
 
 def usage(folder: str) -> int:
-    """Bytes on the disk below the folder, each hard link counted once; raises Unbounded when it cannot be seen."""
+    """Return the bytes on the disk below the folder, hard links counted once. Raises Unbounded."""
     total, seen = 0, set()
     for info in entries(folder):
         if info.st_nlink > 1 and not stat.S_ISDIR(info.st_mode):
@@ -205,12 +210,13 @@ def usage(folder: str) -> int:
 
 
 def entries(folder: str) -> Iterator[os.stat_result]:
+    """Yield the status of everything below the folder. Raises Unbounded when it cannot be listed."""
     stack = [folder]
     while stack:
         here = stack.pop()
         try:
-            with os.scandir(here) as found:
-                for entry in found:
+            with os.scandir(here) as listing:
+                for entry in listing:
                     with contextlib.suppress(FileNotFoundError):
                         yield entry.stat(follow_symlinks=False)
                         if entry.is_dir(follow_symlinks=False):

@@ -1,4 +1,4 @@
-"""The log of a run: opened without following a link, bounded, and one for all workers. Used by the shim."""
+"""The log of a run: opened without following links, limited in size, one for all workers. Used by the shim."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ import os
 import stat
 
 TAIL_SIZE = 64 << 10
-LINE_LIMIT = 16 << 10  # a worker's line that is longer is cut in two
+LINE_LIMIT = 16 << 10  # longer lines of a worker are split
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-def open_inside(base: str, path: str) -> int:
-    """Opens a file for appending. What is below `base` belongs to the run: there no link is followed, folders are
-    made, and only a regular file is taken, so that nothing laid there can lead this process astray or hold it up.
+def open_below(base: str, path: str) -> int:
+    """Open a file for appending and return its descriptor. The run may write below `base`: there no link is followed,
+    folders are created, and only a regular file is accepted, so that the run can neither redirect nor block this
+    process. Raises OSError.
     """
     relative = os.path.relpath(path, base)
     if relative.startswith(".."):
@@ -38,19 +39,19 @@ def open_inside(base: str, path: str) -> int:
 
 
 class Log:
-    """Beyond the limit only the last bytes are kept, and added at the end."""
+    """A log file with a size limit: beyond it only the last bytes are kept, and appended at the end."""
 
     def __init__(self, base: str, path: str, limit: int):
-        self.fd = open_inside(base, path)
+        self.fd = open_below(base, path)
         self.limit = limit
         self.left = max(0, limit - os.fstat(self.fd).st_size)
         self.dropped = 0
-        self.tail = b""  # the last bytes of all, written or not
+        self.tail = b""  # the last bytes of the output, written or not
 
     def write(self, data: bytes) -> None:
         self.tail = (self.tail + data)[-TAIL_SIZE:]
         written = 0
-        with contextlib.suppress(OSError):  # the disk is full: the script goes on, what does not fit is counted
+        with contextlib.suppress(OSError):  # the disk is full: the script goes on, lost bytes are counted
             while written < min(len(data), self.left):
                 written += os.write(self.fd, data[written : self.left])
         self.left -= written
@@ -66,7 +67,7 @@ class Log:
 
 
 class Lines:
-    """One worker's output on its way into the joint log: whole lines, each with the worker's number."""
+    """The output of one worker, written to the shared log as whole lines, each with the worker's number."""
 
     def __init__(self, log: Log, rank: int):
         self.log, self.prefix, self.rest = log, b"[%d] " % rank, b""

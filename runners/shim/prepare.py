@@ -1,6 +1,7 @@
-"""What is made ready for a run before its guard begins: folders that its own user may write, files that it may read,
-the walls. Called by the shim, which may be root; everything is reached by descriptors and no link is followed, since
-an earlier attempt may have laid any. Standard library only.
+"""File owners and modes, prepared before the guard of a run starts, so that the run's user can work with its files.
+
+Called by the shim, which may be root: files are opened by descriptors and no link is followed, since an earlier attempt
+may have created any. Standard library only.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ KEEP = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 
 
 def prepare(spec: dict) -> None:
-    """Raises OSError, which names the file."""
+    """Prepare the files that the spec names. Raises OSError, which names the file."""
     os.makedirs(spec["tmp"], 0o700, exist_ok=True)
     if spec["uid"] is None:
         return
@@ -25,7 +26,7 @@ def prepare(spec: dict) -> None:
 
 
 def _change(path: str, change) -> None:
-    """Calls `change` with a descriptor and its facts for the file or folder and everything below it that it wants."""
+    """Calls `change` with the descriptor and the status of the path and of everything below that `change.wants`."""
     try:
         top = os.open(path, os.O_RDONLY | KEEP)
     except FileNotFoundError:
@@ -51,7 +52,7 @@ def _change(path: str, change) -> None:
 
 
 class _Give:
-    """Gives a file of ours to the run's user. One with several names stays ours: it may be somebody else's too."""
+    """Changes the owner to the run's user. A file with several links keeps its owner: it may be elsewhere too."""
 
     def __init__(self, uid: int):
         self.uid = uid
@@ -60,12 +61,12 @@ class _Give:
         return info.st_uid == os.geteuid() and (info.st_nlink == 1 or stat.S_ISDIR(info.st_mode))
 
     def __call__(self, fd: int, info: os.stat_result) -> None:
-        if self.wants(info):  # still: it may have been exchanged since
+        if self.wants(info):  # checked again: it may have been replaced
             os.fchown(fd, self.uid, self.uid)
 
 
 class _OpenUp:
-    """Lets everybody read: who gets so far has been let in by the walls, or by the folders above."""
+    """Makes files readable for all users: the isolation, or the folders above, decide who can reach them."""
 
     @staticmethod
     def bits(info: os.stat_result) -> int:

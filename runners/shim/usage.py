@@ -1,7 +1,6 @@
-"""What a run uses, looked at while it runs: CPU, memory, disk and GPUs. A thread of the shim; standard library only.
+"""The resource usage of a run over time: CPU, memory, disk and GPUs. A thread of the shim; standard library only.
 
-One JSON object a line. The looks get rarer as the run gets older, so that a file stays below about a megabyte however
-long the run takes, and its beginning is as fine as its end in proportion.
+One JSON object a line. The interval grows with the age of the run, so that a file stays below about a megabyte.
 """
 
 from __future__ import annotations
@@ -18,25 +17,26 @@ from collections.abc import Callable
 import limits
 
 FIRST_S = 0.5
-LOOKS = 600  # in the time that the run has had so far
-MOST_PIDS = 64  # of more processes shared memory is counted for each: to tell them apart costs too much
+LOOKS = 600  # samples, whatever the age of the run
+MOST_PIDS = 64  # with more processes shared memory is counted for each of them, since sharing costs too much to measure
 MIB = 1 << 20
 TICKS = os.sysconf("SC_CLK_TCK")
 NVML = "libnvidia-ml.so.1"
 
 
 class Usage(threading.Thread):
-    """Writes to the open file `fd` until the process ends. `pids` gives the processes of the run, `disk` the bytes that
-    it has written so far or None where nobody measures them.
+    """Writes samples to the open file `fd` until the process ends. `pids()` returns the processes of the run, `disk()`
+    the bytes that it has written so far, None where they are not measured.
     """
 
     def __init__(self, fd: int, devices: list[str], pids: Callable[[], list[int]], disk: Callable[[], int | None]):
         super().__init__(daemon=True)
         self.fd, self.pids, self.disk = fd, pids, disk
         self.devices, self.begun = devices, time.monotonic()
-        self.before = (self.begun, 0.0)  # when it was looked at last, and the CPU seconds up to then
+        self.before = (self.begun, 0.0)  # the time of the last sample, and the CPU seconds then
 
     def run(self) -> None:
+        """Sample for ever; the thread ends with the process."""
         cards = Cards(self.devices)
         pause = FIRST_S
         while True:
@@ -45,10 +45,11 @@ class Usage(threading.Thread):
             pause = max(1.0, (time.monotonic() - self.begun) / LOOKS)
 
     def look(self, cards: Cards) -> None:
+        """Write one sample."""
         pids = self.pids()
         used = sum(map(cpu_seconds, pids))
         now, (then, earlier) = time.monotonic(), self.before
-        self.before = now, max(used, earlier)  # what has ended between two looks may be missed, and is never negative
+        self.before = now, max(used, earlier)  # processes that ended meanwhile are missed; never negative
         row = {
             "after": round(now - self.begun, 1),
             "cpu": round(max(0.0, used - earlier) / max(now - then, 0.001), 3),
@@ -57,31 +58,32 @@ class Usage(threading.Thread):
         if (disk := self.disk()) is not None:
             row["disk"] = max(0, disk) // MIB
         row |= cards.look()
-        with contextlib.suppress(OSError):  # the disk is full: a point is missing
+        with contextlib.suppress(OSError):  # the disk is full: this sample is lost
             os.write(self.fd, json.dumps(row).encode() + b"\n")
 
 
 def cpu_seconds(pid: int) -> float:
-    """Of a process and of those below it that it has seen the end of."""
+    """Return the CPU seconds of a process and of its children that it has reaped."""
     with contextlib.suppress(OSError, ValueError, IndexError):
         return sum(map(int, limits.stat_of(pid)[11:15])) / TICKS
     return 0.0
 
 
 def share(pid: int) -> int:
-    """Bytes of memory, what it shares with others counted in parts where the kernel tells that."""
+    """Return the bytes of memory, shared memory counted proportionally where the kernel reports that."""
     return limits.share_of(pid) or resident(pid)
 
 
 def resident(pid: int) -> int:
+    """Return the resident memory in bytes."""
     with contextlib.suppress(OSError, ValueError, IndexError), open(f"/proc/{pid}/statm", "rb") as file:
         return int(file.read().split()[1]) * resource.getpagesize()
     return 0
 
 
 class Cards:
-    """The run's GPUs, asked by way of NVML: `gpu` in per cent of all of them together, `gpu_ram` in MiB. Nothing where
-    the run has none or the library is not there. Source: https://docs.nvidia.com/deploy/nvml-api/
+    """The run's GPUs, measured through NVML: `gpu` in per cent of all of them, `gpu_ram` in MiB. Neither where the run
+    has no GPU or the library is missing. Source: https://docs.nvidia.com/deploy/nvml-api/
     """
 
     def __init__(self, devices: list[str]):
@@ -97,12 +99,13 @@ class Cards:
                         self.handles.append(handle)
 
     def look(self) -> dict[str, int]:
+        """Return the fields for a sample."""
         busy, memory = [], []
         for handle in self.handles:
             rates, room = (ctypes.c_uint * 2)(), (ctypes.c_ulonglong * 3)()
-            if self.nvml.nvmlDeviceGetUtilizationRates(handle, ctypes.byref(rates)) == 0:  # a slice has none
+            if self.nvml.nvmlDeviceGetUtilizationRates(handle, ctypes.byref(rates)) == 0:  # a MIG slice has none
                 busy.append(rates[0])
             if self.nvml.nvmlDeviceGetMemoryInfo(handle, ctypes.byref(room)) == 0:
                 memory.append(room[2])
-        found = {"gpu": round(sum(busy) / len(busy))} if busy else {}
-        return found | ({"gpu_ram": sum(memory) // MIB} if memory else {})
+        fields = {"gpu": round(sum(busy) / len(busy))} if busy else {}
+        return fields | ({"gpu_ram": sum(memory) // MIB} if memory else {})

@@ -87,17 +87,17 @@ def disrupted(reason: str) -> list[dict]:
     ],
 )
 def test_a_failed_job_says_why(failed, code, number, reason):
-    found = status.judge(job(FAILED), [failed], NOW).ended
+    found = status.assess(job(FAILED), [failed], NOW).ended
     assert (found.state, found.exit_code, found.signal, found.reason) == ("exited", code, number, reason)
 
 
 def test_a_deadline_says_how_long_it_was():
     record = job({"type": "Failed", "reason": "DeadlineExceeded"}, activeDeadlineSeconds=3600)
-    assert status.judge(record, [], NOW).ended.reason == "stopped because it ran longer than 3600 s"
+    assert status.assess(record, [], NOW).ended.reason == "stopped because it ran longer than 3600 s"
 
 
 def test_success_needs_no_pod():
-    found = status.judge(job({"type": "Complete"}), [], NOW).ended
+    found = status.assess(job({"type": "Complete"}), [], NOW).ended
     assert (found.exit_code, found.ended) == (0, NOW - 5)
 
 
@@ -105,7 +105,7 @@ def test_the_worker_that_failed_by_itself_is_the_reason():
     told = {"batch.kubernetes.io/job-completion-index": "0"}
     first = pod("Failed", ended(137), meta={"annotations": told, "deletionTimestamp": at(-6)})
     second = pod("Failed", ended(1), meta={"annotations": {"batch.kubernetes.io/job-completion-index": "1"}})
-    assert status.judge(job(FAILED), [first, second], NOW).ended.reason == "worker 1: exit code 1"
+    assert status.assess(job(FAILED), [first, second], NOW).ended.reason == "worker 1: exit code 1"
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_the_worker_that_failed_by_itself_is_the_reason():
 )
 def test_a_waiting_pod_says_for_what(reason, words):
     state = {"waiting": {"reason": reason, "message": "no such manifest"}}
-    found = status.judge(job(), [pod("Pending", state)], NOW)
+    found = status.assess(job(), [pod("Pending", state)], NOW)
     assert (found.problem, found.ended, found.since) == (words, None, NOW - 60)
     assert found.hopeless == (reason == "InvalidImageName")
 
@@ -128,13 +128,13 @@ def test_a_waiting_pod_says_for_what(reason, words):
 def test_a_scheduler_is_cut_short():
     message = "0/3 nodes are available: 1 Insufficient cpu, 2 node(s) had untolerated taint. preemption: 0/3 nodes"
     told = [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}]
-    found = status.judge(job(), [pod("Pending", conditions=told)], NOW)
+    found = status.assess(job(), [pod("Pending", conditions=told)], NOW)
     words = "no node has room for it: 0/3 nodes are available: 1 Insufficient cpu, 2 node(s) had untolerated taint."
     assert found.problem == words
 
 
 def test_making_a_container_is_no_problem():
-    found = status.judge(job(), [pod("Pending", {"waiting": {"reason": "ContainerCreating"}})], NOW)
+    found = status.assess(job(), [pod("Pending", {"waiting": {"reason": "ContainerCreating"}})], NOW)
     assert not found.problem
     assert not found.ended
 
@@ -142,9 +142,9 @@ def test_making_a_container_is_no_problem():
 def test_a_node_that_does_not_answer_loses_the_run():
     running = {"running": {"startedAt": at(-500)}}
     late = pod(state=running, meta={"deletionTimestamp": at(-status.NODE_SILENCE_S + 5)})
-    assert status.judge(job(), [late], NOW).ended is None
+    assert status.assess(job(), [late], NOW).ended is None
     lost = pod(state=running, meta={"deletionTimestamp": at(-status.NODE_SILENCE_S - 5)})
-    found = status.judge(job(), [lost], NOW).ended
+    found = status.assess(job(), [lost], NOW).ended
     assert (found.state, found.started) == ("lost", NOW - 500)
     assert found.reason == "lost: node node-7 has not answered since it was asked to end the run"
 
@@ -155,35 +155,35 @@ SUSPENDED = {"type": "Suspended"}
 
 def test_a_stopped_run_runs_until_its_pods_are_gone():
     running = pod(state={"running": {"startedAt": at(-30)}}, meta={"deletionTimestamp": at(5)})
-    assert status.judge(job(stop=STOP), [], NOW).ended is None  # the controller has not seen it: a pod may come
-    assert status.judge(job(SUSPENDED, stop=STOP), [running], NOW).ended is None
-    assert status.judge(job(SUSPENDED, stop=STOP), [], NOW).ended.reason == "stopped on request"
+    assert status.assess(job(stop=STOP), [], NOW).ended is None  # the controller has not seen it: a pod may come
+    assert status.assess(job(SUSPENDED, stop=STOP), [running], NOW).ended is None
+    assert status.assess(job(SUSPENDED, stop=STOP), [], NOW).ended.reason == "stopped on request"
 
 
 def test_a_controller_that_never_says_that_it_took_notice_holds_nothing_up():
     early, late = STOP | {"at": NOW - 5}, STOP | {"at": NOW - status.NOTICE_S - 5}
-    assert status.judge(job(stop=early), [], NOW).ended is None
-    assert status.judge(job(stop=late), [], NOW).ended.state == "exited"
+    assert status.assess(job(stop=early), [], NOW).ended is None
+    assert status.assess(job(stop=late), [], NOW).ended.state == "exited"
 
 
 def test_a_stopped_run_says_how_it_ended_where_that_was_seen():
-    handled = status.judge(job(SUSPENDED, stop=STOP), [pod("Succeeded", ended(0, "Completed"))], NOW).ended
+    handled = status.assess(job(SUSPENDED, stop=STOP), [pod("Succeeded", ended(0, "Completed"))], NOW).ended
     assert (handled.exit_code, handled.reason) == (0, "stopped on request, exit code 0")
-    killed = status.judge(job(SUSPENDED, stop=STOP), [pod("Failed", ended(137))], NOW).ended
+    killed = status.assess(job(SUSPENDED, stop=STOP), [pod("Failed", ended(137))], NOW).ended
     words = "stopped on request, did not end within 10 s, killed by signal 9 (SIGKILL)"
     assert (killed.signal, killed.reason) == (9, words)
 
 
 def test_a_run_that_ended_just_as_it_was_stopped_has_ended():
-    found = status.judge(job({"type": "Complete"}, stop=STOP), [pod("Succeeded", ended(0, "Completed"))], NOW).ended
+    found = status.assess(job({"type": "Complete"}, stop=STOP), [pod("Succeeded", ended(0, "Completed"))], NOW).ended
     assert (found.exit_code, found.reason) == (0, "stopped on request, exit code 0")
 
 
 def test_what_gave_up_says_why_it_never_began():
     stop = {"why": "could not start: its image cannot be pulled", "failed": True, "grace_s": 1.0}
-    found = status.judge(job(SUSPENDED, stop=stop), [], time.time()).ended
+    found = status.assess(job(SUSPENDED, stop=stop), [], time.time()).ended
     assert (found.state, found.exit_code, found.reason) == ("exited", None, stop["why"])
 
 
 def test_nobody_has_let_it_begin():
-    assert status.judge(job(suspend=True), [], NOW).begun is False
+    assert status.assess(job(suspend=True), [], NOW).begun is False
