@@ -65,7 +65,7 @@ class Confinement:
     cgroup: dict[str, str] = field(default_factory=dict)
     why_not: tuple[str, ...] = ()
 
-    def words(self) -> str:
+    def summary(self) -> str:
         """Return a description in one line, for the administrator's terminal."""
         files = {
             "bwrap": f"files by bubblewrap ({self.bwrap})",
@@ -127,60 +127,60 @@ def system_files() -> list[str]:
 
 def bwrap_command(bwrap: str, spec: RunSpec, uid: int | None, folder: Path, devices: list[str]) -> list[str]:
     """Return bubblewrap's command line, ending with the interpreter and the shim's folder."""
-    words = [bwrap, "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try", "--die-with-parent"]
-    words += [
+    command = [bwrap, "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try", "--die-with-parent"]
+    command += [
         "--as-pid-1",
         "--hostname",
         "localhost",
     ]  # a host name that resolves, for programs that look up their own address
     if os.geteuid() == 0:
         # What the guard needs to change to the run's user, and to kill and measure its processes.
-        words += ["--cap-drop", "ALL"]
+        command += ["--cap-drop", "ALL"]
         for capability in ("SETUID", "SETGID", "KILL", "SYS_PTRACE"):
-            words += ["--cap-add", f"CAP_{capability}"]
+            command += ["--cap-add", f"CAP_{capability}"]
     else:
-        words += ["--unshare-user"]
+        command += ["--unshare-user"]
     files = _Files()
     for path in SYSTEM:
         if os.path.islink(path):
-            files.words += ["--symlink", os.readlink(path), path]
+            files.arguments += ["--symlink", os.readlink(path), path]
         elif os.path.isdir(path):
             files.bind("--ro-bind", path, path)
     for name in ETC:
         files.bind("--ro-bind-try", f"/etc/{name}", f"/etc/{name}")
     # Before the interpreter, which may be below /tmp and must be mounted over it.
     files.bind("--bind", str(folder / "tmp"), "/tmp")
-    files.words += ["--perms", "0755", "--dir", "/var", "--symlink", "/tmp", "/var/tmp"]
+    files.arguments += ["--perms", "0755", "--dir", "/var", "--symlink", "/tmp", "/var/tmp"]
     for path in runtime():
         files.bind("--ro-bind", path, path)
     root = str(folder.parents[2]) if len(folder.parents) > 2 else ""
     if root and any(root.startswith(f"{path}/") for path in (*SYSTEM, *runtime())):
-        files.words += ["--tmpfs", root]  # storage below the system or the interpreter is hidden
+        files.arguments += ["--tmpfs", root]  # storage below the system or the interpreter is hidden
     for path in _users(folder, os.geteuid() if uid is None else uid):
         files.bind("--ro-bind", str(path), f"/etc/{path.name}")
-    files.words += ["--proc", "/proc", "--dev", "/dev"]
-    files.words += ["--perms", "1777", "--size", str(spec.ram_mib * spec.workers << 20), "--tmpfs", "/dev/shm"]
+    files.arguments += ["--proc", "/proc", "--dev", "/dev"]
+    files.arguments += ["--perms", "1777", "--size", str(spec.ram_mib * spec.workers << 20), "--tmpfs", "/dev/shm"]
     for path in devices:
         files.bind("--dev-bind-try", path, path)
     for path in ("/sys",) if devices else SYS:
         files.bind("--ro-bind-try", path, path)
     files.bind("--ro-bind", str(SHIM), INSIDE_SHIM)
-    files.words += ["--perms", "0755", "--dir", "/datasets"]
+    files.arguments += ["--perms", "0755", "--dir", "/datasets"]
     # Also at its own path, for callers that have not used `place`.
     for target in (WORKSPACE, str(spec.cwd)):
         files.bind("--bind", str(spec.cwd), target)
     for mount in spec.mounts:
         for target in (mount.target, str(mount.source)):
             files.bind("--ro-bind" if mount.read_only else "--bind", str(mount.source), target)
-    words += [*files.words, "--remount-ro", "/dev", "--remount-ro", "/", "--chdir", "/"]
-    return [*words, os.path.realpath(sys.executable), "-I", "-S", "-X", "utf8", INSIDE_SHIM]
+    command += [*files.arguments, "--remount-ro", "/dev", "--remount-ro", "/", "--chdir", "/"]
+    return [*command, os.path.realpath(sys.executable), "-I", "-S", "-X", "utf8", INSIDE_SHIM]
 
 
 class _Files:
     """The arguments that build a run's file system, in order: later ones are mounted over earlier ones."""
 
     def __init__(self):
-        self.words: list[str] = []
+        self.arguments: list[str] = []
         self.made, self.bound = {"/"}, set()
 
     def bind(self, how: str, source: str, target: str) -> None:
@@ -190,9 +190,9 @@ class _Files:
         for above in reversed(Path(target).parents):
             if str(above) not in self.made:
                 self.made.add(str(above))
-                self.words += ["--perms", "0755", "--dir", str(above)]
+                self.arguments += ["--perms", "0755", "--dir", str(above)]
         self.bound.add(target)
-        self.words += [how, source, target]
+        self.arguments += [how, source, target]
 
 
 def _users(folder: Path, uid: int) -> list[Path]:
@@ -253,13 +253,13 @@ def probe(bwrap: str) -> str:
         folder = Path(place)
         (folder / "tmp").mkdir()
         spec = RunSpec(name="probe", command=["true"], cwd=folder / "tmp", environment={}, log=folder / "log", owner=0)
-        *words, python, isolated, no_site, _, _, _ = bwrap_command(bwrap, spec, None, folder, [])
+        *command, python, isolated, no_site, _, _, _ = bwrap_command(bwrap, spec, None, folder, [])
         lower = f"import os; os.setgroups([]); os.setgid({FIRST_UID}); os.setuid({FIRST_UID})\n" * (os.geteuid() == 0)
         lists = [os.path.join(path, "lib") for path in runtime()]
         code = f"{lower}{test}\nfor path in {lists!r}:\n    os.path.isdir(path) and os.listdir(path)"
         try:
             done = subprocess.run(
-                [*words, python, isolated, no_site, "-c", code],
+                [*command, python, isolated, no_site, "-c", code],
                 capture_output=True, text=True, env={}, cwd="/", umask=0o022, timeout=PROBE_S, errors="replace",
             )  # fmt: skip
         except (OSError, subprocess.TimeoutExpired) as problem:

@@ -234,7 +234,7 @@ class Platform:
         say(f"  Administration  {settings.GATEWAY_URL}/admin/ as admin; {password}")
         say(f"  Logs            {settings.MLP_ROOT / 'log'}")
         if settings.MLP_RUNNER == "local":
-            say(f"  Runs apart      {runners.get().confinement.words()}")
+            say(f"  Runs apart      {runners.get().confinement.summary()}")
         say("\nCtrl-C ends everything.")
 
     def progress(self, what: str, how: str) -> None:

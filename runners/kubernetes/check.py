@@ -39,7 +39,7 @@ class Line:
 
     kind: Literal["ok", "note", "missing"]
     about: str
-    words: str
+    text: str
 
 
 def run(config: ClusterConfig, probe: bool = False) -> Iterator[Line]:
@@ -155,8 +155,8 @@ def nodes(cluster: Cluster) -> Iterator[Line]:
         return
     yield Line("ok", "nodes", f"{usable} for runs, together {total['cpu']} CPUs and {total['ram']} MiB")
     gpus = f"{total['gpu']} of {config.gpu_resource}"
-    words = gpus if total["gpu"] else f"{gpus}: no GPU, or its device plugin is not there"
-    yield Line("ok" if total["gpu"] else "note", "GPUs", words)
+    text = gpus if total["gpu"] else f"{gpus}: no GPU, or its device plugin is not there"
+    yield Line("ok" if total["gpu"] else "note", "GPUs", text)
 
 
 def metrics(cluster: Cluster) -> Iterator[Line]:
@@ -186,11 +186,11 @@ def ingress(cluster: Cluster) -> Iterator[Line]:
     if config.ingress_gateway:
         return
     if controller != "k8s.io/ingress-nginx":
-        words = "MLP_K8S_INGRESS_GATEWAY is not set: the class must understand the annotations of ingress-nginx"
-        yield Line("note", "ingress", words)
+        text = "MLP_K8S_INGRESS_GATEWAY is not set: the class must understand the annotations of ingress-nginx"
+        yield Line("note", "ingress", text)
     if not config.ingress_auth_url:
-        words = "MLP_K8S_INGRESS_GATEWAY is not set, nor MLP_K8S_INGRESS_AUTH_URL: only public applications get one"
-        yield Line("note", "ingress", words)
+        text = "MLP_K8S_INGRESS_GATEWAY is not set, nor MLP_K8S_INGRESS_AUTH_URL: only public applications get one"
+        yield Line("note", "ingress", text)
 
 
 def images(config: ClusterConfig) -> Iterator[Line]:
@@ -242,11 +242,11 @@ def try_a_run(config: ClusterConfig) -> Line:
             time.sleep(1)
         output = spec.log.read_text(errors="replace").split("\n") if spec.log.exists() else []
         if status.succeeded and not (folder / "written").exists():
-            words = f"it wrote into its workspace, and nothing of it is in {folder}: is the storage the same one?"
-            return Line("missing", "run", words)
+            text = f"it wrote into its workspace, and nothing of it is in {folder}: is the storage the same one?"
+            return Line("missing", "run", text)
         last_lines = "; ".join(line for line in output[-4:] if line)
-        words = f"{status.reason}; its log: {last_lines or 'empty'}"
-        return Line("ok" if status.succeeded else "missing", "run", words)
+        text = f"{status.reason}; its log: {last_lines or 'empty'}"
+        return Line("ok" if status.succeeded else "missing", "run", text)
     except (RunnerError, ValueError) as error:
         return Line("missing", "run", str(error))
     finally:

@@ -98,12 +98,12 @@ class Copy:
         if pod and not self.position.done and not self.position.full:
             self._copy(pod, follow=False)
 
-    def give_up(self, words: str) -> None:
-        """Close the log of a pod that was removed with its output; `words` is the remark to append."""
+    def give_up(self, remark: str) -> None:
+        """Close the log of a pod that was removed with its output; with a last remark."""
         if not self.position.done:
-            if self.position.pod or words:
+            if self.position.pod or remark:
                 self._open(self.position.pod)
-                self._remark(f"[{words}]\n".encode())
+                self._remark(f"[{remark}]\n".encode())
             self._close()
 
     def follow(self, pod: dict, goes_on: Callable[[], bool]) -> None:
@@ -153,10 +153,10 @@ class Copy:
         self.position.size += len(data)
         self._record()
 
-    def _remark(self, words: bytes) -> None:
-        """Append the words on a line of their own."""
+    def _remark(self, text: bytes) -> None:
+        """Appends the text on a line of its own."""
         broken, self.position.part = self.position.part, 0
-        self._append(b"\n" + words if broken else words)
+        self._append(b"\n" + text if broken else text)
 
     def _record(self) -> None:
         draft = self.notes.with_suffix(".part")

@@ -290,7 +290,7 @@ def how_it_ended(code: int) -> Message:
     return Message("killed by signal %(number)s (%(name)s)", number=-code, name=signal_name(-code))
 
 
-# --- words and numbers ------------------------------------------------------------------------------------
+# --- texts and numbers ------------------------------------------------------------------------------------
 def short(message: str, limit: int = 300) -> str:
     """Return a message of the cluster on one line, at most `limit` characters, without the scheduler's repetition."""
     text = " ".join(message.split(" preemption:")[0].split())

@@ -56,27 +56,27 @@ def at_once(monkeypatch) -> None:
     monkeypatch.setattr(trouble, "ASK_AGAIN_S", -1)
 
 
-def said(config: ClusterConfig, **options) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
+def lines_of(config: ClusterConfig, **options) -> dict[str, list[str]]:
+    lines: dict[str, list[str]] = {}
     for line in check.run(config, **options):
-        found.setdefault(line.kind, []).append(f"{line.about}: {line.words}")
-    return found
+        lines.setdefault(line.kind, []).append(f"{line.about}: {line.text}")
+    return lines
 
 
 def test_nothing_is_missing(whole, configured):
-    found = said(configured(**ALL))
-    assert set(found) == {"ok"}
-    assert f"rights: all {len(GRANTED)} are there" in found["ok"]
-    assert "nodes: 1 for runs, together 7.910 CPUs and 32768 MiB" in found["ok"]
-    assert "GPUs: 2 of nvidia.com/gpu" in found["ok"]
+    lines = lines_of(configured(**ALL))
+    assert set(lines) == {"ok"}
+    assert f"rights: all {len(GRANTED)} are there" in lines["ok"]
+    assert "nodes: 1 for runs, together 7.910 CPUs and 32768 MiB" in lines["ok"]
+    assert "GPUs: 2 of nvidia.com/gpu" in lines["ok"]
 
 
 def test_each_missing_thing_is_named(whole, configured):
     whole.denied = {("create", "jobs"), ("list", "nodes"), ("get", "pods")}
     whole.store.remove("persistentvolumeclaims", "mlp")
     whole.store.remove("namespaces", "mlp")
-    found = said(configured(images={}, gateway_url="http://127.0.0.1:30001"))
-    assert found["missing"] == [
+    lines = lines_of(configured(images={}, gateway_url="http://127.0.0.1:30001"))
+    assert lines["missing"] == [
         "namespace: mlp is not there: manage.py kubernetes manifests",
         "rights: may not create jobs in namespace mlp",
         "rights: may not get pods/log in namespace mlp",
@@ -84,7 +84,7 @@ def test_each_missing_thing_is_named(whole, configured):
         "images: python: MLP_K8S_IMAGE_PYTHON is not set, such runs fail",
         "gateway: http://127.0.0.1:30001 means each pod itself: set MLP_RUN_URL or MLP_URL",
     ]
-    assert "rights: may not list nodes in the cluster: nodes and classes are not seen without" in found["note"]
+    assert "rights: may not list nodes in the cluster: nodes and classes are not seen without" in lines["note"]
 
 
 @pytest.mark.parametrize(
@@ -102,43 +102,45 @@ def test_each_missing_thing_is_named(whole, configured):
     ],
 )
 def test_a_setting_that_does_not_fit_is_named(whole, configured, change, kind, words):
-    found = said(configured(**ALL | change))
-    assert any(line.startswith(words) for line in found[kind]), found
+    lines = lines_of(configured(**ALL | change))
+    assert any(line.startswith(words) for line in lines[kind]), lines
 
 
 def test_without_metrics_all_but_they_works(whole, configured):
     whole.measured, whole.denied = False, {("list", "pods.metrics.k8s.io")}
-    found = said(configured(**ALL))
-    assert "missing" not in found
-    right, served = found["note"]
+    lines = lines_of(configured(**ALL))
+    assert "missing" not in lines
+    right, served = lines["note"]
     assert right == "rights: may not list pods.metrics.k8s.io in namespace mlp"
     assert served.startswith("metrics: what jobs use over time is not shown (metrics.k8s.io): the cluster answered 404")
 
 
 def test_a_claim_for_one_node_is_noted(whole, configured):
     whole.store.patch("persistentvolumeclaims", "mlp", {"spec": {"accessModes": ["ReadWriteOnce"]}})
-    assert "storage: the claim mlp is ReadWriteOnce: all pods must share one node" in said(configured(**ALL))["note"]
+    assert (
+        "storage: the claim mlp is ReadWriteOnce: all pods must share one node" in lines_of(configured(**ALL))["note"]
+    )
 
 
 def test_a_cluster_that_is_not_there_is_all_that_is_said(whole, configured, tmp_path):
     config = configured()
     whole.http.shutdown()
     whole.http.server_close()
-    found = said(config)
-    assert list(found) == ["missing"]
-    assert found["missing"][0].startswith("cluster: the cluster does not answer: ")
+    lines = lines_of(config)
+    assert list(lines) == ["missing"]
+    assert lines["missing"][0].startswith("cluster: the cluster does not answer: ")
 
 
 def test_it_tries_a_run(whole, configured, live_gateway):
-    found = said(configured(**ALL | {"gateway_url": live_gateway}), probe=True)
-    line = next(line for line in found["ok"] if line.startswith("run: "))
+    lines = lines_of(configured(**ALL | {"gateway_url": live_gateway}), probe=True)
+    line = next(line for line in lines["ok"] if line.startswith("run: "))
     assert line.endswith("gateway 200")
     assert whole.store.list("jobs") == []
 
 
 def test_a_run_that_cannot_reach_the_gateway_is_told(whole, configured):
-    found = said(configured(**ALL | {"gateway_url": "http://127.0.0.2:9"}), probe=True)
-    assert any("Connection refused" in line for line in found["missing"] if line.startswith("run: "))
+    lines = lines_of(configured(**ALL | {"gateway_url": "http://127.0.0.2:9"}), probe=True)
+    assert any("Connection refused" in line for line in lines["missing"] if line.startswith("run: "))
 
 
 @pytest.fixture
@@ -177,10 +179,10 @@ def test_the_command_ends_with_its_verdict(whole, configured, settings):
 
 # --- manifests ------------------------------------------------------------------------------------------------
 def test_the_manifests_are_what_the_api_takes():
-    found = manifests.manifests(ClusterConfig(Path("/mlp"), claim="mlp"))
-    for body in found:
+    objects = manifests.manifests(ClusterConfig(Path("/mlp"), claim="mlp"))
+    for body in objects:
         getattr(client, f"V1{body['kind']}").model_validate(body)
-    kinds = [body["kind"] for body in found]
+    kinds = [body["kind"] for body in objects]
     assert kinds.count("NetworkPolicy") == 2
     assert "PersistentVolumeClaim" in kinds
     without = manifests.manifests(ClusterConfig(Path("/mlp"), nfs="server:/mlp"))
@@ -195,12 +197,12 @@ def test_the_manifests_in_the_repository_are_these():
 
 def test_the_platforms_own_manifest_is_what_the_api_takes_and_names_settings_that_exist():
     deploy = Path(django_settings.BASE_DIR) / "deploy"
-    found = list(yaml.safe_load_all((deploy / "platform.yaml").read_text()))
-    assert [body["kind"] for body in found] == ["Deployment", "Service", "Ingress"]
-    for body in found:
+    objects = list(yaml.safe_load_all((deploy / "platform.yaml").read_text()))
+    assert [body["kind"] for body in objects] == ["Deployment", "Service", "Ingress"]
+    for body in objects:
         getattr(client, f"V1{body['kind']}").model_validate(body)
     documented = (deploy.parent / "docs" / "settings.md").read_text()
-    pod = found[0]["spec"]["template"]["spec"]
+    pod = objects[0]["spec"]["template"]["spec"]
     for each in pod["containers"][0]["env"]:
         assert f"`{each['name']}`" in documented
     assert pod["serviceAccountName"] == manifests.ACCOUNT
@@ -222,7 +224,7 @@ def test_no_right_is_asked_for_that_is_not_used(whole, configured, tmp_path, mon
     at_once(monkeypatch)
     config = configured(**ALL)
     runner = KubernetesRunner(config)
-    said(config)
+    lines_of(config)
     one = spec(tmp_path, "import signal; signal.pause()", name="app", kind="service", port=31999, owner=1)
     one = replace(one, labels={"user": "a", "app": "b"})
     whole.node.held = True

@@ -19,20 +19,20 @@ def at(seconds: float) -> str:
 
 def job(*conditions, stop: dict | None = None, **spec) -> dict:
     annotations = {object_names.STOP: json.dumps(stop)} if stop else {}
-    found = [{"status": "True", "lastTransitionTime": at(-5)} | each for each in conditions]
+    entries = [{"status": "True", "lastTransitionTime": at(-5)} | each for each in conditions]
     meta = {"name": "mlp-job-1-1", "uid": "u", "annotations": annotations}
-    return {"kind": "Job", "metadata": meta, "spec": {"suspend": bool(stop)} | spec, "status": {"conditions": found}}
+    return {"kind": "Job", "metadata": meta, "spec": {"suspend": bool(stop)} | spec, "status": {"conditions": entries}}
 
 
-def pod(phase: str = "Running", state: dict | None = None, meta: dict | None = None, **told) -> dict:
+def pod(phase: str = "Running", state: dict | None = None, meta: dict | None = None, **fields) -> dict:
     containers = [{"name": "run", "state": state}] if state else []
     spec = {"nodeName": "node-7", "containers": [{"image": "i:1", "resources": {"limits": {"memory": "300Mi"}}}]}
     about = {"creationTimestamp": at(-60), "annotations": {}} | (meta or {})
-    return {"metadata": about, "spec": spec, "status": {"phase": phase, "containerStatuses": containers} | told}
+    return {"metadata": about, "spec": spec, "status": {"phase": phase, "containerStatuses": containers} | fields}
 
 
-def ended(code: int, reason: str = "Error", **told) -> dict:
-    return {"terminated": {"exitCode": code, "reason": reason, "startedAt": at(-30), "finishedAt": at(-6)} | told}
+def ended(code: int, reason: str = "Error", **fields) -> dict:
+    return {"terminated": {"exitCode": code, "reason": reason, "startedAt": at(-30), "finishedAt": at(-6)} | fields}
 
 
 FAILED = {"type": "Failed", "reason": "BackoffLimitExceeded", "message": "Job has reached the specified backoff limit"}
@@ -79,16 +79,16 @@ def disrupted(reason: str) -> list[dict]:
             "ended by its node (NodeShutdown): Pod was terminated in response to imminent node shutdown.",
         ),
         (
-            pod("Failed", ended(128, "StartError", message='exec: "nope": executable file not found in $PATH')),
+            pod("Failed", ended(128, "StartError", message='exec: "nope": executable file not result in $PATH')),
             None,
             None,
-            'could not start: exec: "nope": executable file not found in $PATH',
+            'could not start: exec: "nope": executable file not result in $PATH',
         ),
     ],
 )
 def test_a_failed_job_says_why(failed, code, number, reason):
-    found = status.assess(job(FAILED), [failed], NOW).ended
-    assert (found.state, found.exit_code, found.signal, found.reason) == ("exited", code, number, reason)
+    result = status.assess(job(FAILED), [failed], NOW).ended
+    assert (result.state, result.exit_code, result.signal, result.reason) == ("exited", code, number, reason)
 
 
 def test_a_deadline_says_how_long_it_was():
@@ -97,13 +97,13 @@ def test_a_deadline_says_how_long_it_was():
 
 
 def test_success_needs_no_pod():
-    found = status.assess(job({"type": "Complete"}), [], NOW).ended
-    assert (found.exit_code, found.ended) == (0, NOW - 5)
+    result = status.assess(job({"type": "Complete"}), [], NOW).ended
+    assert (result.exit_code, result.ended) == (0, NOW - 5)
 
 
 def test_the_worker_that_failed_by_itself_is_the_reason():
-    told = {"batch.kubernetes.io/job-completion-index": "0"}
-    first = pod("Failed", ended(137), meta={"annotations": told, "deletionTimestamp": at(-6)})
+    annotations = {"batch.kubernetes.io/job-completion-index": "0"}
+    first = pod("Failed", ended(137), meta={"annotations": annotations, "deletionTimestamp": at(-6)})
     second = pod("Failed", ended(1), meta={"annotations": {"batch.kubernetes.io/job-completion-index": "1"}})
     assert status.assess(job(FAILED), [first, second], NOW).ended.reason == "worker 1: exit code 1"
 
@@ -120,23 +120,23 @@ def test_the_worker_that_failed_by_itself_is_the_reason():
 )
 def test_a_waiting_pod_says_for_what(reason, words):
     state = {"waiting": {"reason": reason, "message": "no such manifest"}}
-    found = status.assess(job(), [pod("Pending", state)], NOW)
-    assert (found.problem, found.ended, found.since) == (words, None, NOW - 60)
-    assert found.hopeless == (reason == "InvalidImageName")
+    result = status.assess(job(), [pod("Pending", state)], NOW)
+    assert (result.problem, result.ended, result.since) == (words, None, NOW - 60)
+    assert result.hopeless == (reason == "InvalidImageName")
 
 
 def test_a_scheduler_is_cut_short():
     message = "0/3 nodes are available: 1 Insufficient cpu, 2 node(s) had untolerated taint. preemption: 0/3 nodes"
-    told = [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}]
-    found = status.assess(job(), [pod("Pending", conditions=told)], NOW)
+    conditions = [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}]
+    result = status.assess(job(), [pod("Pending", conditions=conditions)], NOW)
     words = "no node has room for it: 0/3 nodes are available: 1 Insufficient cpu, 2 node(s) had untolerated taint."
-    assert found.problem == words
+    assert result.problem == words
 
 
 def test_making_a_container_is_no_problem():
-    found = status.assess(job(), [pod("Pending", {"waiting": {"reason": "ContainerCreating"}})], NOW)
-    assert not found.problem
-    assert not found.ended
+    result = status.assess(job(), [pod("Pending", {"waiting": {"reason": "ContainerCreating"}})], NOW)
+    assert not result.problem
+    assert not result.ended
 
 
 def test_a_node_that_does_not_answer_loses_the_run():
@@ -144,9 +144,9 @@ def test_a_node_that_does_not_answer_loses_the_run():
     late = pod(state=running, meta={"deletionTimestamp": at(-status.NODE_SILENCE_S + 5)})
     assert status.assess(job(), [late], NOW).ended is None
     lost = pod(state=running, meta={"deletionTimestamp": at(-status.NODE_SILENCE_S - 5)})
-    found = status.assess(job(), [lost], NOW).ended
-    assert (found.state, found.started) == ("lost", NOW - 500)
-    assert found.reason == "lost: node node-7 has not answered since it was asked to end the run"
+    result = status.assess(job(), [lost], NOW).ended
+    assert (result.state, result.started) == ("lost", NOW - 500)
+    assert result.reason == "lost: node node-7 has not answered since it was asked to end the run"
 
 
 STOP = {"why": "stopped on request", "grace_s": 10.0, "seen": NOW - 30}
@@ -175,14 +175,14 @@ def test_a_stopped_run_says_how_it_ended_where_that_was_seen():
 
 
 def test_a_run_that_ended_just_as_it_was_stopped_has_ended():
-    found = status.assess(job({"type": "Complete"}, stop=STOP), [pod("Succeeded", ended(0, "Completed"))], NOW).ended
-    assert (found.exit_code, found.reason) == (0, "stopped on request, exit code 0")
+    result = status.assess(job({"type": "Complete"}, stop=STOP), [pod("Succeeded", ended(0, "Completed"))], NOW).ended
+    assert (result.exit_code, result.reason) == (0, "stopped on request, exit code 0")
 
 
 def test_what_gave_up_says_why_it_never_began():
     stop = {"why": "could not start: its image cannot be pulled", "failed": True, "grace_s": 1.0}
-    found = status.assess(job(SUSPENDED, stop=stop), [], time.time()).ended
-    assert (found.state, found.exit_code, found.reason) == ("exited", None, stop["why"])
+    result = status.assess(job(SUSPENDED, stop=stop), [], time.time()).ended
+    assert (result.state, result.exit_code, result.reason) == ("exited", None, stop["why"])
 
 
 def test_nobody_has_let_it_begin():

@@ -34,21 +34,21 @@ def port() -> int:
 
 
 def app(tmp_path, port: int, code: str = SERVER, **labels):
-    found = {"user": "alice", "app": "digits"} | labels
-    one = spec(tmp_path, code, name="app-1-1", kind="service", port=port, owner=7, runtime="serve", labels=found)
+    labels = {"user": "alice", "app": "digits"} | labels
+    one = spec(tmp_path, code, name="app-1-1", kind="service", port=port, owner=7, runtime="serve", labels=labels)
     one.command.append(str(port))
     return one
 
 
 def ready(cluster) -> list[str]:
     pods = cluster.store.list("pods")
-    told = [(pod["metadata"]["name"], pod["status"].get("containerStatuses") or [{}]) for pod in pods]
-    return [name for name, (container, *_) in told if container.get("ready")]
+    containers = [(pod["metadata"]["name"], pod["status"].get("containerStatuses") or [{}]) for pod in pods]
+    return [name for name, (container, *_) in containers if container.get("ready")]
 
 
 def only(cluster, resource: str) -> dict:
-    (found,) = cluster.store.list(resource)
-    return found
+    (only,) = cluster.store.list(resource)
+    return only
 
 
 def test_a_service_is_a_deployment_that_is_probed_and_has_an_address(kubernetes, cluster, tmp_path, port):
@@ -110,9 +110,9 @@ def test_a_service_that_fell_is_brought_back_by_the_cluster(kubernetes, cluster,
 def test_an_ingress_opens_nothing_by_mistake(cluster, configured, tmp_path, port, fields, labels, there):
     runner = KubernetesRunner(configured(ingress_host="apps.example.org", **fields))
     runner.start(app(tmp_path, port, **labels))
-    found = cluster.store.list("ingresses")
-    assert len(found) == there
-    for ingress in found:
+    ingresses = cluster.store.list("ingresses")
+    assert len(ingresses) == there
+    for ingress in ingresses:
         spec, annotations = ingress["spec"], ingress["metadata"]["annotations"]
         path = spec["rules"][0]["http"]["paths"][0]
         assert (spec["ingressClassName"], spec["rules"][0]["host"]) == ("nginx", "apps.example.org")
@@ -142,10 +142,10 @@ def test_a_lost_node_loses_the_run_and_nothing_begins_a_second_time(kubernetes, 
     cluster.node.silent = True
     pod = only(cluster, "pods")["metadata"]["name"]
     cluster.store.delete("pods", pod)  # as the taint manager does, five minutes after the node went silent
-    found = end_of(kubernetes)
-    assert found.state == "lost"
-    assert found.reason == "lost: node node-1 has not answered since it was asked to end the run"
+    result = end_of(kubernetes)
+    assert result.state == "lost"
+    assert result.reason == "lost: node node-1 has not answered since it was asked to end the run"
     assert only(cluster, "jobs")["spec"]["suspend"] is True
-    assert kubernetes.poll("job-1-1") == found
+    assert kubernetes.poll("job-1-1") == result
     kubernetes.forget("job-1-1")
     cluster.node.silent = False

@@ -27,22 +27,22 @@ def rows(path: Path) -> list[dict]:
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
-def busy(found: list[dict]) -> bool:
-    return max(row["cpu"] for row in found) > 0.1
+def busy(samples: list[dict]) -> bool:
+    return max(row["cpu"] for row in samples) > 0.1
 
 
 def test_processor_and_memory_are_written_as_time_goes_on(watched, tmp_path):
     path = tmp_path / "work/log/usage.jsonl"
     watched.start(spec(tmp_path, BUSY, usage=path))
-    eventually(lambda: len(found := rows(path)) >= 3 and max(row["ram"] for row in found) >= 60 and busy(found))
+    eventually(lambda: len(samples := rows(path)) >= 3 and max(row["ram"] for row in samples) >= 60 and busy(samples))
     watched.stop("job-1-1", 0)
     end_of(watched)
-    found = rows(path)
-    moments = [row["after"] for row in found]
+    samples = rows(path)
+    moments = [row["after"] for row in samples]
     assert moments == sorted(set(moments))
-    assert all(set(row) == {"after", "cpu", "ram"} for row in found)
-    assert max(row["cpu"] for row in found) < 4
-    assert max(row["ram"] for row in found) < 200
+    assert all(set(row) == {"after", "cpu", "ram"} for row in samples)
+    assert max(row["cpu"] for row in samples) < 4
+    assert max(row["ram"] for row in samples) < 200
     assert watched.poll("job-1-1").state == "exited"
     size = path.stat().st_size
     watched._watcher.stopped.wait(0.3)

@@ -1,4 +1,4 @@
-"""The local runner through its public face: what runs, what ends, what is told about it."""
+"""The local runner through its public face: what runs, what ends, its records."""
 
 from __future__ import annotations
 
@@ -269,14 +269,14 @@ def test_it_outruns_processes_that_multiply(runner, tmp_path):
 
 def of_run(tmp_path) -> list[int]:
     """The live processes that work in the run's folder."""
-    found = []
+    pids = []
     for entry in os.listdir("/proc"):
         try:
             if entry.isdigit() and os.readlink(f"/proc/{entry}/cwd") == str(tmp_path / "work"):
-                found.append(int(entry))
+                pids.append(int(entry))
         except OSError:
             continue
-    return [pid for pid in found if alive(pid)]
+    return [pid for pid in pids if alive(pid)]
 
 
 def test_it_stops_all(runner, tmp_path):

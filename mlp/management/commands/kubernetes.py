@@ -37,7 +37,7 @@ class Command(BaseCommand):
         missing = 0
         for line in check.run(config, probe=options["run"]):
             missing += line.kind == "missing"
-            self.stdout.write(f"{MARKS[line.kind]}  {line.about:9}  {line.words}")
+            self.stdout.write(f"{MARKS[line.kind]}  {line.about:9}  {line.text}")
         self.stdout.write(f"missing: {missing}" if missing else "jobs can run")
         if missing:
             sys.exit(1)
