@@ -196,11 +196,12 @@ def test_it_kills_a_script_that_ignores_the_signal(runner, tmp_path):
     )
     runner.start(spec(tmp_path, code))
     eventually((tmp_path / "work/ready").exists)
+    runner.stop("job-1-1", 60)
+    eventually((tmp_path / "work/asked").exists)
     asked = time.monotonic()
     runner.stop("job-1-1", 2)
     status = end_of(runner)
     assert time.monotonic() - asked > 1.9
-    assert (tmp_path / "work/asked").exists()
     assert (status.exit_code, status.signal) == (None, 9)
     assert status.reason == "stopped on request, did not end within 2 s, killed by signal 9 (SIGKILL)"
 
