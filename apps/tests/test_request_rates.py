@@ -100,15 +100,15 @@ class TestReading:
         assert request_rates.Traffic(**{**told, "fresh": True}).rate == 5
         assert request_rates.Traffic(**{**told, "fresh": False}).rate == 0
 
-    def test_pages_are_told_when_something_was_counted(self, app, monkeypatch):
-        told = []
-        monkeypatch.setattr(reconcile.after_commit, "changed", lambda *args, **kwargs: told.append((args, kwargs)))
+    def test_pages_are_refreshed_when_something_was_counted(self, app, monkeypatch):
+        events = []
+        monkeypatch.setattr(reconcile.after_commit, "changed", lambda *args, **kwargs: events.append((args, kwargs)))
         for series in ([[1, 1, 1]], [[2, 1, 1]]):
             self.tell(app, {"requests": 1, "errors": 0, "series": series})
-            reconcile._tell_of_traffic(app)
-            reconcile._tell_of_traffic(app)
+            reconcile._announce_requests(app)
+            reconcile._announce_requests(app)
             time.sleep(0.03)  # the file system's own clock ticks
-        assert told == [(("alice", "application", "calc"), {"moving": True})]
+        assert events == [(("alice", "application", "calc"), {"moving": True})]
 
 
 @pytest.mark.django_db(transaction=True)
