@@ -5,7 +5,6 @@ The servers themselves (PostgreSQL, Valkey, NATS) are started once for the whole
 
 from __future__ import annotations
 
-import os
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,7 +21,9 @@ from accounts import lifecycle as accounts
 from apps.models import PORTS
 from kernel import broker as kernel_broker
 from kernel import storage
+from mlp.tests import servers
 from mlp.tests.emptying import empty_database
+from mlp.tests.slow import is_slow
 from resources.models import Tenant
 
 PASSWORD = "correct horse battery"
@@ -39,7 +40,12 @@ settings.WHITENOISE_AUTOREFRESH = True  # else each test's first request lists a
 
 
 def pytest_collection_modifyitems(items):
-    """A file of minutes that began last would leave the other worker idle: such a file says when it begins."""
+    """Mark the slow files, and put each file that takes minutes where it says: begun last it would leave the other
+    workers idle.
+    """
+    for item in items:
+        if is_slow(item.location[0]):
+            item.add_marker("slow")
     order = {item: place / len(items) for place, item in enumerate(items)}
     for item in items:
         if mark := item.get_closest_marker("begins"):
@@ -60,9 +66,8 @@ def clean_world(request):
 @pytest.fixture(autouse=True)
 def ports_of_this_worker(monkeypatch):
     """Applications of tests that run at the same time never meet at a port."""
-    worker = os.environ.get("PYTEST_XDIST_WORKER", "gw3")
-    first = PORTS.start + 400 * (int(worker.removeprefix("gw")) % 4)
-    monkeypatch.setattr("apps.ports.PORTS", range(first, first + 400))
+    first = PORTS.start + 200 * servers.slot()
+    monkeypatch.setattr("apps.ports.PORTS", range(first, first + 200))
 
 
 @pytest.fixture(autouse=True)

@@ -263,7 +263,6 @@ SECTIONS = [place, access, servers, runs, logs, notices, cluster_settings.CLUSTE
 
 # --- Django ---------------------------------------------------------------------------------------------------------
 INSTALLED_APPS = [
-    "daphne",
     "unfold",
     "unfold.contrib.filters",
     "django.contrib.admin",

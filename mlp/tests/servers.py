@@ -28,10 +28,17 @@ HOST = "127.0.0.1"
 GIVEN = ("DATABASE_URL", "REDIS_URL", "NATS_URL")
 WAIT_S = 120
 OWN_NATS = "MLP_TEST_OWN_NATS"
+SLOTS = 8  # processes of tests that may run at the same time: workers of a parallel run, and one run beside it
 
 
 def pytest_configure(config) -> None:
     os.environ.setdefault("DJANGO_ALLOW_ASYNC_UNSAFE", "1")  # the browser's driver keeps a loop in the main thread
+
+
+def slot() -> int:
+    """Return which of the processes that run tests at the same time this is, from 0 to SLOTS - 1."""
+    worker = os.environ.get("PYTEST_XDIST_WORKER", "")
+    return int(worker.removeprefix("gw")) % (SLOTS - 1) if worker else SLOTS - 1
 
 
 _given: set[int] = set()
@@ -39,12 +46,11 @@ _given: set[int] = set()
 
 def free_port() -> int:
     """One that nobody else is given, also while its server is away for a moment: below those of outgoing connections,
-    out of the thousand of this worker, and never the same twice.
+    out of the six hundred of this process, and never the same twice.
     """
-    worker = os.environ.get("PYTEST_XDIST_WORKER", "")
-    first = 10000 + 1000 * (int(worker.removeprefix("gw")) % 4 if worker else 4)
+    first = 10000 + 600 * slot()
     while True:
-        port = first + secrets.randbelow(1000)
+        port = first + secrets.randbelow(600)
         if port not in _given:
             with closing(socket.socket()) as probe, suppress(OSError):
                 probe.bind((HOST, port))
