@@ -3,7 +3,8 @@
 #   make up     start the whole platform in the foreground; Ctrl-C stops it
 #   make down   stop a platform that runs elsewhere on the same MLP_ROOT
 #   make demo   try every part of the product on the running platform
-#   make test   run the whole test suite  make lint       run the quick checks only
+#   make test   run the whole test suite  make test-fast  run what needs no platform, browser or training
+#   make lint   run the quick checks only
 #   make bench  run the benchmarks        make venv       only prepare .venv, to run the platform
 #   make mutants  put faults into guarded modules and count those that the tests find: docs/testing.md
 #   make lock   write requirements.lock   make venv-dev   prepare .venv with what tests need as well
@@ -11,7 +12,7 @@
 PYTHON ?= python3
 VENV := .venv/bin
 
-.PHONY: up down demo test mutants lint bench lock venv venv-dev
+.PHONY: up down demo test test-fast mutants lint bench lock venv venv-dev
 
 # `exec`, so that it is the platform itself that make waits for and hands its signals to.
 up: venv
@@ -31,6 +32,8 @@ lint: venv-dev
 	@$(VENV)/ruff format --check .
 	@$(VENV)/djlint --check --lint --quiet templates
 
+# Twice as many workers as cores: half of the time a test waits for a process, a server or a time-out.
+WORKERS = -n $(shell echo $$((2 * $$(nproc) < 7 ? 2 * $$(nproc) : 7))) --dist loadfile --no-loadscope-reorder
 # In a process of their own, beside the others: the browser's driver keeps an event loop in the main thread, which they
 # must not meet. What it prints comes last.
 BROWSER := $(wildcard */tests/test_*browser*.py)
@@ -42,8 +45,13 @@ test: lint
 	@$(VENV)/python manage.py makemigrations --check --dry-run
 	@mkdir -p $(dir $(SEEN)); $(VENV)/python -m pytest $(BROWSER) >$(SEEN) 2>&1 & browser=$$!; \
 	trap 'kill $$browser 2>/dev/null' EXIT; \
-	$(VENV)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder $(addprefix --ignore=,$(BROWSER)); code=$$?; \
+	$(VENV)/python -m pytest $(WORKERS) --durations 40 $(addprefix --ignore=,$(BROWSER)); code=$$?; \
 	wait $$browser || code=1; cat $(SEEN); exit $$code
+
+# For the inner loop; mlp/tests/slow.py lists what it leaves out.
+test-fast: export MLP_ROOT := $(CURDIR)/test-artifacts/root
+test-fast: venv-dev
+	@exec $(VENV)/python -m pytest $(WORKERS) -q -m "not slow and not e2e"
 
 # MODULE=jobs.lifecycle tries one module, SAMPLE=40 as many faults of each, chosen by SEED.
 mutants: export MLP_ROOT := $(CURDIR)/test-artifacts/root

@@ -11,11 +11,14 @@ import platform
 import shutil
 import subprocess
 import sys
+from fnmatch import fnmatch
 from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 from django.conf import settings
+
+from mlp.tests.slow import SLOW
 
 BOOTSTRAP = "tools/bootstrap.py"
 RUN, DEV = "venv", "venv-dev"
@@ -133,3 +136,9 @@ def test_the_development_packages_include_those_for_running(copy):
     copy.make(DEV, sys.executable)
     assert copy.stamps[RUN].read_text() == right
     assert copy.bootstraps(RUN) == []
+
+
+def test_each_pattern_of_slow_files_names_one():
+    files = [str(path.relative_to(settings.BASE_DIR)) for path in settings.BASE_DIR.glob("*/**/test_*.py")]
+    for pattern in SLOW:
+        assert any(fnmatch(file, pattern) for file in files), pattern
