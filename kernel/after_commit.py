@@ -68,7 +68,7 @@ OPERATORS_PAGES = "pages.operators"
 
 
 def pages_of(username: str) -> str:
-    """The channel layer's group of all open pages of a user."""
+    """Return the channel layer's group of all open pages of a user."""
     return f"pages.user.{username}"
 
 

@@ -236,7 +236,7 @@ def request(subject: str, data: bytes, timeout_s: float) -> bytes:
 
 
 def call(work: Callable[[Client], Awaitable], timeout_s: float = 5):
-    """Lets the coroutine work with the shared connection and gives what it returns. Raises Fault. For keyvalue.py."""
+    """Run the coroutine with the shared connection and return its result. Raises Fault. For keyvalue.py."""
     return _connection().call(work, timeout_s)
 
 

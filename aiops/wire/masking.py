@@ -179,7 +179,7 @@ _SHAPES = Shapes()
 
 
 def mask(line: str) -> str:
-    """The masked text of one line, lower case, words separated by one space; "" for an empty line."""
+    """Return the masked text of one line, in lower case with single spaces; "" for an empty line."""
     return _SHAPES.mask(line)
 
 

@@ -93,7 +93,7 @@ def row_ids(message_id: str) -> Iterator[str]:
 
 @lru_cache(maxsize=1000)
 def _names(job_pk: int) -> set[str]:
-    """The names of a job's series, kept up to date by `store`, whose process is the only one that adds any."""
+    """Return the names of a job's series. `store` keeps them up to date, and no other process adds any."""
     with connection.cursor() as cursor:
         cursor.execute(NAMES, [job_pk, job_pk])
         return {name for (name,) in cursor.fetchall() if name is not None}
