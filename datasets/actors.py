@@ -1,4 +1,4 @@
-"""What a worker does for datasets. Each message may come twice or late: the lifecycle verb decides."""
+"""The background tasks of datasets. A message may arrive twice or late: the lifecycle verb decides what to do."""
 
 from __future__ import annotations
 

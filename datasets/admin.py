@@ -65,8 +65,8 @@ class DatasetAdmin(OwnedAdmin):
 
     @display(description=_("stored"), ordering="stored")
     def stored_bar(self, dataset: Dataset) -> str:
-        told = {"part": filesizeformat(dataset.stored), "percent": dataset.progress}
-        return bar(dataset.progress, 100, gettext("%(part)s, %(percent)s %%") % told, plain=True)
+        values = {"part": filesizeformat(dataset.stored), "percent": dataset.progress}
+        return bar(dataset.progress, 100, gettext("%(part)s, %(percent)s %%") % values, plain=True)
 
     @display(description=_("resource request"))
     def request_link(self, dataset: Dataset) -> str:

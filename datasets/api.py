@@ -1,4 +1,4 @@
-"""The Data-manager's REST calls (contract 3), one class for each path."""
+"""The data manager's REST calls (contract 3), one class for each path."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ class DatasetDetail(ContractView):
     }
 
     def get(self, request, user, name):
-        found = Dataset.objects.filter(user=self.owner, name=name).select_related("user", "tenant").first()
-        if found is None:
+        dataset = Dataset.objects.filter(user=self.owner, name=name).select_related("user", "tenant").first()
+        if dataset is None:
             raise Missing("dataset")
-        return self.answer(found)
+        return self.answer(dataset)
 
     def delete(self, request, user, name):
         return self.answer(lifecycle.delete_dataset(user=self.owner, name=name, by=self.by))

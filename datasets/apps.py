@@ -1,4 +1,4 @@
-"""Registers the app with Django, and listens to de-registrations."""
+"""Register the app with Django, and end the uploads of users who are de-registered."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 SOURCE = Path(__file__).resolve().parent / "data_client"
 SHEBANG = b"#!/usr/bin/env python3\n"
-# Understood by every Python, so that an old one says what is wrong rather than where it stumbled.
+# Valid in every version of Python, so that an old one prints a clear error instead of a SyntaxError.
 START = b"""import sys
 
 if sys.version_info < (3, 8):
@@ -29,7 +29,7 @@ sys.exit(main())
 
 @cache
 def build() -> bytes:
-    """The zip application: a line for the shell, then a zip with fixed times, order and modes."""
+    """Return the zip application: a line for the shell, then a zip with fixed times, order and modes."""
     files = {"__main__.py": START}
     files.update({f"data_client/{path.name}": path.read_bytes() for path in sorted(SOURCE.glob("*.py"))})
     packed = io.BytesIO()

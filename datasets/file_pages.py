@@ -1,6 +1,6 @@
-"""A dataset's files in the browser: folders, one file to look at or to take home, all of them as an archive.
+"""A dataset's files in the browser: folders, a preview, the download of one file or of all as an archive.
 
-Bytes are sent by nginx wherever it stands in front; only the first of a text is read here, to be shown.
+nginx sends the bytes where it is in front; only the beginning of a text is read here, for the preview.
 """
 
 from __future__ import annotations
@@ -25,10 +25,11 @@ from .webdav.paths import href
 from .webdav.verbs import FILES
 
 ARCHIVE = "/-data/archive"
-ROWS = 200  # of one folder on one page
+ROWS = 200  # files of a folder on one page
 
 
 def own(request, name: str) -> Dataset:
+    """Return the user's dataset of that name. Raises Http404."""
     row = Dataset.objects.filter(user=request.user, name=name).first() if "\x00" not in name else None
     if row is None:
         raise Http404
@@ -36,21 +37,21 @@ def own(request, name: str) -> Dataset:
 
 
 def listing(request, row: Dataset) -> dict:
-    """What the folder of `?in=` holds: folders first, a page of it; for the template."""
+    """Return one page of the content of the folder `?in=`, folders first, for the template. Raises Http404."""
     inside = request.GET.get("in", "").strip("/")
     parts = tuple(inside.split("/")) if inside else ()
     try:
         if inside:
             names.file_path(inside)
-        found = tree.children((row.user.username, row.name, *parts))
+        entries = tree.children((row.user.username, row.name, *parts))
     except (Refused, OSError, ValueError):
         if parts:
             raise Http404
-        found = []
+        entries = []
     above = "/".join((*parts, "")) if parts else ""
     rows = [
         {"name": name, "path": above + name, "folder": stat.S_ISDIR(info.st_mode), "size": info.st_size}
-        for name, info in found
+        for name, info in entries
     ]
     rows.sort(key=lambda one: not one["folder"])
     trail = [{"name": part, "path": "/".join(parts[: at + 1])} for at, part in enumerate(parts)]
@@ -60,7 +61,7 @@ def listing(request, row: Dataset) -> dict:
 @login_required
 @require_GET
 def dataset_file(request, name, path):
-    """One file to take home; `?show=1`: a picture to be shown in a page of ours."""
+    """Send one file as a download; with `?show=1` an image to be shown in a page."""
     row = own(request, name)
     base = (request.user.username, row.name)
     file = open_file(base, path) if row.state != State.DELETING else None
@@ -76,7 +77,7 @@ def dataset_file(request, name, path):
 @login_required
 @require_GET
 def dataset_archive(request, name):
-    """All files as one tar."""
+    """Send all files as one tar."""
     row = own(request, name)
     if row.state == State.DELETING or not _behind_nginx(request):
         raise Http404
@@ -89,7 +90,7 @@ def dataset_archive(request, name):
 @login_required
 @require_GET
 def dataset_view(request, name, path):
-    """A look at one file: a text's beginning, a table's first rows, a picture."""
+    """Show a preview of one file: a text's beginning, a table's first rows, an image."""
     row = own(request, name)
     file = open_file((request.user.username, row.name), path) if row.state != State.DELETING else None
     if file is None:
@@ -108,7 +109,7 @@ def dataset_view(request, name, path):
 
 
 def open_file(base: tuple[str, ...], path: str) -> BinaryIO | None:
-    """A regular file below `base`, reached without following any link; None when there is none."""
+    """Open a regular file below `base` without following any link; None when there is none."""
     steps = (*base, *path.split("/"))
     try:
         names.file_path(path)
@@ -122,7 +123,7 @@ def open_file(base: tuple[str, ...], path: str) -> BinaryIO | None:
 
 
 def send(request, file: BinaryIO, steps: tuple[str, ...], kind: str = "") -> HttpResponse:
-    """The open file to the browser: to be kept, or shown when its `kind` is a picture's. nginx does it where it can."""
+    """Send the open file as a download, or for display when `kind` is an image's; nginx does it if it can."""
     content_type, last = kind or "application/octet-stream", steps[-1]
     if not _behind_nginx(request):
         return FileResponse(
@@ -136,5 +137,5 @@ def send(request, file: BinaryIO, steps: tuple[str, ...], kind: str = "") -> Htt
 
 
 def _behind_nginx(request) -> bool:
-    """The gateway says so with each request that it hands on (supervision/gateway.conf.tmpl)."""
+    """Return whether nginx passed the request on: it says so in a header (supervision/gateway.conf.tmpl)."""
     return request.META.get("HTTP_X_SENDFILE_TYPE") == "X-Accel-Redirect"

@@ -1,7 +1,7 @@
 """Every change of a dataset goes through here. Called by api, pages, admin, the data service, actors and reconcile.
 
-The tenant's rom: tried when the row is made, confirmed when the upload has ended (ready or error: the bytes are
-there), released when the files are gone.
+The tenant's disk space (rom) is tried when the row is created, confirmed when the upload has ended (ready or error: the
+bytes are stored), and released when the files are deleted.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ REPORTED = Message("reported by the uploader")
 
 
 def request_id(pk: int) -> str:
+    """Return the id of the dataset's resource request."""
     return f"dataset:{pk}"
 
 
 def create_dataset(*, user, name: str, size: int, tenant: str | None = None, by: str) -> Dataset:
-    """Reserves `size` bytes of the tenant's rom and makes the row. Raises Refused naming the field."""
+    """Reserve `size` bytes of the tenant's rom and create the dataset. Raises Refused, which names the field."""
     names.dataset_name(name)
-    found = user.tenant
-    if tenant not in (None, found.name):
-        raise Missing("tenant")  # somebody else's, or none at all: the two answer alike
+    if tenant not in (None, user.tenant.name):
+        raise Missing("tenant")  # the same answer for a tenant of others and for none at all
     try:
         with transaction.atomic():
             accounts.hold_active(user)
-            dataset = Dataset.objects.create(user=user, tenant=found, name=name, size=size)
+            dataset = Dataset.objects.create(user=user, tenant=user.tenant, name=name, size=size)
             record_created(dataset, by=by)
             tcc.try_(
                 id=request_id(dataset.pk),
                 applier=APPLIER,
                 request_type="request",
-                tenant=found.name,
+                tenant=user.tenant.name,
                 owner=user.username,
                 rom=size,
             )
@@ -54,7 +54,7 @@ def create_dataset(*, user, name: str, size: int, tenant: str | None = None, by:
 
 
 def heartbeat(*, user, name: str, state: str, progress: int, by: str) -> Dataset:
-    """The uploader's report. `ready` is believed only when the bytes add up; else the dataset fails, and Refused."""
+    """Record the uploader's report. `ready` with other bytes than declared fails the dataset, and raises Refused."""
     if state == State.READY:
         return _complete(user, name, progress, by)
     with locked(Dataset, user=user, name=name) as dataset:
@@ -71,7 +71,7 @@ def heartbeat(*, user, name: str, state: str, progress: int, by: str) -> Dataset
 
 
 def _complete(user, name: str, progress: int, by: str) -> Dataset:
-    """The files are measured before the lock is taken, and again when an upload came in between."""
+    """Complete the upload. Files are measured before the lock is taken, and again if an upload came in between."""
     while True:
         seen = Dataset.objects.filter(user=user, name=name).first()
         if seen is None:
@@ -96,7 +96,7 @@ def _complete(user, name: str, progress: int, by: str) -> Dataset:
 
 
 def _mismatch(dataset: Dataset, progress: int, on_disk: int) -> Refused | None:
-    """Return what contradicts the uploader's word that all bytes are there; None when nothing does."""
+    """Return what is wrong with the uploader's report that all bytes are stored; None when nothing is."""
     if progress != 100:
         return Refused("must be 100 for ready, not %(progress)s", field="progress", progress=progress)
     if on_disk != dataset.size:
@@ -109,7 +109,7 @@ def _mismatch(dataset: Dataset, progress: int, on_disk: int) -> Refused | None:
 
 
 def fail(pk: int, reason: str, by: str) -> None:
-    """creating > error; a dataset that is not creating any more, or gone, is left alone."""
+    """Move the dataset from creating to error. One that has left creating, or is deleted, stays as it is."""
     try:
         with locked(Dataset, pk=pk) as dataset:
             _fail(dataset, reason, by)
@@ -118,7 +118,7 @@ def fail(pk: int, reason: str, by: str) -> None:
 
 
 def fail_silent(pk: int, since, reason: str) -> None:
-    """Fails a dataset whose uploader is silent, unless a sign of life came meanwhile."""
+    """Fail a dataset without activity since the moment `since`, unless there was some meanwhile."""
     try:
         with locked(Dataset, pk=pk) as dataset:
             if dataset.touched <= since:
@@ -128,7 +128,7 @@ def fail_silent(pk: int, since, reason: str) -> None:
 
 
 def fail_all_of(user, by: str) -> None:
-    """Ends the uploads and the locks of a user who is being de-registered; called inside that transaction."""
+    """End the uploads and the locks of a user who is being de-registered, inside that transaction."""
     Lock.objects.filter(holder=user.username).delete()
     uploading = Dataset.objects.filter(user=user, state=State.CREATING).order_by("pk")
     for dataset in list(uploading.select_for_update(of=("self",), no_key=True)):
@@ -136,7 +136,7 @@ def fail_all_of(user, by: str) -> None:
 
 
 def delete_dataset(*, user, name: str, by: str) -> Dataset:
-    """ready, error > deleting; the files go in the background, then the row. Raises WrongState otherwise."""
+    """Move the dataset from ready or error to deleting; its files are removed in the background. Raises WrongState."""
     with locked(Dataset, user=user, name=name) as dataset:
         dataset.erase(by=by)
         dataset.save()
@@ -146,7 +146,7 @@ def delete_dataset(*, user, name: str, by: str) -> Dataset:
 
 
 def erase(pk: int) -> None:
-    """Removes the files, then the row, and gives the rom back. Any number of times."""
+    """Remove the files, then the row, and release the rom. Idempotent."""
     dataset = Dataset.objects.select_related("user").filter(pk=pk, state=State.DELETING).first()
     if dataset is None:
         return
@@ -154,7 +154,7 @@ def erase(pk: int) -> None:
     try:
         with locked(Dataset, pk=pk) as row:
             row.delete()
-            Lock.objects.filter(user=dataset.user, dataset=dataset.name).delete()  # the name is free for another one
+            Lock.objects.filter(user=dataset.user, dataset=dataset.name).delete()
             tcc.release(id=request_id(pk), applier=APPLIER)
             after_commit.wake("dataset", pk)
             after_commit.changed(dataset.user.username, "dataset", dataset.name)
@@ -163,7 +163,7 @@ def erase(pk: int) -> None:
 
 
 def recount(pk: int) -> None:
-    """Notes what really lies there of a dataset that is not ready; called when the two have come apart."""
+    """Count the bytes that are stored of a dataset that is not ready; called when its row is wrong about them."""
     while (seen := Dataset.objects.select_related("user").filter(pk=pk).first()) is not None:
         real = storage.tree_size(storage.dataset_dir(seen.user.username, seen.name))
         with locked(Dataset, pk=pk) as dataset:

@@ -66,7 +66,7 @@ class Dataset(ConcurrentTransitionMixin, Lifecycle):
         custom=refused("the dataset is %(state)s; only an upload in progress can be completed"),
     )
     def complete(self, *, by, reason=""):
-        """creating > ready."""
+        """Move from creating to ready."""
         self.progress = 100
 
     @transition(
@@ -76,7 +76,7 @@ class Dataset(ConcurrentTransitionMixin, Lifecycle):
         custom=refused("the dataset is %(state)s; only an upload in progress can be cancelled"),
     )
     def fail(self, *, by, reason=""):
-        """creating > error."""
+        """Move from creating to error."""
         self.reason = reason
 
     @transition(
@@ -86,11 +86,11 @@ class Dataset(ConcurrentTransitionMixin, Lifecycle):
         custom=refused("the upload is still in progress; cancel it before you delete the dataset"),
     )
     def erase(self, *, by, reason=""):
-        """ready, error > deleting."""
+        """Move from ready or error to deleting."""
 
 
 class Lock(models.Model):
-    """A WebDAV lock on a file, a folder or a dataset (datasets/webdav/lock_store.py); ends by itself."""
+    """A WebDAV lock on a file, a folder or a dataset (datasets/webdav/lock_store.py); it expires."""
 
     token = models.CharField(_("token"), max_length=64, primary_key=True)
     user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="+")

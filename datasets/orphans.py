@@ -1,5 +1,5 @@
-"""What does not belong together: files without a row, rows without files, what was left behind. Called by
-`manage.py datasets check`; every finding says what it is and what a repair would do.
+"""Finds what does not match: files without a row, rows without files, leftovers of uploads. Called by
+`manage.py datasets check`; every finding says what is wrong and what a repair would do.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ LOST = "lost"
 
 
 class NoStorage(Exception):
-    """The storage itself is not there: nothing can be said about what lies in it."""
+    """The storage itself is missing or empty, so nothing can be said about its files."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """`where` it is, `what` is wrong, what a repair would do in words, and the repair (None: a person must decide)."""
+    """Where something is wrong, what it is, what a repair would do, and the repair (None: an operator must decide)."""
 
     where: str
     what: str
@@ -40,7 +40,7 @@ class Finding:
 
 
 def find() -> list[Finding]:
-    """Raises NoStorage; without the storage every row would look like one without files."""
+    """Return all findings. Raises NoStorage: without the storage every row would look like one without files."""
     top = storage.root() / "datasets"
     if not top.is_dir() or (Dataset.objects.filter(stored__gt=0).exists() and not any(_folders(top))):
         raise NoStorage(f"{top} is missing or empty: is the storage mounted?")
@@ -52,16 +52,16 @@ def _folders(top: Path) -> Iterator[Path]:
 
 
 def _files_without_rows(top: Path) -> Iterator[Finding]:
-    move = f"move it to {storage.root() / LOST}, to be looked at"
+    move = f"move it to {storage.root() / LOST} for inspection"
     for person in _folders(top):
         if person.is_symlink() or not person.is_dir():
-            yield Finding(str(person), "is no user's folder", move, lambda path=person: _put_aside(path))
+            yield Finding(str(person), "is not a user's folder", move, lambda path=person: _put_aside(path))
         elif not User.objects.filter(username=person.name).exists():
             yield Finding(str(person), "there is no user of that name", move, lambda path=person: _put_aside(path))
         else:
             for path in sorted(person.iterdir()):
                 known = Dataset.objects.filter(user__username=person.name, name=path.name).exists()
-                if path.name != HOME and not known and os.path.lexists(path):  # a deletion may end this moment
+                if path.name != HOME and not known and os.path.lexists(path):  # a deletion may just have ended
                     yield Finding(
                         str(path), "there is no dataset of that name", move, lambda path=path: _put_aside(path)
                     )
@@ -73,20 +73,20 @@ def _rows_without_files() -> Iterator[Finding]:
         folder = storage.dataset_dir(row.user.username, row.name)
         real = storage.tree_size(folder)
         if real == row.stored or not Dataset.objects.filter(pk=row.pk, stored=row.stored, state=row.state).exists():
-            continue  # as it should be, or moving while it is looked at
+            continue  # consistent, or changing at this moment
         where = f"dataset {row.user.username}/{row.name} ({row.state})"
-        what = f"{real} bytes lie there, {row.stored} are noted"
+        what = f"{real} bytes are stored, the row says {row.stored}"
         if row.state != State.READY:
-            yield Finding(where, what, "note what lies there", lambda row=row: lifecycle.recount(row.pk))
+            yield Finding(where, what, "correct the row", lambda row=row: lifecycle.recount(row.pk))
         elif real == 0:
             delete = lambda row=row: lifecycle.delete_dataset(user=row.user, name=row.name, by=BY)  # noqa: E731
-            yield Finding(where, "its files are gone", "delete the dataset", delete)
+            yield Finding(where, "its files are missing", "delete the dataset", delete)
         else:
-            yield Finding(where, what, "none: bring the files back, or delete the dataset")
+            yield Finding(where, what, "none: restore the files, or delete the dataset")
 
 
 def _links(top: Path) -> Iterator[Finding]:
-    """Links and other kinds in the users' folders: nobody can have made them through the platform."""
+    """Yield links and other kinds of files in the users' folders; they cannot have come through the platform."""
     for person in _folders(top):
         if person.is_symlink() or not person.is_dir():
             continue
@@ -99,7 +99,7 @@ def _links(top: Path) -> Iterator[Finding]:
                     continue
                 if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
                     what = "is a link" if stat.S_ISLNK(mode) else "is neither a file nor a folder"
-                    remedy = "remove it; what it points to stays"
+                    remedy = "remove it; its target is kept"
                     yield Finding(str(path), what, remedy, lambda path=path: path.unlink(missing_ok=True))
 
 
@@ -115,11 +115,13 @@ def _left_behind() -> Iterator[Finding]:
                 str(path), "was left behind by an upload or deletion", "remove it", lambda path=path: clear(path)
             )
     for path in spool.stale_parts(SPOOL_KEPT_S):
-        yield Finding(str(path), "unfinished files that nobody can finish", "remove it", lambda path=path: clear(path))
+        yield Finding(
+            str(path), "unfinished uploads that cannot be finished", "remove it", lambda path=path: clear(path)
+        )
 
 
 def _put_aside(path: Path) -> None:
-    """Out of the datasets, below `lost`, under a name that nothing has."""
+    """Move it out of the datasets, to a new folder below `lost`."""
     relative = path.relative_to(storage.root() / "datasets")
     place = storage.root() / LOST / f"{time.strftime('%Y%m%d-%H%M%S')}-{time.time_ns() % 10**9:09}" / relative
     place.parent.mkdir(mode=0o700, parents=True)

@@ -45,8 +45,8 @@ from .webdav.errors import HttpError
 from .webdav.paths import HOME, Target
 
 FILES_SHOWN = 500
-EDITED_BYTES = 256 << 10  # what the editor takes
-SCRIPT_BYTES = 5 << 20  # what the form takes; more goes through the data service
+EDITED_BYTES = 256 << 10  # bytes; the longest file that can be edited
+SCRIPT_BYTES = 5 << 20  # bytes; the largest upload by the form, larger ones go through the data service
 EXAMPLE = "plain_python/train.py"
 HISTORY_SHOWN = 50
 
@@ -101,7 +101,7 @@ def dataset(request, name):
 @login_required
 @require_POST
 def end_upload(request, name):
-    """The uploader's last word, for those who have no data client: `state` ready (the bytes must add up) or error."""
+    """End an upload without the data client: `state` ready (all declared bytes must be stored) or error."""
     state = State.READY if request.POST.get("state") == State.READY else State.ERROR
     by = request.user.username
     row = own(request, name)
@@ -128,20 +128,20 @@ def delete(request, name):
 @login_required
 @require_http_methods(["GET", "POST"])
 def scripts(request):
-    """What lies in `.home`, with a form that takes a file."""
+    """List the files in `.home`, with a form to upload one."""
     problems = Problems()
     if request.method == "POST":
         problems = problems_of(lambda: _upload_script(request), ("path", "file"))
         if not problems:
             return redirect("scripts")
-    found = list(islice(storage.files(storage.home_dir(request.user.username)), FILES_SHOWN + 1))
+    files = list(islice(storage.files(storage.home_dir(request.user.username)), FILES_SHOWN + 1))
     rows = [
         {"path": path, "size": info.st_size, "modified": _moment(info.st_mtime), "runs": path.endswith(".py")}
-        for path, info in found[:FILES_SHOWN]
+        for path, info in files[:FILES_SHOWN]
     ]
     context = {
         "rows": rows,
-        "more": len(found) > FILES_SHOWN,
+        "more": len(files) > FILES_SHOWN,
         "shown": FILES_SHOWN,
         "problems": problems,
         "form": request.POST,
@@ -162,7 +162,7 @@ def _upload_script(request) -> None:
 @login_required
 @require_http_methods(["GET", "POST"])
 def script(request, path=""):
-    """One script in the editor; without a path a new one, on request (`?example=1`) with the example in it."""
+    """Edit one script; without a path a new one, with `?example=1` filled with the example."""
     problems, text, digest, too_much = Problems(), "", "", False
     if path:
         data = _read(request.user.username, path)
@@ -236,7 +236,7 @@ def _target(user, path: str) -> Target:
 
 
 def save_in_home(user, path: str, data: bytes, *, replace: bool) -> None:
-    """Takes a file into `.home` in the way of the data service: within its limit, and never half a file."""
+    """Store a file in `.home` as the data service does: within its quota, and atomically. Raises Refused."""
     names.entry(path, "path")
     target = Target(user.username, HOME, tuple(path.split("/")))
     spool = storage.spool_dir() / f"page-{uuid.uuid4().hex}"
@@ -260,7 +260,7 @@ def save_in_home(user, path: str, data: bytes, *, replace: bool) -> None:
 
 # --- files ---------------------------------------------------------------------------------------------------------
 def _read(username: str, path: str) -> bytes:
-    """A script's bytes, at most one more than the editor takes."""
+    """Return a script's bytes, at most one more than the editor takes. Raises Http404."""
     file = open_file((username, HOME), path)
     if file is None:
         raise Http404
@@ -269,7 +269,7 @@ def _read(username: str, path: str) -> bytes:
 
 
 def _text(data: bytes) -> tuple[str, bool]:
-    """(text, False), or ("", True) for what is too long for the editor or no text."""
+    """Return (text, False), or ("", True) for what is too long for the editor or not text."""
     try:
         text = data.decode()
     except UnicodeDecodeError:
@@ -294,7 +294,7 @@ def _client() -> tuple[bytes, str]:
 
 @require_GET
 def data_client(request):
-    """The data client: one file, served under both of its names, byte for byte."""
+    """Send the data client: one file, the same bytes under both of its names."""
     data, tag = _client()
     if request.headers.get("If-None-Match") == tag:
         return HttpResponse(status=304, headers={"ETag": tag})

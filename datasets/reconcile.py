@@ -1,4 +1,4 @@
-"""What heals datasets: silent uploaders, deletions whose message was lost. Called by `manage.py reconcile`."""
+"""Heals datasets: uploads without activity, deletions whose message was lost. Called by `manage.py reconcile`."""
 
 from __future__ import annotations
 
@@ -19,14 +19,15 @@ SPOOL_KEPT_S = 24 * 3600
 
 
 def run() -> None:
+    """Run one round."""
     now = timezone.now()
     since = now - timedelta(seconds=settings.DATASET_SILENCE_S)
     reason = f"no heartbeat and no bytes for {settings.DATASET_SILENCE_S} s"
     for pk in Dataset.objects.filter(state=State.CREATING, touched__lt=since).values_list("pk", flat=True)[:200]:
         healing.attempt(lifecycle.fail_silent, pk, since, reason)
     for pk in Dataset.objects.filter(state=State.DELETING).values_list("pk", flat=True)[:200]:
-        told = StateChange.objects.filter(kind="dataset", object_id=pk, target=State.DELETING).first()
-        if told is None or told.at < now - AGAIN_AFTER:
+        deletion = StateChange.objects.filter(kind="dataset", object_id=pk, target=State.DELETING).first()
+        if deletion is None or deletion.at < now - AGAIN_AFTER:
             after_commit.enqueue("datasets.erase", pk, queue="files")
     healing.attempt(lock_store.sweep)
     healing.attempt(spool.sweep, SPOOL_KEPT_S)

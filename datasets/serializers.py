@@ -1,4 +1,4 @@
-"""What the Data-manager's REST calls accept and answer (contract 3)."""
+"""What the data manager's REST calls accept and answer (contract 3)."""
 
 from __future__ import annotations
 
@@ -33,9 +33,3 @@ class DatasetOut(serializers.Serializer):
     stored = serializers.IntegerField()
     reason = serializers.CharField(allow_blank=True)
     created = serializers.DateTimeField()
-
-
-class FileOut(serializers.Serializer):
-    path = serializers.CharField()
-    size = serializers.IntegerField()
-    modified = serializers.DateTimeField()

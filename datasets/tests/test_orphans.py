@@ -45,7 +45,7 @@ class TestCheck:
     def test_all_is_well(self, make, alice):
         make("photos")
         storage.home_dir("alice")
-        assert check() == (0, "the datasets' rows and files belong together\n")
+        assert check() == (0, "no problems found: the datasets' rows and files match\n")
 
     def test_files_without_a_row_are_put_aside_whole(self, make):
         make("photos")
@@ -67,7 +67,7 @@ class TestCheck:
         shutil.rmtree(make("photos"))
         make("other")
         code, words = check()
-        assert (code, "alice/photos (ready): its files are gone" in words) == (1, True)
+        assert (code, "alice/photos (ready): its files are missing" in words) == (1, True)
         assert check("--repair")[0] == 0
         tasks.run()
         assert list(Dataset.objects.values_list("name", flat=True)) == ["other"]
@@ -76,7 +76,7 @@ class TestCheck:
     def test_half_the_files_are_for_a_person_to_decide(self, make):
         (make("photos") / "file").write_bytes(b"123")
         code, words = check("--repair")
-        assert (code, "3 bytes lie there, 5 are noted; remedy: none" in words) == (2, True)
+        assert (code, "3 bytes are stored, the row says 5; remedy: none" in words) == (2, True)
         assert Dataset.objects.get().state == "ready"
 
     def test_what_is_noted_of_an_upload_is_counted_anew(self, make):
@@ -101,7 +101,7 @@ class TestCheck:
         os.utime(spool / "0000000001", (1, 1))
         (spool / "parts" / "alice" / "gone").mkdir(parents=True)
         code, words = check()
-        assert (code, words.count("left behind"), words.count("nobody can finish")) == (1, 2, 1)
+        assert (code, words.count("left behind"), words.count("cannot be finished")) == (1, 2, 1)
         assert check("--repair")[0] == 0
         assert sorted(path.name for path in spool.iterdir()) == ["0000000002", "parts"]
 

@@ -1,7 +1,7 @@
-"""A dataset as one tar, written straight into nginx's connection: headers are made here, bytes go by sendfile.
+"""A dataset as one tar, written straight to nginx's connection: headers are made here, bytes go by sendfile.
 
-Called by server.py in a thread of its own with the socket. The length is told beforehand, so whoever receives it
-sees when it broke off.
+Called by server.py in a thread of its own with the socket. The length is sent first, so the receiver notices a
+truncated archive.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from urllib.parse import unquote_to_bytes
 from . import tree
 
 BLOCK = 512
-PATIENCE_S = 120.0
-MOST = 16  # at the same time
+TIMEOUT_S = 120.0
+LIMIT = 16  # archives at the same time
 
 
 def steps_of(path: str) -> tuple[str, ...]:
-    """`alice/photos/a` as nginx writes it. Raises ValueError."""
+    """Return the steps of a path like `alice/photos/a`, percent-encoded as nginx sends it. Raises ValueError."""
     steps = tuple(unquote_to_bytes(part.encode("latin-1")).decode() for part in path.split("/"))
     if len(steps) < 2 or any(step in {"", ".", ".."} or "/" in step or "\0" in step for step in steps):
         raise ValueError(path)
@@ -29,8 +29,8 @@ def steps_of(path: str) -> tuple[str, ...]:
 
 
 def send(link: socket.socket, steps: tuple[str, ...]) -> None:
-    """The whole answer. Raises OSError when the other side is gone or a file has changed: it breaks off then."""
-    link.settimeout(PATIENCE_S)
+    """Write the whole HTTP answer. Raises OSError when the receiver has gone or a file has changed meanwhile."""
+    link.settimeout(TIMEOUT_S)
     length = sum(len(header) + _padded(info) for header, _, info in _members(steps)) + 2 * BLOCK
     link.sendall(f"HTTP/1.1 200 OK\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n".encode())
     for header, where, info in _members(steps):
@@ -42,7 +42,7 @@ def send(link: socket.socket, steps: tuple[str, ...]) -> None:
 
 
 def _members(steps: tuple[str, ...]) -> Iterator[tuple[bytes, tuple[str, ...], os.stat_result]]:
-    """(tar header, where it lies, stat) of everything below, below a folder with the last step's name."""
+    """Yield (tar header, steps, status) of everything below, in a folder with the last step's name."""
     for parts, info in tree.walk(steps):
         member = tarfile.TarInfo("/".join((steps[-1], *parts)))
         member.mtime = int(info.st_mtime)

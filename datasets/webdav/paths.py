@@ -1,7 +1,7 @@
 """Which file a `/data/…` address means: the path rules of the data service, pure functions without Django's request.
 
-The raw request target is decoded exactly once, here, part by part, so no encoding trick can add a part, climb out
-of a folder or name something twice. Used by all of datasets.webdav.
+The raw request target is decoded exactly once, here, part by part, so no encoding trick can add a part, leave a folder
+or give one file two names. Used by all of datasets.webdav.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .errors import HttpError
 HOME = ".home"
 PREFIX = "/data"
 DEPTH_LIMIT = 100  # folders in one path
-LENGTH_LIMIT = 2000  # bytes of one decoded path: with the storage root in front it stays below the system's 4096
+LENGTH_LIMIT = 2000  # bytes of one decoded path, so that it fits into the system's 4096 with the storage root
 BROKEN_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
 
 
@@ -30,7 +30,7 @@ class Target:
     user: str = ""
     dataset: str = ""
     parts: tuple[str, ...] = ()
-    slash: bool = False  # ended with "/": the caller means a folder
+    slash: bool = False  # the address ended with "/", so a folder is meant
 
     @property
     def is_home(self) -> bool:
@@ -38,17 +38,17 @@ class Target:
 
     @property
     def path(self) -> str:
-        """The file's path inside its dataset."""
+        """Return the file's path inside its dataset."""
         return "/".join(self.parts)
 
     @property
     def steps(self) -> tuple[str, ...]:
-        """The folders and the file below `{root}/datasets`."""
+        """Return the folders and the file below `{root}/datasets`."""
         return tuple(step for step in (self.user, self.dataset) if step) + self.parts
 
 
 def parse(raw: str) -> Target:
-    """The target of a raw request target (bytes as Latin-1 characters, the way WSGI has them). Raises HttpError."""
+    """Return what a raw request target (Latin-1 characters, as in WSGI) addresses. Raises HttpError 400, 404."""
     raw = raw.split("?", 1)[0]
     if raw != PREFIX and not raw.startswith(PREFIX + "/"):
         raise HttpError(400, "must begin with /data/", field="path")
@@ -72,12 +72,12 @@ def parse(raw: str) -> Target:
             field="path",
         )
     user, dataset = parts[0], parts[1] if len(parts) > 1 else ""
-    _known_names(user, dataset)
+    _check_names(user, dataset)
     return Target(user, dataset, tuple(parts[2:]), slash)
 
 
 def parse_destination(header: str, host: str) -> Target:
-    """The target of a `Destination` header (RFC 4918 10.3). Raises HttpError."""
+    """Return what a `Destination` header (RFC 4918, 10.3) addresses. Raises HttpError 400, 403, 404."""
     if not header:
         raise HttpError(400, "is required", field="Destination")
     try:
@@ -92,7 +92,7 @@ def parse_destination(header: str, host: str) -> Target:
 
 
 def href(*steps: str, folder: bool = False) -> str:
-    """The address of what lies below `/data`, percent-encoded."""
+    """Return the percent-encoded address of these steps below `/data`."""
     return "/".join([PREFIX, *(quote(step, safe="") for step in steps)]) + ("/" if folder else "")
 
 
@@ -101,15 +101,15 @@ def _decode(segment: str) -> str:
         raise HttpError(400, "must be percent-encoded", field="path")
     try:
         part = unquote_to_bytes(segment.encode("latin-1")).decode()
-    except UnicodeError:  # both ways: not bytes, or bytes that are not UTF-8
+    except UnicodeError:  # characters that are no bytes, or bytes that are not UTF-8
         raise HttpError(400, "must be valid UTF-8", field="path")
     if "/" in part:
         raise HttpError(400, "must not contain an encoded '/'", field="path")
     return part
 
 
-def _known_names(user: str, dataset: str) -> None:
-    """A name that nobody can have is answered as a missing one."""
+def _check_names(user: str, dataset: str) -> None:
+    """Raise HttpError 404 for names that no user or dataset can have, as for missing ones."""
     try:
         names.name(user, "user")
         if dataset and dataset != HOME:

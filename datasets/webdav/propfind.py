@@ -1,6 +1,6 @@
-"""PROPFIND (RFC 4918): what is there, for WebDAV clients and for the data client, which asks for checksums too.
+"""PROPFIND (RFC 4918): listings for WebDAV clients and for the data client, which asks for checksums too.
 
-Streamed, so a listing of any length costs no memory. Called by verbs.py.
+The answer is streamed, so a listing of any length costs no memory. Called by verbs.py.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ LIVE = [
     f"{{{DAV}}}{name}"
     for name in ("displayname", "resourcetype", "getcontentlength", "getcontenttype", "getlastmodified", "getetag")
 ]
-QUOTA = [f"{{{DAV}}}quota-available-bytes", f"{{{DAV}}}quota-used-bytes"]
 LOCKS = f"{{{DAV}}}lockdiscovery"
 NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # what XML 1.0 cannot carry
 Entry = tuple[tuple[str, ...], os.stat_result | None]  # steps below /data; None: a folder that is not on disk yet
 
 
 def propfind(request: HttpRequest, holder: Holder, target: Target) -> HttpResponse:
+    """Answer 207 with the properties of the target and of what is below it. Raises HttpError 400, 403, 404."""
     depth = request.META.get("HTTP_DEPTH", "infinity").strip().lower()
     if depth not in {"0", "1", "infinity"}:
         raise HttpError(400, "must be 0, 1 or infinity", field="Depth")
@@ -51,15 +51,15 @@ def propfind(request: HttpRequest, holder: Holder, target: Target) -> HttpRespon
     asked = _asked(request.body)
     row, info = _resolve(target)
     entries = _entries(holder, target, info, depth)
-    held = lock_store.active(target) if LOCKS in asked.tags else []
-    # one file, asked for its checksum by name: worth reading it, once; in a listing only what is known already
+    locks = lock_store.active(target) if LOCKS in asked.tags else []
+    # the checksum of a single file is computed when requested by name; a listing has only those that are stored
     compute = depth == "0" and info is not None and stat.S_ISREG(info.st_mode) and SHA256 in asked.tags
-    body = _document(entries, asked, row, compute, held)
+    body = _document(entries, asked, row, compute, locks)
     return StreamingHttpResponse(body, status=207, content_type='application/xml; charset="utf-8"')
 
 
 def _resolve(target: Target) -> tuple[Dataset | None, os.stat_result | None]:
-    """The dataset's row and what lies on disk. Raises HttpError 404."""
+    """Return the dataset's row and the status of the file or folder. Raises HttpError 404."""
     if not target.dataset:
         if target.user and not User.objects.filter(username=target.user).exists():
             raise HttpError(404, "no such user or dataset", field="path")
@@ -87,8 +87,8 @@ def _entries(holder: Holder, target: Target, info: os.stat_result | None, depth:
             yield (target.user, name), tree.look((target.user, name))
     elif info is not None:
         below = tree.walk(target.steps) if depth == "infinity" else _direct(target.steps)
-        for parts, found in below:
-            yield target.steps + parts, found
+        for parts, status in below:
+            yield target.steps + parts, status
 
 
 def _direct(steps: tuple[str, ...]) -> Iterator[Entry]:
@@ -98,7 +98,7 @@ def _direct(steps: tuple[str, ...]) -> Iterator[Entry]:
 
 @dataclass
 class Asked:
-    """The properties asked for; `all`: also those laid down by clients; `names`: no values."""
+    """The properties asked for; `all`: also those that clients have set; `names`: without values."""
 
     tags: list[str]
     all: bool = False
@@ -106,7 +106,7 @@ class Asked:
 
 
 def _asked(body: bytes) -> Asked:
-    """Raises HttpError 400."""
+    """Parse the request's body; without one all properties are asked for. Raises HttpError 400."""
     if not body.strip():
         return Asked(LIVE, all=True)
     document = read(body, "propfind")
@@ -118,25 +118,25 @@ def _asked(body: bytes) -> Asked:
     return Asked(LIVE + extra, True, document.find(f"{{{DAV}}}propname") is not None)
 
 
-def _document(entries: Iterator[Entry], asked: Asked, row, compute: bool, held: list[Lock]) -> Iterator[str]:
+def _document(entries: Iterator[Entry], asked: Asked, row, compute: bool, locks: list[Lock]) -> Iterator[str]:
     yield f'<?xml version="1.0" encoding="utf-8"?>\n<d:multistatus xmlns:d="{DAV}" xmlns:m="{OURS}">'
     asks_more = asked.all or any(not tag.startswith((f"{{{DAV}}}", f"{{{OURS}}}")) for tag in asked.tags)
     for steps, info in entries:
-        found, missing = [], []
+        present, missing = [], []
         dead = props.read_all(steps) if asks_more and info is not None and len(steps) > 2 else {}
         for tag in [*asked.tags, *dead] if asked.all else asked.tags:
             value = _value(tag, steps, info, row, compute)
             if tag == LOCKS:
-                value = discovery(held, Target(*steps[:2], steps[2:]))
+                value = discovery(locks, Target(*steps[:2], steps[2:]))
             if tag in dead:
-                found.append(_element(tag, "") if asked.names else dead[tag])
+                present.append(_element(tag, "") if asked.names else dead[tag])
             elif value is None:
                 missing.append(_element(tag, ""))
             else:
-                found.append(_element(tag, "" if asked.names else value))
+                present.append(_element(tag, "" if asked.names else value))
         folder = info is None or stat.S_ISDIR(info.st_mode)
         yield f"\n<d:response><d:href>{escape(href(*steps, folder=folder))}</d:href>"
-        yield from _propstat(found, "200 OK") if found or not missing else ()
+        yield from _propstat(present, "200 OK") if present or not missing else ()
         yield from _propstat(missing, "404 Not Found") if missing and not asked.names else ()
         yield "</d:response>"
     yield "\n</d:multistatus>\n"
@@ -159,7 +159,7 @@ def _element(tag: str, content: str) -> str:
 
 
 def _value(tag: str, steps: tuple[str, ...], info: os.stat_result | None, row, compute: bool) -> str | None:
-    """The property's content as XML, None when this resource does not have it."""
+    """Return the property's content as XML, None when this resource does not have it."""
     file = info is not None and stat.S_ISREG(info.st_mode)
     match tag.removeprefix(f"{{{DAV}}}"):
         case "displayname":

@@ -23,12 +23,12 @@ from .errors import HttpError
 from .paths import Target, href
 from .xml import DAV, read
 
-LIMIT = 3000  # bytes of all of them: the file system keeps few
+LIMIT = 3000  # bytes of all properties of a file: file systems limit extended attributes
 OURS = ("{DAV:}", "{urn:mlp:data}")
 
 
 def proppatch(request: HttpRequest, holder: Holder, target: Target) -> HttpResponse:
-    """Sets and removes properties, all of them or none."""
+    """Set and remove properties, all of them or none. Raises HttpError 400, 403, 404, 412, 423 or 507."""
     document = read(request.body, "propertyupdate")
     changes = list(_changes(document))
     if not target.parts:
@@ -39,17 +39,17 @@ def proppatch(request: HttpRequest, holder: Holder, target: Target) -> HttpRespo
         if tree.look(target.steps) is None:
             raise HttpError(404, "no such file or folder", field="path")
         if not refused:
-            now = read_all(target.steps)
+            properties = read_all(target.steps)
             for tag, element in changes:
-                now.pop(tag, None)
+                properties.pop(tag, None)
                 if element is not None:
-                    now[tag] = element
-            _write(target.steps, now)
-    return _told(target, [tag for tag, _ in changes], refused)
+                    properties[tag] = element
+            _write(target.steps, properties)
+    return _multistatus(target, [tag for tag, _ in changes], refused)
 
 
 def read_all(steps: tuple[str, ...]) -> dict[str, str]:
-    """Tag -> the element as XML."""
+    """Return the properties that clients have set, as {tag: element as XML}; empty where there are none."""
     with contextlib.suppress(OSError, ValueError), _opened(steps) as file:
         return json.loads(os.getxattr(file, tree.PROPERTIES))
     return {}
@@ -79,7 +79,7 @@ def _opened(steps: tuple[str, ...]) -> Iterator[int]:
 
 
 def _changes(document: ElementTree.Element) -> Iterator[tuple[str, str | None]]:
-    """(tag, element as XML), (tag, None) for one to be removed; in the order they are written."""
+    """Yield (tag, element as XML), or (tag, None) for a property to remove, in the document's order."""
     for step in document:
         if step.tag not in {f"{DAV}set", f"{DAV}remove"}:
             continue
@@ -89,15 +89,15 @@ def _changes(document: ElementTree.Element) -> Iterator[tuple[str, str | None]]:
                 yield element.tag, ElementTree.tostring(element, "unicode") if step.tag == f"{DAV}set" else None
 
 
-def _told(target: Target, tags: list[str], refused: set[str]) -> HttpResponse:
+def _multistatus(target: Target, tags: list[str], refused: set[str]) -> HttpResponse:
     groups: dict[str, list[str]] = {}
     for tag in dict.fromkeys(tags):
         status = "200 OK" if not refused else "403 Forbidden" if tag in refused else "424 Failed Dependency"
         groups.setdefault(status, []).append(ElementTree.tostring(ElementTree.Element(tag), "unicode"))
-    told = "".join(
-        f"<d:propstat><d:prop>{''.join(found)}</d:prop><d:status>HTTP/1.1 {status}</d:status></d:propstat>"
-        for status, found in groups.items()
+    propstats = "".join(
+        f"<d:propstat><d:prop>{''.join(elements)}</d:prop><d:status>HTTP/1.1 {status}</d:status></d:propstat>"
+        for status, elements in groups.items()
     )
     body = '<?xml version="1.0" encoding="utf-8"?>\n<d:multistatus xmlns:d="DAV:"><d:response>'
-    body += f"<d:href>{escape(href(*target.steps))}</d:href>{told}</d:response></d:multistatus>\n"
+    body += f"<d:href>{escape(href(*target.steps))}</d:href>{propstats}</d:response></d:multistatus>\n"
     return HttpResponse(body, status=207, content_type='application/xml; charset="utf-8"')

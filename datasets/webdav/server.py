@@ -94,7 +94,7 @@ class Server:
         self.waiting: list[tuple[Connection, dict[str, str]]] = []
         self.context = contextvars.copy_context()  # always the same one, so it is always the same database connection
         self.busy = False
-        self.archives = threading.BoundedSemaphore(archive.MOST)
+        self.archives = threading.BoundedSemaphore(archive.LIMIT)
         self.pool = ThreadPoolExecutor(THREADS, thread_name_prefix="store")
 
     def take(self, connection: Connection, path: str, meta: dict[str, str]) -> None:

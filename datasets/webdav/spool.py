@@ -1,4 +1,7 @@
-"""The spool, where nginx lays what arrives: what a kill has left there is swept. Called by datasets.reconcile."""
+"""Sweeps of the spool, the folder where nginx writes bodies, of what killed processes left there.
+
+Called by datasets.reconcile.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +16,13 @@ from . import inflight, unfinished
 from .admission import clear
 from .paths import HOME
 
-SPOOL_KEEP_S = 600  # a body still arriving grows at least every two minutes, nginx drops it else
+SPOOL_KEEP_S = 600  # seconds; nginx drops a body that has not grown for two minutes
 
 
 def sweep(older_than_s: float = 3600) -> int:
-    """Removes what a killed nginx or application left in the spool; returns how many. Called by the reconcile loop.
+    """Remove what a killed nginx or application left in the spool; return how many files and folders.
 
-    It also keeps the datasets alive whose uploads still grow there.
+    Also keeps the datasets alive whose uploads are still arriving.
     """
     inflight.keep_alive()
     deadline = time.time() - max(older_than_s, SPOOL_KEEP_S)
@@ -35,19 +38,19 @@ def sweep(older_than_s: float = 3600) -> int:
 
 
 def stale_parts(older_than_s: float) -> list[Path]:
-    """Unfinished files that nobody can finish: their dataset takes no more uploads, or `.home`'s are too old."""
-    top, found = storage.spool_dir() / unfinished.FOLDER, []
+    """Return the unfinished files that cannot be finished: their dataset takes no more, or `.home`'s are old."""
+    top, stale = storage.spool_dir() / unfinished.FOLDER, []
     for folder in sorted(top.glob("*/*")):
         if folder.name == HOME:
             deadline = time.time() - older_than_s
-            found += [path for path in folder.iterdir() if _modified(path) < deadline]
+            stale += [path for path in folder.iterdir() if _modified(path) < deadline]
         elif not Dataset.objects.filter(user__username=folder.parent.name, name=folder.name, state="creating").exists():
-            found.append(folder)
-    return found
+            stale.append(folder)
+    return stale
 
 
 def sweep_parts(older_than_s: float) -> int:
-    """Removes them; returns how many. Called by the reconcile loop."""
+    """Remove the unfinished files that cannot be finished; return how many."""
     stale = stale_parts(older_than_s)
     for path in stale:
         clear(path)

@@ -1,7 +1,7 @@
-"""Files of the data service on disk, reached from `{root}/datasets` step by step by descriptors.
+"""Files of the data service on disk, reached from `{root}/datasets` folder by folder through descriptors.
 
-Every step is opened relative to the one before and never through a symbolic link, so nothing outside of the user's
-tree can be touched, not even by one who swaps a folder for a link in the middle of it. Used by all of
+Every folder is opened relative to the one before and never through a symbolic link, so nothing outside of the user's
+tree can be reached, even if a folder is swapped for a link in the meantime. Used by all of
 datasets.webdav and by the pages.
 """
 
@@ -12,7 +12,6 @@ import contextlib
 import errno
 import hashlib
 import os
-import shutil
 import stat
 import threading
 from collections.abc import Iterator
@@ -24,19 +23,23 @@ from kernel import storage
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 DIGEST = "user.mlp.sha256"  # extended attribute: "{size} {mtime_ns} {hex}"
-PROPERTIES = "user.mlp.properties"  # extended attribute: what clients have laid down with it, as JSON
+PROPERTIES = "user.mlp.properties"  # extended attribute: properties that clients have set, as JSON
 CHUNK = 1 << 20
 _computing: dict[tuple[int, int], threading.Lock] = {}
 _computing_lock = threading.Lock()
 
 
 def base() -> Path:
+    """Return the folder of all datasets and homes."""
     return storage.root() / "datasets"
 
 
 @contextmanager
 def folder(steps: tuple[str, ...], *, make: bool = False) -> Iterator[int]:
-    """A descriptor of the folder below `{root}/datasets`. Raises FileNotFoundError, NotADirectoryError, OSError."""
+    """Open the folder below `{root}/datasets`, and give its descriptor; `make` creates missing ones.
+
+    Raises FileNotFoundError, NotADirectoryError, OSError.
+    """
     here = os.open(base(), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         for step in steps:
@@ -56,7 +59,7 @@ def folder(steps: tuple[str, ...], *, make: bool = False) -> Iterator[int]:
 
 
 def look(steps: tuple[str, ...]) -> os.stat_result | None:
-    """What lies there: a regular file or a folder, else None (also for a link, a socket, …)."""
+    """Return the status of a regular file or a folder; None for anything else (a link, a socket, nothing)."""
     if not steps:
         return base().stat()
     try:
@@ -72,35 +75,35 @@ def look(steps: tuple[str, ...]) -> os.stat_result | None:
 
 
 def children(steps: tuple[str, ...]) -> list[tuple[str, os.stat_result]]:
-    """Files and folders directly below, by name; links and other kinds, and names that are not text, are left out."""
-    found = []
+    """Return the files and folders in a folder, sorted; without links, other kinds, and names that are no text."""
+    entries_below = []
     with folder(steps) as here, os.scandir(here) as entries:
         for entry in entries:
             with contextlib.suppress(FileNotFoundError, UnicodeEncodeError):
                 entry.name.encode()
                 info = entry.stat(follow_symlinks=False)
                 if stat.S_ISREG(info.st_mode) or stat.S_ISDIR(info.st_mode):
-                    found.append((entry.name, info))
-    return sorted(found)
+                    entries_below.append((entry.name, info))
+    return sorted(entries_below)
 
 
 def walk(steps: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], os.stat_result]]:
-    """Everything below as (parts relative to `steps`, stat), parents before children. A missing folder is empty."""
+    """Yield everything below as (parts relative to `steps`, status), parents first. A missing folder is empty."""
     waiting: list[tuple[str, ...]] = [()]
     while waiting:
         relative = waiting.pop()
         try:
-            found = children(steps + relative)
+            entries = children(steps + relative)
         except (FileNotFoundError, NotADirectoryError):
             continue
-        for name, info in found:
+        for name, info in entries:
             yield (*relative, name), info
             if stat.S_ISDIR(info.st_mode):
                 waiting.append((*relative, name))
 
 
 def size(steps: tuple[str, ...]) -> int:
-    """Bytes in the file, or in all files below the folder."""
+    """Return the bytes of the file, or of all files below the folder; 0 when nothing is there."""
     info = look(steps)
     if info is None:
         return 0
@@ -109,17 +112,8 @@ def size(steps: tuple[str, ...]) -> int:
     return sum(below.st_size for _, below in walk(steps) if stat.S_ISREG(below.st_mode))
 
 
-def remove(steps: tuple[str, ...]) -> None:
-    """Removes the file or the folder with all in it. Raises FileNotFoundError."""
-    with folder(steps[:-1]) as parent:
-        if stat.S_ISDIR(os.stat(steps[-1], dir_fd=parent, follow_symlinks=False).st_mode):
-            shutil.rmtree(steps[-1], dir_fd=parent)
-        else:
-            os.unlink(steps[-1], dir_fd=parent)
-
-
 def copy_file(source: tuple[str, ...], draft: Path) -> None:
-    """Copies a file's bytes to `draft`, within the kernel. Raises OSError; nothing is left behind then."""
+    """Copy a file's bytes and properties to `draft`, inside the kernel. Raises OSError, and leaves no draft then."""
     with folder(source[:-1]) as parent:
         reader = os.open(source[-1], FILE, dir_fd=parent)
     try:
@@ -138,7 +132,7 @@ def copy_file(source: tuple[str, ...], draft: Path) -> None:
 
 
 def carry_properties(parent: int, name: str, to: Path | str) -> None:
-    """What lies in the folder `parent` keeps its properties when other bytes take its place."""
+    """Copy the properties of the file `name` in the folder `parent` to the file that is about to replace it."""
     with contextlib.suppress(OSError):
         file = os.open(name, FILE, dir_fd=parent)
         try:
@@ -148,10 +142,10 @@ def carry_properties(parent: int, name: str, to: Path | str) -> None:
 
 
 def copy_bytes(reader: int, writer: int, count: int, to: int) -> None:
-    """The reader's first `count` bytes to the writer from byte `to` on, within the kernel. Raises OSError."""
+    """Copy the reader's first `count` bytes to the writer at byte `to`, inside the kernel. Raises OSError."""
     done = 0
     os.lseek(writer, to, os.SEEK_SET)
-    with contextlib.suppress(OSError):  # shares the blocks where the file system can; sendfile says what is wrong
+    with contextlib.suppress(OSError):  # shares blocks where the file system can; sendfile reports a real error
         while done < count and (copied := os.copy_file_range(reader, writer, count - done, done, to + done)):
             done += copied
     os.lseek(writer, to + done, os.SEEK_SET)
@@ -163,28 +157,28 @@ def copy_bytes(reader: int, writer: int, count: int, to: int) -> None:
 
 
 def known_sha256(steps: tuple[str, ...]) -> str | None:
-    """The checksum noted with the file, if it still belongs to these bytes."""
+    """Return the checksum stored with the file, as hexadecimal; None when it was not computed for these bytes."""
     with contextlib.suppress(OSError), folder(steps[:-1]) as parent:
         reader = os.open(steps[-1], FILE, dir_fd=parent)
         try:
-            return _noted(reader)
+            return _stored_digest(reader)
         finally:
             os.close(reader)
     return None
 
 
 def sha256(steps: tuple[str, ...]) -> str:
-    """The file's checksum: as noted, else read once and noted. Raises OSError."""
+    """Return the file's checksum as hexadecimal: the stored one, else computed and stored. Raises OSError."""
     with folder(steps[:-1]) as parent:
         reader = os.open(steps[-1], FILE, dir_fd=parent)
     try:
-        return _noted(reader) or _compute(reader)
+        return _stored_digest(reader) or _compute(reader)
     finally:
         os.close(reader)
 
 
 def sha256_of_path(path: Path | str) -> str:
-    """The checksum of a spooled file, noted on it, so that it moves into place along with it."""
+    """Return the checksum of a spooled file, and store it with the file, so that it moves into place with it."""
     reader = os.open(path, FILE)
     try:
         return _compute(reader)
@@ -193,11 +187,11 @@ def sha256_of_path(path: Path | str) -> str:
 
 
 def digest_header(hexadecimal: str) -> str:
-    """`Repr-Digest` (RFC 9530)."""
+    """Return the checksum in the form of `Repr-Digest` (RFC 9530)."""
     return f"sha-256=:{base64.b64encode(bytes.fromhex(hexadecimal)).decode()}:"
 
 
-def _noted(reader: int) -> str | None:
+def _stored_digest(reader: int) -> str | None:
     try:
         length, modified, digest = os.getxattr(reader, DIGEST).decode().split()
     except (OSError, ValueError):
@@ -207,13 +201,13 @@ def _noted(reader: int) -> str | None:
 
 
 def _compute(reader: int) -> str:
-    """Reads the file once, however many ask for its checksum at the same time (clients lose patience)."""
+    """Compute and store the checksum. Concurrent calls for one file read it once: clients time out and ask again."""
     info = os.fstat(reader)
     with _computing_lock:
         turn = _computing.setdefault((info.st_dev, info.st_ino), threading.Lock())
     try:
         with turn:
-            return _noted(reader) or _read_whole(reader)
+            return _stored_digest(reader) or _read_whole(reader)
     finally:
         with _computing_lock:
             _computing.pop((info.st_dev, info.st_ino), None)
@@ -224,7 +218,7 @@ def _read_whole(reader: int) -> str:
     while chunk := os.pread(reader, CHUNK, offset):
         digest.update(chunk)
         offset += len(chunk)
-    note = f"{before.st_size} {before.st_mtime_ns} {digest.hexdigest()}".encode()
-    with contextlib.suppress(OSError):  # a file system without extended attributes: computed anew next time
-        os.setxattr(reader, DIGEST, note)
+    value = f"{before.st_size} {before.st_mtime_ns} {digest.hexdigest()}".encode()
+    with contextlib.suppress(OSError):  # a file system without extended attributes: computed again next time
+        os.setxattr(reader, DIGEST, value)
     return digest.hexdigest()

@@ -1,6 +1,6 @@
-"""The methods of the data service other than PUT: one function each, all on metadata, none on a file's bytes.
+"""The methods of the data service other than PUT: one function each, on metadata only, never on a file's bytes.
 
-`verb` is the door: nginx asks it, and it answers, or points nginx at the file to send (X-Accel-Redirect). Routed by
+`verb` is the view that nginx calls. It answers, or names the file that nginx is to send (X-Accel-Redirect). Routed by
 datasets.data_urls.
 """
 
@@ -33,12 +33,13 @@ FILES = "/-data/files"  # nginx's internal address of {root}/datasets
 
 
 def options(request: HttpRequest, holder: Holder | None, target: Target) -> HttpResponse:
+    """Name the methods and the WebDAV classes."""
     allow = ", ".join(["PUT", *METHODS])
     return HttpResponse(status=200, headers={"DAV": "1, 2", "MS-Author-Via": "DAV", "Allow": allow})
 
 
 def get(request: HttpRequest, holder: Holder, target: Target) -> HttpResponse:
-    """GET and HEAD: nginx sends the file, with ranges and validators; the checksum goes along where it is known."""
+    """Let nginx send the file, with ranges and validators, for GET and HEAD; with its checksum where it is stored."""
     if not target.dataset:
         raise HttpError(405, "must be a file: /data/{user}/{dataset}/{file}", field="path", Allow="PROPFIND, OPTIONS")
     row = find_dataset(target)
@@ -56,7 +57,7 @@ def get(request: HttpRequest, holder: Holder, target: Target) -> HttpResponse:
 
 
 def delete(request: HttpRequest, holder: Holder, target: Target) -> HttpResponse:
-    """A file or folder of a dataset that is creating, or of `.home`; a whole dataset."""
+    """Delete a file or folder of a dataset that is creating, or of `.home`; or a whole dataset."""
     if not target.dataset:
         raise HttpError(405, "must be a file, folder or dataset to delete", field="path", Allow="PROPFIND, OPTIONS")
     if not target.parts:
@@ -76,14 +77,14 @@ def delete(request: HttpRequest, holder: Holder, target: Target) -> HttpResponse
 
 
 def _delete_dataset(holder: Holder, target: Target) -> HttpResponse:
-    """Empties a dataset that is creating; one in ready or error is deleted the way of REST."""
+    """Empty a dataset that is creating; delete one in ready or error, as REST does."""
     if target.is_home:
         raise HttpError(403, ".home cannot be deleted; delete the files in it", field="path")
     row = find_dataset(target)
     if row.state in {State.READY, State.ERROR}:
         owner = User.objects.get(username=target.user)
-        gone = lifecycle.delete_dataset(user=owner, name=target.dataset, by=holder.username)
-        return JsonResponse(DatasetOut(gone).data)
+        deleted = lifecycle.delete_dataset(user=owner, name=target.dataset, by=holder.username)
+        return JsonResponse(DatasetOut(deleted).data)
     must_be_creating(row)
     with writing(target) as (quota,):
         quota.charge(-quota.row.stored)
@@ -94,6 +95,7 @@ def _delete_dataset(holder: Holder, target: Target) -> HttpResponse:
 
 
 def mkcol(request: HttpRequest, holder: Holder, target: Target) -> HttpResponse:
+    """Create a folder inside a dataset or `.home`."""
     if len(request.body):
         raise HttpError(415, "must be empty for MKCOL", field="body")
     if not target.dataset:
@@ -105,7 +107,7 @@ def mkcol(request: HttpRequest, holder: Holder, target: Target) -> HttpResponse:
     with writing(target):
         lock_store.require(conditions.parse(request.META), holder.username, target)
         with tree.folder(target.steps[:2], make=True):
-            pass  # the dataset's own folder comes with its first file
+            pass  # the dataset's own folder is created with its first file
         if tree.look(target.steps) is not None:
             raise HttpError(405, "a file or folder of that name already exists", field="path")
         with tree.folder(target.steps[:-1]) as parent:
@@ -114,6 +116,7 @@ def mkcol(request: HttpRequest, holder: Holder, target: Target) -> HttpResponse:
 
 
 def move(request: HttpRequest, holder: Holder, target: Target) -> HttpResponse:
+    """Rename a file or folder, also into another dataset."""
     destination = _destination(request, holder, target)
     with writing(target, destination) as (source, sink):
         lock_store.require(conditions.parse(request.META), holder.username, target, destination, below=True)
@@ -133,13 +136,13 @@ def move(request: HttpRequest, holder: Holder, target: Target) -> HttpResponse:
 
 
 def copy(request: HttpRequest, holder: Holder, target: Target) -> HttpResponse:
-    """Copies beside the destination first (in the spool), so that it appears whole; never more than fits."""
+    """Copy into the spool first and rename from there, so that the copy appears at once; never more than fits."""
     destination = _destination(request, holder, target)
     row = find_dataset(target)
     if row is not None and row.state not in {State.READY, State.CREATING}:
         must_be_readable(row)
     info = _source(target, destination)
-    with writing(destination) as (sink,):  # refuses early what cannot fit; counted again below
+    with writing(destination) as (sink,):  # refuses early what cannot fit; accounted for below
         size = tree.size(target.steps)
         sink.charge(size - (_replaced(request, destination) or 0))
         sink.charge((_replaced(request, destination) or 0) - size)
@@ -174,7 +177,7 @@ def _copy_to(source: tuple[str, ...], info: os.stat_result, draft, depth: str) -
             path.mkdir()
         else:
             tree.copy_file(source + relative, path)
-        os.utime(draft)  # alive: the sweep of the spool leaves it alone
+        os.utime(draft)  # so that the sweep of the spool does not take it for abandoned
 
 
 def _destination(request: HttpRequest, holder: Holder, target: Target) -> Target:
@@ -199,7 +202,7 @@ def _source(target: Target, destination: Target) -> os.stat_result:
 
 
 def _replaced(request: HttpRequest, destination: Target) -> int | None:
-    """Bytes of what lies at the destination, None for nothing. Raises HttpError 412 when it may not be replaced."""
+    """Return the bytes at the destination, None for nothing. Raises HttpError 412 if it must not be replaced."""
     if tree.look(destination.steps) is None:
         return None
     if request.META.get("HTTP_OVERWRITE", "T").strip().upper() == "F":
@@ -208,7 +211,7 @@ def _replaced(request: HttpRequest, destination: Target) -> int | None:
 
 
 def _parent(destination: Target) -> tuple[str, ...]:
-    """The folder to put it in. Raises HttpError 409 when it is missing; a dataset's own folder is made."""
+    """Return the destination's folder; a dataset's own is created. Raises HttpError 409 when it is missing."""
     if len(destination.parts) == 1:
         with tree.folder(destination.steps[:2], make=True):
             pass
@@ -242,7 +245,7 @@ METHODS = {
 
 @guarded
 def verb(request: HttpRequest) -> HttpResponse:
-    """Every method but PUT."""
+    """Serve every method but PUT."""
     method = METHODS.get(request.method)
     if method is None:
         raise HttpError(
@@ -251,7 +254,7 @@ def verb(request: HttpRequest) -> HttpResponse:
             field="method",
             Allow=", ".join(["PUT", *METHODS]),
         )
-    if request.method == "OPTIONS":  # asked without credentials by many clients; tells nothing of anybody
+    if request.method == "OPTIONS":  # many clients send it without credentials; the answer is the same for everybody
         return method(request, None, Target())
     holder = authenticate(request.META.get("HTTP_AUTHORIZATION", ""))
     target = parse(request.META.get("HTTP_X_DATA_URI", ""))

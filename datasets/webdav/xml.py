@@ -1,4 +1,4 @@
-"""XML that clients send: read without document types, hence without entities. Used by propfind, props and locking."""
+"""XML that clients send: read without document types, hence without entities. Used by propfind, props, lock_verbs."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from kernel.messages import Message
 from .errors import HttpError
 
 DAV = "{DAV:}"
-DEEPEST = 100  # elements within elements; the documents of RFC 4918 have five, and what is kept is written out again
+DEPTH_LIMIT = 100  # elements within elements; the documents of RFC 4918 have five
 
 
 class _Builder(ElementTree.TreeBuilder):
-    """Refuses while it reads, before a deep tree is there that nobody could walk through."""
+    """Refuses a document that is nested too deeply while it is read: walking such a tree would exhaust the stack."""
 
     depth = 0
 
     def start(self, tag: str, attributes: dict) -> ElementTree.Element:
         self.depth += 1
-        if self.depth > DEEPEST:
+        if self.depth > DEPTH_LIMIT:
             raise HttpError(
-                400, Message("must not nest elements more than %(depth)s deep", depth=DEEPEST), field="body"
+                400, Message("must not nest elements more than %(depth)s deep", depth=DEPTH_LIMIT), field="body"
             )
         return super().start(tag, attributes)
 
@@ -31,7 +31,7 @@ class _Builder(ElementTree.TreeBuilder):
 
 
 def read(body: bytes, name: str) -> ElementTree.Element:
-    """The document, which must be a `DAV: {name}`. Raises HttpError 400."""
+    """Parse the document, which must be a `DAV: {name}`, and return its root. Raises HttpError 400."""
     if b"<!" in body:
         raise HttpError(400, "must be XML without a document type", field="body")
     try:

@@ -12,7 +12,7 @@ from datasets.webdav.server import serve
 
 
 class Command(BaseCommand):
-    help = "Takes uploads that nginx has spooled, until it is told to stop."
+    help = "Store the uploads that nginx has spooled, until SIGTERM or SIGINT."
 
     def add_arguments(self, parser):
         parser.add_argument("--port", type=int, default=settings.DATA_PORT)

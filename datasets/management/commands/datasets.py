@@ -1,7 +1,7 @@
-"""`manage.py datasets check`: files without a row, rows without files, stale uploads. `--repair` puts them right.
+"""`manage.py datasets check`: files without a row, rows without files, stale uploads; `--repair` fixes them.
 
-Ends with 0 when there is nothing wrong (or all was repaired), 1 when there is, 2 when something outlived the repair or
-the storage is not there.
+Exit code 0: nothing is wrong, or all was repaired; 1: something is wrong; 2: something is still wrong after the repair,
+or the storage is missing.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from kernel.errors import Refused
 
 
 class Command(BaseCommand):
-    help = "Explains what does not belong together among the datasets' rows and files; --repair puts it right."
+    help = "Check that the datasets' rows and files match; --repair fixes what does not."
 
     def add_arguments(self, parser):
         parser.add_argument("what", choices=["check"])
-        parser.add_argument("--repair", action="store_true", help="do what each line says")
+        parser.add_argument("--repair", action="store_true", help="apply the remedy of each finding")
 
     def handle(self, *args, what: str, repair: bool = False, **options):
-        found = self._find()
-        if not found:
-            self.stdout.write("the datasets' rows and files belong together")
+        findings = self._find()
+        if not findings:
+            self.stdout.write("no problems found: the datasets' rows and files match")
             return
-        for finding in found:
+        for finding in findings:
             self.stdout.write(f"{finding.where}: {finding.what}; remedy: {finding.remedy}")
             if repair and finding.repair:
                 try:
@@ -34,11 +34,11 @@ class Command(BaseCommand):
                 except (Refused, OSError) as problem:
                     self.stdout.write(f"  not repaired: {problem}")
         if not repair:
-            self.stdout.write(f"findings: {len(found)}; --repair does what each line says")
+            self.stdout.write(f"findings: {len(findings)}; --repair applies the remedies")
             sys.exit(1)
         left = self._find()
         if left:
-            self.stdout.write(f"left: {len(left)}")
+            self.stdout.write(f"still wrong: {len(left)}")
             sys.exit(2)
         self.stdout.write("repaired")
 
