@@ -1,4 +1,4 @@
-"""Which platform, which user, which token: options, environment, the saved login, or a question. Used by cli.py."""
+"""Where the address, the user and the token come from: options, environment, the saved login, a prompt. For cli.py."""
 
 from __future__ import annotations
 
@@ -16,23 +16,24 @@ DEFAULT_URL = "http://127.0.0.1:30001"
 
 
 def saved_path() -> Path:
+    """Return where logins are saved, by the XDG base directory specification."""
     base = os.environ.get("XDG_CONFIG_HOME") or os.path.join(os.path.expanduser("~"), ".config")
     return Path(base) / "mlp" / "login.json"
 
 
 def saved() -> dict:
-    """{"last": url, "logins": {url: {"user", "token"}}}; a file that is missing or spoilt counts as none."""
+    """Return {"last": url, "logins": {url: {"user", "token"}}}; without logins if the file is missing or damaged."""
     try:
-        found = json.loads(saved_path().read_text(encoding="utf-8"))
-        if isinstance(found, dict) and isinstance(found.get("logins"), dict):
-            return found
+        logins = json.loads(saved_path().read_text(encoding="utf-8"))
+        if isinstance(logins, dict) and isinstance(logins.get("logins"), dict):
+            return logins
     except (OSError, ValueError):
-        pass  # asked anew then
+        pass  # the user is asked again
     return {"last": "", "logins": {}}
 
 
 def save(url: str, user: str, token: str) -> Path:
-    """Keeps the login for this user alone (mode 600), written whole or not at all."""
+    """Save the login, readable by this user only (mode 600); return the file. Raises Failure."""
     path, kept = saved_path(), saved()
     kept["last"], kept["logins"][url] = url, {"user": user, "token": token}
     try:
@@ -47,11 +48,12 @@ def save(url: str, user: str, token: str) -> Path:
 
 
 def url_of(options) -> str:
+    """Return the platform's address: --url, MLP_URL, the last login's, or the default."""
     return (options.url or os.environ.get("MLP_URL") or saved().get("last") or DEFAULT_URL).rstrip("/")
 
 
 def enter(platform: Platform, options) -> None:
-    """Authenticates by --token, MLP_TOKEN, the saved login, or by asking, in this order."""
+    """Authenticate by --token, MLP_TOKEN, the saved login or a prompt, in this order. Raises Failure."""
     user = options.user or os.environ.get("MLP_USER") or ""
     token = options.token or os.environ.get("MLP_TOKEN") or ""
     if not token:
@@ -60,29 +62,32 @@ def enter(platform: Platform, options) -> None:
             token = kept["token"]
     if not token:
         if not sys.stdin.isatty():
-            raise Failure(LOGIN, "not logged in: give --token or MLP_TOKEN, or run: data_client.pyz login")
+            raise Failure(LOGIN, "not logged in; run 'data_client.pyz login', or set --token or MLP_TOKEN")
         user, token = ask(platform, user)
         save(platform.web.url, user, token)
-    # whose data: --user, which only staff may set to somebody else; by default the token's own
+    # --user names another user's data, which only operators may use; the default is the token's own user
     platform.user = user
     if not all(33 <= ord(char) < 127 for char in token):
-        raise Failure(LOGIN, "the token is not one: it has spaces or unusual characters")
+        raise Failure(LOGIN, "invalid token: it contains spaces or non-ASCII characters")
     platform.authenticate(token)
 
 
 def ask(platform: Platform, user: str):
-    """Asks for what is missing, (user, token). The password is never kept; without a terminal it is read as a line."""
+    """Prompt for user and password, and return (user, token). Without a terminal both are read as lines of input.
+
+    The password is not saved. Raises Failure.
+    """
     try:
         if sys.stdin.isatty():
-            user = user or input("user: ").strip()
-            password = getpass.getpass(f"password of {user} at {platform.web.url}: ")
+            user = user or input("Username: ").strip()
+            password = getpass.getpass(f"Password for {user} at {platform.web.url}: ")
         else:
             user = user or sys.stdin.readline().strip()
             password = sys.stdin.readline().rstrip("\n")
     except EOFError:
         raise Failure(LOGIN, "no password given")
     if not user or not password:
-        raise Failure(LOGIN, "no user or no password given")
+        raise Failure(LOGIN, "no username or no password given")
     try:
         return user, platform.token_for(user, password)
     except Failure as failure:

@@ -25,23 +25,25 @@ EXAMPLES = """examples:
 
 
 class Parser(argparse.ArgumentParser):
-    """One clear line for a wrong option."""
+    """Raises Failure with one line for a wrong option, where argparse would print its usage and exit."""
 
     def error(self, message: str):
         raise Failure(USAGE, f"{message} ({self.prog} --help)")
 
 
 def _common(default) -> argparse.ArgumentParser:
-    """The options that may stand before the command and after it; only those before it have a default."""
+    """Return the options that may come before or after the command; only those before it have a default."""
     made = argparse.ArgumentParser(add_help=False, argument_default=default)
-    where = made.add_argument_group("where and who (or the variables MLP_URL, MLP_USER, MLP_TOKEN)")
-    where.add_argument("--url", help="the platform's address; default: the last login's")
-    where.add_argument("--user", help="whose data; default: the token's own")
-    where.add_argument("--token", help="the API token; default: the saved login's")
-    how = made.add_argument_group("how")
-    how.add_argument("--patience", type=_seconds, metavar="S", help="how long to try again (300 seconds)")
+    where = made.add_argument_group("connection (or the variables MLP_URL, MLP_USER, MLP_TOKEN)")
+    where.add_argument("--url", help="address of the platform (default: that of the last login)")
+    where.add_argument("--user", help="owner of the data (default: the user of the token)")
+    where.add_argument("--token", help="API token (default: that of the saved login)")
+    how = made.add_argument_group("output and retries")
+    how.add_argument(
+        "--patience", type=_seconds, metavar="S", help="keep retrying for S seconds without progress (default: 300)"
+    )
     how.add_argument("--json", action="store_const", const=True, help="print the result as JSON")
-    how.add_argument("--quiet", action="store_const", const=True, help="no progress, only errors")
+    how.add_argument("--quiet", action="store_const", const=True, help="print only errors")
     return made
 
 
@@ -49,7 +51,7 @@ def parser() -> argparse.ArgumentParser:
     raw = argparse.RawDescriptionHelpFormatter
     main = Parser(
         "data_client.pyz",
-        description="Datasets and scripts of the platform.",
+        description="Manage the datasets and scripts on the platform.",
         epilog=EXAMPLES + "\n" + CODES,
         parents=[_common(None)],
         formatter_class=raw,
@@ -64,30 +66,31 @@ def parser() -> argparse.ArgumentParser:
         made.set_defaults(run=run)
         return made
 
-    made = command("upload", upload, "upload a folder (or one file) as a dataset; resumes an interrupted upload")
-    _dataset(made, "the dataset: letters a to z and dots")
-    made.add_argument("--replace", action="store_true", help="delete a dataset of that name that cannot be resumed")
-    made.add_argument("--part", type=_part, default=64, metavar="MIB", help="large files go in parts of this size (64)")
-    made.add_argument("--follow", action="store_true", help="go through symbolic links (skipped else)")
+    made = command("upload", upload, "upload a folder or file as a dataset; resumes an interrupted upload")
+    _dataset(made, "name of the dataset (letters a to z and dots)")
+    made.add_argument("--replace", action="store_true", help="replace an existing dataset of that name")
+    made.add_argument("--part", type=_part, default=64, metavar="MIB", help="part size of large files (default: 64)")
+    made.add_argument("--follow", action="store_true", help="follow symbolic links (default: skip them)")
     _dataset(
-        command("download", download, "download a dataset into a folder; resumes an interrupted one"), "the dataset"
+        command("download", download, "download a dataset to a folder; resumes an interrupted download"),
+        "name of the dataset",
     )
-    command("list", list_datasets, "list the datasets")
-    made = command("delete", delete, "delete a dataset and wait until it is gone")
-    made.add_argument("--name", required=True, help="the dataset")
-    made.add_argument("--force", action="store_true", help="also one that is being uploaded")
-    command("login", login, "ask for name and password, and keep the token (mode 600)")
+    command("list", list_datasets, "list datasets")
+    made = command("delete", delete, "delete a dataset, and wait until it is deleted")
+    made.add_argument("--name", required=True, help="name of the dataset")
+    made.add_argument("--force", action="store_true", help="also delete a dataset that is being uploaded")
+    command("login", login, "log in with username and password, and save the token")
 
-    script = commands.add_parser("script", help="scripts for jobs: put, get, list, delete")
+    script = commands.add_parser("script", help="manage scripts: put, get, list, delete")
     group = script.add_subparsers(dest="script_command", metavar="COMMAND", parser_class=Parser)
     group.required = True
     made = command("put", scripts.put, "upload a script", group)
     made.add_argument("file", metavar="FILE")
-    made.add_argument("name", metavar="NAME", nargs="?", help="its path on the platform; default: the file's name")
+    made.add_argument("name", metavar="NAME", nargs="?", help="path on the platform (default: name of the file)")
     made = command("get", scripts.get, "download a script", group)
     made.add_argument("name", metavar="NAME")
-    made.add_argument("file", metavar="FILE", help="where to; - is standard output")
-    command("list", scripts.list_scripts, "list the scripts", group)
+    made.add_argument("file", metavar="FILE", help="file or folder to write to; - for standard output")
+    command("list", scripts.list_scripts, "list scripts", group)
     made = command("delete", scripts.delete, "delete a script", group)
     made.add_argument("name", metavar="NAME")
     return main
@@ -96,11 +99,11 @@ def parser() -> argparse.ArgumentParser:
 def _dataset(made: argparse.ArgumentParser, text: str) -> None:
     made.add_argument("dir", metavar="DIR")
     made.add_argument("--name", required=True, help=text)
-    made.add_argument("--jobs", type=_jobs, default=4, help="files at the same time (4)")
+    made.add_argument("--jobs", type=_jobs, default=4, help="number of parallel transfers (default: 4)")
 
 
 def main(arguments=None) -> int:
-    """Runs one command; returns its exit code. Never a stack trace."""
+    """Run one command and return its exit code. Errors are one line, never a stack trace."""
     arguments = sys.argv[1:] if arguments is None else arguments
     as_json = "--json" in arguments
     signal.signal(signal.SIGTERM, _interrupt)
@@ -115,7 +118,7 @@ def main(arguments=None) -> int:
     except Trouble as trouble:
         code, line = 5, trouble.line
     except KeyboardInterrupt:
-        code, line = INTERRUPTED, "interrupted; run the same command again to go on"
+        code, line = INTERRUPTED, "interrupted; run the same command again to resume"
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return LOCAL
@@ -128,7 +131,7 @@ def main(arguments=None) -> int:
 
 
 def run(options):
-    """Connects, authenticates and runs the command."""
+    """Connect, authenticate and run the command; return its result. Raises Failure, Trouble."""
     web = Web(account.url_of(options), options.patience, lambda line: _say(options, line))
     platform = Platform(web)
     if options.run is not login:
@@ -137,27 +140,30 @@ def run(options):
 
 
 def login(platform: Platform, options, say) -> dict:
+    """Log in and save the token; return what --json prints."""
     user, token = account.ask(platform, options.user or os.environ.get("MLP_USER") or "")
     path = account.save(platform.web.url, user, token)
     return {"url": platform.web.url, "user": user, "saved": str(path)}
 
 
 def list_datasets(platform: Platform, options, say) -> list:
+    """Return the user's datasets, newest first."""
     return platform.datasets()
 
 
 def delete(platform: Platform, options, say) -> dict:
+    """Delete a dataset; return what --json prints."""
     there = platform.dataset(options.name)
     if there is None:
-        raise Failure(REFUSED, f"dataset {options.name}: there is none of that name")
+        raise Failure(REFUSED, f"dataset {options.name} not found")
     if there["state"] == "creating" and not options.force:
-        raise Failure(REFUSED, f"dataset {options.name} is being uploaded; --force deletes it all the same")
+        raise Failure(REFUSED, f"dataset {options.name} is being uploaded; use --force to delete it anyway")
     remove(platform, there)
     return {"dataset": options.name, "deleted": True}
 
 
 def _show(options, result) -> None:
-    """The result on standard output: JSON, or a table, or one line."""
+    """Print the result on standard output: as JSON, a table or one line."""
     if result is None:
         return
     if options.json:
@@ -176,11 +182,11 @@ def _show(options, result) -> None:
 
 def _sentence(result: dict) -> str:
     if "sent" in result:
-        return "dataset {dataset} is ready: {files} files, {bytes} bytes ({sent} sent now)".format(**result)
+        return "dataset {dataset} is ready: {files} files, {bytes} bytes ({sent} bytes sent)".format(**result)
     if "received" in result:
-        return "{files} files, {bytes} bytes in {dir} ({received} received now)".format(**result)
+        return "downloaded to {dir}: {files} files, {bytes} bytes ({received} bytes received)".format(**result)
     if "saved" in result:
-        return "logged in as {user} at {url}; kept in {saved}".format(**result)
+        return "logged in as {user} at {url}; token saved in {saved}".format(**result)
     return ", ".join("{}: {}".format(*pair) for pair in result.items() if pair[1] is not None)
 
 

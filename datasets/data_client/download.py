@@ -1,5 +1,5 @@
-"""`download`: a dataset becomes a folder. What is there already is compared by size and checksum; a file that was cut
-off goes on where it stopped. Called by cli.py.
+"""`download`: a dataset becomes a folder. Existing files are compared by size and checksum; incomplete ones are
+resumed. Called by cli.py.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ DIGEST = re.compile(r"sha-256=:([A-Za-z0-9+/]{43}=):")
 
 
 def download(platform: Platform, options, say) -> dict:
-    """Runs the command; returns what --json prints."""
+    """Run the command; return what --json prints. Raises Failure."""
     dataset = platform.dataset(options.name)
     if dataset is None:
-        raise Failure(REFUSED, f"dataset {options.name}: there is none of that name")
+        raise Failure(REFUSED, f"dataset {options.name} not found")
     if dataset["state"] != "ready":
         raise Failure(REFUSED, "dataset {} is {}, not ready".format(options.name, dataset["state"]))
     remotes = sorted(platform.files(options.name).values(), key=lambda remote: remote.path)
@@ -59,14 +59,14 @@ def download(platform: Platform, options, say) -> dict:
 
 
 def _checked(path: str) -> None:
-    """Never writes outside of the folder, whatever the platform says."""
+    """Raise Failure for a path that would lead out of the folder."""
     parts = path.split("/")
     if "" in parts or "." in parts or ".." in parts or "\0" in path or ("\\" in path and os.name == "nt"):
-        raise Failure(REFUSED, f"the dataset has a file with an unusual path, {path!r}: not downloaded")
+        raise Failure(REFUSED, f"refusing to download a file with an unsafe path: {path!r}")
 
 
 def _free_name(remotes: list) -> str:
-    """The name of the drafts' folder: none that the dataset has at its top; the same one each time."""
+    """Return the name of the folder for incomplete files: always the same, and not one in the dataset."""
     taken = {remote.path.partition("/")[0].casefold() for remote in remotes}
     name = DRAFTS
     while name in taken:
@@ -75,7 +75,7 @@ def _free_name(remotes: list) -> str:
 
 
 def _clear(drafts: Path) -> None:
-    """Removes the drafts, and their folder where nothing of somebody else's is in it."""
+    """Remove the incomplete files, and their folder unless it has other files too."""
     others = 0
     for path in list(drafts.iterdir()):
         if DRAFT.fullmatch(path.name):
@@ -91,9 +91,10 @@ class Download:
 
     def __init__(self, platform: Platform, name: str, folder: Path, drafts: Path, progress: Progress):
         self.platform, self.name, self.folder, self.drafts, self.progress = platform, name, folder, drafts, progress
-        self.counted = threading.local()  # bytes of this thread's file that the progress knows
+        self.counted = threading.local()  # bytes of this thread's file that the progress has counted
 
     def one(self, remote: Remote) -> None:
+        """Download one file unless it is there already. Raises Failure."""
         target = self.folder.joinpath(*remote.path.split("/"))
         if self._same(target, remote):
             self.progress.add(remote.size, moved=False)
@@ -120,20 +121,20 @@ class Download:
         return remote.sha256
 
     def fetch(self, remote: Remote, target: Path, draft: Path) -> None:
-        """Fetches into the draft, proves it by its checksum, and moves it into place."""
+        """Download to the draft, verify its checksum, and rename it to the target. Raises Failure, OSError."""
         for _ in range(TRIES):
             self._patiently(remote, draft)
             if self._sum(draft) == self._expected(remote):
                 os.replace(str(draft), str(target))
                 return
-            self.progress.say(f"{remote.path} arrived damaged; fetching it again")
+            self.progress.say(f"{remote.path} checksum mismatch, downloading it again")
             self.progress.add(-remote.size)
             draft.unlink()
             remote.sha256 = ""
-        raise Failure(DAMAGED, f"{remote.path}: arrived damaged {TRIES} times")
+        raise Failure(DAMAGED, f"{remote.path}: checksum mismatch after {TRIES} tries")
 
     def _patiently(self, remote: Remote, draft: Path) -> None:
-        """Fetches what is missing in the draft, again and again as long as bytes come."""
+        """Download the rest of the draft, with retries as long as bytes arrive."""
         web, last, delay, self.counted.size = self.platform.web, time.monotonic(), 0.25, 0
         while True:
             have = _length(draft)
@@ -153,12 +154,12 @@ class Download:
                 delay = min(delay * 2, 10.0)
 
     def _count(self, size: int, moved: bool = True) -> None:
-        """This thread's file has `size` bytes now."""
+        """Count this thread's file as having `size` bytes."""
         self.progress.add(size - self.counted.size, moved=moved)
         self.counted.size = size
 
     def _rest(self, remote: Remote, draft: Path, have: int) -> None:
-        """One GET from byte `have` on, appended to the draft. Raises Trouble when it breaks off."""
+        """Append to the draft what one GET from byte `have` on returns. Raises Trouble when it is interrupted."""
         web = self.platform.web
         if web.stopping.is_set():
             raise Failure(UNREACHABLE, "stopped")
@@ -167,7 +168,7 @@ class Download:
         try:
             if response.status == 416 or have > remote.size:
                 draft.unlink()
-                raise Trouble(f"{remote.path} has changed on the platform")
+                raise Trouble(f"{remote.path} changed on the platform")
             have = have if response.status == 206 else 0
             with open(str(draft), "ab" if have > 0 else "wb", buffering=0) as file:
                 while True:
@@ -179,7 +180,7 @@ class Download:
                     self._count(have)
                     if web.stopping.is_set():
                         raise Failure(UNREACHABLE, "stopped")
-            remote.sha256 = remote.sha256 or _told(response)
+            remote.sha256 = remote.sha256 or _digest_of(response)
         except BaseException:
             web.close()
             raise
@@ -196,14 +197,14 @@ class Download:
 
 
 def _length(draft: Path) -> int:
-    """Bytes in the draft, -1 when there is none (an empty file is fetched, too)."""
+    """Return the bytes of the draft, -1 when there is none, so that an empty file is downloaded too."""
     try:
         return draft.stat().st_size
     except FileNotFoundError:
         return -1
 
 
-def _told(response: http.client.HTTPResponse) -> str:
-    """The checksum that came with the file, "" for none."""
-    found = DIGEST.search(response.headers.get("Repr-Digest", ""))
-    return binascii.hexlify(base64.b64decode(found.group(1))).decode() if found else ""
+def _digest_of(response: http.client.HTTPResponse) -> str:
+    """Return the checksum that was sent with the file, "" for none."""
+    match = DIGEST.search(response.headers.get("Repr-Digest", ""))
+    return binascii.hexlify(base64.b64decode(match.group(1))).decode() if match else ""

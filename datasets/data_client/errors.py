@@ -1,23 +1,23 @@
-"""The ways in which the client fails, each with its exit code and one clear line."""
+"""The client's errors, each with its exit code and one line for the user."""
 
 from __future__ import annotations
 
 LOCAL, USAGE, LOGIN, REFUSED, UNREACHABLE, DAMAGED, INTERRUPTED = 1, 2, 3, 4, 5, 6, 130
 
 MEANING = {
-    0: "done",
-    LOCAL: "something on this machine: a file that cannot be read or written, or changed meanwhile",
-    USAGE: "wrong options",
-    LOGIN: "not logged in, or the token is not valid",
-    REFUSED: "the platform refused: missing, wrong state, too large, no room",
-    UNREACHABLE: "the platform could not be reached or had a fault for longer than --patience",
-    DAMAGED: "a checksum did not match, again and again",
-    INTERRUPTED: "interrupted; the same command goes on where it stopped",
+    0: "success",
+    LOCAL: "local error: a file cannot be read or written, or changed during the upload",
+    USAGE: "invalid options or arguments",
+    LOGIN: "not logged in, or invalid token",
+    REFUSED: "refused by the platform: not found, wrong state, too large, no space left",
+    UNREACHABLE: "the platform was unreachable or failing for longer than --patience",
+    DAMAGED: "checksum mismatch, also after retries",
+    INTERRUPTED: "interrupted; run the same command again to resume",
 }
 
 
 class Failure(Exception):
-    """Ends the command: one line for the user, one exit code."""
+    """An error that ends the command, with one line for the user and an exit code."""
 
     def __init__(self, code: int, line: str):
         super().__init__(line)
@@ -25,7 +25,7 @@ class Failure(Exception):
 
 
 class Trouble(Exception):
-    """Something that may pass: a lost connection, a server that is starting. Tried again until patience ends."""
+    """A temporary error: a lost connection, a server that is starting. Retried until --patience is over."""
 
     def __init__(self, line: str, wait: float = 0.0):
         super().__init__(line)

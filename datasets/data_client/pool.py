@@ -1,4 +1,4 @@
-"""Several threads over one list; the first failure stops all of them. Used by upload.py and download.py."""
+"""Threads that share one list of work; the first failure stops all of them. Used by upload.py and download.py."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from .web import Web
 
 
 def each(work, items: list, jobs: int, web: Web) -> None:
-    """Runs `work(item)` for all items in `jobs` threads. Raises the first failure once every thread has stopped."""
+    """Run `work(item)` for all items in `jobs` threads. Raises the first failure once every thread has stopped."""
     waiting, failures, lock = iter(items), [], threading.Lock()
 
     def run() -> None:
@@ -19,7 +19,7 @@ def each(work, items: list, jobs: int, web: Web) -> None:
                 if item is None:
                     return
                 work(item)
-        except BaseException as failure:  # carried over to the caller's thread, whatever it is
+        except BaseException as failure:  # raised again in the caller's thread
             with lock:
                 failures.append(failure)
             web.stopping.set()
@@ -32,9 +32,9 @@ def each(work, items: list, jobs: int, web: Web) -> None:
     try:
         for thread in threads:
             while thread.is_alive():
-                thread.join(0.2)  # in slices, so that Ctrl-C is heard
+                thread.join(0.2)  # with a timeout, so that Ctrl-C is handled
     except BaseException:
-        web.stopping.set()  # stays set: nothing more is sent
+        web.stopping.set()  # stays set, so that nothing more is sent
         raise
     web.stopping.clear()
     if failures:

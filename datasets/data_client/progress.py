@@ -1,6 +1,6 @@
-"""What the user sees while it runs: a bar on a terminal, plain lines elsewhere, nothing with --quiet.
+"""Progress: a bar on a terminal, plain lines elsewhere, nothing with --quiet.
 
-All of it goes to standard error, so that standard output carries results alone.
+It is written to standard error; standard output has results only.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ WINDOW_S = 8.0
 
 
 def size(count: float) -> str:
+    """Format bytes: `1.5 MiB`."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if count < 1024:
             return f"{count:.0f} B" if unit == "B" else f"{count:.1f} {unit}"
@@ -24,6 +25,7 @@ def size(count: float) -> str:
 
 
 def duration(seconds: float) -> str:
+    """Format seconds: `1:02:03` or `2:03`."""
     whole = int(seconds)
     if whole >= 3600:
         return f"{whole // 3600}:{whole % 3600 // 60:02d}:{whole % 60:02d}"
@@ -31,7 +33,7 @@ def duration(seconds: float) -> str:
 
 
 class Progress:
-    """Counts bytes and files of all threads; a thread of its own draws."""
+    """The bytes and files of all threads; one more thread draws the bar."""
 
     def __init__(self, word: str, total: int, files: int, quiet: bool):
         self.word, self.total, self.files, self.quiet = word, total, files, quiet
@@ -56,28 +58,30 @@ class Progress:
             sys.stderr.flush()
 
     def add(self, count: int, *, moved: bool = True) -> None:
-        """`count` bytes more are done; `moved` False: they were there already. Negative when a try was in vain."""
+        """Count `count` bytes as done, negative ones when a try has failed. `moved` False: they need no transfer."""
         with self.lock:
             self.done += count
             if moved and count > 0:
                 self.moved += count
 
     def file_done(self) -> None:
+        """Count one file as done."""
         with self.lock:
             self.finished += 1
 
     def percent(self) -> int:
+        """Return how much is done; 100 only when there is nothing to do."""
         return 100 if not self.total else max(0, min(99, int(100 * self.done / self.total)))
 
     def say(self, line: str) -> None:
-        """A line of its own above the bar."""
+        """Print a line above the bar."""
         if self.quiet:
             return
         sys.stderr.write(("\r\033[K" if self.tty else "") + printable(line) + "\n")
         sys.stderr.flush()
 
     def rate(self) -> float:
-        """Bytes a second over the last seconds."""
+        """Return the bytes per second of the last seconds."""
         now = time.monotonic()
         self.window.append((now, self.moved))
         while len(self.window) > 2 and now - self.window[0][0] > WINDOW_S:
@@ -115,7 +119,7 @@ class Progress:
 
 
 def printable(text: str) -> str:
-    """The text in what the terminal can show; names may hold anything."""
+    """Return the text without what the terminal cannot show; file names may contain anything."""
     encoding = getattr(sys.stderr, "encoding", None) or "ascii"
     clean = "".join(char if char.isprintable() else "?" for char in text)
     return clean.encode(encoding, "backslashreplace").decode(encoding)

@@ -1,4 +1,4 @@
-"""What is to be uploaded: the files below a folder, and the names the platform would not take. Used by upload.py."""
+"""Finds the files to upload, and rejects names that the platform does not accept. Used by upload.py."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import stat
 
 from .errors import LOCAL, Failure
 
-DRAFTS = ".mlp-download"  # at the top of a folder that is being downloaded: what has come so far
+DRAFTS = ".mlp-download"  # in a folder that is being downloaded: the incomplete files
 
 
 class Local:
@@ -18,11 +18,12 @@ class Local:
         self.size, self.mtime_ns = info.st_size, info.st_mtime_ns
 
     def changed(self, info: os.stat_result) -> bool:
+        """Return whether the file has changed since the folder was read."""
         return (info.st_size, info.st_mtime_ns) != (self.size, self.mtime_ns)
 
 
 def scan(folder: str, follow: bool, say) -> list:
-    """All regular files below `folder` (or the one file), sorted by path. `say(line)` hears what is skipped."""
+    """Return all regular files below `folder` (or the one file), sorted by path; `say(line)` reports skipped ones."""
     try:
         top = os.stat(folder)
     except OSError as problem:
@@ -30,18 +31,18 @@ def scan(folder: str, follow: bool, say) -> list:
     if stat.S_ISREG(top.st_mode):
         return [Local(_checked(os.path.basename(folder), folder), folder, top)]
     if not stat.S_ISDIR(top.st_mode):
-        raise Failure(LOCAL, f"{folder}: neither a folder nor a file")
-    found: list = []
+        raise Failure(LOCAL, f"{folder}: not a file or folder")
+    files: list = []
     waiting = [(folder, "", ((top.st_dev, top.st_ino),))]
     while waiting:
         here, relative, above = waiting.pop()
         for entry in _entries(here):
             path = relative + entry.name
             if path == DRAFTS and entry.is_dir(follow_symlinks=False):
-                say(f"skipped {DRAFTS}: left by a download that was cut off")
+                say(f"skipped {DRAFTS}: left by an interrupted download")
                 continue
             if entry.is_symlink() and not follow:
-                say(f"skipped {_shown(path)}: a symbolic link (--follow goes through links)")
+                say(f"skipped {_shown(path)}: symbolic link (use --follow to follow links)")
                 continue
             try:
                 info = entry.stat()
@@ -49,14 +50,14 @@ def scan(folder: str, follow: bool, say) -> list:
                 raise Failure(LOCAL, f"{_shown(entry.path)}: {problem.strerror}")
             if stat.S_ISDIR(info.st_mode):
                 if (info.st_dev, info.st_ino) in above:
-                    say(f"skipped {_shown(path)}: a link back to a folder above it")
+                    say(f"skipped {_shown(path)}: symbolic link to a parent folder")
                     continue
                 waiting.append((entry.path, path + "/", (*above, (info.st_dev, info.st_ino))))
             elif stat.S_ISREG(info.st_mode):
-                found.append(Local(_checked(path, entry.path), entry.path, info))
+                files.append(Local(_checked(path, entry.path), entry.path, info))
             else:
                 say(f"skipped {_shown(path)}: not a regular file")
-    return sorted(found, key=lambda local: local.path)
+    return sorted(files, key=lambda local: local.path)
 
 
 def _entries(folder: str) -> list:
@@ -68,23 +69,23 @@ def _entries(folder: str) -> list:
 
 
 def _checked(path: str, source: str) -> str:
-    """The path, if the platform takes such names. Raises Failure naming the file, before anything is sent."""
+    """Return the path if the platform accepts such names. Raises Failure, which names the file, before any transfer."""
     wrong = ""
     try:
         parts = [len(part.encode("utf-8")) for part in path.split("/")]
         if max(parts) > 255:
-            wrong = "a part of its name has more than 255 bytes"
+            wrong = "a part of the path has more than 255 bytes"
         elif sum(parts) + len(parts) > 1900 or len(parts) > 100:
-            wrong = "its path is too long"
+            wrong = "the path is too long"
     except UnicodeEncodeError:
-        wrong = "its name is not valid UTF-8"
+        wrong = "the name is not valid UTF-8"
     if any(ord(char) < 32 or ord(char) == 127 for char in path):
-        wrong = "its name has control characters"
+        wrong = "the name contains control characters"
     if wrong:
         raise Failure(LOCAL, f"{_shown(source)}: {wrong}; rename it")
     return path
 
 
 def _shown(path: str) -> str:
-    """The path as it can be printed anywhere."""
+    """Return the path as text that can be printed."""
     return path.encode("utf-8", "backslashreplace").decode("utf-8")

@@ -20,6 +20,7 @@ ENTRY = re.compile(r"[A-Za-z0-9._/-]{1,200}")
 
 
 def put(platform: Platform, options, say) -> dict:
+    """Upload a script; return what --json prints."""
     name = _checked(options.name or os.path.basename(options.file))
     if not os.path.isfile(options.file):
         what = "not a file" if os.path.exists(options.file) else "no such file"
@@ -27,7 +28,7 @@ def put(platform: Platform, options, say) -> dict:
     local = scan(options.file, True, say)[0]
     local.path = name
     if not ENTRY.fullmatch(name):
-        say(f"note: a job cannot be started by the name {name} (A-Z a-z 0-9 . _ / - only)")
+        say(f"warning: jobs cannot use the name {name} (allowed: A-Z a-z 0-9 . _ / -)")
     with Progress("uploading", local.size, 1, options.quiet) as progress:
         platform.web.note = progress.say
         Upload(platform, HOME, {}, progress, False).one(local)
@@ -35,11 +36,11 @@ def put(platform: Platform, options, say) -> dict:
 
 
 def get(platform: Platform, options, say):
-    """Fetches beside the target and moves into place, so the target is whole or untouched."""
+    """Download a script next to its target and rename it, so the target is complete or unchanged."""
     name = _checked(options.name)
     remote = platform.file(HOME, name)
     if remote is None:
-        raise Failure(REFUSED, f"script {name}: there is none of that name")
+        raise Failure(REFUSED, f"script {name} not found")
     target = os.path.join(options.file, os.path.basename(name)) if os.path.isdir(options.file) else options.file
     beside = None if target == "-" else os.path.dirname(os.path.abspath(target))
     folder = ""
@@ -64,14 +65,16 @@ def get(platform: Platform, options, say):
 
 
 def list_scripts(platform: Platform, options, say) -> list:
-    found = sorted(platform.files(HOME).values(), key=lambda remote: remote.path)
-    return [{"path": remote.path, "size": remote.size, "modified": remote.modified} for remote in found]
+    """Return the scripts, sorted by path."""
+    remotes = sorted(platform.files(HOME).values(), key=lambda remote: remote.path)
+    return [{"path": remote.path, "size": remote.size, "modified": remote.modified} for remote in remotes]
 
 
 def delete(platform: Platform, options, say) -> dict:
+    """Delete a script; return what --json prints."""
     name = _checked(options.name)
     if platform.file(HOME, name) is None:
-        raise Failure(REFUSED, f"script {name}: there is none of that name")
+        raise Failure(REFUSED, f"script {name} not found")
     platform.remove(HOME, name)
     return {"script": name, "deleted": True}
 
@@ -79,5 +82,5 @@ def delete(platform: Platform, options, say) -> dict:
 def _checked(name: str) -> str:
     parts = name.split("/")
     if "" in parts or "." in parts or ".." in parts:
-        raise Failure(USAGE, f"NAME must be a relative path without '..', '.' or empty parts, not {name or 'nothing'}")
+        raise Failure(USAGE, f"NAME must be a relative path without '..', '.' or empty parts, not '{name}'")
     return name

@@ -1,4 +1,4 @@
-"""The platform's calls that the client needs: datasets by REST, files by the data service."""
+"""The platform's calls that the client uses: datasets by REST, files by the data service."""
 
 from __future__ import annotations
 
@@ -26,17 +26,20 @@ class Remote:
 
 
 class Platform:
+    """One platform as one user: `user` is whose datasets are used, the token's own user once authenticated."""
+
     def __init__(self, web: Web, user: str = ""):
         self.web, self.user = web, user
 
     # --- who -------------------------------------------------------------------------------------------------------
     def authenticate(self, token: str) -> None:
-        """From now on as the holder of the token; finds out whose it is where nobody said."""
+        """Use this token from now on, and look up its user unless one was named. Raises Failure."""
         self.web.headers["Authorization"] = "Bearer " + token
         if not self.user:
             self.user = str(self.web.call("GET", "/api/v1/auth").json())
 
     def token_for(self, user: str, password: str) -> str:
+        """Return the user's API token. Raises Failure."""
         pair = base64.b64encode((f"{user}:{password}").encode()).decode()
         path = "/api/v1/users/{}/token".format(quote(user, safe=""))
         return str(self.web.call("GET", path, headers={"Authorization": "Basic " + pair}).json())
@@ -47,7 +50,7 @@ class Platform:
         return path + "/" + quote(name, safe="") if name else path
 
     def dataset(self, name: str):
-        """The dataset as the platform describes it, or None."""
+        """Return the dataset as REST describes it, or None."""
         answer = self.web.call("GET", self._dataset_path(name), expect=(403,))
         if answer.status == 403:
             if answer.msg.startswith("dataset:"):
@@ -56,25 +59,29 @@ class Platform:
         return answer.json()
 
     def datasets(self) -> list:
-        found: list = []
+        """Return all datasets of the user, newest first."""
+        rows: list = []
         while True:
-            page = self.web.call("GET", f"{self._dataset_path()}?limit=1000&offset={len(found)}").json()
-            found += page
+            page = self.web.call("GET", f"{self._dataset_path()}?limit=1000&offset={len(rows)}").json()
+            rows += page
             if len(page) < 1000:
-                return found
+                return rows
 
     def create(self, name: str, size: int) -> None:
+        """Create a dataset of `size` bytes. Raises Failure."""
         answer = self._json("POST", self._dataset_path(), {"name": name, "size": size}, expect=(403,))
         if answer.status == 403:
-            there = self.dataset(name)  # an answer lost on the way: it may have been created by the try before
+            there = self.dataset(name)  # an earlier try may have created it, and its answer was lost
             if there is None or there["state"] != "creating" or there["size"] != size:
                 raise Failure(REFUSED, answer.msg)
 
     def heartbeat(self, name: str, state: str, progress: int, expect=()) -> Response:
+        """Report the upload's state and progress (percent)."""
         body = {"state": state, "progress": progress}
         return self._json("PUT", self._dataset_path(name) + ":heartbeat", body, expect)
 
     def finish(self, name: str) -> None:
+        """Report the upload as complete. Raises Failure when bytes are missing."""
         answer = self.heartbeat(name, "ready", 100, expect=(403,))
         if answer.status == 403:
             there = self.dataset(name)  # as above
@@ -82,6 +89,7 @@ class Platform:
                 raise Failure(REFUSED, answer.msg)
 
     def delete(self, name: str) -> None:
+        """Start the deletion of the dataset. Raises Failure."""
         answer = self.web.call("DELETE", self._dataset_path(name), expect=(403,))
         if answer.status == 403:
             there = self.dataset(name)
@@ -89,6 +97,7 @@ class Platform:
                 raise Failure(REFUSED, answer.msg)
 
     def wait_gone(self, name: str) -> None:
+        """Wait until the dataset is deleted. Raises Failure after --patience."""
         deadline, pause = time.monotonic() + self.web.patience, 0.1
         while self.dataset(name) is not None:
             if time.monotonic() > deadline:
@@ -102,23 +111,25 @@ class Platform:
 
     # --- files -------------------------------------------------------------------------------------------------------
     def file_path(self, dataset: str, path: str) -> str:
+        """Return the file's address at the data service."""
         steps = [self.user, dataset, *path.split("/")] if path else [self.user, dataset]
         return "/data/" + "/".join(quote(step, safe="") for step in steps)
 
     def files(self, dataset: str) -> dict:
-        """All files of the dataset, by path."""
+        """Return all files of the dataset, by path."""
         return self._propfind(dataset, "", "infinity")
 
     def file(self, dataset: str, path: str):
-        """The file as the platform has it, its checksum computed there if need be; None where there is none."""
+        """Return the stored file with its checksum, computed by the platform if necessary; None when there is none."""
         return self._propfind(dataset, path, "0").get(path)
 
     def sha256(self, dataset: str, path: str) -> str:
-        """The checksum of what the platform has stored, "" where there is no such file."""
-        found = self.file(dataset, path)
-        return found.sha256 if found else ""
+        """Return the checksum of the stored file, "" when there is none."""
+        remote = self.file(dataset, path)
+        return remote.sha256 if remote else ""
 
     def remove(self, dataset: str, path: str) -> None:
+        """Delete a file or folder; one that is missing is no error."""
         self.web.call("DELETE", self.file_path(dataset, path), expect=(404,))
 
     def _propfind(self, dataset: str, path: str, depth: str) -> dict:
@@ -133,17 +144,17 @@ class Platform:
             document = ElementTree.fromstring(answer.body)
         except ElementTree.ParseError:
             raise Failure(UNREACHABLE, f"the listing of {dataset} is not XML; is --url right?")
-        found = {}
+        remotes = {}
         skip = len(self.file_path(dataset, "")) + 1
         for response in document.iter("{DAV:}response"):
             remote = _remote(response, skip)
             if remote is not None:
-                found[remote.path] = remote
-        return found
+                remotes[remote.path] = remote
+        return remotes
 
 
 def _remote(response, skip: int):
-    """One file of a PROPFIND's answer, None for a folder."""
+    """Return the file in one response of a PROPFIND's answer, None for a folder."""
     if response.find(".//{DAV:}collection") is not None:
         return None
     size = response.findtext(".//{DAV:}getcontentlength")

@@ -1,5 +1,5 @@
-"""`upload`: a folder becomes a dataset. Any interruption is resumed by the same command: what is there is compared by
-size and checksum and only the rest is sent. Called by cli.py.
+"""`upload`: a folder becomes a dataset. The same command resumes an interrupted upload: stored files are compared by
+size and checksum, and only the rest is sent. Called by cli.py.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from .scan import Local, scan
 from .service import Platform, Remote
 
 BLOCK = 1 << 20
-WHOLE = 4 << 20  # up to this size a file is read first and its checksum sent along; larger ones are compared after
+WHOLE = 4 << 20  # bytes; smaller files are sent with their checksum, larger ones are compared afterwards
 HEARTBEAT_S = 3.0
 TRIES = 3
 
 
 def upload(platform: Platform, options, say) -> dict:
-    """Runs the command; returns what --json prints."""
+    """Run the command; return what --json prints. Raises Failure."""
     skipped: list = []
     files = scan(options.dir, options.follow, lambda line: (skipped.append(line), say(line)))
     total = sum(local.size for local in files)
@@ -47,7 +47,7 @@ def upload(platform: Platform, options, say) -> dict:
 
 
 def _prepare(platform: Platform, options, total: int) -> dict:
-    """The dataset to upload into: a new one, or the one that an interrupted upload left."""
+    """Return the dataset to upload to: that of an interrupted upload, or a new one. Raises Failure."""
     name = options.name
     there = platform.dataset(name)
     if there is not None and there["state"] == "deleting":
@@ -65,7 +65,7 @@ def _prepare(platform: Platform, options, total: int) -> dict:
 
 
 def remove(platform: Platform, there: dict) -> None:
-    """Deletes the dataset whatever its state, and waits until its name is free."""
+    """Delete the dataset in any state, and wait until its name is free. Raises Failure."""
     name = there["name"]
     if there["state"] == "creating":
         platform.heartbeat(name, "error", 0, expect=(403,))
@@ -76,23 +76,23 @@ def remove(platform: Platform, there: dict) -> None:
 def _unusable(there: dict, total: int) -> Failure:
     name = there["name"]
     if there["state"] == "error":
-        line = "dataset {} is in error ({})".format(name, there.get("reason") or "no reason given")
+        line = "dataset {} is in state error ({})".format(name, there.get("reason") or "no reason given")
     elif there["state"] == "creating":
-        line = f"dataset {name} is being uploaded with {there['size']} bytes, the folder has {total}"
+        line = f"dataset {name} is being uploaded with {there['size']} bytes, but the folder has {total}"
     else:
-        line = f"dataset {name} exists already and is different"
-    return Failure(REFUSED, line + "; --replace deletes it and starts anew")
+        line = f"dataset {name} already exists with other files"
+    return Failure(REFUSED, line + "; use --replace to replace it")
 
 
 def _different(name: str) -> Failure:
-    return Failure(REFUSED, f"dataset {name} exists already and is different; --replace deletes it first")
+    return Failure(REFUSED, f"dataset {name} already exists with other files; use --replace to replace it")
 
 
 def _clear(platform: Platform, name: str, files: list, there: dict, say) -> None:
-    """Takes away what an earlier upload left and the folder does not have any more: it counts for the size."""
+    """Delete the files of an earlier upload that the folder no longer has: they count towards the size."""
     wanted = {local.path for local in files}
     for path in sorted(set(there) - wanted):
-        say(f"removing {path} from the dataset: it is not in the folder")
+        say(f"deleted {path} from the dataset: not in the folder")
         platform.remove(name, path)
         del there[path]
 
@@ -100,13 +100,14 @@ def _clear(platform: Platform, name: str, files: list, there: dict, say) -> None
 class Upload:
     """The work on one file, done by several threads."""
 
-    part = 64 << 20  # larger files go in parts of so many bytes
+    part = 64 << 20  # bytes; larger files are sent in parts of this size
 
     def __init__(self, platform: Platform, name: str, there: dict, progress: Progress, complete: bool):
         self.platform, self.name, self.there = platform, name, there
         self.progress, self.complete = progress, complete
 
     def one(self, local: Local) -> None:
+        """Upload one file unless it is stored already. Raises Failure."""
         remote = self.there.get(local.path)
         if remote is None or not self._same(local, remote):
             if self.complete:
@@ -135,19 +136,19 @@ class Upload:
             except Failure as failure:
                 if failure.code != DAMAGED:
                     raise
-            self.progress.say(f"{local.path} arrived damaged; sending it again")
+            self.progress.say(f"{local.path} checksum mismatch, sending it again")
             self.progress.add(-local.size)
-        raise Failure(DAMAGED, f"{local.path}: arrived damaged {TRIES} times")
+        raise Failure(DAMAGED, f"{local.path}: checksum mismatch after {TRIES} tries")
 
     def _put(self, local: Local) -> str:
-        """Sends the file; returns the checksum of the bytes that were sent."""
+        """Send the file; return the checksum of the bytes that were sent."""
         path = self.platform.file_path(self.name, local.path)
         if local.size <= WHOLE:
             digest = hashlib.sha256()
             body = b"".join(_blocks(local, self.alive, digest))
             headers = {"Repr-Digest": f"sha-256=:{base64.b64encode(digest.digest()).decode()}:"}
             answer = self.deliver(path, len(body), lambda: [body] if body else [], headers)
-            if answer.status == 405:  # an emptied folder of an earlier upload is in the way
+            if answer.status == 405:  # an empty folder of an earlier upload has that name
                 self.platform.remove(self.name, local.path)
                 self.deliver(path, len(body), lambda: [body] if body else [], headers, expect=())
             self.progress.add(len(body))
@@ -155,23 +156,24 @@ class Upload:
         return PartsOf(self, local, path).send()
 
     def alive(self, _count: int) -> None:
-        """Ends this thread's work as soon as another one has failed."""
+        """Raise Failure as soon as another thread has failed."""
         if self.platform.web.stopping.is_set():
             raise Failure(UNREACHABLE, "stopped")
 
     def deliver(self, path: str, size: int, blocks, headers: dict, expect=(405,)):
+        """PUT a body of `size` bytes, with retries; return the response. Raises Failure."""
         return self.platform.web.send("PUT", path, size, blocks, headers, expect)
 
 
 class PartsOf:
-    """One large file, sent in parts: what an earlier try has brought there is only read, not sent again."""
+    """One large file, sent in parts: what has arrived in an earlier try is read for the checksum only."""
 
     def __init__(self, job: Upload, local: Local, path: str):
         self.job, self.local, self.path = job, local, path
-        self.counted = 0  # bytes of this file that the progress knows
+        self.counted = 0  # bytes of this file that the progress has counted
 
     def send(self) -> str:
-        """Returns the checksum of the file's bytes."""
+        """Send what is missing; return the checksum of the whole file. Raises Failure."""
         while True:
             have = self._arrived()
             digest = hashlib.sha256()
@@ -182,7 +184,7 @@ class PartsOf:
                 length = min(self.job.part, self.local.size - have)
                 sent, answer = self._part(have, length, digest)
                 if answer.status == 409:
-                    break  # a try whose answer was lost had brought it; or somebody else sends the same file
+                    break  # an earlier try arrived but its answer was lost, or another client sends the same file
                 have, digest = have + length, sent
             else:
                 return digest.hexdigest()
@@ -190,17 +192,17 @@ class PartsOf:
                 return sent.hexdigest()
 
     def _part(self, first: int, length: int, before):
-        """Sends one part; returns the checksum with it, and the answer."""
+        """Send one part; return the checksum up to its end, and the response."""
         state = {}
 
         def blocks():
-            self._count(first)  # the try before was in vain
+            self._count(first)  # an earlier try has failed
             state["digest"] = before.copy()
             return _blocks(self.local, self._sent, state["digest"], first, length)
 
         headers = {"Content-Range": f"bytes {first}-{first + length - 1}/{self.local.size}"}
         answer = self.job.deliver(self.path, length, blocks, headers, expect=(405, 409))
-        if answer.status == 405:  # an emptied folder of an earlier upload is in the way
+        if answer.status == 405:  # an empty folder of an earlier upload has that name
             self.job.platform.remove(self.job.name, self.local.path)
             answer = self.job.deliver(self.path, length, blocks, headers, expect=(409,))
         if answer.status == 409 and not answer.msg.startswith("Content-Range:"):
@@ -210,8 +212,8 @@ class PartsOf:
     def _arrived(self) -> int:
         headers = {"Content-Range": f"bytes */{self.local.size}"}
         answer = self.job.platform.web.call("PUT", self.path, None, headers)
-        told = answer.headers.get("Upload-Offset", "0")
-        return min(int(told), self.local.size) if told.isdigit() else 0
+        offset = answer.headers.get("Upload-Offset", "0")
+        return min(int(offset), self.local.size) if offset.isdigit() else 0
 
     def _there(self) -> bool:
         remote = self.job.platform.file(self.job.name, self.local.path)
@@ -222,13 +224,13 @@ class PartsOf:
         self._count(self.counted + length)
 
     def _count(self, size: int, moved: bool = True) -> None:
-        """So much of this file is there now."""
+        """Count `size` bytes of this file as stored."""
         self.job.progress.add(size - self.counted, moved=moved)
         self.counted = size
 
 
 class _Heartbeat:
-    """Tells the platform every few seconds how far the upload is; a dataset that has ended ends the upload."""
+    """Reports the progress to the platform every few seconds; ends the upload if the dataset takes no more bytes."""
 
     def __init__(self, platform: Platform, name: str, progress: Progress, enabled: bool):
         self.platform, self.name, self.progress = platform, name, progress
@@ -250,7 +252,7 @@ class _Heartbeat:
             try:
                 answer = self.platform.heartbeat(self.name, "creating", self.progress.percent(), expect=(403,))
             except Failure:
-                continue  # the uploads have the same trouble and say so
+                continue  # the uploads meet the same problem and report it
             if answer.status == 403 and not self.end.is_set():
                 self.refusal = f"dataset {self.name}: {answer.msg}"
                 self.platform.web.stopping.set()
@@ -258,7 +260,7 @@ class _Heartbeat:
 
 
 def _blocks(local: Local, count, digest, first: int = 0, length=None):
-    """The file's bytes, exactly as many as it had when the folder was read. Raises Failure when it has changed."""
+    """Yield the file's bytes in blocks, as many as when the folder was read. Raises Failure if it has changed."""
     try:
         with open(local.source, "rb", buffering=0) as file:
             file.seek(first)
@@ -272,6 +274,6 @@ def _blocks(local: Local, count, digest, first: int = 0, length=None):
                 count(len(block))
                 yield block
             if left or local.changed(os.fstat(file.fileno())):
-                raise Failure(LOCAL, f"{local.path} changed while it was uploaded; run the command again")
+                raise Failure(LOCAL, f"{local.path} changed during the upload; run the command again")
     except OSError as problem:
         raise Failure(LOCAL, f"{local.source}: {problem.strerror}")

@@ -1,6 +1,6 @@
-"""HTTP with the platform: one kept connection for each thread, proxies of the environment, retries with back-off.
+"""HTTP with the platform: a persistent connection for each thread, proxies of the environment, retries with back-off.
 
-Used by service.py. Whatever goes wrong leaves as Failure with one line, whatever may pass is tried again.
+Used by service.py. Temporary errors are retried; every other one is raised as Failure with one line.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from urllib.request import getproxies, proxy_bypass
 from .errors import DAMAGED, LOGIN, REFUSED, UNREACHABLE, USAGE, Failure, Trouble
 
 BLOCK = 1 << 20
-ASK_FIRST = 1 << 20  # from this size on a body is sent only once the platform has said that it wants it
+ASK_FIRST = 1 << 20  # bytes; larger bodies are sent with "Expect: 100-continue"
 TIMEOUT_S = 120
-LONG_S, SLOW = 900, {"PROPFIND", "DELETE"}  # the checksum of a large file, the removal of many files
-PASSING = {408, 429, 500, 502, 503, 504}
+LONG_S, SLOW = 900, {"PROPFIND", "DELETE"}  # seconds, for the checksum of a large file and the deletion of many files
+TEMPORARY = {408, 429, 500, 502, 503, 504}
 
 
 class Response:
-    """A whole answer: status, headers and body."""
+    """A complete response: status, headers and body."""
 
     def __init__(self, response: http.client.HTTPResponse, body: bytes):
         self.status, self.headers, self.body = response.status, response.headers, body
@@ -37,11 +37,11 @@ class Response:
         try:
             return json.loads(self.body.decode("utf-8"))
         except ValueError:
-            raise Failure(UNREACHABLE, "the answer is not the platform's; is --url right?")
+            raise Failure(UNREACHABLE, "unexpected response, not from the platform; check --url")
 
     @property
     def msg(self) -> str:
-        """What the platform says is wrong, in its own words."""
+        """Return the platform's error message."""
         try:
             return str(json.loads(self.body.decode("utf-8"))["msg"])
         except (ValueError, KeyError, TypeError):
@@ -49,14 +49,14 @@ class Response:
 
 
 class Web:
-    """Everything sent to one platform. `note(line)` is told of each retry."""
+    """The connections to one platform. `note(line)` is called when a request is retried."""
 
     def __init__(self, url: str, patience: float, note=lambda line: None):
         parts = urlsplit(url)
         try:
             self.port = parts.port or (443 if parts.scheme == "https" else 80)
         except ValueError:
-            raise Failure(USAGE, f"--url: not a valid address: {url}")
+            raise Failure(USAGE, f"--url: invalid address: {url}")
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
             raise Failure(USAGE, f"--url: must be http://host:port or https://host:port, not {url}")
         self.url, self.scheme, self.host = url.rstrip("/"), parts.scheme, parts.hostname
@@ -72,18 +72,18 @@ class Web:
     def call(
         self, method: str, path: str, body: bytes | None = None, headers: dict | None = None, expect=()
     ) -> Response:
-        """Sends, retries what may pass, and answers; raises Failure for a refusal not named in `expect`."""
+        """Send a request, with retries, and return the response. Raises Failure for an error status not in `expect`."""
         return self.patiently(lambda: self._once(method, path, body, headers or {}), expect)
 
     def send(self, method: str, path: str, size: int, blocks, headers: dict, expect=()) -> Response:
-        """A body in blocks: `blocks()` starts it anew at each try."""
+        """Send a body in blocks, with retries: `blocks()` starts from its beginning at each try. Raises Failure."""
         return self.patiently(lambda: self._send(method, path, size, blocks, headers), expect)
 
     def patiently(self, attempt, expect=()) -> Response:
-        """Tries until it works. Ends when, after the first failure, for `patience` seconds in all nothing moved.
+        """Retry until it works; give up when, after the first failure, nothing was sent for `patience` seconds in all.
 
-        The first try does not count, however long it took, nor the time in which a later one sent its body: on a slow
-        link one that breaks off has been at work for longer than anybody is patient.
+        Neither the first try counts nor the time in which a later one sent its body: on a slow link a single try may
+        take longer than `patience`. Raises Failure.
         """
         idle, delay, tries = 0.0, 0.25, 0
         while True:
@@ -92,7 +92,7 @@ class Web:
                 raise Failure(UNREACHABLE, "stopped")
             try:
                 answer = attempt()
-                if answer.status in PASSING and answer.status not in expect:
+                if answer.status in TEMPORARY and answer.status not in expect:
                     raise Trouble(answer.msg, _retry_after(answer.headers))
                 self.reached = True
                 self.judge(answer, expect)
@@ -109,18 +109,18 @@ class Web:
                 idle, delay = idle + pause, min(delay * 2, 10.0)
 
     def say(self, trouble: Trouble) -> None:
-        """Tells the user of a retry, once in five seconds: all threads have the same trouble."""
+        """Tell the user about a retry, at most every five seconds: all threads have the same problem."""
         now = time.monotonic()
         if now - self.said > 5:
             self.said = now
-            self.note(f"{trouble.line}; trying again")
+            self.note(f"{trouble.line}; retrying")
 
     def open(self, path: str, headers: dict) -> http.client.HTTPResponse:
-        """A GET whose body the caller reads. Raises Trouble or Failure; a status from 400 on is judged here."""
+        """Send a GET whose body the caller reads. Raises Trouble or Failure, also for an error status but 416."""
         response = self._begin("GET", path, dict(headers))
         if response.status >= 400:
             answer = Response(response, self._read(response))
-            if answer.status in PASSING:
+            if answer.status in TEMPORARY:
                 raise Trouble(answer.msg, _retry_after(answer.headers))
             if answer.status != 416:
                 self.judge(answer, ())
@@ -128,7 +128,7 @@ class Web:
         return response
 
     def read_block(self, response: http.client.HTTPResponse) -> bytes:
-        """The next bytes of a body, b"" at its end. Raises Trouble when it breaks off."""
+        """Return the next bytes of a body, b"" at its end. Raises Trouble when it is interrupted."""
         try:
             block = response.read(BLOCK)
             if not block and response.length:
@@ -138,19 +138,20 @@ class Web:
             raise self.trouble(problem)
 
     def close(self) -> None:
-        """Drops this thread's connection."""
+        """Close this thread's connection."""
         connection = getattr(self.local, "connection", None)
         self.local.connection = None
         if connection is not None:
             connection.close()
 
     def judge(self, answer: Response, expect) -> None:
+        """Raise Failure for a response with an error status not in `expect`."""
         if answer.status < 400 or answer.status in expect:
             return
         if answer.status == 407:
-            raise Failure(UNREACHABLE, "the proxy wants a name and password (http_proxy=http://user:password@…)")
+            raise Failure(UNREACHABLE, "the proxy requires authentication (http_proxy=http://user:password@…)")
         if answer.status == 401 or answer.msg.startswith(("token:", "not authenticated")):
-            raise Failure(LOGIN, f"{answer.msg} (log in: data_client.pyz login)")
+            raise Failure(LOGIN, f"{answer.msg} (run 'data_client.pyz login')")
         if answer.msg.startswith("Repr-Digest: does not belong"):
             raise Failure(DAMAGED, answer.msg)
         raise Failure(REFUSED, answer.msg)
@@ -161,7 +162,7 @@ class Web:
         return Response(response, self._read(response))
 
     def _begin(self, method: str, path: str, headers: dict, body: bytes | None = None) -> http.client.HTTPResponse:
-        """Sends and reads the answer's head. A kept connection that had died meanwhile is opened anew, once."""
+        """Send, and read the response's headers. A persistent connection that was closed is reopened, once."""
         for fresh in (False, True):
             kept = getattr(self.local, "connection", None) is not None
             try:
@@ -194,9 +195,9 @@ class Web:
                         connection.send(block)
                         self.local.moved = time.monotonic()
                 except (BrokenPipeError, ConnectionResetError):
-                    pass  # refused in the middle: the answer says why, if it still comes through
+                    pass  # refused meanwhile: the response says why, if it can still be read
             else:
-                self.local.connection = None  # the body is still owed: this connection is done for
+                self.local.connection = None  # its body was never sent, so this connection cannot be used again
             response = connection.getresponse()
             answer = Response(response, self._read(response))
             if answer.status >= 400:
@@ -219,28 +220,28 @@ class Web:
             raise self.trouble(problem)
 
     def trouble(self, problem: Exception) -> Exception:
-        """One line for a failed connection: Trouble when it may pass, Failure when it cannot."""
+        """Return Trouble for a temporary connection error, Failure for a permanent one."""
         if isinstance(problem, ssl.SSLCertVerificationError):
-            return Failure(UNREACHABLE, f"{self.url}: its certificate is not trusted: {problem.verify_message}")
+            return Failure(UNREACHABLE, f"{self.url}: certificate verification failed: {problem.verify_message}")
         if isinstance(problem, socket.gaierror) and not self.reached:
-            return Failure(UNREACHABLE, f"{self.url}: no such host")
+            return Failure(UNREACHABLE, f"{self.url}: host not found")
         if isinstance(problem, http.client.InvalidURL):
-            return Failure(USAGE, f"{self.url}: not a valid address")
+            return Failure(USAGE, f"{self.url}: invalid address")
         if isinstance(problem, ConnectionRefusedError) or getattr(problem, "errno", 0) == errno.ECONNREFUSED:
-            return Trouble(f"cannot reach {self.url}: connection refused")
+            return Trouble(f"cannot connect to {self.url}: connection refused")
         if isinstance(problem, socket.timeout):
-            return Trouble(f"cannot reach {self.url}: no answer in time")
-        words = getattr(problem, "strerror", None) or str(problem) or type(problem).__name__
-        return Trouble(f"the connection to {self.url} broke: {words}")
+            return Trouble(f"cannot connect to {self.url}: timed out")
+        reason = getattr(problem, "strerror", None) or str(problem) or type(problem).__name__
+        return Trouble(f"connection to {self.url} lost: {reason}")
 
     # --- connections ----------------------------------------------------------------------------------------------
     def _proxy(self):
-        found = getproxies().get(self.scheme)
-        if not found or proxy_bypass(self.host):
+        proxy = getproxies().get(self.scheme)
+        if not proxy or proxy_bypass(self.host):
             return None
-        parts = urlsplit(found if "//" in found else "http://" + found)
+        parts = urlsplit(proxy if "//" in proxy else "http://" + proxy)
         if not parts.hostname:
-            raise Failure(USAGE, f"{self.scheme}_proxy: not a valid address: {found}")
+            raise Failure(USAGE, f"{self.scheme}_proxy: invalid address: {proxy}")
         login = {}
         if parts.username:
             pair = "{}:{}".format(unquote(parts.username), unquote(parts.password or ""))
@@ -278,7 +279,7 @@ class Web:
 
 
 def _wanted(sock) -> bool:
-    """Waits for "100 Continue". False: another answer came, so the body is not wanted. Silence counts as yes."""
+    """Wait for "100 Continue"; return whether to send the body. No response within 10 seconds counts as yes."""
     ready, _, _ = select.select([sock], [], [], 10.0)
     if not ready:
         return True
@@ -287,5 +288,5 @@ def _wanted(sock) -> bool:
 
 
 def _retry_after(headers) -> float:
-    told = headers.get("Retry-After", "")
-    return min(float(told), 30.0) if told.isdigit() else 0.0
+    seconds = headers.get("Retry-After", "")
+    return min(float(seconds), 30.0) if seconds.isdigit() else 0.0

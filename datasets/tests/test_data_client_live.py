@@ -170,7 +170,7 @@ def test_the_platform_may_be_killed_and_started_again_meanwhile(client, tmp_path
     service.start_nginx() if service.nginx.poll() is not None else None
     _, err = process.communicate(timeout=240)
     assert process.returncode == 0, err
-    assert "trying again" in err
+    assert "retrying" in err
     assert same(folder, service.path("alice", "photos"))
 
 
@@ -237,7 +237,7 @@ def test_replace_deletes_and_starts_anew(client, tmp_path, tree, alice_there, se
     assert same(two, service.path("alice", "photos"))
     alice_there.create("broken", 20)
     alice_there.heartbeat("broken", "error", 0)
-    assert "in error (reported by the uploader)" in client.run("upload", one, "--name", "broken", code=4).stderr
+    assert "in state error (reported by the uploader)" in client.run("upload", one, "--name", "broken", code=4).stderr
 
 
 def test_another_size_than_declared_is_not_resumed(client, tmp_path, alice_there):
@@ -261,7 +261,7 @@ def test_a_file_that_changes_meanwhile_is_noticed(client, tmp_path, service):
     with (folder / "000").open("ab") as file:
         file.write(b"more")
     _, err = process.communicate(timeout=240)
-    assert (process.returncode, "changed while" in err) == (1, True)
+    assert (process.returncode, "changed during" in err) == (1, True)
 
 
 @pytest.mark.parametrize(
