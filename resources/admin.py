@@ -1,4 +1,4 @@
-"""Tenants, limits of users, resource requests and usage for operators, all changed through tcc and limits alone."""
+"""Tenants, limits, resource requests and usage for operators; changed through tcc and limits only."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ NAMES = {"gpu": _("GPU"), "cpu": _("CPU"), "ram": _("RAM"), "rom": _("ROM")}
 OWNERS = {"job": "jobs.Job", "dataset": "datasets.Dataset", "model": "models_app.Model", "app": "apps.Application"}
 
 
-# --- amounts in words ----------------------------------------------------------------------------------------------
+# --- amounts as text -----------------------------------------------------------------------------------------------
 def amount(kind: str, value) -> str:
-    """The amount as people say it: `2 GPU`, `1.5 cores`, `4.0 GB`."""
+    """Format an amount for people: `2`, `1.5`, `4.0 GB`."""
     if kind == "rom":
         return filesizeformat(value)
     if kind == "ram":
@@ -46,14 +46,14 @@ def amount(kind: str, value) -> str:
 
 
 def share(tenant: Tenant, kind: str) -> str:
-    """What is in use of a tenant's capacity, as a bar."""
+    """Return a bar of what is in use of a tenant's capacity."""
     used, whole = getattr(tenant, f"{kind}_inuse"), getattr(tenant, kind)
     text = gettext("%(used)s of %(whole)s") % {"used": amount(kind, used), "whole": amount(kind, whole)}
     return bar(used, whole, text)
 
 
 def in_words(row) -> str:
-    """All amounts that are not zero: `1 GPU, 2 CPU, 512 MB RAM`."""
+    """Format all amounts that are not zero: `1 GPU, 2 CPU, 512 MB RAM`."""
     given = [f"{amount(kind, getattr(row, kind))} {NAMES[kind]}" for kind in KINDS if getattr(row, kind)]
     return ", ".join(given) or "-"
 
@@ -69,15 +69,15 @@ class CapacityForm(forms.Form):
 
 
 def capacity(tenant: Tenant, *, by: str, **values) -> None:
-    """Sets what differs; a form sent as it was makes the capacity the operator's own, so that it stays."""
+    """Set the values that differ; an unchanged form fixes the capacity, so that it no longer follows the machine."""
     changed = {kind: value for kind, value in values.items() if value != getattr(tenant, kind)}
     tcc.set_capacity(name=tenant.name, by=by, **(changed or values))
 
 
 def compare(tenant: Tenant) -> list[dict]:
-    """What the tenant's row says is in use beside what its requests add up to; looked at again when they differ.
+    """Compare what the tenant's row says is in use with the sum of its requests, up to three times while they differ.
 
-    The two are read one after the other, and requests come and go: only a difference that stays is one.
+    The two are read one after the other while requests come and go, so only a lasting difference is one.
     """
     for _attempt in range(3):
         books = tcc.books(tenant)
@@ -275,7 +275,7 @@ class UsageSampleAdmin(LifecycleAdmin):
 
 # --- requests -----------------------------------------------------------------------------------------------------
 def owning(row: ResourceRequest) -> tuple[type[Model], str] | None:
-    """The model and the key of the platform's object whose request this is; None for what came over REST."""
+    """Return the model and the key of the platform's object that the request is for; None for one over REST."""
     prefix, _colon, pk = row.pk.partition(":")
     label = OWNERS.get(prefix)
     if not row.owner or label is None or not apps.is_installed(label.partition(".")[0]):
@@ -284,16 +284,16 @@ def owning(row: ResourceRequest) -> tuple[type[Model], str] | None:
 
 
 def is_open(row: ResourceRequest) -> bool:
-    """Tried over REST and not settled. What belongs to an object of the platform is settled by the object's life."""
+    """Return whether the request was tried over REST and not settled. A platform's object settles its own."""
     return row.state == State.TRIED and not row.owner
 
 
 def may_cancel(row: ResourceRequest) -> bool:
-    """Also what an object that is gone has left behind, if ever a bug should do that."""
+    """Return whether an operator may cancel it: an open one, or one whose object no longer exists."""
     if row.state != State.TRIED or not row.owner:
         return is_open(row)
-    found = owning(row)
-    return found is not None and not found[0].objects.filter(pk=found[1]).exists()
+    owner = owning(row)
+    return owner is not None and not owner[0].objects.filter(pk=owner[1]).exists()
 
 
 def confirm(row: ResourceRequest, *, by: str) -> None:
@@ -307,7 +307,7 @@ def cancel(row: ResourceRequest, *, by: str) -> None:
 
 
 def _still_open(row: ResourceRequest) -> None:
-    """tcc says yes to what is settled already, for it is idempotent; an operator wants to know."""
+    """Raise Refused for a settled request: tcc, being idempotent, would accept it, but an operator should know."""
     if not ResourceRequest.objects.filter(pk=row.pk, state=State.TRIED).exists():
         raise Refused("the request was settled in the meantime", field="state")
 
@@ -359,10 +359,10 @@ class ResourceRequestAdmin(LifecycleAdmin):
 
     @display(description=_("belongs to"))
     def belongs_to(self, row: ResourceRequest) -> str:
-        found = owning(row)
-        if found is None:
+        owner = owning(row)
+        if owner is None:
             return gettext("nobody here: it came over REST") if not row.owner else "-"
-        model, pk = found
+        model, pk = owner
         obj = model.objects.filter(pk=pk).first()
         if obj is None:
             return gettext("%(kind)s %(pk)s, which is gone") % {"kind": model._meta.verbose_name, "pk": pk}

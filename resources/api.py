@@ -1,4 +1,4 @@
-"""The Resource-manager's REST calls (contract 8): a thin shell over resources.tcc."""
+"""The resource manager's REST calls (contract 8): a thin shell over resources.tcc."""
 
 from __future__ import annotations
 
@@ -94,9 +94,9 @@ class TenantUsage(ContractView):
         by = request.query_params.get("by", "owner")
         if by not in usage.BY:
             raise Refused("must be one of %(choices)s", field="by", choices=", ".join(usage.BY))
-        found, now = visible_tenant(request.user, tenant), timezone.now()
+        row, now = visible_tenant(request.user, tenant), timezone.now()
         owner = None if request.user.is_staff else request.user.username
-        return self.answer(usage.series(found, now - timedelta(hours=hours), now, by=by, owner=owner))
+        return self.answer(usage.series(row, now - timedelta(hours=hours), now, by=by, owner=owner))
 
 
 class LimitList(ContractView):
@@ -106,10 +106,10 @@ class LimitList(ContractView):
     calls = {"GET": Call("Limits of users", out=LimitOut, many=True)}
 
     def get(self, request, tenant):
-        found = visible_tenant(request.user, tenant)
-        rows = found.limits.select_related("tenant")
+        row = visible_tenant(request.user, tenant)
+        rows = row.limits.select_related("tenant")
         if not request.user.is_staff:
-            mine = limits.limit_of(found.pk, request.user.username)
+            mine = limits.limit_of(row.pk, request.user.username)
             rows = rows.filter(pk=mine.pk if mine else None)
         return self.page(rows)
 
@@ -125,10 +125,10 @@ class LimitDetail(ContractView):
     }
 
     def get(self, request, tenant, name):
-        found = visible_tenant(request.user, tenant)
+        row = visible_tenant(request.user, tenant)
         if not request.user.is_staff and name != request.user.username:
             raise Missing("limit")
-        return self.answer(limits.holds_for(found, name))
+        return self.answer(limits.holds_for(row, name))
 
     def put(self, request, tenant, name):
         only_staff(request.user, Message("only administrators can set limits"))
@@ -140,11 +140,11 @@ class LimitDetail(ContractView):
 
 
 def visible_tenant(user, name: str) -> Tenant:
-    """The tenant, for staff and its own users. Raises Missing for everybody else, as for one that is not there."""
-    found = Tenant.objects.filter(name=name).first()
-    if found is None or not (user.is_staff or user.tenant_id == found.pk):
+    """Return the tenant to operators and its own users. Raises Missing for everybody else, as for a missing one."""
+    tenant = Tenant.objects.filter(name=name).first()
+    if tenant is None or not (user.is_staff or user.tenant_id == tenant.pk):
         raise Missing("tenant")
-    return found
+    return tenant
 
 
 def only_staff(user, problem: Message) -> None:

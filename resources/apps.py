@@ -1,4 +1,4 @@
-"""Registers the app with Django."""
+"""Register the app with Django."""
 
 from __future__ import annotations
 

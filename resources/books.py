@@ -1,8 +1,8 @@
-"""Compares the books with the world, and puts them right. Called by `manage.py books`.
+"""Checks the accounting of resources and repairs it. Called by `manage.py books`.
 
-Three accounts must agree: what a tenant's row says is in use, what the requests add up to, and what the platform's
-objects hold by their own account. The objects are right: what they hold is really there. Only damage from outside
-(SQL by hand, a restored table) can make a difference; each one is explained before anything is touched.
+Three accounts must agree: what a tenant's row says is in use, the sum of the requests, and what the platform's objects
+hold by their own rows. The objects are right: what they hold really exists. Only damage from outside (SQL by hand, a
+restored table) can make a difference; each one is listed before anything is changed.
 """
 
 from __future__ import annotations
@@ -37,13 +37,14 @@ class Source:
     amounts: Callable[[models.Model], dict]
 
     def claims(self, tenant: Tenant) -> dict[str, Claim]:
-        found = self.model._default_manager.filter(self.holding, tenant=tenant).select_related("user")
-        return {f"{self.prefix}:{one.pk}": Claim(self.applier, one.user.username, self.amounts(one)) for one in found}
+        """Return what the objects hold in the tenant, by the ids of their requests."""
+        holding = self.model._default_manager.filter(self.holding, tenant=tenant).select_related("user")
+        return {f"{self.prefix}:{one.pk}": Claim(self.applier, one.user.username, self.amounts(one)) for one in holding}
 
 
 @dataclass(frozen=True)
 class Claim:
-    """What one object holds by its own account."""
+    """What one object holds by its own row."""
 
     applier: str
     owner: str
@@ -62,7 +63,7 @@ class Difference:
 
 
 def explain(tenant: Tenant, sources: Iterable[Source]) -> list[Difference]:
-    """Every difference of one tenant, seen in one snapshot: nobody is kept waiting, and none is only passing."""
+    """Return every difference of one tenant, from one snapshot of the database and without locks."""
     with transaction.atomic():
         with connection.cursor() as cursor:
             cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
@@ -70,10 +71,10 @@ def explain(tenant: Tenant, sources: Iterable[Source]) -> list[Difference]:
 
 
 def repair(tenant: Tenant, sources: Iterable[Source]) -> None:
-    """Puts the books of one tenant right, in one transaction (and another when something new was seen meanwhile).
+    """Repair the accounting of one tenant in one transaction, and in further ones for differences found meanwhile.
 
-    Locks as tcc does: the objects that looked wrong, the tenant, the requests. Under the tenant's lock no sum moves; so
-    what is still wrong then is mended, and what is seen only now waits for another round.
+    Locks in tcc's order: the objects that looked wrong, the tenant, the requests. Under the tenant's lock no sum
+    changes, so what is still wrong then is repaired, and what was not seen before waits for the next round.
     """
     sources = list(sources)
     for _ in range(ROUNDS):
@@ -92,10 +93,10 @@ def repair(tenant: Tenant, sources: Iterable[Source]) -> None:
             claims = _claims(locked, sources)
             for one in _row_differences(locked, claims, sources):
                 if one.id in suspects:
-                    _mend_row(locked, one.id, claims.get(one.id))
-            _mend_sums(locked, sources)
+                    _repair_row(locked, one.id, claims.get(one.id))
+            _repair_sums(locked, sources)
         for one in seen:
-            log.warning("books of %s: %s said %s, should say %s", one.tenant, one.what, one.found, one.expected)
+            log.warning("books of tenant %s: corrected %s from %s to %s", one.tenant, one.what, one.found, one.expected)
 
 
 def _differences(tenant: Tenant, sources: list[Source]) -> list[Difference]:
@@ -107,23 +108,23 @@ def _claims(tenant: Tenant, sources: list[Source]) -> dict[str, Claim]:
     return {id: claim for source in sources for id, claim in source.claims(tenant).items()}
 
 
-def _judged(sources: list[Source]) -> Q:
-    """The live requests whose objects we can ask; aiops, for one, keeps its own books."""
+def _checkable(sources: list[Source]) -> Q:
+    """Return the filter for live requests of the sources' objects; others, such as aiops', cannot be checked here."""
     prefixes = "|".join(source.prefix for source in sources)
     return LIVE & Q(pk__regex=f"^({prefixes}):[0-9]+$")
 
 
 def _row_differences(tenant: Tenant, claims: dict[str, Claim], sources: list[Source]) -> list[Difference]:
-    """Requests against objects, both ways."""
-    rows = {row.pk: row for row in ResourceRequest.objects.filter(_judged(sources), tenant=tenant)}
-    found = []
+    """Compare requests with objects, in both directions."""
+    rows = {row.pk: row for row in ResourceRequest.objects.filter(_checkable(sources), tenant=tenant)}
+    differences = []
     for id in sorted(rows.keys() | claims.keys()):
         row, claim = rows.get(id), claims.get(id)
         says = "not live" if row is None else _words(row.applier, row.owner, row.amounts())
         should = "nothing: no object holds it" if claim is None else _words(claim.applier, claim.owner, claim.amounts)
         if says != should:
-            found.append(Difference(tenant.name, id, f"request {id}", says, should))
-    return found
+            differences.append(Difference(tenant.name, id, f"request {id}", says, should))
+    return differences
 
 
 def _words(applier: str, owner: str, amounts: dict) -> str:
@@ -132,30 +133,30 @@ def _words(applier: str, owner: str, amounts: dict) -> str:
 
 
 def _outside(tenant: Tenant, sources: list[Source]) -> dict:
-    """What the rows that came over REST add up to; below zero only in damaged books."""
-    held = tcc.add_up(ResourceRequest.objects.filter(HELD | _judged(sources), tenant=tenant))
+    """Return the sum of the rows that came over REST; negative only if the accounting is damaged."""
+    held = tcc.add_up(ResourceRequest.objects.filter(HELD | _checkable(sources), tenant=tenant))
     total = tcc.books(tenant)
     return {kind: total[kind] - held[kind] for kind in KINDS}
 
 
 def _sum_differences(tenant: Tenant, claims: dict[str, Claim], sources: list[Source]) -> list[Difference]:
-    """The tenant's row against what its objects claim, the requests over REST, and those we cannot judge."""
-    found, outside = [], _outside(tenant, sources)
-    unjudged = tcc.add_up(ResourceRequest.objects.filter(HELD, tenant=tenant).exclude(_judged(sources)))
+    """Compare the tenant's row with its objects' claims, the requests over REST, and those that cannot be checked."""
+    differences, outside = [], _outside(tenant, sources)
+    unchecked = tcc.add_up(ResourceRequest.objects.filter(HELD, tenant=tenant).exclude(_checkable(sources)))
     for kind in KINDS:
         claimed = sum((claim.amounts[kind] for claim in claims.values()), zero(kind))
-        right = max(outside[kind], zero(kind)) + unjudged[kind] + claimed
+        right = max(outside[kind], zero(kind)) + unchecked[kind] + claimed
         in_use, capacity = getattr(tenant, f"{kind}_inuse"), getattr(tenant, kind)
         if outside[kind] < 0:
             more = f"{say(kind, -outside[kind])} more than requests"
-            found.append(Difference(tenant.name, "", f"{kind} released", more, "no more than requests"))
+            differences.append(Difference(tenant.name, "", f"{kind} released", more, "no more than requests"))
         if in_use != right:
-            found.append(Difference(tenant.name, "", f"{kind}_inuse", say(kind, in_use), say(kind, right)))
+            differences.append(Difference(tenant.name, "", f"{kind}_inuse", say(kind, in_use), say(kind, right)))
         if capacity < right:
-            found.append(
+            differences.append(
                 Difference(tenant.name, "", kind, say(kind, capacity), f"{say(kind, right)}: so much is in use")
             )
-    return found
+    return differences
 
 
 def _lock_objects(suspects: list[str], sources: list[Source]) -> None:
@@ -168,8 +169,8 @@ def _lock_objects(suspects: list[str], sources: list[Source]) -> None:
         )
 
 
-def _mend_row(tenant: Tenant, id: str, claim: Claim | None) -> None:
-    """Makes the request say what the object says. The row is locked, or not there."""
+def _repair_row(tenant: Tenant, id: str, claim: Claim | None) -> None:
+    """Make the request agree with its object. The row is locked, or missing."""
     row = ResourceRequest.objects.filter(pk=id).first()
     if claim is None:
         if row.state == State.TRIED:
@@ -186,15 +187,15 @@ def _mend_row(tenant: Tenant, id: str, claim: Claim | None) -> None:
         row.reinstate(by=BY)
         row.released = None
     elif row.tenant_id != tenant.pk:
-        return  # it is mended first where it is, and comes here in another round
+        return  # it is released in its own tenant first, and repaired here in the next round
     row.request_type, row.tenant, row.applier, row.owner = RequestType.REQUEST, tenant, claim.applier, claim.owner
     for kind, value in claim.amounts.items():
         setattr(row, kind, value)
     row.save()
 
 
-def _mend_sums(tenant: Tenant, sources: list[Source]) -> None:
-    """Makes the locked tenant's row say what its requests say, with room for it.
+def _repair_sums(tenant: Tenant, sources: list[Source]) -> None:
+    """Make the locked tenant's row agree with its requests, and its capacity no smaller.
 
     What was released without ever having been requested gets a request of its own, so that it is accounted for.
     """

@@ -1,4 +1,4 @@
-"""What this machine, or the cluster, has: CPUs, memory, disk, GPUs. Asked at every start, for the default tenant."""
+"""The CPUs, memory, disk and GPUs of this machine or the cluster, measured at every start for the default tenant."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CGROUP = Path("/sys/fs/cgroup")
 
 
 def cpus() -> Decimal:
-    """CPUs this process may use, less when a cgroup's quota says so."""
+    """Return the CPUs that this process may use, limited by a cgroup's quota."""
     count = Decimal(len(os.sched_getaffinity(0)))
     try:
         quota, period = (CGROUP / "cpu.max").read_text().split()
@@ -35,6 +35,7 @@ def cpus() -> Decimal:
 
 
 def ram_mi() -> int:
+    """Return the memory in Mi, limited by a cgroup."""
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     try:
         limit = (CGROUP / "memory.max").read_text().strip()
@@ -46,38 +47,40 @@ def ram_mi() -> int:
 
 
 def gpus() -> int:
-    """As many as the runner can hand out: a divided GPU counts as its slices."""
+    """Return how many GPUs the runner can assign; each slice of a partitioned GPU counts."""
     return len(devices())
 
 
 def disk_free() -> int:
+    """Return the free bytes of the disk with the storage root."""
     return shutil.disk_usage(settings.MLP_ROOT).free
 
 
 def measured() -> dict:
-    """{"cpu", "ram", "gpu"}: the cluster's where runs go to one, else this machine's. Empty while the cluster does not
-    answer: the tenant keeps what it had.
+    """Return {"cpu", "ram", "gpu"} of the cluster where jobs run on one, else of this machine.
+
+    Empty while the cluster does not answer: the tenant then keeps its capacity.
     """
     try:
         cluster = runners.get().capacity()
     except runners.RunnerError as error:
-        log.warning("the capacity is left as it was: %s", error)
+        log.warning("could not read the cluster's capacity, keeping the last one: %s", error)
         return {}
     return {"cpu": cpus(), "ram": ram_mi(), "gpu": gpus()} if cluster is None else cluster
 
 
 def prepare_default_tenant() -> Tenant:
-    """Makes the tenant `default` at the first start; later follows the machine, never below what is in use.
+    """Create the tenant `default` at the first start; later update it to the machine, never below what is in use.
 
-    Disk is measured once: later the datasets themselves make it less. A capacity that an operator set is left alone.
+    Disk is measured once, because datasets use it up later. A capacity that an operator has set stays.
     """
-    found = measured()
+    capacity = measured()
     disk = disk_free()
     with transaction.atomic():
         Tenant.objects.get_or_create(name="default")
         tenant = tcc.lock_tenant(name="default")
         if tenant.source == Tenant.Source.DISCOVERED:
-            for kind, value in found.items():
+            for kind, value in capacity.items():
                 setattr(tenant, kind, max(value, getattr(tenant, f"{kind}_inuse")))
             tenant.rom = tenant.rom or disk
             tenant.save(update_fields=["cpu", "ram", "gpu", "rom"])

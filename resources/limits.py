@@ -1,7 +1,7 @@
-"""Limits of single users inside a tenant: off until an operator sets one. Called by tcc, api and admin.
+"""Limits of single users inside a tenant: none until an operator sets one. Called by tcc, api and admin.
 
-A user's own row takes the place of the row for everybody (`*` on the wire) as a whole. What counts is what the user's
-objects hold in that tenant. A limit may be set below that: it then only keeps more from being added.
+A user's own row replaces the row for everybody (`*` on the wire) as a whole. It limits what the user's objects hold in
+that tenant. A limit below what they hold now only refuses further requests.
 """
 
 from __future__ import annotations
@@ -18,29 +18,29 @@ from .units import amounts, kinds_of, say, zero
 
 
 class OverLimit(Refused):
-    """Only the user's own limit is in the way: the tenant may have enough, and others need not wait."""
+    """The user's own limit is exceeded: the tenant may have enough, and others need not wait."""
 
 
 def limit_of(tenant_id: int, user: str) -> UserLimit | None:
-    """The row that holds for the user: their own, else everybody's, else None."""
+    """Return the limit that applies to the user: their own, else everybody's, else None."""
     rows = {row.user: row for row in UserLimit.objects.filter(tenant_id=tenant_id, user__in=[user, ""])}
     return rows.get(user) or rows.get("")
 
 
 def holds_for(tenant: Tenant, user: str) -> UserLimit:
-    """The row that holds for the user, or an empty one that is not stored. Raises Missing for nobody's name."""
+    """Return the limit that applies to the user, else an empty one that is not stored. Raises Missing."""
     name = _known(user)
     return limit_of(tenant.pk, name) or UserLimit(tenant=tenant, user=name)
 
 
 def held(tenant_id: int, user: str, but: str = "") -> dict:
-    """What the user's objects hold in the tenant, without the request `but`."""
+    """Return what the user's objects hold in the tenant, without the request `but`."""
     live = ResourceRequest.objects.filter(LIVE, tenant_id=tenant_id, owner=user).exclude(pk=but)
     return kinds_of(live.aggregate(**{f"{kind}_sum": Sum(kind) for kind in KINDS}), "_sum")
 
 
 def check(row: ResourceRequest, limit: UserLimit) -> None:
-    """Raises OverLimit naming what is short. The tenant's row is locked, so nobody adds to the user's sum meanwhile."""
+    """Raise OverLimit if the row exceeds the limit. The tenant's row is locked, so the user's sum does not change."""
     user, has = row.owner, held(row.tenant_id, row.owner, but=row.pk)
     for kind, value in row.amounts().items():
         most = getattr(limit, kind)
@@ -53,7 +53,7 @@ def check(row: ResourceRequest, limit: UserLimit) -> None:
 
 
 def never_fits(tenant_id: int, user: str, wanted: dict) -> None:
-    """Raises OverLimit when the amounts alone exceed the user's limit: waiting would not help."""
+    """Raise OverLimit when the amounts alone exceed the user's limit, so that waiting would not help."""
     limit = limit_of(tenant_id, user)
     for kind, value in wanted.items():
         most = getattr(limit, kind, None)
@@ -65,19 +65,19 @@ def never_fits(tenant_id: int, user: str, wanted: dict) -> None:
 
 
 def set_limit(*, tenant: str, user: str, by: str, **values) -> UserLimit:
-    """Sets the limits named, None for none; the others stay. `user` may be `*`. Raises Missing."""
+    """Set the named limits, None for no limit; the others stay. `user` may be `*`. Raises Missing."""
     name = _known(user)
     rounded = {kind: None if value is None else amounts(**{kind: value})[kind] for kind, value in values.items()}
     with transaction.atomic():
-        found = Tenant.objects.select_for_update(no_key=True).filter(name=tenant).first()
-        if found is None:
+        row = Tenant.objects.select_for_update(no_key=True).filter(name=tenant).first()
+        if row is None:
             raise Missing("tenant")
-        limit, _ = UserLimit.objects.update_or_create(tenant=found, user=name, defaults=rounded)
+        limit, _ = UserLimit.objects.update_or_create(tenant=row, user=name, defaults=rounded)
     return limit
 
 
 def remove_limit(*, tenant: str, user: str, by: str) -> UserLimit:
-    """Takes the row away and returns it as it was. Raises Missing."""
+    """Delete the limit and return it as it was. Raises Missing."""
     name = "" if user == EVERYBODY else user
     with transaction.atomic():
         limit = UserLimit.objects.select_for_update(of=("self",)).filter(tenant__name=tenant, user=name).first()
@@ -88,7 +88,7 @@ def remove_limit(*, tenant: str, user: str, by: str) -> UserLimit:
 
 
 def _known(user: str) -> str:
-    """The user's name as the rows have it. Raises Missing for nobody's name."""
+    """Return the user's name as in the rows, "" for `*`. Raises Missing when there is no such user."""
     if user == EVERYBODY:
         return ""
     if user == "" or not get_user_model().objects.filter(username=user).exists():

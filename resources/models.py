@@ -2,15 +2,15 @@
 
 ResourceRequest:
     tried               --confirm-->   confirmed
-    tried               --cancel-->    cancelled     (a cancel before its try inserts a cancelled row, the mark)
-    confirmed           --release-->   released      (a request of the platform's own object, whose end gives it back)
-    cancelled, released --reinstate--> confirmed     (only `manage.py books --repair`, for an object that is there)
+    tried               --cancel-->    cancelled     (a cancel before its try inserts a cancelled row)
+    confirmed           --release-->   released      (a request of a platform's object that has ended)
+    cancelled, released --reinstate--> confirmed     (only `manage.py books --repair`, for an object that exists)
 
 The database itself keeps 0 <= in use <= capacity. In use is the sum of the live requests (type request, tried or
-confirmed) less the confirmed releases (rows of their own, which come over REST); tcc.books computes it anew.
+confirmed) less the confirmed releases (rows of their own, which come over REST); tcc.books computes it from the rows.
 
-Whose a row is: with an owner it belongs to an object of the platform (job, dataset, …), and its id is one that
-`is_platform_id` knows; without one it came over REST.
+A row with an owner belongs to an object of the platform (job, dataset, …) and has an id that `is_platform_id` accepts;
+a row without one came over REST.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ PLATFORM_ID = re.compile(r"((job|dataset|model|app):[0-9]+|aiops:[0-9a-f-]{36})"
 
 
 def is_platform_id(id: str) -> bool:
-    """Whether the id is one that the platform gives to its own objects; nobody else may use it."""
+    """Return whether the id has the form of the platform's own objects, which REST clients must not use."""
     return PLATFORM_ID.fullmatch(id) is not None
 
 
@@ -47,6 +47,7 @@ class Amounts(models.Model):
         abstract = True
 
     def amounts(self) -> dict:
+        """Return the four amounts by kind."""
         return {kind: getattr(self, kind) for kind in KINDS}
 
 
@@ -58,7 +59,7 @@ def _within(kind: str) -> models.CheckConstraint:
 
 
 class Tenant(Amounts):
-    """Whom the resources belong to. Only `default` exists at first; every user belongs to it (contract 8)."""
+    """A group of users with its own resources. At first there is only `default`, with every user (contract 8)."""
 
     class Source(models.TextChoices):
         DISCOVERED = "discovered", _("discovered")
@@ -81,6 +82,7 @@ class Tenant(Amounts):
         return self.name
 
     def left(self, kind: str):
+        """Return how much of the kind is not in use."""
         return getattr(self, kind) - getattr(self, f"{kind}_inuse")
 
 
@@ -155,7 +157,7 @@ class ResourceRequest(ConcurrentTransitionMixin, Amounts):
         custom=refused("the request is %(state)s; only a tried request can be confirmed"),
     )
     def confirm(self, *, by, reason=""):
-        """tried > confirmed."""
+        """Move from tried to confirmed."""
 
     @transition(
         field=state,
@@ -164,7 +166,7 @@ class ResourceRequest(ConcurrentTransitionMixin, Amounts):
         custom=refused("the request is %(state)s; only a tried request can be cancelled"),
     )
     def cancel(self, *, by, reason=""):
-        """tried > cancelled."""
+        """Move from tried to cancelled."""
 
     @transition(
         field=state,
@@ -173,7 +175,7 @@ class ResourceRequest(ConcurrentTransitionMixin, Amounts):
         custom=refused("the request is %(state)s; only a confirmed request can be released"),
     )
     def release(self, *, by, reason=""):
-        """confirmed > released."""
+        """Move from confirmed to released."""
 
     @transition(
         field=state,
@@ -182,13 +184,13 @@ class ResourceRequest(ConcurrentTransitionMixin, Amounts):
         custom=refused("the request is %(state)s; only a cancelled or released request can be reinstated"),
     )
     def reinstate(self, *, by, reason=""):
-        """cancelled, released > confirmed."""
+        """Move from cancelled or released to confirmed."""
 
 
 class UserLimit(models.Model):
     """How much of a tenant one user may hold at a time; null is no limit. User "" is everybody without an own row.
 
-    Users are named, not referred to: accounts stands on resources, not the other way round.
+    Users are named, not referred to, because accounts imports resources and not the reverse.
     """
 
     tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="limits", verbose_name=_("tenant"))
@@ -221,7 +223,7 @@ class UserLimit(models.Model):
 
 
 class UsageSample(Amounts):
-    """What one owner's objects of one kind held at one moment. All rows of a tenant and moment are one picture of it.
+    """What one owner's objects of one kind held at one moment. All rows of a tenant and moment are one snapshot.
 
     A moment at which nothing was in use has one row of zeros, without owner and applier.
     """

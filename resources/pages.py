@@ -1,4 +1,4 @@
-"""What the user's tenant has, what is in use, and what the user holds of it (contract 7)."""
+"""The usage page: the tenant's capacity, what is in use, and what the user holds of it (contract 7)."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ LABELS = {"cpu": _("CPU"), "gpu": _("GPU"), "ram": _("Memory"), "rom": _("Disk")
 
 
 def bars(tenant: Tenant) -> list[dict]:
-    """One row for each kind: label, in use, capacity and percent, for the usage bars of the pages."""
+    """Return one row for each kind: label, in use, capacity and percent, for the usage bars."""
     return [_bar(kind, getattr(tenant, f"{kind}_inuse"), getattr(tenant, kind)) for kind in LABELS]
 
 
 def own_bars(user) -> list[dict]:
-    """The same of what the user holds, for each kind that is limited for them; nothing where no limit is set."""
+    """Return the same for what the user holds, for each kind on which the user has a limit."""
     limit = limits.limit_of(user.tenant_id, user.username)
     limited = [kind for kind in LABELS if getattr(limit, kind, None) is not None]
     held = limits.held(user.tenant_id, user.username) if limited else {}
@@ -48,9 +48,9 @@ def _chosen(request, name: str, legal: list[str], default: str) -> str:
 
 
 def _with_objects(held: list[ResourceRequest]) -> list[tuple[ResourceRequest, str, str]]:
-    """Each request with the kind and the name of the object that it is for, as far as the history knows them.
+    """Return each request with the kind and the name of its object, as far as the history has them.
 
-    By the history and not by the objects' own tables: those stand above this app.
+    The history is used because the objects' apps import this one.
     """
     keys = {row.pk: row.pk.partition(":")[::2] for row in held}
     ids = [int(number) for _kind, number in keys.values() if number.isdigit()]

@@ -1,7 +1,7 @@
-"""What heals the books: tries that nobody settled; and what records them. Called by `manage.py reconcile` each round.
+"""Cancels tries that were never settled, and records usage. Called by `manage.py reconcile` in each round.
 
-The managers' own tries live in the transaction of their object and end with it, so only tries that came over REST can
-be left open by a crash of whoever sent them.
+The managers' own tries belong to the transaction of their object and end with it, so only tries over REST can be left
+open by a client that crashed.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ from . import tcc, usage
 from .models import ResourceRequest, State
 
 SAMPLE_EVERY_S = 60
-_sampled = [-SAMPLE_EVERY_S]  # when, by this process's clock
+_sampled = [-SAMPLE_EVERY_S]  # time of the last sample, by this process's monotonic clock
 
 
 def run() -> None:
+    """Run one round."""
     healing.attempt(sweep)
     if monotonic() - _sampled[0] >= SAMPLE_EVERY_S:
         _sampled[0] = monotonic()
@@ -30,7 +31,7 @@ def run() -> None:
 
 
 def sweep() -> None:
-    """Cancels what has been tried over REST and not been settled for TRY_TIMEOUT_S."""
+    """Cancel what was tried over REST and not settled within TRY_TIMEOUT_S."""
     limit = timezone.now() - timedelta(seconds=settings.TRY_TIMEOUT_S)
     stale = ResourceRequest.objects.filter(state=State.TRIED, created__lt=limit, owner="").order_by("created")
     for pk, applier in stale.values_list("pk", "applier")[:200]:
@@ -41,5 +42,5 @@ def _settle(pk: str, applier: str) -> None:
     try:
         tcc.cancel(id=pk, applier=applier)
     except Refused:
-        # somebody has released already what it holds: it is to be counted as taken and given back
+        # what it holds was released already, so it counts as requested and released
         tcc.confirm(id=pk, applier=applier)

@@ -1,7 +1,9 @@
-"""The few statements that every try and confirm makes, as SQL: building them anew each time costs more than they do.
+"""The statements of try and confirm as SQL, for speed. Only tcc uses them.
 
-Only tcc uses them. `try_at_once` and `confirm` are the whole of their call where nothing is in the way, as compare and
-set; in every other case they do nothing, and tcc goes the longer way, by locks and the model's transitions.
+`try_at_once` and `confirm` are a whole call in one statement, as compare-and-set, in the usual case. Otherwise they
+change nothing, and tcc uses locks and the model's transitions. Measured with bench/resources.py on two busy cores, in
+turns with the same calls through the ORM and tenant locks: 42 against 14 try-confirm cycles per second with one client,
+150 against 13 with eight. `lock` and `save` through the ORM alone made try and release a fifth slower.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ COLUMNS = [field.column for field in ResourceRequest._meta.concrete_fields]
 NAMES = [field.attname for field in ResourceRequest._meta.concrete_fields]
 
 VALUES = ", ".join("tenant.id" if name == "tenant_id" else f"%({name})s" for name in NAMES)
-# Capacity less what is asked, not in use plus what is asked: the sum of two whole numbers could be too large a one.
+# Compared with capacity minus amount, since in use plus amount could exceed the largest integer.
 TRY = f"""
 WITH tenant AS (
     UPDATE tenant SET {", ".join(f"{kind}_inuse = {kind}_inuse + %({kind})s" for kind in KINDS)}
@@ -43,27 +45,27 @@ SAVE = "UPDATE resource_request SET state = %s, settled = %s, released = %s WHER
 
 
 def try_at_once(row: ResourceRequest, tenant: str) -> bool:
-    """A whole try of a request in one statement, by itself or inside the caller's transaction.
+    """Try a request in one statement, by itself or inside the caller's transaction; return whether that was possible.
 
-    False, with nothing done, when anything at all is in the way, a limit of the owner included: tcc then looks what.
+    False, with nothing changed, when the request is known, does not fit, or its owner has a limit: tcc finds out which.
     """
     row.created = timezone.now()
     within = transaction.atomic() if connection.in_atomic_block else nullcontext()
     try:
         with within, connection.cursor() as cursor:
             cursor.execute(TRY, {**_values(row), "tenant": tenant})
-            found = cursor.fetchone()
+            tenant_row = cursor.fetchone()
     except IntegrityError:
         return False  # the same id was being tried or cancelled at this very moment
-    if found is None:
+    if tenant_row is None:
         return False
-    row.tenant_id = found[0]
+    row.tenant_id = tenant_row[0]
     row._state.adding = False
     return True
 
 
 def insert(row: ResourceRequest) -> bool:
-    """Stores a new row. False when the id is known. Waits for another transaction that is just inserting it."""
+    """Insert a new row; return False when the id is known. Waits for a transaction that is inserting the same id."""
     row.created = timezone.now()
     with connection.cursor() as cursor:
         cursor.execute(INSERT, _values(row))
@@ -77,22 +79,22 @@ def _values(row: ResourceRequest) -> dict:
 
 
 def confirm(id: str, applier: str) -> bool:
-    """The transition confirm of a tried request, in one statement: compare and set. False: look more closely."""
+    """Confirm a tried request in one statement, as compare-and-set; return False when it was not exactly that."""
     with connection.cursor() as cursor:
         cursor.execute(CONFIRM, [timezone.now(), id, applier])
         return cursor.rowcount == 1
 
 
 def lock(id: str) -> ResourceRequest | None:
-    """The row, locked until the transaction ends."""
+    """Lock the row until the transaction ends, and return it; None when there is none."""
     with connection.cursor() as cursor:
         cursor.execute(LOCK, [id])
-        found = cursor.fetchone()
-    return found and ResourceRequest.from_db(connection.alias, NAMES, found)
+        values = cursor.fetchone()
+    return values and ResourceRequest.from_db(connection.alias, NAMES, values)
 
 
 def save(row: ResourceRequest, before: str) -> None:
-    """Writes the state down to which a transition has moved the locked row, and when."""
+    """Store the state to which a transition has moved the locked row, and when."""
     if row.state == State.RELEASED:
         row.released = timezone.now()
     else:

@@ -1,4 +1,4 @@
-"""What the Resource-manager's REST calls accept and answer (contract 8)."""
+"""What the resource manager's REST calls accept and answer (contract 8)."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""Try, confirm, cancel: the one door to what a tenant has in use (contract 8). All are idempotent. docs/resources.md
-argues why it is safe.
+"""Try, confirm, cancel: the only way to change what a tenant has in use (contract 8). All are idempotent.
+docs/resources.md explains why it is safe.
 
 Called by the managers inside the transaction of their own object, and by the REST calls, which are a thin shell.
-Locks: the object's row (the caller has it), the tenant's row, then request rows. So whoever holds a request's row and
-waits for a tenant does not exist, and nobody waits in a circle. The one call that needs no tenant, the confirm of a
-request, is a single statement. The primary key makes two tries of one id agree, and a cancel that came before its try
-has left its mark there.
+Lock order: the object's row (the caller has it), the tenant's row, then request rows. No transaction that holds a
+request's row waits for a tenant, so there is no deadlock. The one call that needs no tenant, the confirm of a request,
+is a single statement. The primary key decides between two tries of one id, and a cancel that came before its try has
+inserted that row already.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from .units import amounts, kinds_of, say, zero
 def try_(
     *, id: str, applier: str, request_type: str, tenant: str = "default", owner: str = "", **asked
 ) -> ResourceRequest:
-    """Reserves (request) or earmarks (release). Returns the row: the earlier one when the id is known.
+    """Reserve (request) or earmark (release) the amounts. Returns the row, the earlier one when the id is known.
 
-    `owner` is the user whose object it is for; every caller inside the platform names one and takes a platform id.
-    Raises Refused: an unknown tenant, another applier's id, or not enough, naming what is short; OverLimit when it is
-    only the owner's limit.
+    `owner` is the user whose object it is for; every caller inside the platform names one and uses a platform id.
+    Raises Missing for an unknown tenant; Refused for another applier's id or when the tenant has not enough left;
+    OverLimit when only the owner's limit is exceeded.
     """
     if bool(owner) != is_platform_id(id):
         raise ValueError(f"{id}: platform ids, and only they, have an owner")
@@ -39,23 +39,23 @@ def try_(
     if request_type == RequestType.REQUEST and rows.try_at_once(row, tenant):
         return row
     with transaction.atomic():
-        found = Tenant.objects.select_for_update(no_key=True).filter(name=tenant).first()
+        locked = Tenant.objects.select_for_update(no_key=True).filter(name=tenant).first()
         known = ResourceRequest.objects.filter(pk=id).first()
         if known is None:
-            if found is None:
+            if locked is None:
                 raise Missing("tenant")
-            row.tenant = found
+            row.tenant = locked
             if rows.insert(row):
-                (_earmark if request_type == RequestType.RELEASE else _take)(row, found)
+                (_earmark if request_type == RequestType.RELEASE else _take)(row, locked)
                 return row
             known = ResourceRequest.objects.get(pk=id)  # just tried with another tenant, or just cancelled
         return _own(known, applier)
 
 
 def confirm(*, id: str, applier: str) -> None:
-    """Makes a request stay, or gives back what a release earmarked. An unknown or settled id is OK.
+    """Keep what a request has reserved, or give back what a release has earmarked. An unknown or settled id is OK.
 
-    Raises Refused for a release when less than it names is left in use, since a try that it counted on was cancelled.
+    Raises Refused for a release of more than is still in use, because a try that it counted on was cancelled.
     """
     if rows.confirm(id, applier):
         return
@@ -69,9 +69,9 @@ def confirm(*, id: str, applier: str) -> None:
 
 
 def cancel(*, id: str, applier: str) -> None:
-    """Gives a tried request back, or forgets a release. An unknown id gets a mark: its late try reserves nothing.
+    """Give back a tried request, or drop a release. An unknown id is recorded, so that its late try reserves nothing.
 
-    Raises Refused for a request when less than it names is left in use, since a release has given it back already.
+    Raises Refused for a request of more than is still in use, because a release has given it back already.
     """
     with transaction.atomic():
         if not ResourceRequest.objects.filter(pk=id).exists():
@@ -87,9 +87,9 @@ def cancel(*, id: str, applier: str) -> None:
 
 
 def release(*, id: str, applier: str) -> None:
-    """Gives back what the request of a platform's object holds, tried or confirmed; idempotent.
+    """Give back what the request of a platform's object holds, tried or confirmed; idempotent.
 
-    For the managers, inside their object's transaction: the object is at its end, so nothing is earmarked first.
+    For the managers, inside their object's transaction: the object has ended, so nothing is earmarked first.
     """
     with transaction.atomic():
         row, tenant = _open(id, applier, State.TRIED, State.CONFIRMED)
@@ -105,7 +105,7 @@ def release(*, id: str, applier: str) -> None:
 
 
 def never_fits(tenant: Tenant, owner: str = "", **asked) -> None:
-    """Raises Refused when the amounts exceed the tenant's whole capacity or the owner's limit: waiting is no use."""
+    """Raise Refused when the amounts exceed the tenant's capacity or the owner's limit, so that waiting is no use."""
     wanted = amounts(**asked)
     for kind, value in wanted.items():
         if value > getattr(tenant, kind):
@@ -118,7 +118,7 @@ def never_fits(tenant: Tenant, owner: str = "", **asked) -> None:
 
 
 def set_capacity(*, name: str, by: str, **capacity) -> Tenant:
-    """An operator's word on a tenant's capacity. Raises Refused below what is in use."""
+    """Set a tenant's capacity for an operator. Raises Missing, and Refused below what is in use."""
     with transaction.atomic():
         tenant = lock_tenant(name=name)
         for kind, value in capacity.items():
@@ -134,7 +134,7 @@ def set_capacity(*, name: str, by: str, **capacity) -> Tenant:
 
 
 def books(tenant: Tenant) -> dict:
-    """What is in use by the rows alone: live requests less confirmed releases. Equals the tenant's own sums."""
+    """Return what is in use by the requests: live ones minus confirmed releases. Equals the tenant's own sums."""
     sums = ResourceRequest.objects.filter(tenant=tenant).aggregate(
         **{f"{kind}_taken": Sum(kind, filter=LIVE) for kind in KINDS},
         **{f"{kind}_given": Sum(kind, filter=GIVEN_BACK) for kind in KINDS},
@@ -144,12 +144,12 @@ def books(tenant: Tenant) -> dict:
 
 
 def add_up(requests: QuerySet) -> dict:
-    """The four amounts of the rows added up."""
+    """Return the sums of the four amounts of the rows."""
     return kinds_of(requests.aggregate(**{f"{kind}_sum": Sum(kind) for kind in KINDS}), "_sum")
 
 
 def lock_tenant(**key) -> Tenant:
-    """The tenant's row, locked. Raises Missing. NO KEY: whoever only refers to the tenant need not wait for us."""
+    """Lock the tenant's row and return it. Raises Missing. NO KEY, so that inserts that refer to it do not wait."""
     tenant = Tenant.objects.select_for_update(no_key=True).filter(**key).first()
     if tenant is None:
         raise Missing("tenant")
@@ -157,7 +157,7 @@ def lock_tenant(**key) -> Tenant:
 
 
 def _open(id: str, applier: str, *states: State) -> tuple[ResourceRequest | None, Tenant | None]:
-    """The request while it is in one of those states, locked, and its tenant, locked before it; else two None."""
+    """Lock the tenant, then the request, and return both; two None unless the request is in one of the states."""
     row = ResourceRequest.objects.filter(pk=id).first()
     if row is None or _own(row, applier).state not in states:
         return None, None
@@ -173,7 +173,7 @@ def _own(row: ResourceRequest, applier: str) -> ResourceRequest:
 
 
 def _take(row: ResourceRequest, tenant: Tenant) -> None:
-    """Adds to what is in use of the locked tenant. Raises OverLimit or Refused, naming what is short and how much."""
+    """Add to what the locked tenant has in use. Raises OverLimit or Refused, with what is short and by how much."""
     limit = limits.limit_of(tenant.pk, row.owner) if row.owner else None
     if limit is not None:
         limits.check(row, limit)
@@ -189,26 +189,26 @@ def _take(row: ResourceRequest, tenant: Tenant) -> None:
 
 
 def _earmark(row: ResourceRequest, tenant: Tenant) -> None:
-    """Raises Refused when all releases earmarked in the locked tenant would together exceed what is in use."""
+    """Raise Refused when all releases earmarked in the locked tenant would together exceed what is in use."""
     earmarked = Q(request_type=RequestType.RELEASE, state=State.TRIED) & ~Q(pk=row.pk)
     _must_be_left(row, tenant, HELD | earmarked, _("cannot release %(asked)s: %(left)s is in use"))
 
 
 def _give_back(row: ResourceRequest, tenant: Tenant) -> None:
-    """Takes from what is in use of the locked tenant. Raises Refused when a row of REST names more than REST holds."""
+    """Subtract from what the locked tenant has in use. Raises Refused when a row of REST names more than REST holds."""
     if not row.owner:
         _must_be_left(row, tenant, HELD, _("cannot give back %(asked)s: %(left)s is in use"))
     _change(tenant, {kind: -value for kind, value in row.amounts().items() if value})
 
 
 def _change(tenant: Tenant, by: dict) -> None:
-    """Adds to what is in use. The database's own constraints stand behind what was checked before."""
+    """Add to what the tenant has in use; the database's constraints check it once more."""
     if by:
         Tenant.objects.filter(pk=tenant.pk).update(**{f"{kind}_inuse": F(f"{kind}_inuse") + by[kind] for kind in by})
 
 
 def _must_be_left(row: ResourceRequest, tenant: Tenant, spoken_for: Q, problem: str) -> None:
-    """Raises Refused unless the row's amounts are in use beyond what those other rows stand for."""
+    """Raise Refused unless the row's amounts are in use beyond those of the other rows."""
     others = add_up(ResourceRequest.objects.filter(spoken_for, tenant=tenant))
     for kind, value in row.amounts().items():
         left = max(getattr(tenant, f"{kind}_inuse") - others[kind], zero(kind))

@@ -1,4 +1,4 @@
-"""The four amounts in the units of the books, and how they are said to people. Used by tcc, limits, books and pages."""
+"""The four amounts in the units of the rows, and as text. Used by tcc, limits, books and pages."""
 
 from __future__ import annotations
 
@@ -16,35 +16,36 @@ MAX_INT = 2**63 - 1
 
 
 def amounts(*, gpu=0, cpu=0, ram=0, rom=0) -> dict:
-    """The amounts as the books keep them: whole numbers, and cpu to the nearest millionth of a core.
+    """Return the amounts as they are stored: integers, and cpu rounded to a millionth of a core.
 
-    Rounding to the nearest makes one of 0.3 and 0.1 + 0.2, so that a release names what its request named.
-    Raises Refused for what no column could hold: negative, not finite, far too large.
+    Rounding makes 0.1 + 0.2 equal to 0.3, so that a release names what its request named. Raises Refused for amounts
+    that no column could hold: negative, not finite, far too large.
     """
     if not math.isfinite(cpu) or not 0 <= cpu <= MAX_CPU:
         raise Refused("must be %(low)s to %(high)s", field="cpu", low=0, high=f"{MAX_CPU:f}")
-    found = {
+    stored = {
         "gpu": int(gpu),
         "cpu": Decimal(str(cpu)).quantize(MICRO, ROUND_HALF_EVEN),
         "ram": int(ram),
         "rom": int(rom),
     }
-    for kind, value in found.items():
+    for kind, value in stored.items():
         if kind != "cpu" and not 0 <= value <= MAX_INT:
             raise Refused("must be %(low)s to %(high)s", field=kind, low=0, high=MAX_INT)
-    return found
+    return stored
 
 
 def zero(kind: str):
+    """Return zero in the type of this kind."""
     return Decimal(0) if kind == "cpu" else 0
 
 
 def say(kind: str, value) -> str:
-    """`2.5`, `512 Mi`, `1024 bytes`."""
+    """Format an amount with its unit: `2.5`, `512 Mi`, `1024 bytes`."""
     number = f"{value.normalize():f}" if isinstance(value, Decimal) else str(value)
     return number + UNITS[kind]
 
 
 def kinds_of(values: dict, suffix: str = "") -> dict:
-    """The four amounts out of a row of a query, whose columns end in `suffix`."""
+    """Return the four amounts out of a query's row, whose columns end in `suffix`."""
     return {kind: values[kind + suffix] or zero(kind) for kind in KINDS}

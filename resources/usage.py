@@ -1,7 +1,7 @@
-"""Who holds what, now and over time. Samples are taken by reconcile; read by api and pages.
+"""Usage by owner and kind, now and over time. reconcile takes samples; api and pages read them.
 
-A sample is a picture of one tenant: a row for each owner and kind that holds something. It is kept when it differs
-from the last one, and every ten minutes anyway. So what held at any time is in the last picture before it.
+A sample is a snapshot of one tenant: a row for each owner and kind that holds something. It is stored when it differs
+from the last one, and every ten minutes anyway, so the usage at any time is the last snapshot before it.
 """
 
 from __future__ import annotations
@@ -15,53 +15,53 @@ from django.utils import timezone
 from .models import GIVEN_BACK, KINDS, LIVE, ResourceRequest, Tenant, UsageSample
 from .units import kinds_of, zero
 
-AGAIN_AFTER = timedelta(minutes=10)
+SNAPSHOT_AFTER = timedelta(minutes=10)
 KEPT = timedelta(days=90)
 STEPS_S = (60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400)
 POINTS = 150
 BY = {"owner": "owner", "kind": "applier"}
 
-# For each moment of the chart the last picture before it: one look into the index each, however long the history.
+# For each moment of the chart the last snapshot before it: one index lookup each, however long the history is.
 SERIES = """
 SELECT moment.at, sample.{column}, SUM(sample.gpu), SUM(sample.cpu), SUM(sample.ram), SUM(sample.rom)
 FROM unnest(%(times)s::timestamptz[]) AS moment (at)
 CROSS JOIN LATERAL (
     SELECT at FROM usage_sample WHERE tenant_id = %(tenant)s AND at <= moment.at ORDER BY at DESC LIMIT 1
-) AS picture
-JOIN usage_sample AS sample ON sample.tenant_id = %(tenant)s AND sample.at = picture.at
+) AS snapshot
+JOIN usage_sample AS sample ON sample.tenant_id = %(tenant)s AND sample.at = snapshot.at
 WHERE sample.applier <> '' AND (%(owner)s::text IS NULL OR sample.owner = %(owner)s)
 GROUP BY moment.at, sample.{column}
 """
 
 
 def holders(tenant: Tenant | None = None) -> dict[int, dict[tuple[str, str], dict]]:
-    """What is held now: by tenant, then by (owner, applier). One query. Owner "" is what came over REST."""
+    """Return what is held now, by tenant and then by (owner, applier), in one query. Owner "" is REST's."""
     rows = ResourceRequest.objects.filter(LIVE | GIVEN_BACK, **({} if tenant is None else {"tenant": tenant}))
     sums = rows.values("tenant_id", "owner", "applier").annotate(
         **{f"{kind}_taken": Sum(kind, filter=LIVE) for kind in KINDS},
         **{f"{kind}_given": Sum(kind, filter=GIVEN_BACK) for kind in KINDS},
     )
-    found: dict[int, dict] = {}
+    by_tenant: dict[int, dict] = {}
     for row in sums:
         taken, given = kinds_of(row, "_taken"), kinds_of(row, "_given")
-        # releases are not tied to requests, so one applier may have given back what another had taken
+        # releases are not tied to requests, so one applier may have released what another had requested
         left = {kind: max(taken[kind] - given[kind], zero(kind)) for kind in KINDS}
         if any(left.values()):
-            found.setdefault(row["tenant_id"], {})[row["owner"], row["applier"]] = left
-    return found
+            by_tenant.setdefault(row["tenant_id"], {})[row["owner"], row["applier"]] = left
+    return by_tenant
 
 
 def record(now: datetime | None = None) -> int:
-    """Takes a picture of every tenant that has changed or was not looked at for long; returns how many."""
+    """Store a snapshot of every tenant that has changed or has no recent one; return how many were stored."""
     now, held, taken = now or timezone.now(), holders(), 0
     for pk in Tenant.objects.values_list("pk", flat=True):
-        picture = held.get(pk, {})
+        snapshot = held.get(pk, {})
         last = UsageSample.objects.filter(tenant_id=pk).order_by("-at").values_list("at", flat=True).first()
-        if last is not None and (last >= now or (now - last < AGAIN_AFTER and _picture(pk, last) == picture)):
+        if last is not None and (last >= now or (now - last < SNAPSHOT_AFTER and _snapshot(pk, last) == snapshot)):
             continue
         rows = [
             UsageSample(tenant_id=pk, at=now, owner=owner, applier=applier, **amounts)
-            for (owner, applier), amounts in picture.items()
+            for (owner, applier), amounts in snapshot.items()
         ]
         with transaction.atomic():
             UsageSample.objects.bulk_create(rows or [UsageSample(tenant_id=pk, at=now)])
@@ -70,15 +70,15 @@ def record(now: datetime | None = None) -> int:
     return taken
 
 
-def _picture(tenant_id: int, at: datetime) -> dict:
+def _snapshot(tenant_id: int, at: datetime) -> dict:
     rows = UsageSample.objects.filter(tenant_id=tenant_id, at=at).exclude(applier="")
     return {(row.owner, row.applier): row.amounts() for row in rows}
 
 
 def series(tenant: Tenant, since: datetime, until: datetime, by: str = "owner", owner: str | None = None) -> dict:
-    """The usage of a tenant between two moments for a stacked chart: a layer for each owner or kind (`by`).
+    """Return a tenant's usage between two moments for a stacked chart: a layer for each owner or kind (`by`).
 
-    `owner` shows only theirs. Each layer has a value for each of `times`, for each of gpu, cpu, ram, rom.
+    `owner` restricts it to one user. Each layer has a value for each of `times`, for each of gpu, cpu, ram, rom.
     """
     step, times = grid(since, until)
     parameters = {"times": times, "tenant": tenant.pk, "owner": owner}
@@ -102,7 +102,7 @@ def series(tenant: Tenant, since: datetime, until: datetime, by: str = "owner", 
 
 
 def grid(since: datetime, until: datetime) -> tuple[int, list[datetime]]:
-    """Round moments, at most POINTS of them, and `until` itself as the last."""
+    """Return the step in seconds and round moments, at most POINTS of them, with `until` itself as the last."""
     span = (until - since).total_seconds()
     step = next((step for step in STEPS_S if span / step <= POINTS), STEPS_S[-1])
     first = int(since.timestamp() // step + 1) * step
