@@ -63,7 +63,7 @@ class TestUnkindOrders:
             ask("r", "release", cpu=3)
         ask("r", "release", cpu=2)
         settle("cancel", "a")
-        with pytest.raises(Refused, match="only 0 in use"):
+        with pytest.raises(Refused, match="0 is in use"):
             settle("confirm", "r")
         settle("release", "job:1")
         assert in_use() == 0
