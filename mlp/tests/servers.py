@@ -79,17 +79,19 @@ def start(folder: Path, name: str, command: list[str], port: int, ended_by: int 
     return process
 
 
-def begin(command: list[str], log: Path, ended_by: int = signal.SIGTERM, **options) -> subprocess.Popen:
+def begin(
+    command: list[str], log: Path, ended_by: int = signal.SIGTERM, grace_s: int = 5, **options
+) -> subprocess.Popen:
     """Start a process that does not outlive this one; `ended_by` is the signal that ends it in order."""
     with log.open("ab") as output:
         process = subprocess.Popen(command, stdout=output, stderr=output, start_new_session=True, **options)
-    watch(process, ended_by)
+    watch(process, ended_by, grace_s)
     return process
 
 
-def watch(process: subprocess.Popen, ended_by: int = signal.SIGTERM) -> None:
+def watch(process: subprocess.Popen, ended_by: int = signal.SIGTERM, grace_s: int = 5) -> None:
     """Make sure that the process does not outlive this one."""
-    _guardian.stdin.write(b"%d %d\n" % (process.pid, ended_by))
+    _guardian.stdin.write(b"%d %d %d\n" % (process.pid, ended_by, grace_s))
 
 
 def start_guardian(folder: Path) -> subprocess.Popen:

@@ -45,7 +45,7 @@ class Platform:
         """Starts it and waits until it says that it is ready; how long it took."""
         began = time.monotonic()
         self.output.unlink(missing_ok=True)
-        self.process = begin(self.command(), self.output, env=self.environment)
+        self.process = begin(self.command(), self.output, grace_s=60, env=self.environment)
         while "Ready after" not in self.output.read_text():  # until then it may be an older platform that is healthy
             assert self.process.poll() is None, self.output.read_text()
             assert time.monotonic() - began < limit_s, f"not ready within {limit_s} s: {self.output.read_text()}"
