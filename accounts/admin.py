@@ -65,13 +65,13 @@ def password_field(label: str, **options) -> forms.CharField:
 
 class PasswordForm(forms.Form):
     password = password_field(_("New password"), help_text=_("8 to 128 characters; not a common one."))
-    again = password_field(_("The same again"))
+    again = password_field(_("Repeat the password"))
 
     def clean(self):
         cleaned = super().clean()
         again = cleaned.pop("again", None)
         if "password" in cleaned and again is not None and cleaned["password"] != again:
-            self.add_error("again", _("The two passwords differ."))
+            self.add_error("again", _("The passwords do not match."))
         return cleaned
 
 
@@ -82,13 +82,13 @@ class UserForm(PasswordForm):
         help_text=_("1 to 50 letters a to z. It can never be changed or given to somebody else."),
     )
     is_staff = forms.BooleanField(
-        label=_("Operator"),
+        label=_("Administrator"),
         required=False,
         widget=UnfoldBooleanSwitchWidget(),
-        help_text=_("May use this administration, and see and manage everybody's objects."),
+        help_text=_("Can use this site, and can see and manage all users' objects."),
     )
     active = forms.BooleanField(
-        label=_("Active at once"), required=False, initial=True, widget=UnfoldBooleanSwitchWidget()
+        label=_("Active immediately"), required=False, initial=True, widget=UnfoldBooleanSwitchWidget()
     )
     field_order = ["username", "password", "again", "active", "is_staff"]
 
@@ -97,13 +97,15 @@ class ServiceTokenForm(forms.Form):
     name = forms.CharField(
         label=_("Name"),
         widget=UnfoldAdminTextInputWidget(),
-        help_text=_("What the token is for: 1 to 50 letters a to z."),
+        help_text=_("The purpose of the token: 1 to 50 letters a to z."),
     )
     user = forms.ModelChoiceField(
-        label=_("Operator"),
+        label=_("Administrator"),
         queryset=User.objects.none(),
         widget=UnfoldAdminSelectWidget(),
-        help_text=_("Who answers for it; the token dies when this user stops being an operator."),
+        help_text=_(
+            "The administrator responsible for it. The token is revoked when this user is no longer an administrator."
+        ),
     )
 
     def __init__(self, *args, **kwargs):
@@ -173,7 +175,7 @@ class UserAdmin(LifecycleAdmin):
     create_form = UserForm
     fieldsets = (
         (None, {"fields": (("username", "state_badge"), ("is_staff", "tenant_link"), ("created", "last_login"))}),
-        (_("Belongs to this user"), {"fields": (("datasets_of", "jobs_of"), ("requests_of", "tokens_of"))}),
+        (_("Owned by this user"), {"fields": (("datasets_of", "jobs_of"), ("requests_of", "tokens_of"))}),
     )
     verbs = {
         "activate": Verb(label=_("Activate"), run=activate, transition="activate", icon="how_to_reg", tone="primary"),
@@ -182,31 +184,33 @@ class UserAdmin(LifecycleAdmin):
             label=_("Replace API token"),
             run=rotate,
             when=lambda user: user.is_active,
-            question=_("The user's API token stops working at once. The new one is on the user's own page."),
+            question=_("The user's API token stops working immediately. The new token is on the user's account page."),
             icon="autorenew",
             on_lists=False,
         ),
         "operator": Verb(
-            label=_("Make operator"),
+            label=_("Make administrator"),
             run=make_operator,
             when=lambda user: user.is_active and not user.is_staff,
-            question=_("An operator may use this administration, and see and manage everybody's objects."),
+            question=_("An administrator can use this site, and can see and manage all users' objects."),
             icon="shield_person",
             on_lists=False,
         ),
         "takeback": Verb(
-            label=_("Take operator's rights back"),
+            label=_("Revoke administrator rights"),
             run=take_back,
             when=lambda user: user.is_staff,
-            question=_("The user can no longer use this administration, and the user's service tokens die."),
+            question=_("The user can no longer use this site, and the user's service tokens are revoked."),
             icon="remove_moderator",
             on_lists=False,
         ),
         "deregister": Verb(
-            label=_("De-register"),
+            label=_("Deactivate account"),
             run=deregister,
             transition="deregister",
-            question=_("The user's tokens die and running work is cancelled. Datasets stay; the name stays taken."),
+            question=_(
+                "The user's tokens are revoked and running jobs are cancelled. Datasets and the username are kept."
+            ),
             icon="person_off",
             tone="danger",
         ),
@@ -284,14 +288,14 @@ class TokenAdmin(LifecycleAdmin):
             label=_("Replace"),
             run=replace,
             when=lambda token: token.kind == Token.Kind.USER and token.user.is_active,
-            question=_("The user's API token stops working at once. The new one is on the user's own page."),
+            question=_("The user's API token stops working immediately. The new token is on the user's account page."),
             icon="autorenew",
         ),
         "revoke": Verb(
             label=_("Revoke"),
             run=revoke,
             when=lambda token: token.kind == Token.Kind.SERVICE,
-            question=_("Whoever uses this service token is refused from now on."),
+            question=_("Requests with this service token are refused immediately."),
             icon="key_off",
             tone="danger",
             permission="delete",

@@ -34,7 +34,7 @@ class User(ConcurrentTransitionMixin, AbstractBaseUser, PermissionsMixin):
 
     username = models.CharField(_("username"), max_length=50, unique=True)
     state = FSMField(_("state"), default=State.NOT_ACTIVE, choices=State.choices, protected=True)
-    is_staff = models.BooleanField(_("operator"), default=False)
+    is_staff = models.BooleanField(_("administrator"), default=False)
     created = models.DateTimeField(_("created"), auto_now_add=True)
     tenant = models.ForeignKey(
         "resources.Tenant", on_delete=models.PROTECT, related_name="users", verbose_name=_("tenant")

@@ -45,17 +45,17 @@ class NoticeAdmin(LifecycleAdmin):
     def why(self, row: Notice) -> str:
         return short(translate(row.reason))
 
-    @display(description=_("sent out"))
+    @display(description=_("deliveries"))
     def sent(self, row: Notice) -> str:
         told = [f"{one.get_channel_display()}: {how(one)}" for one in row.deliveries.order_by("id")]
-        return ", ".join(told) or gettext("shown in the page only")
+        return ", ".join(told) or gettext("not sent out")
 
 
 def how(row: Delivery) -> str:
     """In a word, how far it is."""
     if row.open:
-        return gettext("waits") if not row.attempts else gettext("is tried again")
-    return gettext("given up") if row.error else gettext("delivered")
+        return gettext("queued") if not row.attempts else gettext("retrying")
+    return gettext("failed") if row.error else gettext("delivered")
 
 
 def again(row: Delivery, *, by: str) -> None:
@@ -138,7 +138,7 @@ class VisitAdmin(LifecycleAdmin):
         "delete": Verb(
             label=_("Log out"),
             run=end,
-            question=_("This browser is logged out at once."),
+            question=_("This browser is logged out immediately."),
             icon="logout",
             tone="danger",
         ),

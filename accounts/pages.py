@@ -42,7 +42,7 @@ def regist_login(request):
         return _form(request, target, problems)
     user = made[0]
     if not user.is_active:
-        messages.info(request, _("You are registered. An operator will activate your account."))
+        messages.info(request, _("You are registered. An administrator will activate your account."))
         return redirect("regist_login")
     open_session(request, user, backend=BACKEND)
     return with_choices(redirect(target), user)
@@ -109,7 +109,7 @@ def _account(request, problems: Problems | None = None):
 def end_sessions(request):
     """Ends the user's sessions in all other browsers."""
     sessions.end_others(request.user, keep=request.session.session_key)
-    messages.success(request, _("All other sessions have ended."))
+    messages.success(request, _("All other sessions are logged out."))
     return redirect("account")
 
 
@@ -120,7 +120,7 @@ def rotate_token(request):
     if problem:
         messages.error(request, problem)
     else:
-        messages.success(request, _("You have a new token; the old one is dead."))
+        messages.success(request, _("You have a new token. The old token no longer works."))
     return redirect(safe_next(request, "account"))
 
 
@@ -134,7 +134,7 @@ def change_password(request):
         return redirect("account")
     user, password = request.user, request.POST.get("password", "")
     if not user.check_password(request.POST.get("current", "")):
-        return _account(request, Problems(fields={"current": _("That is not your present password.")}))
+        return _account(request, Problems(fields={"current": _("That is not your current password.")}))
     problems = problems_of(
         lambda: lifecycle.change_password(user=user, password=password, by=user.username), ("password",)
     )
@@ -160,5 +160,5 @@ def deregister(request):
     if problems:
         return _account(request, problems)
     close_session(request)
-    messages.success(request, _("You are de-registered."))
+    messages.success(request, _("Your account is deactivated."))
     return redirect("regist_login")

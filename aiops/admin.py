@@ -58,10 +58,10 @@ class ModelVersionAdmin(LifecycleAdmin):
     fieldsets = ((None, {"fields": (("version", "serving"), ("created", "served"), "run", "manifest")}),)
     verbs = {
         "serve": Verb(
-            label=_("Let it serve"),
+            label=_("Activate"),
             run=lambda version, by: versions.serve(version.version),
             when=lambda version: not version.serving,
-            question=_("All watched workloads are judged by this version from now on."),
+            question=_("This version scores all watched workloads from now on."),
             icon="rocket_launch",
             on_lists=False,
         )
@@ -82,7 +82,7 @@ class LogLineAdmin(_Looked):
     list_display = ("when", "namespace", "deployment", "verdict", "text")
     list_filter = ("level", "cluster", "log_type", "model")
     search_fields = ("line_id", "deployment", "namespace")
-    search_help_text = _("Id, workload or namespace; the lines' words are searched on the AIOps page")
+    search_help_text = _("ID, workload or namespace. Search the text of lines on the AIOps page.")
     ordering = ("-time", "-id")
     show_full_result_count = False
     fieldsets = (
@@ -149,7 +149,7 @@ class AlertRuleAdmin(_Looked):
     list_select_related = ("owner",)
     fieldsets = (
         (None, {"fields": (("name", "kind", "enabled"), ("cluster", "namespace", "deployment"))}),
-        (_("Telling"), {"fields": (("threshold", "window_s", "quiet_s"), ("owner", "last_fired"))}),
+        (_("Notification"), {"fields": (("threshold", "window_s", "quiet_s"), ("owner", "last_fired"))}),
     )
 
 

@@ -51,17 +51,19 @@ class ApplicationAdmin(OwnedAdmin):
     )
     verbs = {
         "restart": Verb(
-            label=_("Start again"),
+            label=_("Restart"),
             run=restart,
             when=is_ready,
-            question=_("Its process is ended and started again; requests fail until it is up."),
+            question=_("Its process is restarted. Requests fail until it is up again."),
             icon="restart_alt",
         ),
         "delete": Verb(
             label=_("Delete"),
             run=delete,
             transition="erase",
-            question=_("Its process is ended, its log removed, its port and resources are free. The model stays."),
+            question=_(
+                "Its process is stopped, its log is deleted, its port and resources are freed. The model is kept."
+            ),
             icon="delete",
             tone="danger",
             permission="delete",
@@ -75,9 +77,9 @@ class ApplicationAdmin(OwnedAdmin):
     def model_link(self, app: Application) -> str:
         return link(url_of(app.model), app.model.name)
 
-    @display(description=_("asked"))
+    @display(description=_("requested"))
     def asked(self, app: Application) -> str:
-        return gettext("%(cpu)g CPU · %(gpu)s GPU · %(ram)s Mi") % {"cpu": app.cpu, "gpu": app.gpu, "ram": app.ram}
+        return gettext("%(cpu)g CPU · %(gpu)s GPU · %(ram)s MiB") % {"cpu": app.cpu, "gpu": app.gpu, "ram": app.ram}
 
     @display(description=_("resource request"))
     def request_link(self, app: Application) -> str:

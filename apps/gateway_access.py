@@ -92,7 +92,7 @@ def refusal(request: HttpRequest) -> HttpResponse:
     """Return why the request was not forwarded, as a page for browsers and as JSON for all others."""
     status, message, app = judge(request)
     if status == 200:  # ready in the database, but it did not answer: it has just crashed and will be restarted
-        status, message = 503, _("The application does not answer; it is being started again.")
+        status, message = 503, _("The application is not responding and is being restarted.")
     headers = {"Cache-Control": "no-store"}
     if status == 503:
         headers["Retry-After"] = "2"

@@ -26,9 +26,9 @@ PORTS = range(31000, 50001)
 
 
 class State(models.TextChoices):
-    CREATING = "creating", _("creating")
+    CREATING = "creating", _("starting")
     READY = "ready", _("ready")
-    ERROR = "error", _("error")
+    ERROR = "error", _("failed")
     DELETING = "deleting", _("deleting")
 
 
@@ -47,7 +47,7 @@ class Application(ConcurrentTransitionMixin, Lifecycle):
     name = models.CharField(_("name"), max_length=50)
     gpu = models.PositiveSmallIntegerField(_("GPU"), default=0)
     cpu = models.FloatField(_("CPU"), default=1)
-    ram = models.PositiveIntegerField(_("RAM (Mi)"), default=512)
+    ram = models.PositiveIntegerField(_("Memory (MiB)"), default=512)
     public = models.BooleanField(_("public"), default=False)
     port = models.PositiveIntegerField(_("port"), unique=True)
     state = FSMField(_("state"), default=State.CREATING, choices=State.choices, protected=True)

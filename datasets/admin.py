@@ -42,17 +42,17 @@ class DatasetAdmin(OwnedAdmin):
     )
     verbs = {
         "end": Verb(
-            label=_("End the upload"),
+            label=_("Abort upload"),
             run=end_upload,
             transition="fail",
-            question=_("The dataset goes to error; its uploader is refused from now on. It can be deleted then."),
+            question=_("The dataset fails and refuses further uploads. It can then be deleted."),
             icon="stop_circle",
         ),
         "delete": Verb(
             label=_("Delete"),
             run=delete,
             transition="erase",
-            question=_("All files of the dataset are removed, and its space is free again. There is no way back."),
+            question=_("All files of the dataset are deleted and its space is freed. This cannot be undone."),
             icon="delete",
             tone="danger",
             permission="delete",

@@ -22,7 +22,7 @@ from kernel.models import Lifecycle, refused
 class State(models.TextChoices):
     CREATING = "creating", _("creating")
     READY = "ready", _("ready")
-    ERROR = "error", _("error")
+    ERROR = "error", _("failed")
     DELETING = "deleting", _("deleting")
 
 
@@ -42,7 +42,7 @@ class Dataset(ConcurrentTransitionMixin, Lifecycle):
     progress = models.PositiveSmallIntegerField(_("progress"), default=0)
     reason = ReasonField(_("reason"), blank=True)
     created = models.DateTimeField(_("created"), auto_now_add=True)
-    touched = models.DateTimeField(_("last sign of life"), default=timezone.now)
+    touched = models.DateTimeField(_("last activity"), default=timezone.now)
 
     class Meta:
         db_table = "dataset"
@@ -98,8 +98,8 @@ class Lock(models.Model):
     path = models.TextField(_("path"), blank=True)
     holder = models.CharField(_("holder"), max_length=150)
     exclusive = models.BooleanField(_("exclusive"))
-    deep = models.BooleanField(_("with all that is in it"))
-    owner = models.TextField(_("as the client says"), blank=True)
+    deep = models.BooleanField(_("including everything in it"))
+    owner = models.TextField(_("as reported by the client"), blank=True)
     expires = models.DateTimeField(_("ends"))
 
     class Meta:

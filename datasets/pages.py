@@ -195,7 +195,7 @@ def _save_edited(request, path: str, text: str) -> None:
     if path:
         there = _digest(_read(request.user.username, path))
         if there != request.POST.get("was") and not request.POST.get("replace"):
-            raise Refused("the script has changed since you opened it; select “replace” to overwrite it")
+            raise Refused("the script has changed since you opened it; tick “Overwrite if it exists” to replace it")
     replace = bool(path) or bool(request.POST.get("replace"))
     save_in_home(request.user, path or request.POST.get("path", "").strip(), text.encode(), replace=replace)
 

@@ -55,14 +55,14 @@ class JobAdmin(OwnedAdmin):
             label=_("Cancel"),
             run=cancel,
             transition="fail",
-            question=_("The job's process is ended: it is told to stop, then killed. The job goes to error."),
+            question=_("Sends SIGTERM, then SIGKILL after a grace period. The job is then cancelled."),
             icon="cancel",
         ),
         "delete": Verb(
             label=_("Delete"),
             run=delete,
             transition="erase",
-            question=_("The job's output, log and metrics are removed. There is no way back."),
+            question=_("The job's output, log and metrics are deleted. This cannot be undone."),
             icon="delete",
             tone="danger",
             permission="delete",
@@ -73,11 +73,11 @@ class JobAdmin(OwnedAdmin):
     def progress_bar(self, job: Job) -> str:
         return bar(job.progress, 100, f"{job.progress} %", plain=True)
 
-    @display(description=_("asked"))
+    @display(description=_("requested"))
     def asked(self, job: Job) -> str:
-        return gettext("%(cpu)g CPU · %(gpu)s GPU · %(ram)s Mi") % {"cpu": job.cpu, "gpu": job.gpu, "ram": job.ram}
+        return gettext("%(cpu)g CPU · %(gpu)s GPU · %(ram)s MiB") % {"cpu": job.cpu, "gpu": job.gpu, "ram": job.ram}
 
-    @display(description=_("took"))
+    @display(description=_("duration"))
     def took(self, job: Job) -> str:
         if job.started is None:
             return "-"
@@ -108,7 +108,7 @@ class JobAdmin(OwnedAdmin):
         api = f"/api/v1/users/{job.user}/jobs/{job.name}"
         metrics = list_address("jobs_metrics", job__id__exact=job.pk)
         shown = [
-            (f"{api}/log", gettext("whole log")),
+            (f"{api}/log", gettext("full log")),
             (f"{api}/artifacts", gettext("output files")),
             (metrics, gettext("metrics (%s)") % job.metrics.count()),
         ]
@@ -126,7 +126,7 @@ class MetricsAdmin(LifecycleAdmin):
     list_display_links = ("seq",)
     list_filter = ("job__state",)
     search_fields = ("=job__name", "=job__user__username")
-    search_help_text = _("The job's name or the username, in full")
+    search_help_text = _("Job name or username (exact match)")
     ordering = ("-id",)
     list_select_related = ("job__user",)
     show_full_result_count = False

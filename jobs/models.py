@@ -28,14 +28,16 @@ from kernel.models import Lifecycle, refused
 
 
 class State(models.TextChoices):
-    CREATING = "creating", _("creating")
+    CREATING = "creating", _("queued")
     RUNNING = "running", _("running")
     FINISHED = "finished", _("finished")
-    ERROR = "error", _("error")
+    ERROR = "error", _("failed")
     DELETING = "deleting", _("deleting")
 
 
 ENDED = (State.FINISHED, State.ERROR)
+# States that only pages tell apart: a queued job is starting once its resources are reserved; an error may be a cancel.
+SHOWN_ONLY = {"starting": _("starting"), "cancelled": _("cancelled")}
 
 
 class Runtime(models.TextChoices):
@@ -62,7 +64,7 @@ class Job(ConcurrentTransitionMixin, Lifecycle):
     entry = models.CharField(_("script"), max_length=200)
     gpu = models.PositiveSmallIntegerField(_("GPU"), default=0)
     cpu = models.FloatField(_("CPU"), default=1)
-    ram = models.PositiveIntegerField(_("RAM (Mi)"), default=512)
+    ram = models.PositiveIntegerField(_("Memory (MiB)"), default=512)
     workers = models.PositiveSmallIntegerField(_("workers"), default=1)
     datasets = models.JSONField(_("datasets"), default=list, blank=True)
     args = models.JSONField(_("arguments"), default=list, blank=True)
@@ -105,6 +107,16 @@ class Job(ConcurrentTransitionMixin, Lifecycle):
 
     def __str__(self) -> str:
         return f"{self.user}/{self.name}"
+
+    @property
+    def shown_state(self) -> str:
+        if self.state == State.CREATING and self.reserved:
+            return "starting"
+        return "cancelled" if self.state == State.ERROR and self.reason.startswith("cancelled") else self.state
+
+    @property
+    def shown_state_word(self) -> str:
+        return str(SHOWN_ONLY.get(self.shown_state, self.get_state_display()))
 
     @property
     def has_ended(self) -> bool:

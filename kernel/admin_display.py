@@ -20,6 +20,7 @@ from .models import StateChange, history_of
 
 TONES = {
     "creating": "info",
+    "starting": "info",
     "running": "primary",
     "ready": "success",
     "finished": "success",
@@ -189,5 +190,13 @@ def acted(row: LogEntry) -> Entry:
     return Entry(row.action_time, who, kind, row.object_repr, url, "", "", row.get_change_message(), "")
 
 
+def shown_state(obj: Model) -> str:
+    """Return the state that pages show, which is finer than REST's for some models."""
+    return getattr(obj, "shown_state", obj.state)
+
+
 def state_name(obj: Model) -> str:
+    """Return the word for the state that pages show; "" where there is none."""
+    if hasattr(obj, "shown_state_word"):
+        return str(obj.shown_state_word)
     return str(obj.get_state_display()) if hasattr(obj, "get_state_display") else ""

@@ -55,6 +55,16 @@ class Lifecycle(models.Model):
     def history_name(self) -> str:
         return self.name
 
+    @property
+    def shown_state(self) -> str:
+        """Return the state that pages show; a model overrides it where pages tell apart more than REST does."""
+        return self.state
+
+    @property
+    def shown_state_word(self) -> str:
+        """Return the word for `shown_state`, in the reader's language."""
+        return self.get_state_display()
+
 
 def refused(template: str) -> dict:
     """Return the `custom` of a transition: what a caller is answered in a state that it does not start from.

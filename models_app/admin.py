@@ -42,17 +42,17 @@ class ModelAdmin(OwnedAdmin):
     )
     verbs = {
         "end": Verb(
-            label=_("End its making"),
+            label=_("Abort creation"),
             run=end,
             transition="fail",
-            question=_("The copy or the check that it loads is ended; the model goes to error."),
+            question=_("The copy or the load check is stopped; the model fails."),
             icon="stop_circle",
         ),
         "delete": Verb(
             label=_("Delete"),
             run=delete,
             transition="erase",
-            question=_("The model's files are removed. One that an application serves is refused."),
+            question=_("The model's files are deleted. A model that an application uses cannot be deleted."),
             icon="delete",
             tone="danger",
             permission="delete",

@@ -23,7 +23,7 @@ from kernel.models import Lifecycle, refused
 class State(models.TextChoices):
     CREATING = "creating", _("creating")
     READY = "ready", _("ready")
-    ERROR = "error", _("error")
+    ERROR = "error", _("failed")
     DELETING = "deleting", _("deleting")
 
 
@@ -41,10 +41,10 @@ class Model(ConcurrentTransitionMixin, Lifecycle):
     size = models.BigIntegerField(_("size"))
     state = FSMField(_("state"), default=State.CREATING, choices=State.choices, protected=True)
     reason = ReasonField(_("reason"), blank=True)
-    reserved = models.BooleanField(_("room reserved"), default=True)
+    reserved = models.BooleanField(_("space reserved"), default=True)
     copied = models.BooleanField(_("copied"), default=False)
     run_name = models.CharField(_("run"), max_length=64, blank=True)
-    run_ordered = models.DateTimeField(_("check begun"), null=True, blank=True)
+    run_ordered = models.DateTimeField(_("check started"), null=True, blank=True)
     format = models.CharField(_("format"), max_length=20, blank=True)
     signature = models.JSONField(_("inputs and outputs"), default=dict, blank=True)
     checksums = models.JSONField(_("checksums"), default=dict, blank=True)

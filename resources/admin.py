@@ -28,7 +28,7 @@ from kernel.errors import Refused
 from . import limits, tcc
 from .models import KINDS, ResourceRequest, State, Tenant, UsageSample, UserLimit
 
-NAMES = {"gpu": _("GPU"), "cpu": _("CPU"), "ram": _("RAM"), "rom": _("ROM")}
+NAMES = {"gpu": _("GPU"), "cpu": _("CPU"), "ram": _("Memory"), "rom": _("Disk")}
 # Whose request it is, by the beginning of its id (see the managers' `request_id`).
 OWNERS = {"job": "jobs.Job", "dataset": "datasets.Dataset", "model": "models_app.Model", "app": "apps.Application"}
 
@@ -64,8 +64,8 @@ class CapacityForm(forms.Form):
         label=_("CPU (cores)"), min_value=0, max_digits=14, decimal_places=6, widget=UnfoldAdminDecimalFieldWidget()
     )
     gpu = forms.IntegerField(label=_("GPU (devices)"), min_value=0, widget=UnfoldAdminIntegerFieldWidget())
-    ram = forms.IntegerField(label=_("RAM (Mi)"), min_value=0, widget=UnfoldAdminIntegerFieldWidget())
-    rom = forms.IntegerField(label=_("ROM (bytes)"), min_value=0, widget=UnfoldAdminIntegerFieldWidget())
+    ram = forms.IntegerField(label=_("Memory (MiB)"), min_value=0, widget=UnfoldAdminIntegerFieldWidget())
+    rom = forms.IntegerField(label=_("Disk (bytes)"), min_value=0, widget=UnfoldAdminIntegerFieldWidget())
 
 
 def capacity(tenant: Tenant, *, by: str, **values) -> None:
@@ -129,11 +129,11 @@ class TenantAdmin(LifecycleAdmin):
     def cpu_share(self, tenant: Tenant) -> str:
         return share(tenant, "cpu")
 
-    @display(description=_("RAM"), ordering="ram_inuse")
+    @display(description=_("Memory"), ordering="ram_inuse")
     def ram_share(self, tenant: Tenant) -> str:
         return share(tenant, "ram")
 
-    @display(description=_("ROM"), ordering="rom_inuse")
+    @display(description=_("Disk"), ordering="rom_inuse")
     def rom_share(self, tenant: Tenant) -> str:
         return share(tenant, "rom")
 
@@ -151,7 +151,7 @@ class TenantAdmin(LifecycleAdmin):
     def limits_of(self, tenant: Tenant) -> str:
         return link(list_address("resources_userlimit", tenant__id__exact=tenant.pk), tenant.limits.count())
 
-    @display(description=_("in use, and what the requests add up to"))
+    @display(description=_("usage, and sum of requests"))
     def comparison(self, tenant: Tenant) -> SafeString:
         return render_to_string("admin/resources/books.html", {"rows": compare(tenant)})
 
@@ -167,14 +167,16 @@ class AmountsForm(forms.Form):
         decimal_places=6,
         required=False,
         widget=UnfoldAdminDecimalFieldWidget(),
-        help_text=_("What is left empty is not limited."),
+        help_text=_("An empty field means no limit."),
     )
     gpu = forms.IntegerField(
         label=_("GPU (devices)"), min_value=0, required=False, widget=UnfoldAdminIntegerFieldWidget()
     )
-    ram = forms.IntegerField(label=_("RAM (Mi)"), min_value=0, required=False, widget=UnfoldAdminIntegerFieldWidget())
+    ram = forms.IntegerField(
+        label=_("Memory (MiB)"), min_value=0, required=False, widget=UnfoldAdminIntegerFieldWidget()
+    )
     rom = forms.IntegerField(
-        label=_("ROM (bytes)"), min_value=0, required=False, widget=UnfoldAdminIntegerFieldWidget()
+        label=_("Disk (bytes)"), min_value=0, required=False, widget=UnfoldAdminIntegerFieldWidget()
     )
 
 
@@ -186,7 +188,7 @@ class LimitForm(AmountsForm):
         label=_("User"),
         required=False,
         widget=UnfoldAdminTextInputWidget(),
-        help_text=_("Left empty: everybody who has no limit of their own."),
+        help_text=_("Leave empty for all users without a limit of their own."),
     )
     field_order = ["tenant", "user"]
 
@@ -211,7 +213,7 @@ class UserLimitAdmin(LifecycleAdmin):
     create_form = LimitForm
     fieldsets = (
         (None, {"fields": (("whose", "tenant_link"),)}),
-        (_("At a time at most"), {"fields": (("gpu", "cpu_cores"), ("ram", "rom"))}),
+        (_("Maximum at a time"), {"fields": (("gpu", "cpu_cores"), ("ram", "rom"))}),
     )
     verbs = {
         "change": Verb(
@@ -225,7 +227,7 @@ class UserLimitAdmin(LifecycleAdmin):
         "remove": Verb(
             label=_("Remove"),
             run=remove_limit,
-            question=_("The user may then hold as much as everybody else."),
+            question=_("The default limit then applies to the user."),
             icon="delete",
             tone="danger",
             permission="delete",
@@ -244,7 +246,7 @@ class UserLimitAdmin(LifecycleAdmin):
 
     @display(description=_("user"), ordering="user")
     def whose(self, limit: UserLimit) -> str:
-        return limit.user or gettext("everybody")
+        return limit.user or gettext("all users")
 
     @display(description=_("tenant"), ordering="tenant__name")
     def tenant_link(self, limit: UserLimit) -> str:
@@ -257,7 +259,7 @@ class UsageSampleAdmin(LifecycleAdmin):
     list_display = ("at_text", "tenant", "owner", "applier", "amounts")
     list_filter = ("tenant", "applier")
     search_fields = ("=owner",)
-    search_help_text = _("Owner, in full")
+    search_help_text = _("Owner (exact match)")
     date_hierarchy = "at"
     ordering = ("-id",)
     list_select_related = ("tenant",)
@@ -318,7 +320,7 @@ class ResourceRequestAdmin(LifecycleAdmin):
     list_display = ("id", "state_badge", "request_type", "amounts", "applier", "tenant_link", "owner", "created_at")
     list_filter = ("state", "request_type", "applier", "tenant")
     search_fields = ("id", "owner")
-    search_help_text = _("Id or owner")
+    search_help_text = _("ID or owner")
     date_hierarchy = "created"
     ordering = ("-created", "id")
     list_select_related = ("tenant",)
@@ -333,14 +335,14 @@ class ResourceRequestAdmin(LifecycleAdmin):
             label=_("Confirm"),
             run=confirm,
             when=is_open,
-            question=_("A request keeps what it has reserved; a release gives back what it has earmarked."),
+            question=_("A request keeps the resources it has reserved; a release frees them."),
             icon="check",
         ),
         "cancel": Verb(
             label=_("Cancel"),
             run=cancel,
             when=may_cancel,
-            question=_("A request gives back what it has reserved; a release is forgotten."),
+            question=_("Frees the resources that a request has reserved; a release is discarded."),
             icon="close",
             tone="danger",
         ),
@@ -361,7 +363,7 @@ class ResourceRequestAdmin(LifecycleAdmin):
     def belongs_to(self, row: ResourceRequest) -> str:
         owner = owning(row)
         if owner is None:
-            return gettext("nobody here: it came over REST") if not row.owner else "-"
+            return gettext("API request (no session)") if not row.owner else "-"
         model, pk = owner
         obj = model.objects.filter(pk=pk).first()
         if obj is None:

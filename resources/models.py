@@ -40,8 +40,8 @@ class Amounts(models.Model):
 
     cpu = models.DecimalField(_("CPU"), max_digits=14, decimal_places=6, default=Decimal(0))
     gpu = models.BigIntegerField(_("GPU"), default=0)
-    ram = models.BigIntegerField(_("RAM (Mi)"), default=0)
-    rom = models.BigIntegerField(_("ROM (bytes)"), default=0)
+    ram = models.BigIntegerField(_("Memory (MiB)"), default=0)
+    rom = models.BigIntegerField(_("Disk (bytes)"), default=0)
 
     class Meta:
         abstract = True
@@ -68,8 +68,8 @@ class Tenant(Amounts):
     name = models.CharField(_("name"), max_length=50, unique=True)
     cpu_inuse = models.DecimalField(_("CPU in use"), max_digits=14, decimal_places=6, default=Decimal(0))
     gpu_inuse = models.BigIntegerField(_("GPU in use"), default=0)
-    ram_inuse = models.BigIntegerField(_("RAM in use"), default=0)
-    rom_inuse = models.BigIntegerField(_("ROM in use"), default=0)
+    ram_inuse = models.BigIntegerField(_("Memory in use"), default=0)
+    rom_inuse = models.BigIntegerField(_("Disk in use"), default=0)
     source = models.CharField(_("capacity is"), max_length=10, choices=Source.choices, default=Source.DISCOVERED)
 
     class Meta:
@@ -197,8 +197,8 @@ class UserLimit(models.Model):
     user = models.CharField(_("user"), max_length=50, blank=True, help_text=_("empty: all users without their own"))
     cpu = models.DecimalField(_("CPU"), max_digits=14, decimal_places=6, null=True, blank=True)
     gpu = models.BigIntegerField(_("GPU"), null=True, blank=True)
-    ram = models.BigIntegerField(_("RAM (Mi)"), null=True, blank=True)
-    rom = models.BigIntegerField(_("ROM (bytes)"), null=True, blank=True)
+    ram = models.BigIntegerField(_("Memory (MiB)"), null=True, blank=True)
+    rom = models.BigIntegerField(_("Disk (bytes)"), null=True, blank=True)
 
     class Meta:
         db_table = "user_limit"

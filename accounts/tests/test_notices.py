@@ -271,7 +271,7 @@ class TestSessions:
         for client in (here, there):
             client.post("/regist_login", {"username": "alice", "password": PASSWORD, "action": "login"})
         assert Visit.objects.filter(user=alice).count() == 2
-        assert "End all others" in here.get("/account").content.decode()
+        assert "Log out others" in here.get("/account").content.decode()
         here.post("/account/sessions")
         assert here.get("/account").status_code == 200
         assert there.get("/account").status_code == 302

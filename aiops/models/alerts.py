@@ -17,7 +17,7 @@ class AlertRule(models.Model):
     class Kind(models.TextChoices):
         RATE = "rate", _("many anomalies")
         NEW_TEMPLATE = "new_template", _("a new template")
-        MISSING = "missing", _("no lines any more")
+        MISSING = "missing", _("no log lines")
 
     name = models.CharField(_("name"), max_length=64, unique=True)
     kind = models.CharField(_("kind"), max_length=16, choices=Kind.choices)
@@ -26,14 +26,14 @@ class AlertRule(models.Model):
     deployment = models.CharField(_("deployment"), max_length=253, blank=True)
     threshold = models.PositiveIntegerField(_("anomalies"), default=10)
     window_s = models.PositiveIntegerField(_("window (s)"), default=300)
-    quiet_s = models.PositiveIntegerField(_("quiet after it (s)"), default=3600)
-    enabled = models.BooleanField(_("on"), default=True)
+    quiet_s = models.PositiveIntegerField(_("cooldown (s)"), default=3600)
+    enabled = models.BooleanField(_("enabled"), default=True)
     owner = models.ForeignKey(
-        settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="+", verbose_name=_("who is told")
+        settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="+", verbose_name=_("recipient")
     )
     created = models.DateTimeField(_("created"))
     checked = models.DateTimeField(_("checked"))
-    last_fired = models.DateTimeField(_("last told"), null=True, blank=True)
+    last_fired = models.DateTimeField(_("last fired"), null=True, blank=True)
 
     class Meta:
         db_table = "aiops_alert_rule"

@@ -42,7 +42,7 @@ class TrainingRun(ConcurrentTransitionMixin, Lifecycle):
     reason = ReasonField(_("reason"), blank=True)
     owner = models.CharField(_("leased to"), max_length=120, blank=True)
     lease_until = models.DateTimeField(_("lease until"), null=True, blank=True)
-    heartbeat = models.DateTimeField(_("last sign of life"), null=True, blank=True)
+    heartbeat = models.DateTimeField(_("last activity"), null=True, blank=True)
     attempt = models.PositiveSmallIntegerField(_("attempt"), default=0)
     run_name = models.CharField(_("run"), max_length=100, blank=True)
     run_started = models.BooleanField(default=False)

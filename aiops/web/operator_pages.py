@@ -37,7 +37,7 @@ def watch(request):
         if problem:
             messages.error(request, problem)
         else:
-            messages.success(request, _("The watchlist is handed over."))
+            messages.success(request, _("The watchlist is submitted."))
         return redirect("aiops_watchlist")
     context = {"state": {}, "rows": [], "clusters": [], "cluster": request.GET.get("cluster", "")}
     context["all"] = request.GET.get("all", "")
@@ -108,7 +108,7 @@ def models(request):
         if problem:
             messages.error(request, problem)
         else:
-            messages.success(request, _("This version serves now."))
+            messages.success(request, _("This version is now active."))
         return redirect("aiops_models")
     context = {"page": page_of(request, ModelVersion.objects.select_related("run"))}
     for row in context["page"]:

@@ -189,7 +189,7 @@ def tell(request):
     if problem:
         messages.error(request, problem)
     else:
-        messages.success(request, _("Noted: it counts from now on, and in the next training."))
+        messages.success(request, _("Saved. It applies immediately and in the next training."))
     if template:
         return redirect(safe_next(request, reverse("aiops_templates")))
     query = QueryDict(mutable=True)

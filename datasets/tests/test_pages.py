@@ -93,7 +93,7 @@ class TestOne:
         fill(bob)
         theirs, missing = her.get(f"/datasets/digits{address}"), her.get(f"/datasets/nothing{address}")
         assert theirs.status_code == missing.status_code == 404
-        assert "There is nothing here" in words_of(theirs)
+        assert "Page not found" in words_of(theirs)
         assert words_of(theirs) == words_of(missing)
 
     @pytest.mark.parametrize("verb", ["delete", "end"])

@@ -73,7 +73,7 @@ def _settings(jobs: list[Job]) -> Iterable[tuple[str, list[str]]]:
     yield _("Runtime"), [job.get_runtime_display() for job in jobs]
     yield _("CPU"), [f"{job.cpu:g}" for job in jobs]
     yield _("GPU"), [str(job.gpu) for job in jobs]
-    yield _("Memory (Mi)"), [str(job.ram) for job in jobs]
+    yield _("Memory (MiB)"), [str(job.ram) for job in jobs]
     for name in sorted({name for job in jobs for name in job.env}):
         yield name, [str(job.env.get(name, "")) for job in jobs]
 

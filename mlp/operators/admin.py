@@ -24,7 +24,7 @@ from unfold.dataclasses import SearchResult
 from accounts.admin import waiting
 from aiops.models import Alert, ModelVersion, Workload
 from kernel import storage
-from kernel.admin_display import TONES, acted, bar, changed, list_address, url_of
+from kernel.admin_display import TONES, acted, bar, changed, list_address, state_name, url_of
 from kernel.models import StateChange
 from mlp.operators import audit, machine, operator_logs
 from mlp.operators.admin_theme import GROUPS
@@ -179,9 +179,9 @@ def navigation(request: HttpRequest) -> list[dict]:
     models = {model._meta.label_lower: model for model, _admin in registered()}
     first = [
         {"title": _("Overview"), "icon": "space_dashboard", "link": reverse("admin:index")},
-        {"title": _("Who did what"), "icon": "history_edu", "link": reverse("admin:audit")},
-        {"title": _("Logs of the parts"), "icon": "description", "link": reverse("admin:part_logs")},
-        {"title": _("Settings in force"), "icon": "tune", "link": reverse("admin:shown_settings")},
+        {"title": _("Audit log"), "icon": "history_edu", "link": reverse("admin:audit")},
+        {"title": _("Component logs"), "icon": "description", "link": reverse("admin:part_logs")},
+        {"title": _("Effective settings"), "icon": "tune", "link": reverse("admin:shown_settings")},
     ]
     shown = [{"title": None, "items": first}]
     for title, labels in GROUPS:
@@ -226,7 +226,7 @@ def search(request: HttpRequest, term: str) -> list[SearchResult]:
         rows, _many = model_admin.get_search_results(request, model_admin.get_queryset(request), term)
         for row in rows.order_by("-pk")[:FOUND]:
             kind = str(capfirst(model._meta.verbose_name))
-            results.append(SearchResult(str(row), f"{kind}, {row.get_state_display()}", url_of(row), icon_of(model)))
+            results.append(SearchResult(str(row), f"{kind}, {state_name(row)}", url_of(row), icon_of(model)))
     return results
 
 

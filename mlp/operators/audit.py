@@ -36,7 +36,7 @@ def audit(request: HttpRequest) -> HttpResponse:
     asked |= {"operators": "1"} if only_operators else {}
     context = {
         **admin.site.each_context(request),
-        "title": gettext("Who did what"),
+        "title": gettext("Audit log"),
         "who": who,
         "q": query,
         "operators": only_operators,

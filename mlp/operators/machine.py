@@ -51,16 +51,16 @@ def apart() -> dict:
     files = {
         "bwrap": (gettext("each run sees its own files only (bubblewrap)"), "success"),
         "landlock": (gettext("each run may open its own files only (Landlock)"), "success"),
-        "none": (gettext("not kept apart: a script can read what the platform can"), "danger"),
+        "none": (gettext("no isolation: a script can read what the platform can"), "danger"),
     }
     users = (gettext("each owner's runs have a user of their own"), "success")
     if not found.own_uid:
-        users = (gettext("all runs have the platform's user"), "warning" if found.walls == "none" else "plain")
+        users = (gettext("all runs use the platform's user"), "warning" if found.walls == "none" else "plain")
     rows = [(gettext("Files"), *files[found.walls]), (gettext("Users"), *users)]
     for kind in cgroup.KINDS:
-        how = gettext("bounded by control groups") if kind in found.cgroup else gettext("measured by a watcher")
+        how = gettext("limited by control groups") if kind in found.cgroup else gettext("measured by the monitor")
         rows.append((str(BY_CGROUP.get(kind, kind)), how, "success" if kind in found.cgroup else "plain"))
-    rows.append((gettext("disk"), gettext("measured by a watcher"), "plain"))
+    rows.append((gettext("disk"), gettext("measured by the monitor"), "plain"))
     return {"rows": rows, "why_not": list(found.why_not)}
 
 

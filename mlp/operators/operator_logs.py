@@ -40,7 +40,7 @@ def logs(request: HttpRequest) -> HttpResponse:
         lines = [line for line in lines if level in line]
     context = {
         **admin.site.each_context(request),
-        "title": gettext("Logs of the parts"),
+        "title": gettext("Component logs"),
         "parts": list(parts),
         "part": part,
         "q": query,
@@ -86,7 +86,7 @@ def shown_settings(request: HttpRequest) -> HttpResponse:
     safe = SafeExceptionReporterFilter().get_safe_settings()
     names = sorted(name for name in safe if settings.is_overridden(name) and name not in LEFT_OUT)
     rows = [(name, PASSWORD_IN_URL.sub(r"\1:********@", str(safe[name]))) for name in names]
-    context = {**admin.site.each_context(request), "title": gettext("Settings in force"), "rows": rows}
+    context = {**admin.site.each_context(request), "title": gettext("Effective settings"), "rows": rows}
     return render(request, "admin/inside/settings.html", context)
 
 

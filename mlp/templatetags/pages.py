@@ -9,6 +9,8 @@ from django.utils.translation import gettext_noop as noop
 
 from kernel import markdown as kernel_markdown
 from kernel import messages
+from kernel.admin_display import word_of_state
+from kernel.models import StateChange
 
 register = template.Library()
 
@@ -35,6 +37,30 @@ def actor(by: str) -> str:
 def metric(name: str) -> str:
     """Return a series' name, in the reader's language where it is one that every job has."""
     return _(name) if name in SERIES else name
+
+
+def shown_target(row: StateChange) -> str:
+    """Return the state that a row of a history leads to, as pages tell states apart."""
+    return "cancelled" if row.target == "error" and row.reason.startswith("cancelled") else row.target
+
+
+@register.filter
+def target_word(row: StateChange) -> str:
+    """Return the word for the state that a row of a history leads to."""
+    return _("cancelled") if shown_target(row) == "cancelled" else word_of_state(row.kind, row.target)
+
+
+@register.filter
+def event_word(event: str) -> str:
+    """Return the word for what a notification says of its object."""
+    return _("failed") if event == "error" else _(event)
+
+
+@register.filter
+def needs(row) -> str:
+    """Return what a job or an application asks for, such as `1 CPU, 512 MiB`; GPUs only where it asks for some."""
+    amounts = [f"{plain(row.cpu)} CPU", f"{row.gpu} GPU" if row.gpu else "", memory(row.ram)]
+    return ", ".join(amount for amount in amounts if amount)
 
 
 @register.filter
@@ -69,11 +95,11 @@ def short(number) -> str:
 
 @register.filter
 def memory(mebi) -> str:
-    """`512 Mi`, `1.5 Gi`: the units in which jobs ask for memory."""
+    """Return an amount of memory: `512 MiB`, `1.5 GiB`."""
     if mebi >= 1024:
         gibi = mebi / 1024
-        return f"{number_format(gibi, 0 if gibi >= 100 or gibi == int(gibi) else 1)} Gi"
-    return f"{number_format(mebi, 0)} Mi"
+        return f"{number_format(gibi, 0 if gibi >= 100 or gibi == int(gibi) else 1)} GiB"
+    return f"{number_format(mebi, 0)} MiB"
 
 
 @register.filter

@@ -259,7 +259,7 @@ class TestForms:
         client = visitor(alice, enforce_csrf_checks=True)
         response = client.post(address, {"name": "new", "size": "1", "entry": "train.py", "confirm": "alice"})
         assert response.status_code == 403
-        assert "This was not accepted" in words_of(response)
+        assert "Request refused" in words_of(response)
         assert any(tag == "link" and "stylesheet" in attrs.get("rel", "") for tag, attrs in markup(response).tags)
         assert markup(response).inline == []
         assert client.get("/index").status_code == 200  # still there, still logged in
@@ -270,7 +270,7 @@ class TestForms:
         client = visitor(enforce_csrf_checks=True)
         response = client.post("/regist_login", {"username": "alice", "password": PASSWORD, "action": "login"})
         assert response.status_code == 403
-        assert "This was not accepted" in words_of(response)
+        assert "Request refused" in words_of(response)
 
     def test_with_it_they_are_taken(self, alice):
         client = visitor(alice, enforce_csrf_checks=True)
@@ -310,7 +310,7 @@ class TestWrongAddresses:
     def test_a_styled_page_says_so(self, her, address):
         response = her.get(address)
         assert response.status_code == 404
-        assert "There is nothing here" in words_of(response)
+        assert "Page not found" in words_of(response)
 
     def test_a_null_character_is_no_fault(self, her):
         """Refused before any page is asked, hence without one."""
@@ -320,7 +320,7 @@ class TestWrongAddresses:
         monkeypatch.setattr("mlp.visitors.pages.accounts.token_of", lambda user: 1 / 0)
         response = her.get("/index")
         assert response.status_code == 500
-        assert "Something is broken on our side" in words_of(response)
+        assert "Something went wrong on our side" in words_of(response)
         assert "ZeroDivision" not in response.content.decode()
         assert markup(response).inline == []
 

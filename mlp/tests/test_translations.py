@@ -33,7 +33,7 @@ SHOWN_DATA = re.compile(r"data-(word|confirm|label|empty|copied|others|best|accu
 QUIET = {"script", "style", "code", "pre", "textarea"}
 # The same in every language: product names, units, what one types.
 NAMES = {
-    "API", "CPU", "GPU", "RAM", "ROM", "Mi", "UTC", "Python", "PyTorch", "TensorFlow", "curl", "train.py",
+    "API", "CPU", "GPU", "RAM", "ROM", "MiB", "GiB", "UTC", "Python", "PyTorch", "TensorFlow", "curl", "train.py",
     "--epochs", "epochs", "NAME=value", "English", "JavaScript", "NAME", "value", "DEBUG", "CSV", "Pod", "Webhook",
 }  # fmt: skip
 

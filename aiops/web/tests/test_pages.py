@@ -80,7 +80,7 @@ class TestLines:
         answer = visitor(alice).get("/aiops?level=Anomaly&q=disk")
         assert "disk gone" in words_of(answer)
         assert "epoch one" not in words_of(answer)
-        assert "No line matches" in words_of(visitor(alice).get("/aiops?q=nowhere"))
+        assert "No lines match" in words_of(visitor(alice).get("/aiops?q=nowhere"))
 
     @pytest.mark.parametrize(
         ("address", "word"), [("level=bad", "level"), ("after=x", "after"), ("since=x", "since"), ('q="', "q")]
@@ -132,7 +132,7 @@ class TestOverTime:
         inside = visitor(alice).get("/aiops", {"since": bar["since"], "until": bar["until"]})
         assert "disk gone" in words_of(inside)
         before = visitor(alice).get("/aiops", {"since": bar["since"] - 1000, "until": bar["since"] - 500})
-        assert "No line matches" in words_of(before)
+        assert "No lines match" in words_of(before)
 
     def test_no_bar_is_higher_than_the_drawing(self, alice):
         logstore.get().append([document(f"n{number}", "epoch") for number in range(3000)])
@@ -194,7 +194,7 @@ class TestAWord:
         assert operator.post("/aiops/tell", {"id": "a2", "level": "Normal"}).status_code == 302
         (item,) = payloads.decode(peer.wait("mlp.aiops.feedback")[0])
         assert (item._id, item.masked_log, item.anomaly_level) == ("a2", "disk gone away", "Normal")
-        assert "A person's word" in words_of(operator.get("/aiops/line?id=a2"))
+        assert "Feedback" in words_of(operator.get("/aiops/line?id=a2"))
         found = [document("x", "disk gone away"), document("y", "other")]
         training_data.write(found, tmp_path / "lines", 9, feedback.labels())
         told = [json.loads(text).get("label") for text in (tmp_path / "lines").read_text().splitlines()]
@@ -281,7 +281,7 @@ class TestOperators:
     def test_the_watchlist_is_handed_over(self, lines, operator, served, peer):
         peer.listen("train")
         served(TrainingController())
-        assert "No model is trained" in words_of(operator.get("/aiops/watchlist"))
+        assert "No training yet" in words_of(operator.get("/aiops/watchlist"))
         key = json.dumps(["local", "alice", "fit"])
         answer = operator.post("/aiops/watchlist", {"do": "update", "workload": key}, follow=True)
         assert "The watchlist is handed over" in words_of(answer)

@@ -88,7 +88,7 @@ def test_it_shows_what_each_tenant_has_in_use(staff_client, default_tenant):
     bars = {str(row["name"]): row["bar"] for row in tenant["bars"]}
     assert "8 of 8" in bars["CPU"]
     assert "mlp-danger" in bars["CPU"]
-    assert 'value="25"' in bars["RAM"]
+    assert 'value="25"' in bars["Memory"]
 
 
 def test_it_names_addresses_and_what_judges_the_logs(staff_client, alice, staff):
@@ -181,7 +181,7 @@ def test_these_are_for_operators_only(client, alice, name):
 def test_a_delivery_that_was_given_up_is_tried_again(staff_client, alice, staff):
     row = fill(alice, staff)["accounts.delivery"]
     Delivery.objects.filter(pk=row.pk).update(attempts=6)
-    assert "given up" in staff_client.get(reverse("admin:accounts_delivery_changelist")).content.decode()
+    assert "failed" in staff_client.get(reverse("admin:accounts_delivery_changelist")).content.decode()
     staff_client.post(reverse("admin:accounts_delivery_verb", args=[row.pk, "again"]))
     row.refresh_from_db()
     assert (row.open, row.attempts) == (True, 0)
@@ -261,4 +261,4 @@ def test_a_long_reason_is_cut_to_its_beginning_and_its_end():
 
 def test_everybodys_limit_has_a_name(staff_client, default_tenant):
     UserLimit.objects.create(tenant=default_tenant, user="", gpu=1)
-    assert "everybody" in staff_client.get(reverse("admin:resources_userlimit_changelist")).content.decode()
+    assert "all users" in staff_client.get(reverse("admin:resources_userlimit_changelist")).content.decode()

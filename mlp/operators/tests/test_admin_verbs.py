@@ -225,7 +225,7 @@ def test_operators_are_made_and_unmade_and_it_is_written_down(staff_client, alic
     do(staff_client, alice, "takeback")
     assert not User.objects.get(pk=alice.pk).is_staff
     page = staff_client.get(url_of(alice)).content.decode()
-    assert "Make operator" in page
+    assert "Make administrator" in page
     assert "operator:oscar" in page
 
 

@@ -23,14 +23,14 @@ export class LiveJob {
     if (message.ended) this.finish();
   }
 
-  // The job has ended: how, says its row.
+  // The job has ended; its row says how.
   async finish() {
     this.leave();
     const { user, job } = this.card.dataset;
     const answer = await fetch(`/api/v1/users/${user}/jobs/${job}`, { credentials: "same-origin" }).catch(() => null);
     if (answer?.ok) {
       const row = await answer.json();
-      this.setState(row.state);
+      this.setState(row.state === "error" && row.reason?.startsWith("cancelled") ? "cancelled" : row.state);
       this.setProgress(row.progress);
     }
     this.ended?.();

@@ -58,10 +58,14 @@ addEventListener("click", async (event) => {
 // --- forms: asked about, sent once, kept ------------------------------------------------------------------------------
 const dialog = document.querySelector("#confirm");
 
+const goBack = dialog?.querySelector("button[value=no]");
+const goBackWord = goBack?.textContent;
+
 function ask(form) {
   dialog.querySelector("#confirm-title").textContent = form.dataset.confirmTitle;
   dialog.querySelector("#confirm-words").textContent = form.dataset.confirm;
   dialog.querySelector("#confirm-yes").textContent = form.dataset.confirmButton;
+  goBack.textContent = form.dataset.confirmBack ?? goBackWord;
   dialog.returnValue = "no";
   dialog.showModal();
   return new Promise((resolve) => dialog.addEventListener("close", () => resolve(dialog.returnValue === "yes"), { once: true }));

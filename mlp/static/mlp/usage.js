@@ -15,7 +15,7 @@ const days = new Intl.DateTimeFormat(language, { month: "short", day: "numeric" 
 let data = null;
 
 function words(value) {
-  if (resource.value === "ram") return value >= 1024 ? `${number(value / 1024, 1)} Gi` : `${number(value, 0)} Mi`;
+  if (resource.value === "ram") return value >= 1024 ? `${number(value / 1024, 1)} GiB` : `${number(value, 0)} MiB`;
   if (resource.value !== "rom") return number(value, 2);
   const units = ["B", "KB", "MB", "GB", "TB", "PB"];
   let step = 0;
