@@ -45,7 +45,7 @@ def test_it_counts_every_state_and_links_to_the_filtered_list(staff_client, alic
     assert list(kinds)[:2] == ["Jobs", "Datasets"]
     jobs = {state["label"]: state for state in kinds["Jobs"]["states"]}
     assert {str(label): state["count"] for label, state in jobs.items()} == {
-        "creating": 0, "running": 2, "finished": 0, "error": 1, "deleting": 0,
+        "queued": 0, "running": 2, "finished": 0, "failed": 1, "deleting": 0,
     }  # fmt: skip
     running = next(state for label, state in jobs.items() if str(label) == "running")
     page = staff_client.get(running["url"])
