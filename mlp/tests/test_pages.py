@@ -152,10 +152,10 @@ class TestIndex:
 
     def test_it_has_nothing_of_others(self, her, bob):
         put(Job, bob, "theirs", "running")
-        put(Job, bob, "failure", "error")
+        put(Job, bob, "hisfailed", "error")
         put(Dataset, bob, "secret", "error")
         words = words_of(her.get("/index"))
-        for name in ("theirs", "failure", "secret"):
+        for name in ("theirs", "hisfailed", "secret"):
             assert name not in words
 
     @pytest.mark.parametrize("address", ["/index", "/usage"])

@@ -220,7 +220,7 @@ def test_a_part_that_hangs_does_not_hold_up_the_answer(staff_client, monkeypatch
     answer = staff_client.get(reverse("admin:parts"))
     assert time.monotonic() - begin < 30
     asked_long_enough.set()
-    assert "did not answer in time" in answer.content.decode()
+    assert "did not respond in time" in answer.content.decode()
 
 
 def test_a_report_that_breaks_is_no_answer_either(staff_client, monkeypatch):
@@ -228,7 +228,7 @@ def test_a_report_that_breaks_is_no_answer_either(staff_client, monkeypatch):
         raise RuntimeError("broken")
 
     monkeypatch.setattr(health, "report", broken)
-    assert "did not answer" in staff_client.get(reverse("admin:parts")).content.decode()
+    assert "did not respond" in staff_client.get(reverse("admin:parts")).content.decode()
 
 
 # --- around the pages ------------------------------------------------------------------------------------------------
