@@ -39,6 +39,7 @@ def metric(name: str) -> str:
     return _(name) if name in SERIES else name
 
 
+@register.filter
 def shown_target(row: StateChange) -> str:
     """Return the state that a row of a history leads to, as pages tell states apart."""
     return "cancelled" if row.target == "error" and row.reason.startswith("cancelled") else row.target

@@ -27,7 +27,7 @@ def test_it_shows_what_one_holds_and_not_others(alice, bob):
     assert "mine" in words
     assert "theirs" not in words
     assert "1.5" in words
-    assert "300 Mi" in words
+    assert "300 MiB" in words
     assert "3.5 / 8" in words  # the tenant's own sum is everybody's
 
 
