@@ -108,7 +108,7 @@ class TestOne:
 
     def test_it_is_deleted_in_a_steady_state_only(self, her, alice):
         fill(alice)
-        assert "not allowed while" in words_of(her.post("/apps/begins/delete", follow=True))
+        assert "wait until it is ready" in words_of(her.post("/apps/begins/delete", follow=True))
         assert her.post("/apps/calc/delete")["Location"] == "/apps"
         assert Application.objects.get(name="calc").state == "deleting"
         assert her.get("/apps/calc/delete").status_code == 405
