@@ -27,18 +27,7 @@ from django_fsm import can_proceed
 from unfold.admin import ModelAdmin
 from unfold.decorators import display
 
-from .admin_display import (
-    badge,
-    link,
-    moment,
-    object_url,
-    short,
-    shown_state,
-    state_name,
-    timeline_of,
-    url_of,
-    word_of_state,
-)
+from .admin_display import badge, link, moment, object_url, short, state_name, timeline_of, url_of, word_of_state
 from .errors import Refused
 from .messages import translate
 from .models import StateChange
@@ -295,7 +284,7 @@ class LifecycleAdmin(ModelAdmin):
     # --- columns ----------------------------------------------------------------------------------------------
     @display(description=_("state"), ordering="state")
     def state_badge(self, obj: Model) -> str:
-        return badge(shown_state(obj), state_name(obj))
+        return badge(getattr(obj, "shown_state", obj.state), state_name(obj))
 
     @display(description=_("reason"))
     def reason_text(self, obj: Model) -> str:

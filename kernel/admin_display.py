@@ -190,11 +190,6 @@ def acted(row: LogEntry) -> Entry:
     return Entry(row.action_time, who, kind, row.object_repr, url, "", "", row.get_change_message(), "")
 
 
-def shown_state(obj: Model) -> str:
-    """Return the state that pages show, which is finer than REST's for some models."""
-    return getattr(obj, "shown_state", obj.state)
-
-
 def state_name(obj: Model) -> str:
     """Return the word for the state that pages show; "" where there is none."""
     if hasattr(obj, "shown_state_word"):
