@@ -1,6 +1,6 @@
 """Writes requirements.lock: requirements.txt with everything it depends on, each with the hashes of its files.
 
-    make lock          keep the versions of the present lock file that still fit
+    make lock             keep the versions of the existing lock file that still fit
     make lock UPGRADE=1   take the newest versions of what requirements.txt does not pin itself
 
 Needs uv on the PATH or in .venv (`pip install uv`). PyTorch is left out: it has other files, and other hashes, for each
