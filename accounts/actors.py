@@ -1,4 +1,4 @@
-"""What a worker does for users: notices are delivered. Each message may come twice or late."""
+"""The accounts tasks of a worker: deliver notices. Each message may arrive twice or late."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Users and tokens for operators, and the admin's own login with the platform's brute-force slow-down."""
+"""Users and tokens for administrators, and the admin's login form with the platform's login throttling."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ from .models import State, Token, User
 
 
 def waiting():
-    """Users who have registered and whom no operator has let in yet; who was de-registered does not wait."""
-    let_in = StateChange.objects.filter(kind="user", object_id=OuterRef("pk"), transition="activate")
-    return User.objects.filter(~Exists(let_in), state=State.NOT_ACTIVE)
+    """Return the registered users whom no administrator has activated yet; deactivated accounts are not among them."""
+    activations = StateChange.objects.filter(kind="user", object_id=OuterRef("pk"), transition="activate")
+    return User.objects.filter(~Exists(activations), state=State.NOT_ACTIVE)
 
 
 # --- forms ------------------------------------------------------------------------------------------------------
 class LoginForm(AuthenticationForm):
-    """The admin's login form; guessing is slowed down exactly as it is at the platform's own login."""
+    """The admin's login form, throttled like the platform's own login."""
 
     def clean(self):
         username = self.cleaned_data.get("username") or ""
@@ -53,7 +53,7 @@ class LoginForm(AuthenticationForm):
         except ValidationError:
             throttle.login_failed(username, address)
             raise
-        if self.get_user() is not None:  # without a password nothing was tried, and nothing may be forgotten
+        if self.get_user() is not None:  # an empty password is no attempt: the failures counted so far stay
             throttle.login_succeeded(username, address)
         return cleaned
 
@@ -126,7 +126,7 @@ class WaitingFilter(admin.SimpleListFilter):
 
 
 def _count(relation: str, **only) -> Coalesce:
-    """How many rows of the relation a user has; a subquery, for joins would multiply each other."""
+    """Return the number of a user's rows in the relation, as a subquery: several joins would multiply the counts."""
     rows = User._meta.get_field(relation).related_model.objects.filter(user=OuterRef("pk"), **only)
     return Coalesce(Subquery(rows.order_by().values("user").annotate(n=Count("pk")).values("n")), 0)
 
@@ -217,7 +217,7 @@ class UserAdmin(LifecycleAdmin):
     }
 
     def get_queryset(self, request):
-        """The two counts come with the list's own query."""
+        """Return the users with both counts, all in one query."""
         active = _count("jobs", state__in=["creating", "running"])
         return super().get_queryset(request).annotate(n_jobs=active, n_datasets=_count("datasets"))
 
@@ -226,7 +226,7 @@ class UserAdmin(LifecycleAdmin):
 
     def verb_done(self, request, name, obj):
         if name == "password" and obj.pk == request.user.pk:
-            sessions.renew(request, obj)  # else one's own new password would end this session
+            sessions.renew(request, obj)  # otherwise the new password would end this session as well
         elif name == "password":
             sessions.end_others(obj, keep="")
 
@@ -271,7 +271,7 @@ def replace(token: Token, *, by: str) -> None:
 
 @admin.register(Token)
 class TokenAdmin(LifecycleAdmin):
-    """Who holds which kind of token since when. The token itself is shown once, when a service token is made."""
+    """The owner, kind and age of each token. The token itself is shown once, when a service token is created."""
 
     icon = "key"
     list_display = ("title", "kind", "user_link", "created_at", "rotated_at")
@@ -313,7 +313,7 @@ class TokenAdmin(LifecycleAdmin):
         return text, Token.objects.filter(kind=Token.Kind.SERVICE, **values).latest("pk")
 
     def created(self, request, made):
-        """Shown in the answer to the POST itself: kept nowhere, gone with the next page."""
+        """Show the token in the response to the POST: it is not stored and cannot be shown again."""
         text, token = made
         self.note(request, token, gettext("Added") + f": {token.name}")
         context = {"token": text, "object": token, "title": gettext("Service token")}
@@ -333,11 +333,11 @@ class TokenAdmin(LifecycleAdmin):
 
 
 def own_password(request, extra_context=None) -> HttpResponse:
-    """Django's page for one's own password would write past the lifecycle; the user's page has the verb."""
+    """Redirect to the user's "Set password" page: Django's own password page would bypass the lifecycle."""
     return HttpResponseRedirect(reverse("admin:accounts_user_verb", args=[request.user.pk, "password"]))
 
 
-__all__ = ["notice_admin", "waiting"]  # the former is there for what it registers
+__all__ = ["notice_admin", "waiting"]  # notice_admin is imported for the admins that it registers
 
 admin.site.unregister(Group)
 admin.site.login_form = LoginForm

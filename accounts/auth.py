@@ -1,7 +1,8 @@
-"""Who is calling: Bearer tokens, HTTP Basic with the password (for the token call alone), the browser's session.
+"""Authentication: Bearer tokens, HTTP Basic with the password (for the token call only), the browser's session.
 
-Named in settings as strings, so that the kernel needs no accounts. `/api/v1/auth` is answered here. An `Entry` records
-what a websocket or a followed log was opened by; it is judged again while the connection lasts.
+Settings name the classes as strings, so that the kernel does not depend on accounts. `/api/v1/auth` is answered here.
+An `Entry` records the credentials that opened a websocket or a followed log; they are checked again while the
+connection is open.
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ from kernel.messages import Message
 from . import throttle, tokens
 from .models import State, User
 
-JOB_PREFIX = "mlp_j"  # begins the tokens of jobs, which jobs.auth knows
+JOB_PREFIX = "mlp_j"  # the prefix of jobs' tokens, which jobs.auth verifies
 BAD_TOKEN = Message("not valid")
 
 
 class BearerAuthentication(authentication.BaseAuthentication):
-    """`Authorization: Bearer {token}`, for user and service tokens. Raises Refused for a dead or malformed one."""
+    """`Authorization: Bearer {token}`, for user and service tokens. Raises Refused for an invalid one."""
 
     def authenticate(self, request):
         token = bearer(request.META.get("HTTP_AUTHORIZATION", ""))
@@ -50,13 +51,13 @@ class BearerAuthentication(authentication.BaseAuthentication):
 
 
 class PasswordAuthentication(authentication.BaseAuthentication):
-    """HTTP Basic with username and password: only the token call takes it. Failed tries slow the caller down."""
+    """HTTP Basic with username and password, accepted by the token call only. Failed attempts are throttled."""
 
     def authenticate(self, request):
-        given = basic(request.META.get("HTTP_AUTHORIZATION", ""))
-        if given is None:
+        credentials = basic(request.META.get("HTTP_AUTHORIZATION", ""))
+        if credentials is None:
             return None
-        return login(request, *given), None
+        return login(request, *credentials), None
 
 
 class SessionAuthentication(authentication.SessionAuthentication):
@@ -64,20 +65,21 @@ class SessionAuthentication(authentication.SessionAuthentication):
 
 
 def login(request, username: str, password: str) -> User:
-    """The active user with that password. Raises Refused: wrong, not active, or too many failures."""
+    """Return the active user with that password.
+
+    Raises Refused when the credentials are wrong, the account is not active, or after too many failures.
+    """
     try:
         names.name(username, "username")
-    except Refused:
-        raise Refused(
-            "wrong username or password", field="username"
-        )  # nobody is called that, and the database need not see it
+    except Refused:  # not a valid username, so there is no such user: save the query
+        raise Refused("wrong username or password", field="username")
     address = throttle.client_address(request)
     throttle.check_login(username, address)
     user = authenticate(request, username=username, password=password)
     if user is None:
         throttle.login_failed(username, address)
-        held = User.objects.filter(username=username).first()
-        if held is not None and not held.is_active and held.check_password(password):
+        account = User.objects.filter(username=username).first()
+        if account is not None and not account.is_active and account.check_password(password):
             raise Refused("this account is not active; an administrator can activate it", field="username")
         raise Refused("wrong username or password", field="username")
     throttle.login_succeeded(username, address)
@@ -85,7 +87,7 @@ def login(request, username: str, password: str) -> User:
 
 
 def bearer(header: str) -> str | None:
-    """The token of an Authorization header, or None when it is of another kind. Raises Refused when malformed."""
+    """Return the token of a Bearer header, None for another scheme. Raises Refused when malformed."""
     scheme, _, token = header.partition(" ")
     if scheme.lower() != "bearer":
         return None
@@ -96,13 +98,13 @@ def bearer(header: str) -> str | None:
 
 
 def basic(header: str) -> tuple[str, str] | None:
-    """(username, password) of an Authorization header, or None when it is of another kind. Raises Refused."""
-    scheme, _, coded = header.partition(" ")
+    """Return (username, password) of a Basic header, None for another scheme. Raises Refused when malformed."""
+    scheme, _, encoded = header.partition(" ")
     if scheme.lower() != "basic":
         return None
     try:
-        username, colon, password = base64.b64decode(coded.strip(), validate=True).decode().partition(":")
-    except ValueError:  # no ASCII, no base64, no UTF-8
+        username, colon, password = base64.b64decode(encoded.strip(), validate=True).decode().partition(":")
+    except ValueError:  # not ASCII, not base64 or not UTF-8
         raise Refused("must be Basic with base64 of username:password", field="Authorization")
     if not colon:
         raise Refused("must be Basic with base64 of username:password", field="Authorization")
@@ -110,14 +112,17 @@ def basic(header: str) -> tuple[str, str] | None:
 
 
 def user_of_token(token: str) -> User | None:
-    """The active user behind a user token, or None."""
+    """Return the active user whom a user token belongs to, or None."""
     holder = tokens.person(token)
     user = holder and User.objects.filter(pk=holder.user_id).first()
     return user if user and user.is_active else None
 
 
 def username_of_header(header: str) -> str:
-    """Whose token the Authorization header carries. Raises Refused. The gateway asks this before every byte."""
+    """Return the owner of the token in an Authorization header. Raises Refused.
+
+    Called by the gateway before each transfer.
+    """
     token = bearer(header)
     if token is None:
         raise Refused(NOT_AUTHENTICATED)
@@ -129,7 +134,7 @@ def username_of_header(header: str) -> str:
 
 @dataclass(frozen=True)
 class Entry:
-    """What a lasting connection was let in by: a user token, or a session and what it proves of the password."""
+    """The credentials that opened a connection: a user token, or a session with its hash of the password."""
 
     user_id: int
     token: str = field(default="", repr=False)
@@ -138,14 +143,14 @@ class Entry:
 
 
 def entry_by_session(user: User, session_key: str) -> Entry:
-    """For a user whom that session has just told."""
+    """Return the entry of a user who was authenticated by that session."""
     return Entry(user.pk, session_key=session_key, session_hash=user.get_session_auth_hash())
 
 
 def user_and_entry_of_session(scope: dict) -> tuple[User, Entry] | tuple[None, None]:
-    """Return the user and the entry of a websocket's session, (None, None) for nobody.
+    """Return the user and the entry of a websocket's session, (None, None) when there is none.
 
-    A page of another origin gets nothing by the session either: browsers send the cookie along whichever page asks.
+    A page of another origin gets (None, None) as well: browsers send the cookie along with its handshake, too.
     """
     user = scope.get("user")
     if user is None or not user.is_authenticated or not _same_origin(scope):
@@ -160,32 +165,31 @@ def _same_origin(scope: dict) -> bool:
 
 
 def living(entries: Collection[Entry]) -> dict[Entry, User]:
-    """Those that would be let in now, each with its user as the database has them: three queries for any number.
+    """Return the entries that are still valid, each with its user; three queries for any number of entries.
 
-    An entry is missing once its user is not active, its token was rotated, or its session has ended, by a log-out, by
-    its age or by a new password. What the user may see is the caller's to ask, of the user that is given.
+    An entry is left out once its user is not active, its token was rotated, or its session has ended: by a log-out, by
+    expiry or by a new password. The caller checks what the returned user may see.
     """
     ids = {entry.user_id for entry in entries}
     users = {user.pk: user for user in User.objects.filter(pk__in=ids, state=State.ACTIVED)}
     hashes = {user.pk: user.get_session_auth_hash() for user in users.values()}
-    given = {entry.token for entry in entries if entry.token}
-    tokens_alive = tokens.alive(given)
+    valid_tokens = tokens.alive({entry.token for entry in entries if entry.token})
     keys = {entry.session_key for entry in entries if entry.session_key}
     sessions = Session.objects.filter(session_key__in=keys, expire_date__gt=timezone.now())
-    sessions_alive = set(sessions.values_list("session_key", flat=True))
+    valid_sessions = set(sessions.values_list("session_key", flat=True))
 
-    def stands(entry: Entry) -> bool:
+    def is_valid(entry: Entry) -> bool:
         if entry.token:
-            return entry.token in tokens_alive
-        return entry.session_key in sessions_alive and entry.session_hash == hashes[entry.user_id]
+            return entry.token in valid_tokens
+        return entry.session_key in valid_sessions and entry.session_hash == hashes[entry.user_id]
 
-    return {entry: users[entry.user_id] for entry in entries if entry.user_id in users and stands(entry)}
+    return {entry: users[entry.user_id] for entry in entries if entry.user_id in users and is_valid(entry)}
 
 
 def still_let_in(request: HttpRequest, owner_id: int) -> Callable[[], bool]:
-    """For an answer that lasts: whether its caller would be let in to what is the owner's now, whenever it is asked.
+    """Return a function that tells whether a streaming response's caller may still read the owner's objects.
 
-    A job's own token reads that one job's, and the answer ends with the job.
+    It is always true for a job's own token: that reads only its own job, and the response ends with the job.
     """
     token = bearer(request.META.get("HTTP_AUTHORIZATION", "")) or ""
     if token.startswith(JOB_PREFIX):
@@ -193,15 +197,15 @@ def still_let_in(request: HttpRequest, owner_id: int) -> Callable[[], bool]:
     user = request.user
     entry = Entry(user.pk, token=token) if token else entry_by_session(user, request.session.session_key)
 
-    def still() -> bool:
-        now = living([entry]).get(entry)
-        return now is not None and (now.pk == owner_id or now.is_staff)
+    def may_still_read() -> bool:
+        current = living([entry]).get(entry)
+        return current is not None and (current.pk == owner_id or current.is_staff)
 
-    return still
+    return may_still_read
 
 
 def auth(environ: dict, start_response: Callable) -> list[bytes]:
-    """Answer `GET /api/v1/auth` with whose token it is, as a WSGI application: the gateway asks it all the time."""
+    """Answer `GET /api/v1/auth` with the token's owner: a WSGI application, since the gateway calls it very often."""
     try:
         status, body = "200 OK", username_of_header(environ.get("HTTP_AUTHORIZATION", ""))
     except Refused as refused:

@@ -1,7 +1,7 @@
 """Every change of a user or a token goes through here. Called by api, pages, admin and commands.
 
-`deregistered` is the one custom signal of the code base: jobs and apps, which may not be imported from here, end what
-the user has running. It is sent inside the transaction; receivers only write rows and enqueue.
+`deregistered` is the only custom signal of the code base: jobs and apps, which may not be imported here, receive it to
+cancel the user's running work. It is sent inside the transaction; receivers only write rows and enqueue tasks.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PASSWORD_LENGTH = (8, 128)
 
 
 def check_password(password: str, user: User | None = None) -> None:
-    """Raises Refused naming the field: 8 to 128 characters, judged by Django's validators."""
+    """Check a password's length (8 to 128 characters) and Django's validators. Raises Refused naming the field."""
     low, high = PASSWORD_LENGTH
     if not low <= len(password) <= high:
         raise Refused("must have %(low)s to %(high)s characters", field="password", low=low, high=high)
@@ -42,9 +42,9 @@ def check_password(password: str, user: User | None = None) -> None:
 def register(
     *, username: str, password: str, by: str, active: bool = True, is_staff: bool = False, judge: bool = True
 ) -> User:
-    """Makes a user and the row of their token; `active` False holds them at NotActive until an operator acts.
+    """Create a user and the row of their token. With `active` False an administrator has to activate the account.
 
-    `judge` False takes the password as it is: whoever runs the platform chose it in its settings.
+    With `judge` False the password is not validated: it comes from the platform's settings. Raises Refused.
     """
     names.name(username, "username")
     if username == names.PLATFORM:
@@ -68,9 +68,9 @@ def register(
 
 
 def hold_active(user: User) -> None:
-    """Locks the user's row for the rest of the caller's transaction. Raises Refused when they are not active.
+    """Lock the user's row for the rest of the caller's transaction. Raises Refused when the account is not active.
 
-    Whoever makes an object for a user calls this first: so de-registration finds everything that was made before it.
+    Called first whenever an object is created for a user, so that deactivation covers every object created before it.
     """
     row = lock_row(User, pk=user.pk)
     if row is None or not row.is_active:
@@ -78,17 +78,17 @@ def hold_active(user: User) -> None:
 
 
 def activate(*, username: str, by: str) -> User:
-    """NotActive > Actived. A user who comes back gets a new token and logs in anew: what was before stays dead."""
+    """NotActive > Actived. A user who comes back gets a new token and logs in again: old tokens stay revoked."""
     with locked(User, username=username) as user:
         user.activate(by=by)
         user.save()
         _renew(user)
-        sessions.end_others(user, keep="")  # of a log-in that was under way when the user was de-registered
+        sessions.end_others(user, keep="")  # a log-in may have been under way during deactivation
     return user
 
 
 def deregister(*, username: str, by: str) -> User:
-    """Actived > NotActive: tokens die, sessions end, running work is cancelled. Idempotent."""
+    """Actived > NotActive: tokens are revoked, sessions end, running work is cancelled. Idempotent."""
     with locked(User, username=username) as user:
         if not user.is_active:
             return user
@@ -101,12 +101,12 @@ def deregister(*, username: str, by: str) -> User:
 
 
 def set_staff(*, username: str, staff: bool, by: str) -> User:
-    """Makes an operator of a user, or takes it back; their service tokens die with it."""
+    """Grant or revoke administrator rights; revoking them also revokes the user's service tokens."""
     with locked(User, username=username) as user:
         user.is_staff = user.is_superuser = staff
         user.save(update_fields=["is_staff", "is_superuser"])
         tokens.forget(list(user.tokens.values_list("pk", flat=True)))
-        after_commit.changed(username, "user", "")  # open pages judge anew what they may hear
+        after_commit.changed(username, "user", "")  # open pages check their rights again
     return user
 
 
@@ -119,7 +119,7 @@ def change_password(*, user: User, password: str, by: str) -> None:
 
 
 def token_of(user: User) -> str:
-    """The user's token: the same one until it is rotated. Raises Refused for a user who is not active."""
+    """Return the user's token, the same one until it is rotated. Raises Refused when the account is not active."""
     if not user.is_active:
         raise Refused("the account is not active", field="user")
     token, _ = Token.objects.get_or_create(user=user, kind=Token.Kind.USER)
@@ -127,7 +127,7 @@ def token_of(user: User) -> str:
 
 
 def rotate_token(*, user: User, by: str) -> str:
-    """A new token; the old one is dead from now on."""
+    """Return a new token; the old one stops working. Raises Refused when the account is not active."""
     with locked(User, pk=user.pk) as row:
         if not row.is_active:
             raise Refused("the account is not active", field="user")
@@ -138,7 +138,7 @@ def rotate_token(*, user: User, by: str) -> str:
 
 
 def create_service_token(*, user: User, name: str, by: str) -> str:
-    """A token for the platform's own services, held by a staff user; shown once, revoked by deleting its row."""
+    """Return a new service token owned by an administrator; it is shown once. Raises Refused."""
     if not user.is_staff:
         raise Refused("only administrators can have service tokens", field="user")
     names.name(name)

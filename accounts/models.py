@@ -1,4 +1,4 @@
-"""User and Token, written only through accounts.lifecycle; what a user is told of and how, and their sessions.
+"""User and Token, written only through accounts.lifecycle; preferences, notices and their deliveries, sessions.
 
 User:
     NotActive --activate-->   Actived
@@ -30,7 +30,7 @@ class UserManager(BaseUserManager):
 
 
 class User(ConcurrentTransitionMixin, AbstractBaseUser, PermissionsMixin):
-    """A person. The name stays taken after de-registration. `is_active` follows from the state."""
+    """An account. Its username stays taken after deactivation. `is_active` follows from the state."""
 
     username = models.CharField(_("username"), max_length=50, unique=True)
     state = FSMField(_("state"), default=State.NOT_ACTIVE, choices=State.choices, protected=True)
@@ -90,7 +90,7 @@ def new_nonce() -> str:
 
 
 class Token(models.Model):
-    """What a token is derived from; the token itself is never stored (see accounts.tokens)."""
+    """The row that a token is derived from; the token itself is never stored (see accounts.tokens)."""
 
     class Kind(models.TextChoices):
         USER = "user", _("user")
@@ -118,7 +118,7 @@ class Token(models.Model):
 
 
 class Preference(models.Model):
-    """What a user has chosen. Empty is the default: the browser's language, the system's theme, nothing sent out."""
+    """A user's settings. Empty means the default: the browser's language, the system's theme, no notices sent."""
 
     user = models.OneToOneField(User, on_delete=models.CASCADE, related_name="preference", verbose_name=_("user"))
     language = models.CharField(_("language"), max_length=10, blank=True)
@@ -136,7 +136,7 @@ class Preference(models.Model):
 
 
 class Notice(models.Model):
-    """Something a user is told of: `kind` and `name` say of which object, `event` what it is now."""
+    """A notification: `kind` and `name` identify the object, `event` is its new state."""
 
     user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="notices", verbose_name=_("user"))
     at = models.DateTimeField(_("at"), auto_now_add=True, db_index=True)
@@ -158,7 +158,7 @@ class Notice(models.Model):
 
 
 class Delivery(models.Model):
-    """A notice on its way out of the platform, tried until it is there or has been tried often enough."""
+    """The sending of a notice by e-mail or webhook, retried until it succeeds or the attempts are used up."""
 
     class Channel(models.TextChoices):
         MAIL = "mail", _("e-mail")
@@ -184,7 +184,7 @@ class Delivery(models.Model):
 
 
 class Visit(models.Model):
-    """A log-in in a browser: Django's session itself does not say whose it is."""
+    """A log-in in a browser. Links Django's session to its user, which the session's own row does not."""
 
     user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="visits", verbose_name=_("user"))
     session_key = models.CharField(max_length=40, unique=True)

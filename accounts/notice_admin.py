@@ -1,4 +1,4 @@
-"""For operators: what users were told, how it went out, who is logged in where. Registered by accounts.admin."""
+"""The admin's notifications, deliveries and browser sessions. Imported by accounts.admin."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ class NoticeAdmin(LifecycleAdmin):
 
     @display(description=_("deliveries"))
     def sent(self, row: Notice) -> str:
-        told = [f"{one.get_channel_display()}: {how(one)}" for one in row.deliveries.order_by("id")]
-        return ", ".join(told) or gettext("not sent out")
+        deliveries = [f"{one.get_channel_display()}: {how(one)}" for one in row.deliveries.order_by("id")]
+        return ", ".join(deliveries) or gettext("not sent out")
 
 
 def how(row: Delivery) -> str:
-    """In a word, how far it is."""
+    """Return the delivery's status."""
     if row.open:
         return gettext("queued") if not row.attempts else gettext("retrying")
     return gettext("failed") if row.error else gettext("delivered")
@@ -123,7 +123,7 @@ def end(visit: Visit, *, by: str) -> None:
 
 @admin.register(Visit)
 class VisitAdmin(LifecycleAdmin):
-    """Who is logged in with which browser; each can be logged out."""
+    """The users' browser sessions; each can be logged out."""
 
     icon = "devices"
     list_display = ("at_text", "user_link", "browser", "address")

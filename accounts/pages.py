@@ -1,4 +1,4 @@
-"""Registering, logging in and out, and a user's own account, in the browser (contract 7)."""
+"""The pages of registration, log-in, log-out and a user's own account (contract 7)."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ BACKEND = "django.contrib.auth.backends.ModelBackend"
 @never_cache
 @require_http_methods(["GET", "POST"])
 def regist_login(request):
-    """One form for both; `action` is login or register. Ends at the index, or where `next` leads to.
+    """Log in or register, by `action`; then redirect to `next`, by default the index.
 
-    A caller that does not say which (a script; the buttons always do) logs in to a name that is there, else registers.
+    Without `action` (the buttons always send it, scripts may not) an existing username logs in, another registers.
     """
     target = safe_next(request, settings.LOGIN_REDIRECT_URL)
-    target = settings.LOGIN_REDIRECT_URL if target == "/" else target  # the index, under its own name
+    target = settings.LOGIN_REDIRECT_URL if target == "/" else target  # the index's canonical address
     if request.method == "GET":
         return redirect(target) if request.user.is_authenticated else _form(request, target)
-    made: list[User] = []
+    users: list[User] = []
     enter = _register if _action(request) == "register" else _login
-    problems = problems_of(lambda: made.append(enter(request)), ("username", "password"))
+    problems = problems_of(lambda: users.append(enter(request)), ("username", "password"))
     if problems:
         return _form(request, target, problems)
-    user = made[0]
+    user = users[0]
     if not user.is_active:
         messages.info(request, _("You are registered. An administrator will activate your account."))
         return redirect("regist_login")
@@ -55,14 +55,14 @@ def _form(request, target: str, problems: Problems | None = None):
 
 
 def _action(request) -> str:
-    told = request.POST.get("action", "")
-    if told in {"login", "register"}:
-        return told
+    action = request.POST.get("action", "")
+    if action in {"login", "register"}:
+        return action
     return "login" if User.objects.filter(username=_username(request)).exists() else "register"
 
 
 def _username(request) -> str:
-    return request.POST.get("username", "").strip().replace("\x00", "")  # which PostgreSQL would not even look for
+    return request.POST.get("username", "").strip().replace("\x00", "")  # PostgreSQL rejects NUL in a string
 
 
 def _login(request) -> User:
@@ -107,7 +107,7 @@ def _account(request, problems: Problems | None = None):
 @login_required
 @require_POST
 def end_sessions(request):
-    """Ends the user's sessions in all other browsers."""
+    """End the user's sessions in all other browsers."""
     sessions.end_others(request.user, keep=request.session.session_key)
     messages.success(request, _("All other sessions are logged out."))
     return redirect("account")
@@ -129,8 +129,8 @@ def rotate_token(request):
 @never_cache
 @require_http_methods(["GET", "POST"])
 def change_password(request):
-    """Asks for the present password; other sessions of the user end."""
-    if request.method == "GET":  # after a log-in that came in between
+    """Change the password, after a check of the current one; the user's other sessions end."""
+    if request.method == "GET":  # the redirect of a log-in, when the session had expired
         return redirect("account")
     user, password = request.user, request.POST.get("password", "")
     if not user.check_password(request.POST.get("current", "")):
@@ -150,7 +150,7 @@ def change_password(request):
 @never_cache
 @require_http_methods(["GET", "POST"])
 def deregister(request):
-    """Ends the account for good, when its name was typed as a confirmation."""
+    """Deactivate the account, once its name was typed as a confirmation."""
     if request.method == "GET":
         return redirect("account")
     username = request.user.username

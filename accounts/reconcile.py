@@ -1,4 +1,4 @@
-"""Deliveries that are due are sent again, old notices and ended sessions go. Called by `manage.py reconcile`."""
+"""Enqueues due deliveries, deletes old notices and expired sessions. Called by `manage.py reconcile`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _tidied = 0.0
 def run() -> None:
     global _tidied
     now = timezone.now()
-    # A few seconds late, so that the message that was enqueued with the row comes first.
+    # A few seconds late, so that the message that was enqueued with the row is handled first.
     due = Delivery.objects.filter(open=True, not_before__lt=now - timedelta(seconds=5)).order_by("not_before")
     for pk in due.values_list("pk", flat=True)[:AT_ONCE]:
         after_commit.enqueue("accounts.deliver", pk)
@@ -30,7 +30,7 @@ def run() -> None:
         expired = Session.objects.filter(expire_date__lt=now).values_list("pk", flat=True)[:EXPIRED_AT_ONCE]
         removed, _ = Session.objects.filter(pk__in=list(expired)).delete()
         if removed >= EXPIRED_AT_ONCE:
-            return  # there may be more: the next round goes on
+            return  # there may be more: the next round continues
         _tidied = time.monotonic()
         Notice.objects.filter(at__lt=now - KEPT).delete()
         Visit.objects.filter(at__lt=now - timedelta(days=1)).exclude(

@@ -1,4 +1,4 @@
-"""What the User-manager's REST calls accept and answer (contract 2)."""
+"""Request and response bodies of the User-manager's REST calls (contract 2)."""
 
 from __future__ import annotations
 

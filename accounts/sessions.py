@@ -1,4 +1,4 @@
-"""A user's sessions: which there are, and the end of the others. Used by the pages, the admin and lifecycle."""
+"""A user's browser sessions: list and end them. Used by the pages, the admin and lifecycle."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from .throttle import client_address
 
 
 def of(user: User) -> list[Visit]:
-    """The living ones, newest first."""
-    alive = Session.objects.filter(expire_date__gt=timezone.now()).values("session_key")
-    return list(Visit.objects.filter(user=user, session_key__in=alive).order_by("-at"))
+    """Return the user's sessions that have not expired, newest first."""
+    valid = Session.objects.filter(expire_date__gt=timezone.now()).values("session_key")
+    return list(Visit.objects.filter(user=user, session_key__in=valid).order_by("-at"))
 
 
 def end_others(user: User, keep: str) -> int:
-    """Ends every session of the user but that one, at once on open pages too; returns how many."""
+    """End all sessions of the user except `keep`, immediately on open pages, too. Return how many ended."""
     with transaction.atomic():
         others = Visit.objects.filter(user=user).exclude(session_key=keep)
         keys = list(others.values_list("session_key", flat=True))
@@ -32,7 +32,7 @@ def end_others(user: User, keep: str) -> int:
 
 
 def end(visit: Visit) -> None:
-    """Ends one session, at once on its open pages too."""
+    """End one session, immediately on its open pages, too."""
     with transaction.atomic():
         Session.objects.filter(session_key=visit.session_key).delete()
         Visit.objects.filter(pk=visit.pk).delete()
@@ -40,7 +40,7 @@ def end(visit: Visit) -> None:
 
 
 def renew(request, user: User) -> None:
-    """After a new password of one's own: this session goes on, under another key, and all others end."""
+    """Continue this session under a new key and end all others, after the user has changed their password."""
     before = request.session.session_key
     update_session_auth_hash(request, user)
     Visit.objects.filter(user=user, session_key=before).update(session_key=request.session.session_key)
@@ -61,7 +61,7 @@ def _logged_in(sender, request, user, **_others) -> None:
 
 
 def _logged_out(sender, request, user, **_others) -> None:
-    """Django removes the session after this: here it is gone before its other pages are told, who then look at it."""
+    """Delete the session before notifying its other pages: Django would delete it only after this signal."""
     key = request.session.session_key
     if user is None or key is None:
         return

@@ -1,4 +1,4 @@
-"""What a user chooses for themselves, and what they are told of: the pages of settings and notifications."""
+"""The pages of a user's settings and notifications."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ A_YEAR_S = 365 * 86400
 
 
 def unread(request) -> dict:
-    """For every page: how many notifications wait; asked only where a page shows it."""
+    """Return the context of every page: the number of unread notifications, queried only where it is shown."""
     user = getattr(request, "user", None)
     if user is None or not user.is_authenticated:
         return {}
@@ -40,10 +40,10 @@ def settings_page(request):
     problems = Problems()
     row = Preference.objects.filter(user=request.user).first() or Preference(user=request.user)
     if request.method == "POST":
-        problems = problems_of(lambda: _choose(request, row), ("language", "theme", "email", "webhook"))
+        problems = problems_of(lambda: _save(request, row), ("language", "theme", "email", "webhook"))
         if not problems:
             messages.success(request, _("Your settings are saved."))
-            return _remember(redirect("settings"), row)
+            return _with_cookies(redirect("settings"), row)
     context = {
         "chosen": row,
         "problems": problems,
@@ -53,7 +53,7 @@ def settings_page(request):
     return render(request, "accounts/settings.html", context, status=problems.status if problems else 200)
 
 
-def _choose(request, row: Preference) -> None:
+def _save(request, row: Preference) -> None:
     row.language, row.theme = request.POST.get("language", ""), request.POST.get("theme", "")
     row.email, row.webhook = request.POST.get("email", "").strip(), request.POST.get("webhook", "").strip()
     if row.language not in {"", *dict(settings.LANGUAGES)}:
@@ -74,8 +74,8 @@ def _choose(request, row: Preference) -> None:
     row.save()
 
 
-def _remember(response: HttpResponse, row: Preference) -> HttpResponse:
-    """Language and theme are the browser's cookies: so they hold before anybody has logged in, too."""
+def _with_cookies(response: HttpResponse, row: Preference) -> HttpResponse:
+    """Set the cookies for language and theme, which apply before log-in, too."""
     secure = settings.SESSION_COOKIE_SECURE
     for name, value in ((settings.LANGUAGE_COOKIE_NAME, row.language), ("theme", row.theme)):
         if value:
@@ -86,9 +86,9 @@ def _remember(response: HttpResponse, row: Preference) -> HttpResponse:
 
 
 def with_choices(response: HttpResponse, user) -> HttpResponse:
-    """At the log-in: this browser takes over what the user has once chosen."""
+    """Apply the user's saved language and theme to the browser they log in with."""
     row = Preference.objects.filter(user=user).first()
-    return _remember(response, row) if row is not None and (row.language or row.theme) else response
+    return _with_cookies(response, row) if row is not None and (row.language or row.theme) else response
 
 
 @login_required
@@ -102,7 +102,7 @@ def notifications(request):
 
 
 def address_of(notice: Notice) -> str:
-    """The page of what it tells of, as far as there is one."""
+    """Return the address of the notice's object, "" where it has no page."""
     try:
         return reverse(notice.kind, args=[notice.name])
     except NoReverseMatch:
@@ -112,7 +112,7 @@ def address_of(notice: Notice) -> str:
 @login_required
 @require_POST
 def read(request):
-    """All up to `newest`, the newest that the page has shown."""
+    """Mark all notifications up to `newest` as read, the newest that the page has shown."""
     newest = request.POST.get("newest", "")
     if newest.isascii() and newest.isdigit() and len(newest) < 18:
         notices.mark_read(request.user, int(newest))

@@ -1,7 +1,7 @@
-"""Slows down guessing: failed logins by name and address, and registrations by address. Counted in Valkey.
+"""Rate limits: failed logins by username and address, registrations by address. Counted in Valkey.
 
-After the free tries each further failure doubles the wait, up to a quarter of an hour. When Valkey is away nobody is
-refused for it: the password still guards.
+After the free attempts each further failure doubles the wait, up to 15 minutes. While Valkey is unavailable there is no
+throttling: logins still need the password.
 """
 
 from __future__ import annotations
@@ -20,35 +20,35 @@ from kernel.errors import Refused
 
 log = logging.getLogger(__name__)
 
-FIRST_S = 1  # the wait after the last free try; each further failure doubles it
+FIRST_S = 1  # the wait after the last free attempt; each further failure doubles it
 WINDOW_S = 900
 HOUR_S = 3600
 
 
 def client_address(request) -> str:
-    """The caller's address: nginx's word for it when the connection comes from this machine, else the peer's."""
+    """Return the client's address: nginx's X-Real-IP when the peer is this machine, else the peer's address."""
     peer = request.META.get("REMOTE_ADDR") or "127.0.0.1"
-    told = request.META.get("HTTP_X_REAL_IP", "")
+    forwarded = request.META.get("HTTP_X_REAL_IP", "")
     try:
-        if told and ipaddress.ip_address(peer).is_loopback:
-            return str(ipaddress.ip_address(told))
+        if forwarded and ipaddress.ip_address(peer).is_loopback:
+            return str(ipaddress.ip_address(forwarded))
     except ValueError:
         pass
     return peer
 
 
 def check_login(username: str, address: str) -> None:
-    """Raises Refused, saying when to come back, while this name or address has failed too often."""
+    """Check that this username and address may try to log in. Raises Refused with the time to wait."""
     try:
         for key, _ in _login_keys(username, address):
-            left_ms = broker().client.pttl(key + ":wait")  # whole seconds would be rounded, down as well
+            left_ms = broker().client.pttl(key + ":wait")  # TTL, in whole seconds, may round down to 0
             if left_ms > 0:
                 raise Refused(
                     "too many failed logins; try again in %(seconds)s s",
                     field="username", seconds=math.ceil(left_ms / 1000),
                 )  # fmt: skip
     except RedisError:
-        log.warning("login slow-down is off: valkey does not answer")
+        log.warning("logins are not throttled: Valkey does not respond")
 
 
 def login_failed(username: str, address: str) -> None:
@@ -60,26 +60,29 @@ def login_failed(username: str, address: str) -> None:
                 wait = min(WINDOW_S, FIRST_S * 2 ** min(failures - free, 10))
                 broker().client.set(key + ":wait", 1, ex=wait)
     except RedisError:
-        log.warning("login slow-down is off: valkey does not answer")
+        log.warning("logins are not throttled: Valkey does not respond")
 
 
 def login_succeeded(username: str, address: str) -> None:
-    """Forgets this person's own failures; the address's go on counting, or one account would reset the count."""
+    """Reset the failures of this username at this address.
+
+    Those of the address alone are kept: otherwise an attacker could reset them with an account of their own.
+    """
     try:
         key = _login_keys(username, address)[0][0]
         broker().client.delete(key, key + ":wait")
     except RedisError:
-        log.warning("login slow-down is off: valkey does not answer")
+        log.warning("logins are not throttled: Valkey does not respond")
 
 
 def count_registration(address: str) -> None:
-    """Raises Refused, saying when to come back, once the address has used up its registrations of this hour."""
+    """Count a registration. Raises Refused with the time to wait once the address has reached its hourly limit."""
     key = f"mlp:register:{_digest(address)}:{int(time.time() // HOUR_S)}"
     try:
         count = broker().client.incr(key)
         broker().client.expire(key, HOUR_S)
     except RedisError:
-        log.warning("registration limit is off: valkey does not answer")
+        log.warning("registrations are not limited: Valkey does not respond")
         return
     if count > settings.REGISTRATIONS_PER_HOUR:
         wait = HOUR_S - int(time.time()) % HOUR_S

@@ -1,11 +1,11 @@
-"""Tokens: derived from the server's key and a row's nonce, so a copy of the database gives none away.
+"""Tokens: derived from the server's key and a row's nonce, so that a copy of the database reveals none.
 
-A token reads `mlp_{kind}{row in base 36}_{HMAC}`. It stays the same until its row's nonce changes (rotation) and dies
-with the row or its user. `lookup` answers from Valkey without the database, yet never outlives a change:
+A token has the form `mlp_{kind}{row in base 36}_{HMAC}`. It is valid until its row's nonce changes (rotation), its row
+is deleted or its user is deactivated. `lookup` reads from a cache in Valkey, which never returns a revoked token:
 
-- A change first writes the mark RECHECK over the entry, inside its transaction, and is refused when it cannot.
+- A change first overwrites the entry with RECHECK, inside its transaction, and fails when it cannot.
 - A reader fills the cache only where there is no entry (SET NX), so one that read the old row before the commit cannot
-  put it back: the mark stands for RECHECK_S, far longer than any read.
+  cache it: RECHECK is kept for RECHECK_S, far longer than any read takes.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ RECHECK_S = 120
 
 @dataclass(frozen=True)
 class Holder:
-    """Who stands behind a token."""
+    """The user whom a token belongs to."""
 
     user_id: int
     username: str
@@ -47,7 +47,7 @@ class Holder:
 
 
 def signature(purpose: str, *parts: object) -> str:
-    """43 characters of HMAC-SHA256 over the parts; `purpose` keeps the kinds of token apart."""
+    """Return 43 characters of HMAC-SHA256 over the parts; `purpose` separates the kinds of signatures."""
     key = hashlib.sha256(f"mlp.{purpose}:{settings.SECRET_KEY}".encode()).digest()
     digest = hmac.new(key, "\0".join(map(str, parts)).encode(), hashlib.sha256).digest()
     return base64.urlsafe_b64encode(digest).decode().rstrip("=")
@@ -62,43 +62,43 @@ def _compose(kind: str, pk: int, nonce: str) -> str:
 
 
 def lookup(text: str) -> Holder | None:
-    """The holder of a living token, else None. One round trip to Valkey when it is known there."""
+    """Return the holder of a valid token, else None. One round trip to Valkey when the token is cached."""
     pk = _row_of(text)
     if pk is None:
         return None
     key = CACHE_KEY.format(pk=pk)
     entry = _cached(key)
     if entry not in (None, RECHECK):
-        known = json.loads(entry)
+        row = json.loads(entry)
     else:
-        known = _load(pk)
-        if known is None:
+        row = _load(pk)
+        if row is None:
             return None
         if entry is None:
-            _fill(key, known)
-    if not hmac.compare_digest(_compose(known["kind"], pk, known["nonce"]).encode(), text.encode()):
+            _fill(key, row)
+    if not hmac.compare_digest(_compose(row["kind"], pk, row["nonce"]).encode(), text.encode()):
         return None
     if entry is None:
         Token.objects.filter(pk=pk).update(used=timezone.now())
-    return Holder(known["user_id"], known["username"], known["is_staff"], known["kind"])
+    return Holder(row["user_id"], row["username"], row["is_staff"], row["kind"])
 
 
 def person(text: str) -> Holder | None:
-    """The holder of a living user token, else None: a service token stands for no person (contract 1)."""
+    """Return the holder of a valid user token, else None; service tokens do not authenticate a user (contract 1)."""
     holder = lookup(text)
     return holder if holder is not None and holder.kind == Token.Kind.USER else None
 
 
 def alive(texts: set[str]) -> set[str]:
-    """Those of the tokens that live, by the database alone: for connections that last, many at once."""
+    """Return the valid ones of the tokens, from the database; for checking many open connections at once."""
     pks = {_row_of(text) for text in texts} - {None}
     return texts & {derive(row) for row in Token.objects.filter(pk__in=pks, user__state=State.ACTIVED)}
 
 
 def forget(pks: list[int]) -> None:
-    """Makes every reader look at the database again; call it inside the transaction that changes the rows.
+    """Invalidate the cache of these rows; call it inside the transaction that changes them.
 
-    Raises Fault when Valkey does not answer: better no change than a token that outlives it.
+    Raises Fault when Valkey does not respond: otherwise a revoked token could stay valid.
     """
     try:
         for pk in pks:
@@ -145,12 +145,12 @@ def _cached(key: str) -> bytes | None:
     try:
         return broker().client.get(key)
     except RedisError:
-        log.warning("token cache does not answer; asking the database")
+        log.warning("token cache does not respond; reading from the database")
         return RECHECK
 
 
-def _fill(key: str, known: dict) -> None:
+def _fill(key: str, row: dict) -> None:
     try:
-        broker().client.set(key, json.dumps(known), ex=CACHE_S, nx=True)
+        broker().client.set(key, json.dumps(row), ex=CACHE_S, nx=True)
     except RedisError:
-        log.warning("token cache does not answer; nothing cached")
+        log.warning("token cache does not respond; nothing cached")
