@@ -1,8 +1,8 @@
-"""LifecycleAdmin: the operators' pages of an object that only its lifecycle may change.
+"""LifecycleAdmin: the administrators' pages of an object that only its lifecycle may change.
 
-Everything is read-only; what can be done to an object are its `verbs`, shown as buttons on its page and as actions of
-its list. A verb is POSTed to an address of its own, outside of the admin's transaction, and calls the app's lifecycle.
-A refusal becomes a red message; a fault propagates. Subclassed by every app's admin.py.
+All fields are read-only. The operations on an object are its `verbs`, shown as buttons on its page and as actions of
+its list. A verb is POSTed to its own URL, outside of the admin's transaction, and calls the app's lifecycle. A refusal
+becomes an error message; a fault propagates. Subclassed by every app's admin.py.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ def always(obj: Model) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class Verb:
-    """What an operator may do to an object: `run(obj, by=…, **form values)` calls the app's lifecycle.
+    """An operation on an object: `run(obj, by=…, **form values)` calls the app's lifecycle.
 
-    Allowed while `transition` (the model's method of that name) can proceed and `when` agrees. A verb with a `question`
-    or a `form` is confirmed on a page of its own first.
+    Allowed while `transition` (the model's method of that name) can proceed and `when` returns True. A verb with a
+    `question` or a `form` is confirmed on a separate page first.
     """
 
     label: str
@@ -81,7 +81,7 @@ class LifecycleAdmin(ModelAdmin):
     change_form_outer_after_template = "admin/lifecycle/after.html"
     object_history_template = "admin/lifecycle/history.html"
 
-    # --- who may what -----------------------------------------------------------------------------------------
+    # --- permissions ------------------------------------------------------------------------------------------
     def has_add_permission(self, request: HttpRequest) -> bool:
         return self.create_form is not None and super().has_add_permission(request)
 
@@ -110,8 +110,8 @@ class LifecycleAdmin(ModelAdmin):
         return [path("<path:object_id>/do/<slug:verb>/", view, name=name), *super().get_urls()]
 
     def changelist_view(self, request, extra_context=None):
-        named = {"element_classes": {"pagination": "mlp-count"}}  # for the script that keeps the list up to date
-        return super().changelist_view(request, {**named, **(extra_context or {})})
+        classes = {"element_classes": {"pagination": "mlp-count"}}  # for the script that keeps the list up to date
+        return super().changelist_view(request, {**classes, **(extra_context or {})})
 
     def render_change_form(self, request, context, add=False, change=False, form_url="", obj=None):
         if obj is not None:
@@ -182,9 +182,9 @@ class LifecycleAdmin(ModelAdmin):
         if not chosen.legal(obj):
             messages.error(request, not_now(chosen, obj))
             return HttpResponseRedirect(url_of(obj))
-        asked_back = request.method == "POST" and (not chosen.asks or "confirmed" in request.POST)
-        form = chosen.form(request.POST if asked_back else None, initial=chosen.initial(obj)) if chosen.form else None
-        if asked_back and (form is None or form.is_valid()):
+        confirmed = request.method == "POST" and (not chosen.asks or "confirmed" in request.POST)
+        form = chosen.form(request.POST if confirmed else None, initial=chosen.initial(obj)) if chosen.form else None
+        if confirmed and (form is None or form.is_valid()):
             try:
                 chosen.run(obj, by=operator(request), **(form.cleaned_data if form else {}))
             except Refused as refused:
@@ -258,9 +258,7 @@ class LifecycleAdmin(ModelAdmin):
         return action
 
     def _run_each(self, request: HttpRequest, name: str, verb: Verb, objects: Iterable[Model]) -> None:
-        """Run the verb on each object, one transaction each, and report what was done even when a fault ends it half
-        way.
-        """
+        """Run the verb on each object, one transaction each. A fault stops the loop; the objects done are reported."""
         done = []
         try:
             for obj in objects:
@@ -341,7 +339,7 @@ class StateChangeAdmin(LifecycleAdmin):
 
 
 class OwnedAdmin(LifecycleAdmin):
-    """The admin of objects that belong to a user: owner, tenant, reason of a failure."""
+    """The admin of objects that belong to a user, with columns for owner, tenant and the reason of a failure."""
 
     def get_queryset(self, request: HttpRequest):
         return super().get_queryset(request).select_related("user", "tenant")

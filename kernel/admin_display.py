@@ -191,7 +191,7 @@ def acted(row: LogEntry) -> Entry:
 
 
 def state_name(obj: Model) -> str:
-    """Return the word for the state that pages show; "" where there is none."""
+    """Return the translated state that pages show; "" where there is none."""
     if hasattr(obj, "shown_state_word"):
         return str(obj.shown_state_word)
     return str(obj.get_state_display()) if hasattr(obj, "get_state_display") else ""

@@ -1,1 +1,1 @@
-"""The Django project: wiring, and what all apps share."""
+"""The Django project: settings, URLs, servers, and the pages that belong to no single app."""

@@ -1,4 +1,4 @@
-"""Websockets, and everything else for those who run Daphne alone."""
+"""The ASGI application: websockets, and all HTTP when Daphne is the only server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""MLP_K8S: how a platform with MLP_RUNNER=kubernetes uses its cluster. Read once by settings.py, taken by
+"""MLP_K8S: the cluster settings of a platform with MLP_RUNNER=kubernetes. Read once by settings.py, used by
 `runners.kubernetes`; docs/kubernetes.md explains each variable.
 """
 
@@ -14,14 +14,14 @@ CLUSTER = Section("Kubernetes")
 
 
 def images() -> dict[str, str]:
-    """Return the images by runtime. An unset one fails the runs that need it, with a reason that names the variable."""
-    named = {
+    """Return the images by runtime. Runs whose image is not set fail with a reason that names the variable."""
+    configured = {
         "python": CLUSTER.text("MLP_K8S_IMAGE_PYTHON", help="the image of jobs of the runtime `python`"),
         "torch": CLUSTER.text("MLP_K8S_IMAGE_TORCH", help="the image of jobs of the runtime `torch`"),
         "tf": CLUSTER.text("MLP_K8S_IMAGE_TF", help="the image of jobs of the runtime `tf`"),
         "serve": CLUSTER.text("MLP_K8S_IMAGE_SERVE", help="the image of model checks and applications"),
     }
-    return {runtime: image for runtime, image in named.items() if image}
+    return {runtime: image for runtime, image in configured.items() if image}
 
 
 def pairs(name: str, values: list[str]) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""How Django REST framework and drf-spectacular are set up, taken by settings.py."""
+"""The settings of Django REST framework and drf-spectacular, used by settings.py."""
 
 from __future__ import annotations
 

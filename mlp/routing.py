@@ -10,7 +10,7 @@ from mlp.visitors.live import LiveConsumer
 
 
 class Unknown(WebsocketConsumer):
-    """Refuses the handshake; without it the router would raise, which is a fault."""
+    """Refuse the handshake of an unknown address; without this the router would raise an exception."""
 
     def connect(self) -> None:
         self.close()

@@ -1,4 +1,4 @@
-"""Every setting, read from the environment and described here; docs/settings.md is written from it. No variants."""
+"""All settings, read from the environment and described here; docs/settings.md is generated from this file."""
 
 from __future__ import annotations
 
@@ -242,7 +242,7 @@ AIOPS_TRAINING_WINDOW_S = logs.integer(
 AIOPS_TRAINING_RAM_MIB = logs.integer(
     "MLP_AIOPS_TRAINING_RAM", 8192, 512, unit="MiB", help="the memory that the training of a log model may use"
 )
-AIOPS_TRAINING_PARAMETERS: dict = {}  # overrides of the model's own; tests make it small
+AIOPS_TRAINING_PARAMETERS: dict = {}  # overrides the model's own; tests train a small model
 
 # --- notifications ----------------------------------------------------------------------------------------------------
 notices = Section("Notifications")
@@ -347,17 +347,17 @@ STATIC_URL = "/static/"
 STATIC_ROOT = MLP_ROOT / "run" / "static"
 STATIC_ROOT.mkdir(parents=True, exist_ok=True)
 STATICFILES_DIRS = []
-WHITENOISE_USE_FINDERS = True  # so that Daphne alone serves everything, also before collectstatic ran
+WHITENOISE_USE_FINDERS = True  # so that Daphne alone serves all files, even before collectstatic has run
 WHITENOISE_MAX_AGE = 0
 
-# Cookies are for https alone when users reach the gateway that way.
+# Cookies are restricted to https when users reach the gateway by it.
 _tls = GATEWAY_URL.startswith("https://")
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = _tls
 SESSION_COOKIE_HTTPONLY = True
 SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if _tls else None
 SECURE_HSTS_SECONDS = 31536000 if _tls else 0
 SECURE_HSTS_INCLUDE_SUBDOMAINS = SECURE_HSTS_PRELOAD = _tls
-SECURE_SSL_REDIRECT = False  # nginx or the load balancer in front does that
+SECURE_SSL_REDIRECT = False  # nginx or the load balancer in front redirects
 SECURE_REFERRER_POLICY = "same-origin"
 X_FRAME_OPTIONS = "DENY"
 # Without TLS these three can only be false: the platform then has to be on a trusted network (SECURITY.md).

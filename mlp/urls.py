@@ -1,4 +1,4 @@
-"""The composition root of the addresses: the only place that names all apps' URLs."""
+"""The root URLconf, which includes the URLs of all apps."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from supervision import health
 
 
 def unknown(request, path=""):
-    """Nothing below /api/v1 escapes the one error form (contract 1)."""
+    """Answer unknown paths below /api/v1 with the error format of all REST calls (contract 1). Raises Refused."""
     raise Refused("%(path)s does not exist", field="path", path=request.path)
 
 

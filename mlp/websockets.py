@@ -1,8 +1,8 @@
-"""`python -m mlp.websockets …`: Daphne, with a bound on what it keeps for a browser that does not read.
+"""`python -m mlp.websockets …`: Daphne, with a limit on the data it buffers for a client that does not read.
 
-Daphne takes whatever an application sends and keeps it until the other side has read it: a stalled browser on a busy
-job would fill the memory. Here such a connection is cut; when the browser is back it connects anew and is sent the
-history. Everything else is Daphne's own (https://github.com/django/daphne); run as part `websockets`.
+Daphne buffers everything that an application sends until the client has read it: a stalled browser on a busy job would
+fill the memory. Here such a connection is closed; the browser reconnects later and receives the history. Everything
+else is Daphne's own (https://github.com/django/daphne). Runs as the component `websockets`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ MOST_KEPT = 4 << 20  # bytes beyond the socket's own buffers
 
 
 class BoundedProtocol(WebSocketProtocol):
-    """Told by the transport when its buffer is full (`pauseProducing`) and when it is empty again."""
+    """A websocket whose transport reports when its buffer is full (`pauseProducing`) and when it is empty again."""
 
     full = False
     kept = 0
@@ -28,20 +28,20 @@ class BoundedProtocol(WebSocketProtocol):
         self.registerProducer(self, True)
         super().onOpen()
 
-    def pauseProducing(self):  # told again with each write while it is so
+    def pauseProducing(self):  # called again with each write while the buffer is full
         self.full = True
 
     def resumeProducing(self):
         self.full, self.kept = False, 0
 
     def stopProducing(self):
-        """The connection is gone; Daphne hears of it by itself."""
+        """Do nothing: Daphne handles the closed connection itself."""
 
     def serverSend(self, content, binary=False):
         if self.full:
             self.kept += len(content)
             if self.kept > MOST_KEPT:
-                log.warning("websocket of %s: it does not read what it is sent; cut", self.client_addr)
+                log.warning("websocket of %s: closed, the client does not read its messages", self.client_addr)
                 self.transport.abortConnection()
                 return
         super().serverSend(content, binary)

@@ -1,4 +1,4 @@
-"""What `dramatiq mlp.worker` loads: Django, the broker, and every app's actors."""
+"""The module that `dramatiq mlp.worker` loads: Django, the broker, and every app's actors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""HTTP for gunicorn: REST, pages and admin; what the gateway asks is answered directly."""
+"""The WSGI application for gunicorn: REST, pages and admin. The gateway's subrequests bypass Django's middleware."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ LATELY = timedelta(days=7)
 
 # --- the dashboard ------------------------------------------------------------------------------------------------
 def dashboard(request: HttpRequest, context: dict) -> dict:
-    """What the start page shows. How the parts are is asked by the page itself, afterwards: see `parts`."""
+    """Return the context of the start page. The page fetches the components' states separately, from `parts`."""
     return {
         **context,
         "title": gettext("Overview"),
@@ -66,8 +66,8 @@ def dashboard(request: HttpRequest, context: dict) -> dict:
 
 
 def kinds(request: HttpRequest) -> list[dict]:
-    """Each kind of object with a state: how many are in which, with the list's address."""
-    found = []
+    """Return the number of objects by kind and state, with the addresses of their lists."""
+    rows = []
     for model, model_admin in registered():
         if not has_state(model) or not model_admin.has_view_permission(request):
             continue
@@ -82,7 +82,7 @@ def kinds(request: HttpRequest) -> list[dict]:
             }
             for value, label in model._meta.get_field("state").choices
         ]
-        found.append(
+        rows.append(
             {
                 "name": capfirst(model._meta.verbose_name_plural),
                 "icon": icon_of(model),
@@ -91,7 +91,7 @@ def kinds(request: HttpRequest) -> list[dict]:
                 "states": states,
             }
         )
-    return found
+    return rows
 
 
 def tenant_bars(tenant: Tenant) -> dict:
@@ -107,7 +107,7 @@ def disk() -> str:
 
 
 def latest() -> list:
-    """State changes and operators' other acts in one line of time."""
+    """Return the newest state changes and administrators' other actions, newest first."""
     rows = [changed(row) for row in StateChange.objects.order_by("-id")[:LATEST]]
     acts = LogEntry.objects.select_related("user", "content_type").order_by("-id")[:LATEST]
     rows += [acted(row) for row in acts]
@@ -115,7 +115,7 @@ def latest() -> list:
 
 
 def failed() -> list:
-    """What went to error of itself; what somebody cancelled is no failure."""
+    """Return the recent failures; cancelled objects are not among them."""
     since = timezone.now() - LATELY
     rows = StateChange.objects.filter(target="error", at__gte=since).exclude(reason__startswith="cancelled")
     return [changed(row) for row in rows.order_by("-id")[:FAILED]]
@@ -133,7 +133,7 @@ def addresses() -> list[tuple]:
 
 
 def log_analysis() -> dict:
-    """The model that judges the lines, how many there are, what was alerted of."""
+    """Return the active log model, the number of log lines and of the last day's alerts."""
     serving = ModelVersion.objects.filter(serving=True).first()
     return {
         "serving": serving,
@@ -145,29 +145,29 @@ def log_analysis() -> dict:
 
 
 def parts(request: HttpRequest) -> HttpResponse:
-    """How each part of the platform is; asked for by the open dashboard when it has changed. Answers in PATIENCE_S."""
-    found: dict[str, str] = {}
-    asking = threading.Thread(target=_ask, args=(found,), daemon=True)
-    asking.start()
-    asking.join(PATIENCE_S)
-    rows = [{"name": name, "state": state, "ok": state == "ok"} for name, state in sorted(found.items())]
+    """Render the state of each component, within PATIENCE_S. The open dashboard fetches it after each change."""
+    report: dict[str, str] = {}
+    thread = threading.Thread(target=_collect, args=(report,), daemon=True)
+    thread.start()
+    thread.join(PATIENCE_S)
+    rows = [{"name": name, "state": state, "ok": state == "ok"} for name, state in sorted(report.items())]
     context = {"parts": rows, "failing": sum(not row["ok"] for row in rows), "asked": timezone.now()}
     return render(request, "admin/dashboard/parts.html", context)
 
 
-def _ask(found: dict[str, str]) -> None:
+def _collect(report: dict[str, str]) -> None:
     try:
-        found.update(health.report())
-    except Exception:  # of whatever kind: the page says that there was no answer
-        log.exception("the parts could not be asked")
+        report.update(health.report())
+    except Exception:  # of any kind: the page shows that there is no report
+        log.exception("the health of the components could not be determined")
 
 
 # --- around every page ----------------------------------------------------------------------------------------------
 def registered() -> list[tuple[type[Model], ModelAdmin]]:
-    """The models with their admins, in the order of GROUPS; what GROUPS does not name comes last."""
+    """Return the models with their admins in the order of GROUPS; models that GROUPS does not name come last."""
     order = [label for _title, labels in GROUPS for label in labels]
-    place = {label: index for index, label in enumerate(order)}
-    return sorted(admin.site._registry.items(), key=lambda pair: place.get(pair[0]._meta.label_lower, len(order)))
+    position = {label: index for index, label in enumerate(order)}
+    return sorted(admin.site._registry.items(), key=lambda pair: position.get(pair[0]._meta.label_lower, len(order)))
 
 
 def has_state(model: type[Model]) -> bool:
@@ -175,23 +175,23 @@ def has_state(model: type[Model]) -> bool:
 
 
 def navigation(request: HttpRequest) -> list[dict]:
-    """The sidebar: the overview, then the registered models by GROUPS, then those that GROUPS does not name."""
+    """Return the sidebar: the overview, the registered models by GROUPS, then those that GROUPS does not name."""
     models = {model._meta.label_lower: model for model, _admin in registered()}
-    first = [
+    site_pages = [
         {"title": _("Overview"), "icon": "space_dashboard", "link": reverse("admin:index")},
         {"title": _("Audit log"), "icon": "history_edu", "link": reverse("admin:audit")},
         {"title": _("Component logs"), "icon": "description", "link": reverse("admin:part_logs")},
         {"title": _("Effective settings"), "icon": "tune", "link": reverse("admin:shown_settings")},
     ]
-    shown = [{"title": None, "items": first}]
+    groups = [{"title": None, "items": site_pages}]
     for title, labels in GROUPS:
         items = [_item(request, models.pop(label)) for label in labels if label in models]
         if items:
-            shown.append({"title": title, "separator": True, "items": items})
+            groups.append({"title": title, "separator": True, "items": items})
     rest = [_item(request, model) for model in models.values()]
     if rest:
-        shown.append({"title": _("More"), "separator": True, "items": rest})
-    return shown
+        groups.append({"title": _("More"), "separator": True, "items": rest})
+    return groups
 
 
 def _item(request: HttpRequest, model: type[Model]) -> dict:
@@ -199,7 +199,7 @@ def _item(request: HttpRequest, model: type[Model]) -> dict:
         "title": capfirst(model._meta.verbose_name_plural),
         "icon": icon_of(model),
         "link": list_address(f"{model._meta.app_label}_{model._meta.model_name}"),
-        "permission": lambda asked: admin.site._registry[model].has_view_permission(asked),
+        "permission": lambda current: admin.site._registry[model].has_view_permission(current),
     }
     if model._meta.label_lower == "accounts.user":
         count = waiting().count()
@@ -218,7 +218,7 @@ def account_links(request: HttpRequest) -> list[dict]:
 
 
 def search(request: HttpRequest, term: str) -> list[SearchResult]:
-    """Objects of all kinds with a state whose searched fields hold the words; the newest few of each."""
+    """Return the newest few objects of each kind with a state whose search fields match."""
     results = []
     for model, model_admin in registered():
         if not has_state(model) or not model_admin.has_view_permission(request):

@@ -1,12 +1,12 @@
-"""How the admin looks: django-unfold's settings. Read by mlp.settings; the words in quotes with dots are callables."""
+"""The admin's appearance: django-unfold's settings, read by mlp.settings. Dotted names in quotes are callables."""
 
 from __future__ import annotations
 
 from django.templatetags.static import static
 from django.utils.translation import gettext_lazy as _
 
-# The sidebar: groups of models. A model that is not registered is left out, one that is not named here comes at the
-# end (mlp.operators.admin.navigation).
+# The sidebar's groups of models. A model that is not registered is left out; one that is not named here is listed at
+# the end (mlp.operators.admin.navigation).
 GROUPS = (
     (_("Work"), ("jobs.job", "jobs.metrics", "datasets.dataset", "models_app.model", "apps.application")),
     (

@@ -1,7 +1,7 @@
-"""Who did what: every change of state and every other act of an operator in one line of time, for operators.
+"""The audit log: state changes and administrators' other actions in order of time, for administrators.
 
-Two tables are read side by side, each by its own key downwards, so that the page stays quick however long the record
-has become: `?before=` is a moment, and the next page begins there.
+Two tables are merged, each read backwards by its own key, so that the page stays fast however long the log is:
+`?before=` is the time at which the next page begins.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ MOST_WORDS = 100
 
 
 def audit(request: HttpRequest) -> HttpResponse:
-    """`?who=` and `?q=` narrow it down, `?operators=1` leaves out what users and the platform itself did."""
+    """Show the audit log; `?who=` and `?q=` filter it, `?operators=1` shows administrators' actions only."""
     operators_only(request)
     who, query = (request.GET.get(name, "").replace("\0", "").strip()[:MOST_WORDS] for name in ("who", "q"))
     only_operators, before = request.GET.get("operators") == "1", _moment(request.GET.get("before", ""))
     rows = entries(who, query, only_operators, before)
-    asked = {name: value for name, value in (("who", who), ("q", query)) if value}
-    asked |= {"operators": "1"} if only_operators else {}
+    filters = {name: value for name, value in (("who", who), ("q", query)) if value}
+    filters |= {"operators": "1"} if only_operators else {}
     context = {
         **admin.site.each_context(request),
         "title": gettext("Audit log"),
@@ -41,22 +41,22 @@ def audit(request: HttpRequest) -> HttpResponse:
         "q": query,
         "operators": only_operators,
         "rows": rows[:ROWS],
-        "older": urlencode(asked | {"before": rows[ROWS - 1].at.isoformat()}) if len(rows) > ROWS else "",
-        "newest": urlencode(asked) if before else "",
+        "older": urlencode(filters | {"before": rows[ROWS - 1].at.isoformat()}) if len(rows) > ROWS else "",
+        "newest": urlencode(filters) if before else "",
         "first": before is None,
     }
     return render(request, "admin/inside/audit.html", context)
 
 
 def entries(who: str, query: str, only_operators: bool, before: datetime | None) -> list:
-    """The newest of both tables before that moment, newest first; one more than a page when there are more."""
+    """Return the entries of both tables before that time, newest first; one more than a page when there are more."""
     changes, acts = StateChange.objects.order_by("-id"), LogEntry.objects.select_related("user", "content_type")
     if who:
         changes = changes.filter(by__icontains=who)
         acts = acts.filter(user__username__icontains=who.removeprefix("operator:"))
     if query:
-        words = ("owner", "name", "kind", "target", "transition", "reason")
-        changes = changes.filter(_any(words, query))
+        fields = ("owner", "name", "kind", "target", "transition", "reason")
+        changes = changes.filter(_any(fields, query))
         acts = acts.filter(_any(("object_repr", "change_message", "content_type__model"), query))
     if only_operators:
         changes = changes.filter(by__startswith="operator:")
@@ -68,17 +68,17 @@ def entries(who: str, query: str, only_operators: bool, before: datetime | None)
 
 
 def _any(fields: tuple[str, ...], words: str) -> Q:
-    found = Q()
+    condition = Q()
     for field in fields:
-        found |= Q(**{f"{field}__icontains": words})
-    return found
+        condition |= Q(**{f"{field}__icontains": words})
+    return condition
 
 
 def _moment(text: str) -> datetime | None:
     try:
-        found = parse_datetime(text)
+        moment = parse_datetime(text)
     except ValueError:
         return None
-    if found is None:
+    if moment is None:
         return None
-    return timezone.make_aware(found) if timezone.is_naive(found) else found
+    return timezone.make_aware(moment) if timezone.is_naive(moment) else moment

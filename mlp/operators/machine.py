@@ -1,7 +1,7 @@
-"""What the platform stands on: the versions of its parts, what this machine has, what keeps runs apart on it.
+"""System information for administrators: component versions, the machine's hardware, and the isolation of runs.
 
-Shown to operators. Asked by the overview in a request of its own, for some of it takes a moment: servers are asked for
-their versions, and the first look finds out which walls work here (runners.confine).
+The overview fetches it in a separate request, since it may be slow: servers report their versions, and the first call
+probes which isolation works on this machine (runners.confine).
 """
 
 from __future__ import annotations
@@ -41,27 +41,28 @@ def machine(request: HttpRequest) -> HttpResponse:
     return render(request, "admin/dashboard/machine.html", context)
 
 
-# --- what keeps runs apart ------------------------------------------------------------------------------------------
+# --- isolation of runs ----------------------------------------------------------------------------------------------
 def apart() -> dict:
-    """{"rows": [(what, how, tone)], "why_not": [a better way and why it is not taken]}."""
+    """Return {"rows": [(what, how, tone)], "why_not": [a stronger isolation and why it is not used]}."""
     if settings.MLP_RUNNER != "local":
         how = gettext("pods of the cluster, namespace %s") % settings.MLP_K8S["namespace"]
         return {"rows": [(gettext("Runs"), how, "success")], "why_not": []}
-    found = runners.get().confinement
+    confinement = runners.get().confinement
     files = {
         "bwrap": (gettext("each run sees its own files only (bubblewrap)"), "success"),
         "landlock": (gettext("each run may open its own files only (Landlock)"), "success"),
         "none": (gettext("no isolation: a script can read what the platform can"), "danger"),
     }
     users = (gettext("each owner's runs have a user of their own"), "success")
-    if not found.own_uid:
-        users = (gettext("all runs use the platform's user"), "warning" if found.walls == "none" else "plain")
-    rows = [(gettext("Files"), *files[found.walls]), (gettext("Users"), *users)]
+    if not confinement.own_uid:
+        users = (gettext("all runs use the platform's user"), "warning" if confinement.walls == "none" else "plain")
+    rows = [(gettext("Files"), *files[confinement.walls]), (gettext("Users"), *users)]
     for kind in cgroup.KINDS:
-        how = gettext("limited by control groups") if kind in found.cgroup else gettext("measured by the monitor")
-        rows.append((str(BY_CGROUP.get(kind, kind)), how, "success" if kind in found.cgroup else "plain"))
+        limited = kind in confinement.cgroup
+        how = gettext("limited by control groups") if limited else gettext("measured by the monitor")
+        rows.append((str(BY_CGROUP.get(kind, kind)), how, "success" if limited else "plain"))
     rows.append((gettext("disk"), gettext("measured by the monitor"), "plain"))
-    return {"rows": rows, "why_not": list(found.why_not)}
+    return {"rows": rows, "why_not": list(confinement.why_not)}
 
 
 def hardware() -> list[tuple[str, str]]:
@@ -83,20 +84,20 @@ def hardware() -> list[tuple[str, str]]:
 
 # --- versions -------------------------------------------------------------------------------------------------------
 def versions() -> list[tuple[str, str]]:
-    """Of the parts and of what they are made of; "" for one that cannot be asked just now."""
+    """Return (name, version) of the servers and libraries; "" for one whose version is not available."""
     postgres = connection.pg_version
-    found = [
+    rows = [
         ("Python", platform.python_version()),
         ("Django", django.get_version()),
         ("PostgreSQL", f"{postgres // 10000}.{postgres % 10000}"),
-        ("Valkey", _asked("valkey", valkey)),
-        ("NATS", _asked("nats", nats)),
+        ("Valkey", _version_or_empty("valkey", valkey)),
+        ("NATS", _version_or_empty("nats", nats)),
         ("nginx", programs.nginx_version()),
         *((name, _library(name.lower())) for name in LIBRARIES),
         ("PyTorch", _library("torch")),
     ]
     bubblewrap = programs.bubblewrap_version()
-    return found + ([("bubblewrap", bubblewrap)] if bubblewrap else [])
+    return rows + ([("bubblewrap", bubblewrap)] if bubblewrap else [])
 
 
 def valkey() -> str:
@@ -111,11 +112,11 @@ def nats() -> str:
     return bus.call(work, ASK_S)
 
 
-def _asked(name: str, ask: Callable[[], str]) -> str:
+def _version_or_empty(name: str, query: Callable[[], str]) -> str:
     try:
-        return ask()
-    except Exception as problem:  # of whatever kind: the others are shown all the same
-        log.info("the version of %s: %s", name, problem)
+        return query()
+    except Exception as problem:  # of any kind: the other versions are still shown
+        log.info("the version of %s is not available: %s", name, problem)
         return ""
 
 

@@ -1,4 +1,4 @@
-"""For operators, beside the dashboard: the logs of the platform's own parts, and the settings it runs with."""
+"""The administrators' pages of component logs and effective settings."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from kernel import storage
 TAIL_BYTES = 1 << 20
 LINES = 500
 LEVELS = ("ERROR", "WARNING", "INFO")
-# Django's and the libraries' own, or long and of no use to an operator.
+# Settings of Django and the libraries, or long ones of no use to an administrator.
 LEFT_OUT = {"UNFOLD", "SPECTACULAR_SETTINGS", "REST_FRAMEWORK", "TEMPLATES", "LOGGING", "INSTALLED_APPS", "MIDDLEWARE"}
 PASSWORD_IN_URL = re.compile(r"(://[^:@/\s'\"]*):[^@/\s'\"]+@")
 
 
 def logs(request: HttpRequest) -> HttpResponse:
-    """The end of a part's log, newest line last; `?q=` and `?level=` narrow it down."""
+    """Show the end of a component's log, newest line last; `?q=` and `?level=` filter it."""
     operators_only(request)
     parts = components()
     part, query, level = (
@@ -53,35 +53,35 @@ def logs(request: HttpRequest) -> HttpResponse:
 
 
 def components() -> dict[str, list[Path]]:
-    """The parts that have written something, with the files of each, oldest first."""
-    found = {}
+    """Return the components that have written logs, with the files of each, oldest first."""
+    files_of = {}
     for folder in sorted(storage.log_dir("").iterdir()) if storage.log_dir("").is_dir() else []:
         files = (
             [path for path in folder.iterdir() if path.is_file() and not path.is_symlink()] if folder.is_dir() else []
         )
         if files:
-            found[folder.name] = sorted(files, key=lambda path: path.stat().st_mtime)
-    return found
+            files_of[folder.name] = sorted(files, key=lambda path: path.stat().st_mtime)
+    return files_of
 
 
 def tail(files: list[Path]) -> list[str]:
-    """The last lines of a part's newest files, together at most TAIL_BYTES."""
-    parts: list[bytes] = []
+    """Return the last lines of a component's newest files, at most TAIL_BYTES in all."""
+    chunks: list[bytes] = []
     left = TAIL_BYTES
     for path in reversed(files):
         with path.open("rb") as file:
             size = file.seek(0, 2)
             file.seek(max(0, size - left))
             data = file.read(left)
-        parts.insert(0, data)
+        chunks.insert(0, data)
         left -= len(data)
         if left <= 0:
             break
-    return b"".join(parts).decode(errors="replace").splitlines()
+    return b"".join(chunks).decode(errors="replace").splitlines()
 
 
 def shown_settings(request: HttpRequest) -> HttpResponse:
-    """Every setting with its value; what is secret is starred out."""
+    """Show every setting with its value; secrets are masked."""
     operators_only(request)
     safe = SafeExceptionReporterFilter().get_safe_settings()
     names = sorted(name for name in safe if settings.is_overridden(name) and name not in LEFT_OUT)

@@ -1,4 +1,4 @@
-"""What a page offers of an app above its own: `{% load offers %}{% model_offer job %}` on the page of a job."""
+"""Parts of a page that belong to an app above its own: `{% load offers %}{% model_offer job %}` on a job's page."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ MOST = 6
 
 @register.inclusion_tag("models_app/_offer.html")
 def model_offer(job: Job) -> dict:
-    """To make a model of a finished job's output, with its name and source filled in; and those made of it before."""
+    """Return the form that creates a model from a finished job's output, prefilled, and the models created from it."""
     if job.state != State.FINISHED:
         return {}
-    found = sources.of_job(job.user.username, job.name)[:MOST]
-    of_it = Q(src=f"jobs/{job.name}") | Q(src__startswith=f"jobs/{job.name}/")
+    candidates = sources.of_job(job.user.username, job.name)[:MOST]
+    from_job = Q(src=f"jobs/{job.name}") | Q(src__startswith=f"jobs/{job.name}/")
     return {
-        "src": found[0] if found else "",
-        "others": found[1:],
-        "name": proposed_name(job.user, found[0]) if found else "",
-        "made": list(Model.objects.filter(of_it, user=job.user).order_by("-pk")[:MOST]),
+        "src": candidates[0] if candidates else "",
+        "others": candidates[1:],
+        "name": proposed_name(job.user, candidates[0]) if candidates else "",
+        "made": list(Model.objects.filter(from_job, user=job.user).order_by("-pk")[:MOST]),
     }

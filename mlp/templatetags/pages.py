@@ -14,7 +14,7 @@ from kernel.models import StateChange
 
 register = template.Library()
 
-# What acts without a user (`by` of a state change), and the series that every job has: for the catalogue.
+# Actors that are no users (`by` of a state change), and the metrics that every job has: for the translation catalogue.
 ACTORS = {
     noop("runner"), noop("check"), noop("copy"), noop("reconcile"), noop("platform"), noop("training controller"),
 }  # fmt: skip
@@ -29,57 +29,57 @@ def say(message: str) -> str:
 
 @register.filter
 def actor(by: str) -> str:
-    """Return who made a change, in the reader's language where it is a part of the platform and not a user."""
+    """Return who made a change, translated where it is a component of the platform and not a user."""
     return _(by) if by in ACTORS else by
 
 
 @register.filter
 def metric(name: str) -> str:
-    """Return a series' name, in the reader's language where it is one that every job has."""
+    """Return a metric's name, translated where it is one that every job has."""
     return _(name) if name in SERIES else name
 
 
 @register.filter
 def shown_target(row: StateChange) -> str:
-    """Return the state that a row of a history leads to, as pages tell states apart."""
+    """Return the target state of a row of the history as pages show it: a cancelled object is not an error."""
     return "cancelled" if row.target == "error" and row.reason.startswith("cancelled") else row.target
 
 
 @register.filter
 def target_word(row: StateChange) -> str:
-    """Return the word for the state that a row of a history leads to."""
+    """Return the translated target state of a row of the history."""
     return _("cancelled") if shown_target(row) == "cancelled" else word_of_state(row.kind, row.target)
 
 
 @register.filter
 def event_word(event: str) -> str:
-    """Return the word for what a notification says of its object."""
+    """Return a notification's event, translated."""
     return _("failed") if event == "error" else _(event)
 
 
 @register.filter
 def needs(row) -> str:
-    """Return what a job or an application asks for, such as `1 CPU, 512 MiB`; GPUs only where it asks for some."""
+    """Return the requested resources of a job or application, such as `1 CPU, 512 MiB`; GPUs only where requested."""
     amounts = [f"{plain(row.cpu)} CPU", f"{row.gpu} GPU" if row.gpu else "", memory(row.ram)]
     return ", ".join(amount for amount in amounts if amount)
 
 
 @register.filter
 def markdown(text: str) -> str:
-    """What a user wrote in Markdown, as clean HTML."""
+    """Render a user's Markdown as sanitized HTML."""
     return kernel_markdown.render(text or "")
 
 
 @register.filter
 def brief(reason: str) -> str:
-    """A reason's first line, which says what happened, and its last, which mostly says why."""
+    """Return a reason's first line, which says what happened, and its last, which usually says why."""
     lines = [line.strip() for line in reason.splitlines() if line.strip()]
     return "\n".join([lines[0], lines[-1]] if len(lines) > 1 else lines)
 
 
 @register.filter
 def plain(number) -> str:
-    """A number with as few digits as it has, at most three behind the point."""
+    """Format a number without trailing zeros, with at most three decimals."""
     rounded = round(float(number), 3)
     digits = len(f"{rounded:.3f}".rstrip("0").partition(".")[2])
     return number_format(rounded, digits)
@@ -87,7 +87,7 @@ def plain(number) -> str:
 
 @register.filter
 def short(number) -> str:
-    """A measured number with about four digits; very large and very small ones by powers of ten."""
+    """Format a measured number with about four significant digits; very large and small ones as powers of ten."""
     size = abs(float(number))
     if size and not 0.001 <= size < 100000:
         return f"{float(number):.2e}"
@@ -105,7 +105,7 @@ def memory(mebi) -> str:
 
 @register.filter
 def duration(seconds) -> str:
-    """`12 s`, `3 min 12 s`, `2 h 5 min`; "" for nothing."""
+    """Return a duration, such as `12 s`, `3 min 12 s` or `2 h 5 min`; "" for None."""
     if seconds is None:
         return ""
     seconds = max(0, int(seconds))

@@ -1,7 +1,7 @@
-"""The page that leads a new user from a dataset over a job and a model to an application, with examples that run.
+"""The guided tour: takes a new user from a dataset to a job, a model and an application, with a working example.
 
-The example is the handwritten digits of `examples/digits`: the button puts its dataset and its script where an upload
-would put them, and submits the job as the form would.
+The example is the handwritten digits of `examples/digits`: the buttons store its dataset and script where an upload
+would, and submit the job as the form would.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from models_app.models import Model
 
 NAME = "digits"
 EXAMPLES = settings.BASE_DIR / "examples"
-TRAINING = 1500  # of the 1797 pictures; the rest is the test
+TRAINING = 1500  # of the 1797 images; the rest is the test set
 EPOCHS = 10
 
 
@@ -58,14 +58,14 @@ def start(request):
 
 
 def _source(user) -> str:
-    """What of the example's output could be served; "" where the example was one without PyTorch."""
+    """Return the source of a model in the example job's output; "" where it has none (the example without PyTorch)."""
     return next(iter(sources.of_job(user.username, NAME)), "")
 
 
 @login_required
 @require_POST
 def make_dataset(request):
-    """The example's dataset, once: sent twice it is still one."""
+    """Create the example's dataset. Idempotent."""
     if not Dataset.objects.filter(user=request.user, name=NAME).exists():
         problem = attempt(lambda: _make_dataset(request.user))
         if problem:
@@ -87,11 +87,11 @@ def _make_dataset(user) -> None:
 
 
 def digits() -> dict[str, bytes]:
-    """The files of the example's dataset, as `examples/digits/make_dataset.py` lays them out."""
+    """Return the files of the example's dataset, laid out as by `examples/digits/make_dataset.py`."""
     rows = gzip.decompress((EXAMPLES / "digits" / "digits.csv.gz").read_bytes()).decode().splitlines()
     files = {}
-    for part, some in (("train", rows[:TRAINING]), ("test", rows[TRAINING:])):
-        pairs = [row.split(",", 1) for row in some]
+    for part, part_rows in (("train", rows[:TRAINING]), ("test", rows[TRAINING:])):
+        pairs = [row.split(",", 1) for row in part_rows]
         files[f"{part}/digits_x.csv"] = "".join(f"{pixels}\n" for _, pixels in pairs).encode()
         files[f"{part}/digits_y.csv"] = "".join(f"{label}\n" for label, _ in pairs).encode()
     return files
@@ -100,7 +100,7 @@ def digits() -> dict[str, bytes]:
 @login_required
 @require_POST
 def make_job(request):
-    """The example's script, unless there is one of that name, and a job that runs it; sent twice it is still one."""
+    """Store the example's script, unless one of that name exists, and submit a job that runs it. Idempotent."""
     if not Job.objects.filter(user=request.user, name=NAME).exists():
         problem = attempt(lambda: _make_job(request.user))
         if problem:
@@ -117,7 +117,7 @@ def _make_job(user) -> None:
         if not script.is_file():
             save_in_home(user, entry, (EXAMPLES / entry).read_bytes(), replace=False)
     except Refused:
-        if not script.is_file():  # else the same button has put it there meanwhile
+        if not script.is_file():  # otherwise a concurrent request has stored it
             raise
     jobs.create_job(
         user=user,
@@ -135,7 +135,7 @@ def _make_job(user) -> None:
 @login_required
 @require_POST
 def make_model(request):
-    """A model of what the example's job has written; sent twice it is still one."""
+    """Create a model from the example job's output. Idempotent."""
     if not Model.objects.filter(user=request.user, name=NAME).exists():
         src, by = _source(request.user) or f"jobs/{NAME}", request.user.username
         problem = attempt(lambda: models.create_model(user=request.user, name=NAME, src=src, by=by))
@@ -147,7 +147,7 @@ def make_model(request):
 @login_required
 @require_POST
 def make_app(request):
-    """The application that serves it; sent twice it is still one."""
+    """Create the application that serves the model. Idempotent."""
     if not Application.objects.filter(user=request.user, name=NAME).exists():
         by = request.user.username
         problem = attempt(lambda: apps.create_app(user=request.user, name=NAME, model_name=NAME, by=by))

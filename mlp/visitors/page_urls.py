@@ -1,4 +1,4 @@
-"""The addresses of the pages (contract 7). Included by mlp.urls."""
+"""The URLs of the pages (contract 7). Included by mlp.urls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pages that belong to no single app: the index, the reference, and what is shown when something goes wrong."""
+"""The pages that belong to no single app: the index, the API reference and the error pages."""
 
 from __future__ import annotations
 
@@ -42,23 +42,23 @@ SEEN_FOR_S = 365 * 86400
 @never_cache
 @require_GET
 def index(request):
-    """Username, API token, job metrics and the script that shows them live (contract 7)."""
-    mine = Job.objects.filter(user=request.user)
-    count = mine.aggregate(
+    """Show the username, the API token, and job metrics that are updated live (contract 7)."""
+    jobs = Job.objects.filter(user=request.user)
+    count = jobs.aggregate(
         all=Count("pk"),
         running=Count("pk", filter=Q(state=State.RUNNING)),
         waiting=Count("pk", filter=Q(state=State.CREATING)),
     )
-    sets = Dataset.objects.filter(user=request.user).aggregate(
+    dataset_count = Dataset.objects.filter(user=request.user).aggregate(
         all=Count("pk"), ready=Count("pk", filter=Q(state=DatasetState.READY))
     )
-    newest = mine.order_by("-pk")
+    newest = jobs.order_by("-pk")
     failures = _failures(request.user, _seen(request))
     context = {
         "token": accounts.token_of(request.user),
         "gateway": address(request),
         "count": count,
-        "datasets": sets,
+        "datasets": dataset_count,
         "live": list(newest.filter(state=State.RUNNING)[:LIVE_SHOWN]) if count["running"] else [],
         "waiting": list(newest.filter(state=State.CREATING)[:WAITING_SHOWN]) if count["waiting"] else [],
         "recent": list(newest.exclude(state__in=[State.CREATING, State.RUNNING])[:RECENT_SHOWN]),
@@ -74,18 +74,18 @@ def index(request):
 
 
 def _applications(user) -> list[Application]:
-    """The newest that are up or to be up, each with its `traffic`."""
-    rows = Application.objects.filter(user=user, state__in=[AppState.CREATING, AppState.READY])
-    found = list(rows.select_related("user", "model").order_by("-pk")[:APPS_SHOWN])
-    for row in found:
+    """Return the newest applications that are running or starting, each with its `traffic`."""
+    active = Application.objects.filter(user=user, state__in=[AppState.CREATING, AppState.READY])
+    rows = list(active.select_related("user", "model").order_by("-pk")[:APPS_SHOWN])
+    for row in rows:
         row.traffic = request_rates.read(row)
-    return found
+    return rows
 
 
 @login_required
 @require_POST
 def failures_seen(request):
-    """The failures shown so far are known; the index shows only later ones."""
+    """Mark the failures as read; the index then shows only later ones."""
     response = redirect("index")
     response.set_cookie(
         _seen_cookie(request.user), str(int(time.time())), max_age=SEEN_FOR_S, httponly=True, samesite="Lax",
@@ -99,31 +99,31 @@ def _seen_cookie(user) -> str:
 
 
 def _seen(request) -> datetime:
-    """From when on failures are news: since the last "seen", a week at most."""
+    """Return the time since which failures are unread: since they were last marked as read, a week at most."""
     oldest = timezone.now() - FAILURES_FOR
     try:
-        told = datetime.fromtimestamp(int(request.COOKIES.get(_seen_cookie(request.user), "")), UTC)
+        last_read = datetime.fromtimestamp(int(request.COOKIES.get(_seen_cookie(request.user), "")), UTC)
     except (ValueError, OverflowError, OSError):
         return oldest
-    return max(told, oldest)
+    return max(last_read, oldest)
 
 
 def _failures(user, since: datetime) -> list[StateChange]:
-    """What of the user's went wrong since then and is still there, newest first; what was cancelled did not fail."""
+    """Return the failures since then of objects that still exist, newest first; cancelled objects are left out."""
     changes = StateChange.objects.filter(owner=user.username, target="error", at__gt=since, kind__in=list(FAILING))
     rows = list(changes.exclude(reason__startswith="cancelled").order_by("-id")[:200])
-    wanted = {kind: [row.object_id for row in rows if row.kind == kind] for kind in FAILING}
-    there = {
-        kind: set(model.objects.filter(pk__in=wanted[kind], state="error").values_list("pk", flat=True))
+    ids = {kind: [row.object_id for row in rows if row.kind == kind] for kind in FAILING}
+    existing = {
+        kind: set(model.objects.filter(pk__in=ids[kind], state="error").values_list("pk", flat=True))
         for kind, model in FAILING.items()
-        if wanted[kind]
+        if ids[kind]
     }
-    return [row for row in rows if row.object_id in there.get(row.kind, ())]
+    return [row for row in rows if row.object_id in existing.get(row.kind, ())]
 
 
 @require_GET
 def reference(request):
-    """The REST reference, drawn from the schema that the code itself declares."""
+    """Show the REST reference, which is generated from the code's own schema."""
     response = render(request, "reference.html")
     patch_vary_headers(response, ["Cookie"])
     return response
@@ -138,5 +138,5 @@ def forbidden(request, exception=None, reason=""):
 
 
 def broken(request):
-    """Leans on nothing that may itself be what is broken: no session, no database."""
+    """Show the page of an internal error; it needs neither session nor database, which may be the cause."""
     return render(None, "broken.html", status=500)

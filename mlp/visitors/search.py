@@ -1,4 +1,4 @@
-"""The search over everything of a user that has a name: objects with a state and a page, and scripts. Key: `/`."""
+"""The search over a user's named objects: those with a state and a page, and scripts. Keyboard shortcut: `/`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from django.views.decorators.http import require_GET
 
 from kernel import storage
 
-MOST = 8  # of each kind beside the field, more on the page
+MOST = 8  # of each kind in the list below the search field
 MOST_ON_PAGE = 50
 SCRIPTS_LOOKED_AT = 5000
 
@@ -22,7 +22,7 @@ SCRIPTS_LOOKED_AT = 5000
 @never_cache
 @require_GET
 def search(request):
-    """The page of what was found; for the field itself (htmx says so) just the list."""
+    """Show the search results; htmx requests of the search field get the list only."""
     query = request.GET.get("q", "").strip().replace("\x00", "")[:50]
     brief = request.headers.get("HX-Request") == "true"
     groups = found(request.user, query, MOST if brief else MOST_ON_PAGE) if query else []
@@ -31,12 +31,12 @@ def search(request):
 
 
 def found(user, query: str, most: int) -> list[dict]:
-    """[{kind, rows: [(name, address, object)]}] of the user's own, newest first."""
+    """Return [{kind, rows: [(name, address, object)]}] of the user's own objects, newest first."""
     groups = []
     for model in searched():
         rows = model._default_manager.filter(user=user, name__icontains=query).order_by("-pk")[:most]
-        named = [(row.name, reverse(model._meta.model_name, args=[row.name]), row) for row in rows]
-        groups.append({"kind": model._meta.verbose_name_plural, "rows": named})
+        results = [(row.name, reverse(model._meta.model_name, args=[row.name]), row) for row in rows]
+        groups.append({"kind": model._meta.verbose_name_plural, "rows": results})
     paths = (path for path, _ in islice(storage.files(storage.home_dir(user.username)), SCRIPTS_LOOKED_AT))
     scripts = islice((path for path in paths if query.lower() in path.lower()), most)
     groups.append({"kind": "scripts", "rows": [(path, reverse("script", args=[path]), None) for path in scripts]})
@@ -44,7 +44,7 @@ def found(user, query: str, most: int) -> list[dict]:
 
 
 def searched() -> list:
-    """The models whose rows have an owner, a name, a state, and a page called like the model."""
+    """Return the models whose rows have an owner, a name, a state, and a page named after the model."""
     return [model for model in apps.get_models() if _has_page(model)]
 
 

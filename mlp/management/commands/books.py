@@ -1,6 +1,7 @@
-"""`manage.py books`: do the tenants' sums, the resource requests and the objects of the platform agree?
+"""`manage.py books`: compares the tenants' sums and the resource requests with the platform's objects.
 
-Ends with 0 when they do (or all was repaired), 1 when they differ, 2 when a difference outlived the repair.
+Exits with 0 when they agree (or everything was repaired), 1 when they differ, 2 when a difference is left after the
+repair.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ from models_app.models import Model
 from resources import books, tcc
 from resources.models import Tenant
 
-# What each kind of object holds by its own account: a job while it is reserved, a dataset and a model until its row is
-# gone, an application until it has failed or its row is gone.
+# The resources of each kind of object by its own row: a job's while it is reserved, a dataset's and a model's until the
+# row is deleted, an application's until it has failed or its row is deleted.
 # In the order in which their rows are locked (kernel.locking).
 SOURCES = (
     books.Source("dataset", datasets.APPLIER, Dataset, Q(), lambda dataset: tcc.amounts(rom=dataset.size)),
@@ -41,11 +42,13 @@ HEADINGS = ("TENANT", "WHAT", "SAYS", "SHOULD SAY")
 
 
 class Command(BaseCommand):
-    help = "Explains every difference between the books and the world; --repair puts it right."
+    help = "Lists every difference between the books and the platform's objects; --repair corrects them."
 
     def add_arguments(self, parser):
-        parser.add_argument("--tenant", help="only this one")
-        parser.add_argument("--repair", action="store_true", help="put it right, in one transaction for each tenant")
+        parser.add_argument("--tenant", help="only this tenant")
+        parser.add_argument(
+            "--repair", action="store_true", help="correct the differences, in one transaction for each tenant"
+        )
 
     def handle(self, *args, tenant: str | None = None, repair: bool = False, **options):
         tenants = list(Tenant.objects.filter(**({"name": tenant} if tenant else {})).order_by("name"))
@@ -59,7 +62,7 @@ class Command(BaseCommand):
         if not repair:
             self.stdout.write(f"differences: {len(wrong)}; --repair puts them right")
             sys.exit(1)
-        for one in tenants * 2:  # twice, for what one tenant must let go before another can have it
+        for one in tenants * 2:  # twice: one tenant may have to release what another one reserves
             books.repair(one, SOURCES)
         left = [line for one in tenants for line in books.explain(one, SOURCES)]
         if left:

@@ -1,4 +1,4 @@
-"""`manage.py demo`: what `make demo` runs, for a platform that was installed with pip."""
+"""`manage.py demo`: runs the demo of `make demo`, for a platform that was installed with pip."""
 
 from __future__ import annotations
 
@@ -15,6 +15,6 @@ class Command(BaseCommand):
     help = "Tries every part of the product on the running platform."
 
     def run_from_argv(self, argv: list[str]) -> None:
-        """Replace this process by the demo, which has options of its own (`demo --help`)."""
+        """Replace this process with the demo, which has options of its own (`demo --help`)."""
         environment = {**os.environ, "MLP_ROOT": str(settings.MLP_ROOT)}
         os.execve(sys.executable, [sys.executable, str(PROGRAM), *argv[2:]], environment)

@@ -1,7 +1,7 @@
-"""`manage.py kubernetes check` says what is missing in the cluster before the first job; `manage.py kubernetes
-manifests` prints what to apply there. docs/kubernetes.md goes through both.
+"""`manage.py kubernetes check` reports what the cluster lacks to run jobs; `manage.py kubernetes manifests` prints the
+manifests to apply. docs/kubernetes.md explains both.
 
-`check` ends with 0 when jobs can run, 1 when something is missing for them.
+`check` exits with 0 when jobs can run, 1 when something is missing.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ MARKS = {"ok": "ok     ", "note": "note   ", "missing": "MISSING"}
 
 
 class Command(BaseCommand):
-    help = "Looks at the Kubernetes cluster that is to run jobs, or prints the manifests it needs."
+    help = "Checks the Kubernetes cluster that runs the jobs, or prints the manifests it needs."
 
     def add_arguments(self, parser):
         verbs = parser.add_subparsers(dest="verb", required=True)

@@ -1,6 +1,6 @@
-"""`manage.py prepare`: what must be there before the platform serves: the operator, the tenant, the streams.
+"""`manage.py prepare`: creates the administrator, the default tenant and the message streams.
 
-Called by `up` after the migrations, at every start; does nothing that is done already.
+Called by `up` after the migrations, at every start. Idempotent.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ OPERATOR = "admin"
 
 
 class Command(BaseCommand):
-    help = "Makes the operator, the default tenant and the message streams, where they are missing."
+    help = "Creates the administrator, the default tenant and the message streams where they are missing."
 
     def handle(self, *args, **options):
         tenant = prepare_default_tenant()
@@ -28,14 +28,14 @@ class Command(BaseCommand):
         bus.ensure_streams([recording.STREAM])
 
     def _operator(self) -> None:
-        """The operator's password is MLP_ADMIN_PASSWORD as long as that is given, else the one kept in the root."""
-        given = settings.ADMIN_PASSWORD
+        """Create the administrator, or set its password; without MLP_ADMIN_PASSWORD it is the one kept in the root."""
+        configured = settings.ADMIN_PASSWORD
         operator = User.objects.filter(username=OPERATOR).first()
         if operator is None:
-            password = given or secret(settings.MLP_ROOT, "admin-password", 20)
+            password = configured or secret(settings.MLP_ROOT, "admin-password", 20)
             lifecycle.register(username=OPERATOR, password=password, is_staff=True, judge=False, by="platform")
             self.stdout.write(f"operator {OPERATOR}: made")
-        elif given and not operator.check_password(given):
-            operator.set_password(given)
+        elif configured and not operator.check_password(configured):
+            operator.set_password(configured)
             operator.save(update_fields=["password"])
             self.stdout.write(f"operator {OPERATOR}: password set from MLP_ADMIN_PASSWORD")

@@ -1,7 +1,7 @@
-"""`manage.py reconcile`: the loop that heals every lost, doubled or late message, one instance at a time.
+"""`manage.py reconcile`: the loop that recovers from lost, duplicate or late messages; only one instance is active.
 
-Each round asks every app's reconcile.py; one app's failure does not keep the others from theirs. The loop beats for
-itself, and sends the workers the messages by which they beat.
+Each round runs every app's reconcile.py; a failure of one does not stop the others. The loop sends its own heartbeat,
+and the messages to which the workers answer with theirs.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from kernel.singleton import only_one
 log = logging.getLogger(__name__)
 
 ROUND_S = 2.0
-SHORTEST_S = 0.5  # between two rounds, however much moves
+SHORTEST_S = 0.5  # at least this long between two rounds, however often the runner reports changes
 BEAT_EVERY_S = 4.0
 STEPS = (
     jobs.reconcile.run,
@@ -43,47 +43,47 @@ WORKERS = {"default": "worker", "gpu": "worker-gpu"}
 
 
 class Command(BaseCommand):
-    help = "Compares every unsteady row with the world and puts it right, every two seconds, until told to stop."
+    help = "Compares the rows in transitional states with the actual state and corrects them, every two seconds."
 
     def add_arguments(self, parser):
-        parser.add_argument("--once", action="store_true", help="one round, then end")
+        parser.add_argument("--once", action="store_true", help="run one round, then exit")
 
     def handle(self, *args, once: bool = False, **options):
         stop = threading.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: stop.set())
-        moved = threading.Event()
-        with only_one("reconcile") as held, runners.get().watch(moved.set):
-            beaten = 0.0
+        runs_changed = threading.Event()
+        with only_one("reconcile") as lock, runners.get().watch(runs_changed.set):
+            last_beat = 0.0
             while not stop.is_set():
-                held.check()
+                lock.check()
                 self._round()
                 if once:
                     return
-                if time.monotonic() - beaten >= BEAT_EVERY_S:
-                    beaten = time.monotonic()
-                    self._ask_workers()
-                self._pause(stop, moved)
+                if time.monotonic() - last_beat >= BEAT_EVERY_S:
+                    last_beat = time.monotonic()
+                    self._request_heartbeats()
+                self._pause(stop, runs_changed)
 
     @staticmethod
-    def _pause(stop: threading.Event, moved: threading.Event) -> None:
-        """A round's time, or less when the runner says that something moved."""
+    def _pause(stop: threading.Event, runs_changed: threading.Event) -> None:
+        """Wait for the next round, less long when the runner reports a change."""
         end = time.monotonic() + ROUND_S
         stop.wait(SHORTEST_S)
-        while not stop.is_set() and not moved.is_set() and time.monotonic() < end:
+        while not stop.is_set() and not runs_changed.is_set() and time.monotonic() < end:
             stop.wait(0.1)
-        moved.clear()
+        runs_changed.clear()
 
     def _round(self) -> None:
         for step in STEPS:
             close_old_connections()
             try:
                 step()
-            except Exception:  # whatever it is, the next round may find it healed; the others must go on
+            except Exception:  # of any kind: the next round may succeed, and the other steps must run
                 log.exception("%s failed; trying again in %s s", step.__module__, ROUND_S)
         heartbeats.beat("reconcile")
 
     @staticmethod
-    def _ask_workers() -> None:
+    def _request_heartbeats() -> None:
         for queue, part in WORKERS.items():
             after_commit.enqueue(f"kernel.beat.{queue}", part, queue=queue)
