@@ -1,5 +1,5 @@
-// Parts of a page about the anomalies in the reader's logs (`data-anomalies`: which lines): htmx fetches them when the
-// page is there, and again (the event `anomalies`) when a line has been judged an anomaly.
+// A page's region with the anomalies in the user's logs (`data-anomalies`: the filters). htmx fetches it when the page is
+// loaded, and again (the event `anomalies`) when a line has been classified as an anomaly.
 
 import { hydrate } from "./page.js";
 import { watchLines } from "./socket.js";
@@ -13,7 +13,7 @@ function take(rows) {
   const fresh = rows.filter((row) => !seen.has(row.id));
   for (const row of fresh) seen.add(row.id);
   if (!first && fresh.length) timer ||= setTimeout(() => { timer = 0; document.body.dispatchEvent(new Event("anomalies")); }, AGAIN_MS);
-  first = false; // what is there already when the page is opened
+  first = false; // the first message has the lines that existed when the page was opened
 }
 
 document.addEventListener("htmx:afterSwap", (event) => hydrate(event.target));

@@ -1,4 +1,4 @@
-// An application's page: the log followed while it is to be up, and requests tried without leaving the page.
+// An application's page: a live log while it is running or starting, and test requests without leaving the page.
 
 import { Log } from "./log.js";
 import { watch } from "./refresh.js";
@@ -10,7 +10,7 @@ watch({ then: () => log.following(Boolean(document.querySelector("[data-follow-l
 const form = document.querySelector("[data-try]");
 let asking = null;
 
-// The page's own answer to the form, of which only the part with the output is taken.
+// Sends the form and takes only the output from the page in the response.
 async function ask() {
   asking?.abort();
   asking = new AbortController();

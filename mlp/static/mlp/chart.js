@@ -1,7 +1,7 @@
 // Accuracy and loss over the epochs: two small plots in SVG, one pointer for both (mouse, touch, arrow keys).
 //
-// When a job is tried again its epochs begin anew: each run is a line of its own, earlier ones are fainter. An epoch
-// that is reported again replaces the point before it.
+// When a job is retried, its epochs restart: each attempt is a separate line, earlier ones are fainter. An epoch that is
+// reported again replaces the previous point.
 
 const HEIGHT = 168;
 const EDGE = { left: 44, right: 10, top: 10, bottom: 22 };
@@ -25,14 +25,14 @@ function html(name, className, text = "") {
   return made;
 }
 
-// Round numbers from low to high, about `count` of them.
+// Returns about `count` round numbers from low to high.
 export function ticks(low, high, count) {
   const rough = (high - low) / count || 1;
   const power = 10 ** Math.floor(Math.log10(rough));
   const step = power * [1, 2, 5, 10].find((factor) => factor * power >= rough * 0.999);
-  const found = [];
-  for (let at = Math.ceil(low / step - 1e-9); at * step <= high + step * 1e-9; at += 1) found.push(at * step || 0); // never -0
-  return found;
+  const values = [];
+  for (let at = Math.ceil(low / step - 1e-9); at * step <= high + step * 1e-9; at += 1) values.push(at * step || 0); // never -0
+  return values;
 }
 
 export function short(value) {
@@ -41,7 +41,7 @@ export function short(value) {
   return String(Number(value.toPrecision(size >= 1 ? 4 : 3)));
 }
 
-// The runs: rows in order, cut where the epoch goes back, the last report of each epoch.
+// Splits the rows into runs where the epoch decreases, with the last report of each epoch.
 function runsOf(rows) {
   const runs = [];
   for (const row of rows) {
@@ -53,15 +53,15 @@ function runsOf(rows) {
   return runs;
 }
 
-// Never more points than pixels: of many under one pixel the lowest and the highest stay.
+// Reduces the points to the lowest and the highest of each pixel column.
 function thin(points, width) {
   if (points.length <= 2 * width) return points;
   const columns = new Map();
   for (const point of points) {
     const column = Math.round(point[0]);
-    const there = columns.get(column);
-    if (!there) columns.set(column, [point, point]);
-    else columns.set(column, [point[1] < there[0][1] ? point : there[0], point[1] > there[1][1] ? point : there[1]]);
+    const extremes = columns.get(column);
+    if (!extremes) columns.set(column, [point, point]);
+    else columns.set(column, [point[1] < extremes[0][1] ? point : extremes[0], point[1] > extremes[1][1] ? point : extremes[1]]);
   }
   return [...columns.values()].flat();
 }
@@ -189,7 +189,7 @@ export class Chart {
     this.mark(Math.max(0, Math.min(this.last.length - 1, now + steps[event.key])));
   }
 
-  // The row that is looked at, or null for the latest.
+  // Highlights the row of that index, null for the latest.
   mark(index) {
     this.marked = index;
     if (!this.last) return;

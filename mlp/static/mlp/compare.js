@@ -1,4 +1,4 @@
-// Several jobs on the same charts: one chart for each name, one line for each job.
+// The comparison of jobs: one chart for each metric, one line for each job.
 
 import { SeriesCharts } from "./lines.js";
 import { watch } from "./refresh.js";

@@ -1,4 +1,4 @@
-// The script editor: Tab indents by four, and Escape gives the next Tab back to the keyboard's usual way.
+// The script editor: Tab indents by four spaces; after Escape the next Tab moves the focus as usual.
 
 const area = document.querySelector("[data-editor]");
 let free = false;
@@ -7,7 +7,7 @@ area?.addEventListener("keydown", (event) => {
   if (event.key === "Escape") { free = true; return; }
   if (event.key === "Tab" && !free && !event.shiftKey && !event.ctrlKey && !event.altKey) {
     event.preventDefault();
-    document.execCommand("insertText", false, "    "); // the one way that undo knows of
+    document.execCommand("insertText", false, "    "); // the only way that supports undo
     return;
   }
   if (event.key === "s" && (event.ctrlKey || event.metaKey)) {

@@ -1,4 +1,4 @@
-// The index: the running jobs move by their metrics; the rest is refreshed when something has changed.
+// The index: running jobs are updated by their metrics, the rest is refreshed when something has changed.
 
 import { LiveJob } from "./live.js";
 import { refresh, watch } from "./refresh.js";

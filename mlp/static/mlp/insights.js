@@ -1,11 +1,11 @@
-// The page of log lines: the newest appear by themselves, and get their verdict in place, while the page is switched to it.
+// The page of log lines: while live tail is on, new lines appear, and lines that are classified are updated in place.
 
 import { hydrate } from "./page.js";
 import { refresh, watch } from "./refresh.js";
 import { watchLines } from "./socket.js";
 
 const MOST = 200; // lines that the page keeps
-const waiting = new Map(); // by id: the last word about each
+const waiting = new Map(); // id -> the latest version of a line that is not drawn yet
 let drawn = false;
 
 function on() {
@@ -44,7 +44,7 @@ function draw() {
   drawn = false;
   const rows = [...waiting.values()].sort((a, b) => a.time - b.time);
   const body = document.querySelector("[data-tail] tbody");
-  if (!body) { waiting.clear(); if (rows.length) refresh(); return; } // the page has not one line yet: it makes the table
+  if (!body) { waiting.clear(); if (rows.length) refresh(); return; } // the page has no lines yet: the refresh adds the table
   waiting.clear();
   for (const row of rows) {
     const there = body.querySelector(`tr[data-id="${CSS.escape(row.id)}"]`);

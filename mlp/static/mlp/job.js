@@ -1,4 +1,4 @@
-// A job's page: live metrics, the log followed while the job works, and what it uses meanwhile.
+// A job's page: live metrics, and while the job is active a live log and its resource usage.
 
 import { LiveJob } from "./live.js";
 import { Log } from "./log.js";

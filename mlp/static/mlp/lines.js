@@ -1,5 +1,5 @@
-// One small chart of several lines over steps: a series of one job, or the same series of several jobs compared.
-// Mouse, touch and arrow keys ask for values; the whole can be saved as a picture.
+// A small line chart over steps: a metric of one job, or the same metric of several jobs. Mouse, touch and arrow keys
+// show values; the chart can be saved as an image.
 
 import { element, short, ticks } from "./chart.js";
 
@@ -14,19 +14,20 @@ function html(name, className, text = "") {
   return made;
 }
 
-// A line breaks where the steps go back: the run was tried again.
+// Splits the points into attempts where the steps decrease.
 function runs(points) {
-  const found = [];
+  const attempts = [];
   for (const point of points) {
-    const run = found.at(-1);
-    if (!run || point[0] < run.at(-1)[0]) found.push([point]);
+    const run = attempts.at(-1);
+    if (!run || point[0] < run.at(-1)[0]) attempts.push([point]);
     else run.push(point);
   }
-  return found;
+  return attempts;
 }
 
 export class Lines {
-  // `words`: {step, save} in the reader's language; `floor`: where the values' axis begins, else with the lowest of them. `best`: "max", "min" or "" says which value the title shows beside the last.
+  // `words`: {step, save} in the reader's language, and optionally `floor`, where the value axis begins (by default at
+  // the lowest value).
   constructor(title, words) {
     this.words = words;
     this.title = title;
@@ -125,7 +126,7 @@ export class Lines {
     this.mark(next ?? now);
   }
 
-  // The step that is looked at, or null for none: each line's value at its nearest step.
+  // Shows each line's value at the point nearest to that step; null hides the values.
   mark(step) {
     this.tip.hidden = step === null || !this.lines.length;
     this.at = step;
@@ -149,13 +150,13 @@ export class Lines {
     this.tip.style.top = `${box.top - frame.top + EDGE.top}px`;
   }
 
-  // As a PNG, with its title and its keys, at twice the size.
+  // Saves the chart as a PNG with its title and legend, at twice the size.
   async download() {
     this.mark(null);
     const head = 26 + 16 * (this.lines.length > 1 ? this.lines.length : 0);
     const copy = this.svg.cloneNode(true);
-    const [there, made] = [[...this.svg.querySelectorAll("*")], [...copy.querySelectorAll("*")]];
-    there.forEach((one, index) => { for (const name of DRAWN) made[index].style.setProperty(name, getComputedStyle(one).getPropertyValue(name)); });
+    const [originals, copies] = [[...this.svg.querySelectorAll("*")], [...copy.querySelectorAll("*")]];
+    originals.forEach((one, index) => { for (const name of DRAWN) copies[index].style.setProperty(name, getComputedStyle(one).getPropertyValue(name)); });
     copy.setAttribute("xmlns", "http://www.w3.org/2000/svg");
     copy.setAttribute("width", this.width);
     copy.setAttribute("height", HEIGHT);
@@ -188,9 +189,9 @@ export class Lines {
   }
 }
 
-// Keeps a box's charts up to date, one for each name that any of the jobs has reported.
-// `jobs`: [{label, address, colour}] where address gives the series (…/series?points=N); `leave`: names not to draw;
-// `titles`: what a name is called on the page.
+// Keeps the charts of an element up to date, one for each metric that any of the jobs has reported.
+// `jobs`: [{label, address, colour}], where `address` returns the series (…/series?points=N); `leave`: metrics to leave
+// out; `titles`: the metrics' titles by name.
 export class SeriesCharts {
   constructor(box, jobs, { leave = [], then = null, titles = {} } = {}) {
     this.titles = titles;
@@ -204,15 +205,15 @@ export class SeriesCharts {
   async load() {
     if (this.busy) { this.again = true; return; }
     this.busy = true;
-    const found = await Promise.all(this.jobs.map((job) => this.ask(job)));
-    const names = [...new Set(found.flatMap((all) => (all ?? []).map((one) => one.name)))].filter((name) => !this.leave.has(name));
+    const seriesOfJobs = await Promise.all(this.jobs.map((job) => this.request(job)));
+    const names = [...new Set(seriesOfJobs.flatMap((all) => (all ?? []).map((one) => one.name)))].filter((name) => !this.leave.has(name));
     for (const name of names) {
       if (!this.charts.has(name)) {
         const chart = new Lines(Object.hasOwn(this.titles, name) ? this.titles[name] : name, this.box.dataset);
         this.charts.set(name, chart);
         this.box.append(chart.box);
       }
-      this.charts.get(name).set(found.flatMap((all, index) => {
+      this.charts.get(name).set(seriesOfJobs.flatMap((all, index) => {
         const one = (all ?? []).find((series) => series.name === name);
         return one ? [{ label: this.jobs[index].label, colour: this.jobs[index].colour, points: one.points }] : [];
       }));
@@ -222,10 +223,10 @@ export class SeriesCharts {
     if (this.again) { this.again = false; setTimeout(() => this.load(), 1000); }
   }
 
-  async ask(job) {
+  async request(job) {
     try {
       const answer = await fetch(job.address, { credentials: "same-origin" });
       return answer.ok ? await answer.json() : null;
-    } catch { return null; } // the page says that the connection is lost; the next look brings it
+    } catch { return null; } // the page shows that the connection is lost; the next refresh loads it
   }
 }

@@ -1,4 +1,4 @@
-// Lists and the pages of single objects: their states move by themselves.
+// Lists and the pages of single objects: states are updated live.
 
 import { watch } from "./refresh.js";
 

@@ -1,13 +1,14 @@
-// One live job: its numbers and its chart, from the page's websocket. Used by index.js and job.js.
+// A running job's metrics and chart, updated from the page's websocket. Used by index.js and job.js.
 
 import { Chart } from "./chart.js";
 import { watchMetrics } from "./socket.js";
 
 export class LiveJob {
-  constructor(card, ended, heard = () => {}) {
+  // `ended` is called when the job has ended, `onMessage` with each message.
+  constructor(card, ended, onMessage = () => {}) {
     this.card = card;
     this.ended = ended;
-    this.heard = heard;
+    this.onMessage = onMessage;
     this.rows = [];
     this.chart = new Chart(card.querySelector("[data-chart]"));
     const { user, job } = card.dataset;
@@ -15,7 +16,7 @@ export class LiveJob {
   }
 
   take(message) {
-    this.heard();
+    this.onMessage();
     if (message.type === "gone") { this.ended?.(null); return; }
     if (message.reset) this.rows = [];
     this.rows.push(...message.rows);
@@ -23,7 +24,7 @@ export class LiveJob {
     if (message.ended) this.finish();
   }
 
-  // The job has ended; its row says how.
+  // Shows the final state of a job that has ended.
   async finish() {
     this.leave();
     const { user, job } = this.card.dataset;

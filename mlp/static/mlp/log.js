@@ -1,4 +1,5 @@
-// A log: read from where the page begins to show it, and followed over one answer that lasts while the run works.
+// A log: read from the offset that the page was rendered with, and followed by a streaming response while the run is
+// active.
 
 import { Terminal } from "./terminal.js";
 
@@ -6,13 +7,13 @@ const FIRST_PAUSE_MS = 500;
 const LONGEST_PAUSE_MS = 15000;
 
 export class Log {
-  // `heard` is called when something has come.
-  constructor(element, heard = () => {}) {
+  // `onData` is called after each chunk.
+  constructor(element, onData = () => {}) {
     this.element = element;
-    this.heard = heard;
+    this.onData = onData;
     this.offset = Number(element.dataset.start);
     this.decoder = new TextDecoder();
-    this.terminal = null; // the server's own text stays until ours is there
+    this.terminal = null; // the server's text stays until the first chunk arrives
     this.pause = FIRST_PAUSE_MS;
     this.on = "follow" in element.dataset;
     this.mark();
@@ -22,12 +23,12 @@ export class Log {
     this.read();
   }
 
-  // While it is not followed any more, the answer that is under way still brings the very end.
-  following(is) {
-    if (is === this.on) return;
-    this.on = is;
+  // Starts or stops following; a response that is under way still delivers the end of the log.
+  following(active) {
+    if (active === this.on) return;
+    this.on = active;
     this.mark();
-    if (is) this.read();
+    if (active) this.read();
   }
 
   mark() {
@@ -52,13 +53,13 @@ export class Log {
         if (answer.signal.aborted) return;
         this.pause = FIRST_PAUSE_MS;
         this.add(part.value);
-        this.heard();
+        this.onData();
       }
       if (!this.on) return;
     } catch {
       if (answer.signal.aborted) return;
     }
-    // It ended, or broke off: the page says whether the run works on.
+    // The response has ended or failed: read on while the page says that the run is active.
     this.timer = setTimeout(() => { if (this.on) this.read(); }, this.pause);
     this.pause = Math.min(LONGEST_PAUSE_MS, this.pause * 2);
   }

@@ -1,5 +1,5 @@
-// The form that makes a model: a chosen file goes to the data service first, so that it may be large and its progress is
-// seen; then the form is sent with the file's place as the source.
+// The form that creates a model: a selected file is uploaded to the data service first, so that it may be large and
+// progress is shown; then the form is submitted with the file's path as the source.
 
 const form = document.querySelector("[data-model-form]");
 const file = form.querySelector("#file");
@@ -20,7 +20,7 @@ async function token() {
 
 function send(address, bearer, body) {
   return new Promise((resolve, reject) => {
-    const request = new XMLHttpRequest(); // fetch tells nothing of an upload's progress
+    const request = new XMLHttpRequest(); // fetch does not report upload progress
     request.open("PUT", address);
     request.setRequestHeader("Authorization", `Bearer ${bearer}`);
     request.upload.addEventListener("progress", (event) => {
@@ -30,9 +30,9 @@ function send(address, bearer, body) {
     });
     request.addEventListener("load", () => {
       if (request.status < 300) { resolve(); return; }
-      let told = String(request.status);
-      try { told = JSON.parse(request.responseText).msg ?? told; } catch { /* no words then */ }
-      reject(new Error(told));
+      let reason = String(request.status);
+      try { reason = JSON.parse(request.responseText).msg ?? reason; } catch { /* not JSON: the status only */ }
+      reject(new Error(reason));
     });
     request.addEventListener("error", () => reject(new Error(words.wordFailed)));
     request.send(body);

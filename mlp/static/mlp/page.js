@@ -1,10 +1,10 @@
-// On every page: light or dark, copying, questions before what cannot be undone, local times, forms that are sent once
-// and survive an expired session. The pages work without it.
+// On every page: theme, copy buttons, confirmation dialogs, local times, and forms that are submitted once and survive an
+// expired session. The pages work without it.
 
 const root = document.documentElement;
 const words = (document.querySelector("[data-word-lost]") ?? document.body).dataset;
 
-// --- light or dark: the system's, until the switch says otherwise ---------------------------------------------------
+// --- theme: the system's by default -----------------------------------------------------------------------------------
 const THEMES = ["auto", "light", "dark"];
 const themeSwitch = document.querySelector("[data-theme-switch]");
 
@@ -26,7 +26,7 @@ if (themeSwitch) {
 // --- copying ----------------------------------------------------------------------------------------------------------
 async function copy(text) {
   if (navigator.clipboard) return navigator.clipboard.writeText(text);
-  const area = document.createElement("textarea"); // the clipboard proper is for secure origins only
+  const area = document.createElement("textarea"); // the Clipboard API needs a secure origin
   area.value = text;
   area.className = "sr";
   document.body.append(area);
@@ -55,7 +55,7 @@ addEventListener("click", async (event) => {
   }, 1400);
 });
 
-// --- forms: asked about, sent once, kept ------------------------------------------------------------------------------
+// --- forms: confirmed, submitted once, restored -----------------------------------------------------------------------
 const dialog = document.querySelector("#confirm");
 
 const goBack = dialog?.querySelector("button[value=no]");
@@ -74,7 +74,7 @@ function ask(form) {
 addEventListener("submit", async (event) => {
   const form = event.target;
   if (form.method !== "post" || event.defaultPrevented) return;
-  if (form.dataset.sent) { event.preventDefault(); return; } // a double click sends once
+  if (form.dataset.sent) { event.preventDefault(); return; } // a double click submits once
   if (form.dataset.confirm && !form.dataset.agreed) {
     event.preventDefault();
     if (await ask(form)) {
@@ -87,11 +87,11 @@ addEventListener("submit", async (event) => {
   if (form.dataset.draft) keep(form);
 });
 addEventListener("pageshow", () => {
-  for (const form of document.querySelectorAll("form[data-sent]")) { delete form.dataset.sent; delete form.dataset.agreed; } // back again
+  for (const form of document.querySelectorAll("form[data-sent]")) { delete form.dataset.sent; delete form.dataset.agreed; } // returned to by the back button
 });
 
-// What was typed outlives a session that had expired: sending leads to the log-in, and from there back to the form. The
-// same where an error, or nobody, has answered: it is there again when the form is opened.
+// Keeps form input when the session has expired: submitting leads to the log-in page, and from there back to the form.
+// Also after an error or when there is no response: the input is restored when the form is opened again.
 const DRAFT = "mlp-draft:";
 const HIDDEN = new Set(["csrfmiddlewaretoken", "mark", "was"]);
 
@@ -117,7 +117,7 @@ if (!document.querySelector("#regist_login, .wrong")) {
   for (const key of Object.keys(sessionStorage)) if (key.startsWith(DRAFT)) sessionStorage.removeItem(key);
 }
 
-// --- times: the reader's own zone; what is near as "3 minutes ago" --------------------------------------------------
+// --- times: in the browser's time zone; recent ones as "3 minutes ago" ------------------------------------------------
 const whole = new Intl.DateTimeFormat(root.lang, { dateStyle: "medium", timeStyle: "medium" });
 const near = new Intl.RelativeTimeFormat(root.lang, { numeric: "auto" });
 const STEPS = [["second", 60], ["minute", 60], ["hour", 24], ["day", 7]];
@@ -131,7 +131,7 @@ function ago(date) {
   return whole.format(date);
 }
 
-// What a piece of a page needs once it is there; called again for what a refresh has put in.
+// Prepares a part of the page: times and copy buttons. Called again for regions that a refresh has replaced.
 export function hydrate(part) {
   for (const time of part.querySelectorAll("time[data-time]")) {
     const date = new Date(time.dateTime);
@@ -146,10 +146,10 @@ export function hydrate(part) {
 hydrate(document);
 setInterval(() => { if (!document.hidden) hydrate(document); }, 20000);
 
-// On a phone the navigation is a row that can be longer than the screen.
+// On a phone the navigation is a row that may be wider than the screen.
 document.querySelector(".main-nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
 
-// A link to a form that is folded away opens it.
+// Opens a collapsed form when a link leads to it.
 function unfold() {
   const target = location.hash.length > 1 && document.querySelector(`details[id="${CSS.escape(location.hash.slice(1))}"]`);
   if (target) {
@@ -160,12 +160,12 @@ function unfold() {
 addEventListener("hashchange", unfold);
 unfold();
 
-// --- the connection: one line at the bottom of the page, only while there is something to say -----------------------
+// --- connection: a status line at the bottom of the page, shown only when needed --------------------------------------
 const line = document.querySelector("[data-link-state]");
 const troubled = new Set();
 let hiding = 0;
 
-// --- the key / leads to the search -----------------------------------------------------------------------------------
+// --- keyboard shortcut: / focuses the search --------------------------------------------------------------------------
 addEventListener("keydown", (event) => {
   if (event.key !== "/" || event.ctrlKey || event.metaKey || event.altKey) return;
   if (event.target.closest?.("input, textarea, select, [contenteditable]")) return;
@@ -173,7 +173,7 @@ addEventListener("keydown", (event) => {
   if (field) { event.preventDefault(); field.focus(); }
 });
 
-// Who has lost or found its connection; `who` is any object.
+// Reports that a connection was lost or restored; `who` is any object that identifies it.
 export function connection(who, good) {
   const before = troubled.size;
   if (good) troubled.delete(who);
@@ -190,7 +190,7 @@ export function connection(who, good) {
   }
 }
 
-// The session is over: nothing will come any more until the person has logged in.
+// Shows that the session has ended, with a link to log in.
 export function sessionEnded() {
   if (line.dataset.ended) return;
   line.dataset.ended = "1";

@@ -1,4 +1,4 @@
-// Starts the reference page on the platform's own schema.
+// Starts Swagger UI with the platform's schema.
 
 const place = document.getElementById("reference");
 
@@ -8,7 +8,7 @@ window.SwaggerUIBundle({
   deepLinking: true,
   persistAuthorization: false,
   defaultModelsExpandDepth: 0,
-  requestInterceptor(request) { // "Try it out" speaks for the person who is logged in
+  requestInterceptor(request) { // "Try it out" uses the user's session
     request.headers["X-CSRFToken"] = document.querySelector("[name=csrfmiddlewaretoken]").value;
     return request;
   },

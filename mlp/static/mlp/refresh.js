@@ -47,8 +47,8 @@ function retain(old, fresh) {
   list.querySelector("[data-none]")?.remove();
 }
 
-// What belongs to the reader: which details are open, and what was typed, ticked or chosen.
-function readers(attribute, element) {
+// Returns whether the attribute is the user's input: open details, typed, ticked or selected values.
+function isUserInput(attribute, element) {
   if (attribute === "open") return element.localName === "details";
   if (attribute === "value") return element.matches("input, textarea") && element.value !== element.defaultValue;
   if (attribute === "checked") return element.checked !== element.defaultChecked;
@@ -60,7 +60,7 @@ const MORPHING = {
   morphStyle: "outerHTML",
   callbacks: {
     beforeNodeMorphed: (old, fresh) => !(fresh.dataset && "keep" in fresh.dataset && old.id === fresh.id),
-    beforeAttributeUpdated: (attribute, element) => !readers(attribute, element),
+    beforeAttributeUpdated: (attribute, element) => !isUserInput(attribute, element),
   },
 };
 
@@ -108,7 +108,7 @@ export async function refresh() {
     connection(self, true);
   } catch {
     connection(self, false);
-    soon(AGAIN_MS); // the websocket still stands, so only this one response failed
+    soon(AGAIN_MS); // the websocket is still connected, so only this response failed
   } finally {
     busy = false;
     if (more) { more = false; soon(SOON_MS); }
@@ -123,7 +123,7 @@ function soon(wait) {
   timer = setTimeout(() => { timer = 0; if (document.hidden) missed = true; else refresh(); }, wait);
 }
 
-function hear(message) {
+function onMessage(message) {
   if (message.type === "again") { soon(0); return; }
   if (!message.mine && !("everyone" in document.body.dataset) && !document.querySelector("[data-everyone]")) return;
   soon(message.moving ? Math.max(SOON_MS, last + MOVING_MS - Date.now()) : SOON_MS);
@@ -138,5 +138,5 @@ export function watch({ then = null, mark = null, gone = null } = {}) {
   for (const name of regions(document).keys()) seen.set(name, null);
   document.addEventListener("close", () => { if (untouched) refresh(); }, true); // of a dialog
   document.addEventListener("visibilitychange", () => { if (!document.hidden && missed) { missed = false; refresh(); } });
-  onChange(hear);
+  onChange(onMessage);
 }

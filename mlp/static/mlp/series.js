@@ -1,15 +1,15 @@
-// A job's small charts: its own numbers by name (accuracy and loss have a chart of their own), and what it has used.
-// Used by job.js.
+// A job's small charts: its other metrics by name (accuracy and loss have a separate chart), and its resource usage. Used
+// by job.js.
 
 import { SeriesCharts } from "./lines.js";
 
-const USED_EVERY_MS = 3000; // at most
+const USED_EVERY_MS = 3000;
 
 export function seriesOf(card) {
   return charts(card, "series", { leave: ["accuracy", "loss"] });
 }
 
-// Gives a function that says that the job is at work: what it uses is asked for again, but not too often.
+// Returns a function that reloads the resource usage, at most every USED_EVERY_MS.
 export function usageOf(card) {
   const drawn = charts(card, "usage", { titles: JSON.parse(card.dataset.titles) });
   let timer = 0;

@@ -1,18 +1,18 @@
 // The page's one websocket (`/ws/live`, described in mlp/visitors/live.py): what has changed, and the metrics of the jobs shown.
 //
-// It comes back by itself, with growing pauses; whoever listens is told of that (`again`), to fetch what was missed.
+// It reconnects automatically with increasing pauses; listeners then receive `again`, to fetch what they have missed.
 
 import { connection, sessionEnded } from "./page.js";
 
 const FIRST_PAUSE_MS = 400;
 const LONGEST_PAUSE_MS = 15000;
-const STEADY_MS = 5000; // a connection that lives this long counts as good, and the pauses begin anew
-const SILENCE_MS = 50000; // the server says something every 20 s
-const ENDED = 4401; // after any other end, that of other rights (4403) too, it comes back
+const STEADY_MS = 5000; // a connection that lasts this long is stable and resets the pauses
+const SILENCE_MS = 50000; // the server sends a beat every 20 s
+const ENDED = 4401; // after any other code, such as changed rights (4403), it reconnects
 
 const who = {};
 const listeners = [];
-const watched = new Map(); // "user/job" > {user, job, id, after, take}
+const watched = new Map(); // "user/job" -> {user, job, id, after, take}
 let lines = null; // {query, take}
 const partsListeners = [];
 let socket = null;
@@ -35,7 +35,7 @@ function connect() {
   socket = mine;
   mine.addEventListener("message", (event) => {
     if (mine !== socket) return;
-    listen();
+    restartSilenceTimer();
     const message = JSON.parse(event.data);
     if (message.type === "ready") {
       opened = true;
@@ -46,7 +46,7 @@ function connect() {
       if (been) for (const listener of listeners) listener({ type: "again" });
       been = true;
     } else if (message.type === "metrics" || message.type === "gone") {
-      numbers(message);
+      takeMetrics(message);
     } else if (message.type === "lines") {
       lines?.take(message.rows);
     } else if (message.type === "parts") {
@@ -61,19 +61,19 @@ function connect() {
     if (mine !== socket || leaving) return;
     connection(who, false);
     if (event.code === ENDED) { sessionEnded(); return; }
-    if (!opened && ++refused > 1) ask();
+    if (!opened && ++refused > 1) checkSession();
     timer = setTimeout(connect, pause * (0.75 + 0.5 * Math.random()));
     pause = Math.min(LONGEST_PAUSE_MS, pause * 2);
   });
 }
 
-// Refused again and again: perhaps the session has ended, which the handshake does not say.
-async function ask() {
+// Checks, after repeated refusals, whether the session has ended: a refused handshake does not tell the reason.
+async function checkSession() {
   const answer = await fetch("/account", { method: "HEAD", credentials: "same-origin", redirect: "manual" }).catch(() => null);
   if (answer?.type === "opaqueredirect") { leaving = true; clearTimeout(timer); sessionEnded(); }
 }
 
-function listen() {
+function restartSilenceTimer() {
   clearTimeout(silence);
   silence = setTimeout(() => socket.close(), SILENCE_MS);
 }
@@ -86,7 +86,7 @@ function send() {
   socket.send(JSON.stringify({ watch }));
 }
 
-function numbers(message) {
+function takeMetrics(message) {
   const one = watched.get(`${message.user}/${message.job}`);
   if (!one) return;
   if (message.type === "metrics") {
@@ -97,7 +97,7 @@ function numbers(message) {
   one.take(message);
 }
 
-// `take` is given each message of the job; the answer is what to call when it is not of interest any more.
+// Calls `take` with each message about the job; returns a function that unsubscribes.
 export function watchMetrics(user, job, take) {
   const key = `${user}/${job}`;
   watched.set(key, { user, job, id: 0, after: 0, take });
@@ -105,20 +105,20 @@ export function watchMetrics(user, job, take) {
   return () => { if (watched.get(key)?.take === take) { watched.delete(key); send(); } };
 }
 
-// `take` is given log lines as they come, those that `query` asks for (the filters, as in a page's address): the newest
-// when it begins, and again after the connection was lost; then each when it is stored and when it is judged.
+// Calls `take` with the log lines that match `query` (the filters, as in a page's address): the newest ones first, and
+// again after a reconnect; then each line when it is stored and when it is classified.
 export function watchLines(query, take) {
   lines = { query, take };
   send();
 }
 
-// For operators: `listener` is called when the platform's parts are different from before, and once at the beginning.
+// Calls `listener` when the state of a component changes, and once at the beginning. For administrators.
 export function watchParts(listener) {
   partsListeners.push(listener);
   send();
 }
 
-// `listener` is given every `changed` message, and {type: "again"} when the connection was lost and is back.
+// Calls `listener` with every `changed` message, and with {type: "again"} after a reconnect.
 export function onChange(listener) {
   listeners.push(listener);
 }

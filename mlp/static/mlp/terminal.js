@@ -1,7 +1,7 @@
-// Text as a terminal shows it: colours, and lines that a carriage return draws anew. Used by log.js.
+// Renders text as a terminal does: colours, and lines that a carriage return overwrites. Used by log.js.
 //
-// Whole lines are put into the page once and never touched again; only the line that is still being written is drawn
-// anew. Text is always set as text, so whatever a program prints stays text.
+// Complete lines are added to the page once; only the line that is still being written is drawn again. Output is always
+// set as text, never as HTML.
 
 const SEQUENCE = /\x1b(?:\[([0-?]*)[ -/]*([@-~])|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])/g;
 const UNFINISHED = /\x1b(?:\[[0-?]*[ -/]*|\][^\x07\x1b]*)?$/;
@@ -10,7 +10,7 @@ const ENDS = { 22: ["bold", "dim"], 23: ["italic"], 24: ["underline"], 29: ["str
 const LONGEST_LINE = 20000;
 const CUBE = [0, 95, 135, 175, 215, 255];
 
-// The 256-colour table: 16 of the theme's own, a cube, a ramp of greys.
+// Returns a colour of the 256-colour table: 16 colours of the theme, a colour cube, a greyscale ramp.
 function paint(number) {
   if (number < 16) return { name: number };
   if (number >= 232) { const grey = 8 + 10 * (number - 232); return { rgb: `rgb(${grey} ${grey} ${grey})` }; }
@@ -18,7 +18,7 @@ function paint(number) {
   return { rgb: `rgb(${CUBE[Math.floor(at / 36)]} ${CUBE[Math.floor(at / 6) % 6]} ${CUBE[at % 6]})` };
 }
 
-// The style after `codes`, the numbers of one "select graphic rendition".
+// Returns the style after `codes`, the numbers of a "select graphic rendition" sequence.
 function restyle(style, codes) {
   let now = { ...style };
   const numbers = codes === "" ? [0] : codes.split(/[;:]/).map(Number);
@@ -56,7 +56,7 @@ function span(text, style) {
 }
 
 export class Terminal {
-  // `most`: how many lines are kept in the page.
+  // `most`: the number of lines that the page keeps.
   constructor(element, most = 5000) {
     this.element = element;
     this.most = most;
@@ -78,7 +78,7 @@ export class Terminal {
     const made = document.createDocumentFragment();
     for (const line of lines.slice(0, -this.most)) this.style = this.draw(line.replace(/\r+$/, ""))[1];
     for (const line of lines.slice(-this.most)) made.append(this.line(line, true));
-    // What a carriage return has made past counts no more: a progress bar may go on for hours without a line's end.
+    // Drop text that a carriage return has overwritten: a progress bar may run for hours without a line feed.
     const past = this.rest.lastIndexOf("\r", this.rest.length - 2) + 1;
     if (past > 0) { this.style = this.draw(this.rest.slice(0, past))[1]; this.rest = this.rest.slice(past); }
     const unfinished = this.rest.match(UNFINISHED)?.[0].length ?? 0;
@@ -100,16 +100,16 @@ export class Terminal {
     return made;
   }
 
-  // ([nodes, the style after them]) of a line; what stands before a carriage return only counts for the style.
+  // Returns [nodes, the style after them] of a line; text before a carriage return affects the style only.
   draw(text) {
     const from = text.lastIndexOf("\r") + 1;
     let style = this.style;
     let at = 0;
     const parts = [];
-    for (const found of text.matchAll(SEQUENCE)) {
-      if (found.index > from) parts.push(span(text.slice(Math.max(at, from), found.index), style));
-      if (found[2] === "m") style = restyle(style, found[1]);
-      at = found.index + found[0].length;
+    for (const match of text.matchAll(SEQUENCE)) {
+      if (match.index > from) parts.push(span(text.slice(Math.max(at, from), match.index), style));
+      if (match[2] === "m") style = restyle(style, match[1]);
+      at = match.index + match[0].length;
     }
     if (at < text.length) parts.push(span(text.slice(Math.max(at, from)), style));
     return [parts, style];

@@ -1,12 +1,12 @@
-// Uploading in the browser: creates the dataset, sends its files to the data service three at a time, reports how far it
-// is, and says "ready" when all bytes are there. Large files go in parts. Chosen again after an interruption, what is
-// there already is not sent again. The form makes the dataset alone where no files were chosen.
+// Uploads in the browser: creates the dataset, sends its files to the data service three at a time, reports progress, and
+// reports "ready" when all bytes have arrived. Large files are sent in parts. When the files are selected again after an
+// interruption, files and parts that have arrived are skipped. Without files, the form is submitted as usual.
 
 const PARALLEL = 3;
 const TRIES = 6;
 const REPORT_EVERY_MS = 5000;
 const PART = 16 * 1024 * 1024;
-const NOTE = "mlp-upload:"; // localStorage: which state of a file its first parts were of
+const NOTE = "mlp-upload:"; // localStorage: the modification time of a file whose upload has begun
 
 class Refusal extends Error {}
 
@@ -16,7 +16,7 @@ const unit = new Intl.NumberFormat(document.documentElement.lang, { maximumFract
 let chosen = [];
 let folder = "";
 let working = false;
-let told = null; // the last report of progress, on its way
+let lastReport = null; // the latest progress report, which may be under way
 
 function bytes(value) {
   const units = ["B", "KB", "MB", "GB", "TB"];
@@ -32,20 +32,20 @@ async function entriesOf(entry, base = "") {
     return [{ path: base + entry.name, file }];
   }
   const reader = entry.createReader();
-  const found = [];
-  for (;;) { // a reader gives a hundred at a time
+  const entries = [];
+  for (;;) { // readEntries returns at most a hundred at a time
     const some = await new Promise((resolve, reject) => reader.readEntries(resolve, reject));
     if (!some.length) break;
-    for (const one of some) found.push(...(await entriesOf(one, `${base}${entry.name}/`)));
+    for (const one of some) entries.push(...(await entriesOf(one, `${base}${entry.name}/`)));
   }
-  return found;
+  return entries;
 }
 
-// A single folder is the dataset itself: its name goes, what is in it stays.
-function choose(found) {
-  const tops = new Set(found.map(({ path }) => (path.includes("/") ? path.slice(0, path.indexOf("/")) : "")));
+// Selects the files. A single folder is the dataset itself: its name is cut off the paths.
+function choose(entries) {
+  const tops = new Set(entries.map(({ path }) => (path.includes("/") ? path.slice(0, path.indexOf("/")) : "")));
   folder = tops.size === 1 ? [...tops][0] : "";
-  chosen = found.map(({ path, file }) => ({ path: folder ? path.slice(folder.length + 1) : path, file }));
+  chosen = entries.map(({ path, file }) => ({ path: folder ? path.slice(folder.length + 1) : path, file }));
   const total = chosen.reduce((sum, { file }) => sum + file.size, 0);
   part("picked").textContent = chosen.length ? `${chosen.length} ${form.dataset.wordFiles} · ${bytes(total)}` : "";
   const [name, size] = [form.querySelector("#name"), form.querySelector("#size")];
@@ -71,10 +71,10 @@ async function call(method, path, token, body) {
   return value;
 }
 
-// Resolves to false for a part that is not the next one.
+// Resolves to the request, or to null for a part that is not the next one.
 function send(address, token, body, moved, range = "") {
   return new Promise((resolve, reject) => {
-    const request = new XMLHttpRequest(); // fetch tells nothing of an upload's progress
+    const request = new XMLHttpRequest(); // fetch does not report upload progress
     request.open("PUT", address);
     request.setRequestHeader("Authorization", `Bearer ${token}`);
     if (range) request.setRequestHeader("Content-Range", `bytes ${range}`);
@@ -82,7 +82,7 @@ function send(address, token, body, moved, range = "") {
     request.addEventListener("load", () => {
       if (request.status < 300) { resolve(request); return; }
       let words = String(request.status);
-      try { words = JSON.parse(request.responseText).msg ?? words; } catch { /* no words then */ }
+      try { words = JSON.parse(request.responseText).msg ?? words; } catch { /* not JSON: the status only */ }
       if (range && words.startsWith("Content-Range:")) resolve(null);
       else reject(request.status < 500 ? new Refusal(words) : new Error(words));
     });
@@ -91,23 +91,23 @@ function send(address, token, body, moved, range = "") {
   });
 }
 
-// How many bytes of the file have arrived in parts.
+// Returns the number of bytes of a partial upload that have arrived.
 async function arrived(address, token, file) {
   const answer = await stubbornly(() => send(address, token, null, () => {}, `*/${file.size}`));
   return Number(answer?.getResponseHeader("Upload-Offset") ?? 0);
 }
 
-// The files that are there: path -> { size, time } as the data service tells them.
+// Returns the files that the data service has: path -> { size, time }.
 async function listing(address, token, depth) {
   const answer = await fetch(address, { method: "PROPFIND", headers: { Authorization: `Bearer ${token}`, Depth: depth } });
-  const found = new Map();
-  if (!answer.ok) return found;
+  const files = new Map();
+  if (!answer.ok) return files;
   const page = new DOMParser().parseFromString(await answer.text(), "application/xml");
   for (const response of page.getElementsByTagNameNS("DAV:", "response")) {
     const text = (name) => response.getElementsByTagNameNS("DAV:", name)[0]?.textContent;
-    if (text("getcontentlength")) found.set(text("href"), { size: Number(text("getcontentlength")), time: Date.parse(text("getlastmodified")) });
+    if (text("getcontentlength")) files.set(text("href"), { size: Number(text("getcontentlength")), time: Date.parse(text("getlastmodified")) });
   }
-  return found;
+  return files;
 }
 
 async function sendFile(address, token, { file }, moved) {
@@ -120,7 +120,7 @@ async function sendFile(address, token, { file }, moved) {
     const range = `${first}-${end - 1}/${file.size}`;
     const taken = await stubbornly(() => send(address, token, file.slice(first, end), (loaded) => moved(first + loaded), range));
     at = taken ? end : await arrived(address, token, file);
-    if (!taken && end === file.size && !at && [...(await listing(address, token, "0")).values()][0]?.size === file.size) break; // its answer was lost
+    if (!taken && end === file.size && !at && [...(await listing(address, token, "0")).values()][0]?.size === file.size) break; // it has arrived, only the response was lost
   }
   localStorage.removeItem(note);
 }
@@ -143,7 +143,7 @@ function show(words, percent, detail = "") {
   part("upload-progress").value = percent;
 }
 
-// As the data service writes addresses, so that the two can be compared.
+// Escapes as the data service does, so that addresses can be compared.
 function escaped(part) {
   return encodeURIComponent(part).replace(/[!'()*]/g, (char) => `%${char.charCodeAt(0).toString(16).toUpperCase()}`);
 }
@@ -162,7 +162,7 @@ async function sendAll(name, token) {
     show(`${form.dataset.wordUploading} ${percent} %`, percent, `${bytes(sum)} / ${bytes(total)} · ${entry.path}`);
     if (Date.now() - reported > REPORT_EVERY_MS) {
       reported = Date.now();
-      told = call("PUT", `/datasets/${name}:heartbeat`, token, { state: "creating", progress: Math.min(percent, 99) }).catch(() => {});
+      lastReport = call("PUT", `/datasets/${name}:heartbeat`, token, { state: "creating", progress: Math.min(percent, 99) }).catch(() => {});
     }
   };
   for (const entry of chosen) {
@@ -187,10 +187,10 @@ async function upload() {
   if (!name) {
     name = form.querySelector("#name").value.trim();
     const row = await stubbornly(() => call("POST", "/datasets", token, { name, size: Number(form.querySelector("#size").value) }));
-    form.dataset.into = row.name; // from now on another try goes on with it
+    form.dataset.into = row.name; // a further attempt continues this dataset
   }
   await sendAll(name, token);
-  await told; // else it might come after "ready", and be refused
+  await lastReport; // otherwise it might arrive after "ready" and be refused
   show(form.dataset.wordChecking, 100);
   const row = await stubbornly(() => call("GET", `/datasets/${name}`, token));
   if (row.state === "creating" && row.stored === row.size) {
@@ -201,7 +201,7 @@ async function upload() {
 }
 
 async function begin(event) {
-  if (!chosen.length && !form.dataset.into) return; // the plain form does it
+  if (!chosen.length && !form.dataset.into) return; // submit the form as usual
   event.preventDefault();
   if (working || !chosen.length) return;
   working = true;

@@ -1,4 +1,4 @@
-// The usage page: what was held over time, stacked by user or by kind, one resource at a time.
+// The usage page: a resource's usage over time, stacked by user or by kind.
 
 import { element, ticks } from "./chart.js";
 
@@ -27,7 +27,7 @@ function number(value, digits) {
   return value.toLocaleString(language, { maximumFractionDigits: digits });
 }
 
-// The kinds have words of ours; whoever holds something has the name that it has.
+// Kinds are translated; users are shown by their names.
 const KINDS = ["jm", "dm", "mm", "am"];
 
 function named(name) {

@@ -1,4 +1,4 @@
-// The admin's few own scripts: copying a token, and what a card that is fetched does when it is logged out or cut off.
+// The admin's own scripts: copying a token, and cards whose request fails or whose session has ended.
 "use strict";
 
 document.addEventListener("click", async (event) => {
@@ -10,7 +10,7 @@ document.addEventListener("click", async (event) => {
   try {
     await navigator.clipboard.writeText(source.textContent);
   } catch {
-    // without TLS browsers keep the clipboard to themselves: select it, so that one keystroke copies it
+    // the Clipboard API needs a secure origin: select the text and copy the selection
     const range = document.createRange();
     range.selectNodeContents(source);
     getSelection().removeAllRanges();
@@ -21,7 +21,7 @@ document.addEventListener("click", async (event) => {
 });
 
 document.addEventListener("htmx:beforeSwap", (event) => {
-  // the session has ended: the answer is the login page, which belongs into the window, not into a card
+  // the session has ended: show the log-in page in the window, not in the card
   if (new URL(event.detail.xhr.responseURL, location.href).pathname.endsWith("/login/")) {
     event.detail.shouldSwap = false;
     location.reload();

@@ -1,4 +1,5 @@
-// The operators' overview: its regions follow what changes (refresh.js), the card of the parts what they say (socket.js).
+// The administrators' overview: regions are refreshed after changes (refresh.js), the components' card after changes of
+// their state (socket.js).
 
 import { watch } from "../refresh.js";
 import { watchParts } from "../socket.js";

@@ -1,5 +1,5 @@
-// A list of the admin that follows what changes. What a row says is put in place, whatever is selected; rows that come,
-// go or move wait until nothing is selected, so that an action never meets other rows than those that were ticked.
+// A live list of the admin. Changed cells are updated at once; added, removed or moved rows wait until nothing is
+// selected, so that an action only applies to the rows that were ticked.
 
 import { hydrate } from "../page.js";
 import { watch } from "../refresh.js";
@@ -7,7 +7,7 @@ import { watch } from "../refresh.js";
 const FORM = "#changelist-form";
 const COUNT = ".mlp-count"; // the footer: how many there are, and the pages
 const SELECTED = ".action-select:checked";
-let wanted = null; // a page whose rows are not shown yet
+let wanted = null; // a fetched page whose rows are not shown yet
 let binding = null;
 
 function rows(part) {
@@ -28,7 +28,7 @@ function mark(part) {
       if (!cell.querySelector(".action-select")) cell.dataset.region = `${key(row)} ${number}`;
     });
   }
-  if (part !== document) wanted = part.cloneNode(true); // whole: the cells that are put in place are taken out of it
+  if (part !== document) wanted = part.cloneNode(true); // a copy, since updating cells moves them out of the page
 }
 
 function swap(selector) {
@@ -38,7 +38,7 @@ function swap(selector) {
   hydrate(old);
 }
 
-// The admin's own script selects the rows that it was given. What it hears in the window must go with them.
+// Binds the admin's own script to the current rows and removes the event listeners of the previous ones.
 function bind() {
   binding?.abort();
   binding = new AbortController();
@@ -46,8 +46,8 @@ function bind() {
   const boxes = parent.querySelectorAll(".action-select");
   if (!boxes.length || !window.Actions) return;
   const { addEventListener } = EventTarget.prototype;
-  EventTarget.prototype.addEventListener = function hear(type, heard) {
-    addEventListener.call(this, type, heard, { signal: binding.signal });
+  EventTarget.prototype.addEventListener = function bound(type, listener) {
+    addEventListener.call(this, type, listener, { signal: binding.signal });
   };
   try {
     window.Actions(boxes, { parent });

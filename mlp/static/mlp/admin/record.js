@@ -1,4 +1,4 @@
-// An object's page in the admin: its fields, what can be done to it and its history follow what changes.
+// An object's page in the admin: its fields, verbs and history are updated live.
 
 import { watch } from "../refresh.js";
 
