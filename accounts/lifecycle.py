@@ -78,7 +78,7 @@ def hold_active(user: User) -> None:
 
 
 def activate(*, username: str, by: str) -> User:
-    """NotActive > Actived. A user who comes back gets a new token and logs in again: old tokens stay revoked."""
+    """Activate the account: NotActive > Actived. Its token is new and a log-in is needed: old tokens stay revoked."""
     with locked(User, username=username) as user:
         user.activate(by=by)
         user.save()
@@ -88,7 +88,7 @@ def activate(*, username: str, by: str) -> User:
 
 
 def deregister(*, username: str, by: str) -> User:
-    """Actived > NotActive: tokens are revoked, sessions end, running work is cancelled. Idempotent."""
+    """Deactivate the account: tokens are revoked, sessions end, running work is cancelled. Idempotent."""
     with locked(User, username=username) as user:
         if not user.is_active:
             return user

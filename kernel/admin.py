@@ -140,11 +140,11 @@ class LifecycleAdmin(ModelAdmin):
         form = self.create_form(request.POST or None, initial=self.create_initial(request))
         if request.method == "POST" and form.is_valid():
             try:
-                made = self.create(by=operator(request), **form.cleaned_data)
+                created = self.create(by=operator(request), **form.cleaned_data)
             except Refused as refused:
                 show_refusal(form, refused)
             else:
-                return self.created(request, made)
+                return self.created(request, created)
         title = gettext("Add %s") % self.opts.verbose_name
         context = {"form": form, "submit": gettext("Add"), "title": title, "object": None}
         return self._page(request, "admin/lifecycle/verb.html", context)
@@ -206,16 +206,16 @@ class LifecycleAdmin(ModelAdmin):
         return self._back(request, fresh)
 
     def verb_done(self, request: HttpRequest, name: str, obj: Model) -> None:
-        """Adjust the operator's own session after a verb. Overridden where a verb affects it."""
+        """Adjust the administrator's own session after a verb. Overridden where a verb affects it."""
 
     def note(self, request: HttpRequest, obj: Model, what: str) -> None:
-        """Write the operator's action to Django's admin log, for changes without a change of state."""
+        """Write the administrator's action to Django's admin log, for changes without a change of state."""
         self.log_change(request, obj, what)
 
     def _back(self, request: HttpRequest, obj: Model | None) -> HttpResponse:
-        wanted = request.POST.get("next", "")
-        if url_has_allowed_host_and_scheme(wanted, {request.get_host()}, request.is_secure()):
-            return HttpResponseRedirect(wanted)
+        address = request.POST.get("next", "")
+        if url_has_allowed_host_and_scheme(address, {request.get_host()}, request.is_secure()):
+            return HttpResponseRedirect(address)
         gone = obj is None or not self.model._default_manager.filter(pk=obj.pk).exists()
         return HttpResponseRedirect(self._list_address() if gone else url_of(obj))
 
@@ -225,8 +225,8 @@ class LifecycleAdmin(ModelAdmin):
     def _page(self, request: HttpRequest, template: str, context: dict) -> TemplateResponse:
         request.current_app = self.admin_site.name
         back = url_of(context["object"]) if context.get("object") else self._list_address()
-        wanted = request.POST.get("next", request.GET.get("next", ""))
-        shared = {"opts": self.opts, "media": self.media, "next": wanted, "back": back}
+        address = request.POST.get("next", request.GET.get("next", ""))
+        shared = {"opts": self.opts, "media": self.media, "next": address, "back": back}
         return TemplateResponse(request, template, {**self.admin_site.each_context(request), **shared, **context})
 
     # --- verbs on lists ---------------------------------------------------------------------------------------
@@ -286,7 +286,7 @@ class LifecycleAdmin(ModelAdmin):
 
     @display(description=_("reason"))
     def reason_text(self, obj: Model) -> str:
-        """Return the whole reason in the operator's language, for the page of one object."""
+        """Return the whole reason in the reader's language, for the page of one object."""
         return translate(obj.reason)
 
     @display(description=_("created"), ordering="created")

@@ -156,12 +156,12 @@ def word_of_kind(kind: str) -> str:
 def word_of_state(kind: str, state: str) -> str:
     """Return the name of a state of that kind of object in the reader's language."""
     model = _model_of(kind)
-    known = any(field.name == "state" for field in model._meta.fields) if model else False
-    return str(dict(model._meta.get_field("state").choices or ()).get(state, state)) if known else state
+    has_state = any(field.name == "state" for field in model._meta.fields) if model else False
+    return str(dict(model._meta.get_field("state").choices or ()).get(state, state)) if has_state else state
 
 
 def timeline_of(obj: Model, limit: int = HISTORY_ROWS) -> list[Entry]:
-    """Return the history of the object, newest first: its state changes and operators' other actions."""
+    """Return the history of the object, newest first: its state changes and administrators' other actions."""
     rows = []
     if hasattr(obj, "history_owner"):
         rows += [changed(change) for change in history_of(obj).order_by("-id")[:limit]]

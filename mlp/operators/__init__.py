@@ -1,1 +1,1 @@
-"""The operators' side of the web: the admin site, audit log, component logs and system overview."""
+"""The administrators' pages: the admin site, audit log, component logs and system overview."""

@@ -1,1 +1,1 @@
-"""Pages that belong to no single app: index, reference, search, first steps, and the live websocket."""
+"""Pages that belong to no single app: index, API reference, search, guided tour, and the live websocket."""

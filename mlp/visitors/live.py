@@ -14,7 +14,7 @@ server's all have a `type`:
     lines    rows                            log lines stored or judged just now that match the page's filters; after
                                              subscribing, the newest first:
                                              `id`, `time` (ms), `log`, `level`, `cluster`, `namespace`, `deployment`
-    parts                                    to operators who watch them: the state of a part has changed
+    parts                                    to administrators who subscribed: the state of a component has changed
     beat                                     every 20 s, so that the page can tell a quiet connection from a dead one
 
     {"watch": [{"kind": "metrics", "user": …, "job": …, "id": …, "after": …}, {"kind": "lines", "query": …},
@@ -52,7 +52,7 @@ from supervision import health
 log = logging.getLogger(__name__)
 
 BEAT_S = 20.0
-PARTS_S = 3.0  # between two checks of the parts, while an operator watches them
+PARTS_S = 3.0  # between two checks of the components, while an administrator watches them
 TOGETHER_S = 0.1  # changes within this time are sent together
 MOST_WATCHED = 24
 MOST_BYTES = 1 << 14
@@ -118,18 +118,18 @@ class LiveConsumer(AsyncWebsocketConsumer):
         self.watched: dict[tuple[str, str], WatchedJob] = {}
         self.tasks: set[asyncio.Task] = set()
         self.pending: dict[tuple, bool] = {}
-        self.looking: asyncio.Task | None = None
+        self.parts_task: asyncio.Task | None = None
         self.groups_joined: list[str] = []
         self.reader: tail.Reader | None = None
-        self.asked: str | None = None
+        self.lines_query: str | None = None
         self.over = False
         if self.user is None:
             await self.close()  # before accept: refuses the handshake
             return
-        wanted = [pages_of(self.user.username)]
+        groups = [pages_of(self.user.username)]
         if self.user.is_staff:
-            wanted += [OPERATORS_PAGES, group("aiops", 0)]
-        for name in wanted:
+            groups += [OPERATORS_PAGES, group("aiops", 0)]
+        for name in groups:
             await self.channel_layer.group_add(name, self.channel_name)
             self.groups_joined.append(name)
         if not await self.recheck():  # revoked before the subscription
@@ -139,32 +139,32 @@ class LiveConsumer(AsyncWebsocketConsumer):
         self.go(self._beat())
 
     async def disconnect(self, code) -> None:
-        await self._let_go()
+        await self._release()
 
-    async def _let_go(self) -> None:
+    async def _release(self) -> None:
         """Unsubscribe from everything and cancel the tasks."""
         for one in self.watched.values():
             one.end()
         for task in self.tasks - {asyncio.current_task()}:
             task.cancel()
         while self.groups_joined:
-            with contextlib.suppress(Exception):  # the group drops it by itself
+            with contextlib.suppress(Exception):  # the group expires the channel by itself
                 await self.channel_layer.group_discard(self.groups_joined.pop(), self.channel_name)
 
     async def receive(self, text_data=None, bytes_data=None) -> None:
         if not await self.recheck():
             return
-        wanted, asked, parts = _wanted(text_data) or (None, None, False)
-        if wanted is None or not await self._read_lines(asked):
+        jobs, lines_query, parts = _parse(text_data) or (None, None, False)
+        if jobs is None or not await self._subscribe_lines(lines_query):
             await self.close(MALFORMED)
             return
-        for key in self.watched.keys() - wanted.keys():
+        for key in self.watched.keys() - jobs.keys():
             self.watched.pop(key).end()
-        for key in wanted.keys() - self.watched.keys():
+        for key in jobs.keys() - self.watched.keys():
             self.watched[key] = WatchedJob(self, *key)
-            self.go(self._begin(self.watched[key], *wanted[key]))
-        if parts and self.looking is None and self.user.is_staff:
-            self.looking = self.go(self._look_at_parts())
+            self.go(self._begin(self.watched[key], *jobs[key]))
+        if parts and self.parts_task is None and self.user.is_staff:
+            self.parts_task = self.go(self._watch_parts())
 
     async def recheck(self) -> bool:
         """Return whether the session is valid and its user has the rights of when it was opened; else close."""
@@ -176,7 +176,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
         if not self.over:
             self.over = True
             await self.close(ENDED if user is None else OTHER_RIGHTS)
-            await self._let_go()
+            await self._release()
         return False
 
     async def say(self, message: str, /, **values) -> None:
@@ -200,18 +200,18 @@ class LiveConsumer(AsyncWebsocketConsumer):
             await self._say_lines(rows)
 
     # --- inside -----------------------------------------------------------------------------------------------------
-    async def _read_lines(self, asked: str | None) -> bool:
-        """Subscribe to the log lines that the page asks for; return False when its filters are wrong."""
-        if asked == self.asked:
+    async def _subscribe_lines(self, query: str | None) -> bool:
+        """Subscribe to the log lines that match the page's filters; return False when the filters are invalid."""
+        if query == self.lines_query:
             return True
         try:
-            reader = None if asked is None else tail.Reader(self.user, asked)
+            reader = None if query is None else tail.Reader(self.user, query)
         except Refused:
             return False
         if reader is not None and reader.group not in self.groups_joined:
             await self.channel_layer.group_add(reader.group, self.channel_name)
             self.groups_joined.append(reader.group)
-        self.asked, self.reader = asked, reader
+        self.lines_query, self.reader = query, reader
         if reader is not None:
             await self._say_lines(await database_sync_to_async(reader.newest)())
         return True
@@ -237,7 +237,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
         try:
             await one.begin(known, after)
         except Exception:
-            await self.close(1011)  # the page reconnects and asks again
+            await self.close(1011)  # the page reconnects and subscribes again
             raise
         if self.watched.get((one.user, one.name)) is not one:
             one.end()  # dropped by the page before it had begun
@@ -252,11 +252,11 @@ class LiveConsumer(AsyncWebsocketConsumer):
                 log.warning("a page's rights could not be checked; trying again at the next beat")
             await self.say("beat")
 
-    async def _look_at_parts(self) -> None:
-        """Notify the page when the state of a part changes.
+    async def _watch_parts(self) -> None:
+        """Notify the page when the state of a component changes.
 
-        Parts do not announce changes: they are checked here, once for all pages of this process, since the report is
-        cached for a moment.
+        Components do not announce changes, so they are polled. The report is cached briefly, so that all pages of this
+        process share one check.
         """
         before = None
         while True:
@@ -273,29 +273,29 @@ class LiveConsumer(AsyncWebsocketConsumer):
         return task
 
 
-def _wanted(text: str | None) -> tuple[dict[tuple[str, str], tuple[int, int]], str | None, bool] | None:
-    """Return what a page's message asks for, None when it is malformed.
+def _parse(text: str | None) -> tuple[dict[tuple[str, str], tuple[int, int]], str | None, bool] | None:
+    """Return the subscriptions in a page's message, None when it is malformed.
 
-    That is {(user, job): (the job's key, its last row) as the page knows them}, the filters of log lines, and whether
-    it watches the parts.
+    These are {(user, job): (the job's key, the last row that the page has)}, the filters of log lines, and whether the
+    page watches the components.
     """
     try:
         message = json.loads(text) if text and len(text) <= MOST_BYTES else None
         entries = message["watch"][:MOST_WATCHED]
-        asked = next((entry["query"] for entry in entries if entry["kind"] == "lines"), None)
-        if not isinstance(asked, str | None):
+        lines_query = next((entry["query"] for entry in entries if entry["kind"] == "lines"), None)
+        if not isinstance(lines_query, str | None):
             return None
         jobs = {}
         for entry in entries:
             if entry["kind"] in {"lines", "parts"}:
                 continue
             user, job, known, after = entry["user"], entry["job"], entry.get("id", 0), entry.get("after", 0)
-            whole = all(isinstance(number, int) and 0 <= number < 1 << 31 for number in (known, after))
-            if entry["kind"] != "metrics" or not isinstance(user, str) or not isinstance(job, str) or not whole:
+            valid = all(isinstance(number, int) and 0 <= number < 1 << 31 for number in (known, after))
+            if entry["kind"] != "metrics" or not isinstance(user, str) or not isinstance(job, str) or not valid:
                 return None
             if not (user.isascii() and job.isascii() and "\0" not in user + job):
                 return None
             jobs[user, job] = (known, after)
-        return jobs, asked, any(entry["kind"] == "parts" for entry in entries)
+        return jobs, lines_query, any(entry["kind"] == "parts" for entry in entries)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None

@@ -1,4 +1,4 @@
-// The page's one websocket (`/ws/live`, described in mlp/visitors/live.py): what has changed, and the metrics of the jobs shown.
+// The page's websocket (`/ws/live`, described in mlp/visitors/live.py): changes, and the metrics of the jobs shown.
 //
 // It reconnects automatically with increasing pauses; listeners then receive `again`, to fetch what they have missed.
 
