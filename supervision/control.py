@@ -27,7 +27,7 @@ from . import launch
 from .part import Part, run_dir, write_private
 
 LONGEST_SOCKET = 95  # the system allows 107 bytes, and supervisord adds its process id while it binds
-START_LIMIT_S = 15
+START_LIMIT_S = 60
 ANSWER_LIMIT_S = 5  # for a query: it can be repeated, and a shutdown must not wait for a supervisord that hangs
 BEGIN_LIMIT_S = 30  # for the order to start a part: it starts a process, which takes long on a busy machine
 SHUTDOWN_STATE, ALREADY_STARTED, NOT_RUNNING = 6, 60, 70

@@ -33,7 +33,7 @@ from .control import Supervisord, SupervisorEnding, SupervisorGone, clear_socket
 from .part import Part, run_dir
 from .parts import platform_parts
 
-START_LIMIT_S = 90
+START_LIMIT_S = 300  # a busy machine takes its time; a part that crashes is noticed at once (TOO_OFTEN)
 TOO_OFTEN = 3  # a part that ends at once this often in a row, while the platform starts, has failed
 RUNS_GRACE_S = 4
 LOOK_EVERY_S = 2
