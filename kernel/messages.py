@@ -11,6 +11,7 @@ import json
 from collections.abc import Callable, Iterable
 
 from django.db import models
+from django.db.models.lookups import Exact
 from django.utils.translation import gettext
 
 from . import sanitize
@@ -157,6 +158,18 @@ class ReasonField(models.TextField):
         """Return TextField's own description: for migrations the column is one."""
         name, _path, args, kwargs = super().deconstruct()
         return name, "django.db.models.TextField", args, kwargs
+
+
+@ReasonField.register_lookup
+class SentenceIs(Exact):
+    """`filter(reason="…")` compares the English sentence, whether a message or plain text was stored."""
+
+    def process_lhs(self, compiler, connection, lhs=None):
+        column, params = super().process_lhs(compiler, connection, lhs)
+        return f"split_part({column}, %s, 1)", (*params, SEPARATOR)
+
+    def get_prep_lookup(self):
+        return self.rhs if hasattr(self.rhs, "resolve_expression") else stored(str(self.rhs))
 
 
 def read_stored(value: str) -> str:

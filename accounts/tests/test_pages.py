@@ -208,7 +208,7 @@ class TestRegister:
         client = visitor()
         response = client.post("/regist_login", form("carol", action="register"), follow=True)
         assert response.status_code == 200
-        assert "An operator will activate your account" in words_of(response)
+        assert "An administrator" in words_of(response)
         assert logged_in(client) == ""
         lifecycle.activate(username="carol", by="test")
         client.post("/regist_login", form("carol"))
@@ -273,8 +273,8 @@ class TestAccount:
     @pytest.mark.parametrize(
         ("current", "password", "words"),
         [
-            ("wrong", "another good one", "not your present password"),
-            ("", "another good one", "not your present password"),
+            ("wrong", "another good one", "not your current password"),
+            ("", "another good one", "not your current password"),
             (PASSWORD, "short", "8 to 128 characters"),
             (PASSWORD, "", "8 to 128 characters"),
             (PASSWORD, "12345678901", "numeric"),
@@ -299,7 +299,7 @@ class TestAccount:
         token, here, there = lifecycle.token_of(alice), visitor(alice), visitor(alice)
         response = here.post("/account/deregister", {"confirm": "alice"}, follow=True)
         assert response.redirect_chain == [("/regist_login", 302)]
-        assert "You are de-registered" in words_of(response)
+        assert "Your account is deactivated" in words_of(response)
         alice.refresh_from_db()
         assert not alice.is_active
         assert [client.get("/index").status_code for client in (here, there)] == [302, 302]

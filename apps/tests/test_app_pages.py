@@ -72,11 +72,11 @@ class TestMaking:
             ("name", "", "required"),
             ("name", EVIL, "1 to 50 lowercase letters"),
             ("name", "taken", "you already have an application named taken"),
-            ("model_name", "none", "you have no model none"),
+            ("model_name", "none", "you have no model named none"),
             ("model_name", "coming", "it can be served once it is ready"),
             ("model_name", EVIL, "1 to 50 lowercase letters"),
             ("cpu", "0", "must be"),
-            ("cpu", "8.5", "asked"),
+            ("cpu", "8.5", "requested"),
             ("gpu", "x", "whole number"),
             ("ram", "1", "must be"),
         ],
@@ -314,7 +314,7 @@ class TestTrying:
 
     def test_one_at_a_time(self, her, app, alice):
         playground.cache.add(f"apps.try.{alice.pk}", 1, 60)
-        assert "not answered yet" in words_of(her.post("/apps/calc", {"input": "[1]"}))
+        assert "the previous request is still running" in words_of(her.post("/apps/calc", {"input": "[1]"}))
         playground.cache.delete(f"apps.try.{alice.pk}")
         assert her.post("/apps/calc", {"input": "[1]"}).status_code == 200
 

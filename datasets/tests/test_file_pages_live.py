@@ -73,7 +73,7 @@ def test_a_look_at_a_file_runs_nothing(look):
         assert "&lt;script&gt;alert(1)" in text
         assert "<script>alert" not in text
     assert "&lt;b&gt;grüße&lt;/b&gt;" in look("/view/" + requests.utils.quote(list(FILES)[1])).text
-    assert "no preview" in look("/view/raw.bin").text
+    assert "No preview for this type" in look("/view/raw.bin").text
     assert "is empty" in look("/view/empty").text
 
 

@@ -34,11 +34,11 @@ class TestCreate:
         ("fields", "words"),
         [
             ({"name": "", "size": "1"}, "required"),
-            ({"name": "Digits", "size": "1"}, "1 to 50 of a to z"),
+            ({"name": "Digits", "size": "1"}, "1 to 50 characters a to z"),
             ({"name": ".home", "size": "1"}, "not begin with a dot"),
-            ({"name": "a" * 51, "size": "1"}, "1 to 50 of a to z"),
-            ({"name": "a/b", "size": "1"}, "1 to 50 of a to z"),
-            ({"name": EVIL, "size": "1"}, "1 to 50 of a to z"),
+            ({"name": "a" * 51, "size": "1"}, "1 to 50 characters a to z"),
+            ({"name": "a/b", "size": "1"}, "1 to 50 characters a to z"),
+            ({"name": EVIL, "size": "1"}, "1 to 50 characters a to z"),
             ({"name": "digits", "size": ""}, "required"),
             ({"name": "digits", "size": "-1"}, "must be"),
             ({"name": "digits", "size": "1.5"}, "must be a whole number"),
@@ -47,7 +47,7 @@ class TestCreate:
             ({"name": "digits", "size": EVIL}, "must be a whole number"),
             ({"name": "digits", "size": str(2**63)}, "must be"),
             ({"name": "digits", "size": "9" * 5000}, "must be"),
-            ({"name": "digits", "size": str(2**62)}, "asked"),
+            ({"name": "digits", "size": str(2**62)}, "requested"),
             ({"name": "digits", "size": "1", "tenant": "another"}, "tenant"),
         ],
     )
@@ -115,11 +115,11 @@ class TestOne:
         assert Dataset.objects.get(name="digits").state == State.DELETING
         again = her.post("/datasets/digits/delete", follow=True)
         assert again.status_code == 200
-        assert "not allowed while" in words_of(again)
+        assert "already being deleted" in words_of(again)
 
     def test_one_that_is_coming_is_not(self, her, alice):
         fill(alice)
-        assert "not allowed while" in words_of(her.post("/datasets/coming/delete", follow=True))
+        assert "the upload is still in progress" in words_of(her.post("/datasets/coming/delete", follow=True))
         assert Dataset.objects.get(name="coming").state == State.CREATING
 
     @pytest.mark.parametrize("verb", ["delete", "end"])
@@ -196,7 +196,7 @@ class TestScripts:
         assert (storage.home_dir("alice") / "fit.py").read_bytes() == b"print(1)"
         again = her.post("/scripts", {"file": SimpleUploadedFile("fit.py", b"print(2)")})
         assert again.status_code == 403
-        assert "there already" in words_of(again)
+        assert "already exists" in words_of(again)
         her.post("/scripts", {"file": SimpleUploadedFile("fit.py", b"print(2)"), "replace": "1"})
         assert (storage.home_dir("alice") / "fit.py").read_bytes() == b"print(2)"
 

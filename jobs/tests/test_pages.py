@@ -187,10 +187,10 @@ class TestOne:
         fill(alice)
         assert her.post("/jobs/fit/cancel")["Location"] == "/jobs/fit"
         assert Job.objects.get(name="fit").reason == "cancelled"
-        assert "not allowed while" in words_of(her.post("/jobs/fit/cancel", follow=True))
+        assert "has already ended" in words_of(her.post("/jobs/fit/cancel", follow=True))
         assert her.post("/jobs/fit/delete")["Location"] == "/jobs"
         assert Job.objects.get(name="fit").state == State.DELETING
-        assert "not allowed while" in words_of(her.post("/jobs/fit/delete", follow=True))
+        assert "already being deleted" in words_of(her.post("/jobs/fit/delete", follow=True))
 
     @pytest.mark.parametrize("name", ["%00", "a%00b", "%2e%2e", "x" * 300, "%F0%9F%92%A9", "<b>"])
     def test_names_that_cannot_be(self, her, name):
@@ -233,7 +233,7 @@ class TestArtifacts:
             ("page.html", b"<b>bold</b>", "<b>bold</b>"),
             ("rows.csv", b"name,value\nalpha,1\n", "alpha"),
             ("empty.txt", b"", "The file is empty."),
-            ("weights.pt", b"\0\1\2", "There is no preview"),
+            ("weights.pt", b"\0\1\2", "No preview for this type"),
             ("a b/c #1?.txt", b"odd place", "odd place"),
         ],
     )

@@ -110,7 +110,7 @@ def test_a_job_is_cancelled_with_two_clicks(operator, world):
     operator.goto(f"/admin/jobs/job/{world['jobs.job'].pk}/change/")
     operator.click("[data-verb=cancel]")
     operator.click(".mlp-ask button")
-    operator.wait_for_selector("text=is now error")
+    operator.wait_for_selector("text=is now cancelled")
     assert operator.locator(".mlp-history >> text=operator:oscar").count() == 1
     assert Job.objects.get().reason == "cancelled"
 
@@ -153,7 +153,7 @@ def test_a_record_follows_its_object_until_it_is_gone(operator, world, alice, tr
     expect(content).to_contain_text("other")
     loaded = loads(operator)
     elsewhere(lambda: lifecycle.fail(job.pk, "exit code 7", "test"))
-    expect(content.locator(".mlp-badge").first).to_have_text("error", timeout=LIVE_MS)
+    expect(content.locator(".mlp-badge").first).to_have_text("failed", timeout=LIVE_MS)
     expect(operator.locator(".mlp-history tbody tr")).to_have_count(2)
     expect(operator.locator("[data-verb=delete]")).to_be_visible()
     expect(operator.locator("[data-verb=cancel]")).to_have_count(0)

@@ -71,9 +71,9 @@ class TestMaking:
             ("name", EVIL, "1 to 50 lowercase letters"),
             ("name", "taken", "you already have a model named taken"),
             ("src", "", "required"),
-            ("src", "jobs/none", "you have no job none"),
-            ("src", "jobs/runs", "can be taken once it has finished"),
-            ("src", "home/../../etc/passwd", "have no empty part"),
+            ("src", "jobs/none", "you have no job named none"),
+            ("src", "jobs/runs", "its output is available once it has finished"),
+            ("src", "home/../../etc/passwd", "not have an empty part"),
             ("src", EVIL, "jobs/{job}"),
         ],
     )
@@ -124,7 +124,7 @@ class TestOne:
         model = put(Model, alice, "net", "ready")
         app = serve(model)
         assert "calc" in words_of(her.get("/models/net"))
-        assert "the application calc serves this model" in words_of(her.post("/models/net/delete", follow=True))
+        assert "the application calc uses this model" in words_of(her.post("/models/net/delete", follow=True))
         assert Model.objects.get().state == "ready"
         app.delete()
         assert her.post("/models/net/delete")["Location"] == "/models"

@@ -126,7 +126,9 @@ class TestOutsiders:
     @pytest.mark.parametrize("verb", ["try", "confirm", "cancel"])
     def test_the_ids_of_the_platforms_objects_are_not_theirs(self, as_staff, id, verb):
         body = {"id": id, "applier": "jm"} | ({"request_type": "request"} if verb == "try" else {})
-        assert as_staff.refused("put", f"resource_request:{verb}", body).startswith("id: this id belongs to")
+        assert as_staff.refused("put", f"resource_request:{verb}", body).startswith(
+            "id: is reserved for an object of the platform"
+        )
         assert not ResourceRequest.objects.exists()
 
     @pytest.mark.parametrize("id", ["job", "job:", "job:x", "jobs:1", "a:job:1", "x" * 64, "A.b_c:d-9"])

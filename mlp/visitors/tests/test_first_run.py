@@ -64,7 +64,7 @@ class TestFirstSteps:
 
     def test_nothing_is_made_of_a_job_that_runs(self, her, alice):
         put(Job, alice, "digits", "running")
-        assert "can be taken once it has finished" in words_of(her.post("/start/model", follow=True))
+        assert "its output is available once it has finished" in words_of(her.post("/start/model", follow=True))
         assert not Model.objects.exists()
 
     def test_a_script_of_ones_own_is_not_overwritten(self, her):
@@ -81,7 +81,7 @@ class TestFirstSteps:
         her.post("/start/dataset")
         answer = her.post("/start/job", follow=True)
         assert answer.status_code == 200
-        assert ("a file or a link" in words_of(answer)) == (not Job.objects.exists())
+        assert ("a file or a symbolic link" in words_of(answer)) == (not Job.objects.exists())
         assert (storage.home_dir("alice") / taken).read_text() == "mine"
 
     def test_the_example_counts_towards_the_limit(self, her, settings):
