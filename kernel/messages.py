@@ -166,7 +166,7 @@ class SentenceIs(Exact):
 
     def process_lhs(self, compiler, connection, lhs=None):
         column, params = super().process_lhs(compiler, connection, lhs)
-        return f"split_part({column}, %s, 1)", (*params, SEPARATOR)
+        return f"split_part({column}, %s, 1)", [*params, SEPARATOR]
 
     def get_prep_lookup(self):
         return self.rhs if hasattr(self.rhs, "resolve_expression") else stored(str(self.rhs))

@@ -150,7 +150,7 @@ def test_one_that_does_not_answer_is_told_as_503(front, echo, alice):
     Application.objects.filter(pk=echo.pk).update(address="127.0.0.1:9")
     answer = requests.get(f"{front}/alice/calc/v2", headers=bearer_of(alice))
     assert answer.status_code == 503
-    assert "started again" in answer.json()["error"]
+    assert "is being restarted" in answer.json()["error"]
 
 
 def test_websockets_and_streams_pass(front, echo, alice):

@@ -48,7 +48,7 @@ def run(url: str, session: str, folder: str, pictures: str = "") -> dict:
         page.goto(f"/datasets/{name}")
         page.locator("input[webkitdirectory]").set_input_files(folder)
         page.locator("[data-upload-button]").click()
-        page.wait_for_selector("text=Train on it")
+        page.wait_for_selector("text=Train on this dataset")
         _picture(page, pictures, "dataset")
         for place in ("table.csv", "notes.txt"):
             if page.locator(f"a:text-is('{place}')").count():

@@ -237,8 +237,8 @@ def _check_size(row: Dataset, stored: int, growth: int) -> None:
         raise HttpError(
             413,
             Message(
-                "%(stored)s bytes are stored, but the dataset was declared with %(declared)s",
-                stored=stored,
+                "the upload would make it %(stored)s bytes, but the dataset was declared with %(declared)s bytes",
+                stored=stored + growth,
                 declared=row.size,
             ),
             field="size",

@@ -33,7 +33,7 @@ os._exit(0)
         ('"{\\"inputs\\": [1e999]}"', "not a finite number"),
         (r'"{\"inputs\": [\"\\u0000\"]}"', "cannot be stored"),
         (r'"{\"format\": \"\\ud800\"}"', "cannot be stored"),
-        ('"[]"', "no JSON object"),
+        ('"[]"', "not a JSON object"),
         ('"{\\"inputs\\": [\\"" + "x" * 300_000 + "\\"]}"', "larger than 256 KiB"),
     ],
 )

@@ -132,7 +132,10 @@ class TestAlone:
 
     def test_refusals_are_the_same(self, default_tenant):
         ask("a", rom=1, cpu=7.5)()
-        for amounts, words in (({"rom": 2**63 - 1}, "rom:"), ({"cpu": 1}, "cpu: requested 1, but tenant default has 0.5 left")):
+        for amounts, words in (
+            ({"rom": 2**63 - 1}, "rom:"),
+            ({"cpu": 1}, "cpu: requested 1, but tenant default has 0.5 left"),
+        ):
             for around in (transaction.atomic, nullcontext):
                 with pytest.raises(Refused, match=words), around():
                     ask("b", **amounts)()

@@ -185,7 +185,7 @@ class TestOnOtherPages:
             raise Fault("the log store does not answer")
 
         monkeypatch.setattr(logstore, "get", away)
-        assert "cannot be said" in words_of(visitor(alice).get("/aiops/part"))
+        assert "the log store is not responding" in words_of(visitor(alice).get("/aiops/part"))
         assert visitor(alice).get("/aiops/marks").status_code == 200
 
     def test_nobody_without_a_session(self):

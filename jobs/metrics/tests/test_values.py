@@ -6,6 +6,7 @@ import json
 from datetime import timedelta
 
 import pytest
+from django.utils import timezone
 
 from jobs import lifecycle
 from jobs.auth import job_token
@@ -34,9 +35,9 @@ def stored(subject: str) -> int:
     return bus.call(ask)
 
 
-def record(job, *rows: dict, first: int = 0) -> int:
-    """Stores rows as ingest does."""
-    sent = job.created + timedelta(seconds=1)
+def record(job, *rows: dict, first: int = 0, sent=None) -> int:
+    """Store rows as ingest does; they were sent a second after the job was created, or at `sent`."""
+    sent = sent or job.created + timedelta(seconds=1)
     target = recording.values_subject("alice", job.name)
     deliveries = [
         bus.Delivery(target, json.dumps(body).encode(), f"v{first + index}", first + index, sent)
@@ -115,7 +116,7 @@ class TestReport:
     def test_of_a_job_that_is_not_running_nothing_is_stored(self, running, as_alice, stream):  # noqa: F811
         lifecycle.cancel(user=running.user, name="fit", by="alice")
         assert as_alice.call("post", URL, numbers(0)).status_code == 200
-        assert record(running, numbers(0)) == 0
+        assert record(running, numbers(0), sent=timezone.now()) == 0
         assert not Value.objects.exists()
 
     def test_a_batch_that_comes_again_is_stored_once(self, running, stream):  # noqa: F811
