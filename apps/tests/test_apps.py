@@ -178,7 +178,7 @@ def test_an_operator_starts_it_again(deploy, ready, until, staff_client):
     until(lambda: Application.objects.filter(attempt=2, state="ready").exists())
     app.refresh_from_db()
     assert (app.failures, app.reason) == (0, "")
-    assert "again" in staff_client.get(f"/admin/apps/application/{app.pk}/change/").content.decode()
+    assert str(runners.STOPPED) in staff_client.get(f"/admin/apps/application/{app.pk}/change/").content.decode()
     Application.objects.update(run_name="another")
     launching.stop(app.pk, app.run_name)  # a late message ends no other run
     assert runners.get().poll(f"app-{app.pk}-2").state == "running"

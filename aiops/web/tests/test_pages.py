@@ -235,7 +235,7 @@ class TestAWord:
         with monkeypatch.context() as patch:
             patch.setattr(bus, "send", away)
             answer = operator.post("/aiops/tell", {"id": "a2", "level": "Normal"}, follow=True)
-        assert "Noted" in words_of(answer)
+        assert "Saved. It applies immediately" in words_of(answer)
         drain = WorkloadDrain()
         served(drain)
         peer.listen("inferenced_logs")
@@ -284,7 +284,7 @@ class TestOperators:
         assert "No training yet" in words_of(operator.get("/aiops/watchlist"))
         key = json.dumps(["local", "alice", "fit"])
         answer = operator.post("/aiops/watchlist", {"do": "update", "workload": key}, follow=True)
-        assert "The watchlist is handed over" in words_of(answer)
+        assert "The watchlist is submitted" in words_of(answer)
         assert [row["names"] for row in answer.context["rows"] if row["watched"]] == [("local", "alice", "fit")]
         answer = operator.post("/aiops/watchlist", {"do": "clear"}, follow=True)
         assert not any(row["watched"] for row in answer.context["rows"])
