@@ -48,9 +48,7 @@ class UserList(ContractView):
 class UserDetail(ContractView):
     calls = {
         "GET": Call("One user", out=UserOut),
-        "PUT": Call(
-            "De-register: tokens die, running work is cancelled; the body is ignored", out=UserOut, ignores_body=True
-        ),
+        "PUT": Call("Deactivate the account: revoke its tokens, cancel its work", out=UserOut, ignores_body=True),
     }
 
     def get(self, request, user):
@@ -72,7 +70,7 @@ class UserToken(ContractView):
 
 
 class UserTokenRotate(ContractView):
-    calls = {"PUT": Call("A new token; the old one is dead", out=str)}
+    calls = {"PUT": Call("Rotate the token: the old one no longer works", out=str)}
 
     def put(self, request, user):
         return self.answer(lifecycle.rotate_token(user=self.owner, by=self.by))

@@ -129,9 +129,9 @@ def beside(lines: list[str]) -> float:
         done = subprocess.run(
             [str(python), "-c", PEER, file.name], env=environment, capture_output=True, text=True, check=True
         )
-    found = float(done.stdout.split()[-1])
-    print(f"  {'Opni masker + drain3, one process':<34} {found:>9,.0f} lines/s, not stored, not judged", flush=True)
-    return found
+    rate = float(done.stdout.split()[-1])
+    print(f"  {'Opni masker + drain3, one process':<34} {rate:>9,.0f} lines/s, not stored, not judged", flush=True)
+    return rate
 
 
 def main() -> int:

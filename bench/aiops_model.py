@@ -77,9 +77,9 @@ def rate(name: str, count: int, work, runs: int = 3) -> float:
         begin = time.perf_counter()
         work()
         took.append(time.perf_counter() - begin)
-    found = count / statistics.median(took)
-    print(f"  {name:<46} {found:>12,.0f} lines/s", flush=True)
-    return found
+    rate = count / statistics.median(took)
+    print(f"  {name:<46} {rate:>12,.0f} lines/s", flush=True)
+    return rate
 
 
 def maskers(name: str, lines: list[str]) -> list[str]:

@@ -67,14 +67,14 @@ def bgl(data: Path, parameters: dict) -> float:
         with tempfile.TemporaryDirectory() as folder:
             learned = [line for line, odd, where in zip(lines, label, fold, strict=True) if not odd and where != number]
             scorer = trained(learned, Path(folder) / "run", parameters)
-            found = np.array([1 - verdict.confidence for verdict in scorer.score(masked)])
+            scored = np.array([1 - verdict.confidence for verdict in scorer.score(masked)])
             facts = scorer.manifest
         print(
             f"  fold {number}: {facts['texts']} texts, threshold {facts['score_threshold']:.2f} nats a word", flush=True
         )
         mine = (fold == number) & ~label
-        scores[mine] = found[mine]
-        scores[label] += found[label] / FOLDS
+        scores[mine] = scored[mine]
+        scores[label] += scored[label] / FOLDS
     free = f1(scores > 1 - judging.THRESHOLD, label)
     best = max(f1(scores >= value, label) for value in np.unique(scores))
     print(
@@ -93,10 +93,10 @@ def hdfs(data: Path) -> float:
     odd = np.array([sessions.is_odd(row["Events"].split()) for row in test])
     recall, false = float(odd[label].mean()), float(odd[~label].mean())
     precision = HDFS_ABNORMAL * recall / (HDFS_ABNORMAL * recall + HDFS_NORMAL * false)
-    found = 2 * precision * recall / (precision + recall)
+    f1 = 2 * precision * recall / (precision + recall)
     print(f"  {len(sessions.known)} distinct sessions learned, threshold {sessions.threshold:.3f}")
-    print(f"  recall {recall:.4f}   false alarms {int(odd[~label].sum())} of {int((~label).sum())}   F1 {found:.4f}")
-    return found
+    print(f"  recall {recall:.4f}   false alarms {int(odd[~label].sum())} of {int((~label).sum())}   F1 {f1:.4f}")
+    return f1
 
 
 def grouping(data: Path) -> None:
@@ -105,9 +105,9 @@ def grouping(data: Path) -> None:
     for system in SYSTEMS:
         table = rows(data / f"loghub_2k/{system}/{system}_2k.log_structured.csv.gz")
         cache = TemplateCache()
-        found = [cache.learn([(mask(row["Content"]), "Normal", "")])[0].cluster_id for row in table]
+        clusters = [cache.learn([(mask(row["Content"]), "Normal", "")])[0].cluster_id for row in table]
         true = [row["EventId"] for row in table]
-        pairs, sizes, wanted = Counter(zip(found, true, strict=True)), Counter(found), Counter(true)
+        pairs, sizes, wanted = Counter(zip(clusters, true, strict=True)), Counter(clusters), Counter(true)
         right = [count for (mine, theirs), count in pairs.items() if count == sizes[mine] == wanted[theirs]]
         precision, recall = len(right) / len(sizes), len(right) / len(wanted)
         every.append((sum(right) / len(true), 2 * precision * recall / max(1e-9, precision + recall)))

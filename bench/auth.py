@@ -18,10 +18,10 @@ def main() -> None:
             ("GET token, through nginx", platform.port, f"/api/v1/users/{platform.user}/token"),
         ):
             load.get(instance.HOST, port, path, headers, seconds=1)
-            found = load.get(instance.HOST, port, path, headers)
+            result = load.get(instance.HOST, port, path, headers)
             print(
-                f"{name:<26} {found['per_second']:8.0f} /s   median {found['median_ms']:6.2f} ms"
-                f"   p99 {found['p99_ms']:6.2f} ms",
+                f"{name:<26} {result['per_second']:8.0f} /s   median {result['median_ms']:6.2f} ms"
+                f"   p99 {result['p99_ms']:6.2f} ms",
                 flush=True,
             )
 

@@ -42,8 +42,8 @@ def wait(what: str, done, seconds: float = WAIT_S):
     """Return the first true result of `done()`. Raises SystemExit after `seconds`."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
-        if found := done():
-            return found
+        if result := done():
+            return result
         time.sleep(0.02)
     raise SystemExit(f"{what}: not after {seconds} s")
 
@@ -52,10 +52,10 @@ def steady(platform: instance.Instance, path: str) -> dict:
     """Return the model or application when it is ready."""
 
     def look() -> dict | None:
-        found = platform.call("GET", path)
-        if found["state"] == "error":
-            raise SystemExit(f"{path}: {found['reason']}")
-        return found if found["state"] == "ready" else None
+        row = platform.call("GET", path)
+        if row["state"] == "error":
+            raise SystemExit(f"{path}: {row['reason']}")
+        return row if row["state"] == "ready" else None
 
     return wait(path, look)
 
@@ -91,17 +91,17 @@ def deploy(platform: instance.Instance) -> dict:
 
 
 def measure(title: str, port: int, path: str, headers: dict[str, str]) -> dict[int, dict]:
-    found = {}
+    results = {}
     for connections in CONNECTIONS:
         sent = ("POST", path, {"Content-Type": "application/json", **headers}, BODY)
         load.send(instance.HOST, port, *sent, connections=connections, seconds=1)
-        one = found[connections] = load.send(instance.HOST, port, *sent, connections=connections)
+        one = results[connections] = load.send(instance.HOST, port, *sent, connections=connections)
         print(
             f"{title:<30} {connections:3} at once {one['per_second']:7.0f} /s   median {one['median_ms']:7.2f} ms"
             f"   p99 {one['p99_ms']:7.2f} ms",
             flush=True,
         )
-    return found
+    return results
 
 
 @contextlib.contextmanager

@@ -247,7 +247,7 @@ jetstream {{
   sync_interval: "1s"  # at most a second is lost with the machine's power, nothing with a process
 }}
 authorization {{
-  timeout: 10  # whoever is asked about may be answered for by a busy machine
+  timeout: 10  # on a busy machine an answer takes a while
   users: [ {{ user: platform, password: {password} }} ]
   # Everybody else is asked about: a job may report on its own subjects (jobs/metrics/nats_auth.py).
   auth_callout {{ issuer: {issuer}, auth_users: [ platform ] }}

@@ -16,7 +16,7 @@ BEGIN, END = "<!-- layers: written by tools/architecture.py -->", "<!-- end of l
 
 
 def render(page: str) -> str:
-    """The page with its table made anew. Raises ValueError when the page lacks the markers."""
+    """Return the page with its table rewritten. Raises ValueError when the page lacks the markers."""
     whole = re.compile(re.escape(BEGIN) + r".*?" + re.escape(END), re.DOTALL)
     if not whole.search(page):
         raise ValueError(f"{PAGE} has no {BEGIN} … {END}")

@@ -25,14 +25,14 @@ CHECKPOINT = Path("ckpt/last.weights.h5")
 def load(dataset: str) -> tuple[np.ndarray, ...]:
     """train x, train y, test x, test y; pixels from 0 to 1, as 8 by 8 pictures of one channel."""
     folder = Path(os.environ.get("MLP_DATASETS", ".")) / dataset
-    found = []
+    arrays = []
     for part in ("train", "test"):
         file = folder / part / "digits_x.csv"
         if not file.is_file():
             raise SystemExit(f"{file} not found: is the data set {dataset} among the job's datasets?")
-        found.append(np.loadtxt(file, delimiter=",").reshape(-1, 8, 8, 1) / 16)
-        found.append(np.loadtxt(folder / part / "digits_y.csv", dtype=int))
-    return tuple(found)
+        arrays.append(np.loadtxt(file, delimiter=",").reshape(-1, 8, 8, 1) / 16)
+        arrays.append(np.loadtxt(folder / part / "digits_y.csv", dtype=int))
+    return tuple(arrays)
 
 
 class Reporter(keras.callbacks.Callback):

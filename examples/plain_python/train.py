@@ -23,12 +23,12 @@ TRUTH = (2.0, -3.0, 0.5)  # what is to be found, up to scale: two weights and th
 def points(count: int, seed: int) -> list[tuple[float, float, int]]:
     """Points in a square, labelled by the side of a line they are on, with some noise near the line."""
     draw = random.Random(seed)
-    found = []
+    points = []
     for _ in range(count):
         x, y = draw.uniform(-1, 1), draw.uniform(-1, 1)
         side = TRUTH[0] * x + TRUTH[1] * y + TRUTH[2] + draw.gauss(0, 0.3)
-        found.append((x, y, int(side > 0)))
-    return found
+        points.append((x, y, int(side > 0)))
+    return points
 
 
 def chance(weights: list[float], x: float, y: float) -> float:

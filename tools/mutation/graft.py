@@ -1,7 +1,7 @@
 """Puts a changed source into a module that is already loaded, so that no process has to begin for each fault.
 
-The functions keep their identity and get the new code: whoever imported them runs it. Used in a forked process, which
-ends afterwards; nothing is put back.
+The functions keep their identity and get the new code: modules that imported them run it. Used in a forked process,
+which ends afterwards; nothing is put back.
 """
 
 from __future__ import annotations

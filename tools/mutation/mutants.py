@@ -113,7 +113,7 @@ def mutants_of(path: Path) -> list[Mutant]:
     text = path.read_text()
     extent = Extent(ast.parse(text))
     before = ast.dump(extent.tree)
-    found = []
+    mutants = []
     for name, operator in operators().items():
         for occurrence, position in enumerate(_positions(text, operator)):
             lines = extent.judged(name, position)
@@ -122,10 +122,10 @@ def mutants_of(path: Path) -> list[Mutant]:
             mutant = Mutant(path, name, occurrence, position[0], lines)
             try:
                 if ast.dump(ast.parse(mutant.source)) != before:
-                    found.append(mutant)
+                    mutants.append(mutant)
             except SyntaxError:
                 continue
-    return sorted(found, key=lambda mutant: (mutant.line, mutant.operator, mutant.occurrence))
+    return sorted(mutants, key=lambda mutant: (mutant.line, mutant.operator, mutant.occurrence))
 
 
 def _positions(text: str, operator: Operator) -> Iterator[tuple[int, int]]:
