@@ -52,8 +52,9 @@ def exchange(
         connection.request(method, path, body, headers or {})
         response = connection.getresponse()
         data = response.read(most) if most else b""
-    except (OSError, http.client.HTTPException):
-        if over.is_set():
+    except (OSError, http.client.HTTPException) as problem:
+        # The socket's own time-out, of the same length, may come before the timer's thread on a busy machine.
+        if over.is_set() or isinstance(problem, TimeoutError):
             raise TimeoutError(f"no answer within {limit_s:g} s")
         raise
     finally:
