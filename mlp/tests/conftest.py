@@ -63,6 +63,7 @@ def context(context):
 
 @pytest.fixture
 def hers(page, context, site, alice, home, troubles):
-    """A page of a browser in which alice is logged in."""
+    """Yield a page of a browser in which alice is logged in."""
     log_in(context, site, alice)
-    return page
+    yield page
+    page.goto("about:blank")  # a context that is closed while its page still loads has been seen to hang
