@@ -225,7 +225,7 @@ def test_a_shim_asked_to_end_stops_its_run_in_order(runner, tmp_path):
     os.kill(record(tmp_path)["shim"], signal.SIGTERM)
     status = end_of(runner)
     assert status.signal == 15
-    assert status.reason.startswith("stopped because its watcher was asked to end")
+    assert status.reason.startswith("stopped because its supervisor received SIGTERM")
 
 
 def test_a_request_that_comes_before_the_script_is_kept(runner, tmp_path):
