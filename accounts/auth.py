@@ -173,7 +173,7 @@ def living(entries: Collection[Entry]) -> dict[Entry, User]:
     ids = {entry.user_id for entry in entries}
     users = {user.pk: user for user in User.objects.filter(pk__in=ids, state=State.ACTIVED)}
     hashes = {user.pk: user.get_session_auth_hash() for user in users.values()}
-    valid_tokens = tokens.alive({entry.token for entry in entries if entry.token})
+    valid_tokens = tokens.valid_of({entry.token for entry in entries if entry.token})
     keys = {entry.session_key for entry in entries if entry.session_key}
     sessions = Session.objects.filter(session_key__in=keys, expire_date__gt=timezone.now())
     valid_sessions = set(sessions.values_list("session_key", flat=True))

@@ -89,8 +89,8 @@ def person(text: str) -> Holder | None:
     return holder if holder is not None and holder.kind == Token.Kind.USER else None
 
 
-def alive(texts: set[str]) -> set[str]:
-    """Return the valid ones of the tokens, from the database; for checking many open connections at once."""
+def valid_of(texts: set[str]) -> set[str]:
+    """Return those of the tokens that are valid, by one query; for checking many open connections at once."""
     pks = {_row_of(text) for text in texts} - {None}
     return texts & {derive(row) for row in Token.objects.filter(pk__in=pks, user__state=State.ACTIVED)}
 

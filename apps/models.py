@@ -33,7 +33,7 @@ class State(models.TextChoices):
 
 
 class Application(ConcurrentTransitionMixin, Lifecycle):
-    """A model served behind the application gateway. cpu in cores, gpu in devices, ram in Mi."""
+    """A model served behind the application gateway. cpu in cores, gpu in devices, ram in MiB."""
 
     user = models.ForeignKey(
         settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="applications", verbose_name=_("user")

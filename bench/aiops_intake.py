@@ -1,7 +1,7 @@
 """Log lines through all of AIOps, compared with Opni's masker and drain3: `python bench/aiops_intake.py`.
 
-A platform of its own gets 64,000 lines over REST and trains on them. Then further lines of the same log, with other
-digits, are sent in batches of 1000 and one in each request. Measured is the time until they are answered (stored), and
+A new platform gets 64,000 lines over REST and trains on them. Then further lines of the same log, with other
+digits, are sent in batches of 1000 and one per request. It measures the time until they are acknowledged (stored), and
 until the last one has its verdict in the store. For comparison, the same lines in one process without intake, store or
 model: Opni's masker (its rules, byte for byte) and drain3's tree with Opni's settings, as Opni does before it asks a
 model.
@@ -54,15 +54,15 @@ def source(data: str | None) -> tuple[str, list[str]]:
     if data and path.is_file():
         with aiops_model.gzip.open(path, "rt", errors="replace") as file:
             return "HDFS", file.read().splitlines()
-    return "a made service", aiops_model.made(20_000)
+    return "a generated service log", aiops_model.made(20_000)
 
 
 def body(lines: list[str]) -> bytes:
     return "\n".join(json.dumps({"log": line, **NAMES}) for line in lines).encode()
 
 
-class Door:
-    """A kept-alive connection, like a shipper's."""
+class Shipper:
+    """A persistent connection that sends log lines, as a log shipper does."""
 
     def __init__(self, platform: instance.Instance):
         self.link = http.client.HTTPConnection(instance.HOST, platform.port, timeout=120)
@@ -71,9 +71,9 @@ class Door:
     def send(self, data: bytes) -> None:
         self.link.request("POST", "/api/v1/aiops/logs", data, self.headers)
         answer = self.link.getresponse()
-        words = answer.read()
+        text = answer.read()
         if answer.status != 200:
-            raise SystemExit(f"{answer.status}: {words[:200]!r}")
+            raise SystemExit(f"{answer.status}: {text[:200]!r}")
 
 
 def judged(link: psycopg.Connection, after: int) -> int:
@@ -81,13 +81,13 @@ def judged(link: psycopg.Connection, after: int) -> int:
     return link.execute(asked, [after]).fetchone()[0]
 
 
-def through(name: str, link: psycopg.Connection, door: Door, parts: list[list[str]]) -> float:
+def through(name: str, link: psycopg.Connection, shipper: Shipper, parts: list[list[str]]) -> float:
     """Return lines per second until the last one has its verdict."""
     after = link.execute("SELECT coalesce(max(id), 0) FROM aiops_log").fetchone()[0]
     bodies, count = [body(part) for part in parts], sum(map(len, parts))
     begin = time.perf_counter()
     for data in bodies:
-        door.send(data)
+        shipper.send(data)
     stored = time.perf_counter() - begin
     while (done := judged(link, after)) < count:
         if time.perf_counter() - begin > 600:
@@ -117,10 +117,10 @@ def train(platform: instance.Instance) -> None:
             raise SystemExit(f"the training failed: {rows and rows[0]['reason']}")
         time.sleep(0.2)
     took, alone = time.perf_counter() - begin, rows[0]["elapsed"]
-    print(f"  trained on {LEARNED:,} lines in {took:.0f} s, of which the trainer itself {alone} s", flush=True)
+    print(f"  trained on {LEARNED:,} lines in {took:.0f} s, {alone} s of them in the trainer", flush=True)
 
 
-def beside(lines: list[str]) -> float:
+def opni_and_drain3(lines: list[str]) -> float:
     python = peers.peer("drain3", DRAIN3) / "python"
     with tempfile.NamedTemporaryFile("w", suffix=".log", encoding="utf-8") as file:
         file.write("\n".join(line.replace("\n", " ") for line in lines))
@@ -141,20 +141,23 @@ def main() -> int:
     parser.add_argument("--singles", type=int, default=1000)
     asked = parser.parse_args()
     name, lines = source(asked.data)
-    print(f"Lines of {name}", flush=True)
+    print(f"Log: {name}", flush=True)
     with instance.running() as platform, psycopg.connect(metrics.database_url(platform), autocommit=True) as link:
-        door = Door(platform)
+        shipper = Shipper(platform)
         learned = aiops_model.fresh(lines, LEARNED)
         for start in range(0, LEARNED, BATCH):
-            door.send(body(learned[start : start + BATCH]))
+            shipper.send(body(learned[start : start + BATCH]))
         train(platform)
-        door = Door(platform)  # an idle connection is closed meanwhile
-        through("(warming up)", link, door, [learned[:BATCH]])
+        shipper = Shipper(platform)  # an idle connection has been closed meanwhile
+        through("(warming up)", link, shipper, [learned[:BATCH]])
         new = aiops_model.fresh(lines, asked.lines, seed=8)
-        ours = through(f"batches of {BATCH}", link, door, [new[n : n + BATCH] for n in range(0, len(new), BATCH)])
-        single = through("one a request", link, door, [[line] for line in new[: asked.singles]])
-    theirs = beside(new)
-    print(f"  here to theirs: batches {ours / theirs:.2f}, one a request {single / theirs:.3f} times", flush=True)
+        ours = through(f"batches of {BATCH}", link, shipper, [new[n : n + BATCH] for n in range(0, len(new), BATCH)])
+        single = through("one line per request", link, shipper, [[line] for line in new[: asked.singles]])
+    theirs = opni_and_drain3(new)
+    print(
+        f"  relative to Opni + drain3: batches {ours / theirs:.2f}x, one line per request {single / theirs:.3f}x",
+        flush=True,
+    )
     return 0
 
 

@@ -85,20 +85,20 @@ def rate(name: str, count: int, work, runs: int = 3) -> float:
 def maskers(name: str, lines: list[str]) -> list[str]:
     print(f"Masking, {len(lines):,} lines of {name}")
     shapes = Shapes()
-    plain = rate("the rules alone", len(lines), lambda: [mask_plain(line) for line in lines], 1)
+    plain = rate("masking rules, no cache", len(lines), lambda: [mask_plain(line) for line in lines], 1)
 
     def cold():
         new = Shapes()
         return [new.mask(line) for line in lines]
 
-    first = rate("behind the look-up, cold", len(lines), cold)
+    first = rate("with the cache, cold", len(lines), cold)
     masked = [shapes.mask(line) for line in lines]
-    warm = rate("behind the look-up, warm", len(lines), lambda: [shapes.mask(line) for line in lines])
+    warm = rate("with the cache, warm", len(lines), lambda: [shapes.mask(line) for line in lines])
     if LogMasker is not None:
         other = LogMasker([MaskingInstruction(*one) for one in DRAIN3_MASKS], "<", ">")
         theirs = rate("drain3, its four masks", len(lines), lambda: [other.mask(line) for line in lines], 1)
-        print(f"  look-up beside drain3's masks: cold {first / theirs:.1f}, warm {warm / theirs:.1f} times")
-    print(f"  look-up beside the rules: cold {first / plain:.1f}, warm {warm / plain:.1f} times")
+        print(f"  relative to drain3's masks: cold {first / theirs:.1f}x, warm {warm / theirs:.1f}x")
+    print(f"  relative to the rules: cold {first / plain:.1f}x, warm {warm / plain:.1f}x")
     return masked
 
 
@@ -106,7 +106,7 @@ def templates(masked: list[str]) -> None:
     print("Template cache")
     cache = TemplateCache()
     rate("learning", len(masked), lambda: cache.learn([(text, "Normal", text) for text in masked]), 1)
-    rate("verdicts of known texts", len(masked), lambda: cache.match_many(masked))
+    rate("matching known texts", len(masked), lambda: cache.match_many(masked))
 
 
 def network(distinct: int) -> None:
@@ -128,14 +128,14 @@ def network(distinct: int) -> None:
         tokenizer.save(folder / "opni" / "vocab.txt")
         save(LogModel(Shape()), folder / "opni" / "nulog_model_latest.pt")
         opnis = Scorer.open(folder / "opni", device="cpu")
-        print("Model, distinct texts that were never seen")
+        print("Model, distinct texts that are not in the training data")
         few = texts[:64]
-        single = rate("Opni's shape, one line at a time", len(few), lambda: [opnis.score([text]) for text in few], 1)
-        batch = rate("Opni's shape, in a batch", len(few) * 4, lambda: opnis.score(texts[: len(few) * 4]), 1)
-        own = rate("ours, in a batch", len(texts), lambda: ours.score(texts))
+        single = rate("Opni's network, one line at a time", len(few), lambda: [opnis.score([text]) for text in few], 1)
+        batch = rate("Opni's network, batched", len(few) * 4, lambda: opnis.score(texts[: len(few) * 4]), 1)
+        own = rate("our network, batched", len(texts), lambda: ours.score(texts))
         seen = ours.texts * (distinct // len(ours.texts) + 1)
-        rate("ours, texts of the training", len(seen), lambda: ours.score(seen))
-        print(f"  beside Opni's one at a time: batch {batch / single:.1f}, ours {own / single:.1f} times")
+        rate("our network, texts of the training data", len(seen), lambda: ours.score(seen))
+        print(f"  relative to Opni's, line by line: Opni's batched {batch / single:.1f}x, ours {own / single:.1f}x")
 
 
 def main() -> int:
@@ -144,7 +144,7 @@ def main() -> int:
     parser.add_argument("--lines", type=int, default=100_000)
     asked = parser.parse_args()
     torch.set_num_threads(1)
-    masked = maskers("a made service", made(asked.lines))
+    masked = maskers("a generated service log", made(asked.lines))
     for name in LABELLED if asked.data and Path(asked.data).is_dir() else ():
         with gzip.open(Path(asked.data) / name, "rt", errors="replace") as file:
             maskers(Path(name).stem, fresh(file.read().splitlines(), asked.lines))

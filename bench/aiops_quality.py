@@ -1,7 +1,7 @@
 """Accuracy of the log model on labelled logs: `python bench/aiops_quality.py --data FOLDER` (or MLP_BENCH_DATA).
 
 One configuration for every system; labels are used to score only. Prints the figures of docs/aiops-model.md; the exit
-status is 1 when one is below its minimum. Without the data it says so and measures nothing.
+status is 1 when one is below its minimum. Without the data it prints a note and measures nothing.
 
 - BGL, five folds: fold k is the line number modulo 5; trained on the normal lines of the other folds.
 - HDFS, whole sessions: trained on normal sessions only, precision taken at the full data set's class sizes.
@@ -33,7 +33,7 @@ from aiops.opnilog.sessions import Sessions
 from aiops.wire.masking import mask, mask_many
 
 SYSTEMS = ("Android", "BGL", "HDFS", "HealthApp", "Linux", "OpenSSH", "Windows", "Zookeeper")
-BARS = {"HDFS": 0.97, "BGL": 0.85}
+MINIMUM = {"HDFS": 0.97, "BGL": 0.85}
 HDFS_ABNORMAL, HDFS_NORMAL = 16_838, 553_366  # sessions of the whole data set
 FOLDS = 5
 
@@ -49,8 +49,8 @@ def f1(odd: np.ndarray, label: np.ndarray) -> tuple[float, int, int]:
     return 2 * hits / max(1, 2 * hits + false + missed), false, missed
 
 
-def trained(lines: list[str], folder: Path, parameters: dict) -> Scorer:
-    """Train with the trainer itself, through its files."""
+def train_scorer(lines: list[str], folder: Path, parameters: dict) -> Scorer:
+    """Train with the product's trainer and open the result."""
     folder.mkdir()
     (folder / "lines.jsonl").write_text("".join(json.dumps({"log": line}) + "\n" for line in lines))
     train.train(folder / "lines.jsonl", folder / "out", train.Progress(folder / "progress.jsonl"), parameters)
@@ -66,11 +66,12 @@ def bgl(data: Path, parameters: dict) -> float:
     for number in range(FOLDS):
         with tempfile.TemporaryDirectory() as folder:
             learned = [line for line, odd, where in zip(lines, label, fold, strict=True) if not odd and where != number]
-            scorer = trained(learned, Path(folder) / "run", parameters)
+            scorer = train_scorer(learned, Path(folder) / "run", parameters)
             scored = np.array([1 - verdict.confidence for verdict in scorer.score(masked)])
             facts = scorer.manifest
         print(
-            f"  fold {number}: {facts['texts']} texts, threshold {facts['score_threshold']:.2f} nats a word", flush=True
+            f"  fold {number}: {facts['texts']} texts, threshold {facts['score_threshold']:.2f} nats/word",
+            flush=True,
         )
         mine = (fold == number) & ~label
         scores[mine] = scored[mine]
@@ -100,7 +101,7 @@ def hdfs(data: Path) -> float:
 
 
 def grouping(data: Path) -> None:
-    """Lines of one true template should be one predicted group, no more and no less."""
+    """Print how well predicted groups match the true templates, for each system and on average."""
     every = []
     for system in SYSTEMS:
         table = rows(data / f"loghub_2k/{system}/{system}_2k.log_structured.csv.gz")
@@ -120,26 +121,26 @@ def main() -> int:
     parser.add_argument(
         "--data", type=Path, default=os.environ.get("MLP_BENCH_DATA"), help="the folder of labelled logs"
     )
-    parser.add_argument("--parameters", type=json.loads, default={}, help="JSON for the trainer, to try others")
+    parser.add_argument("--parameters", type=json.loads, default={}, help="training parameters as JSON")
     parser.add_argument("--only", choices=["bgl", "hdfs", "templates"])
     asked = parser.parse_args()
     if asked.data is None or not Path(asked.data).is_dir():
-        print("no labelled logs here: give their folder by --data or MLP_BENCH_DATA; nothing was measured")
+        print("no labelled logs: set their folder with --data or MLP_BENCH_DATA; nothing was measured")
         return 0
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS") or len(os.sched_getaffinity(0))))
-    found, data = {}, Path(asked.data)
+    f1_scores, data = {}, Path(asked.data)
     if asked.only in (None, "hdfs"):
         print("HDFS, whole sessions")
-        found["HDFS"] = hdfs(data)
+        f1_scores["HDFS"] = hdfs(data)
     if asked.only in (None, "templates"):
         print("Templates")
         grouping(data)
     if asked.only in (None, "bgl"):
         print("BGL, five folds")
-        found["BGL"] = bgl(data, asked.parameters)
-    for name, value in found.items():
-        print(f"{name}: {value:.4f}, bar {BARS[name]}: {'reached' if value >= BARS[name] else 'MISSED'}")
-    return int(any(value < BARS[name] for name, value in found.items()))
+        f1_scores["BGL"] = bgl(data, asked.parameters)
+    for name, value in f1_scores.items():
+        print(f"{name}: {value:.4f}, minimum {MINIMUM[name]}: {'reached' if value >= MINIMUM[name] else 'MISSED'}")
+    return int(any(value < MINIMUM[name] for name, value in f1_scores.items()))
 
 
 if __name__ == "__main__":

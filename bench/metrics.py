@@ -1,8 +1,8 @@
 """Metric points, accepted and stored: this platform and an MLflow tracking server on one machine, each on PostgreSQL.
 
 Four clients send batches of 1000 points for some seconds; then the benchmark waits until all are stored (MLflow stores
-before it answers). Then single reports: the time to the answer, and here the time until a websocket has them; MLflow
-does not push.
+before it answers). Then single reports: the time to the response, and for this platform the time until a websocket
+client has them; MLflow does not push.
 """
 
 from __future__ import annotations
@@ -61,10 +61,10 @@ def ours(platform: instance.Instance) -> None:
         with psycopg.connect(database_url(platform)) as link:
             return link.execute("SELECT count(*) FROM metric_value").fetchone()[0]
 
-    report("here", *flood(send, stored))
+    report("platform", *flood(send, stored))
     answers, pushes = asyncio.run(singles(platform))
-    print(f"  here:   one report, answered       {instance.spread(answers)}", flush=True)
-    print(f"  here:   one report, at a websocket {instance.spread(pushes)}", flush=True)
+    print(f"  platform: one report, acknowledged {instance.spread(answers)}", flush=True)
+    print(f"  platform: one report, at websocket {instance.spread(pushes)}", flush=True)
 
 
 async def singles(platform: instance.Instance) -> tuple[list[float], list[float]]:
@@ -117,7 +117,7 @@ def mlflow(platform: instance.Instance) -> None:
             began = time.time()
             call("runs/log-metric", point)
             times.append(time.time() - began)
-        print(f"  MLflow: one report, answered       {instance.spread(times)}", flush=True)
+        print(f"  MLflow:   one report, acknowledged {instance.spread(times)}", flush=True)
 
 
 @contextlib.contextmanager
@@ -166,7 +166,7 @@ def database_url(platform: instance.Instance) -> str:
 
 
 def report(name: str, taken: float, stored: float) -> None:
-    print(f"  {name + ':':<7} {taken:8.0f} points/s taken   {stored:8.0f} points/s stored", flush=True)
+    print(f"  {name + ':':<9} {taken:8.0f} points/s accepted   {stored:8.0f} points/s stored", flush=True)
 
 
 def main() -> None:

@@ -1,6 +1,6 @@
-"""Other products to compare with, each in a virtual environment of its own, never among the platform's requirements.
+"""Other products to compare with, each in a separate virtual environment and not in the platform's requirements.
 
-They are installed on first use below .venv/peers, from the package index, and found there later.
+They are installed from the package index on first use, below .venv/peers, and reused later.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ def peer(name: str, *requirements: str) -> Path:
     ready = home / "requirements.txt"
     wanted = "\n".join(requirements)
     if not ready.is_file() or ready.read_text() != wanted:
-        print(f"  (installing {', '.join(requirements)} beside, once)", flush=True)
+        print(f"  (installing {', '.join(requirements)}; first use only)", flush=True)
         subprocess.run([sys.executable, "-m", "venv", "--clear", str(home)], check=True)
         command = [str(home / "bin" / "pip"), "install", "--quiet", "--disable-pip-version-check", *requirements]
         if subprocess.run(command).returncode:

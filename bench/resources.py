@@ -152,16 +152,17 @@ def rate(kind: str, clients: int, label: str) -> float:
     return total
 
 
-def right_books() -> bool:
+def is_consistent() -> bool:
+    """Return whether the tenant's recorded use equals the sum of its requests."""
     from django.db import connection
 
     from resources import tcc
     from resources.models import KINDS, Tenant
 
     tenant = Tenant.objects.get(name=TENANT)
-    agree = tcc.books(tenant) == {kind: getattr(tenant, f"{kind}_inuse") for kind in KINDS}
+    consistent = tcc.allocated(tenant) == {kind: getattr(tenant, f"{kind}_inuse") for kind in KINDS}
     connection.close()
-    return agree
+    return consistent
 
 
 def main() -> int:
@@ -181,21 +182,21 @@ def main() -> int:
         connection.close()  # the clients are forked, and each makes its own
         print(f"try+confirm cycles per second, {SECONDS:g} s each, median of {ROUNDS}, one tenant")
         for clients in CLIENTS:
-            found: dict[str, list[float]] = {"bare": [], "tcc": [], "within": []}
+            measured: dict[str, list[float]] = {"bare": [], "tcc": [], "within": []}
             for turn in range(ROUNDS):
-                for kind in found:
-                    found[kind].append(rate(kind, clients, f"{kind}{turn}of{clients}"))
-            bare, ours, within = (statistics.median(rates) for rates in found.values())
+                for kind in measured:
+                    measured[kind].append(rate(kind, clients, f"{kind}{turn}of{clients}"))
+            bare, ours, within = (statistics.median(rates) for rates in measured.values())
             worst = min(worst, ours / bare)
             print(
                 f"{clients:3} clients   bare SQL {bare:6.0f}   tcc {ours:6.0f}   ratio {ours / bare:.2f}"
                 f"   within {within:6.0f}   ratio {within / bare:.2f}",
                 flush=True,
             )
-        agree = right_books()
-    print("the books are right" if agree else "THE BOOKS ARE WRONG")
+        consistent = is_consistent()
+    print("the resource accounting is consistent" if consistent else "THE RESOURCE ACCOUNTING IS INCONSISTENT")
     print(f"worst ratio {worst:.2f}, goal {GOAL}")
-    return 0 if agree and worst >= GOAL else 1
+    return 0 if consistent and worst >= GOAL else 1
 
 
 if __name__ == "__main__":

@@ -45,10 +45,10 @@ def wait(what: str, done, seconds: float = WAIT_S):
         if result := done():
             return result
         time.sleep(0.02)
-    raise SystemExit(f"{what}: not after {seconds} s")
+    raise SystemExit(f"{what}: timed out after {seconds} s")
 
 
-def steady(platform: instance.Instance, path: str) -> dict:
+def wait_ready(platform: instance.Instance, path: str) -> dict:
     """Return the model or application when it is ready."""
 
     def look() -> dict | None:
@@ -68,7 +68,7 @@ def deploy(platform: instance.Instance) -> dict:
         platform.request("PUT", "/data/bench/.home/model.joblib", file.read_bytes())
     began = time.monotonic()
     platform.call("POST", "/users/bench/models", {"name": "net", "src": "home/model.joblib"})
-    steady(platform, "/users/bench/models/net")
+    wait_ready(platform, "/users/bench/models/net")
     print(
         f"POST of the model to ready            {time.monotonic() - began:6.2f} s   (copied, loaded in a run)",
         flush=True,
@@ -78,7 +78,7 @@ def deploy(platform: instance.Instance) -> dict:
         name = "net" + "abcdefgh"[number]
         began = time.monotonic()
         platform.call("POST", "/users/bench/apps", {"name": name, "model_name": "net", "cpu": 1, "ram": 600})
-        app = steady(platform, f"/users/bench/apps/{name}")
+        app = wait_ready(platform, f"/users/bench/apps/{name}")
         times.append(time.monotonic() - began)
         if number < DEPLOYMENTS - 1:
             platform.call("DELETE", f"/users/bench/apps/{name}")
@@ -97,7 +97,7 @@ def measure(title: str, port: int, path: str, headers: dict[str, str]) -> dict[i
         load.send(instance.HOST, port, *sent, connections=connections, seconds=1)
         one = results[connections] = load.send(instance.HOST, port, *sent, connections=connections)
         print(
-            f"{title:<30} {connections:3} at once {one['per_second']:7.0f} /s   median {one['median_ms']:7.2f} ms"
+            f"{title:<30} {connections:3} concurrent {one['per_second']:7.0f} /s   median {one['median_ms']:7.2f} ms"
             f"   p99 {one['p99_ms']:7.2f} ms",
             flush=True,
         )
@@ -135,10 +135,10 @@ def mlserver() -> Iterator[int | None]:
             began = time.monotonic()
             wait("MLServer", lambda: process.poll() is not None or is_ready(ports[0]))
             if process.poll() is not None:
-                print(f"MLServer ended: {Path(folder, 'log').read_text()[-500:]}", flush=True)
+                print(f"MLServer exited: {Path(folder, 'log').read_text()[-500:]}", flush=True)
                 yield None
                 return
-            print(f"MLServer, from its start to ready     {time.monotonic() - began:6.2f} s", flush=True)
+            print(f"MLServer, start to ready              {time.monotonic() - began:6.2f} s", flush=True)
             yield ports[0]
         finally:
             process.terminate()
@@ -168,7 +168,8 @@ def main() -> None:
             most = CONNECTIONS[-1]
             ratio = direct[most]["per_second"] / theirs[most]["per_second"]
             print(
-                f"at the port, beside MLServer: {ratio:.1f} times the requests per second ({most} at once)", flush=True
+                f"relative to MLServer, at the port: {ratio:.1f}x requests/s ({most} concurrent)",
+                flush=True,
             )
 
 

@@ -215,9 +215,9 @@ def wait_for_resources(platform: Platform, ram_before: int) -> None:
         if tenant["ram_inuse"] <= ram_before:
             break
         if time.monotonic() > end:
-            raise Failed(f"resources are not free again: {tenant['ram_inuse']} Mi of RAM in use, {ram_before} before")
+            raise Failed(f"resources are not free again: {tenant['ram_inuse']} MiB of RAM in use, {ram_before} before")
         time.sleep(0.5)
-    say(f"  in use now: {tenant['cpu_inuse']:g} of {tenant['cpu']:g} CPU, {tenant['ram_inuse']} Mi of RAM")
+    say(f"  in use now: {tenant['cpu_inuse']:g} of {tenant['cpu']:g} CPU, {tenant['ram_inuse']} MiB of RAM")
 
 
 def walk(platform: Platform, slow: float, steps: int) -> None:
@@ -309,7 +309,7 @@ def main() -> int:
     except (Failed, subprocess.CalledProcessError, urllib.error.URLError) as problem:
         print(f"\ndemo failed: {problem}", file=sys.stderr)
         return 1
-    say("\nThe demo succeeded. The operators' pages are at " + options.url + "/admin/")
+    say("\nThe demo succeeded. The administration pages are at " + options.url + "/admin/")
     return 0
 
 

@@ -74,14 +74,14 @@ def watch(platform, operator, username: str, say) -> None:
 def provoke(platform, operator, username: str, say) -> None:
     """Make the job fail; the line of its failure must be an anomaly, its usual lines must not."""
     query = f"aiops/logs?namespace={username}&deployment={JOB}"
-    found: list[dict] = []
+    anomalies: list[dict] = []
 
-    def odd() -> bool:
-        found[:] = [row for row in operator.must("GET", f"{query}&level=Anomaly&limit=20") if row["log"] == FAULT]
-        return bool(found)
+    def is_judged() -> bool:
+        anomalies[:] = [row for row in operator.must("GET", f"{query}&level=Anomaly&limit=20") if row["log"] == FAULT]
+        return bool(anomalies)
 
-    wait(platform, JUDGE_S, odd, "the fault was not judged an anomaly")
-    row = found[0]
+    wait(platform, JUDGE_S, is_judged, "the fault was not judged an anomaly")
+    row = anomalies[0]
     normal = count(operator, f"{query}&level=Normal&limit=1")
     usual = 100 * row["opnilog_confidence"]
     say(f"  {normal} of the job's lines are normal, and this one is an anomaly (confidence {usual:.0f} %):")

@@ -51,7 +51,7 @@ def new_nonce() -> str:
 
 
 class Job(ConcurrentTransitionMixin, Lifecycle):
-    """One training script of one user, run until it ends. cpu in cores, gpu in devices, ram in Mi, per worker."""
+    """One training script of one user, run until it ends. cpu in cores, gpu in devices, ram in MiB, per worker."""
 
     user = models.ForeignKey(
         settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="jobs", verbose_name=_("user")

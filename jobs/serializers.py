@@ -62,7 +62,7 @@ class JobIn(StrictSerializer):
     runtime = StrictChoice(choices=Runtime.values, required=False)
     gpu = StrictInt(required=False, min_value=0, max_value=16)
     cpu = StrictNumber(required=False, min_value=0.1, max_value=10)
-    ram = StrictInt(required=False, min_value=100, max_value=10000, help_text="Mi")
+    ram = StrictInt(required=False, min_value=100, max_value=10000, help_text="MiB")
     datasets = StrictList(child=DatasetNameField(), required=False, max_length=100)
     args = StrictList(child=StrictString(allow_blank=True, max_length=MAX_BYTES), required=False, max_length=100)
     env = EnvField(required=False)

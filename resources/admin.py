@@ -80,9 +80,9 @@ def compare(tenant: Tenant) -> list[dict]:
     The two are read one after the other while requests come and go, so only a lasting difference is one.
     """
     for _attempt in range(3):
-        books = tcc.books(tenant)
+        allocated = tcc.allocated(tenant)
         row = Tenant.objects.get(pk=tenant.pk)
-        differs = [kind for kind in KINDS if books[kind] != getattr(row, f"{kind}_inuse")]
+        differs = [kind for kind in KINDS if allocated[kind] != getattr(row, f"{kind}_inuse")]
         if not differs:
             break
     return [
@@ -91,7 +91,7 @@ def compare(tenant: Tenant) -> list[dict]:
             "bar": share(row, kind),
             "capacity": amount(kind, getattr(row, kind)),
             "inuse": amount(kind, getattr(row, f"{kind}_inuse")),
-            "books": amount(kind, books[kind]),
+            "allocated": amount(kind, allocated[kind]),
             "differs": kind in differs,
         }
         for kind in KINDS

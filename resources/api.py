@@ -80,8 +80,8 @@ class TenantUsage(ContractView):
             "Usage over time",
             out=UsageOut,
             query=(
-                ("hours", int, f"how far back, 1 to {MAX_HOURS}; 24 unless told"),
-                ("by", str, "a layer for each owner or kind; owner unless told"),
+                ("hours", int, f"how far back, 1 to {MAX_HOURS}; default 24"),
+                ("by", str, "a layer for each owner or kind; default owner"),
             ),
         )
     }

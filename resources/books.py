@@ -1,8 +1,8 @@
 """Checks the accounting of resources and repairs it. Called by `manage.py books`.
 
-Three accounts must agree: what a tenant's row says is in use, the sum of the requests, and what the platform's objects
-hold by their own rows. The objects are right: what they hold really exists. Only damage from outside (SQL by hand, a
-restored table) can make a difference; each one is listed before anything is changed.
+Three figures must agree: what a tenant's row records as in use, the sum of the requests, and what the platform's
+objects use according to their own rows. The objects are authoritative: they exist. Only damage from outside (manual
+SQL, a restored table) can cause a difference; each one is listed before anything is changed.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ ROUNDS = 3
 
 @dataclass(frozen=True)
 class Source:
-    """Objects of one kind: which of them hold something, how much, and under which id (`{prefix}:{pk}`)."""
+    """Objects of one kind: which of them use resources, how much, and under which request id (`{prefix}:{pk}`)."""
 
     prefix: str
     applier: str
     model: type[models.Model]
-    holding: Q
+    using: Q
     amounts: Callable[[models.Model], dict]
 
     def claims(self, tenant: Tenant) -> dict[str, Claim]:
-        """Return what the objects hold in the tenant, by the ids of their requests."""
-        holding = self.model._default_manager.filter(self.holding, tenant=tenant).select_related("user")
-        return {f"{self.prefix}:{one.pk}": Claim(self.applier, one.user.username, self.amounts(one)) for one in holding}
+        """Return what the objects use in the tenant, by the ids of their requests."""
+        using = self.model._default_manager.filter(self.using, tenant=tenant).select_related("user")
+        return {f"{self.prefix}:{one.pk}": Claim(self.applier, one.user.username, self.amounts(one)) for one in using}
 
 
 @dataclass(frozen=True)
 class Claim:
-    """What one object holds by its own row."""
+    """What one object uses according to its own row."""
 
     applier: str
     owner: str
@@ -58,7 +58,7 @@ class Difference:
     tenant: str
     id: str
     what: str
-    found: str
+    recorded: str
     expected: str
 
 
@@ -71,10 +71,10 @@ def explain(tenant: Tenant, sources: Iterable[Source]) -> list[Difference]:
 
 
 def repair(tenant: Tenant, sources: Iterable[Source]) -> None:
-    """Repair the accounting of one tenant in one transaction, and in further ones for differences found meanwhile.
+    """Repair the accounting of one tenant in one transaction, and in further ones for differences that appear later.
 
-    Locks in tcc's order: the objects that looked wrong, the tenant, the requests. Under the tenant's lock no sum
-    changes, so what is still wrong then is repaired, and what was not seen before waits for the next round.
+    Locks in tcc's order: the objects with a difference, the tenant, the requests. Under the tenant's lock no sum
+    changes, so a difference that is still there is repaired, and a new one is left to the next round.
     """
     sources = list(sources)
     for _ in range(ROUNDS):
@@ -96,7 +96,9 @@ def repair(tenant: Tenant, sources: Iterable[Source]) -> None:
                     _repair_row(locked, one.id, claims.get(one.id))
             _repair_sums(locked, sources)
         for one in seen:
-            log.warning("books of tenant %s: corrected %s from %s to %s", one.tenant, one.what, one.found, one.expected)
+            log.warning(
+                "accounting of tenant %s: corrected %s from %s to %s", one.tenant, one.what, one.recorded, one.expected
+            )
 
 
 def _differences(tenant: Tenant, sources: list[Source]) -> list[Difference]:
@@ -120,22 +122,24 @@ def _row_differences(tenant: Tenant, claims: dict[str, Claim], sources: list[Sou
     differences = []
     for id in sorted(rows.keys() | claims.keys()):
         row, claim = rows.get(id), claims.get(id)
-        says = "not live" if row is None else _words(row.applier, row.owner, row.amounts())
-        should = "nothing: no object holds it" if claim is None else _words(claim.applier, claim.owner, claim.amounts)
-        if says != should:
-            differences.append(Difference(tenant.name, id, f"request {id}", says, should))
+        recorded = "not active" if row is None else _described(row.applier, row.owner, row.amounts())
+        expected = (
+            "nothing: no object uses it" if claim is None else _described(claim.applier, claim.owner, claim.amounts)
+        )
+        if recorded != expected:
+            differences.append(Difference(tenant.name, id, f"request {id}", recorded, expected))
     return differences
 
 
-def _words(applier: str, owner: str, amounts: dict) -> str:
+def _described(applier: str, owner: str, amounts: dict) -> str:
     parts = [f"{kind} {say(kind, value)}" for kind, value in amounts.items() if value]
-    return ", ".join(parts or ["nothing"]) + f" for {owner or 'nobody'} ({applier})"
+    return ", ".join(parts or ["nothing"]) + f" for {owner or 'no owner'} ({applier})"
 
 
 def _outside(tenant: Tenant, sources: list[Source]) -> dict:
     """Return the sum of the rows that came over REST; negative only if the accounting is damaged."""
     held = tcc.add_up(ResourceRequest.objects.filter(HELD | _checkable(sources), tenant=tenant))
-    total = tcc.books(tenant)
+    total = tcc.allocated(tenant)
     return {kind: total[kind] - held[kind] for kind in KINDS}
 
 
@@ -145,16 +149,18 @@ def _sum_differences(tenant: Tenant, claims: dict[str, Claim], sources: list[Sou
     unchecked = tcc.add_up(ResourceRequest.objects.filter(HELD, tenant=tenant).exclude(_checkable(sources)))
     for kind in KINDS:
         claimed = sum((claim.amounts[kind] for claim in claims.values()), zero(kind))
-        right = max(outside[kind], zero(kind)) + unchecked[kind] + claimed
+        expected = max(outside[kind], zero(kind)) + unchecked[kind] + claimed
         in_use, capacity = getattr(tenant, f"{kind}_inuse"), getattr(tenant, kind)
         if outside[kind] < 0:
-            more = f"{say(kind, -outside[kind])} more than requests"
-            differences.append(Difference(tenant.name, "", f"{kind} released", more, "no more than requests"))
-        if in_use != right:
-            differences.append(Difference(tenant.name, "", f"{kind}_inuse", say(kind, in_use), say(kind, right)))
-        if capacity < right:
+            more = f"{say(kind, -outside[kind])} more than requested"
+            differences.append(Difference(tenant.name, "", f"{kind} released", more, "no more than requested"))
+        if in_use != expected:
+            differences.append(Difference(tenant.name, "", f"{kind}_inuse", say(kind, in_use), say(kind, expected)))
+        if capacity < expected:
             differences.append(
-                Difference(tenant.name, "", kind, say(kind, capacity), f"{say(kind, right)}: so much is in use")
+                Difference(
+                    tenant.name, "", kind, say(kind, capacity), f"at least {say(kind, expected)}, which is in use"
+                )
             )
     return differences
 
@@ -210,7 +216,7 @@ def _repair_sums(tenant: Tenant, sources: list[Source]) -> None:
             settled=timezone.now(),
             **missing,
         )
-    for kind, value in tcc.books(tenant).items():
+    for kind, value in tcc.allocated(tenant).items():
         setattr(tenant, f"{kind}_inuse", value)
         setattr(tenant, kind, max(getattr(tenant, kind), value))
     tenant.save()

@@ -34,8 +34,8 @@ def cpus() -> Decimal:
     return count.quantize(Decimal("0.001"))
 
 
-def ram_mi() -> int:
-    """Return the memory in Mi, limited by a cgroup."""
+def ram_mib() -> int:
+    """Return the memory in MiB, limited by a cgroup."""
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     try:
         limit = (CGROUP / "memory.max").read_text().strip()
@@ -66,7 +66,7 @@ def measured() -> dict:
     except runners.RunnerError as error:
         log.warning("could not read the cluster's capacity, keeping the last one: %s", error)
         return {}
-    return {"cpu": cpus(), "ram": ram_mi(), "gpu": gpus()} if cluster is None else cluster
+    return {"cpu": cpus(), "ram": ram_mib(), "gpu": gpus()} if cluster is None else cluster
 
 
 def prepare_default_tenant() -> Tenant:

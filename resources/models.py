@@ -7,7 +7,7 @@ ResourceRequest:
     cancelled, released --reinstate--> confirmed     (only `manage.py books --repair`, for an object that exists)
 
 The database itself keeps 0 <= in use <= capacity. In use is the sum of the live requests (type request, tried or
-confirmed) less the confirmed releases (rows of their own, which come over REST); tcc.books computes it from the rows.
+confirmed) less the confirmed releases (rows of their own, sent over REST); tcc.allocated computes it from the rows.
 
 A row with an owner belongs to an object of the platform (job, dataset, …) and has an id that `is_platform_id` accepts;
 a row without one came over REST.
@@ -36,7 +36,7 @@ def is_platform_id(id: str) -> bool:
 
 
 class Amounts(models.Model):
-    """cpu in cores, gpu in devices, ram in Mi, rom in bytes."""
+    """cpu in cores, gpu in devices, ram in MiB, rom in bytes."""
 
     cpu = models.DecimalField(_("CPU"), max_digits=14, decimal_places=6, default=Decimal(0))
     gpu = models.BigIntegerField(_("GPU"), default=0)

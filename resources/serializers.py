@@ -28,7 +28,7 @@ class TryIn(StrictSerializer):
     tenant = NameField(required=False)
     gpu = StrictInt(required=False, min_value=0, max_value=16)
     cpu = StrictNumber(required=False, min_value=0.1, max_value=10)
-    ram = StrictInt(required=False, min_value=100, max_value=10000, help_text="Mi")
+    ram = StrictInt(required=False, min_value=100, max_value=10000, help_text="MiB")
     rom = StrictInt(required=False, min_value=0, max_value=BIG, help_text="bytes")
 
 
@@ -40,7 +40,7 @@ class SettleIn(StrictSerializer):
 class CapacityIn(StrictSerializer):
     cpu = StrictNumber(required=False, min_value=0, max_value=1_000_000)
     gpu = StrictInt(required=False, min_value=0, max_value=1_000_000)
-    ram = StrictInt(required=False, min_value=0, max_value=BIG, help_text="Mi")
+    ram = StrictInt(required=False, min_value=0, max_value=BIG, help_text="MiB")
     rom = StrictInt(required=False, min_value=0, max_value=BIG, help_text="bytes")
 
 
@@ -62,7 +62,7 @@ class LimitIn(StrictSerializer):
 
     cpu = StrictNumber(required=False, allow_null=True, min_value=0, max_value=1_000_000)
     gpu = StrictInt(required=False, allow_null=True, min_value=0, max_value=1_000_000)
-    ram = StrictInt(required=False, allow_null=True, min_value=0, max_value=BIG, help_text="Mi")
+    ram = StrictInt(required=False, allow_null=True, min_value=0, max_value=BIG, help_text="MiB")
     rom = StrictInt(required=False, allow_null=True, min_value=0, max_value=BIG, help_text="bytes")
 
 

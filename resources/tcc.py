@@ -133,7 +133,7 @@ def set_capacity(*, name: str, by: str, **capacity) -> Tenant:
     return tenant
 
 
-def books(tenant: Tenant) -> dict:
+def allocated(tenant: Tenant) -> dict:
     """Return what is in use by the requests: live ones minus confirmed releases. Equals the tenant's own sums."""
     sums = ResourceRequest.objects.filter(tenant=tenant).aggregate(
         **{f"{kind}_taken": Sum(kind, filter=LIVE) for kind in KINDS},

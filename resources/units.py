@@ -9,7 +9,7 @@ from kernel.errors import Refused
 
 from .models import KINDS
 
-UNITS = {"gpu": "", "cpu": "", "ram": " Mi", "rom": " bytes"}
+UNITS = {"gpu": "", "cpu": "", "ram": " MiB", "rom": " bytes"}
 MICRO = Decimal("0.000001")
 MAX_CPU = Decimal(10) ** 8 - MICRO
 MAX_INT = 2**63 - 1
@@ -41,7 +41,7 @@ def zero(kind: str):
 
 
 def say(kind: str, value) -> str:
-    """Format an amount with its unit: `2.5`, `512 Mi`, `1024 bytes`."""
+    """Format an amount with its unit: `2.5`, `512 MiB`, `1024 bytes`."""
     number = f"{value.normalize():f}" if isinstance(value, Decimal) else str(value)
     return number + UNITS[kind]
 

@@ -112,7 +112,7 @@ def photograph(camera: Camera, world: World, operator_password: str | None, quic
     if operator_password is None:
         return
     operator = camera.logged_in("admin", operator_password, "dark")
-    camera.take(operator, "/admin/", "admin", "#apart-title")
+    camera.take(operator, "/admin/", "admin", "#isolation-title")
     if not quick:
         world.watch_logs(operator_password)
         camera.take(hers, "/aiops?hours=1", "aiops")

@@ -83,16 +83,16 @@ def strings() -> Catalog:
 
 def in_python(text: str) -> Iterator[tuple[str | None, str | tuple[str, str]]]:
     """Yield (context, text or (singular, plural)) of each literal that is translated, or is a message's template."""
-    for _line, found, _comments, context in extract("python", BytesIO(text.encode()), {**DJANGO, **MESSAGES}):
-        if has_words(found[0] if isinstance(found, tuple) else found):
-            yield context, found
+    for _line, texts, _comments, context in extract("python", BytesIO(text.encode()), {**DJANGO, **MESSAGES}):
+        if has_words(texts[0] if isinstance(texts, tuple) else texts):
+            yield context, texts
 
 
 def in_template(text: str) -> Iterator[tuple[str | None, str | tuple[str, str]]]:
     """Yield the same of a template, which Django turns into lines of Python calls."""
     calls = "\n".join(line.strip() for line in templatize(text).splitlines())
-    for _line, found, _comments, context in extract("python", BytesIO(calls.encode()), DJANGO):
-        yield context, found
+    for _line, texts, _comments, context in extract("python", BytesIO(calls.encode()), DJANGO):
+        yield context, texts
 
 
 def has_words(template: str) -> bool:

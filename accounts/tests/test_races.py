@@ -42,7 +42,7 @@ def test_creates_and_the_deregistration_at_once(as_alice, as_staff, home, api, t
     assert not Job.objects.filter(state__in=["creating", "running"]).exists()
     assert not Dataset.objects.filter(state="creating").exists()
     tenant = Tenant.objects.get(name="default")
-    assert tcc.books(tenant) == {kind: getattr(tenant, f"{kind}_inuse") for kind in tcc.KINDS}
+    assert tcc.allocated(tenant) == {kind: getattr(tenant, f"{kind}_inuse") for kind in tcc.KINDS}
     assert tenant.cpu_inuse == 0
 
 

@@ -54,7 +54,7 @@ def step(send: Send, gpu_runs: Callable[[], bool]) -> None:
         return
     last = kv.last_trained()
     kind = watchlist.decide(asked.workloads, last.workloads)
-    if kind == watchlist.UPDATE and kv.is_anew(asked.uuid):
+    if kind == watchlist.UPDATE and kv.is_retrain(asked.uuid):
         kind = watchlist.TRAIN
     if asked.workloads and asked.uuid == last.uuid:
         _decide(made, state=DONE)

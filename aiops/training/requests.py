@@ -24,10 +24,10 @@ PAUSE_S, GROWTH, MOST_PAUSE_S = 0.3, 1.2, 5.0
 UNANSWERED = Message("the training controller does not answer; try again later")
 
 
-def request_training(workloads: dict, anew: bool = False) -> str:
+def request_training(workloads: dict, retrain: bool = False) -> str:
     """Ask for exactly these workloads to be watched; {} clears the watchlist. Return the controller's reply.
 
-    It trains when a workload was added; with `anew` also when none was (newer lines, feedback). Raises Refused for
+    It trains when a workload was added; with `retrain` also when none was (newer lines, feedback). Raises Refused for
     illegal names, Fault when NATS is away or no training controller answers.
     """
     try:
@@ -36,8 +36,8 @@ def request_training(workloads: dict, anew: bool = False) -> str:
         raise Refused(message_of(problem)) from problem
     before = kv.parameters(), kv.model_status()
     uuid = str(uuids.uuid4())
-    if anew:
-        kv.put_anew(uuid)
+    if retrain:
+        kv.put_retrain(uuid)
     kv.put_parameters(uuid, workloads)
     if workloads:
         set_status(subjects.TRAINING, uuid=uuid, stage=subjects.FETCHING)

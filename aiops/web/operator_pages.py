@@ -76,7 +76,7 @@ def _ask(request) -> None:
     chosen = watchlist.tree(_key(text) for text in request.POST.getlist("workload"))
     if not chosen:
         raise Refused("select at least one workload, or clear the watchlist")
-    requests.request_training(chosen, anew=wish == "anew")
+    requests.request_training(chosen, retrain=wish == "retrain")
 
 
 def _key(text: str) -> tuple[str, str, str]:

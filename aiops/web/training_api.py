@@ -48,9 +48,9 @@ class Train(OperatorView):
     calls = {"POST": Call("Watch exactly these workloads; train when some were added", body=TrainIn, out=TrainOut)}
 
     def post(self, request):
-        items, anew = self.body()["items"], self.body().get("anew", False)
+        items, retrain = self.body()["items"], self.body().get("anew", False)
         wanted = watchlist.tree((item["clusterId"], item["namespace"], item["deployment"]) for item in items)
-        return self.answer({"response": requests.request_training(wanted, anew)})
+        return self.answer({"response": requests.request_training(wanted, retrain)})
 
 
 class CurrentStatus(OperatorView):

@@ -16,10 +16,10 @@ from .subjects import (
     AGGREGATION_BUCKET,
     BUCKETS,
     LAST_TRAINED,
-    OWN_ANEW,
     OWN_BUCKET,
     OWN_DECISION,
     OWN_DETAIL,
+    OWN_RETRAIN,
     OWN_WATCHLIST,
     PARAMETERS,
     PARAMETERS_BUCKET,
@@ -99,14 +99,14 @@ def decision() -> dict:
     return value if isinstance(value, dict) else {}
 
 
-def is_anew(uuid: str) -> bool:
+def is_retrain(uuid: str) -> bool:
     """Return whether that request wants a training even if no workload was added."""
-    value, _ = keyvalue.get_json(OWN_BUCKET, OWN_ANEW)
+    value, _ = keyvalue.get_json(OWN_BUCKET, OWN_RETRAIN)
     return bool(uuid) and value == uuid
 
 
-def put_anew(uuid: str) -> None:
-    keyvalue.put_json(OWN_BUCKET, OWN_ANEW, uuid)
+def put_retrain(uuid: str) -> None:
+    keyvalue.put_json(OWN_BUCKET, OWN_RETRAIN, uuid)
 
 
 def watched() -> dict | None:

@@ -53,7 +53,7 @@ _ONES = str.maketrans("023456789", "1" * 9)
 
 
 def _go_files(text: str) -> str:
-    """Mask `word.go : 123`, found from its end: searching for any word first takes quadratic time
+    """Mask `word.go : 123`, matched from its end: searching for any word first takes quadratic time
     in the word's length.
     """
     parts, done = [], 0
@@ -69,7 +69,7 @@ def _go_files(text: str) -> str:
 
 
 def _emails(text: str) -> str:
-    """Mask `name@host.tld`, found from the @ backwards for the same reason."""
+    """Mask `name@host.tld`, matched backwards from the @ for the same reason."""
     parts, done, seek = [], 0, 0
     while end := _EMAIL_END.search(text, seek):
         at = end.start()

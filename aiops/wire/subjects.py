@@ -59,7 +59,7 @@ AGGREGATION_BUCKET, AGGREGATION = "os-workload-aggregation", "aggregation"
 PARAMETERS_BUCKET, PARAMETERS, LAST_TRAINED = "model-training-parameters", "modelTrainingParameters", "lastModelTrained"
 STATISTICS_BUCKET, STATUS = "model-training-statistics", "modelTrainingStatus"
 OWN_BUCKET, OWN_GPU, OWN_DECISION, OWN_WATCHLIST, OWN_DETAIL = "mlp-aiops", "gpu", "decision", "watchlist", "training"
-OWN_ANEW = "anew"
+OWN_RETRAIN = "anew"
 
 
 @dataclass(frozen=True)
@@ -152,7 +152,7 @@ KEYS = (
         "training-controller, reconcile"),
     Key(OWN_BUCKET, OWN_DECISION, "our own: the last request that was decided, and what about it",
         "training-controller"),
-    Key(OWN_BUCKET, OWN_ANEW, "our own: the request that trains also where no workload was added", "gateway"),
+    Key(OWN_BUCKET, OWN_RETRAIN, "our own: the request that trains also where no workload was added", "gateway"),
     Key(OWN_BUCKET, OWN_WATCHLIST, "our own: the watchlist in force", "training-controller"),
     Key(OWN_BUCKET, OWN_DETAIL, "our own: what the status cannot carry: loss, epochs, device, the reason of a failure",
         "gateway, reconcile"),

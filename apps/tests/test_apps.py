@@ -23,7 +23,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 def in_use() -> dict:
     tenant = Tenant.objects.get(name="default")
-    assert {kind: getattr(tenant, f"{kind}_inuse") for kind in tcc.KINDS} == tcc.books(tenant)
+    assert {kind: getattr(tenant, f"{kind}_inuse") for kind in tcc.KINDS} == tcc.allocated(tenant)
     return {"cpu": float(tenant.cpu_inuse), "ram": tenant.ram_inuse}
 
 

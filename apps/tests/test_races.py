@@ -45,7 +45,7 @@ def test_ports_are_unique_and_everything_is_given_back(adder, tasks, monkeypatch
         list(pool.map(delete, Application.objects.values_list("pk", flat=True)))
     assert not Application.objects.exists()
     tenant = Tenant.objects.get(name="default")
-    assert set(tcc.books(tenant).values()) == {0}
+    assert set(tcc.allocated(tenant).values()) == {0}
     assert (float(tenant.cpu_inuse), tenant.ram_inuse) == (0, 0)
 
 

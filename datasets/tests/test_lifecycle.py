@@ -23,7 +23,7 @@ URL = "users/alice/datasets"
 
 def rom() -> int:
     tenant = Tenant.objects.get(name="default")
-    assert tcc.books(tenant)["rom"] == tenant.rom_inuse
+    assert tcc.allocated(tenant)["rom"] == tenant.rom_inuse
     return tenant.rom_inuse
 
 

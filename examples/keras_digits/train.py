@@ -29,7 +29,7 @@ def load(dataset: str) -> tuple[np.ndarray, ...]:
     for part in ("train", "test"):
         file = folder / part / "digits_x.csv"
         if not file.is_file():
-            raise SystemExit(f"{file} not found: is the data set {dataset} among the job's datasets?")
+            raise SystemExit(f"{file} not found: does the job use the dataset {dataset}?")
         arrays.append(np.loadtxt(file, delimiter=",").reshape(-1, 8, 8, 1) / 16)
         arrays.append(np.loadtxt(folder / part / "digits_y.csv", dtype=int))
     return tuple(arrays)

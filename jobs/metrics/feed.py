@@ -86,7 +86,7 @@ class Reader:
             if self._feed is None:
                 return
             if not self.reads_alone:
-                self._feed.look()  # this reader may just have found the job ending
+                self._feed.look()  # this reader may have seen that the job is ending
                 return
             self.reads_alone = len(rows) >= CHUNK
 

@@ -25,7 +25,7 @@ SLEEP = "import time\nwhile True: time.sleep(0.05)"
 
 def in_use() -> dict:
     tenant = Tenant.objects.get(name="default")
-    assert {kind: getattr(tenant, f"{kind}_inuse") for kind in tcc.KINDS} == tcc.books(tenant)
+    assert {kind: getattr(tenant, f"{kind}_inuse") for kind in tcc.KINDS} == tcc.allocated(tenant)
     return {"cpu": float(tenant.cpu_inuse), "gpu": tenant.gpu_inuse, "ram": tenant.ram_inuse}
 
 

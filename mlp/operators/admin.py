@@ -39,7 +39,7 @@ LATEST = 12
 FAILED = 6
 WAITING = 8
 TENANTS = 12
-FOUND = 8
+SEARCH_RESULTS = 8
 LATELY = timedelta(days=7)
 
 
@@ -224,7 +224,7 @@ def search(request: HttpRequest, term: str) -> list[SearchResult]:
         if not has_state(model) or not model_admin.has_view_permission(request):
             continue
         rows, _many = model_admin.get_search_results(request, model_admin.get_queryset(request), term)
-        for row in rows.order_by("-pk")[:FOUND]:
+        for row in rows.order_by("-pk")[:SEARCH_RESULTS]:
             kind = str(capfirst(model._meta.verbose_name))
             results.append(SearchResult(str(row), f"{kind}, {state_name(row)}", url_of(row), icon_of(model)))
     return results

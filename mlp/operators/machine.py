@@ -37,12 +37,12 @@ BY_CGROUP = {"memory": _("memory"), "pids": _("processes"), "cpu": _("CPU")}
 
 def machine(request: HttpRequest) -> HttpResponse:
     operators_only(request)
-    context = {"versions": versions(), "machine": hardware(), "apart": apart()}
+    context = {"versions": versions(), "machine": hardware(), "isolation": isolation()}
     return render(request, "admin/dashboard/machine.html", context)
 
 
 # --- isolation of runs ----------------------------------------------------------------------------------------------
-def apart() -> dict:
+def isolation() -> dict:
     """Return {"rows": [(what, how, tone)], "why_not": [a stronger isolation and why it is not used]}."""
     if settings.MLP_RUNNER != "local":
         how = gettext("pods of the cluster, namespace %s") % settings.MLP_K8S["namespace"]
@@ -71,7 +71,7 @@ def hardware() -> list[tuple[str, str]]:
     counted = [f"{cards.count(card)} × {card}" for card in dict.fromkeys(cards)]
     return [
         (gettext("CPUs"), f"{inventory.cpus().normalize():f}"),
-        (gettext("Memory"), amount("ram", inventory.ram_mi())),
+        (gettext("Memory"), amount("ram", inventory.ram_mib())),
         (
             gettext("GPUs"),
             "; ".join(counted) or gettext("none"),

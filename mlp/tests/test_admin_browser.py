@@ -99,7 +99,7 @@ def test_who_is_no_operator_any_more_is_told_so_and_keeps_the_own_pages(operator
 
 def test_the_overview_asks_the_parts_and_lets_a_user_in(operator):
     operator.wait_for_selector("#parts .mlp-parts li")
-    operator.wait_for_selector("#apart-title")
+    operator.wait_for_selector("#isolation-title")
     assert operator.locator(".mlp-people li").count() == 1
     operator.click(".mlp-people button")
     expect(operator.locator(".mlp-people")).to_have_count(0)

@@ -189,7 +189,7 @@ def train(user: Walk) -> None:
 def look_around(operator: Walk, username: str) -> None:
     operator.page.goto("/admin/")
     expect(operator["#parts .mlp-parts .mlp-well"]).to_have_count(len(PARTS) + 1)
-    expect(operator["#apart-title"]).to_be_visible()
+    expect(operator["#isolation-title"]).to_be_visible()
     operator.shows("overview")
     operator.page.goto("/admin/resources/tenant/")
     operator["#result_list a:has-text('default')"].first.click()

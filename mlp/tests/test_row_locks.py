@@ -47,7 +47,7 @@ LOCKLESS = {
     apps: {"request_id", "create_app"},
     trainings: {"request_id", "uuid_of", "find", "create_run", "order_again", "note_sent", "serving", "serve_nothing"}
     | {"give_back"},
-    tcc: {"try_", "never_fits", "books", "add_up", "lock_tenant"},
+    tcc: {"try_", "never_fits", "allocated", "add_up", "lock_tenant"},
 }
 
 

@@ -15,7 +15,7 @@ from kernel import storage
 
 MOST = 8  # of each kind in the list below the search field
 MOST_ON_PAGE = 50
-SCRIPTS_LOOKED_AT = 5000
+MOST_SCRIPTS = 5000
 
 
 @login_required
@@ -25,25 +25,25 @@ def search(request):
     """Show the search results; htmx requests of the search field get the list only."""
     query = request.GET.get("q", "").strip().replace("\x00", "")[:50]
     brief = request.headers.get("HX-Request") == "true"
-    groups = found(request.user, query, MOST if brief else MOST_ON_PAGE) if query else []
-    template = "_found.html" if brief else "search.html"
+    groups = results(request.user, query, MOST if brief else MOST_ON_PAGE) if query else []
+    template = "_search_results.html" if brief else "search.html"
     return render(request, template, {"q": query, "groups": groups})
 
 
-def found(user, query: str, most: int) -> list[dict]:
+def results(user, query: str, most: int) -> list[dict]:
     """Return [{kind, rows: [(name, address, object)]}] of the user's own objects, newest first."""
     groups = []
-    for model in searched():
+    for model in searchable_models():
         rows = model._default_manager.filter(user=user, name__icontains=query).order_by("-pk")[:most]
-        results = [(row.name, reverse(model._meta.model_name, args=[row.name]), row) for row in rows]
-        groups.append({"kind": model._meta.verbose_name_plural, "rows": results})
-    paths = (path for path, _ in islice(storage.files(storage.home_dir(user.username)), SCRIPTS_LOOKED_AT))
+        matches = [(row.name, reverse(model._meta.model_name, args=[row.name]), row) for row in rows]
+        groups.append({"kind": model._meta.verbose_name_plural, "rows": matches})
+    paths = (path for path, _ in islice(storage.files(storage.home_dir(user.username)), MOST_SCRIPTS))
     scripts = islice((path for path in paths if query.lower() in path.lower()), most)
     groups.append({"kind": "scripts", "rows": [(path, reverse("script", args=[path]), None) for path in scripts]})
     return [group for group in groups if group["rows"]]
 
 
-def searched() -> list:
+def searchable_models() -> list:
     """Return the models whose rows have an owner, a name, a state, and a page named after the model."""
     return [model for model in apps.get_models() if _has_page(model)]
 

@@ -1,4 +1,4 @@
-"""`manage.py books` against damage done by raw SQL: it is explained, then repaired, and nothing else is touched."""
+"""`manage.py books` after damage by raw SQL: each difference is listed, --repair corrects it and nothing else."""
 
 from __future__ import annotations
 
@@ -57,16 +57,16 @@ def run(*arguments: str) -> tuple[int, str]:
 
 def in_use() -> dict:
     tenant = Tenant.objects.get(name="default")
-    found = {kind: getattr(tenant, f"{kind}_inuse") for kind in KINDS}
-    assert tcc.books(tenant) == found
-    return {kind: float(value) for kind, value in found.items()}
+    recorded = {kind: getattr(tenant, f"{kind}_inuse") for kind in KINDS}
+    assert tcc.allocated(tenant) == recorded
+    return {kind: float(value) for kind, value in recorded.items()}
 
 
 RIGHT = {"gpu": 2.0, "cpu": 2.5, "ram": 500.0, "rom": 1050.0}
 
 
-def test_right_books_are_right():
-    assert run() == (0, "the books of default are right\n")
+def test_consistent_accounting_has_no_differences():
+    assert run() == (0, "the accounting of default is consistent\n")
     assert run("--repair", "--tenant", "default")[0] == 0
     assert in_use() == RIGHT
     with pytest.raises(CommandError):
@@ -77,16 +77,16 @@ DAMAGE = {
     "the sum of a tenant": ("UPDATE tenant SET cpu_inuse = 6, rom_inuse = 0", ["cpu_inuse  6", "rom_inuse  0 bytes"]),
     "the capacity with it": (
         "UPDATE tenant SET cpu_inuse = 0, cpu = 1",
-        ["cpu_inuse  0", "cpu        1     2.5: so much"],
+        ["cpu_inuse  0", "cpu        1     at least 2.5, which is in use"],
     ),
-    "a request is gone": ("DELETE FROM resource_request WHERE id = '{job}'", ["request {job}  not live", "cpu 2"]),
+    "a request is gone": ("DELETE FROM resource_request WHERE id = '{job}'", ["request {job}  not active", "cpu 2"]),
     "a request is settled": (
         "UPDATE resource_request SET state = 'cancelled' WHERE id = '{dataset}'",
-        ["request {dataset}  not live", "rom 1000 bytes for alice (dm)"],
+        ["request {dataset}  not active", "rom 1000 bytes for alice (dm)"],
     ),
     "a request says another amount": (
         "UPDATE resource_request SET cpu = 5, owner = '' WHERE id = '{job}'",
-        ["request {job}", "cpu 5, ram 500 Mi for nobody (jm)", "cpu 2, ram 500 Mi for alice (jm)"],
+        ["request {job}", "cpu 5, ram 500 MiB for no owner (jm)", "cpu 2, ram 500 MiB for alice (jm)"],
     ),
     "a request is of another tenant": (
         "WITH other AS (INSERT INTO tenant"
@@ -97,7 +97,7 @@ DAMAGE = {
     ),
     "more is released than was requested": (
         "UPDATE resource_request SET cpu = 4 WHERE id = 'r'",
-        ["cpu released  3 more than requests"],
+        ["cpu released  3 more than requested"],
     ),
     "everything at once": (
         "DELETE FROM resource_request; UPDATE tenant SET cpu_inuse = 0, gpu_inuse = 0, cpu = 0",
@@ -129,11 +129,11 @@ def test_damage_is_explained_and_repaired(world, damage, lines, caplog):
         assert (row.state in ("tried", "confirmed"), row.owner, row.tenant.name) == (True, "alice", "default")
 
 
-def test_a_request_without_its_object_is_given_back(world):
+def test_a_request_without_its_object_is_released(world):
     sql(f"UPDATE job SET reserved = false WHERE id = {world['job'].partition(':')[2]}")
     ask("job:99999", owner="alice", cpu=1)
     code, text = run("--repair")
-    assert (code, text.count("no object holds it")) == (0, 2)
+    assert (code, text.count("no object uses it")) == (0, 2)
     states = dict(ResourceRequest.objects.filter(pk__startswith="job:").values_list("pk", "state"))
     assert states == {world["job"]: "released", "job:99999": "cancelled"}
     assert in_use() == {"gpu": 1.0, "cpu": 0.5, "ram": 0.0, "rom": 1050.0}
@@ -173,7 +173,10 @@ SERVED = {**RIGHT, "cpu": 4.0, "ram": 756.0, "rom": 1350.0}
         ),
         (
             "DELETE FROM resource_request WHERE id IN ('{model}', '{app}')",
-            ["request {model} not live rom 300 bytes", "request {app} not live cpu 1.5, ram 256 Mi for alice (am)"],
+            [
+                "request {model} not active rom 300 bytes",
+                "request {app} not active cpu 1.5, ram 256 MiB for alice (am)",
+            ],
         ),
     ],
 )
@@ -187,11 +190,11 @@ def test_models_and_applications_are_asked_too(served, damage, lines):
     assert in_use() == SERVED
 
 
-def test_what_no_model_and_no_application_holds_is_given_back(served):
+def test_resources_without_a_model_or_application_are_released(served):
     for kind, applier in (("model", "mm"), ("app", "am")):
         tcc.try_(id=f"{kind}:99999", applier=applier, request_type="request", owner="alice", ram=1)
     code, text = run("--repair")
-    assert (code, text.count("no object holds it")) == (0, 2)
+    assert (code, text.count("no object uses it")) == (0, 2)
     assert in_use() == SERVED
 
 

@@ -155,7 +155,7 @@ class Protocol(RuleBasedStateMachine):
             assert {kind: getattr(tenant, f"{kind}_inuse") for kind in KINDS} == expected
             assert {kind: getattr(tenant, kind) for kind in KINDS} == self.reference.capacity[tenant.name]
             assert all(0 <= expected[kind] <= getattr(tenant, kind) for kind in KINDS)
-            assert tcc.books(tenant) == expected
+            assert tcc.allocated(tenant) == expected
         rows = {row.pk: row for row in ResourceRequest.objects.select_related("tenant")}
         assert set(rows) == set(self.reference.rows)
         for id, wanted in self.reference.rows.items():

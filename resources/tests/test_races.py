@@ -58,7 +58,7 @@ def refusals(results: list) -> int:
 
 def in_use(kind: str = "cpu"):
     tenant = Tenant.objects.get(name="default")
-    assert tcc.books(tenant) == {kind: getattr(tenant, f"{kind}_inuse") for kind in KINDS}
+    assert tcc.allocated(tenant) == {kind: getattr(tenant, f"{kind}_inuse") for kind in KINDS}
     return getattr(tenant, f"{kind}_inuse")
 
 

@@ -39,7 +39,7 @@ def call(as_staff):
 
 def in_use(kind: str = "cpu"):
     tenant = Tenant.objects.get(name="default")
-    assert tcc.books(tenant) == {kind: getattr(tenant, f"{kind}_inuse") for kind in tcc.KINDS}
+    assert tcc.allocated(tenant) == {kind: getattr(tenant, f"{kind}_inuse") for kind in tcc.KINDS}
     return float(getattr(tenant, f"{kind}_inuse"))
 
 

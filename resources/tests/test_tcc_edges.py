@@ -33,7 +33,7 @@ def state(id: str) -> str:
 
 def in_use(kind: str = "cpu"):
     tenant = Tenant.objects.get(name="default")
-    assert tcc.books(tenant) == {kind: getattr(tenant, f"{kind}_inuse") for kind in tcc.KINDS}
+    assert tcc.allocated(tenant) == {kind: getattr(tenant, f"{kind}_inuse") for kind in tcc.KINDS}
     return getattr(tenant, f"{kind}_inuse")
 
 
@@ -162,7 +162,7 @@ class TestTenants:
     def test_what_was_discovered_follows_the_machine_but_not_below_what_is_in_use(self, monkeypatch):
         ask("a", cpu=4, ram=1000)
         monkeypatch.setattr(inventory, "cpus", lambda: Decimal(2))
-        monkeypatch.setattr(inventory, "ram_mi", lambda: 5000)
+        monkeypatch.setattr(inventory, "ram_mib", lambda: 5000)
         monkeypatch.setattr(inventory, "gpus", lambda: 1)
         tenant = inventory.prepare_default_tenant()
         assert (tenant.cpu, tenant.ram, tenant.gpu, tenant.rom) == (4, 5000, 1, 10 << 30)

@@ -184,7 +184,7 @@ def test_removing_workloads_only_updates(served, gpu_side):
     assert gpu_side.heard["train"] == []
 
 
-def test_adding_one_trains_anew(served, gpu_side):
+def test_adding_a_workload_starts_a_training(served, gpu_side):
     kv.put_last_trained(order())
     served(TrainingController())
     more = {"c1": {"shop": ["cart", "new", "web"]}}
@@ -192,13 +192,13 @@ def test_adding_one_trains_anew(served, gpu_side):
     assert js(gpu_side.wait("train")[0])["parameters"]["workloads"] == more
 
 
-def test_the_same_watchlist_trains_anew_when_asked_to(served, gpu_side):
+def test_the_same_watchlist_is_retrained_when_requested(served, gpu_side):
     kv.put_last_trained(order())
     served(TrainingController())
     requests.request_training(WORKLOADS)
     until(lambda: kv.decision().get("state") == "done")
     assert gpu_side.heard["train"] == []
-    requests.request_training(WORKLOADS, anew=True)
+    requests.request_training(WORKLOADS, retrain=True)
     assert js(gpu_side.wait("train")[0])["parameters"]["workloads"] == WORKLOADS
 
 

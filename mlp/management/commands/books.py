@@ -1,7 +1,6 @@
-"""`manage.py books`: compares the tenants' sums and the resource requests with the platform's objects.
+"""`manage.py books`: compares the resource accounting (tenants and requests) with the platform's objects.
 
-Exits with 0 when they agree (or everything was repaired), 1 when they differ, 2 when a difference is left after the
-repair.
+Exit code 0: they agree, or all differences were repaired; 1: they differ; 2: a difference remains after the repair.
 """
 
 from __future__ import annotations
@@ -38,11 +37,11 @@ SOURCES = (
         lambda app: tcc.amounts(gpu=app.gpu, cpu=app.cpu, ram=app.ram),
     ),
 )
-HEADINGS = ("TENANT", "WHAT", "SAYS", "SHOULD SAY")
+HEADINGS = ("TENANT", "ITEM", "RECORDED", "EXPECTED")
 
 
 class Command(BaseCommand):
-    help = "Lists every difference between the books and the platform's objects; --repair corrects them."
+    help = "List the differences between the resource accounting and the platform's objects; --repair corrects them."
 
     def add_arguments(self, parser):
         parser.add_argument("--tenant", help="only this tenant")
@@ -54,25 +53,27 @@ class Command(BaseCommand):
         tenants = list(Tenant.objects.filter(**({"name": tenant} if tenant else {})).order_by("name"))
         if tenant and not tenants:
             raise CommandError(f"there is no tenant {tenant}", returncode=2)
-        wrong = [line for one in tenants for line in books.explain(one, SOURCES)]
-        if not wrong:
-            self.stdout.write(f"the books of {', '.join(one.name for one in tenants) or 'no tenant'} are right")
+        differences = [line for one in tenants for line in books.explain(one, SOURCES)]
+        if not differences:
+            self.stdout.write(
+                f"the accounting of {', '.join(one.name for one in tenants) or 'no tenant'} is consistent"
+            )
             return
-        self._table(wrong)
+        self._table(differences)
         if not repair:
-            self.stdout.write(f"differences: {len(wrong)}; --repair puts them right")
+            self.stdout.write(f"differences: {len(differences)}; run with --repair to correct them")
             sys.exit(1)
         for one in tenants * 2:  # twice: one tenant may have to release what another one reserves
             books.repair(one, SOURCES)
         left = [line for one in tenants for line in books.explain(one, SOURCES)]
         if left:
-            self.stdout.write("these are left, run it again:")
+            self.stdout.write("these differences remain; run the command again:")
             self._table(left)
             sys.exit(2)
-        self.stdout.write("repaired; the books are right")
+        self.stdout.write("repaired; the accounting is consistent")
 
     def _table(self, lines: list[books.Difference]) -> None:
-        rows = [HEADINGS, *((line.tenant, line.what, line.found, line.expected) for line in lines)]
+        rows = [HEADINGS, *((line.tenant, line.what, line.recorded, line.expected) for line in lines)]
         widths = [max(len(row[column]) for row in rows) for column in range(len(HEADINGS))]
         for row in rows:
             self.stdout.write("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip())

@@ -23,7 +23,7 @@ class Command(BaseCommand):
 
     def handle(self, *args, **options):
         tenant = prepare_default_tenant()
-        self.stdout.write(f"tenant default: {tenant.cpu.normalize():f} CPU, {tenant.gpu} GPU, {tenant.ram} Mi RAM")
+        self.stdout.write(f"tenant default: {tenant.cpu.normalize():f} CPU, {tenant.gpu} GPU, {tenant.ram} MiB RAM")
         self._operator()
         bus.ensure_streams([recording.STREAM])
 
@@ -34,8 +34,8 @@ class Command(BaseCommand):
         if operator is None:
             password = configured or secret(settings.MLP_ROOT, "admin-password", 20)
             lifecycle.register(username=OPERATOR, password=password, is_staff=True, judge=False, by="platform")
-            self.stdout.write(f"operator {OPERATOR}: made")
+            self.stdout.write(f"created administrator {OPERATOR}")
         elif configured and not operator.check_password(configured):
             operator.set_password(configured)
             operator.save(update_fields=["password"])
-            self.stdout.write(f"operator {OPERATOR}: password set from MLP_ADMIN_PASSWORD")
+            self.stdout.write(f"set the password of {OPERATOR} from MLP_ADMIN_PASSWORD")

@@ -106,7 +106,7 @@ def test_it_says_what_keeps_runs_apart_and_which_versions_run(staff_client):
     versions = dict(answer.context["versions"])
     assert re.fullmatch(r"\d+\.\d+.*", versions["PostgreSQL"])
     assert {name for name in ("Valkey", "NATS", "nginx") if not versions[name]} == set()
-    [files, users, *bounds] = answer.context["apart"]["rows"]
+    [files, users, *bounds] = answer.context["isolation"]["rows"]
     found = confine.decide(settings.MLP_CONFINEMENT)
     assert files[2] == ("danger" if found.walls == "none" else "success")
     assert (users[2] == "success") == found.own_uid

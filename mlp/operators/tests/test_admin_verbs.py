@@ -323,7 +323,7 @@ def test_capacity_is_set_through_tcc_and_never_below_what_is_in_use(staff_client
     assert "Set capacity: cpu 6.5" in staff_client.get(url_of(tenant)).content.decode()
 
 
-def test_books_that_do_not_balance_are_red(staff_client, default_tenant):
+def test_use_that_differs_from_the_requests_is_red(staff_client, default_tenant):
     tcc.try_(id="ext-1", applier="jm", request_type="request", cpu=4)
     assert "mlp-differs" not in staff_client.get(url_of(default_tenant)).content.decode()
     Tenant.objects.filter(pk=default_tenant.pk).update(cpu_inuse=3)
