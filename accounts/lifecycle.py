@@ -147,7 +147,7 @@ def create_service_token(*, user: User, name: str, by: str) -> str:
 
 def revoke_service_token(*, pk: int, by: str) -> None:
     with transaction.atomic():
-        token = Token.objects.select_for_update().filter(pk=pk, kind=Token.Kind.SERVICE).first()
+        token = lock_row(Token, pk=pk, kind=Token.Kind.SERVICE)
         if token is not None:
             tokens.forget([token.pk])
             token.delete()

@@ -9,9 +9,11 @@ from __future__ import annotations
 import inspect
 import itertools
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from types import ModuleType, SimpleNamespace
 
 import pytest
+from django.conf import settings
 from django.db import models, transaction
 from django.utils import timezone
 
@@ -79,13 +81,17 @@ def app(**fields) -> Application:
     served = model(state="ready")
     made = Application.objects.create(
         user=served.user, tenant=served.tenant, model=served, name="calc", port=31000 + next(NUMBERS), cpu=0, ram=1,
-        run_name="run", **fields,
+        **{"run_name": "run", **fields},
     )  # fmt: skip
     return hold(made, apps, ram=1)
 
 
 def training(**fields) -> TrainingRun:
-    return TrainingRun.objects.create(**{"run_name": "run", **fields})
+    made = TrainingRun.objects.create(**{"run_name": "run", **fields})
+    if made.reserved:
+        request = {"id": trainings.request_id(made.uuid), "applier": trainings.APPLIER, "owner": trainings.OWNER}
+        tcc.try_(request_type="request", **request, ram=1)
+    return made
 
 
 def hold(row, lifecycle: ModuleType, **amounts):
@@ -122,7 +128,9 @@ def of_datasets() -> Iterator[Case]:
         ("heartbeat: error", "creating", lambda one: report(one, "error", 5)),
         ("heartbeat: ready", "creating", lambda one: report(one, "ready", 100)),
         ("fail", "creating", lambda one: datasets.fail(one.pk, "x", by="test")),
+        ("fail: once ready", "ready", lambda one: datasets.fail(one.pk, "x", by="test")),
         ("fail_silent", "creating", lambda one: datasets.fail_silent(one.pk, timezone.now(), "x")),
+        ("fail_silent: once ready", "ready", lambda one: datasets.fail_silent(one.pk, timezone.now(), "x")),
         ("fail_all_of", "creating", lambda one: datasets.fail_all_of(one.user, by="test")),
         ("delete_dataset", "ready", lambda one: datasets.delete_dataset(user=one.user, name=one.name, by="test")),
         ("erase", "deleting", lambda one: datasets.erase(one.pk)),
@@ -133,18 +141,41 @@ def of_datasets() -> Iterator[Case]:
 
 
 def of_jobs() -> Iterator[Case]:
+    def report(one: Job, state: str = "running"):
+        return jobs.heartbeat(user=one.user, name="fit", state=state, progress=5, by="test")
+
+    ordered = {"state": "creating"}
+    queued = {"state": "creating", "run_name": "", "attempt": 0}
     for verb, fields, call in [
-        ("heartbeat", {}, lambda one: jobs.heartbeat(user=one.user, name="fit", state="running", progress=5, by="x")),
+        ("heartbeat", {}, report),
+        ("heartbeat: first", ordered, report),
+        ("heartbeat: finished", {}, lambda one: report(one, "finished")),
+        ("heartbeat: error", {}, lambda one: report(one, "error")),
         ("order_run", {}, lambda one: jobs.order_run(one.pk)),
+        ("order_run: first", queued, lambda one: jobs.order_run(one.pk)),
         ("note_start", {}, lambda one: jobs.note_start(one.pk, "none")),
+        ("note_start: first", ordered, lambda one: jobs.note_start(one.pk, "none")),
+        ("note_start: of an ended job", {"state": "error"}, lambda one: jobs.note_start(one.pk, "none")),
+        ("note_start: of another run", {}, lambda one: jobs.note_start(one.pk, "another")),
         ("finish", {}, lambda one: jobs.finish(one.pk, "none", by="test")),
+        ("finish: before any report", ordered, lambda one: jobs.finish(one.pk, "none", by="test")),
+        ("finish: of another run", {}, lambda one: jobs.finish(one.pk, "another", by="test")),
+        ("finish: of an ended job", {"state": "error"}, lambda one: jobs.finish(one.pk, "none", by="test")),
         ("end_attempt", {}, lambda one: jobs.end_attempt(one.pk, "none", "x", by="test")),
+        ("end_attempt: retry", {"retries": 1}, lambda one: jobs.end_attempt(one.pk, "none", "x", by="test")),
+        ("end_attempt: retry, before any report", {"retries": 1, **ordered},
+         lambda one: jobs.end_attempt(one.pk, "none", "x", by="test")),
+        ("end_attempt: of another run", {}, lambda one: jobs.end_attempt(one.pk, "another", "x", by="test")),
+        ("end_attempt: of an ended job", {"state": "error"},
+         lambda one: jobs.end_attempt(one.pk, "none", "x", by="test")),
         ("fail", {}, lambda one: jobs.fail(one.pk, "x", by="test")),
+        ("fail: queued", queued, lambda one: jobs.fail(one.pk, "x", by="test")),
+        ("fail: of an ended job", {"state": "finished"}, lambda one: jobs.fail(one.pk, "x", by="test")),
         ("cancel", {}, lambda one: jobs.cancel(user=one.user, name="fit", by="test")),
         ("cancel_all_of", {}, lambda one: jobs.cancel_all_of(one.user, by="test")),
         ("delete_job", {"state": "finished"}, lambda one: jobs.delete_job(user=one.user, name="fit", by="test")),
         ("reserve_next", {"state": "creating", "reserved": False}, lambda one: jobs.reserve_next()),
-    ]:
+    ]:  # fmt: skip
         one = job(**fields)
         yield verb, one, lambda call=call, one=one: call(one)
 
@@ -152,46 +183,80 @@ def of_jobs() -> Iterator[Case]:
 def of_models() -> Iterator[Case]:
     for verb, state, call in [
         ("note_copy", "creating", lambda one: models_app.note_copy(one.pk, {"x": {"size": 1}})),
+        ("note_copy: of another size", "creating", lambda one: models_app.note_copy(one.pk, {"x": {"size": 2}})),
+        ("note_copy: once failed", "error", lambda one: models_app.note_copy(one.pk, {"x": {"size": 1}})),
         ("note_order", "creating", lambda one: models_app.note_order(one.pk)),
-        ("complete", "creating", lambda one: models_app.complete(one.pk, {"format": "onnx"}, by="test")),
+        ("note_order: once failed", "error", lambda one: models_app.note_order(one.pk)),
+        ("complete", "creating", lambda one: models_app.complete(one.pk, {"format": "onnx", "inputs": []}, by="test")),
+        ("complete: once failed", "error", lambda one: models_app.complete(one.pk, {"format": "onnx"}, by="test")),
         ("fail", "creating", lambda one: models_app.fail(one.pk, "x", by="test")),
+        ("fail: once ready", "ready", lambda one: models_app.fail(one.pk, "x", by="test")),
         ("fail_all_of", "creating", lambda one: models_app.fail_all_of(one.user, by="test")),
         ("delete_model", "ready", lambda one: models_app.delete_model(user=one.user, name="net", by="test")),
         ("set_notes", "ready", lambda one: models_app.set_notes(user=one.user, name="net", notes="x")),
         ("forget", "deleting", lambda one: models_app.forget(one.pk)),
+        ("forget: once ready", "ready", lambda one: models_app.forget(one.pk)),
     ]:
         one = model(state=state)
         yield verb, one, lambda call=call, one=one: call(one)
 
 
 def of_apps() -> Iterator[Case]:
+    served = {"state": "ready", "address": "127.0.0.1:1", "ready_since": timezone.now()}
+    waiting, later = {"run_name": ""}, {"run_name": "", "not_before": timezone.now() + timedelta(minutes=1)}
+    last = {**served, "failures": settings.APP_MOST_FAILURES - 1}
     for verb, fields, call in [
         ("move", {}, lambda one: apps.move(one.pk, "run", [])),
+        ("move: another run", {}, lambda one: apps.move(one.pk, "another", [])),
+        ("move: once ready", served, lambda one: apps.move(one.pk, "run", [])),
         ("note_order", {}, lambda one: apps.note_order(one.pk)),
+        ("note_order: first", waiting, lambda one: apps.note_order(one.pk)),
+        ("note_order: not yet", later, lambda one: apps.note_order(one.pk)),
+        ("note_order: once ready", served, lambda one: apps.note_order(one.pk)),
         ("up", {}, lambda one: apps.up(one.pk, "run", "127.0.0.1:1", by="test")),
-        ("end_run", {"state": "ready"}, lambda one: apps.end_run(one.pk, "run", "x", by="test")),
-        ("end_asked", {"state": "ready"}, lambda one: apps.end_asked(one.pk, "run", "x", by="test")),
-        ("restart", {"state": "ready"}, lambda one: apps.restart(one.pk, by="test")),
+        ("up: another run", {}, lambda one: apps.up(one.pk, "another", "127.0.0.1:1", by="test")),
+        ("up: once failed", {"state": "error"}, lambda one: apps.up(one.pk, "run", "127.0.0.1:1", by="test")),
+        ("end_run", served, lambda one: apps.end_run(one.pk, "run", "x", by="test")),
+        ("end_run: while starting", {}, lambda one: apps.end_run(one.pk, "run", "x", by="test")),
+        ("end_run: the last", last, lambda one: apps.end_run(one.pk, "run", "x", by="test")),
+        ("end_run: another run", served, lambda one: apps.end_run(one.pk, "another", "x", by="test")),
+        ("end_run: once failed", {"state": "error"}, lambda one: apps.end_run(one.pk, "run", "x", by="test")),
+        ("end_asked", served, lambda one: apps.end_asked(one.pk, "run", "x", by="test")),
+        ("end_asked: another run", served, lambda one: apps.end_asked(one.pk, "another", "x", by="test")),
+        ("end_asked: while starting", {}, lambda one: apps.end_asked(one.pk, "run", "x", by="test")),
+        ("restart", served, lambda one: apps.restart(one.pk, by="test")),
         ("fail", {}, lambda one: apps.fail(one.pk, "x", by="test")),
-        ("delete_app", {"state": "ready"}, lambda one: apps.delete_app(user=one.user, name="calc", by="test")),
+        ("fail: once ready", served, lambda one: apps.fail(one.pk, "x", by="test")),
+        ("delete_app", served, lambda one: apps.delete_app(user=one.user, name="calc", by="test")),
+        ("delete_app: failed", {"state": "error"}, lambda one: apps.delete_app(user=one.user, name="calc", by="test")),
         ("delete_all_of", {}, lambda one: apps.delete_all_of(one.user, by="test")),
+        ("delete_all_of: ready", served, lambda one: apps.delete_all_of(one.user, by="test")),
         ("forget", {"state": "deleting"}, lambda one: apps.forget(one.pk)),
+        ("forget: once ready", served, lambda one: apps.forget(one.pk)),
     ]:
         one = app(**fields)
         yield verb, one, lambda call=call, one=one: call(one)
 
 
 def of_trainings() -> Iterator[Case]:
-    for verb, call in {
-        "order_run": lambda one: trainings.order_run(one.pk, 1),
-        "note_start": lambda one: trainings.note_start(one.pk, "run", 5),
-        "note_trouble": lambda one: trainings.note_trouble(one.pk, "x"),
-        "beat": lambda one: trainings.beat(one.pk, percent=5),
-        "complete": lambda one: trainings.complete(one.pk, version="v", manifest={}, by="test"),
-        "fail": lambda one: trainings.fail(one.pk, "x", by="test"),
-        "cancel_running": lambda one: trainings.cancel_running("x", by="test"),
-    }.items():
-        one = training()
+    for verb, fields, call in [
+        ("order_run", {}, lambda one: trainings.order_run(one.pk, 1)),
+        ("order_run: again", {"attempt": 1}, lambda one: trainings.order_run(one.pk, 1)),
+        ("order_run: of an ended one", {"state": "error"}, lambda one: trainings.order_run(one.pk, 1)),
+        ("note_start", {"reason": "x"}, lambda one: trainings.note_start(one.pk, "run", 5)),
+        ("note_start: reserved", {"reserved": True}, lambda one: trainings.note_start(one.pk, "run", 5)),
+        ("note_start: another run", {}, lambda one: trainings.note_start(one.pk, "another", 5)),
+        ("note_start: of an ended one", {"state": "error"}, lambda one: trainings.note_start(one.pk, "run", 5)),
+        ("note_trouble", {}, lambda one: trainings.note_trouble(one.pk, "x")),
+        ("note_trouble: of an ended one", {"state": "error"}, lambda one: trainings.note_trouble(one.pk, "x")),
+        ("beat", {}, lambda one: trainings.beat(one.pk, percent=5)),
+        ("beat: of an ended one", {"state": "error"}, lambda one: trainings.beat(one.pk, percent=5)),
+        ("complete", {"eta": 5}, lambda one: trainings.complete(one.pk, version="v", manifest={}, by="test")),
+        ("fail", {"eta": 5}, lambda one: trainings.fail(one.pk, "x", by="test")),
+        ("fail: of an ended one", {"state": "completed"}, lambda one: trainings.fail(one.pk, "x", by="test")),
+        ("cancel_running", {}, lambda one: trainings.cancel_running("x", by="test")),
+    ]:
+        one = training(**fields)
         yield verb, one, lambda call=call, one=one: call(one)
     version = ModelVersion.objects.create(version="one", serving=True)
     ModelVersion.objects.create(version="two")
@@ -234,7 +299,11 @@ def test_each_verb_waits_for_the_rows_lock_before_it_reads_the_row(lifecycle):
             type(row).objects.select_for_update(no_key=True).get(pk=row.pk)
             ours = in_thread(lambda call=call: within_a_transaction(call))
             statement = until(lambda ours=ours: waiting_for_us() or (ours.done() and [f"no lock: {ours}"]))[0]
-        locks = statement.startswith("SELECT") and f'FROM "{row._meta.db_table}"' in statement and " FOR " in statement
+        locks = (
+            statement.startswith("SELECT")
+            and f'FROM "{row._meta.db_table}"' in statement
+            and " FOR NO KEY UPDATE" in statement
+        )
         assert locks, f"{verb} waits only when it writes: {statement}"
         try:
             ours.result(60)
