@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import shlex
 from collections.abc import Iterable, Iterator
 
@@ -31,6 +32,7 @@ def compare(request):
         "jobs": [(index, job) for index, job in enumerate(chosen)],
         "settings": _rows(chosen, _settings(chosen)) if chosen else [],
         "values": _values(chosen),
+        "titles": json.dumps({name: str(title) for name, title in series.TITLES.items()}),
         "others": list(others[:OFFERED]),
         "most": MOST_JOBS,
         "active": any(not job.has_ended for job in chosen),

@@ -17,12 +17,14 @@ from typing import NamedTuple
 from django.db import connection
 from django.db.models import Count, F, Max, Min, Window
 from django.db.models.functions import RowNumber
+from django.utils.translation import gettext_lazy as _
 
 from jobs.models import Job, Metrics, Value
 
 MOST_POINTS = 2000
 MOST_NAMES = 500  # different names in one job: a name with a counter in it would fill the table
 CONTRACT = ("accuracy", "loss")
+TITLES = {"accuracy": _("Accuracy"), "loss": _("Loss")}  # of the series that every job has
 
 # By columns, many times faster than row by row: values come by the thousand.
 INSERT = """

@@ -7,6 +7,7 @@ from django.utils.formats import number_format
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop as noop
 
+from jobs.metrics.series import TITLES
 from kernel import markdown as kernel_markdown
 from kernel import messages
 from kernel.admin_display import word_of_state
@@ -18,7 +19,6 @@ register = template.Library()
 ACTORS = {
     noop("runner"), noop("check"), noop("copy"), noop("reconcile"), noop("platform"), noop("training controller"),
 }  # fmt: skip
-SERIES = {noop("accuracy"), noop("loss")}
 
 
 @register.filter
@@ -35,8 +35,8 @@ def actor(by: str) -> str:
 
 @register.filter
 def metric(name: str) -> str:
-    """Return a metric's name, translated where it is one that every job has."""
-    return _(name) if name in SERIES else name
+    """Return a metric's title, translated for those that every job has."""
+    return str(TITLES.get(name, name))
 
 
 @register.filter

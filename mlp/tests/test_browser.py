@@ -132,6 +132,16 @@ class TestLive:
         assert loaded == []
         assert troubles == []
 
+    def test_charts_of_compared_jobs_have_titles_in_the_users_language(self, hers, alice, site, troubles):
+        hers.context.add_cookies([{"name": settings.LANGUAGE_COOKIE_NAME, "value": "zh-hans", "url": site.url}])
+        for name in ("fit", "second"):
+            running(alice, name)
+            report(1, 0.25, 5, job=name)
+        hers.goto("/compare?job=fit&job=second")
+        expect(hers.locator("[data-compare] figcaption span")).to_have_text(["准确率", "损失"])
+        assert hers.locator("tbody th[scope=row]", has_text="准确率").count() == 1
+        assert troubles == []
+
     def test_several_jobs_do_not_mix(self, hers, alice):
         for name in ("fit", "second"):
             running(alice, name)

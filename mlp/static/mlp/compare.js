@@ -11,6 +11,7 @@ if (box) {
     colour: index,
   }));
   const charts = new SeriesCharts(box, jobs, {
+    titles: JSON.parse(box.dataset.titles),
     then: (names) => { document.querySelector("[data-no-series]").hidden = names.length > 0; },
   });
   charts.load();

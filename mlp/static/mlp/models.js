@@ -14,7 +14,7 @@ file.addEventListener("change", () => {
 
 async function token() {
   const answer = await fetch(`/api/v1/users/${words.user}/token`, { credentials: "same-origin" });
-  if (!answer.ok) throw new Error((await answer.json().catch(() => ({}))).msg ?? String(answer.status));
+  if (!answer.ok) throw new Error((await answer.json().catch(() => ({}))).msg ?? `HTTP ${answer.status}`);
   return answer.json();
 }
 
@@ -30,7 +30,7 @@ function send(address, bearer, body) {
     });
     request.addEventListener("load", () => {
       if (request.status < 300) { resolve(); return; }
-      let reason = String(request.status);
+      let reason = `HTTP ${request.status}`;
       try { reason = JSON.parse(request.responseText).msg ?? reason; } catch { /* not JSON: the status only */ }
       reject(new Error(reason));
     });

@@ -160,11 +160,6 @@ function unfold() {
 addEventListener("hashchange", unfold);
 unfold();
 
-// --- connection: a status line at the bottom of the page, shown only when needed --------------------------------------
-const line = document.querySelector("[data-link-state]");
-const troubled = new Set();
-let hiding = 0;
-
 // --- keyboard shortcut: / focuses the search --------------------------------------------------------------------------
 addEventListener("keydown", (event) => {
   if (event.key !== "/" || event.ctrlKey || event.metaKey || event.altKey) return;
@@ -172,6 +167,11 @@ addEventListener("keydown", (event) => {
   const field = document.querySelector("[data-search]");
   if (field) { event.preventDefault(); field.focus(); }
 });
+
+// --- connection: a status line at the bottom of the page, shown only when needed --------------------------------------
+const line = document.querySelector("[data-link-state]");
+const troubled = new Set();
+let hiding = 0;
 
 // Reports that a connection was lost or restored; `who` is any object that identifies it.
 export function connection(who, good) {

@@ -47,7 +47,7 @@ function choose(entries) {
   folder = tops.size === 1 ? [...tops][0] : "";
   chosen = entries.map(({ path, file }) => ({ path: folder ? path.slice(folder.length + 1) : path, file }));
   const total = chosen.reduce((sum, { file }) => sum + file.size, 0);
-  part("picked").textContent = chosen.length ? `${chosen.length} ${form.dataset.wordFiles} · ${bytes(total)}` : "";
+  part("picked").textContent = chosen.length ? `${form.dataset.wordFiles} ${unit.format(chosen.length)} · ${bytes(total)}` : "";
   const [name, size] = [form.querySelector("#name"), form.querySelector("#size")];
   if (size) {
     size.value = chosen.length ? total : "";
@@ -66,8 +66,8 @@ async function call(method, path, token, body) {
   if (body) headers["Content-Type"] = "application/json";
   const answer = await fetch(form.dataset.api + path, { method, headers, credentials: "same-origin", body: body && JSON.stringify(body) });
   const value = await answer.json().catch(() => ({}));
-  if (answer.status === 403) throw new Refusal(value.msg);
-  if (!answer.ok) throw new Error(value.msg ?? String(answer.status));
+  if (answer.status === 403) throw new Refusal(value.msg ?? "HTTP 403");
+  if (!answer.ok) throw new Error(value.msg ?? `HTTP ${answer.status}`);
   return value;
 }
 
@@ -81,10 +81,10 @@ function send(address, token, body, moved, range = "") {
     request.upload.addEventListener("progress", (event) => moved(event.loaded));
     request.addEventListener("load", () => {
       if (request.status < 300) { resolve(request); return; }
-      let words = String(request.status);
-      try { words = JSON.parse(request.responseText).msg ?? words; } catch { /* not JSON: the status only */ }
-      if (range && words.startsWith("Content-Range:")) resolve(null);
-      else reject(request.status < 500 ? new Refusal(words) : new Error(words));
+      let message = `HTTP ${request.status}`;
+      try { message = JSON.parse(request.responseText).msg ?? message; } catch { /* not JSON: the status only */ }
+      if (range && message.startsWith("Content-Range:")) resolve(null);
+      else reject(request.status < 500 ? new Refusal(message) : new Error(message));
     });
     request.addEventListener("error", () => reject(new Error(form.dataset.wordFailed)));
     request.send(body);
@@ -136,9 +136,9 @@ async function stubbornly(action) {
   }
 }
 
-function show(words, percent, detail = "") {
+function show(message, percent, detail = "") {
   part("upload-state").hidden = false;
-  part("upload-words").textContent = words;
+  part("upload-words").textContent = message;
   part("upload-file").textContent = detail;
   part("upload-progress").value = percent;
 }

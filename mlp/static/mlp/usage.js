@@ -14,7 +14,7 @@ const hours = new Intl.DateTimeFormat(language, { hour: "2-digit", minute: "2-di
 const days = new Intl.DateTimeFormat(language, { month: "short", day: "numeric" });
 let data = null;
 
-function words(value) {
+function amountText(value) {
   if (resource.value === "ram") return value >= 1024 ? `${number(value / 1024, 1)} GiB` : `${number(value, 0)} MiB`;
   if (resource.value !== "rom") return number(value, 2);
   const units = ["B", "KB", "MB", "GB", "TB", "PB"];
@@ -55,7 +55,7 @@ function draw() {
   const y = (value) => HEIGHT - EDGE.bottom - ((HEIGHT - EDGE.top - EDGE.bottom) * value) / top;
   for (const tick of ticks(0, top, 4)) {
     svg.append(element("line", { class: "grid", x1: EDGE.left, x2: width - EDGE.right, y1: y(tick), y2: y(tick) }));
-    svg.append(element("text", { x: EDGE.left - 7, y: y(tick) + 3.5, "text-anchor": "end" }, words(tick)));
+    svg.append(element("text", { x: EDGE.left - 7, y: y(tick) + 3.5, "text-anchor": "end" }, amountText(tick)));
   }
   const below = data.times.map(() => 0);
   shown.forEach((layer, order) => {
@@ -76,7 +76,7 @@ function draw() {
     const entry = document.createElement("li");
     const value = document.createElement("b");
     entry.className = `layer-${order % COLOURS}`;
-    value.textContent = words(layer.values.at(-1));
+    value.textContent = amountText(layer.values.at(-1));
     entry.append(`${layer.name} `, value);
     return entry;
   }));
