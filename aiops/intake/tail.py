@@ -16,7 +16,7 @@ from django.http import QueryDict
 
 from aiops import logstore
 from aiops.judging import log_search
-from aiops.logstore import query
+from aiops.logstore import query, query_tree
 from kernel.after_commit import send_to_group
 from kernel.errors import Fault, Refused
 from kernel.messages import message_of
@@ -94,7 +94,7 @@ class Reader:
 
     def pick(self, rows: Sequence[dict]) -> list[dict]:
         """Return the lines that match the page's filters."""
-        return [row for row in rows if query.matches(self.wanted, row)]
+        return [row for row in rows if query_tree.matches(self.wanted, row)]
 
     def newest(self) -> list[dict]:
         """Return the newest lines: those stored before the websocket opened, or while it was away."""

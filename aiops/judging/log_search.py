@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aiops.logstore import query
+from aiops.logstore import query_string
 from kernel import sanitize
 from kernel.errors import Refused
 from kernel.messages import Message, message_of
@@ -49,12 +49,11 @@ def body(
     if q.strip():
         if len(q) > MOST_Q:
             raise Refused("must have %(low)s to %(high)s characters", field="q", low=1, high=MOST_Q)
-        words = {"query_string": {"query": q, "fields": [field], "default_operator": "AND"}}
         try:
-            query.parse({"query": words})
+            query_string.parse(q, (field,), "AND")
         except ValueError as problem:
             raise Refused(message_of(problem), field="q")
-        wanted.append(words)
+        wanted.append({"query_string": {"query": q, "fields": [field], "default_operator": "AND"}})
     return {"query": {"bool": {"filter": wanted}} if wanted else {"match_all": {}}}
 
 

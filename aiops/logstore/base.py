@@ -22,7 +22,7 @@ from kernel import sanitize
 from kernel.errors import Fault
 from kernel.messages import Message
 
-from . import query
+from .query_tree import words_of
 
 ADAPTERS = {
     "database": "aiops.logstore.database.DatabaseStore",
@@ -113,9 +113,7 @@ class LogStore(ABC):
     def with_texts(self, masked: Sequence[str]) -> Iterator[dict]:
         """Yield all lines with these masked texts; others may be among them."""
         for start in range(0, len(masked), REJUDGE_AT_ONCE):
-            phrases = [
-                " ".join(query.words_of(text)[:REJUDGE_WORDS]) for text in masked[start : start + REJUDGE_AT_ONCE]
-            ]
+            phrases = [" ".join(words_of(text)[:REJUDGE_WORDS]) for text in masked[start : start + REJUDGE_AT_ONCE]]
             alike = [
                 {"match_phrase": {"masked_log": phrase}} if phrase else {"exists": {"field": "masked_log"}}
                 for phrase in phrases

@@ -18,9 +18,10 @@ from aiops.models import LogLine, Template, Workload
 from kernel.database import reachable
 from kernel.errors import Refused
 
-from . import query as q
+from . import query_tree as q
 from . import retention
 from .base import UNAVAILABLE, WORKLOADS_SHOWN, LogStore, Names, clean
+from .query import parse
 
 # document's field -> column: first the line's own, then those of its verdict
 LINE = {
@@ -194,7 +195,7 @@ class DatabaseStore(LogStore):
     @staticmethod
     def condition(body: dict) -> Q:
         """Return the query as a condition on rows. Raises ValueError for what is unknown."""
-        return _condition(q.parse(body))
+        return _condition(parse(body))
 
 
 def document(row: LogLine) -> dict:

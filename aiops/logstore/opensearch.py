@@ -16,8 +16,9 @@ from opensearchpy.exceptions import OpenSearchException, RequestError
 
 from kernel.errors import Fault
 
-from . import query as q
+from . import query_tree as q
 from .base import UNAVAILABLE, WORKLOADS_SHOWN, LogStore, Names, clean
+from .query import parse
 
 LOGS, FIRST, TEMPLATES = "logs", "logs-v0.5.4-000001", "templates"
 CHUNK = 1000
@@ -270,7 +271,7 @@ def _document(hit: dict) -> dict:
 
 def translate(body: dict) -> dict:
     """Return the query for OpenSearch, parsed by the common parser, so that every store refuses the same."""
-    return _query(q.parse(body))
+    return _query(parse(body))
 
 
 def _name(field: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from osmem_server import resolve_binary
 
-from aiops.logstore import query
+from aiops.logstore import query, query_tree
 from aiops.logstore.database import DatabaseStore
 from aiops.logstore.opensearch import OpenSearchStore
 from aiops.models import Workload
@@ -252,7 +252,7 @@ def test_a_single_document_is_asked_the_same(asked, expected):
         line(4, log="connected, error_code=7", anomaly_level="Anomaly"),
     ]
     tree = query.parse({"query": asked})
-    assert {one["_id"] for one in documents if query.matches(tree, one)} == {f"id{number}" for number in expected}
+    assert {one["_id"] for one in documents if query_tree.matches(tree, one)} == {f"id{number}" for number in expected}
 
 
 @pytest.mark.parametrize(

@@ -168,6 +168,34 @@ class TestSearch:
         assert as_alice.refused("get", f"{URL}?{query}").startswith(query.split("=")[0])
 
     @pytest.mark.parametrize(
+        ("q", "problem"),
+        [
+            ("a)", 'unexpected ")" at position 2'),
+            ("a AND OR b", 'unexpected "OR" at position 7'),
+            ("a &&  || b", 'unexpected "||" at position 7'),
+            ("()", 'unexpected ")" at position 2'),
+            ("a ::", 'unexpected ":" at position 3'),
+            ("refused AND", 'expected a search term after "AND" at position 9'),
+            ("deployment:", 'expected a search term after "deployment" at position 1'),
+            ("a NOT", 'expected a search term after "NOT" at position 3'),
+            ("a OR (b", "the parenthesis at position 6 is not closed"),
+            ('a "b c', "the quotation mark at position 3 is not closed"),
+            ("a conn*", '"conn*" at position 3: wildcards, ranges and fuzzy search are not supported'),
+            ("a error:timeout", 'unknown field "error" at position 3; put quotation marks around a text with a colon'),
+            ("_exists_:no", 'unknown field "no" at position 10; put quotation marks around a text with a colon'),
+            ("time:soon", 'the field time needs a number, not "soon" at position 6'),
+            ("x" * 60 + "*", '"' + "x" * 49 + '…" at position 1: wildcards, ranges and fuzzy search are not supported'),
+        ],
+    )
+    def test_a_query_that_cannot_be_parsed_names_the_place(self, as_alice, alice, q, problem):
+        assert as_alice.refused("get", f"{URL}?q={quote(q)}") == f"q: {problem}"
+
+    def test_the_place_in_a_query_is_named_on_the_page_in_the_users_language(self, alice):
+        page = visitor(alice)
+        page.cookies["django_language"] = "zh-hans"
+        assert "位置 9" in page.get(f"/aiops?q={quote('refused AND')}").content.decode()
+
+    @pytest.mark.parametrize(
         "q",
         [
             "_id:\0", "a\0b", "(" * 900, "!" * 900, "log:" * 240 + "x", "NOT " * 240 + "x", "x " * 501, "x" * 1001,
@@ -175,12 +203,12 @@ class TestSearch:
         ],
         ids=lambda q: q[:8].replace("\0", "NUL"),
     )  # fmt: skip
-    def test_words_that_cannot_be_looked_for_are_refused_by_rest_and_the_pages(self, as_alice, alice, q):
+    def test_invalid_queries_are_refused_by_rest_and_the_pages(self, as_alice, alice, q):
         assert as_alice.refused("get", f"{URL}?q={quote(q)}").startswith("q:")
         page = visitor(alice)
         assert [page.get(f"/aiops{path}?q={quote(q)}").status_code for path in ("", "/templates")] == [403, 403]
 
-    def test_a_line_has_all_its_fields_and_the_whole_count_is_told(self, as_alice):
+    def test_a_line_has_all_its_fields_and_the_total_is_in_a_header(self, as_alice):
         answer = as_alice.call("get", f"{URL}?limit=1")
         assert answer["X-Total-Count"] == "2"
         assert {key: answer.json()[0][key] for key in ("anomaly_level", "opnilog_confidence", "masked_log")} == {
