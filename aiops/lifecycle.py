@@ -17,7 +17,6 @@ from kernel.errors import Refused
 from kernel.locking import Missing, WrongState, locked
 from kernel.models import record_created
 from resources import tcc
-from resources.models import Tenant
 
 from .models import ModelVersion, State, TrainingRun
 from .wire.subjects import FETCHING
@@ -40,7 +39,7 @@ def uuid_of(payload: dict) -> str:
     try:
         return str(uuids.UUID(str(given)))
     except ValueError:
-        return str(uuids.uuid5(uuids.NAMESPACE_OID, repr(given or sorted(payload.items(), key=str))))
+        return str(uuids.uuid5(uuids.NAMESPACE_OID, repr(given or sorted(payload.items()))))
 
 
 def find(uuid: str) -> TrainingRun | None:
@@ -86,11 +85,7 @@ def order_run(pk: int, attempt: int) -> TrainingRun | None:
 
 
 def _reserve(run: TrainingRun) -> None:
-    """Reserve one GPU of the default tenant if one is free; without one the training uses the CPU, so nothing is
-    refused.
-    """
-    if not Tenant.objects.filter(name="default", gpu__gt=0).exists():
-        return
+    """Reserve one GPU of the default tenant; the training uses the CPU when none is free, so nothing is refused."""
     try:
         with transaction.atomic():
             tcc.try_(id=request_id(run.uuid), applier=APPLIER, request_type="request", owner=OWNER, gpu=1)
@@ -222,7 +217,7 @@ def _serve(version: str, manifest: dict, run: TrainingRun | None) -> ModelVersio
 def _end(run: TrainingRun) -> None:
     run.ended, run.eta = timezone.now(), None
     run.save()
-    after_commit.enqueue("aiops.settle", run.pk, queue="default")
+    after_commit.enqueue("aiops.settle", run.pk)
     after_commit.wake("aiops", 0)
 
 

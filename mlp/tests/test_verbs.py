@@ -10,6 +10,7 @@ from django.db import models
 from django.utils import timezone
 
 from kernel.models import StateChange
+from kernel.tests.pages import Recorder
 from resources.models import ResourceRequest, Tenant
 
 from .test_row_locks import ALL, accounts, within_a_transaction
@@ -18,22 +19,9 @@ from .verb_effects import EFFECTS, WHOLE_USER, Effect
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("default_tenant")]
 
 
-class Recorder:
-    """A channel layer that keeps what is sent to its groups."""
-
-    def __init__(self):
-        self.sent: set[str] = set()
-
-    async def group_send(self, group: str, event: dict) -> None:
-        frequent = "pages, often" if event.get("moving") else "pages"
-        self.sent.add(frequent if event["type"] == "changed" else group)
-
-
 @pytest.fixture
 def pages(monkeypatch) -> Recorder:
-    recorder = Recorder()
-    monkeypatch.setattr("kernel.after_commit.get_channel_layer", lambda: recorder)
-    return recorder
+    return Recorder(monkeypatch)
 
 
 def add_twins(row: models.Model) -> None:

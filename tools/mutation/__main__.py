@@ -17,7 +17,7 @@ RESULTS = Path("test-artifacts/mutants")
 ROW_LOCKS, VERBS = "mlp/tests/test_row_locks.py", "mlp/tests/test_verbs.py"
 # Which tests guard a module: those that call it in their own process and need no browser and no second server.
 GUARDS = {
-    "kernel.after_commit": ["kernel/tests/test_after_commit.py", "mlp/visitors/tests/test_live.py"],
+    "kernel.after_commit": ["kernel/tests/test_after_commit.py"],
     "kernel.locking": ["kernel/tests/test_locking.py", ROW_LOCKS],
     "accounts.auth": ["accounts/tests", "mlp/tests/test_websockets.py", "jobs/tests/test_log.py"],
     "accounts.lifecycle": ["accounts/tests", "mlp/tests/test_sessions.py", ROW_LOCKS, VERBS],
@@ -27,7 +27,7 @@ GUARDS = {
     "jobs.lifecycle": ["jobs/tests", "jobs/metrics/tests/test_metrics.py", ROW_LOCKS, VERBS],
     "models_app.lifecycle": ["models_app/tests", ROW_LOCKS, VERBS],
     "apps.lifecycle": ["apps/tests", ROW_LOCKS, VERBS],
-    "aiops.lifecycle": ["aiops/training/tests", "aiops/web/tests/test_training_rest.py", ROW_LOCKS, VERBS],
+    "aiops.lifecycle": ["aiops/tests", ROW_LOCKS, VERBS],
 }
 LEFT_OUT = ("live", "examples", "kubernetes", "cluster", "kafka", "replicas", "formats", "browser", "mlp_report")
 

@@ -1,0 +1,264 @@
+"""What the verbs of trainings and versions record, beyond the table of mlp/tests/verb_effects.py."""
+
+from __future__ import annotations
+
+import uuid
+from datetime import timedelta
+
+import pytest
+from django.utils import timezone
+
+from aiops import lifecycle
+from aiops.models import ModelVersion, TrainingRun
+from kernel.locking import Missing, locked
+from kernel.models import history_of
+from kernel.tests.pages import Recorder
+from resources.models import ResourceRequest, Tenant
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("default_tenant")]
+
+WORKLOADS = {"c1": {"shop": ["web"]}}
+LATE = timedelta(seconds=60)
+
+
+def order(**parameters) -> dict:
+    return {"source": "drain", "model": "nulog-train", "payload": {"parameters": parameters, "max_size": 5}}
+
+
+def new_run(**parameters) -> TrainingRun:
+    run, is_new = lifecycle.create_run(order=order(**parameters), by="test")
+    assert is_new
+    return run
+
+
+@pytest.fixture
+def run(tasks) -> TrainingRun:
+    """A training between two others, which must stay as they are."""
+    before, run, after = (new_run(uuid=str(uuid.uuid4())) for _ in range(3))
+    rows = list(TrainingRun.objects.filter(pk__in=(before.pk, after.pk)).values())
+    tasks.queue.clear()
+    yield run
+    assert list(TrainingRun.objects.filter(pk__in=(before.pk, after.pk)).values()) == rows
+
+
+@pytest.fixture
+def pages(monkeypatch) -> Recorder:
+    return Recorder(monkeypatch)
+
+
+def fresh(run: TrainingRun) -> TrainingRun:
+    return TrainingRun.objects.get(pk=run.pk)
+
+
+def lease_s(run: TrainingRun) -> int:
+    return round((run.lease_until - run.heartbeat).total_seconds())
+
+
+class TestOrders:
+    def test_a_new_order_is_recorded_whole_and_its_training_is_enqueued(self, tasks, pages):
+        request = str(uuid.uuid4())
+        given = order(uuid=request, workloads=WORKLOADS)
+        run, is_new = lifecycle.create_run(order=given, by="gpu controller")
+        run = fresh(run)
+        assert is_new
+        assert (str(run.uuid), run.workloads, run.payload, run.by) == (request, WORKLOADS, given, "gpu controller")
+        assert (run.state, run.stage, run.percent, lease_s(run)) == ("training", "fetching data", 0, 300)
+        assert [(task.actor_name, task.args) for task in tasks.queue] == [("aiops.train", (run.pk,))]
+        assert [(row.transition, row.by) for row in history_of(run)] == [("create", "gpu controller")]
+        assert pages.sent == {"aiops.0", "pages"}
+
+    def test_a_repeated_order_changes_nothing(self, run, tasks):
+        known, is_new = lifecycle.create_run(order=order(uuid=str(run.uuid), workloads=WORKLOADS), by="another")
+        assert (known, is_new) == (run, False)
+        assert fresh(run).workloads == {}
+        assert tasks.queue == []
+
+    def test_an_order_without_parameters_is_a_training_of_nothing_in_particular(self, tasks):
+        for payload in ({}, {"parameters": None}, {"parameters": {"workloads": None}}):
+            run, _ = lifecycle.create_run(order={"payload": payload}, by="test")
+            assert run.workloads == {}
+        assert TrainingRun.objects.count() == 3
+
+    def test_without_a_proper_uuid_the_same_order_always_gets_the_same_one(self):
+        proper = str(uuid.uuid4())
+        assert lifecycle.uuid_of({"parameters": {"uuid": proper.upper()}}) == proper
+        odd = [{"parameters": {"uuid": "x"}}, {"parameters": "x"}, {"a": 1}, {"a": 2}, {"parameters": {"uuid": "y"}}]
+        made = [lifecycle.uuid_of(payload) for payload in odd]
+        assert made == [lifecycle.uuid_of(dict(reversed(payload.items()))) for payload in odd]
+        assert len({str(uuid.UUID(each)) for each in made}) == len(odd)
+        assert lifecycle.uuid_of({**odd[0], "max_size": 5}) == made[0]  # the one it names decides
+
+    def test_a_training_is_found_by_its_uuid(self, run):
+        assert lifecycle.find(str(run.uuid).upper()) == run
+        assert lifecycle.find(str(uuid.uuid4())) is None
+        assert lifecycle.find("no uuid") is None
+
+
+class TestRuns:
+    def test_each_attempt_has_a_name_and_starts_once(self, run):
+        first = lifecycle.order_run(run.pk, 1)
+        assert (first.attempt, first.run_name, first.run_started) == (1, f"aiops-{run.pk}-1", False)
+        assert lifecycle.order_run(run.pk, 1) == run  # ordered, not started: the worker was killed in between
+        lifecycle.note_start(run.pk, first.run_name, 7)
+        started = fresh(run)
+        assert (started.run_started, started.owner, started.lines) == (True, first.run_name, 7)
+        assert lease_s(started) == 300
+        assert lifecycle.order_run(run.pk, 1) is None
+        second = lifecycle.order_run(run.pk, 2)
+        assert (second.run_name, second.run_started) == (f"aiops-{run.pk}-2", False)
+        assert fresh(run).run_started is False
+        assert lifecycle.order_run(run.pk, 1) is None
+
+    def test_one_that_has_ended_or_does_not_exist_gets_no_run(self, run):
+        lifecycle.fail(run.pk, "x", by="test")
+        for attempt in (0, 1):
+            assert lifecycle.order_run(run.pk, attempt) is None
+        assert lifecycle.order_run(run.pk + 5, 1) is None
+        assert fresh(run).run_name == ""
+
+    def test_one_gpu_is_reserved_until_the_run_is_gone(self, run):
+        Tenant.objects.filter(name="default").update(gpu=1)
+        ordered = lifecycle.order_run(run.pk, 1)
+        request = ResourceRequest.objects.get()
+        assert (request.pk, request.applier, request.owner) == (f"aiops:{run.uuid}", "jm", "platform")
+        assert (request.request_type, request.state, request.gpu, request.cpu) == ("request", "tried", 1, 0)
+        assert (fresh(run).reserved, fresh(run).gpu) == (True, 1)
+        lifecycle.note_start(run.pk, ordered.run_name, 1)
+        lifecycle.order_run(run.pk, 2)
+        assert [(row.state, row.gpu) for row in ResourceRequest.objects.all()] == [("confirmed", 1)]
+        with locked(TrainingRun, pk=run.pk) as row:
+            lifecycle.give_back(row)
+        assert [row.state for row in ResourceRequest.objects.all()] == ["released"]
+        assert Tenant.objects.get(name="default").gpu_inuse == 0
+        gone = fresh(run)
+        assert (gone.run_name, gone.run_started, gone.reserved) == ("", False, False)
+
+    def test_a_run_that_is_gone_without_a_reservation_releases_none(self, run):
+        Tenant.objects.filter(name="default").update(gpu=0)
+        lifecycle.order_run(run.pk, 1)
+        lifecycle.note_start(run.pk, f"aiops-{run.pk}-1", 1)
+        with locked(TrainingRun, pk=run.pk) as row:
+            lifecycle.give_back(row)
+        assert (fresh(run).run_name, fresh(run).run_started) == ("", False)
+        assert not ResourceRequest.objects.exists()
+
+    @pytest.mark.parametrize("tenant", [{"gpu": 0}, {"gpu": 1, "gpu_inuse": 1}])
+    def test_without_a_free_gpu_it_trains_on_the_cpu(self, run, tenant):
+        Tenant.objects.filter(name="default").update(**tenant)
+        Tenant.objects.create(name="other", gpu=4)
+        assert lifecycle.order_run(run.pk, 1).run_name
+        assert (fresh(run).reserved, fresh(run).gpu) == (False, 0)
+        assert not ResourceRequest.objects.exists()
+
+    def test_a_training_that_no_worker_takes_is_ordered_again_once_in_a_while(self, run):
+        assert not lifecycle.order_again(run.pk, 30)
+        for row in TrainingRun.objects.all():
+            if row != run:
+                assert not lifecycle.order_again(row.pk, 30)
+        TrainingRun.objects.filter(pk=run.pk).update(heartbeat=timezone.now() - LATE)
+        assert not lifecycle.order_again(run.pk, 90)
+        assert lifecycle.order_again(run.pk, 30)
+        assert timezone.now() - fresh(run).heartbeat < LATE
+        assert not lifecycle.order_again(run.pk, 30)
+
+    @pytest.mark.parametrize("fields", [{"run_started": True}, {"state": "error"}])
+    def test_one_that_has_started_or_ended_is_not_ordered_again(self, run, fields):
+        TrainingRun.objects.filter(pk=run.pk).update(heartbeat=timezone.now() - LATE, **fields)
+        assert not lifecycle.order_again(run.pk, 30)
+
+    def test_why_it_has_not_started_is_kept_and_its_lease_is_not_renewed(self, run):
+        before = fresh(run)
+        lifecycle.note_trouble(run.pk, "the log store does not answer")
+        now = fresh(run)
+        assert now.reason == "the log store does not answer"
+        assert (now.lease_until, now.heartbeat) == (before.lease_until, before.heartbeat)
+
+    def test_which_messages_were_sent_is_kept(self, run):
+        lifecycle.note_sent(run.pk, job_end_sent=True)
+        assert (fresh(run).job_end_sent, fresh(run).announced) == (True, False)
+
+
+class TestProgress:
+    def test_it_renews_the_lease_and_never_decreases(self, run, pages):
+        past = timezone.now() - LATE
+        TrainingRun.objects.filter(pk=run.pk).update(heartbeat=past, lease_until=past)
+        lifecycle.beat(run.pk, percent=40, epoch=2, elapsed=9)
+        lifecycle.beat(run.pk, percent=30, epoch=1)
+        now = fresh(run)
+        assert (now.percent, now.epoch, now.elapsed, now.losses) == (40, 1, 9, [])
+        assert (lease_s(now), now.heartbeat > past) == (300, True)
+        assert pages.sent == {"aiops.0"}
+
+    def test_the_last_five_hundred_losses_are_kept_rounded(self, run):
+        TrainingRun.objects.filter(pk=run.pk).update(losses=[[second, 1.0] for second in range(500)])
+        lifecycle.beat(run.pk, elapsed=777, loss=0.123456789)
+        now = fresh(run)
+        assert (len(now.losses), now.losses[0], now.losses[-1]) == (500, [1, 1.0], [777, 0.12346])
+        assert now.loss == 0.123456789
+
+
+class TestEnd:
+    def test_a_completed_training_serves_its_version(self, run, pages, tasks):
+        assert lifecycle.complete(run.pk, version="v1", manifest={"lines": 3}, by="runner")
+        version = ModelVersion.objects.get()
+        assert (version.version, version.manifest, version.run, version.serving) == ("v1", {"lines": 3}, run, True)
+        assert timezone.now() - version.served < LATE
+        ended = fresh(run)
+        assert (ended.state, ended.percent, ended.eta) == ("completed", 100, None)
+        assert timezone.now() - ended.ended < LATE
+        assert [row.by for row in history_of(run)] == ["runner", "test"]
+        assert [(task.actor_name, task.args) for task in tasks.queue] == [("aiops.settle", (run.pk,))]
+
+    def test_one_that_has_ended_or_does_not_exist_is_neither_completed_nor_failed(self, run, tasks):
+        lifecycle.fail(run.pk, "first", by="test")
+        tasks.queue.clear()
+        for pk in (run.pk, run.pk + 5):
+            assert not lifecycle.complete(pk, version="v1", manifest={}, by="test")
+            lifecycle.fail(pk, "second", by="test")
+        assert (fresh(run).state, fresh(run).reason) == ("error", "first")
+        assert not ModelVersion.objects.exists()
+        assert tasks.queue == []
+
+    def test_all_running_trainings_can_be_cancelled(self, tasks):
+        first, second, ended = (new_run(uuid=str(uuid.uuid4())) for _ in range(3))
+        lifecycle.complete(ended.pk, version="v1", manifest={}, by="test")
+        lifecycle.cancel_running("cancelled", by="controller")
+        assert [(fresh(run).state, fresh(run).reason) for run in (first, second, ended)] == [
+            ("error", "cancelled"),
+            ("error", "cancelled"),
+            ("completed", ""),
+        ]
+        assert [row.by for row in history_of(first)] == ["controller", "test"]
+
+
+class TestVersions:
+    @pytest.fixture
+    def versions(self) -> list[ModelVersion]:
+        return [ModelVersion.objects.create(version=name, serving=name == "v2") for name in ("v1", "v2", "v3")]
+
+    def served(self) -> list[str]:
+        return list(ModelVersion.objects.filter(serving=True).values_list("version", flat=True))
+
+    def test_at_most_one_serves(self, versions, pages):
+        assert lifecycle.serving() == versions[1]
+        assert lifecycle.serve_version("v1") == versions[0]
+        assert (self.served(), lifecycle.serving()) == (["v1"], versions[0])
+        assert timezone.now() - lifecycle.serving().served < LATE
+        assert pages.sent == {"aiops.0"}
+        assert ModelVersion.objects.count() == 3
+
+    def test_one_that_serves_already_goes_on_serving(self, versions):
+        since = timezone.now() - LATE
+        ModelVersion.objects.filter(version="v2").update(served=since)
+        assert lifecycle.serve_version("v2").served == since
+        assert (self.served(), lifecycle.serving().served) == (["v2"], since)
+
+    def test_one_that_does_not_exist_is_refused(self, versions):
+        with pytest.raises(Missing, match="no such version"):
+            lifecycle.serve_version("v9")
+        assert self.served() == ["v2"]
+
+    def test_none_may_serve(self, versions, pages):
+        lifecycle.serve_nothing()
+        assert (self.served(), lifecycle.serving()) == ([], None)
+        assert pages.sent == {"aiops.0"}

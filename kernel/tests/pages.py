@@ -1,0 +1,15 @@
+"""For tests of what open pages are notified of: a channel layer that keeps what is sent to its groups."""
+
+from __future__ import annotations
+
+
+class Recorder:
+    """`sent` has the groups of objects by name, and `pages` for those of the pages of a user and of the operators."""
+
+    def __init__(self, monkeypatch):
+        self.sent: set[str] = set()
+        monkeypatch.setattr("kernel.after_commit.get_channel_layer", lambda: self)
+
+    async def group_send(self, group: str, event: dict) -> None:
+        frequent = "pages, often" if event.get("moving") else "pages"
+        self.sent.add(frequent if event["type"] == "changed" else group)
