@@ -1,7 +1,7 @@
 """supervisord: its configuration, its start, and the few calls that run.py makes.
 
-It listens on a unix socket that only this user can open. Every program is `launch.py FOLDER`; back-off is launch.py's,
-so a part that keeps failing is started again for ever, but never more often than every few seconds.
+It listens on a unix socket that only this user can open. What it starts begins with launch.become; back-off is done
+there, so a part that keeps failing is started again for ever, but never more often than every few seconds.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import shlex
 import shutil
 import socket
 import stat
-import subprocess
 import sys
 import tempfile
 import time
@@ -24,6 +23,7 @@ from pathlib import Path
 from django.conf import settings
 
 from . import launch
+from .forking import Child
 from .part import Part, run_dir, write_private
 
 LONGEST_SOCKET = 95  # the system allows 107 bytes, and supervisord adds its process id while it binds
@@ -97,9 +97,9 @@ class Supervisord:
 
     def __init__(self, parts: list[Part]):
         self.parts = parts
-        self.process: subprocess.Popen | None = None
-        arguments = ["-m", "supervisor.supervisord", "-n", "-c", str(run_dir() / "supervisord.conf")]
-        self.part = Part("supervisor", [sys.executable, *arguments], "itself", stop_wait_s=5)
+        self.process: Child | None = None
+        command = [sys.executable, "-m", "supervision.daemon", "-n", "-c", str(run_dir() / "supervisord.conf")]
+        self.part = Part("supervisor", command, "itself", stop_wait_s=5, loaded=True)
 
     # --- its life --------------------------------------------------------------------------------------------------
     def configure(self) -> None:
@@ -115,23 +115,19 @@ class Supervisord:
         clear_socket()
         make_socket_folder()
         pid_file().unlink(missing_ok=True)
-        environment = {name: value for name, value in os.environ.items() if name not in MAKES_OWN}
-        with (self.part.log.parent / "startup.log").open("wb") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-I", "-S", launch.__file__, str(self.part.folder)],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                cwd="/",
-                env=environment,
-                start_new_session=True,
-            )
+        startup = self.part.log.parent / "startup.log"
+        self.process = Child(self._become, startup)
         end = time.monotonic() + START_LIMIT_S
         while not self.answers():
             if not self.alive() or time.monotonic() > end:
-                words = (self.part.log.parent / "startup.log").read_text(errors="replace").strip()[-1000:]
+                words = startup.read_text(errors="replace").strip()[-1000:]
                 raise SupervisorGone(f"supervisord did not start: {words or 'it does not answer'}")
             time.sleep(0.02)
+
+    def _become(self) -> None:
+        for name in MAKES_OWN:
+            os.environ.pop(name, None)
+        launch.become(self.part.folder)
 
     def alive(self) -> bool:
         return self.process is not None and self.process.poll() is None
@@ -211,7 +207,7 @@ class Supervisord:
 
 def _program(part: Part) -> str:
     values = {
-        "command": shlex.join([sys.executable, "-I", "-S", launch.__file__, str(part.folder)]),
+        "command": shlex.join([sys.executable, str(part.folder)]),  # daemon.py reads the folder
         "priority": PRIORITY[part.stage],
         "autostart": "false",
         "autorestart": "true",

@@ -1,14 +1,14 @@
-"""The launcher of every part: `python -I -S launch.py FOLDER`, standard library only, so it takes milliseconds.
+"""How every part begins, in the process that supervisord (or `up`, for supervisord itself) has forked for it.
 
-Started by supervisord (for the parts) and by run.py (for supervisord itself). It becomes the part by exec, after it has
+The process becomes the part after it has
 
 1. made sure that the part dies with supervisord, however that dies,
 2. waited a little when the part keeps ending at once (at most MAX_DELAY_S; it never gives up),
 3. ended what a killed predecessor left behind, since that still holds the port,
 4. recorded the process group by which the part's own leftovers are recognised.
 
-FOLDER ({root}/run/parts/{part}) holds `launch.json` (the command, written by part.py), `group` and `starts`. run.py
-imports this module for the functions on leftovers.
+A part's folder ({root}/run/parts/{part}) holds `launch.json` (the command, written by part.py), `group` and `starts`.
+run.py uses the functions on leftovers.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from . import forking
+
 PR_SET_PDEATHSIG = 1
 SHORT_LIFE_S = 10
 MAX_DELAY_S = 5.0
@@ -31,7 +33,11 @@ LEFTOVER_GRACE_S = {"database": 10.0}  # it ends its sessions in order; others h
 NOBODY = 65534
 
 
-def main(folder: Path) -> None:
+def become(folder: Path) -> None:
+    """Become the part of this folder: by exec, or, where its code is loaded already, by running it here.
+
+    Raises SystemExit when the part in Python has ended, or cannot start.
+    """
     spec = read_spec(folder)
     die_with_parent(signal.SIGKILL)
     if spec["parent"] and Path(spec["parent"]).read_text().strip() != str(os.getppid()):
@@ -41,14 +47,17 @@ def main(folder: Path) -> None:
         sys.exit("a process of this part's predecessor does not end")
     remove_stale_pid_file(spec)
     write(folder / "group", str(os.getpgrp()))
-    # Python ignores SIGPIPE, which the part would inherit.
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = 65536 if hard == resource.RLIM_INFINITY else min(hard, 65536)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
     os.chdir(spec["cwd"])
     die_with_parent(getattr(signal, "SIG" + spec["death_signal"]) if spec["death_signal"] else 0)
-    os.execve(spec["command"][0], spec["command"], environment(spec))
+    if spec["loaded"]:
+        os.environ |= spec["environment"]
+        forking.run_python(spec["command"])
+    else:
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # ignored by Python, which the program would inherit
+        os.execve(spec["command"][0], spec["command"], environment(spec))
 
 
 def read_spec(folder: Path) -> dict:
@@ -174,7 +183,3 @@ def write(path: Path, text: str) -> None:
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     draft.write_text(text)
     draft.replace(path)
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]))

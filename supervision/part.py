@@ -40,6 +40,7 @@ class Part:
     ports        what it listens on: (host, port) pairs
     stop_signal  ends it in order; also sent when supervisord dies. After stop_wait_s seconds it is killed
     plain        a server that is not ours: it gets none of the platform's environment
+    loaded       runs Python with code that supervisord has loaded: see forking.py
     cwd          its working folder, by which its leftovers are recognised; else its own folder below run/parts
     program      for a part whose children leave the process group: the executable they all run
     pid_file     left by a kill, and in the way of the next start
@@ -54,6 +55,7 @@ class Part:
     stop_signal: str = "TERM"
     stop_wait_s: int = 4
     plain: bool = False
+    loaded: bool = False
     environment: dict[str, str] = field(default_factory=dict)
     cwd: Path | None = None
     program: str = ""
@@ -79,6 +81,7 @@ class Part:
         spec = {
             "command": self.command,
             "cwd": os.path.realpath(self.cwd or self.folder),
+            "loaded": self.loaded,
             "environment": self.environment,
             "keep": PLAIN_ENVIRONMENT if self.plain else None,
             "stop_signal": self.stop_signal,

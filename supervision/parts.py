@@ -14,6 +14,9 @@ from .part import Part
 
 PYTHON = sys.executable
 MANAGE = str(settings.BASE_DIR / "manage.py")
+# What the parts in Python import; `up` loads it once. Left out is what looks at its process when it is imported
+# (gunicorn keeps the working folder, daphne.server opens files), and torch, which is large.
+LOADED = ("mlp.worker", "mlp.wsgi", "mlp.asgi", "mlp.urls")
 WEB_WORKERS = 2
 WEB_THREADS = 8
 
@@ -33,7 +36,7 @@ def _python(name: str, arguments: list[str], stage: str, **options) -> Part:
         "MLP_ROOT": str(settings.MLP_ROOT),
         "MLP_PART": name,
     }
-    return Part(name, [PYTHON, *arguments], stage, environment=environment, **options)
+    return Part(name, [PYTHON, *arguments], stage, loaded=True, environment=environment, **options)
 
 
 def web() -> Part:

@@ -13,10 +13,10 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import importlib
 import os
 import signal
 import socket
-import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -31,7 +31,7 @@ from supervision import health
 from . import launch, setup
 from .control import Supervisord, SupervisorEnding, SupervisorGone, clear_socket, pid_file
 from .part import Part, run_dir
-from .parts import platform_parts
+from .parts import LOADED, platform_parts
 
 START_LIMIT_S = 300  # a busy machine takes its time; a part that crashes is noticed at once (TOO_OFTEN)
 TOO_OFTEN = 3  # a part that ends at once this often in a row, while the platform starts, has failed
@@ -146,6 +146,8 @@ class Platform:
         for part in self.parts:
             part.forget_starts()
         self.supervisord.configure()
+        for module in LOADED:
+            importlib.import_module(module)
         self.supervisord.start()
         servers = [part for part in self.parts if part.stage == "servers"]
         self.start_parts(servers)
@@ -275,9 +277,8 @@ class Platform:
         asked = self.signals
         began = time.monotonic()
         self.end_processes(lambda: self.signals > asked, runs=settings.MLP_RUNNER == "local")
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            if self.supervisord.process:
-                self.supervisord.process.wait(5)
+        if self.supervisord.process:
+            self.supervisord.process.wait(5)
         clear_socket()
         for path in (pid_file(), run_dir() / "nginx" / "nginx.pid"):
             path.unlink(missing_ok=True)

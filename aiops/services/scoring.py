@@ -5,17 +5,28 @@ Used by inference (CPU) and the GPU controller. Scores lists of Payloads, each d
 
 from __future__ import annotations
 
+import importlib
 import logging
 import threading
 from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from aiops.opnilog.score import Scorer
 from aiops.opnilog.store import Versions
 from aiops.wire import folders, subjects
 
 from . import base
 
+if TYPE_CHECKING:
+    from aiops.opnilog.score import Scorer
+
 log = logging.getLogger(__name__)
+
+
+def open_model(folder: Path, device: str | None) -> Scorer:
+    """Load a model. Raises ValueError with the reason."""
+    # Imports torch: 150 MiB that a platform without a model does without.
+    return importlib.import_module("aiops.opnilog.score").Scorer.open(folder, device)
 
 
 class ServingModel:
@@ -39,7 +50,7 @@ class ServingModel:
         scorer = None
         if serving is not None:
             try:
-                scorer = Scorer.open(versions.folder_of(serving), self.device)
+                scorer = open_model(versions.folder_of(serving), self.device)
             except Exception as problem:  # for example a broken file or no memory: the last good model goes on
                 log.error("model version %s cannot be loaded: %s", serving, problem)
                 return False

@@ -1,0 +1,117 @@
+"""A fork that runs our code is like a process of its own: descriptors, signals, exit status, threads, output."""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import signal
+import sys
+import threading
+
+import pytest
+
+from supervision.forking import Child, run_python
+
+LIMIT_S = 60
+
+
+@pytest.fixture
+def log(tmp_path):
+    return tmp_path / "log"
+
+
+@pytest.mark.parametrize(
+    ("work", "status"),
+    [
+        (lambda: None, 0),
+        (lambda: sys.exit(), 0),
+        (lambda: sys.exit(3), 3),
+        (lambda: sys.exit("no server"), 1),
+        (lambda: 1 / 0, 1),
+        (lambda: os.kill(os.getpid(), signal.SIGTERM), -signal.SIGTERM),
+    ],
+    ids=["returns", "exits", "with a number", "with a sentence", "fails", "is ended"],
+)
+def test_its_status_is_that_of_a_program(log, work, status):
+    assert Child(work, log).wait(LIMIT_S) == status
+
+
+def test_what_it_says_is_in_its_log(log):
+    def work() -> None:
+        print("printed")
+        sys.exit("no server")
+
+    Child(work, log).wait(LIMIT_S)
+    assert log.read_text() == "printed\nno server\n"
+    assert log.stat().st_mode & 0o777 == 0o600
+
+
+def test_it_has_none_of_its_parents_files_and_signal_handlers(log, tmp_path):
+    def work() -> None:
+        handlers = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGCHLD)]
+        print(
+            json.dumps(
+                {
+                    "inherited": os.path.exists(f"/proc/self/fd/{kept.fileno()}"),
+                    "handled": [handler != signal.SIG_DFL for handler in handlers],
+                    "input": os.read(0, 1).decode(),
+                    "leads its session": os.getsid(0) == os.getpid(),
+                }
+            )
+        )
+
+    before = signal.signal(signal.SIGCHLD, lambda *_: None)
+    try:
+        with (tmp_path / "kept").open("w") as kept:
+            Child(work, log).wait(LIMIT_S)
+    finally:
+        signal.signal(signal.SIGCHLD, before)
+    assert json.loads(log.read_text()) == {
+        "inherited": False,
+        "handled": [False, False],
+        "input": "",
+        "leads its session": True,
+    }
+
+
+def test_it_ends_as_python_ends(log):
+    """Threads that are not daemons are waited for, then the exit functions run."""
+
+    def work() -> None:
+        go_on = threading.Event()
+        threading.Thread(target=lambda: (go_on.wait(LIMIT_S), print("thread"))).start()
+        atexit.register(print, "exit function")
+        print("main")
+        go_on.set()
+
+    Child(work, log).wait(LIMIT_S)
+    assert log.read_text().splitlines() == ["main", "thread", "exit function"]
+
+
+def test_it_begins_when_no_thread_may_hold_a_lock(log):
+    lock, held, go_on = threading.Lock(), threading.Event(), threading.Event()
+
+    def holds_it() -> None:
+        with lock:
+            held.set()
+            go_on.wait(LIMIT_S)
+
+    thread = threading.Thread(target=holds_it)
+    thread.start()
+    held.wait(LIMIT_S)
+    threading.Timer(0.2, go_on.set).start()
+    assert Child(lambda: sys.exit(0 if lock.acquire(timeout=0) else 7), log).wait(LIMIT_S) == 0
+    thread.join()
+
+
+def test_it_runs_files_and_modules_under_their_own_names(log, tmp_path):
+    (tmp_path / "script.py").write_text(
+        "import sys\nfrom pathlib import Path\n"
+        "print(__name__, sys.argv, Path('/proc/self/cmdline').read_bytes().rstrip(b'\\0').decode())\n"
+    )
+    command = [sys.executable, str(tmp_path / "script.py"), "--port", "1"]
+    Child(lambda: run_python(command), log).wait(LIMIT_S)
+    assert log.read_text() == f"__main__ {command[1:]} {' '.join(command)}\n"
+    Child(lambda: run_python([sys.executable, "-m", "calendar", "2026", "11"]), log).wait(LIMIT_S)
+    assert "November 2026" in log.read_text()
