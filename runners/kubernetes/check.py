@@ -1,4 +1,4 @@
-"""A check of what the cluster still lacks before the first job, as lines. Called by `manage.py kubernetes check`."""
+"""The checks of `manage.py kubernetes check`: what the cluster lacks to run jobs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from .runner import KubernetesRunner
 
 OLDEST = (1, 29)
 PROBE_S = 300
-NEEDED = {"namespace", "rights", "storage"}
+NEEDED_BY_A_RUN = {"namespace", "RBAC", "storage"}
 PROBE = """
 import os, sys, urllib.request
 print('user', os.getuid(), 'in', os.getcwd())
@@ -50,14 +50,12 @@ def run(config: ClusterConfig, probe: bool = False) -> Iterator[Line]:
     except RunnerError as error:
         yield Line("missing", "cluster", str(error))
         return
-    before = [line for part in (namespace, rights, storage, nodes, metrics, ingress) for line in attempt(part, cluster)]
+    before = [line for part in (namespace, rbac, storage, nodes, metrics, ingress) for line in attempt(part, cluster)]
     yield from before
     yield from images(config)
     yield from gateway(config)
-    if probe and not any(
-        line.kind == "missing" and line.about in {"namespace", "rights", "storage"} for line in before
-    ):
-        yield try_a_run(config)
+    if probe and not any(line.kind == "missing" and line.about in NEEDED_BY_A_RUN for line in before):
+        yield run_probe(config)
 
 
 def attempt(part, cluster: Cluster) -> list[Line]:
@@ -65,7 +63,7 @@ def attempt(part, cluster: Cluster) -> list[Line]:
     try:
         return list(part(cluster))
     except RunnerError as error:
-        return [Line("note", part.__name__, f"cannot be looked at: {error}")]
+        return [Line("note", part.__name__, f"cannot be checked: {error}")]
 
 
 def version(cluster: Cluster) -> Line:
@@ -74,32 +72,32 @@ def version(cluster: Cluster) -> Line:
     number = tuple(int(re.sub(r"\D.*", "", info.get(part) or "") or 0) for part in ("major", "minor"))
     server = f"{info.get('gitVersion')} at {cluster.client.configuration.host}"
     if number < OLDEST:
-        return Line("missing", "cluster", f"{server}: too old, {OLDEST[0]}.{OLDEST[1]} is needed")
+        return Line("missing", "cluster", f"{server} is too old; version {OLDEST[0]}.{OLDEST[1]} or later is required")
     return Line("ok", "cluster", server)
 
 
 def namespace(cluster: Cluster) -> Iterator[Line]:
-    """Check the namespace. The right to read namespaces themselves is rare, so its lack is no error."""
+    """Check the namespace. Few accounts may read namespaces, so a refusal is not an error."""
     try:
         obj = cluster.call(cluster.core.read_namespace, cluster.namespace)
         if (obj.get("status") or {}).get("phase") == "Terminating":
-            yield Line("missing", "namespace", f"{cluster.namespace} is being removed")
+            yield Line("missing", "namespace", f"{cluster.namespace} is terminating")
             return
     except NotFound:
-        yield Line("missing", "namespace", f"{cluster.namespace} is not there: manage.py kubernetes manifests")
+        yield Line("missing", "namespace", f"{cluster.namespace} not found; see `manage.py kubernetes manifests`")
         return
     except Forbidden:
-        yield Line("ok", "namespace", f"{cluster.namespace} (not looked at: no right to)")
+        yield Line("ok", "namespace", f"{cluster.namespace} (not checked: no permission to read namespaces)")
         return
     yield Line("ok", "namespace", cluster.namespace)
 
 
-def rights(cluster: Cluster) -> Iterator[Line]:
+def rbac(cluster: Cluster) -> Iterator[Line]:
     """Check each permission by a SelfSubjectAccessReview."""
     api = client.AuthorizationV1Api(cluster.client)
     total, refused = 0, []
-    for rights, where in ((access.IN_NAMESPACE, cluster.namespace), (access.IN_CLUSTER, "")):
-        for group, resource, verbs in rights:
+    for rules, where in ((access.IN_NAMESPACE, cluster.namespace), (access.IN_CLUSTER, "")):
+        for group, resource, verbs in rules:
             for verb in verbs:
                 name, _, sub = resource.partition("/")
                 wanted = {"verb": verb, "group": group, "resource": name}
@@ -112,11 +110,11 @@ def rights(cluster: Cluster) -> Iterator[Line]:
                 if not (review.get("status") or {}).get("allowed"):
                     refused.append((verb, f"{resource}.{group}" if group == usage.GROUP else resource, where))
     for verb, resource, where in refused:
-        place = f"in namespace {where}" if where else "in the cluster: nodes and classes are not seen without"
+        scope = f"in namespace {where}" if where else "in the cluster, needed to see nodes and classes"
         needed = where and not resource.endswith(usage.GROUP)
-        yield Line("missing" if needed else "note", "rights", f"may not {verb} {resource} {place}")
+        yield Line("missing" if needed else "note", "RBAC", f"cannot {verb} {resource} {scope}")
     if not refused:
-        yield Line("ok", "rights", f"all {total} are there")
+        yield Line("ok", "RBAC", f"all {total} permissions granted")
 
 
 def storage(cluster: Cluster) -> Iterator[Line]:
@@ -124,25 +122,26 @@ def storage(cluster: Cluster) -> Iterator[Line]:
     config = cluster.settings
     if config.nfs:
         server, path = config.nfs_parts
-        yield Line("ok", "storage", f"NFS {server}:{path}, which must be {config.storage_root} here")
+        yield Line("ok", "storage", f"NFS {server}:{path}, to be mounted here at {config.storage_root}")
         return
     if not config.claim:
-        yield Line("missing", "storage", "none: set MLP_K8S_PVC or MLP_K8S_NFS")
+        yield Line("missing", "storage", "not configured; set MLP_K8S_PVC or MLP_K8S_NFS")
         return
+    name = f"PersistentVolumeClaim {config.claim}"
     claim = cluster.get(cluster.core.read_namespaced_persistent_volume_claim, config.claim)
     if claim is None:
-        yield Line("missing", "storage", f"the claim {config.claim} is not there")
+        yield Line("missing", "storage", f"{name} not found")
         return
     phase, modes = (claim.get("status") or {}).get("phase"), claim["spec"].get("accessModes") or []
-    if phase == "Pending":  # some classes bind a claim only when its first pod comes
-        yield Line("note", "storage", f"the claim {config.claim} is not bound yet")
+    if phase == "Pending":  # some storage classes bind a claim when its first pod is scheduled
+        yield Line("note", "storage", f"{name} is pending")
     elif phase != "Bound":
-        yield Line("missing", "storage", f"the claim {config.claim} is {phase}")
+        yield Line("missing", "storage", f"{name} is {phase}")
     if "ReadWriteMany" not in modes:
-        yield Line("note", "storage", f"the claim {config.claim} is {', '.join(modes)}: all pods must share one node")
+        yield Line("note", "storage", f"{name} is {', '.join(modes)}: pods must share a node")
     elif phase == "Bound":
         size = (claim["status"].get("capacity") or {}).get("storage", "?")
-        yield Line("ok", "storage", f"the claim {config.claim}, {size}, which must be {config.storage_root} here")
+        yield Line("ok", "storage", f"{name}, {size}, to be mounted here at {config.storage_root}")
 
 
 def nodes(cluster: Cluster) -> Iterator[Line]:
@@ -151,11 +150,11 @@ def nodes(cluster: Cluster) -> Iterator[Line]:
     total = inventory.capacity(cluster, config)
     usable = sum(inventory.takes_runs(node, config) for node in inventory.nodes(cluster))
     if not usable:
-        yield Line("missing", "nodes", "none is ready for runs")
+        yield Line("missing", "nodes", "no node is ready for runs")
         return
-    yield Line("ok", "nodes", f"{usable} for runs, together {total['cpu']} CPUs and {total['ram']} MiB")
-    gpus = f"{total['gpu']} of {config.gpu_resource}"
-    text = gpus if total["gpu"] else f"{gpus}: no GPU, or its device plugin is not there"
+    yield Line("ok", "nodes", f"{usable} ready for runs, {total['cpu']} CPUs and {total['ram']} MiB in total")
+    gpus = f"{total['gpu']} {config.gpu_resource}"
+    text = gpus if total["gpu"] else f"{gpus}: no GPU, or its device plugin is not installed"
     yield Line("ok" if total["gpu"] else "note", "GPUs", text)
 
 
@@ -164,7 +163,7 @@ def metrics(cluster: Cluster) -> Iterator[Line]:
     try:
         usage.of_pods(cluster)
     except RunnerError as error:
-        yield Line("note", "metrics", f"what jobs use over time is not shown ({usage.GROUP}): {error}")
+        yield Line("note", "metrics", f"{usage.GROUP} not available; no resource usage of jobs: {error}")
         return
     yield Line("ok", "metrics", usage.GROUP)
 
@@ -173,23 +172,23 @@ def ingress(cluster: Cluster) -> Iterator[Line]:
     """Check the Ingress class of applications and who authenticates their callers."""
     config = cluster.settings
     if not config.ingress_class:
-        yield Line("note", "ingress", "MLP_K8S_INGRESS_CLASS is not set: applications get no Ingress")
+        yield Line("note", "ingress", "MLP_K8S_INGRESS_CLASS is not set; applications have no Ingress")
         return
     call = cluster.networking.read_ingress_class
     try:
         ingress_class = cluster.call(call, config.ingress_class)
     except NotFound:
-        yield Line("missing", "ingress", f"there is no class {config.ingress_class}")
+        yield Line("missing", "ingress", f"IngressClass {config.ingress_class} not found")
         return
     controller = (ingress_class.get("spec") or {}).get("controller") or ""
     yield Line("ok", "ingress", f"{config.ingress_class} ({controller})")
     if config.ingress_gateway:
         return
     if controller != "k8s.io/ingress-nginx":
-        text = "MLP_K8S_INGRESS_GATEWAY is not set: the class must understand the annotations of ingress-nginx"
+        text = "MLP_K8S_INGRESS_GATEWAY is not set; the class must support the annotations of ingress-nginx"
         yield Line("note", "ingress", text)
     if not config.ingress_auth_url:
-        text = "MLP_K8S_INGRESS_GATEWAY is not set, nor MLP_K8S_INGRESS_AUTH_URL: only public applications get one"
+        text = "neither MLP_K8S_INGRESS_GATEWAY nor MLP_K8S_INGRESS_AUTH_URL is set; only public applications get one"
         yield Line("note", "ingress", text)
 
 
@@ -202,7 +201,7 @@ def images(config: ClusterConfig) -> Iterator[Line]:
             yield Line("ok", "images", f"{runtime}: {image}")
         else:
             kind = "missing" if runtime == "python" else "note"
-            yield Line(kind, "images", f"{runtime}: {setting} is not set, such runs fail")
+            yield Line(kind, "images", f"{runtime}: {setting} is not set; runs with this runtime fail")
 
 
 def gateway(config: ClusterConfig) -> Iterator[Line]:
@@ -213,12 +212,12 @@ def gateway(config: ClusterConfig) -> Iterator[Line]:
     except ValueError:
         is_loopback = host == "localhost" or host.endswith(".localhost")
     if is_loopback:
-        yield Line("missing", "gateway", f"{config.gateway_url} means each pod itself: set MLP_RUN_URL or MLP_URL")
+        yield Line("missing", "gateway", f"unreachable from pods: {config.gateway_url}; set MLP_RUN_URL or MLP_URL")
     else:
-        yield Line("ok", "gateway", f"pods report to {config.gateway_url} (tried with --run)")
+        yield Line("ok", "gateway", f"pods report to {config.gateway_url} (tested by --run)")
 
 
-def try_a_run(config: ClusterConfig) -> Line:
+def run_probe(config: ClusterConfig) -> Line:
     """Run a small job from start to end, which needs image, storage, user, gateway and log to work together."""
     runner = KubernetesRunner(config)
     name = f"check-{secrets.token_hex(4)}"
@@ -242,10 +241,10 @@ def try_a_run(config: ClusterConfig) -> Line:
             time.sleep(1)
         output = spec.log.read_text(errors="replace").split("\n") if spec.log.exists() else []
         if status.succeeded and not (folder / "written").exists():
-            text = f"it wrote into its workspace, and nothing of it is in {folder}: is the storage the same one?"
+            text = f"the file it wrote is not in {folder}; check that pods and platform mount the same storage"
             return Line("missing", "run", text)
         last_lines = "; ".join(line for line in output[-4:] if line)
-        text = f"{status.reason}; its log: {last_lines or 'empty'}"
+        text = f"{status.reason}; log: {last_lines or 'empty'}"
         return Line("ok" if status.succeeded else "missing", "run", text)
     except (RunnerError, ValueError) as error:
         return Line("missing", "run", str(error))
@@ -265,4 +264,4 @@ def clear(runner: KubernetesRunner, name: str) -> None:
             time.sleep(0.5)
         runner.forget(name)
     except RunnerError as error:
-        print(f"the run {name} is left: {error}", file=sys.stderr)
+        print(f"the run {name} was not removed: {error}", file=sys.stderr)

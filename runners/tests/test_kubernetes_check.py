@@ -66,63 +66,74 @@ def lines_of(config: ClusterConfig, **options) -> dict[str, list[str]]:
 def test_nothing_is_missing(whole, configured):
     lines = lines_of(configured(**ALL))
     assert set(lines) == {"ok"}
-    assert f"rights: all {len(GRANTED)} are there" in lines["ok"]
-    assert "nodes: 1 for runs, together 7.910 CPUs and 32768 MiB" in lines["ok"]
-    assert "GPUs: 2 of nvidia.com/gpu" in lines["ok"]
+    assert f"RBAC: all {len(GRANTED)} permissions granted" in lines["ok"]
+    assert "nodes: 1 ready for runs, 7.910 CPUs and 32768 MiB in total" in lines["ok"]
+    assert "GPUs: 2 nvidia.com/gpu" in lines["ok"]
 
 
-def test_each_missing_thing_is_named(whole, configured):
+def test_everything_that_is_missing_is_listed(whole, configured):
     whole.denied = {("create", "jobs"), ("list", "nodes"), ("get", "pods")}
     whole.store.remove("persistentvolumeclaims", "mlp")
     whole.store.remove("namespaces", "mlp")
     lines = lines_of(configured(images={}, gateway_url="http://127.0.0.1:30001"))
     assert lines["missing"] == [
-        "namespace: mlp is not there: manage.py kubernetes manifests",
-        "rights: may not create jobs in namespace mlp",
-        "rights: may not get pods/log in namespace mlp",
-        "storage: the claim mlp is not there",
-        "images: python: MLP_K8S_IMAGE_PYTHON is not set, such runs fail",
-        "gateway: http://127.0.0.1:30001 means each pod itself: set MLP_RUN_URL or MLP_URL",
+        "namespace: mlp not found; see `manage.py kubernetes manifests`",
+        "RBAC: cannot create jobs in namespace mlp",
+        "RBAC: cannot get pods/log in namespace mlp",
+        "storage: PersistentVolumeClaim mlp not found",
+        "images: python: MLP_K8S_IMAGE_PYTHON is not set; runs with this runtime fail",
+        "gateway: unreachable from pods: http://127.0.0.1:30001; set MLP_RUN_URL or MLP_URL",
     ]
-    assert "rights: may not list nodes in the cluster: nodes and classes are not seen without" in lines["note"]
+    assert "RBAC: cannot list nodes in the cluster, needed to see nodes and classes" in lines["note"]
 
 
 @pytest.mark.parametrize(
     ("change", "kind", "words"),
     [
-        ({"claim": ""}, "missing", "storage: none: set MLP_K8S_PVC or MLP_K8S_NFS"),
+        ({"claim": ""}, "missing", "storage: not configured; set MLP_K8S_PVC or MLP_K8S_NFS"),
         ({"claim": "", "nfs": "10.0.0.9:/srv/mlp"}, "ok", "storage: NFS 10.0.0.9:/srv/mlp"),
-        ({"ingress_class": "traefik"}, "missing", "ingress: there is no class traefik"),
+        ({"ingress_class": "traefik"}, "missing", "ingress: IngressClass traefik not found"),
         ({"ingress_class": ""}, "note", "ingress: MLP_K8S_INGRESS_CLASS is not set"),
-        ({"ingress_auth_url": ""}, "note", "ingress: MLP_K8S_INGRESS_GATEWAY is not set, nor MLP_K8S_INGRESS_AUTH_URL"),
-        ({"node_selector": {"pool": "gpu"}}, "missing", "nodes: none is ready for runs"),
-        ({"gpu_resource": "amd.com/gpu"}, "note", "GPUs: 0 of amd.com/gpu: no GPU"),
-        ({"gateway_url": "http://localhost:1"}, "missing", "gateway: http://localhost:1 means each pod itself"),
-        ({"namespace": "other"}, "missing", "namespace: other is not there"),
+        (
+            {"ingress_auth_url": ""},
+            "note",
+            "ingress: neither MLP_K8S_INGRESS_GATEWAY nor MLP_K8S_INGRESS_AUTH_URL is set",
+        ),
+        ({"node_selector": {"pool": "gpu"}}, "missing", "nodes: no node is ready for runs"),
+        ({"gpu_resource": "amd.com/gpu"}, "note", "GPUs: 0 amd.com/gpu: no GPU"),
+        (
+            {"gateway_url": "http://localhost:1"},
+            "missing",
+            "gateway: unreachable from pods: http://localhost:1",
+        ),
+        ({"namespace": "other"}, "missing", "namespace: other not found"),
     ],
 )
-def test_a_setting_that_does_not_fit_is_named(whole, configured, change, kind, words):
+def test_a_setting_that_does_not_fit_the_cluster_is_reported(whole, configured, change, kind, words):
     lines = lines_of(configured(**ALL | change))
     assert any(line.startswith(words) for line in lines[kind]), lines
 
 
-def test_without_metrics_all_but_they_works(whole, configured):
+def test_a_cluster_without_the_metrics_api_is_only_noted(whole, configured):
     whole.measured, whole.denied = False, {("list", "pods.metrics.k8s.io")}
     lines = lines_of(configured(**ALL))
     assert "missing" not in lines
-    right, served = lines["note"]
-    assert right == "rights: may not list pods.metrics.k8s.io in namespace mlp"
-    assert served.startswith("metrics: what jobs use over time is not shown (metrics.k8s.io): the cluster answered 404")
+    permission, served = lines["note"]
+    assert permission == "RBAC: cannot list pods.metrics.k8s.io in namespace mlp"
+    assert served.startswith(
+        "metrics: metrics.k8s.io not available; no resource usage of jobs: the cluster answered 404"
+    )
 
 
 def test_a_claim_for_one_node_is_noted(whole, configured):
     whole.store.patch("persistentvolumeclaims", "mlp", {"spec": {"accessModes": ["ReadWriteOnce"]}})
     assert (
-        "storage: the claim mlp is ReadWriteOnce: all pods must share one node" in lines_of(configured(**ALL))["note"]
+        "storage: PersistentVolumeClaim mlp is ReadWriteOnce: pods must share a node"
+        in lines_of(configured(**ALL))["note"]
     )
 
 
-def test_a_cluster_that_is_not_there_is_all_that_is_said(whole, configured, tmp_path):
+def test_an_unreachable_cluster_is_the_only_result(whole, configured, tmp_path):
     config = configured()
     whole.http.shutdown()
     whole.http.server_close()
@@ -131,21 +142,21 @@ def test_a_cluster_that_is_not_there_is_all_that_is_said(whole, configured, tmp_
     assert lines["missing"][0].startswith("cluster: the cluster does not answer: ")
 
 
-def test_it_tries_a_run(whole, configured, live_gateway):
+def test_the_probe_runs_a_job(whole, configured, live_gateway):
     lines = lines_of(configured(**ALL | {"gateway_url": live_gateway}), probe=True)
     line = next(line for line in lines["ok"] if line.startswith("run: "))
     assert line.endswith("gateway 200")
     assert whole.store.list("jobs") == []
 
 
-def test_a_run_that_cannot_reach_the_gateway_is_told(whole, configured):
+def test_a_probe_that_cannot_reach_the_gateway_is_reported(whole, configured):
     lines = lines_of(configured(**ALL | {"gateway_url": "http://127.0.0.2:9"}), probe=True)
     assert any("Connection refused" in line for line in lines["missing"] if line.startswith("run: "))
 
 
 @pytest.fixture
 def live_gateway(cluster):
-    """Something that answers."""
+    """Yield the address of an HTTP server that answers 200 to every request."""
 
     class Answer(BaseHTTPRequestHandler):
         def do_GET(self):
@@ -162,7 +173,7 @@ def live_gateway(cluster):
     server.server_close()
 
 
-def test_the_command_ends_with_its_verdict(whole, configured, settings):
+def test_the_commands_exit_code_tells_whether_jobs_can_run(whole, configured, settings):
     fields = asdict(configured(**ALL))
     settings.MLP_ROOT, settings.RUN_GATEWAY_URL = fields.pop("storage_root"), fields.pop("gateway_url")
     settings.MLP_K8S = fields
@@ -173,8 +184,8 @@ def test_the_command_ends_with_its_verdict(whole, configured, settings):
     with pytest.raises(SystemExit) as end:
         call_command("kubernetes", "check", stdout=out)
     assert end.value.code == 1
-    assert "MISSING  storage    the claim nope is not there\nmissing: 1\n" not in out.getvalue()
-    assert "MISSING  storage    the claim nope is not there\n" in out.getvalue()
+    assert "MISSING  storage    PersistentVolumeClaim nope not found\n1 missing\n" not in out.getvalue()
+    assert "MISSING  storage    PersistentVolumeClaim nope not found\n" in out.getvalue()
 
 
 # --- manifests ------------------------------------------------------------------------------------------------

@@ -17,15 +17,15 @@ MARKS = {"ok": "ok     ", "note": "note   ", "missing": "MISSING"}
 
 
 class Command(BaseCommand):
-    help = "Checks the Kubernetes cluster that runs the jobs, or prints the manifests it needs."
+    help = "Check the Kubernetes cluster that runs the jobs, or print the manifests it needs."
 
     def add_arguments(self, parser):
         verbs = parser.add_subparsers(dest="verb", required=True)
-        one = verbs.add_parser("check", help="what is missing before the first job")
-        one.add_argument("--run", action="store_true", help="also run a small job from start to end")
-        one = verbs.add_parser("manifests", help="namespace, account, roles, claim and network policies, as YAML")
-        one.add_argument("--size", default=manifests.CLAIM_SIZE, help="of the claim (default: %(default)s)")
-        one.add_argument("--storage-class", default="", help="of the claim; it must give ReadWriteMany")
+        one = verbs.add_parser("check", help="report what the cluster lacks to run jobs")
+        one.add_argument("--run", action="store_true", help="also run a small job")
+        one = verbs.add_parser("manifests", help="print the objects that the namespace needs, as YAML")
+        one.add_argument("--size", default=manifests.CLAIM_SIZE, help="size of the claim (default: %(default)s)")
+        one.add_argument("--storage-class", default="", help="the claim's class; must support ReadWriteMany")
 
     def handle(self, *args, verb: str, **options):
         config = from_settings()
@@ -38,6 +38,6 @@ class Command(BaseCommand):
         for line in check.run(config, probe=options["run"]):
             missing += line.kind == "missing"
             self.stdout.write(f"{MARKS[line.kind]}  {line.about:9}  {line.text}")
-        self.stdout.write(f"missing: {missing}" if missing else "jobs can run")
+        self.stdout.write(f"{missing} missing" if missing else "jobs can run")
         if missing:
             sys.exit(1)
