@@ -1,5 +1,5 @@
-"""Finds what does not match: files without a row, rows without files, leftovers of uploads. Called by
-`manage.py datasets check`; every finding says what is wrong and what a repair would do.
+"""Finds inconsistencies: files without a row, rows without files, leftovers of uploads. Called by
+`manage.py datasets check`; every finding names the problem and its fix.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ LOST = "lost"
 
 
 class NoStorage(Exception):
-    """The storage itself is missing or empty, so nothing can be said about its files."""
+    """The storage itself is missing or empty, so its files cannot be checked."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """Where something is wrong, what it is, what a repair would do, and the repair (None: an operator must decide)."""
+    """A problem: its place, description and fix, and the function that applies the fix (None: an operator decides)."""
 
     where: str
     what: str
-    remedy: str
+    fix: str
     repair: Callable[[], object] | None = None
 
 
@@ -57,14 +57,12 @@ def _files_without_rows(top: Path) -> Iterator[Finding]:
         if person.is_symlink() or not person.is_dir():
             yield Finding(str(person), "is not a user's folder", move, lambda path=person: _put_aside(path))
         elif not User.objects.filter(username=person.name).exists():
-            yield Finding(str(person), "there is no user of that name", move, lambda path=person: _put_aside(path))
+            yield Finding(str(person), "no such user", move, lambda path=person: _put_aside(path))
         else:
             for path in sorted(person.iterdir()):
                 known = Dataset.objects.filter(user__username=person.name, name=path.name).exists()
                 if path.name != HOME and not known and os.path.lexists(path):  # a deletion may just have ended
-                    yield Finding(
-                        str(path), "there is no dataset of that name", move, lambda path=path: _put_aside(path)
-                    )
+                    yield Finding(str(path), "no such dataset", move, lambda path=path: _put_aside(path))
 
 
 def _rows_without_files() -> Iterator[Finding]:
@@ -75,7 +73,7 @@ def _rows_without_files() -> Iterator[Finding]:
         if real == row.stored or not Dataset.objects.filter(pk=row.pk, stored=row.stored, state=row.state).exists():
             continue  # consistent, or changing at this moment
         where = f"dataset {row.user.username}/{row.name} ({row.state})"
-        what = f"{real} bytes are stored, the row says {row.stored}"
+        what = f"{real} bytes are stored, but the row says {row.stored}"
         if row.state != State.READY:
             yield Finding(where, what, "correct the row", lambda row=row: lifecycle.recount(row.pk))
         elif real == 0:
@@ -99,8 +97,8 @@ def _links(top: Path) -> Iterator[Finding]:
                     continue
                 if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
                     what = "is a link" if stat.S_ISLNK(mode) else "is neither a file nor a folder"
-                    remedy = "remove it; its target is kept"
-                    yield Finding(str(path), what, remedy, lambda path=path: path.unlink(missing_ok=True))
+                    fix = "remove it; its target is kept"
+                    yield Finding(str(path), what, fix, lambda path=path: path.unlink(missing_ok=True))
 
 
 def _left_behind() -> Iterator[Finding]:
@@ -111,12 +109,10 @@ def _left_behind() -> Iterator[Finding]:
         except FileNotFoundError:
             continue
         if path.name != unfinished.FOLDER and stale:
-            yield Finding(
-                str(path), "was left behind by an upload or deletion", "remove it", lambda path=path: clear(path)
-            )
+            yield Finding(str(path), "left over from an upload or deletion", "remove it", lambda path=path: clear(path))
     for path in spool.stale_parts(SPOOL_KEPT_S):
         yield Finding(
-            str(path), "unfinished uploads that cannot be finished", "remove it", lambda path=path: clear(path)
+            str(path), "parts of an upload that can no longer be finished", "remove it", lambda path=path: clear(path)
         )
 
 

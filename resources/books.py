@@ -18,7 +18,7 @@ from django.utils import timezone
 
 from . import tcc
 from .models import HELD, KINDS, LIVE, RequestType, ResourceRequest, State, Tenant
-from .units import say, zero
+from .units import with_unit, zero
 
 log = logging.getLogger(__name__)
 
@@ -132,7 +132,7 @@ def _row_differences(tenant: Tenant, claims: dict[str, Claim], sources: list[Sou
 
 
 def _described(applier: str, owner: str, amounts: dict) -> str:
-    parts = [f"{kind} {say(kind, value)}" for kind, value in amounts.items() if value]
+    parts = [f"{kind} {with_unit(kind, value)}" for kind, value in amounts.items() if value]
     return ", ".join(parts or ["nothing"]) + f" for {owner or 'no owner'} ({applier})"
 
 
@@ -151,17 +151,15 @@ def _sum_differences(tenant: Tenant, claims: dict[str, Claim], sources: list[Sou
         claimed = sum((claim.amounts[kind] for claim in claims.values()), zero(kind))
         expected = max(outside[kind], zero(kind)) + unchecked[kind] + claimed
         in_use, capacity = getattr(tenant, f"{kind}_inuse"), getattr(tenant, kind)
+        right = with_unit(kind, expected)
         if outside[kind] < 0:
-            more = f"{say(kind, -outside[kind])} more than requested"
+            more = f"{with_unit(kind, -outside[kind])} more than requested"
             differences.append(Difference(tenant.name, "", f"{kind} released", more, "no more than requested"))
         if in_use != expected:
-            differences.append(Difference(tenant.name, "", f"{kind}_inuse", say(kind, in_use), say(kind, expected)))
+            differences.append(Difference(tenant.name, "", f"{kind}_inuse", with_unit(kind, in_use), right))
         if capacity < expected:
-            differences.append(
-                Difference(
-                    tenant.name, "", kind, say(kind, capacity), f"at least {say(kind, expected)}, which is in use"
-                )
-            )
+            least = f"at least {right}, which is in use"
+            differences.append(Difference(tenant.name, "", kind, with_unit(kind, capacity), least))
     return differences
 
 

@@ -14,7 +14,7 @@ from kernel.errors import Refused
 from kernel.locking import Missing
 
 from .models import EVERYBODY, KINDS, LIVE, ResourceRequest, Tenant, UserLimit
-from .units import amounts, kinds_of, say, zero
+from .units import amounts, kinds_of, with_unit, zero
 
 
 class OverLimit(Refused):
@@ -45,10 +45,10 @@ def check(row: ResourceRequest, limit: UserLimit) -> None:
     for kind, value in row.amounts().items():
         most = getattr(limit, kind)
         if most is not None and value and has[kind] + value > most:
-            left = say(kind, max(most - has[kind], zero(kind)))
+            left = with_unit(kind, max(most - has[kind], zero(kind)))
             raise OverLimit(
                 "requested %(asked)s, but user %(user)s has %(left)s left of a limit of %(limit)s",
-                field=kind, asked=say(kind, value), left=left, limit=say(kind, most), user=user,
+                field=kind, asked=with_unit(kind, value), left=left, limit=with_unit(kind, most), user=user,
             )  # fmt: skip
 
 
@@ -60,7 +60,7 @@ def never_fits(tenant_id: int, user: str, wanted: dict) -> None:
         if most is not None and value > most:
             raise OverLimit(
                 "requested %(asked)s, but the limit for user %(user)s is %(limit)s",
-                field=kind, asked=say(kind, value), user=user, limit=say(kind, most),
+                field=kind, asked=with_unit(kind, value), user=user, limit=with_unit(kind, most),
             )  # fmt: skip
 
 

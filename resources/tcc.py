@@ -20,7 +20,7 @@ from kernel.locking import Missing
 
 from . import limits, rows
 from .models import GIVEN_BACK, HELD, KINDS, LIVE, RequestType, ResourceRequest, State, Tenant, is_platform_id
-from .units import amounts, kinds_of, say, zero
+from .units import amounts, kinds_of, with_unit, zero
 
 
 def try_(
@@ -111,7 +111,7 @@ def never_fits(tenant: Tenant, owner: str = "", **asked) -> None:
         if value > getattr(tenant, kind):
             raise Refused(
                 "requested %(asked)s, but this tenant has %(whole)s",
-                field=kind, asked=say(kind, value), whole=say(kind, getattr(tenant, kind)),
+                field=kind, asked=with_unit(kind, value), whole=with_unit(kind, getattr(tenant, kind)),
             )  # fmt: skip
     if owner:
         limits.never_fits(tenant.pk, owner, wanted)
@@ -124,7 +124,7 @@ def set_capacity(*, name: str, by: str, **capacity) -> Tenant:
         for kind, value in capacity.items():
             value = amounts(**{kind: value})[kind]
             if value < getattr(tenant, f"{kind}_inuse"):
-                in_use = say(kind, getattr(tenant, f"{kind}_inuse"))
+                in_use = with_unit(kind, getattr(tenant, f"{kind}_inuse"))
                 raise Refused("must not be less than what is in use (%(in_use)s)", field=kind, in_use=in_use)
             setattr(tenant, kind, value)
         if capacity:
@@ -180,10 +180,10 @@ def _take(row: ResourceRequest, tenant: Tenant) -> None:
     wanted = {kind: value for kind, value in row.amounts().items() if value}
     for kind, value in wanted.items():
         if value > tenant.left(kind):
-            left = say(kind, tenant.left(kind))
+            left = with_unit(kind, tenant.left(kind))
             raise Refused(
                 "requested %(asked)s, but tenant %(tenant)s has %(left)s left",
-                field=kind, asked=say(kind, value), left=left, tenant=tenant.name,
+                field=kind, asked=with_unit(kind, value), left=left, tenant=tenant.name,
             )  # fmt: skip
     _change(tenant, wanted)
 
@@ -213,4 +213,4 @@ def _must_be_left(row: ResourceRequest, tenant: Tenant, spoken_for: Q, problem: 
     for kind, value in row.amounts().items():
         left = max(getattr(tenant, f"{kind}_inuse") - others[kind], zero(kind))
         if value > left:
-            raise Refused(problem, field=kind, asked=say(kind, value), left=say(kind, left))
+            raise Refused(problem, field=kind, asked=with_unit(kind, value), left=with_unit(kind, left))

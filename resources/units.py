@@ -40,7 +40,7 @@ def zero(kind: str):
     return Decimal(0) if kind == "cpu" else 0
 
 
-def say(kind: str, value) -> str:
+def with_unit(kind: str, value) -> str:
     """Format an amount with its unit: `2.5`, `512 MiB`, `1024 bytes`."""
     number = f"{value.normalize():f}" if isinstance(value, Decimal) else str(value)
     return number + UNITS[kind]

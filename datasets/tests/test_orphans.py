@@ -53,7 +53,7 @@ class TestCheck:
             (storage.root() / "datasets" / path).mkdir(parents=True)
             (storage.root() / "datasets" / path / "file").write_text("kept")
         code, words = check()
-        assert (code, "alice/stray: there is no dataset" in words, "nobody: there is no user" in words) == (
+        assert (code, "alice/stray: no such dataset" in words, "nobody: no such user" in words) == (
             1,
             True,
             True,
@@ -76,7 +76,7 @@ class TestCheck:
     def test_half_the_files_are_for_a_person_to_decide(self, make):
         (make("photos") / "file").write_bytes(b"123")
         code, words = check("--repair")
-        assert (code, "3 bytes are stored, the row says 5; remedy: none" in words) == (2, True)
+        assert (code, "3 bytes are stored, but the row says 5; fix: none" in words) == (2, True)
         assert Dataset.objects.get().state == "ready"
 
     def test_what_is_noted_of_an_upload_is_counted_anew(self, make):
@@ -92,7 +92,7 @@ class TestCheck:
         assert check("--repair")[0] == 0
         assert (sorted(os.listdir(folder)), (tmp_path / "secret").read_text()) == (["file"], "secret")
 
-    def test_what_was_left_behind_is_removed(self, make):
+    def test_leftovers_are_removed(self, make):
         make("photos")
         spool = storage.spool_dir()
         (spool / "trash-1").mkdir()
@@ -101,7 +101,7 @@ class TestCheck:
         os.utime(spool / "0000000001", (1, 1))
         (spool / "parts" / "alice" / "gone").mkdir(parents=True)
         code, words = check()
-        assert (code, words.count("left behind"), words.count("cannot be finished")) == (1, 2, 1)
+        assert (code, words.count("left over"), words.count("can no longer be finished")) == (1, 2, 1)
         assert check("--repair")[0] == 0
         assert sorted(path.name for path in spool.iterdir()) == ["0000000002", "parts"]
 
