@@ -7,6 +7,7 @@ cleaned up, as a job's are. Order of locks: the training's row, then the tenant'
 from __future__ import annotations
 
 import uuid as uuids
+from contextlib import suppress
 from datetime import timedelta
 
 from django.db import IntegrityError, transaction
@@ -154,12 +155,9 @@ def complete(pk: int, *, version: str, manifest: dict, by: str) -> bool:
 
 def fail(pk: int, reason: str, by: str) -> None:
     """Move training > error. One that has ended is left as it is."""
-    try:
-        with locked(TrainingRun, pk=pk) as run:
-            run.fail(by=by, reason=reason)
-            _end(run)
-    except (Missing, WrongState):
-        return
+    with suppress(Missing, WrongState), locked(TrainingRun, pk=pk) as run:
+        run.fail(by=by, reason=reason)
+        _end(run)
 
 
 def cancel_running(reason: str, by: str) -> None:

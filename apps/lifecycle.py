@@ -7,6 +7,7 @@ when it is erased or has failed, always after its run is gone. Its port belongs 
 from __future__ import annotations
 
 from collections.abc import Collection
+from contextlib import suppress
 from datetime import datetime, timedelta
 
 from django.conf import settings
@@ -212,7 +213,7 @@ def delete_app(*, user, name: str, by: str) -> Application:
 def delete_all_of(user, by: str) -> None:
     """Delete all applications of a deregistered user, in that transaction."""
     rows = Application.objects.filter(user=user).exclude(state=State.DELETING).order_by("pk")
-    for app in list(rows.select_for_update(of=("self",), no_key=True)):
+    for app in list(rows.select_for_update(no_key=True)):
         if app.state == State.CREATING:
             app.fail(by=by, reason=accounts.DEACTIVATED)
         _erase(app, by)
@@ -220,15 +221,11 @@ def delete_all_of(user, by: str) -> None:
 
 def forget(pk: int) -> None:
     """Remove the row of an application whose run is gone, and release its resources."""
-    try:
-        with locked(Application, pk=pk) as app:
-            if app.state == State.DELETING:
-                tcc.release(id=request_id(pk), applier=APPLIER)
-                owner, name = app.user.username, app.name
-                app.delete()
-                after_commit.changed(owner, "application", name)
-    except Missing:
-        return
+    with suppress(Missing), locked(Application, pk=pk) as app:
+        if app.state == State.DELETING:
+            tcc.release(id=request_id(pk), applier=APPLIER)
+            app.delete()
+            after_commit.changed(app.user.username, "application", app.name)
 
 
 def _when_forgotten() -> datetime:

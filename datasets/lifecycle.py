@@ -6,6 +6,8 @@ bytes are stored), and released when the files are deleted.
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from django.db import IntegrityError, transaction
 from django.utils import timezone
 
@@ -53,10 +55,11 @@ def create_dataset(*, user, name: str, size: int, tenant: str | None = None, by:
     return dataset
 
 
-def heartbeat(*, user, name: str, state: str, progress: int, by: str) -> Dataset:
+def heartbeat(*, user, name: str, state: str, progress: int, by: str) -> None:
     """Record the uploader's report. `ready` with other bytes than declared fails the dataset, and raises Refused."""
     if state == State.READY:
-        return _complete(user, name, progress, by)
+        _complete(user, name, progress, by)
+        return
     with locked(Dataset, user=user, name=name) as dataset:
         _must_be_creating(dataset)
         if state == State.ERROR:
@@ -67,16 +70,16 @@ def heartbeat(*, user, name: str, state: str, progress: int, by: str) -> Dataset
             dataset.save(update_fields=["progress", "touched"])
             after_commit.wake("dataset", dataset.pk)
             after_commit.changed(user.username, "dataset", name, moving=True)
-    return dataset
 
 
-def _complete(user, name: str, progress: int, by: str) -> Dataset:
+def _complete(user, name: str, progress: int, by: str) -> None:
     """Complete the upload. Files are measured before the lock is taken, and again if an upload came in between."""
     while True:
         seen = Dataset.objects.filter(user=user, name=name).first()
         if seen is None:
             raise Missing("dataset")
-        on_disk = storage.tree_size(storage.dataset_dir(user.username, name)) if seen.state == State.CREATING else 0
+        _must_be_creating(seen)
+        on_disk = storage.tree_size(storage.dataset_dir(user.username, name))
         with locked(Dataset, user=user, name=name) as dataset:
             _must_be_creating(dataset)
             if (dataset.pk, dataset.stored, dataset.touched) != (seen.pk, seen.stored, seen.touched):
@@ -92,7 +95,7 @@ def _complete(user, name: str, progress: int, by: str) -> Dataset:
                 after_commit.wake("dataset", dataset.pk)
         if wrong:
             raise wrong
-        return dataset
+        return
 
 
 def _mismatch(dataset: Dataset, progress: int, on_disk: int) -> Refused | None:
@@ -110,28 +113,22 @@ def _mismatch(dataset: Dataset, progress: int, on_disk: int) -> Refused | None:
 
 def fail(pk: int, reason: str, by: str) -> None:
     """Move the dataset from creating to error. One that has left creating, or is deleted, stays as it is."""
-    try:
-        with locked(Dataset, pk=pk) as dataset:
-            _fail(dataset, reason, by)
-    except (Missing, WrongState):
-        return
+    with suppress(Missing, WrongState), locked(Dataset, pk=pk) as dataset:
+        _fail(dataset, reason, by)
 
 
 def fail_silent(pk: int, since, reason: str) -> None:
     """Fail a dataset without activity since the moment `since`, unless there was some meanwhile."""
-    try:
-        with locked(Dataset, pk=pk) as dataset:
-            if dataset.touched <= since:
-                _fail(dataset, reason, "reconcile")
-    except (Missing, WrongState):
-        return
+    with suppress(Missing, WrongState), locked(Dataset, pk=pk) as dataset:
+        if dataset.touched <= since:
+            _fail(dataset, reason, "reconcile")
 
 
 def fail_all_of(user, by: str) -> None:
     """End the uploads and the locks of a user who is being de-registered, inside that transaction."""
     Lock.objects.filter(holder=user.username).delete()
     uploading = Dataset.objects.filter(user=user, state=State.CREATING).order_by("pk")
-    for dataset in list(uploading.select_for_update(of=("self",), no_key=True)):
+    for dataset in list(uploading.select_for_update(no_key=True)):
         _fail(dataset, accounts.DEACTIVATED, by)
 
 
@@ -151,15 +148,12 @@ def erase(pk: int) -> None:
     if dataset is None:
         return
     storage.remove_tree(storage.dataset_dir(dataset.user.username, dataset.name))
-    try:
-        with locked(Dataset, pk=pk) as row:
-            row.delete()
-            Lock.objects.filter(user=dataset.user, dataset=dataset.name).delete()
-            tcc.release(id=request_id(pk), applier=APPLIER)
-            after_commit.wake("dataset", pk)
-            after_commit.changed(dataset.user.username, "dataset", dataset.name)
-    except Missing:
-        return
+    with suppress(Missing), locked(Dataset, pk=pk) as row:
+        row.delete()
+        Lock.objects.filter(user=dataset.user, dataset=dataset.name).delete()
+        tcc.release(id=request_id(pk), applier=APPLIER)
+        after_commit.wake("dataset", pk)
+        after_commit.changed(dataset.user.username, "dataset", dataset.name)
 
 
 def recount(pk: int) -> None:

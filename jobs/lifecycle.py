@@ -6,7 +6,8 @@ is cleaned up (cancelled when it never started). How a job's runs are started an
 
 from __future__ import annotations
 
-import contextlib
+from collections import Counter
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
 from django.db import IntegrityError, transaction
@@ -93,7 +94,7 @@ def create_job(
     return job
 
 
-def heartbeat(*, user, name: str, state: str, progress: int, by: str) -> Job:
+def heartbeat(*, user, name: str, state: str, progress: int, by: str) -> None:
     """Record the job's own report. Progress never goes backwards. Raises WrongState once the job has ended."""
     with locked(Job, user=user, name=name) as job:
         if not job.is_live:
@@ -108,7 +109,6 @@ def heartbeat(*, user, name: str, state: str, progress: int, by: str) -> Job:
             job.save(update_fields=["progress"])
             after_commit.wake("job", job.pk)
             after_commit.changed(user.username, "job", name, moving=True)
-    return job
 
 
 def order_run(pk: int) -> Job | None:
@@ -131,7 +131,7 @@ def order_run(pk: int) -> Job | None:
 
 def note_start(pk: int, run_name: str) -> None:
     """Record that the run has started. One whose job has moved on meanwhile is left to be swept or cleaned away."""
-    with contextlib.suppress(Missing), locked(Job, pk=pk) as job:
+    with suppress(Missing), locked(Job, pk=pk) as job:
         if job.run_name != run_name:
             return
         job.run_started = True
@@ -191,11 +191,8 @@ def end_attempt(pk: int, run_name: str, reason: str, by: str) -> None:
 
 def fail(pk: int, reason: str, by: str) -> None:
     """Move a job from creating or running to error. One that has ended or no longer exists is left alone."""
-    try:
-        with locked(Job, pk=pk) as job:
-            _fail(job, reason, by)
-    except (Missing, WrongState):
-        return
+    with suppress(Missing, WrongState), locked(Job, pk=pk) as job:
+        _fail(job, reason, by)
 
 
 def cancel(*, user, name: str, by: str) -> Job:
@@ -208,7 +205,7 @@ def cancel(*, user, name: str, by: str) -> Job:
 def cancel_all_of(user, by: str) -> None:
     """Cancel all queued and running jobs of a de-registered user; called inside that transaction."""
     live = Job.objects.filter(user=user, state__in=[State.CREATING, State.RUNNING]).order_by("pk")
-    for job in list(live.select_for_update(of=("self",), no_key=True)):  # all of them before the tenant's row
+    for job in list(live.select_for_update(no_key=True)):  # all of them before the tenant's row
         _fail(job, accounts.DEACTIVATED, by)
 
 
@@ -231,15 +228,14 @@ def reserve_next() -> list[int]:
     A tenant's queue stops at the first that does not fit, so that a large job is not starved by small ones that come
     later; when only its user's limit is in the way, just that user's jobs stop there.
     """
-    held: dict[int, int] = {}
-    for user_id in Job.objects.filter(reserved=True).values_list("user_id", flat=True):
-        held[user_id] = held.get(user_id, 0) + 1
+    held = Counter(Job.objects.filter(reserved=True).values_list("user_id", flat=True))
     waiting = list(_waiting().values_list("pk", "user_id", "tenant_id"))
     started = Job.objects.filter(user_id__in={user_id for _, user_id, _ in waiting}, started__isnull=False)
     served = dict(started.values_list("user_id").annotate(last=Max("started")))
     admitted = []
     while waiting:
-        first = min(waiting, key=lambda entry: (held.get(entry[1], 0), served.get(entry[1], LONG_AGO), entry[0]))
+        # Of equals `min` takes the first, which has waited longest.
+        first = min(waiting, key=lambda entry: (held[entry[1]], served.get(entry[1], LONG_AGO)))
         waiting.remove(first)
         pk, user_id, tenant_id = first
         with transaction.atomic():
@@ -252,7 +248,7 @@ def reserve_next() -> list[int]:
                 waiting = [entry for entry in waiting if entry[-len(stopped) :] != stopped]
                 continue
             after_commit.enqueue("jobs.launch", pk)
-        held[user_id] = held.get(user_id, 0) + 1
+        held[user_id] += 1
         admitted.append(pk)
     return admitted
 

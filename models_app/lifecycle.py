@@ -5,6 +5,8 @@ The tenant's rom is tried when the model is created, confirmed when it is ready,
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from django.db import IntegrityError, transaction
 from django.db.models import Max
 from django.utils import timezone
@@ -105,18 +107,15 @@ def complete(pk: int, result: dict, by: str) -> None:
 
 def fail(pk: int, reason: str, by: str) -> None:
     """Move a model from creating to error. One in another state, or deleted, is left alone."""
-    try:
-        with locked(Model, pk=pk) as model:
-            if model.state == State.CREATING:
-                _fail(model, reason, by)
-    except Missing:
-        return
+    with suppress(Missing), locked(Model, pk=pk) as model:
+        if model.state == State.CREATING:
+            _fail(model, reason, by)
 
 
 def fail_all_of(user, by: str) -> None:
     """Fail the models that a deregistered user was creating, in that transaction."""
     rows = Model.objects.filter(user=user, state=State.CREATING).order_by("pk")
-    for model in list(rows.select_for_update(of=("self",), no_key=True)):
+    for model in list(rows.select_for_update(no_key=True)):
         _fail(model, accounts.DEACTIVATED, by)
 
 
@@ -145,15 +144,11 @@ def set_notes(*, user, name: str, notes: str) -> Model:
 
 def forget(pk: int) -> None:
     """Remove the row of a model whose files are gone, and release its disk space."""
-    try:
-        with locked(Model, pk=pk) as model:
-            if model.state == State.DELETING:
-                tcc.release(id=request_id(pk), applier=APPLIER)
-                owner, name = model.user.username, model.name
-                model.delete()
-                after_commit.changed(owner, "model", name)
-    except Missing:
-        return
+    with suppress(Missing), locked(Model, pk=pk) as model:
+        if model.state == State.DELETING:
+            tcc.release(id=request_id(pk), applier=APPLIER)
+            model.delete()
+            after_commit.changed(model.user.username, "model", model.name)
 
 
 def _fail(model: Model, reason: str, by: str) -> None:

@@ -22,12 +22,12 @@ GUARDS = {
     "accounts.auth": ["accounts/tests", "mlp/tests/test_websockets.py", "jobs/tests/test_log.py"],
     "accounts.lifecycle": ["accounts/tests", "mlp/tests/test_sessions.py", ROW_LOCKS, VERBS],
     "resources.tcc": ["resources/tests", ROW_LOCKS],
-    "datasets.lifecycle": ["datasets/tests/test_lifecycle.py", "datasets/tests/test_models.py", ROW_LOCKS, VERBS],
+    "datasets.lifecycle": ["datasets/tests/test_lifecycle.py", "datasets/tests/test_meanwhile.py", ROW_LOCKS, VERBS],
     "jobs.auth": ["jobs/tests/test_create_job.py", "jobs/tests/test_run.py", "jobs/metrics/tests"],
-    "jobs.lifecycle": ["jobs/tests", "jobs/metrics/tests/test_metrics.py", ROW_LOCKS, VERBS],
+    "jobs.lifecycle": ["jobs/tests/test_lifecycle.py", "jobs/tests/test_create_job.py", ROW_LOCKS, VERBS],
     "models_app.lifecycle": ["models_app/tests", ROW_LOCKS, VERBS],
     "apps.lifecycle": ["apps/tests", ROW_LOCKS, VERBS],
-    "aiops.lifecycle": ["aiops/tests", ROW_LOCKS, VERBS],
+    "aiops.lifecycle": ["aiops/tests/test_lifecycle.py", ROW_LOCKS, VERBS],
 }
 LEFT_OUT = ("live", "examples", "kubernetes", "cluster", "kafka", "replicas", "formats", "browser", "mlp_report")
 
