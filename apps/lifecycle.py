@@ -16,6 +16,7 @@ from django.utils import timezone
 
 from accounts import lifecycle as accounts
 from kernel import after_commit, broker
+from kernel.database import violated
 from kernel.errors import Refused
 from kernel.locking import Missing, WrongState, lock_row, locked
 from kernel.messages import Message, word
@@ -29,6 +30,7 @@ from .models import Application, State
 
 APPLIER = "am"
 PORT_TRIES = 20
+PORT_IS_UNIQUE = "app_group_port_key"
 BACKOFF_S = (0.5, 1, 2, 5, 10, 20, 40)
 STEADY_AFTER_S = 60  # after this uptime earlier failures no longer count
 PLACE_REMEMBERED_S = 1.0  # how long the gateway caches the address of an application; its port stays taken meanwhile
@@ -71,7 +73,7 @@ def create_app(
             )  # fmt: skip
             after_commit.enqueue("apps.launch", app.pk)
     except IntegrityError as problem:
-        if "application_name_once_per_user" in str(problem):
+        if violated(problem) == "application_name_once_per_user":
             raise Refused("you already have an application named %(name)s", field="name", name=name)
         raise
     return app
@@ -94,7 +96,7 @@ def _with_port(write, besides: Collection[int] = ()) -> Application:
             with transaction.atomic():
                 return write(port)
         except IntegrityError as problem:
-            if "port" not in str(problem):
+            if violated(problem) != PORT_IS_UNIQUE:
                 raise
     raise Refused("no free port was found; try again", field="port")
 

@@ -13,6 +13,7 @@ from django.utils import timezone
 
 from accounts import lifecycle as accounts
 from kernel import after_commit, names, storage
+from kernel.database import violated
 from kernel.errors import Refused
 from kernel.locking import Missing, WrongState, locked
 from kernel.messages import Message, word
@@ -49,7 +50,7 @@ def create_dataset(*, user, name: str, size: int, tenant: str | None = None, by:
                 rom=size,
             )
     except IntegrityError as problem:
-        if "dataset_name_once_per_user" in str(problem):
+        if violated(problem) == "dataset_name_once_per_user":
             raise Refused("you already have a dataset named %(name)s", field="name", name=name)
         raise
     return dataset

@@ -19,6 +19,7 @@ from accounts import lifecycle as accounts
 from datasets.models import Dataset
 from datasets.models import State as DatasetState
 from kernel import after_commit, broker, names, storage
+from kernel.database import violated
 from kernel.errors import Refused
 from kernel.locking import Missing, WrongState, lock_row, locked
 from kernel.messages import Message, word
@@ -88,7 +89,7 @@ def create_job(
             else:
                 after_commit.enqueue("jobs.admit")
     except IntegrityError as problem:
-        if "job_name_once_per_user" in str(problem):
+        if violated(problem) == "job_name_once_per_user":
             raise Refused("you already have a job named %(name)s", field="name", name=name)
         raise
     return job

@@ -1,7 +1,7 @@
-"""Errors of an unreachable database as Fault.
+"""Errors of the database: an unreachable one as Fault, a violated constraint by its name.
 
-For callers that answer a log shipper or retry by themselves, where no middleware turns the error into 503. Used by
-aiops.
+`reachable` is for callers that answer a log shipper or retry by themselves, where no middleware turns the error into
+503. Used by aiops; `violated` by the life cycles.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from django.db import InterfaceError, OperationalError, connection
+from django.db import IntegrityError, InterfaceError, OperationalError, connection
 
 from .errors import Fault
 from .messages import Message
@@ -18,6 +18,11 @@ from .messages import Message
 log = logging.getLogger(__name__)
 
 AWAY = Message("the database is not available; try again later")
+
+
+def violated(problem: IntegrityError) -> str:
+    """Return the name of the constraint that the database reports, "" for none. The text has the row's values too."""
+    return getattr(getattr(problem.__cause__, "diag", None), "constraint_name", None) or ""
 
 
 @contextmanager

@@ -40,7 +40,7 @@ def origin(user: str, src: str) -> Path:
     try:
         source = storage.safe_join(base, path) if path else base
     except Refused as refused:
-        raise Refused(refused.msg, field="src")
+        raise Refused(refused.problem, field="src")
     if not source.exists():
         raise Refused("%(src)s does not exist", field="src", src=src)
     return source

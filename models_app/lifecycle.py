@@ -16,6 +16,7 @@ from datasets.models import Dataset
 from jobs.models import Job
 from jobs.models import State as JobState
 from kernel import after_commit, broker
+from kernel.database import violated
 from kernel.errors import Refused
 from kernel.locking import Missing, WrongState, locked
 from kernel.messages import Message, word
@@ -64,7 +65,7 @@ def create_model(*, user, name: str, src: str, tenant: str | None = None, by: st
             )  # fmt: skip
             after_commit.enqueue("models.copy", model.pk, queue="files")
     except IntegrityError as problem:
-        if "model_name_once_per_user" in str(problem):
+        if violated(problem) == "model_name_once_per_user":
             raise Refused("you already have a model named %(name)s", field="name", name=name)
         raise
     return model
@@ -122,8 +123,8 @@ def fail_all_of(user, by: str) -> None:
 def delete_model(*, user, name: str, by: str) -> Model:
     """Move a model from ready or error to deleting. Raises WrongState otherwise, or while an application serves it."""
     with locked(Model, user=user, name=name) as model:
-        if model.state in STEADY and model.served_by.exists():
-            serving = model.served_by.order_by("pk").first()
+        serving = model.served_by.order_by("pk").first()
+        if serving is not None:
             raise WrongState(
                 "the application %(name)s uses this model; delete the application first", name=serving.name
             )

@@ -25,8 +25,8 @@ GUARDS = {
     "datasets.lifecycle": ["datasets/tests/test_lifecycle.py", "datasets/tests/test_meanwhile.py", ROW_LOCKS, VERBS],
     "jobs.auth": ["jobs/tests/test_create_job.py", "jobs/tests/test_run.py", "jobs/metrics/tests"],
     "jobs.lifecycle": ["jobs/tests/test_lifecycle.py", "jobs/tests/test_create_job.py", ROW_LOCKS, VERBS],
-    "models_app.lifecycle": ["models_app/tests", ROW_LOCKS, VERBS],
-    "apps.lifecycle": ["apps/tests", ROW_LOCKS, VERBS],
+    "models_app.lifecycle": ["models_app/tests/test_lifecycle.py", ROW_LOCKS, VERBS],
+    "apps.lifecycle": ["apps/tests/test_lifecycle.py", ROW_LOCKS, VERBS],
     "aiops.lifecycle": ["aiops/tests/test_lifecycle.py", ROW_LOCKS, VERBS],
 }
 LEFT_OUT = ("live", "examples", "kubernetes", "cluster", "kafka", "replicas", "formats", "browser", "mlp_report")

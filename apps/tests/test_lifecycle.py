@@ -1,0 +1,267 @@
+"""What the verbs of applications record and refuse, without runs, beyond the table of mlp/tests/verb_effects.py."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from types import SimpleNamespace
+
+import pytest
+from django.db import IntegrityError
+from django.utils import timezone
+
+from accounts.models import User
+from apps import lifecycle, ports
+from apps.models import Application
+from kernel.errors import Fault, Refused
+from kernel.locking import Missing, WrongState, locked
+from kernel.models import history_of
+from models_app.models import Model
+from resources.models import ResourceRequest, Tenant
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("tasks")]
+
+PAUSES_S = [0.5, 1, 2, 5, 10, 20, 40, 40]
+SECOND, MINUTE = timedelta(seconds=1), timedelta(minutes=1)
+
+
+def new_model(user: User, name: str = "adder", state: str = "ready") -> Model:
+    return Model.objects.create(user=user, tenant=user.tenant, name=name, src="home/x", size=1, state=state)
+
+
+@pytest.fixture
+def create():
+    """`create(user, name)` makes an application of the user's model `adder`."""
+
+    def make(user: User, name: str = "calc", model_name: str = "adder", **fields) -> Application:
+        if not Model.objects.filter(user=user, name="adder").exists():
+            new_model(user)
+        return lifecycle.create_app(user=user, name=name, model_name=model_name, by="test", **fields)
+
+    return make
+
+
+@pytest.fixture
+def served(create):
+    """`served(user, name)` makes an application that is up."""
+
+    def make(user: User, name: str = "calc", **fields) -> Application:
+        app = create(user, name, **fields)
+        lifecycle.note_order(app.pk)
+        lifecycle.up(app.pk, f"app-{app.pk}-1", "127.0.0.1:1", by="runner")
+        return fresh(app)
+
+    return make
+
+
+def fresh(app: Application) -> Application:
+    return Application.objects.get(pk=app.pk)
+
+
+def change(app: Application, **fields) -> Application:
+    Application.objects.filter(pk=app.pk).update(**fields)
+    return fresh(app)
+
+
+def is_soon(moment: datetime, within: timedelta = SECOND) -> bool:
+    return timezone.now() - MINUTE < moment - within <= timezone.now()
+
+
+class TestCreate:
+    def test_it_keeps_what_is_asked_for_and_charges_the_users_tenant(self, create, alice, tasks):
+        alice.tenant = Tenant.objects.create(name="other", cpu=8, gpu=2, ram=9000)
+        alice.save()
+        app = fresh(create(alice, gpu=1, cpu=0.5, ram=300, public=True, tenant="other"))
+        request = ResourceRequest.objects.get()
+        assert (app.user, app.tenant, app.name, app.model.name) == (alice, alice.tenant, "calc", "adder")
+        assert (app.gpu, app.cpu, app.ram, app.public, app.attempt) == (1, 0.5, 300, True, 0)
+        assert (request.tenant, request.owner, request.applier) == (alice.tenant, "alice", "am")
+        assert (request.gpu, float(request.cpu), request.ram) == (1, 0.5, 300)
+        assert [(task.actor_name, task.args) for task in tasks.queue] == [("apps.launch", (app.pk,))]
+        assert [(row.transition, row.by) for row in history_of(app)] == [("create", "test")]
+
+    def test_by_default_it_asks_for_little_and_is_private(self, create, alice):
+        app = fresh(create(alice))
+        assert (app.gpu, app.cpu, app.ram, app.public) == (0, 1, 512, False)
+
+    def test_another_tenant_is_refused_as_one_that_does_not_exist(self, create, alice):
+        Tenant.objects.create(name="other", cpu=8, ram=9000)
+        for tenant in ("other", "none"):
+            with pytest.raises(Missing, match="no such tenant"):
+                create(alice, tenant=tenant)
+
+    def test_with_the_task_queue_away_nothing_is_stored(self, create, alice, monkeypatch):
+        def away():
+            raise Fault("the task queue is not available; try again later")
+
+        monkeypatch.setattr("kernel.broker.require", away)
+        with pytest.raises(Fault, match="task queue"):
+            create(alice)
+        assert not Application.objects.exists()
+
+    def test_the_model_must_be_the_users_own_and_ready(self, create, alice, bob):
+        new_model(bob, "theirs")
+        new_model(alice, "new", state="creating")
+        refusals = {
+            "theirs": "you have no model named theirs",
+            "new": "the model new is creating; it can be served once it is ready",
+        }
+        for name, problem in refusals.items():
+            with pytest.raises(Refused) as refusal:
+                create(alice, model_name=name)
+            assert refusal.value.msg == f"model_name: {problem}"
+
+    @pytest.mark.parametrize("name", ["calc", "report"])
+    def test_a_name_that_is_taken_is_refused_by_name(self, create, alice, bob, name):
+        create(alice, name)
+        with pytest.raises(Refused, match=f"^name: you already have an application named {name}$"):
+            create(alice, name)
+        assert create(bob, name).name == name
+
+    def test_any_other_conflict_is_a_fault(self, create, alice):
+        with pytest.raises(IntegrityError, match="app_group_gpu_check"):
+            create(alice, gpu=-1)
+
+
+class TestPorts:
+    def test_a_port_that_another_has_taken_meanwhile_is_not_shared(self, create, alice, monkeypatch):
+        first = create(alice, "first").port
+        offers = [first, first, first + 1]
+        monkeypatch.setattr(ports, "choose", lambda taken: offers.pop(0))
+        assert create(alice, "second").port == first + 1
+
+    def test_when_all_it_tries_are_taken_it_is_refused(self, create, alice, monkeypatch):
+        first = create(alice, "first").port
+        monkeypatch.setattr(ports, "choose", lambda taken: first)
+        with pytest.raises(Refused, match=r"^port: no free port was found; try again$"):
+            create(alice, "second")
+
+    def test_without_a_free_port_it_is_refused(self, create, alice, monkeypatch):
+        first = create(alice, "first").port
+        monkeypatch.setattr(ports, "PORTS", range(first, first + 1))
+        with pytest.raises(Refused, match=r"^port: all application ports of the platform are in use$"):
+            create(alice, "second")
+
+    def test_a_move_takes_a_port_of_no_other_and_renames_the_run(self, create, alice, monkeypatch):
+        app, other = create(alice), create(alice, "other")
+        first = min(app.port, other.port)
+        monkeypatch.setattr(ports, "PORTS", range(first - 5, first + 1 + abs(app.port - other.port)))
+        lifecycle.note_order(app.pk)
+        besides = [port for port in ports.PORTS if port != first - 2]
+        moved = lifecycle.move(app.pk, f"app-{app.pk}-1", besides)
+        assert (moved.port, moved.attempt, moved.run_name) == (first - 2, 2, f"app-{app.pk}-2")
+        assert (fresh(app).port, fresh(app).run_name) == (first - 2, f"app-{app.pk}-2")
+
+
+class TestRuns:
+    def test_each_run_has_a_name_of_its_own(self, create, alice):
+        app = change(create(alice), attempt=3)
+        ordered = lifecycle.note_order(app.pk)
+        assert (ordered.attempt, ordered.run_name, ordered.address) == (4, f"app-{app.pk}-4", "")
+        assert timezone.now() - ordered.ordered < MINUTE
+        assert lifecycle.note_order(app.pk).run_name == ordered.run_name
+        change(app, not_before=timezone.now() - SECOND)
+        assert lifecycle.note_order(app.pk) == app
+        change(app, not_before=timezone.now() + MINUTE)
+        assert lifecycle.note_order(app.pk) is None
+
+    def test_one_that_is_up_has_its_address_and_its_resources(self, served, alice):
+        app = served(alice)
+        assert (app.state, app.address) == ("ready", "127.0.0.1:1")
+        assert timezone.now() - app.ready_since < MINUTE
+        assert ResourceRequest.objects.get().state == "confirmed"
+        assert lifecycle.note_order(app.pk) is None
+
+    def test_one_that_fails_is_started_again_after_a_pause(self, served, alice, monkeypatch, settings):
+        settings.APP_MOST_FAILURES = len(PAUSES_S) + 1
+        delays, app = [], served(alice)
+        keep = SimpleNamespace(enqueue=lambda message, delay=None: delays.append((message.actor_name, delay)))
+        monkeypatch.setattr("kernel.after_commit.broker", lambda: keep)
+        for number, pause in enumerate(PAUSES_S, start=1):
+            lifecycle.end_run(app.pk, fresh(app).run_name, f"exit code {number}", by="runner")
+            now = fresh(app)
+            assert (now.state, now.failures, now.reason) == ("creating", number, f"exit code {number}")
+            assert (now.run_name, now.address, now.ready_since) == ("", "", None)
+            assert is_soon(now.not_before, timedelta(seconds=pause))
+            change(app, not_before=None)
+            lifecycle.note_order(app.pk)
+        assert delays == [("apps.launch", int(pause * 1000) + 50) for pause in PAUSES_S]
+        lifecycle.end_run(app.pk, fresh(app).run_name, "exit code 9", by="runner")
+        now = fresh(app)
+        assert (now.state, now.reason) == ("error", "stopped after 9 failures: exit code 9")
+        assert (now.reserved, ResourceRequest.objects.get().state) == (False, "released")
+
+    @pytest.mark.parametrize(("seconds", "failures"), [(61, 1), (58, 4)])
+    def test_after_a_minute_of_service_earlier_failures_no_longer_count(self, served, alice, seconds, failures):
+        app = served(alice)
+        change(app, failures=3, ready_since=timezone.now() - timedelta(seconds=seconds))
+        lifecycle.end_run(app.pk, app.run_name, "x", by="runner")
+        assert fresh(app).failures == failures
+
+    def test_the_port_of_one_that_was_up_is_kept_while_the_gateway_remembers_it(self, served, create, alice, settings):
+        settings.APP_MOST_FAILURES = 1
+        app, other = served(alice), create(alice, "other")
+        lifecycle.note_order(other.pk)
+        for each in (app, other):
+            lifecycle.end_run(each.pk, fresh(each).run_name, "x", by="runner")
+        assert is_soon(fresh(app).not_before)
+        assert fresh(other).not_before is None
+        deleted = served(alice, "deleted")
+        lifecycle.delete_app(user=alice, name="deleted", by="test")
+        assert is_soon(fresh(deleted).not_before)
+
+    def test_one_that_is_stopped_on_request_has_not_failed(self, served, alice, tasks):
+        app = change(served(alice), failures=2)
+        tasks.queue.clear()
+        lifecycle.restart(app.pk, by="test")
+        lifecycle.end_asked(app.pk, app.run_name, "stopped", by="runner")
+        now = fresh(app)
+        assert (now.state, now.failures, now.reason) == ("creating", 2, "")
+        assert (now.run_name, now.address, now.ready_since, now.not_before) == ("", "", None, None)
+        assert [(task.actor_name, task.args) for task in tasks.queue] == [
+            ("apps.stop", (app.pk, app.run_name)),
+            ("apps.launch", (app.pk,)),
+        ]
+
+    def test_only_one_that_is_ready_can_be_restarted(self, create, alice):
+        app = create(alice)
+        refusal = r"^state: the application is creating; it can be restarted once it is ready$"
+        with pytest.raises(WrongState, match=refusal):
+            lifecycle.restart(app.pk, by="test")
+
+    def test_without_another_try_it_gives_its_resources_back(self, create, alice):
+        app = create(alice)
+        lifecycle.note_order(app.pk)
+        lifecycle.fail(app.pk, "no such program", by="runner")
+        now = fresh(app)
+        assert (now.state, now.reason, now.run_name, now.reserved) == ("error", "no such program", "", False)
+        assert ResourceRequest.objects.get().state == "cancelled"
+
+
+class TestEnd:
+    def test_a_deletion_reaches_the_users_application_of_that_name(self, served, alice, bob, tasks):
+        others = [served(bob), served(alice, "before")]
+        app = served(alice)
+        others.append(served(alice, "behind"))
+        tasks.queue.clear()
+        assert lifecycle.delete_app(user=alice, name="calc", by="test") == app
+        assert (fresh(app).state, fresh(app).address) == ("deleting", "")
+        assert [(task.actor_name, task.args) for task in tasks.queue] == [("apps.erase", (app.pk,))]
+        assert {fresh(other).state for other in others} == {"ready"}
+
+    def test_the_end_of_an_account_deletes_all_its_applications(self, served, create, alice, bob):
+        starting, ready, deleting, other = create(alice, "a"), served(alice, "b"), served(alice, "c"), served(bob)
+        lifecycle.delete_app(user=alice, name="c", by="before")
+        with locked(User, pk=alice.pk):
+            lifecycle.delete_all_of(alice, by="test")
+        assert [fresh(app).state for app in (starting, ready, deleting, other)] == [*["deleting"] * 3, "ready"]
+        assert fresh(starting).reason == "cancelled: the account was deactivated"
+        assert [history_of(app).first().by for app in (starting, ready, deleting)] == ["test", "test", "before"]
+
+    def test_one_whose_run_is_gone_leaves_nothing(self, served, alice):
+        app, other = served(alice), served(alice, "other")
+        lifecycle.delete_app(user=alice, name="calc", by="test")
+        lifecycle.forget(app.pk)
+        lifecycle.forget(app.pk)
+        assert list(Application.objects.all()) == [other]
+        assert ResourceRequest.objects.get(pk=f"app:{app.pk}").state == "released"
+        assert Tenant.objects.get(name="default").ram_inuse == 512

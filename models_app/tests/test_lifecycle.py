@@ -1,0 +1,227 @@
+"""What the verbs of models record and refuse, without runs, beyond the table of mlp/tests/verb_effects.py."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from django.db import IntegrityError
+from django.utils import timezone
+
+from accounts.models import User
+from apps.models import Application
+from datasets.models import Dataset
+from jobs.models import Job, Metrics
+from kernel import storage
+from kernel.errors import Fault, Refused
+from kernel.locking import Missing, WrongState, locked
+from kernel.models import history_of
+from models_app import lifecycle
+from models_app.models import Model
+from resources.models import ResourceRequest, Tenant
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("tasks")]
+
+SRC = "home/net.bin"
+
+
+@pytest.fixture
+def create():
+    """`create(user, name)` makes a model of three bytes in the user's home."""
+
+    def make(user: User, name: str = "net", src: str = SRC, **fields) -> Model:
+        (storage.home_dir(user.username) / "net.bin").write_bytes(b"abc")
+        return lifecycle.create_model(user=user, name=name, src=src, by="test", **fields)
+
+    return make
+
+
+@pytest.fixture
+def job(alice, bob) -> Job:
+    """A finished job of alice's with an output of four bytes; bob has one of that name that still runs."""
+    others = {"entry": "train.py", "run_name": "run"}
+    Job.objects.create(user=bob, tenant=bob.tenant, name="fit", state="running", **others)
+    Job.objects.create(user=alice, tenant=alice.tenant, name="early", state="running", **others)
+    folder = storage.job_dir("alice", "fit")
+    folder.mkdir(parents=True)
+    (folder / "out.bin").write_bytes(b"abcd")
+    return Job.objects.create(
+        user=alice, tenant=alice.tenant, name="fit", entry="train.py", state="finished", args=["-x"], runtime="torch"
+    )
+
+
+def fresh(model: Model) -> Model:
+    return Model.objects.get(pk=model.pk)
+
+
+class TestCreate:
+    def test_it_keeps_what_is_asked_for_and_charges_the_users_tenant(self, create, alice, tasks):
+        alice.tenant = Tenant.objects.create(name="other", rom=100)
+        alice.save()
+        model = fresh(create(alice, tenant="other"))
+        request = ResourceRequest.objects.get()
+        assert (model.user, model.tenant, model.name, model.src, model.size) == (alice, alice.tenant, "net", SRC, 3)
+        assert (request.tenant, request.owner, request.applier, request.rom) == (alice.tenant, "alice", "mm", 3)
+        assert [(task.actor_name, task.args) for task in tasks.queue] == [("models.copy", (model.pk,))]
+        assert [(row.transition, row.by) for row in history_of(model)] == [("create", "test")]
+        assert model.lineage == {}
+
+    def test_another_tenant_is_refused_as_one_that_does_not_exist(self, create, alice):
+        Tenant.objects.create(name="other", rom=100)
+        for tenant in ("other", "none"):
+            with pytest.raises(Missing, match="no such tenant"):
+                create(alice, tenant=tenant)
+
+    def test_with_the_task_queue_away_nothing_is_stored(self, create, alice, monkeypatch):
+        def away():
+            raise Fault("the task queue is not available; try again later")
+
+        monkeypatch.setattr("kernel.broker.require", away)
+        with pytest.raises(Fault, match="task queue"):
+            create(alice)
+        assert not Model.objects.exists()
+
+    def test_a_name_that_is_taken_is_refused_by_name(self, create, alice, bob):
+        create(alice)
+        with pytest.raises(Refused, match=r"^name: you already have a model named net$"):
+            create(alice)
+        assert create(bob).name == "net"
+
+    def test_any_other_conflict_is_a_fault(self, create, alice, monkeypatch):
+        monkeypatch.setattr("models_app.copying.size", lambda source: -1)
+        with pytest.raises(IntegrityError, match="model_size"):
+            create(alice)
+
+    @pytest.mark.parametrize(
+        ("src", "problem"),
+        [
+            ("home/empty", "home/empty has no files, or only empty ones"),
+            ("home/link", "must not go through a symbolic link"),
+            ("jobs/none", "you have no job named none"),
+            ("jobs/early", "the job early is running; its output is available once it has finished"),
+        ],
+    )
+    def test_what_is_wrong_with_a_source_is_said(self, create, alice, job, src, problem):
+        home = storage.home_dir("alice")
+        (home / "empty").mkdir()
+        (home / "link").symlink_to(home / "empty")
+        with pytest.raises(Refused) as refusal:
+            create(alice, src=src)
+        assert refusal.value.msg == f"src: {problem}"
+        assert not ResourceRequest.objects.exists()
+
+    def test_a_source_that_goes_away_meanwhile_is_refused(self, create, alice, monkeypatch):
+        monkeypatch.setattr("models_app.copying.origin", lambda user, src: storage.home_dir(user) / "gone")
+        refusal = r"^src: home/net\.bin cannot be read, or its path contains a symbolic link$"
+        with pytest.raises(Refused, match=refusal):
+            create(alice)
+
+
+class TestLineage:
+    def test_it_says_which_job_with_which_data_made_the_model(self, create, alice, bob, job):
+        for owner, name, size in ((alice, "digits", 7), (alice, "letters", 9), (bob, "gone", 5)):
+            Dataset.objects.create(user=owner, tenant=owner.tenant, name=name, size=size, state="ready")
+        ended = timezone.now()
+        Job.objects.filter(pk=job.pk).update(datasets=["digits", "gone"], ended=ended)
+        for seq, accuracy in enumerate((0.5, 0.9, 0.8), start=1):
+            Metrics.objects.create(
+                job=job, seq=seq, epoch=seq, accuracy=accuracy, loss=1 / seq, progress=seq, msg_id=str(seq)
+            )
+        model = create(alice, src="jobs/fit")
+        assert model.size == 4
+        assert fresh(model).lineage == {
+            "job": "fit",
+            "entry": "train.py",
+            "args": ["-x"],
+            "runtime": "torch",
+            "datasets": [{"name": "digits", "size": 7}, {"name": "gone", "size": None}],
+            "metrics": {"epoch": 3, "accuracy": 0.8, "loss": 1 / 3, "best_accuracy": 0.9},
+            "ended": ended.isoformat(),
+        }
+
+    def test_a_job_without_metrics_has_none_in_it(self, create, alice, job):
+        lineage = create(alice, src="jobs/fit").lineage
+        assert (lineage["metrics"], lineage["ended"], lineage["datasets"]) == ({}, None, [])
+
+
+class TestMaking:
+    def test_copied_files_are_recorded_once_and_their_check_is_enqueued(self, create, alice, tasks):
+        model, files = create(alice), {"a": {"size": 1, "sha256": "x"}, "b": {"size": 2, "sha256": "y"}}
+        tasks.queue.clear()
+        lifecycle.note_copy(model.pk, files)
+        lifecycle.note_copy(model.pk, {"late": {"size": 3}})
+        now = fresh(model)
+        assert (now.copied, now.checksums, now.run_name) == (True, files, f"model-{model.pk}")
+        assert [(task.actor_name, task.args) for task in tasks.queue] == [("models.check", (model.pk,))]
+
+    def test_files_of_another_size_end_it(self, create, alice):
+        model = create(alice)
+        lifecycle.note_copy(model.pk, {"a": {"size": 4}})
+        now = fresh(model)
+        assert (now.state, now.reason) == ("error", "the files changed while they were being copied")
+        assert (now.copied, now.checksums, now.run_name) == (False, {}, "")
+
+    def test_the_first_order_of_the_check_counts(self, create, alice):
+        model = create(alice)
+        first = lifecycle.note_order(model.pk).run_ordered
+        assert timezone.now() - first < timedelta(minutes=1)
+        assert lifecycle.note_order(model.pk).run_ordered == first == fresh(model).run_ordered
+        with pytest.raises(Missing, match="no such model"):
+            lifecycle.note_order(model.pk + 1)
+
+    def test_the_result_of_the_check_is_kept_as_far_as_it_is_one(self, create, alice):
+        model = create(alice)
+        result = {"format": "abcdefghijklmnopqrstuvwxyz", "inputs": [{"name": "x"}], "outputs": "odd", "more": []}
+        lifecycle.complete(model.pk, result, by="runner")
+        now = fresh(model)
+        assert (now.state, now.format, now.signature) == ("ready", "abcdefghijklmnopqrst", {"inputs": [{"name": "x"}]})
+        assert ResourceRequest.objects.get().state == "confirmed"
+        assert history_of(model).first().by == "runner"
+
+    def test_the_end_of_an_account_ends_what_is_being_made(self, create, alice, bob):
+        ready, making, other = create(alice, "ready"), create(alice, "making"), create(bob)
+        lifecycle.complete(ready.pk, {}, by="runner")
+        with locked(User, pk=alice.pk):
+            lifecycle.fail_all_of(alice, by="test")
+        states = [(fresh(model).state, fresh(model).reason) for model in (ready, making, other)]
+        assert states == [("ready", ""), ("error", "cancelled: the account was deactivated"), ("creating", "")]
+
+    def test_one_that_does_not_exist_is_not_failed(self, create, alice):
+        model = create(alice)
+        lifecycle.fail(model.pk + 1, "x", by="test")
+        lifecycle.forget(model.pk + 1)
+        assert fresh(model).state == "creating"
+
+
+class TestEnd:
+    @pytest.fixture
+    def models(self, create, alice, bob) -> list[Model]:
+        """Models of several names and users; the one that is meant is in the middle."""
+        made = [create(bob), create(alice, "before"), create(alice), create(alice, "behind")]
+        for model in made:
+            lifecycle.complete(model.pk, {}, by="runner")
+        return made
+
+    def test_notes_and_deletion_reach_the_users_model_of_that_name(self, models, alice):
+        net = models.pop(2)
+        assert lifecycle.set_notes(user=alice, name="net", notes="good").notes == "good"
+        assert lifecycle.delete_model(user=alice, name="net", by="test") == net
+        assert (fresh(net).state, fresh(net).notes) == ("deleting", "good")
+        assert {(fresh(model).state, fresh(model).notes) for model in models} == {("ready", "")}
+
+    def test_a_model_in_use_names_the_application_to_delete_first(self, models, alice):
+        net = models[2]
+        for number, name in enumerate(("first", "second")):
+            Application.objects.create(user=alice, tenant=alice.tenant, model=net, name=name, port=31000 + number)
+        refusal = r"^state: the application first uses this model; delete the application first$"
+        with pytest.raises(WrongState, match=refusal):
+            lifecycle.delete_model(user=alice, name="net", by="test")
+        assert fresh(net).state == "ready"
+
+    def test_one_that_is_gone_gives_its_room_back(self, models, alice):
+        net = models[2]
+        lifecycle.delete_model(user=alice, name="net", by="test")
+        lifecycle.forget(net.pk)
+        assert not Model.objects.filter(pk=net.pk).exists()
+        assert ResourceRequest.objects.get(pk=f"model:{net.pk}").state == "released"
+        assert Tenant.objects.get(name="default").rom_inuse == 9
