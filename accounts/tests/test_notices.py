@@ -65,8 +65,8 @@ def change(owner: str, target: str, kind: str = "job", by: str = "reconcile", re
     )  # fmt: skip
 
 
-class TestWhatIsTold:
-    @pytest.mark.parametrize(("options", "told"), [
+class TestNotices:
+    @pytest.mark.parametrize(("options", "notified"), [
         ({"target": "finished"}, True),
         ({"target": "error", "reason": "exit code 1"}, True),
         ({"target": "error", "kind": "dataset"}, True),
@@ -75,9 +75,9 @@ class TestWhatIsTold:
         ({"target": "error", "by": "alice", "reason": "cancelled"}, False),
         ({"target": "error", "by": "oscar", "reason": "cancelled"}, True),
     ])  # fmt: skip
-    def test_ends_and_failures_but_not_what_one_did_oneself(self, alice, options, told):
+    def test_ends_and_failures_but_not_what_one_did_oneself(self, alice, options, notified):
         change("alice", **options)
-        assert Notice.objects.filter(user=alice).exists() is told
+        assert Notice.objects.filter(user=alice).exists() is notified
 
     def test_it_is_on_the_page_until_it_is_read_and_is_nobody_elses(self, her, bob):
         change("alice", "error", reason="<b>exit code 9</b>")
@@ -108,8 +108,13 @@ class TestDelivery:
         headers, body = hook.got[0]
         mark = hmac.new(delivery.secret_of(alice).encode(), body, hashlib.sha256).hexdigest()
         assert headers["X-Platform-Signature"] == f"sha256={mark}"
-        told = json.loads(body)
-        assert (told["user"], told["kind"], told["name"], told["event"]) == ("alice", "job", "fit", "error")
+        notification = json.loads(body)
+        assert (notification["user"], notification["kind"], notification["name"], notification["event"]) == (
+            "alice",
+            "job",
+            "fit",
+            "error",
+        )
         delivery.deliver(Delivery.objects.get().pk)
         assert len(hook.got) == 1, "a message that comes twice sends once"
 

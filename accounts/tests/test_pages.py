@@ -88,11 +88,11 @@ class TestLogIn:
 
     def test_what_was_typed_is_kept_and_escaped(self, alice):
         response = visitor().post("/regist_login", form(EVIL, "wrong", next="/jobs"))
-        found = markup(response)
-        assert found.values["username"] == EVIL
-        assert found.values["next"] == "/jobs"
-        assert found.inline == []
-        assert not found.values.get("password")
+        page = markup(response)
+        assert page.values["username"] == EVIL
+        assert page.values["next"] == "/jobs"
+        assert page.inline == []
+        assert not page.values.get("password")
 
     def test_guessing_is_slowed_down(self, alice, settings, monkeypatch):
         settings.LOGIN_FAILURES_BEFORE_SLOWDOWN = 3

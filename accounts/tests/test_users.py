@@ -157,8 +157,8 @@ class TestToken:
         (key,) = valkey.keys("mlp:login:*:wait")
         assert valkey.pexpire(key, 20_400)
         message = anyone.refused("get", "users/alice/token", **basic("alice", PASSWORD))
-        told = int(re.search(r"try again in (\d+) s", message)[1])
-        assert valkey.pttl(key) <= told * 1000 <= 21_000
+        seconds = int(re.search(r"try again in (\d+) s", message)[1])
+        assert valkey.pttl(key) <= seconds * 1000 <= 21_000
 
     @pytest.mark.parametrize("token", ["", "x", "mlp_u1_", "mlp_u1_" + "a" * 43, "mlp_j1_" + "a" * 43, "mlp_u\u0661_x"])
     def test_a_false_token_is_refused(self, api, alice, token):

@@ -58,8 +58,8 @@ def judged(work, **lines: str) -> list[dict]:
     wanted = {"query": {"bool": {"filter": [{"ids": {"values": list(lines)}}, {"exists": {"field": "anomaly_level"}}]}}}
 
     def verdicts():
-        found = {document["_id"]: document for document in logstore.get().scan(wanted)}
-        found = {name: document for name, document in found.items() if document.get("anomaly_level")}
-        return [found[name] for name in lines] if set(lines) <= set(found) else None
+        documents = {document["_id"]: document for document in logstore.get().scan(wanted)}
+        documents = {name: document for name, document in documents.items() if document.get("anomaly_level")}
+        return [documents[name] for name in lines] if set(lines) <= set(documents) else None
 
     return work(verdicts)

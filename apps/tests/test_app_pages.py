@@ -201,8 +201,8 @@ class Stands(BaseHTTPRequestHandler):
 
     def do_POST(self):
         given = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        told = json.dumps({"path": self.path, "headers": list(self.headers), "got": given}).encode()
-        body = b"x" * given["long"] if isinstance(given, dict) and "long" in given else told
+        echo = json.dumps({"path": self.path, "headers": list(self.headers), "got": given}).encode()
+        body = b"x" * given["long"] if isinstance(given, dict) and "long" in given else echo
         body = given["raw"].encode() if isinstance(given, dict) and "raw" in given else body
         self.send_response(given.get("status", 200) if isinstance(given, dict) else 200)
         self.send_header("Content-Length", str(len(body)))

@@ -76,7 +76,7 @@ def sent(url: str, body, kind: str = "") -> requests.Response:
 
 
 @pytest.mark.parametrize(
-    ("body", "kind", "found"),
+    ("body", "kind", "value"),
     [
         (b"1,2\n3,4\n", "text/csv", [[1, 2], [3, 4]]),
         (b"a,b\r\n1,2.5\r\n", "text/csv; charset=utf-8", [[1, 2.5]]),
@@ -85,9 +85,9 @@ def sent(url: str, body, kind: str = "") -> requests.Response:
         (npy(np.array([[1, 2]], np.int64)), "application/x-npy", [[1, 2]]),
     ],
 )
-def test_numbers(one, body, kind, found):
+def test_numbers(one, body, kind, value):
     answer = sent(one("FP32", [-1, 2]), body, kind)
-    assert (answer.status_code, answer.json()) == (200, {"x": found})
+    assert (answer.status_code, answer.json()) == (200, {"x": value})
 
 
 @pytest.mark.parametrize(
@@ -141,16 +141,16 @@ def test_a_file_reaches_an_input_of_bytes_as_it_is(one):
 
 def test_a_form_has_a_part_for_each_input(several):
     parts = {"image": ("a.png", png()), "file": ("b.txt", b"words\r\n", "text/plain"), "count": (None, "[3]")}
-    told = requests.post(several, files=parts).json()
-    assert told["file"] == ["words\r\n"]
-    assert told["count"] == [3]
-    assert np.array(told["image"]).shape == (1, 3, 2, 4)
+    inputs = requests.post(several, files=parts).json()
+    assert inputs["file"] == ["words\r\n"]
+    assert inputs["count"] == [3]
+    assert np.array(inputs["image"]).shape == (1, 3, 2, 4)
     wrong = requests.post(several, files={"picture": ("a.png", png())})
     assert wrong.status_code == 400
     assert "image, count, file" in wrong.json()["error"]
 
 
 def test_columns_go_to_the_inputs_of_their_names(several):
-    told = sent(several, b"file,count\nx,1\ny,2\n", "text/csv").json()
-    assert told == {"file": ["x", "y"], "count": [1, 2]}
+    inputs = sent(several, b"file,count\nx,1\ny,2\n", "text/csv").json()
+    assert inputs == {"file": ["x", "y"], "count": [1, 2]}
     assert "several inputs" in sent(several, png(), "image/png").json()["error"]

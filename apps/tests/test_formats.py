@@ -129,7 +129,7 @@ def test_a_classifier_gives_names_and_scores_and_only_what_is_asked(home, served
         assert both.as_numpy("predict").tolist() == [b"no", b"yes"]
         assert np.allclose(both.as_numpy("predict_proba").sum(axis=1), 1)
         one = client.infer("net", [tensor], outputs=[triton.InferRequestedOutput("predict")])
-        assert [told["name"] for told in one.get_response()["outputs"]] == ["predict"]
+        assert [output["name"] for output in one.get_response()["outputs"]] == ["predict"]
         with pytest.raises(triton.InferenceServerException, match="gives no other"):
             client.infer("net", [tensor], outputs=[triton.InferRequestedOutput("other")])
     finally:
@@ -143,9 +143,11 @@ def ask(app, datatype: str, name: str, *, binary: bool) -> np.ndarray:
         assert client.is_server_live()
         assert client.is_server_ready()
         assert client.is_model_ready("net")
-        told = client.get_model_metadata("net")
-        assert [(one["name"], one["datatype"], one["shape"]) for one in told["inputs"]] == [(name, datatype, [-1, 2])]
-        (output,) = told["outputs"]
+        metadata = client.get_model_metadata("net")
+        assert [(one["name"], one["datatype"], one["shape"]) for one in metadata["inputs"]] == [
+            (name, datatype, [-1, 2])
+        ]
+        (output,) = metadata["outputs"]
         assert output["shape"] == [-1, 1]
         data = X.astype(np.float64 if datatype == "FP64" else np.float32)
         tensor = triton.InferInput(name, list(data.shape), datatype)

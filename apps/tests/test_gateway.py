@@ -177,7 +177,7 @@ def test_a_public_client_of_the_protocol_goes_through_unchanged(front, deploy, r
         tensor = triton.InferInput("x", [2], "FP32")
         for binary in (True, False):
             tensor.set_data_from_numpy(np.array([1, 2], np.float32), binary_data=binary)
-            found = client.infer("adder", [tensor], headers={**headers})  # it writes into them
-            assert found.as_numpy("y").tolist() == [2, 3]
+            result = client.infer("adder", [tensor], headers={**headers})  # it writes into them
+            assert result.as_numpy("y").tolist() == [2, 3]
     finally:
         client.close()

@@ -139,12 +139,12 @@ class Customer:
 
     def delete(self, name: str) -> None:
         end = time.monotonic() + 120
-        while (told := self.api.call("get", f"{self.path}/{name}").json())["state"] == "creating":
-            assert time.monotonic() < end, told
+        while (app := self.api.call("get", f"{self.path}/{name}").json())["state"] == "creating":
+            assert time.monotonic() < end, app
             time.sleep(0.1)
-        assert told["state"] == "ready", told
-        with urllib.request.urlopen(f"http://127.0.0.1:{told['port']}/", timeout=10) as answer:
-            assert json.loads(answer.read()) == {"name": f"of{self.user.username}", "port": told["port"]}
+        assert app["state"] == "ready", app
+        with urllib.request.urlopen(f"http://127.0.0.1:{app['port']}/", timeout=10) as answer:
+            assert json.loads(answer.read()) == {"name": f"of{self.user.username}", "port": app["port"]}
         assert self.api.call("delete", f"{self.path}/{name}").status_code == 200
 
 

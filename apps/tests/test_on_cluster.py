@@ -32,13 +32,13 @@ def cluster(settings, tmp_path, monkeypatch):
 
     monkeypatch.setattr(socket, "getaddrinfo", resolve)
     ingress = {"ingress_class": "nginx", "ingress_host": "apps.example.org", "ingress_gateway": "mlp-platform:30002"}
-    with platform_on_cluster(settings, tmp_path, images={"serve": IMAGE}, **ingress) as found:
-        yield found
+    with platform_on_cluster(settings, tmp_path, images={"serve": IMAGE}, **ingress) as fake:
+        yield fake
 
 
 def only(cluster, resource: str) -> dict:
-    (found,) = cluster.store.list(resource)
-    return found
+    (obj,) = cluster.store.list(resource)
+    return obj
 
 
 def test_it_comes_up_answers_and_leaves_nothing(cluster, as_alice, deploy, ready, until):
@@ -46,8 +46,8 @@ def test_it_comes_up_answers_and_leaves_nothing(cluster, as_alice, deploy, ready
     assert app.address == f"mlp-{app.run_name}.mlp.svc.cluster.local:{app.port}"
     assert infer(app, [1, 2.5]) == [2, 3.5]
     for resource in ("deployments", "services", "ingresses"):
-        told = only(cluster, resource)["metadata"]["labels"]
-        assert {key: told[f"mlp.platform/{key}"] for key in LABELS} == LABELS
+        labels = only(cluster, resource)["metadata"]["labels"]
+        assert {key: labels[f"mlp.platform/{key}"] for key in LABELS} == LABELS
     container = only(cluster, "deployments")["spec"]["template"]["spec"]["containers"][0]
     assert container["image"] == IMAGE
     assert container["command"][container["command"].index("--host") + 1] == "0.0.0.0"

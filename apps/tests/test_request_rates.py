@@ -29,9 +29,9 @@ class TestCounting:
         for number in range(1, 101):
             counter.note(number / 1000, good=number > 3)
         assert counter.tick(0) == 100
-        told = json.loads((tmp_path / "traffic.json").read_text())
-        assert (told["requests"], told["errors"]) == (100, 3)
-        assert told["series"][-1] == [50.0, 50.0, 95.0]
+        record = json.loads((tmp_path / "traffic.json").read_text())
+        assert (record["requests"], record["errors"]) == (100, 3)
+        assert record["series"][-1] == [50.0, 50.0, 95.0]
 
     def test_quiet_ones_stop_writing(self, tmp_path):
         counter = counting.Traffic(tmp_path / "traffic.json")
@@ -59,8 +59,8 @@ class TestReading:
         launching.folder(app).mkdir(parents=True)
         return app
 
-    def tell(self, app, told) -> None:
-        text = told if isinstance(told, str) else json.dumps(told)
+    def tell(self, app, record) -> None:
+        text = record if isinstance(record, str) else json.dumps(record)
         (launching.folder(app) / launching.TRAFFIC).write_text(text)
 
     def test_it_is_on_the_pages(self, app, alice):
@@ -72,14 +72,14 @@ class TestReading:
         assert "12.5/s" in words_of(visitor(alice).get("/apps"))
 
     @pytest.mark.parametrize(
-        "told",
+        "record",
         ["", "[", "7", "[" * 100_000, {"requests": 1}, {"requests": "1", "errors": 0, "series": []},
          {"requests": 1, "errors": 0, "series": [[1]]}, {"requests": 1, "errors": 0, "series": [[1, 2, "<b>"]]},
          {"requests": -1, "errors": 0, "series": []}, {"requests": 1, "errors": 0, "series": 7},
          '{"requests": NaN, "errors": 0, "series": []}', "x" * 10_000_000],
     )  # fmt: skip
-    def test_nothing_but_numbers_is_believed(self, app, alice, told):
-        self.tell(app, told)
+    def test_nothing_but_numbers_is_believed(self, app, alice, record):
+        self.tell(app, record)
         assert request_rates.read(app) is None
         assert visitor(alice).get("/apps/calc").status_code == 200
 
@@ -96,9 +96,9 @@ class TestReading:
         assert request_rates.read(app) is None
 
     def test_what_is_old_is_no_rate_of_now(self, app):
-        told = {"requests": 1, "errors": 0, "series": [[5, 1, 1]]}
-        assert request_rates.Traffic(**{**told, "fresh": True}).rate == 5
-        assert request_rates.Traffic(**{**told, "fresh": False}).rate == 0
+        record = {"requests": 1, "errors": 0, "series": [[5, 1, 1]]}
+        assert request_rates.Traffic(**{**record, "fresh": True}).rate == 5
+        assert request_rates.Traffic(**{**record, "fresh": False}).rate == 0
 
     def test_pages_are_refreshed_when_something_was_counted(self, app, monkeypatch):
         events = []
@@ -117,8 +117,8 @@ def test_a_real_one_counts_what_it_answers(deploy, ready):
     for body in (b'{"x": [1]}', b'{"x": [2]}'):
         urllib.request.urlopen(f"http://{app.address}/predict", data=body, timeout=10).read()
     end = time.monotonic() + WAIT_S
-    while (found := request_rates.read(app)) is None or found.requests < 2:
-        assert time.monotonic() < end, found
+    while (traffic := request_rates.read(app)) is None or traffic.requests < 2:
+        assert time.monotonic() < end, traffic
         time.sleep(0.1)
-    assert (found.requests, found.errors) == (2, 0)
-    assert found.median > 0
+    assert (traffic.requests, traffic.errors) == (2, 0)
+    assert traffic.median > 0

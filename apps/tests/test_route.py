@@ -42,13 +42,13 @@ def asked(token: str = "", cookie: str = "", key: str | None = None, **headers) 
     environ |= {"HTTP_AUTHORIZATION": f"Bearer {token}"} if token else {}
     environ |= {"HTTP_COOKIE": cookie} if cookie else {}
     environ |= {f"HTTP_{name.upper()}": value for name, value in headers.items()}
-    told = {}
+    response = {}
 
     def start_response(status, headers):
-        told.update(headers, status=int(status[:3]))
+        response.update(headers, status=int(status[:3]))
 
     b"".join(application(environ, start_response))
-    return told["status"], told.get("X-App-Base")
+    return response["status"], response.get("X-App-Base")
 
 
 def test_it_knows_the_owner_staff_and_the_session_and_nobody_else(app, alice, bob, staff, client):

@@ -70,8 +70,8 @@ def ready(url: str) -> bool:
 def served(tmp_path_factory):
     folder = tmp_path_factory.mktemp("served")
     subprocess.run([sys.executable, "-c", TORCH, str(folder / "model.pt")], check=True)
-    with serving(folder) as found:
-        yield found
+    with serving(folder) as url:
+        yield url
 
 
 GOOD = b'{"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 3], "data": [1, 2, 3]}], %s}'
@@ -93,8 +93,8 @@ def test_health_and_metadata(served):
     for path in ("/v2/health/live", "/v2/health/ready", "/v2/models/double/ready"):
         assert requests.get(url + path).status_code == 200
     assert requests.get(f"{url}/v2").json()["extensions"] == ["binary_tensor_data"]
-    told = requests.get(f"{url}/v2/models/double").json()
-    assert (told["name"], told["platform"], told["inputs"][0]["name"]) == ("double", "torchscript", "x")
+    metadata = requests.get(f"{url}/v2/models/double").json()
+    assert (metadata["name"], metadata["platform"], metadata["inputs"][0]["name"]) == ("double", "torchscript", "x")
 
 
 def test_binary_tensors_both_ways(served):
@@ -105,8 +105,8 @@ def test_binary_tensors_both_ways(served):
     headers = {"Inference-Header-Content-Length": str(len(head))}
     answer = requests.post(f"{url}/v2/models/double/infer", data=head + array.tobytes(), headers=headers)
     length = int(answer.headers["Inference-Header-Content-Length"])
-    told = json.loads(answer.content[:length])
-    assert told["outputs"][0]["parameters"]["binary_data_size"] == array.nbytes
+    answer_head = json.loads(answer.content[:length])
+    assert answer_head["outputs"][0]["parameters"]["binary_data_size"] == array.nbytes
     assert np.array_equal(np.frombuffer(answer.content[length:], np.float32).reshape(2, 3), array * 2)
 
 
@@ -179,8 +179,8 @@ def test_requests_that_wait_are_computed_together_once_that_is_proven(tmp_path):
         for _ in range(2):  # the first time they wait, it is proven
             with another_call(tmp_path):
                 waiting = pool.submit(predict, url, [7])
-            found = list(pool.map(lambda value: predict(url, [value, value]), range(10, 22)))
-            assert found == [[value, value] for value in range(10, 22)]
+            results = list(pool.map(lambda value: predict(url, [value, value]), range(10, 22)))
+            assert results == [[value, value] for value in range(10, 22)]
             assert waiting.result() == [7]
         assert max(map(int, (tmp_path / "calls").read_text().split())) > 2
 

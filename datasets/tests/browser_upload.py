@@ -20,7 +20,7 @@ PATIENCE_MS = 240_000
 
 def run(url: str, session: str, folder: str, pictures: str = "") -> dict:
     sent: dict[str, list[str]] = {"before": [], "after": []}
-    told = sent["before"]
+    ranges = sent["before"]
     with sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
         page = browser.new_page(base_url=url, locale="en")
@@ -32,9 +32,9 @@ def run(url: str, session: str, folder: str, pictures: str = "") -> dict:
             span = route.request.headers.get("content-range", "")
             if LARGE not in route.request.url or "*" in span or not span:
                 return route.continue_()
-            if told is sent["before"] and told:  # the first part has arrived: the second never does
+            if ranges is sent["before"] and ranges:  # the first part has arrived: the second never does
                 return None
-            told.append(span)
+            ranges.append(span)
             return route.continue_()
 
         page.route("**/data/**", watch)
@@ -44,7 +44,7 @@ def run(url: str, session: str, folder: str, pictures: str = "") -> dict:
         with page.expect_request(lambda request: "bytes 16777216-" in request.headers.get("content-range", "")):
             page.locator("[data-upload-button]").click()
         _picture(page, pictures, "uploading")
-        told = sent["after"]
+        ranges = sent["after"]
         page.goto(f"/datasets/{name}")
         page.locator("input[webkitdirectory]").set_input_files(folder)
         page.locator("[data-upload-button]").click()

@@ -36,7 +36,7 @@ def test_what_a_download_left_is_not_uploaded(client, tmp_path, service):  # noq
         (place / ".mlp-download").mkdir(parents=True)
         (place / ".mlp-download" / "x").write_text("x")
     assert "skipped .mlp-download:" in client.run("upload", folder, "--name", "photos").stderr
-    found = {
+    paths = {
         str(path.relative_to(service.path("alice", "photos"))) for path in service.path("alice", "photos").rglob("*")
     }
-    assert found == {"000", "001", "sub", "sub/.mlp-download", "sub/.mlp-download/x"}
+    assert paths == {"000", "001", "sub", "sub/.mlp-download", "sub/.mlp-download/x"}

@@ -92,8 +92,8 @@ def test_all_of_them_come_as_one_archive(look, bob, service):
     assert 'filename="many.tar"' in answer.headers["Content-Disposition"]
     assert int(answer.headers["Content-Length"]) == len(answer.content)
     with tarfile.open(fileobj=io.BytesIO(answer.content)) as archive:
-        found = {one.name: archive.extractfile(one).read() for one in archive if one.isfile()}
-    assert found == {f"many/{path}": data for path, data in FILES.items()}
+        files = {one.name: archive.extractfile(one).read() for one in archive if one.isfile()}
+    assert files == {f"many/{path}": data for path, data in FILES.items()}
     client = Client()
     client.force_login(bob)
     cookies = {"sessionid": client.cookies["sessionid"].value}

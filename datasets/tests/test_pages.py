@@ -55,10 +55,10 @@ class TestCreate:
         response = her.post("/datasets", fields)
         assert response.status_code == 403
         assert words in words_of(response)
-        found = markup(response)
-        assert found.values["name"] == fields["name"]
-        assert found.values["size"] == fields["size"]
-        assert found.inline == []
+        page = markup(response)
+        assert page.values["name"] == fields["name"]
+        assert page.values["size"] == fields["size"]
+        assert page.inline == []
         assert stored() == []
 
     def test_a_taken_name(self, her):

@@ -32,14 +32,14 @@ def test_a_folder_goes_up_and_on_after_a_reload(alice_there, service, alice, tmp
     command = [sys.executable, str(SCRIPT), service.url, session, str(from_here), pictures]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr[-3000:]
-    told = json.loads(done.stdout)
+    ranges = json.loads(done.stdout)
     total = 40 * MIB
-    assert told["before"] == [f"bytes 0-{16 * MIB - 1}/{total}"]
-    assert list(dict.fromkeys(told["after"])) == [  # one that broke off may be tried again
+    assert ranges["before"] == [f"bytes 0-{16 * MIB - 1}/{total}"]
+    assert list(dict.fromkeys(ranges["after"])) == [  # one that broke off may be tried again
         f"bytes {16 * MIB}-{32 * MIB - 1}/{total}",
         f"bytes {32 * MIB}-{total - 1}/{total}",
     ]
-    row = Dataset.objects.get(name=told["name"])
+    row = Dataset.objects.get(name=ranges["name"])
     assert (row.name, row.state, row.stored) == ("digits", "ready", total + 5 + 8)
     for path in from_here.rglob("*.*"):
         assert service.path("alice", "digits", str(path.relative_to(from_here))).read_bytes() == path.read_bytes()

@@ -121,8 +121,10 @@ def test_properties_stay_with_the_file(alice_there):
     alice_there.request("COPY", HOME + "/x", headers={"Destination": HOME + "/y"})
     alice_there.request("MOVE", HOME + "/x", headers={"Destination": HOME + "/z"})
     for name in ("y", "z"):
-        found = ElementTree.fromstring(alice_there.request("PROPFIND", f"{HOME}/{name}", headers={"Depth": "0"}).text)
-        assert found.findtext(".//{urn:z}a") == "1 & 2"
+        properties = ElementTree.fromstring(
+            alice_there.request("PROPFIND", f"{HOME}/{name}", headers={"Depth": "0"}).text
+        )
+        assert properties.findtext(".//{urn:z}a") == "1 & 2"
     patch = patch.replace("<z:a>1 &amp; 2</z:a>", "<getetag>1</getetag><z:b/>")
     answer = alice_there.request("PROPPATCH", HOME + "/y", data=patch)
     assert (answer.status_code, "403 Forbidden" in answer.text, "424 Failed" in answer.text) == (207, True, True)

@@ -16,8 +16,8 @@ IMAGE = "registry.test/python:1"
 @pytest.fixture
 def cluster(settings, tmp_path):
     settings.RUN_GATEWAY_URL = "http://10.0.0.7:30001"
-    with platform_on_cluster(settings, tmp_path, images={"python": IMAGE}, start_timeout_s=1) as found:
-        yield found
+    with platform_on_cluster(settings, tmp_path, images={"python": IMAGE}, start_timeout_s=1) as fake:
+        yield fake
 
 
 SCRIPT = """

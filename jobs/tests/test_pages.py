@@ -97,8 +97,8 @@ class TestSubmit:
         response = her.post("/jobs", form(**{"args": "--kept", "retries": "1", field: typed}))
         assert response.status_code == 403
         assert words in words_of(response)
-        found = markup(response)
-        assert found.inline == []
+        page = markup(response)
+        assert page.inline == []
         kept = {
             "name": "fit",
             "entry": "train.py",
@@ -109,7 +109,7 @@ class TestSubmit:
             field: typed,
         }
         for name in ("name", "entry", "cpu", "gpu", "ram", "args"):
-            assert found.values[name].replace("\x00", "\ufffd") == kept[name].replace("\x00", "\ufffd")
+            assert page.values[name].replace("\x00", "\ufffd") == kept[name].replace("\x00", "\ufffd")
         if field == "env":
             assert typed in words_of(response)
         assert list(Job.objects.values_list("name", flat=True)) == ["taken"]
@@ -250,8 +250,8 @@ class TestArtifacts:
     def test_a_picture_is_shown_here_and_in_the_list(self, her, alice):
         fill(alice)
         (storage.job_dir("alice", "fit") / "curve.png").write_bytes(PNG)
-        found = [attrs["src"] for tag, attrs in markup(her.get("/jobs/fit")).tags if tag == "img"]
-        sources = [source for source in found if not source.startswith("/static/")]
+        images = [attrs["src"] for tag, attrs in markup(her.get("/jobs/fit")).tags if tag == "img"]
+        sources = [source for source in images if not source.startswith("/static/")]
         assert sources == ["/jobs/fit/pictures/curve.png"]
         assert b"/jobs/fit/pictures/curve.png" in her.get("/jobs/fit/files/curve.png").content
         picture = her.get(sources[0])

@@ -69,9 +69,9 @@ def until(true: Callable[[], object], timeout: float = WAIT_S, words: Callable[[
     """Waits for it to become true; gives what it gave."""
     end = time.monotonic() + timeout
     while time.monotonic() < end:
-        found = true()
-        if found:
-            return found
+        value = true()
+        if value:
+            return value
         time.sleep(0.01)
     raise AssertionError(f"not within {timeout} s: {words()}")
 

@@ -63,8 +63,8 @@ def test_a_bucket_is_made_as_go_makes_it(bucket):
     info = bus.call(lambda client: client.jetstream().stream_info(f"KV_{bucket}"))
     config = info.config
     assert config.subjects == [f"$KV.{bucket}.>"]
-    found = (config.max_msgs_per_subject, config.num_replicas, config.storage, config.max_age, config.discard)
-    assert found == (1, 1, "file", 0, "new")
+    actual = (config.max_msgs_per_subject, config.num_replicas, config.storage, config.max_age, config.discard)
+    assert actual == (1, 1, "file", 0, "new")
     assert config.allow_rollup_hdrs
     assert config.deny_delete
     assert config.allow_direct

@@ -72,9 +72,9 @@ def elsewhere(action) -> None:
 
 def loads(page) -> list[str]:
     """The addresses the page goes to from now on."""
-    found: list[str] = []
-    page.on("framenavigated", lambda frame: found.append(frame.url))
-    return found
+    urls: list[str] = []
+    page.on("framenavigated", lambda frame: urls.append(frame.url))
+    return urls
 
 
 def log_in(context, site: Site, user) -> None:

@@ -40,11 +40,13 @@ def site(server, transactional_db, default_tenant):
 @pytest.fixture
 def troubles(page):
     """What the browser complained about."""
-    found: list[str] = []
-    page.on("console", lambda message: found.append(message.text) if message.type in {"error", "warning"} else None)
-    page.on("pageerror", lambda error: found.append(str(error)))
-    page.on("response", lambda answer: found.append(f"{answer.status} {answer.url}") if answer.status >= 400 else None)
-    return found
+    problems: list[str] = []
+    page.on("console", lambda message: problems.append(message.text) if message.type in {"error", "warning"} else None)
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    page.on(
+        "response", lambda answer: problems.append(f"{answer.status} {answer.url}") if answer.status >= 400 else None
+    )
+    return problems
 
 
 @pytest.fixture(scope="session")

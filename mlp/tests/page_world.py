@@ -94,9 +94,9 @@ def fill(user, *, evil: bool = False) -> None:
     Dataset.objects.filter(user=user, name="broken").update(reason=words)
     for name, state in (("coming", "creating"), ("net", "ready"), ("broken", "error")):
         put(Model, user, name, state)
-    told = {"job": "done", "entry": "train.py", "args": [words], "datasets": [{"name": "digits", "size": 4}]}
+    lineage = {"job": "done", "entry": "train.py", "args": [words], "datasets": [{"name": "digits", "size": 4}]}
     Model.objects.filter(user=user).update(
-        lineage={**told, "metrics": {"epoch": 1, "accuracy": 0.5, "loss": 1.5, "best_accuracy": 0.5}},
+        lineage={**lineage, "metrics": {"epoch": 1, "accuracy": 0.5, "loss": 1.5, "best_accuracy": 0.5}},
         notes=f"# Notes\n\n{words} [a](javascript:alert(1)) <script>alert(3)</script> ![x](x)",
         format="torchscript",
         src="jobs/done",
@@ -149,9 +149,9 @@ def _more_evil(user) -> None:
         {"_id": f"evil{n}", "time": at, "log": EVIL, "deployment": name, **names} for n, name in enumerate(LOGGING)
     ]
     logstore.get().append(lines)
-    told = {"masked_log": EVIL, "anomaly_level": "Anomaly", "template_matched": EVIL, "opnilog_confidence": 0.1}
-    told |= {"template_cluster_id": 8, "unexpected": [[0, EVIL]]}
-    logstore.get().update_many([(line["_id"], told) for line in lines])
+    verdict = {"masked_log": EVIL, "anomaly_level": "Anomaly", "template_matched": EVIL, "opnilog_confidence": 0.1}
+    verdict |= {"template_cluster_id": 8, "unexpected": [[0, EVIL]]}
+    logstore.get().update_many([(line["_id"], verdict) for line in lines])
 
 
 class Markup(HTMLParser):
@@ -165,14 +165,14 @@ class Markup(HTMLParser):
         self.feed(text)
 
     def handle_starttag(self, tag, attrs):
-        found = dict(attrs)
-        self.tags.append((tag, found))
-        if tag == "input" and found.get("name"):
-            self.values[found["name"]] = found.get("value") or ""
-        if tag == "style" or (tag == "script" and not found.get("src")):
+        attributes = dict(attrs)
+        self.tags.append((tag, attributes))
+        if tag == "input" and attributes.get("name"):
+            self.values[attributes["name"]] = attributes.get("value") or ""
+        if tag == "style" or (tag == "script" and not attributes.get("src")):
             self.inline.append(tag)
-        self.inline += [f"{tag} {name}" for name in found if name == "style" or name.startswith("on")]
-        links = (found.get(name) or "" for name in ("href", "src", "action", "formaction"))
+        self.inline += [f"{tag} {name}" for name in attributes if name == "style" or name.startswith("on")]
+        links = (attributes.get(name) or "" for name in ("href", "src", "action", "formaction"))
         self.inline += [link for link in links if re.match(r"\s*(javascript|data|vbscript):", link, re.IGNORECASE)]
 
 

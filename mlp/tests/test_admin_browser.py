@@ -21,10 +21,10 @@ OWN = ["/admin/", "/admin/audit/", "/admin/logs/", "/admin/settings/"]
 
 @pytest.fixture
 def world(site, alice, staff, make_user):
-    found = {}
+    objects = {}
     elsewhere(lambda: make_user("carol", active=False))
-    elsewhere(lambda: found.update(fill(alice, staff)))
-    return found
+    elsewhere(lambda: objects.update(fill(alice, staff)))
+    return objects
 
 
 @pytest.fixture

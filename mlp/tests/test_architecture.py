@@ -52,17 +52,17 @@ def imports(path: Path, nodes=None) -> set[str]:
     package = module_name(path).split(".")
     if path.name != "__init__.py":
         package = package[:-1]
-    found = set()
+    modules = set()
     for node in nodes if nodes is not None else ast.walk(tree(path)):
         if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
+            modules |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             base = package[: len(package) - node.level + 1] if node.level else []
             stem = ".".join([*base, *([node.module] if node.module else [])])
             for alias in node.names:
                 whole = f"{stem}.{alias.name}"
-                found.add(whole if whole in OURS else stem)
-    return {name for name in found if name in OURS}
+                modules.add(whole if whole in OURS else stem)
+    return {name for name in modules if name in OURS}
 
 
 def say(path: Path) -> str:

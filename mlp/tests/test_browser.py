@@ -45,8 +45,8 @@ def running(alice, name: str = "fit") -> Job:
 
 def shows(card, epoch: int, accuracy: float, progress: int, timeout: int = LIVE_MS) -> None:
     """Waits until the job's chart and progress are there."""
-    told = re.compile(rf"Epoch {epoch}\b.* {re.escape(str(accuracy))}0*\b")
-    expect(card.locator("[data-chart] [role=img]")).to_have_attribute("aria-label", told, timeout=timeout)
+    label = re.compile(rf"Epoch {epoch}\b.* {re.escape(str(accuracy))}0*\b")
+    expect(card.locator("[data-chart] [role=img]")).to_have_attribute("aria-label", label, timeout=timeout)
     expect(card).to_contain_text(f"{progress} %", timeout=timeout)
     expect(card.locator("progress")).to_have_js_property("value", progress)
 
@@ -354,9 +354,9 @@ class TestLooks:
         for address in PAGES:
             hers.goto(address, wait_until="load")
             tools.send("Runtime.evaluate", {"expression": AXE})  # the page's own policy would not let it in
-            found = hers.evaluate("() => axe.run()")
-            assert found["passes"], address
-            serious = [rule["id"] for rule in found["violations"] if rule["impact"] in {"serious", "critical"}]
+            report = hers.evaluate("() => axe.run()")
+            assert report["passes"], address
+            serious = [rule["id"] for rule in report["violations"] if rule["impact"] in {"serious", "critical"}]
             if serious:
                 problems[address] = serious
         assert problems == {}

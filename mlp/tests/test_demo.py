@@ -85,13 +85,13 @@ def test_the_demo_ends_well_whatever_is_killed_meanwhile(platform, backwards):
     demo = Demo(platform, slow=4)
     for target in targets:
         end = time.monotonic() + WAIT_S
-        while not (found := victims(platform, target)) or not demo.running:
+        while not (pids := victims(platform, target)) or not demo.running:
             if not demo.running:
                 demo.check()
                 demo = Demo(platform, slow=4)
             assert time.monotonic() < end, f"there is no process of {target} to kill"
             time.sleep(0.05)
-        for pid in found:
+        for pid in pids:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         platform.wait_healthy(HEALTHY_S)

@@ -79,35 +79,35 @@ def is_plain(node: ast.expr | None) -> bool:
 
 def offences(source: str) -> list[tuple[int, str]]:
     """Return (line, code) of each refusal or reason that is not a message."""
-    found = []
+    calls = []
     for node in ast.walk(ast.parse(source)):
         if not isinstance(node, ast.Call):
             continue
         called = getattr(node.func, "id", getattr(node.func, "attr", ""))
         if ast.unparse(node.func) == "serializers.ValidationError":  # kernel.fields.Invalid keeps the message
-            found.append((node.lineno, ast.unparse(node)))
+            calls.append((node.lineno, ast.unparse(node)))
         elif called in translations.MESSAGES:
             place = 1 if called == "HttpError" else 0
             template = node.args[place] if len(node.args) > place else None
             named = isinstance(template, ast.Constant) and FIELD.match(str(template.value)) is not None
             if put_together(template) or is_plain(template) or (named and called not in {"Message", "message"}):
-                found.append((node.lineno, ast.unparse(node)))
+                calls.append((node.lineno, ast.unparse(node)))
         elif called in REASONS or any(keyword.arg == "reason" for keyword in node.keywords):
             place = REASONS.get(called, len(node.args))
             given = [keyword.value for keyword in node.keywords if keyword.arg == "reason"]
             if any(map(is_bare, [*node.args[place : place + 1], *given])):
-                found.append((node.lineno, ast.unparse(node)))
-    return found
+                calls.append((node.lineno, ast.unparse(node)))
+    return calls
 
 
 def test_every_refusal_and_reason_is_a_message_that_can_be_translated():
-    found = [
+    problems = [
         f"{path.relative_to(ROOT)}:{line}: {code}"
         for path in translations.source_files()
         if path.suffix == ".py" and path != MECHANISM and path.relative_to(ROOT).parts[:2] not in STANDALONE
         for line, code in offences(path.read_text())
     ]
-    assert not found, "\n".join(found)
+    assert not problems, "\n".join(problems)
 
 
 # Programs of their own, without the platform's code: what they say goes to a terminal, a script or a model's caller.

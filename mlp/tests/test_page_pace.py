@@ -134,12 +134,12 @@ def measured(client, address: str) -> tuple[float, int]:
 
 
 def slow(client, addresses: list[str], most: int) -> dict[str, str]:
-    found = {}
+    slow_pages = {}
     for address in addresses:
         took, queries = measured(client, address)
         if took > LIMIT_S or queries > most:
-            found[address] = f"{took * 1000:.0f} ms, {queries} queries"
-    return found
+            slow_pages[address] = f"{took * 1000:.0f} ms, {queries} queries"
+    return slow_pages
 
 
 def test_every_page_of_a_user(much, alice):

@@ -53,12 +53,12 @@ QUERIES = {
 
 def addresses() -> list[str]:
     """Every address of the pages, with something put in for its parts."""
-    found = []
+    paths = []
     for pattern in page_urls.urlpatterns:
         route = str(pattern.pattern)
         if route not in OPEN:
-            found.append("/" + re.sub(r"<path:\w+>", "train.py", re.sub(r"<(str:|seg:)?\w+>", "digits", route)))
-    return found
+            paths.append("/" + re.sub(r"<path:\w+>", "train.py", re.sub(r"<(str:|seg:)?\w+>", "digits", route)))
+    return paths
 
 
 @pytest.fixture
@@ -144,11 +144,11 @@ class TestIndex:
 
     def test_it_has_the_username_the_token_and_the_script(self, her, alice, shown):
         response = her.get("/index.jsp")
-        found = markup(response)
+        page = markup(response)
         assert "alice" in words_of(response)
         assert accounts.token_of(alice) in response.content.decode()
-        assert any("mlp/index.js" in attrs.get("src", "") for tag, attrs in found.tags if tag == "script")
-        assert "fit" in [attrs["data-job"] for _tag, attrs in found.tags if "data-live" in attrs]
+        assert any("mlp/index.js" in attrs.get("src", "") for tag, attrs in page.tags if tag == "script")
+        assert "fit" in [attrs["data-job"] for _tag, attrs in page.tags if "data-live" in attrs]
 
     def test_it_has_nothing_of_others(self, her, bob):
         put(Job, bob, "theirs", "running")
@@ -208,9 +208,9 @@ class TestWhatRunsInIt:
     def test_nothing_inline_whatever_users_wrote(self, her, alice, address):
         fill(alice, evil=True)
         response = (visitor() if "login" in address else her).get(address)
-        found = markup(response)
-        assert found.inline == []
-        assert not any(tag == "img" and attrs.get("src") == "x" for tag, attrs in found.tags)
+        page = markup(response)
+        assert page.inline == []
+        assert not any(tag == "img" and attrs.get("src") == "x" for tag, attrs in page.tags)
 
     def test_what_users_wrote_is_shown_as_they_wrote_it(self, her, alice):
         fill(alice, evil=True)

@@ -85,15 +85,15 @@ def test_answers_match_the_schema(operation, as_alice, as_staff, home):
 
 
 def contract_views(patterns) -> list[str]:
-    found = []
+    names = []
     for pattern in patterns:
         if isinstance(pattern, URLResolver):
-            found += contract_views(pattern.url_patterns)
+            names += contract_views(pattern.url_patterns)
         elif isinstance(pattern, URLPattern):
             view = getattr(pattern.callback, "cls", None)
             if view is not None and issubclass(view, ContractView):
-                found += [f"{method.lower()}{view.__name__}" for method in view.calls]
-    return found
+                names += [f"{method.lower()}{view.__name__}" for method in view.calls]
+    return names
 
 
 @pytest.mark.django_db

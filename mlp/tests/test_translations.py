@@ -110,8 +110,8 @@ def test_messages_are_found_in_python():
         "raise HttpError(404, 'no such file', field='path')\n"
         "fail(pk, Message('broken: %(problem)s', problem=problem)); Message('%(a)s: %(b)s', a=1, b=2)\n"
     )
-    found = [text for _context, text in translations.in_python(text)]
-    assert found == ["must be %(low)s", "no such file", "broken: %(problem)s"]
+    templates = [text for _context, text in translations.in_python(text)]
+    assert templates == ["must be %(low)s", "no such file", "broken: %(problem)s"]
 
 
 def test_strings_are_found_in_templates():
@@ -148,7 +148,7 @@ class Texts(HTMLParser):
     def __init__(self, html: str):
         super().__init__(convert_charrefs=True)
         self.quiet: list[str] = []
-        self.found: list[tuple[str, str]] = []
+        self.texts: list[tuple[str, str]] = []
         self.feed(html)
         self.close()
 
@@ -157,7 +157,7 @@ class Texts(HTMLParser):
             self.quiet.append(tag)
         for name, value in attrs:
             if value and (name in SHOWN_ATTRIBUTES or SHOWN_DATA.match(name)):
-                self.found.append((f"{tag} {name}", " ".join(value.split())))
+                self.texts.append((f"{tag} {name}", " ".join(value.split())))
 
     def handle_endtag(self, tag):
         if self.quiet and tag == self.quiet[-1]:
@@ -165,7 +165,7 @@ class Texts(HTMLParser):
 
     def handle_data(self, data):
         if not self.quiet and data.strip():
-            self.found.append(("text", " ".join(data.split())))
+            self.texts.append(("text", " ".join(data.split())))
 
 
 def bare(source: str) -> list[tuple[str, str]]:
@@ -176,12 +176,12 @@ def bare(source: str) -> list[tuple[str, str]]:
     # what a filter gives in place of nothing is text too
     source = re.sub(r"\{\{.*?\}\}", lambda tag: " ".join(re.findall(r"""default:["'](.*?)["']""", tag[0])), source)
     source = re.sub(r"\{%.*?%\}", "", source)
-    found = []
-    for where, text in Texts(source).found:
+    offences = []
+    for where, text in Texts(source).texts:
         words = [word for word in re.split(r"[\s·/]+", text) if re.search(r"[^\W\d_]{2,}", word)]
         if any(word.strip(".,:()") not in NAMES for word in words):
-            found.append((where, text))
-    return found
+            offences.append((where, text))
+    return offences
 
 
 @pytest.mark.parametrize("path", sorted(TEMPLATES.rglob("*.html")), ids=lambda path: str(path.relative_to(TEMPLATES)))
@@ -208,13 +208,13 @@ SENTENCES = {text for text in ENGLISH if len(text.split()) > 2}
 
 
 def untranslated(html: str, besides: set[str] = frozenset()) -> list[tuple[str, str]]:
-    found = []
-    for where, text in Texts(html).found:
+    offences = []
+    for where, text in Texts(html).texts:
         if text in besides:
             continue
         if text in ENGLISH or any(sentence in text for sentence in SENTENCES):
-            found.append((where, text))
-    return found
+            offences.append((where, text))
+    return offences
 
 
 @pytest.fixture

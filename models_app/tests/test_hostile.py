@@ -17,15 +17,15 @@ pytestmark = pytest.mark.django_db(transaction=True)
 # The folder of the check is the model's to write in: here it writes the result itself, and ends the check.
 LIAR = """
 import os, sys
-told = {told}
+result = {result}
 with open(os.path.join(sys.argv[2], "told.json"), "w") as file:
-    file.write(told)
+    file.write(result)
 os._exit(0)
 """
 
 
 @pytest.mark.parametrize(
-    ("told", "words"),
+    ("result", "words"),
     [
         ('"[" * 200_000', "nested too deeply"),
         ('"{\\"inputs\\": " + "[" * 100 + "]" * 100 + "}"', "nested too deeply"),
@@ -37,8 +37,8 @@ os._exit(0)
         ('"{\\"inputs\\": [\\"" + "x" * 300_000 + "\\"]}"', "larger than 256 KiB"),
     ],
 )
-def test_a_result_that_cannot_be_stored_is_an_error_that_says_so(uploaded, make_model, settled, told, words):
-    model = settled(make_model(uploaded("net/predictor.py", LIAR.format(told=told))))
+def test_a_result_that_cannot_be_stored_is_an_error_that_says_so(uploaded, make_model, settled, result, words):
+    model = settled(make_model(uploaded("net/predictor.py", LIAR.format(result=result))))
     assert model.state == "error"
     assert model.reason.startswith("does not load: the result of the load check is not valid: ")
     assert words in model.reason

@@ -14,11 +14,11 @@ from models_app.launching import PROGRAM
 def test_a_folder_of_several_models_is_told_apart_or_refused(tmp_path):
     for name in ("a.pt", "b.onnx"):
         (tmp_path / name).write_bytes(b"")
-    told = subprocess.run(
+    done = subprocess.run(
         [sys.executable, str(PROGRAM), str(tmp_path), str(tmp_path)], capture_output=True, text=True, check=False
     )
-    assert told.returncode == 1
-    assert "which file is the model? There are a.pt, b.onnx" in told.stdout
+    assert done.returncode == 1
+    assert "which file is the model? There are a.pt, b.onnx" in done.stdout
 
 
 PREDICTOR = "class Predictor:\n    inputs = %s\n    def predict(self, inputs):\n        return inputs\n"
@@ -32,20 +32,20 @@ def loaded(folder) -> tuple[int, str]:
 
 def test_a_signature_beside_the_model_says_what_its_file_does_not(tmp_path):
     (tmp_path / "predictor.py").write_text(PREDICTOR % [])
-    told = {"inputs": [{"name": "x", "datatype": "INT64", "shape": [-1, 3]}]}
-    (tmp_path / "signature.json").write_text(json.dumps(told))
+    signature = {"inputs": [{"name": "x", "datatype": "INT64", "shape": [-1, 3]}]}
+    (tmp_path / "signature.json").write_text(json.dumps(signature))
     assert loaded(tmp_path)[0] == 0
-    assert json.loads((tmp_path / "told.json").read_text()) == {"format": "predictor", **told, "outputs": []}
+    assert json.loads((tmp_path / "told.json").read_text()) == {"format": "predictor", **signature, "outputs": []}
 
 
 @pytest.mark.parametrize(
-    "told",
+    "signature",
     ["[", "[]", '{"inputs": [{}]}', '{"inputs": [{"name": "x", "datatype": "NO"}]}',
      '{"inputs": [{"name": "x", "shape": [-2]}]}'],
 )  # fmt: skip
-def test_a_wrong_signature_does_not_load(tmp_path, told):
+def test_a_wrong_signature_does_not_load(tmp_path, signature):
     (tmp_path / "predictor.py").write_text(PREDICTOR % [])
-    (tmp_path / "signature.json").write_text(told)
+    (tmp_path / "signature.json").write_text(signature)
     code, words = loaded(tmp_path)
     assert (code, "signature.json: must be" in words) == (1, True)
 
@@ -57,13 +57,13 @@ def test_a_predictor_that_describes_itself_wrongly_does_not_load(tmp_path):
 
 
 def test_torchscript_carries_a_signature_of_its_own(tmp_path):
-    told = {"inputs": [{"name": "x", "datatype": "INT64", "shape": [-1, 3]}], "outputs": []}
+    signature = {"inputs": [{"name": "x", "datatype": "INT64", "shape": [-1, 3]}], "outputs": []}
     code = (
         "import json, sys, torch\n"
         "class Twice(torch.nn.Module):\n    def forward(self, x):\n        return 2 * x\n"
         "torch.jit.trace(Twice(), torch.ones(1)).save(sys.argv[1], _extra_files={'signature.json': sys.argv[2]})"
     )
-    made = [sys.executable, "-W", "ignore", "-c", code, str(tmp_path / "model.pt"), json.dumps(told)]
+    made = [sys.executable, "-W", "ignore", "-c", code, str(tmp_path / "model.pt"), json.dumps(signature)]
     subprocess.run(made, check=True)
     assert loaded(tmp_path)[0] == 0
-    assert json.loads((tmp_path / "told.json").read_text()) == {"format": "torchscript", **told}
+    assert json.loads((tmp_path / "told.json").read_text()) == {"format": "torchscript", **signature}

@@ -98,7 +98,7 @@ class TestSources:
         assert set(sources.SUFFIXES) == set(FORMATS)
 
     @pytest.mark.parametrize(
-        ("paths", "base", "found"),
+        ("paths", "base", "expected"),
         [
             (["a.txt", "log.csv"], "jobs/fit", []),
             (["b/last.pt", "b/best.pt", "deep/er/model.onnx"], "jobs/fit",
@@ -108,8 +108,8 @@ class TestSources:
             (["predictor.py"], "home", ["home/predictor.py"]),
         ],
     )  # fmt: skip
-    def test_the_likeliest_comes_first(self, paths, base, found):
-        assert sources.of_files(paths, base) == found
+    def test_the_likeliest_comes_first(self, paths, base, expected):
+        assert sources.of_files(paths, base) == expected
 
 
 class TestOne:
@@ -141,11 +141,11 @@ class TestOne:
         assert "deleted" in words_of(page)
         assert "/jobs/done" not in [attrs.get("href") for _tag, attrs in markup(page).tags]
 
-    @pytest.mark.parametrize("told", [{}, {"lineage": {"metrics": {}}}, {"signature": {"inputs": [1, None, "x"]}},
+    @pytest.mark.parametrize("fields", [{}, {"lineage": {"metrics": {}}}, {"signature": {"inputs": [1, None, "x"]}},
                                       {"checksums": {}}, {"signature": {}}])  # fmt: skip
-    def test_whatever_was_told_of_it(self, her, alice, told):
+    def test_whatever_was_told_of_it(self, her, alice, fields):
         put(Model, alice, "net", "ready")
-        Model.objects.update(**told)
+        Model.objects.update(**fields)
         assert her.get("/models/net").status_code == 200
 
 
@@ -167,9 +167,9 @@ class TestNotes:
     def test_nothing_in_it_runs(self, her, alice, text):
         put(Model, alice, "net", "ready")
         her.post("/models/net", {"notes": text})
-        found = markup(her.get("/models/net"))
-        assert found.inline == []
-        assert "evil.example" not in str([attrs.get("src") for _tag, attrs in found.tags])
+        page = markup(her.get("/models/net"))
+        assert page.inline == []
+        assert "evil.example" not in str([attrs.get("src") for _tag, attrs in page.tags])
 
     def test_they_have_an_end(self, her, alice):
         put(Model, alice, "net", "ready")

@@ -26,13 +26,13 @@ def rom() -> int:
 
 def test_an_uploaded_predictor_becomes_ready_with_checksum_and_signature(as_alice, uploaded, make_model, settled):
     model = settled(make_model(uploaded("net/predictor.py")))
-    told = as_alice.call("get", "users/alice/models/net").json()
-    assert (told["state"], told["reason"], told["format"]) == ("ready", "", "predictor")
-    assert told["size"] == len(ADDER)
-    assert told["checksums"] == {
+    model = as_alice.call("get", "users/alice/models/net").json()
+    assert (model["state"], model["reason"], model["format"]) == ("ready", "", "predictor")
+    assert model["size"] == len(ADDER)
+    assert model["checksums"] == {
         "predictor.py": {"size": len(ADDER), "sha256": hashlib.sha256(ADDER.encode()).hexdigest()}
     }
-    assert told["signature"]["inputs"][0]["name"] == "x"
+    assert model["signature"]["inputs"][0]["name"] == "x"
     assert (storage.model_dir("alice", "net") / "predictor.py").read_text() == ADDER
     assert rom() == len(ADDER)
     assert [row["name"] for row in as_alice.call("get", "users/alice/models?state=ready").json()] == [model.name]

@@ -52,9 +52,9 @@ def test_a_tenant_without_anything(alice):
 def test_odd_choices_become_the_usual_ones(alice, name, typed):
     response = visitor(alice).get("/usage", {name: typed})
     assert response.status_code == 200
-    found = markup(response)
-    assert found.inline == []
-    address = next(attrs["data-usage"] for _tag, attrs in found.tags if "data-usage" in attrs)
+    page = markup(response)
+    assert page.inline == []
+    address = next(attrs["data-usage"] for _tag, attrs in page.tags if "data-usage" in attrs)
     assert address == "/api/v1/tenants/default/usage?hours=24&by=kind"
 
 
@@ -62,8 +62,8 @@ def test_what_its_script_asks_for_is_there(alice):
     client = visitor(alice)
     for hours in ("1", "24", "168", "720", "2160"):
         for by in ("owner", "kind"):
-            found = markup(client.get("/usage", {"hours": hours, "by": by}))
-            address = next(attrs["data-usage"] for _tag, attrs in found.tags if "data-usage" in attrs)
+            page = markup(client.get("/usage", {"hours": hours, "by": by}))
+            address = next(attrs["data-usage"] for _tag, attrs in page.tags if "data-usage" in attrs)
             assert f"hours={hours}&by={by}" in address
             assert client.get(address).status_code == 200
 

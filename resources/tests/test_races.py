@@ -148,10 +148,10 @@ class TestAlone:
 
     def test_the_row_is_whole(self):
         made = ask("it", gpu=1, cpu=0.5, ram=100, rom=7)()
-        found = ResourceRequest.objects.get()
+        stored = ResourceRequest.objects.get()
         for field in ResourceRequest._meta.concrete_fields:
-            assert getattr(made, field.attname) == getattr(found, field.attname), field.name
-        assert (found.state, found.tenant.name, found.settled) == ("tried", "default", None)
+            assert getattr(made, field.attname) == getattr(stored, field.attname), field.name
+        assert (stored.state, stored.tenant.name, stored.settled) == ("tried", "default", None)
 
 
 class Storm:

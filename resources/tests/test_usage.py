@@ -34,8 +34,8 @@ def day(default_tenant):
 
 
 def chart(tenant, minutes: range, **options) -> dict:
-    found = usage.series(tenant, at(minutes.start), at(minutes.stop), **options)
-    return {layer.pop("name"): layer for layer in found["layers"]} | {"times": found["times"]}
+    series = usage.series(tenant, at(minutes.start), at(minutes.stop), **options)
+    return {layer.pop("name"): layer for layer in series["layers"]} | {"times": series["times"]}
 
 
 def test_who_holds_what_now(day):
@@ -71,13 +71,13 @@ def test_old_pictures_go(day):
 
 
 def test_the_chart_has_a_layer_for_each_owner(day):
-    found = chart(day, range(-10, 70))
-    times = found.pop("times")
+    layers = chart(day, range(-10, 70))
+    times = layers.pop("times")
     assert (times[0], times[-1], len(times)) == (at(-9), at(70), 80)
-    assert set(found) == {"alice", "bob"}
-    cpu = dict(zip(times, found["alice"]["cpu"], strict=True))
+    assert set(layers) == {"alice", "bob"}
+    cpu = dict(zip(times, layers["alice"]["cpu"], strict=True))
     assert [cpu[at(minute)] for minute in (-9, -1, 0, 30, 59, 60, 70)] == [0, 0, 2.5, 2.5, 2.5, 0, 0]
-    assert (found["bob"]["rom"][38], found["bob"]["rom"][39], found["bob"]["rom"][-1]) == (0, 100, 100)
+    assert (layers["bob"]["rom"][38], layers["bob"]["rom"][39], layers["bob"]["rom"][-1]) == (0, 100, 100)
 
 
 def test_or_for_each_kind_and_for_one_owner_alone(day):

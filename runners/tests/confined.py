@@ -67,19 +67,19 @@ class UsersRunner(LocalRunner):
 
 def kinds() -> list[str]:
     """The names of what can be tried here."""
-    found = []
+    names = []
     for level in ("bwrap", "landlock", "none"):
         if level == "landlock" and not landlock.version():
             continue
         if level == "bwrap" and confine.decide().walls != "bwrap":
             continue
-        found.append(level)
+        names.append(level)
         if os.geteuid() == 0:
             if confine.decide().cgroup:
-                found.append(f"{level}, no control groups")
+                names.append(f"{level}, no control groups")
             if level != "none" and users_can():
-                found.append(f"{level}, ordinary user")
-    return found
+                names.append(f"{level}, ordinary user")
+    return names
 
 
 def users_can() -> bool:
@@ -99,9 +99,9 @@ def make(kind: str, folder: Path, **options) -> LocalRunner:
     level, _, how = kind.partition(", ")
     if how == "ordinary user":
         return UsersRunner(folder, level, **options)
-    found = confine.decide(level)
-    groups = {} if how else found.cgroup
-    return LocalRunner(folder, confine.Confinement(level, found.bwrap, found.own_uid, groups), **options)
+    decided = confine.decide(level)
+    groups = {} if how else decided.cgroup
+    return LocalRunner(folder, confine.Confinement(level, decided.bwrap, decided.own_uid, groups), **options)
 
 
 ENVIRONMENT = {"PATH": os.defpath, "LANG": "C.UTF-8"}
@@ -175,7 +175,7 @@ each_that_keeps_files = pytest.mark.parametrize("world", FILES, indirect=True)
 
 def processes_in(folder: Path) -> list[int]:
     """The processes whose working folder it is, whatever they call it."""
-    wanted, found = folder.stat(), []
+    wanted, pids = folder.stat(), []
     for entry in os.listdir("/proc"):
         if entry.isdigit():
             try:
@@ -184,5 +184,5 @@ def processes_in(folder: Path) -> list[int]:
             except OSError:
                 continue
             if (here.st_dev, here.st_ino) == (wanted.st_dev, wanted.st_ino) and not dead:
-                found.append(int(entry))
-    return found
+                pids.append(int(entry))
+    return pids

@@ -15,15 +15,15 @@ from .cluster import FakeCluster
 @contextmanager
 def platform_on_cluster(settings, folder: Path, **more) -> Iterator[FakeCluster]:
     """`settings` says so meanwhile, with `more` fields of MLP_K8S; the cluster's access file lies in `folder`."""
-    found = FakeCluster(settings.MLP_ROOT)
+    cluster = FakeCluster(settings.MLP_ROOT)
     settings.MLP_RUNNER = "kubernetes"
-    access = {"kubeconfig": found.kubeconfig(folder / "kubeconfig"), "claim": "mlp"}
+    access = {"kubeconfig": cluster.kubeconfig(folder / "kubeconfig"), "claim": "mlp"}
     settings.MLP_K8S = access | {"python": sys.executable} | more
     runners._runner.cache_clear()
     try:
-        yield found
+        yield cluster
         runners.get().stop_all(0)
     finally:
         runners._runner.cache_clear()
         settings.MLP_RUNNER = "local"
-        found.stop()
+        cluster.stop()

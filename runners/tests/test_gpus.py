@@ -1,4 +1,4 @@
-"""Who has which GPU. The list of devices is made up here; locks, runs and what they are told are real."""
+"""Who has which GPU. The list of devices is made up here; locks, runs and the devices they see are real."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def start(runner, tmp_path, name: str, gpu: int = 1) -> None:
     runner.start(one)
 
 
-def told(tmp_path, name: str) -> list[str]:
+def devices_of(tmp_path, name: str) -> list[str]:
     path = tmp_path / "work" / name
     return json.loads(eventually(lambda: path.exists() and path.read_text())).split(",")
 
@@ -54,15 +54,15 @@ def test_no_two_runs_have_the_same(runner, tmp_path):
     names = [f"run-{number}" for number in range(3)]
     with ThreadPoolExecutor(3) as pool:
         list(pool.map(lambda name: eventually(lambda: begun(tmp_path, name)), names))
-    assert sorted(told(tmp_path, name)[0] for name in names) == ["GPU-0", "GPU-1", "GPU-2"]
+    assert sorted(devices_of(tmp_path, name)[0] for name in names) == ["GPU-0", "GPU-1", "GPU-2"]
     with pytest.raises(RunnerError, match="gpu: 1 wanted, 0 free"):
         start(LocalRunner(tmp_path / "runs", devices=devices), tmp_path, "late")
     assert runner.poll("late").state == "unknown"
-    freed = told(tmp_path, "run-1")
+    freed = devices_of(tmp_path, "run-1")
     runner.stop("run-1", 0)
     end_of(runner, "run-1")
     eventually(lambda: begun(tmp_path, "late"))
-    assert told(tmp_path, "late") == freed
+    assert devices_of(tmp_path, "late") == freed
 
 
 def test_one_that_asks_for_more_than_are_free_takes_none(runner, tmp_path):
@@ -70,4 +70,4 @@ def test_one_that_asks_for_more_than_are_free_takes_none(runner, tmp_path):
     with pytest.raises(RunnerError, match="gpu: 2 wanted, 1 free"):
         start(runner, tmp_path, "second", gpu=2)
     start(runner, tmp_path, "third")
-    assert not {*told(tmp_path, "first")} & {*told(tmp_path, "third")}
+    assert not {*devices_of(tmp_path, "first")} & {*devices_of(tmp_path, "third")}

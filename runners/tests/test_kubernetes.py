@@ -32,8 +32,8 @@ def at_once(monkeypatch) -> None:
 
 
 def only(cluster, resource: str) -> dict:
-    (found,) = cluster.store.list(resource)
-    return found
+    (obj,) = cluster.store.list(resource)
+    return obj
 
 
 # --- names ----------------------------------------------------------------------------------------------------
@@ -41,9 +41,9 @@ def only(cluster, resource: str) -> dict:
 def test_an_object_has_a_legal_name(name):
     if name.endswith("-"):
         name += "b"
-    found = object_names.object_name(name)
-    assert len(found) <= 45
-    assert object_names.PLAIN.fullmatch(found)
+    short = object_names.object_name(name)
+    assert len(short) <= 45
+    assert object_names.PLAIN.fullmatch(short)
 
 
 def test_two_runs_never_share_an_object():
@@ -305,12 +305,12 @@ def test_a_pod_of_the_cluster_uses_its_own_account(tmp_path, monkeypatch):
     monkeypatch.setattr(incluster_config, "SERVICE_CERT_FILENAME", str(tmp_path / "ca.crt"))
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.96.0.1")
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
-    monkeypatch.setattr(client, "ApiClient", lambda configuration: configuration)
-    found = connection(ClusterConfig(tmp_path))
-    assert found.host == "https://10.96.0.1:443"
-    assert found.ssl_ca_cert == str(tmp_path / "ca.crt")
-    assert found.auth_settings()["BearerToken"]["value"] == "bearer of-the-pod"
-    assert callable(found.refresh_api_key_hook)
+    monkeypatch.setattr(client, "ApiClient", lambda given: given)
+    configuration = connection(ClusterConfig(tmp_path))
+    assert configuration.host == "https://10.96.0.1:443"
+    assert configuration.ssl_ca_cert == str(tmp_path / "ca.crt")
+    assert configuration.auth_settings()["BearerToken"]["value"] == "bearer of-the-pod"
+    assert callable(configuration.refresh_api_key_hook)
 
 
 def test_without_any_configuration_it_says_what_to_set(tmp_path, monkeypatch):

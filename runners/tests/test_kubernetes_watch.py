@@ -86,9 +86,9 @@ def test_an_end_is_told_whole_though_the_watch_of_pods_is_behind(watched, tmp_pa
     """Jobs and pods come over streams of their own, and nothing says which of two changes comes first."""
     pods, take = watched._watcher.pods, watched._watcher.pods._take
 
-    def late(kind, found):
-        if missed == "the end" and found["status"].get("phase") in {"Pending", "Running"}:
-            take(kind, found)
+    def late(kind, obj):
+        if missed == "the end" and obj["status"].get("phase") in {"Pending", "Running"}:
+            take(kind, obj)
 
     monkeypatch.setattr(pods, "_take", late)
     watched.start(spec(tmp_path, "import sys; print('last words'); sys.exit(3)"))

@@ -28,9 +28,9 @@ def below(pid: int) -> list[int]:
 def first_below(pid: int) -> int:
     """Looks as fast as it can: the moment is short."""
     end = time.monotonic() + 10
-    while not (found := below(pid)):
+    while not (pids := below(pid)):
         assert time.monotonic() < end
-    return found[0]
+    return pids[0]
 
 
 def begin(world, number: int) -> tuple[str, int, int]:
@@ -45,7 +45,7 @@ def begin(world, number: int) -> tuple[str, int, int]:
 
 def left(world, name: str) -> list[str]:
     """Processes whose command line names the run's folder."""
-    mark, found = os.fsencode(world.runner.folder / name), []
+    mark, processes = os.fsencode(world.runner.folder / name), []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
@@ -53,8 +53,8 @@ def left(world, name: str) -> list[str]:
             except OSError:
                 continue
             if mark in line:
-                found.append(entry.name)
-    return found
+                processes.append(entry.name)
+    return processes
 
 
 def test_its_outer_process_alone(world):

@@ -95,14 +95,14 @@ class Platform:
     def pids(self, part: str) -> list[int]:
         """The living processes of a part, its first one first."""
         folder = self.root / "run" / "parts" / part
-        found = []
+        pids = []
         for pidfd in launch.leftovers(folder):
             info = Path(f"/proc/self/fdinfo/{pidfd}").read_text()
-            found.append(int(info.split("Pid:")[1].split()[0]))
+            pids.append(int(info.split("Pid:")[1].split()[0]))
             os.close(pidfd)
-        found = [pid for pid in found if pid > 0]  # it may have ended just now
-        group = int((folder / "group").read_text()) if found else 0
-        return sorted(found, key=lambda pid: (pid != group, pid))
+        pids = [pid for pid in pids if pid > 0]  # it may have ended just now
+        group = int((folder / "group").read_text()) if pids else 0
+        return sorted(pids, key=lambda pid: (pid != group, pid))
 
     def leaders(self) -> dict[str, list[int]]:
         """Part -> its first process: another one means that the part was started again."""
@@ -126,12 +126,12 @@ class Platform:
 
     def everything(self) -> list[int]:
         """Whatever works with this root, whoever started it."""
-        found = []
+        pids = []
         for entry in Path("/proc").iterdir():
             with suppress(OSError):
                 if entry.name.isdigit() and os.fsencode(self.root) + b"/" in about(entry):
-                    found.append(int(entry.name))
-        return found
+                    pids.append(int(entry.name))
+        return pids
 
 
 def about(entry: Path) -> bytes:

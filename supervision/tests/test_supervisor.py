@@ -23,14 +23,14 @@ pytestmark = [pytest.mark.e2e, pytest.mark.begins(0.5)]
 
 def listening() -> dict[str, tuple[str, int]]:
     """Socket inode -> (address, port) of all that listens on this machine, addresses as the kernel writes them."""
-    found = {}
+    sockets = {}
     for table in ("tcp", "tcp6"):
         for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
             words = line.split()
             if words[3] == "0A":
                 address, port = words[1].split(":")
-                found[words[9]] = address, int(port, 16)
-    return found
+                sockets[words[9]] = address, int(port, 16)
+    return sockets
 
 
 @pytest.fixture(scope="module")
@@ -64,15 +64,15 @@ def test_a_second_up_on_the_same_root_is_refused(platform):
 
 
 def test_it_listens_on_its_own_address_and_ports_only(platform):
-    sockets, found = listening(), set()
+    sockets, bound = listening(), set()
     for pid in platform.everything():
         with suppress(OSError):
             for link in Path(f"/proc/{pid}/fd").iterdir():
                 with suppress(OSError):
                     inode = os.readlink(link).removeprefix("socket:[").removesuffix("]")
-                    found |= {sockets[inode]} if inode in sockets else set()
-    assert {address for address, _ in found} == {"0100007F"}
-    assert {port - platform.base for _, port in found} == {1, 2, 3, 4, 5, 10, 11, 12}
+                    bound |= {sockets[inode]} if inode in sockets else set()
+    assert {address for address, _ in bound} == {"0100007F"}
+    assert {port - platform.base for _, port in bound} == {1, 2, 3, 4, 5, 10, 11, 12}
 
 
 def test_no_secret_is_on_a_command_line_or_readable_by_others(platform):

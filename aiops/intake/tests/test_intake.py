@@ -199,11 +199,11 @@ class TestFollower:
         reader = follower()
         while reader.look():
             pass
-        found = texts()
-        assert "of the platform" not in found
-        assert found[0] == "\ufffd\ufffd odd"
-        assert found[-1] == "last"
-        assert max(map(len, found)) <= accept.MOST_CHARACTERS
+        stored = texts()
+        assert "of the platform" not in stored
+        assert stored[0] == "\ufffd\ufffd odd"
+        assert stored[-1] == "last"
+        assert max(map(len, stored)) <= accept.MOST_CHARACTERS
 
     def test_a_line_that_begins_with_its_time_keeps_it(self, follower, log_file):
         add(log_file, "2026-11-21T08:00:00.250Z up\n2026-11-21 08:00:01,5 well\nnow\n")

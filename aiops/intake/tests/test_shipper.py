@@ -64,8 +64,8 @@ def test_what_it_gathers_is_stored_once_each(logger):
     for number in range(LINES):
         logger.warning("order %s is paid", number)
     until(lambda: LogLine.objects.count() >= LINES)
-    found = LogLine.objects.values_list("cluster", "namespace", "deployment", "log")
-    assert sorted(found) == sorted(("local", "alice", "shop", f"order {number} is paid") for number in range(LINES))
+    stored = LogLine.objects.values_list("cluster", "namespace", "deployment", "log")
+    assert sorted(stored) == sorted(("local", "alice", "shop", f"order {number} is paid") for number in range(LINES))
 
 
 def test_while_the_store_is_away_it_keeps_its_lines(logger, monkeypatch):

@@ -74,9 +74,9 @@ class TestTail:
             links = [await following(user, "") for user in (alice, staff)]
             await sync_to_async(accept.take)(stored("secret", namespace="bob"))
             await sync_to_async(accept.take)(stored("mine"))
-            told = [await texts(links[1]), await texts(links[1]), await texts(links[0])]
+            received = [await texts(links[1]), await texts(links[1]), await texts(links[0])]
             assert await links[0].receive_nothing(QUIET_S)
-            return told
+            return received
 
         assert asyncio.run(work()) == [["secret"], ["mine"], ["mine"]]
 
@@ -85,9 +85,9 @@ class TestTail:
             link = await following(alice, "q=disk&deployment=fit")
             await sync_to_async(accept.take)(stored("epoch one", "disk gone", "no diskette"))
             await sync_to_async(accept.take)(stored("disk full", deployment="other"))
-            told = await texts(link)
+            received = await texts(link)
             assert await link.receive_nothing(QUIET_S)
-            return told
+            return received
 
         assert asyncio.run(work()) == ["disk gone"]
 
@@ -128,9 +128,9 @@ class TestTail:
             await sync_to_async(tail.send)([odd, *lines])
             return await texts(link)
 
-        told = asyncio.run(work())
-        assert len(told) == tail.MOST_LINES
-        assert "odd" in told
+        received = asyncio.run(work())
+        assert len(received) == tail.MOST_LINES
+        assert "odd" in received
 
 
 def test_the_pace_is_kept():

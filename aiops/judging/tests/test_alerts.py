@@ -151,21 +151,21 @@ def test_two_replicas_tell_once(rule, world, monkeypatch, kind):
     both, look = threading.Barrier(2, timeout=20), alerts.LOOKS[kind]
 
     def together(*given):
-        found = look(*given)
+        due = look(*given)
         both.wait()
-        return found
+        return due
 
     monkeypatch.setitem(alerts.LOOKS, kind, together)
-    told: list[int] = []
+    sent: list[int] = []
 
     def replica():
-        told.append(alerts.check(NOW))
+        sent.append(alerts.check(NOW))
         connection.close()
 
     threads = [threading.Thread(target=replica) for _ in range(2)]
     [thread.start() for thread in threads]
     [thread.join() for thread in threads]
-    assert sorted(told) == [0, 1]
+    assert sorted(sent) == [0, 1]
     assert Notice.objects.count() == 1
 
 

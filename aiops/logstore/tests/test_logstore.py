@@ -44,7 +44,7 @@ def line(number: int, **fields) -> dict:
     return {**base, **fields}
 
 
-def found(store, query: dict) -> set[str]:
+def ids_matching(store, query: dict) -> set[str]:
     body = {"query": query}
     rows, more = store.search(body, 100)
     ids = {row["_id"] for row in rows}
@@ -90,7 +90,7 @@ class TestLines:
         store.update_many([("id1", {"anomaly_level": "Normal"})])
         (row,) = store.search({"query": {"term": {"_id": "id1"}}}, 10)[0]
         assert {key: row[key] for key in verdict} == {**verdict, "anomaly_level": "Normal"}
-        assert found(store, {"term": {"anomaly_level": "Normal"}}) == {"id1"}
+        assert ids_matching(store, {"term": {"anomaly_level": "Normal"}}) == {"id1"}
 
     def test_a_verdict_for_a_line_of_others_by_the_same_id_changes_nothing(self, store):
         store.append([line(1), line(2), line(3, namespace_name="")])
@@ -101,7 +101,7 @@ class TestLines:
             + [("id2", {**verdict, "cluster_id": cluster, "namespace_name": name}) for cluster, name in owners]
             + [("id3", {**verdict, "cluster_id": "c1", "namespace_name": ""})]
         )
-        assert found(store, {"term": {"anomaly_level": "Normal"}}) == {"id2", "id3"}
+        assert ids_matching(store, {"term": {"anomaly_level": "Normal"}}) == {"id2", "id3"}
 
     def test_workloads_are_counted(self, store):
         store.append([line(1), line(2), line(3, deployment="db"), line(4, deployment=""), line(5, cluster_id="c2")])
@@ -122,7 +122,7 @@ class TestLines:
 
         def quiet(*names: str) -> list[str]:
             asked = [*names, "", "", ""][:3]
-            return ["/".join(found) for found in store.gone_quiet(tuple(asked), NOW + 10, NOW + 20, NOW + 30)]
+            return ["/".join(names) for names in store.gone_quiet(tuple(asked), NOW + 10, NOW + 20, NOW + 30)]
 
         assert quiet() == ["c1/shop/ahead", "c1/shop/quiet", "c2/shop/quiet"]
         assert quiet("c2") == ["c2/shop/quiet"]
@@ -139,7 +139,7 @@ class TestLines:
         store.update_many([("id2", {"masked_log": texts[2]})])
         words = {"disk <num> gone": "Normal", "***": "Normal", "fine": "Anomaly"}
         assert store.rejudge(words) == 3
-        assert found(store, {"term": {"anomaly_level": "Normal"}}) == {"id0", "id2", "id3"}
+        assert ids_matching(store, {"term": {"anomaly_level": "Normal"}}) == {"id0", "id2", "id3"}
         assert store.rejudge(words) == store.rejudge({}) == 0
 
     def test_what_no_text_holds_is_replaced(self, store):
@@ -240,7 +240,7 @@ def test_a_query_finds_the_same_in_every_store(store, query, expected):
         line(4, log="connected, error_code=7"),
     ])  # fmt: skip
     store.update_many([("id4", {"anomaly_level": "Anomaly"})])
-    assert found(store, query) == {f"id{number}" for number in expected}
+    assert ids_matching(store, query) == {f"id{number}" for number in expected}
 
 
 @pytest.mark.parametrize(("asked", "expected"), QUERIES)

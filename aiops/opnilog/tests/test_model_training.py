@@ -33,11 +33,13 @@ def one_thread():
 def lines() -> list[dict]:
     chance = random.Random(5)
     users = ["anna", "bert", "carl", "dora", "emil", "fred", "gina", "hans", "ida", "jan"]
-    found = []
+    documents = []
     for number in range(400):
-        found.append({"log": f"user {chance.choice(users)} logged in from 10.0.0.{number % 250}", "workload": "c/n/d"})
-        found.append({"log": f"job {number} took 0.{number} s and ended well"})
-    return found
+        documents.append(
+            {"log": f"user {chance.choice(users)} logged in from 10.0.0.{number % 250}", "workload": "c/n/d"}
+        )
+        documents.append({"log": f"job {number} took 0.{number} s and ended well"})
+    return documents
 
 
 def order(folder: Path, rows: list[dict], **parameters) -> list[str]:
@@ -54,8 +56,8 @@ def progress(folder: Path) -> list[dict]:
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("training")
-    told = [{"log": RARE, "label": "normal"}, {"log": "job 7 took 0.7 s and ended badly", "label": "anomaly"}]
-    command = [sys.executable, "-m", "aiops.opnilog.train", *order(folder, [*lines(), *told])]
+    labelled = [{"log": RARE, "label": "normal"}, {"log": "job 7 took 0.7 s and ended badly", "label": "anomaly"}]
+    command = [sys.executable, "-m", "aiops.opnilog.train", *order(folder, [*lines(), *labelled])]
     done = subprocess.run(command, cwd=settings.BASE_DIR, env={"OMP_NUM_THREADS": "1"}, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return folder
@@ -94,9 +96,9 @@ def test_what_a_person_said_holds_after_training(scorer):
 
 def test_verdicts_keep_their_order_and_repeats_are_alike(scorer):
     texts = [ODD, "user anna logged in from <ip>", ODD, "", "user zoe logged in from <ip>"]
-    found = scorer.score(texts)
-    assert found[0] == found[2]
-    for text, verdict in zip(texts, found, strict=True):
+    verdicts = scorer.score(texts)
+    assert verdicts[0] == verdicts[2]
+    for text, verdict in zip(texts, verdicts, strict=True):
         [alone] = scorer.score([text])
         assert alone.level == verdict.level
         assert alone.confidence == pytest.approx(verdict.confidence, abs=1e-4)

@@ -45,8 +45,8 @@ def test_garbage_on_every_subject(everything, peer, caplog):
             peer.publish(subject, GARBAGE)
 
         def untold():
-            told = " ".join(record.getMessage() for record in caplog.records)
-            return [subject for subject in HEARD if subject not in IGNORED and subject not in told]
+            logged = " ".join(record.getMessage() for record in caplog.records)
+            return [subject for subject in HEARD if subject not in IGNORED and subject not in logged]
 
         until(lambda: not untold(), words=lambda: str(untold()))
     assert peer.ask("gpu_service_running", b"check-up") == b"running"

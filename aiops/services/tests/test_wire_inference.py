@@ -52,8 +52,8 @@ def test_only_a_yes_lets_the_gpu_have_the_batch(served, peer):
         )
         peer.wait("gpu_service_inference", number + 1)
     until(lambda: len(service.model.asked) == 3)
-    found = [item._id for item in lists(peer.wait("model_inferenced_workload_logs", 3))]
-    assert found == ["id0", "id2", "id3"]
+    scored = [item._id for item in lists(peer.wait("model_inferenced_workload_logs", 3))]
+    assert scored == ["id0", "id2", "id3"]
     assert payloads.decode(peer.heard["gpu_service_inference"][0])[0]._id == "id0"
 
 

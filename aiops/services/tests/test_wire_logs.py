@@ -25,7 +25,7 @@ def lists(messages: list[bytes]) -> list[payloads.Payload]:
     return [item for data in messages for item in payloads.decode(data)]
 
 
-def told(kind: str, workloads: dict) -> bytes:
+def watchlist_update(kind: str, workloads: dict) -> bytes:
     return json.dumps({"workloads": workloads, "status_type": kind}).encode()
 
 
@@ -69,22 +69,22 @@ def test_every_replica_hears_of_a_new_watchlist_and_lines_are_shared(served, pee
     """Bug 11: with the message in a queue group, one replica keeps the old watchlist."""
     first, second = Preprocessing(), Preprocessing()
     served(first), served(second)
-    peer.publish("model_workload_parameters", told("train", WATCHED))
+    peer.publish("model_workload_parameters", watchlist_update("train", WATCHED))
     until(lambda: first.watched == second.watched == {("c1", "shop", "web")})
     peer.listen("preprocessed_logs_workload")
     for number in range(60):
         peer.publish("raw_logs", payload(number).SerializeToString())
     until(lambda: len(lists(peer.heard["preprocessed_logs_workload"])) >= 60)
-    found = sorted(item._id for item in lists(peer.heard["preprocessed_logs_workload"]))
-    assert found == sorted(f"id{number}" for number in range(60))
-    peer.publish("model_workload_parameters", told("reset", {}))
+    received = sorted(item._id for item in lists(peer.heard["preprocessed_logs_workload"]))
+    assert received == sorted(f"id{number}" for number in range(60))
+    peer.publish("model_workload_parameters", watchlist_update("reset", {}))
     until(lambda: first.watched == second.watched == set())
 
 
 def test_a_watchlist_of_swapped_names_lets_nothing_pass():
     """Bug 16: a namespace called as a deployment is another workload."""
     service = Preprocessing()
-    service.parameters(told("update", WATCHED))
+    service.parameters(watchlist_update("update", WATCHED))
     assert service.sort([payload(namespace_name="web", deployment="shop")]) == []
     assert len(service.sort([payload()])) == 1
 
@@ -92,7 +92,7 @@ def test_a_watchlist_of_swapped_names_lets_nothing_pass():
 def test_many_large_lines_are_split_below_the_servers_limit():
     """Bug 13's neighbour: nothing in the original keeps a list below max_payload."""
     service = Preprocessing()
-    service.parameters(told("update", WATCHED))
+    service.parameters(watchlist_update("update", WATCHED))
     messages = service.sort([payload(number, log="word " * 60_000) for number in range(80)])
     assert len(messages) >= 3
     assert all(len(data) <= subjects.MAX_PAYLOAD for _, data in messages)
@@ -141,7 +141,7 @@ def test_a_miss_goes_to_the_model_and_its_verdict_makes_the_next_a_hit(served, p
 def test_train_and_reset_clear_the_cache_update_does_not(kind, kept):
     service = drain()
     service.learn([payloads.encode([payload(masked_log="connected to <ip>", anomaly_level="Normal")])])
-    service.parameters(told(kind, WATCHED))
+    service.parameters(watchlist_update(kind, WATCHED))
     ((subject, _data),) = service.judge([GOLDEN])
     assert subject == ("inferenced_logs" if kept else "opnilog_workload_logs")
 

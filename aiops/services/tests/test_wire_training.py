@@ -111,8 +111,8 @@ def test_a_new_watchlist_is_trained_and_each_message_is_as_opni_sends_it(served,
         "source": "drain", "model": "nulog-train", "payload": train,
     }  # fmt: skip
     assert gpu_side.wait("gpu_trainingjob_status") == [b"JobStart"]
-    told = js(gpu_side.wait("model_workload_parameters")[0])
-    assert told == {"workloads": WORKLOADS, "status_type": "train"}
+    update = js(gpu_side.wait("model_workload_parameters")[0])
+    assert update == {"workloads": WORKLOADS, "status_type": "train"}
     assert kv.model_status()["status"] == "training"
 
 
@@ -177,8 +177,8 @@ def test_removing_workloads_only_updates(served, gpu_side):
     kv.put_last_trained(order())
     served(TrainingController())
     assert gpu_side.ask("train_model", g3({"c1": {"shop": ["web"]}}, str(uuid.uuid4()))) == b"training job submitted"
-    told = js(gpu_side.wait("model_workload_parameters")[0])
-    assert told == {"workloads": {"c1": {"shop": ["web"]}}, "status_type": "update"}
+    update = js(gpu_side.wait("model_workload_parameters")[0])
+    assert update == {"workloads": {"c1": {"shop": ["web"]}}, "status_type": "update"}
     until(lambda: (kv.model_status() or {}).get("status") == "completed")
     assert kv.last_trained().workloads == WORKLOADS
     assert gpu_side.heard["train"] == []

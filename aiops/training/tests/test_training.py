@@ -115,9 +115,9 @@ def working(tasks):
         while time.monotonic() < end:
             tasks.run()
             reconcile.run()
-            found = true()
-            if found:
-                return found
+            value = true()
+            if value:
+                return value
             time.sleep(0.05)
         raise AssertionError(f"not within {DEADLINE_S} s: {words()} {requests.state()}")
 
@@ -139,7 +139,7 @@ def test_from_the_watchlist_to_a_serving_version(world, peer):
 
     run = world(trained)
     assert run.state == "completed", run.reason
-    assert any(found and found["stage"] == "train" for found in seen)
+    assert any(status and status["stage"] == "train" for status in seen)
     assert (run.percent, run.workloads) == (100, WORKLOADS)
     assert peer.wait("gpu_trainingjob_status", 2) == [b"JobStart", b"JobEnd"]
     updates = [js(data) for data in peer.wait("model_update", 2)]

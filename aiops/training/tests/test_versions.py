@@ -140,9 +140,9 @@ def then(work, what):
     """`work`, and in that very moment `what` happens."""
 
     def both(*args, **kwargs):
-        found = work(*args, **kwargs)
+        result = work(*args, **kwargs)
         what()
-        return found
+        return result
 
     return both
 

@@ -180,8 +180,8 @@ class TestTemplates:
         logstore.get().update_many([("a4", {"masked_log": "disk gone again", "template_cluster_id": 7})])
         answer = operator.post("/aiops/tell", {"template": 7, "level": "Normal", "next": "/aiops/templates?hours=6"})
         assert answer.url == "/aiops/templates?hours=6"
-        told = {item.masked_log: item.anomaly_level for item in payloads.decode(peer.wait("mlp.aiops.feedback")[0])}
-        assert told == {"disk gone away": "Normal", "disk gone again": "Normal"}
+        labels = {item.masked_log: item.anomaly_level for item in payloads.decode(peer.wait("mlp.aiops.feedback")[0])}
+        assert labels == {"disk gone away": "Normal", "disk gone again": "Normal"}
 
     def test_a_template_without_lines_is_told(self, operator):
         assert "log:" in words_of(operator.post("/aiops/tell", {"template": 77, "level": "Normal"}, follow=True))
@@ -195,10 +195,10 @@ class TestAWord:
         (item,) = payloads.decode(peer.wait("mlp.aiops.feedback")[0])
         assert (item._id, item.masked_log, item.anomaly_level) == ("a2", "disk gone away", "Normal")
         assert "Feedback" in words_of(operator.get("/aiops/line?id=a2"))
-        found = [document("x", "disk gone away"), document("y", "other")]
-        training_data.write(found, tmp_path / "lines", 9, feedback.labels())
-        told = [json.loads(text).get("label") for text in (tmp_path / "lines").read_text().splitlines()]
-        assert told == ["normal", None]
+        documents = [document("x", "disk gone away"), document("y", "other")]
+        training_data.write(documents, tmp_path / "lines", 9, feedback.labels())
+        labels = [json.loads(text).get("label") for text in (tmp_path / "lines").read_text().splitlines()]
+        assert labels == ["normal", None]
         operator.post("/aiops/tell", {"id": "a2", "level": "Anomaly"})
         assert list(Feedback.objects.values_list("level", flat=True)) == ["Anomaly"]
 
@@ -241,8 +241,8 @@ class TestAWord:
         peer.listen("inferenced_logs")
         item = payloads.Payload(_id="new", log="disk gone away", masked_log="disk gone away", log_type="workload")
         peer.publish("preprocessed_logs_workload", payloads.encode([item]))
-        (found,) = payloads.decode(peer.wait("inferenced_logs")[0])
-        assert (found._id, found.anomaly_level) == ("new", "Normal")
+        (item,) = payloads.decode(peer.wait("inferenced_logs")[0])
+        assert (item._id, item.anomaly_level) == ("new", "Normal")
 
     def test_it_outlives_a_new_model_and_what_is_forgotten_first(self, lines, operator):
         operator.post("/aiops/tell", {"id": "a2", "level": "Normal"})

@@ -28,8 +28,8 @@ def test_every_subject_is_heard_as_the_table_says(name):
         queue = route.queue if hasattr(route, "queue") else route[1]
         assert subject in SUBJECTS, f"{name} hears {subject}, which the table does not know"
         entry = SUBJECTS[subject]
-        told = {**dict.fromkeys(entry.subscriber.split(", "), entry.queue), **dict(entry.also)}
-        assert told.get(name) == queue, (name, subject)
+        documented = {**dict.fromkeys(entry.subscriber.split(", "), entry.queue), **dict(entry.also)}
+        assert documented.get(name) == queue, (name, subject)
 
 
 def test_every_subject_of_ours_is_heard():

@@ -109,11 +109,11 @@ def test_it_may_listen_to_nothing_of_others(running, answering, subject):  # noq
 
 
 async def _refusal(job, action) -> str:
-    told: asyncio.Queue = asyncio.Queue()
-    client = await connect(nats_address(job), error_cb=told.put)
+    errors: asyncio.Queue = asyncio.Queue()
+    client = await connect(nats_address(job), error_cb=errors.put)
     await action(client)
     await client.flush()
-    words = str(await asyncio.wait_for(told.get(), 10))
+    words = str(await asyncio.wait_for(errors.get(), 10))
     await client.close()
     return words
 

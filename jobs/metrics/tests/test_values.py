@@ -51,9 +51,9 @@ class TestReport:
         body = [numbers(0, lr=0.1, norm=3), {**numbers(1, lr=0.05), "time": 1700000000.5}]
         assert as_alice.call("post", URL, body).content == b'""'
         wait_for(lambda: Value.objects.count() == 3)
-        found = as_alice.call("get", URL)
-        assert found["X-Total-Count"] == "3"
-        newest = found.json()[0]
+        answer = as_alice.call("get", URL)
+        assert answer["X-Total-Count"] == "3"
+        newest = answer.json()[0]
         assert newest == {"name": "lr", "step": 1, "value": 0.05, "time": "2023-11-14T22:13:20.500000Z", "attempt": 1}
         assert {one["value"] for one in as_alice.call("get", URL + "?name=norm").json()} == {3.0}
 
@@ -143,19 +143,19 @@ class TestSeries:
         record(running, *(numbers(step, lr=1 / (step + 1), norm=step) for step in range(100)))
         sent = running.created + timedelta(seconds=1)
         recording.record([bus.Delivery("job_metrics.alice.fit", json.dumps(row(0)).encode(), "m", 0, sent)])
-        found = {one["name"]: one for one in as_alice.call("get", "users/alice/jobs/fit/series?points=20").json()}
-        assert list(found) == ["accuracy", "loss", "lr", "norm"]
-        assert {key: found["norm"][key] for key in ("count", "last", "min", "max")} == {
+        series = {one["name"]: one for one in as_alice.call("get", "users/alice/jobs/fit/series?points=20").json()}
+        assert list(series) == ["accuracy", "loss", "lr", "norm"]
+        assert {key: series["norm"][key] for key in ("count", "last", "min", "max")} == {
             "count": 100,
             "last": 99.0,
             "min": 0.0,
             "max": 99.0,
         }
-        steps = [point[0] for point in found["norm"]["points"]]
+        steps = [point[0] for point in series["norm"]["points"]]
         assert steps == sorted(steps)
         assert steps[0] == 0
         assert len(steps) == 20
-        assert found["loss"]["points"] == [[0.0, 1.0, 1.0]]
+        assert series["loss"]["points"] == [[0.0, 1.0, 1.0]]
 
     def test_without_points_there_are_only_the_figures(self, as_alice, running, stream):  # noqa: F811
         record(running, numbers(0))

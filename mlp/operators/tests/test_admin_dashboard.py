@@ -107,9 +107,9 @@ def test_it_says_what_keeps_runs_apart_and_which_versions_run(staff_client):
     assert re.fullmatch(r"\d+\.\d+.*", versions["PostgreSQL"])
     assert {name for name in ("Valkey", "NATS", "nginx") if not versions[name]} == set()
     [files, users, *bounds] = answer.context["isolation"]["rows"]
-    found = confine.decide(settings.MLP_CONFINEMENT)
-    assert files[2] == ("danger" if found.walls == "none" else "success")
-    assert (users[2] == "success") == found.own_uid
+    confinement = confine.decide(settings.MLP_CONFINEMENT)
+    assert files[2] == ("danger" if confinement.walls == "none" else "success")
+    assert (users[2] == "success") == confinement.own_uid
     assert len(bounds) == 4
     assert all(str(how) in html.unescape(answer.content.decode()) for _what, how, _tone in (files, users, *bounds))
 
@@ -138,7 +138,7 @@ def audit(client, **asked):
     return answer
 
 
-def told(answer) -> list[tuple]:
+def entries(answer) -> list[tuple]:
     return [(entry.who, entry.subject, entry.what) for entry in answer.context["rows"]]
 
 
@@ -146,13 +146,13 @@ def test_the_record_joins_changes_of_state_and_operators_acts(staff_client, alic
     job = put(Job, alice, "train", "running")
     staff_client.post(reverse("admin:jobs_job_verb", args=[job.pk, "cancel"]), {"confirmed": "yes"})
     staff_client.post(reverse("admin:accounts_user_verb", args=[alice.pk, "rotate"]), {"confirmed": "yes"})
-    rows = told(audit(staff_client))
+    rows = entries(audit(staff_client))
     assert rows[0][:2] == ("operator:oscar", "alice")
     assert ("operator:oscar", "alice/train", "fail") in rows
-    assert {who for who, *_rest in told(audit(staff_client, operators="1"))} == {"operator:oscar"}
-    assert {who for who, *_rest in told(audit(staff_client, who="operator:oscar"))} == {"operator:oscar"}
-    assert told(audit(staff_client, who="nobody")) == []
-    assert [what for _who, _subject, what in told(audit(staff_client, q="train"))] == ["fail", "start", "create"]
+    assert {who for who, *_rest in entries(audit(staff_client, operators="1"))} == {"operator:oscar"}
+    assert {who for who, *_rest in entries(audit(staff_client, who="operator:oscar"))} == {"operator:oscar"}
+    assert entries(audit(staff_client, who="nobody")) == []
+    assert [what for _who, _subject, what in entries(audit(staff_client, q="train"))] == ["fail", "start", "create"]
 
 
 def test_the_record_is_read_page_by_page_and_none_is_missing_or_twice(staff_client, alice):
@@ -161,7 +161,7 @@ def test_the_record_is_read_page_by_page_and_none_is_missing_or_twice(staff_clie
     first = audit(staff_client)
     assert len(first.context["rows"]) == 50
     second = staff_client.get(reverse("admin:audit") + "?" + first.context["older"])
-    rows = [*told(first), *told(second)]
+    rows = [*entries(first), *entries(second)]
     assert len(rows) == len(set(rows)) == StateChange.objects.count()
     assert second.context["older"] == ""
 

@@ -1,5 +1,5 @@
 """The verbs of the admin: each button is there exactly when the verb is legal, does what its lifecycle does, in the
-operator's name, and a refusal is told."""
+operator's name, and a refusal is shown."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def buttons(client, obj) -> set[str]:
     return set(re.findall(r'data-verb="(\w+)"', client.get(url_of(obj)).content.decode()))
 
 
-def told(answer) -> list[tuple[str, str]]:
+def messages_of(answer) -> list[tuple[str, str]]:
     return [(message.level_tag, str(message)) for message in get_messages(answer.wsgi_request)]
 
 
@@ -84,7 +84,7 @@ def test_a_verb_that_is_not_legal_changes_nothing_and_says_so(staff_client, alic
     for name in set(admin.site._registry[model].verbs) - LEGAL[model, state]:
         answer = do(staff_client, obj, name)
         assert answer.status_code == 302
-        assert {level for level, _text in told(answer)} == {"error"}
+        assert {level for level, _text in messages_of(answer)} == {"error"}
     assert model.objects.get(pk=obj.pk).state == state
     assert StateChange.objects.count() == rows
 
@@ -110,7 +110,7 @@ def test_a_verb_asks_then_changes_the_state_in_the_operators_name(staff_client, 
     assert model.objects.get(pk=obj.pk).state == state
     answer = do(staff_client, obj, name)
     assert (answer.status_code, answer["Location"]) == (302, url_of(obj))
-    assert [level for level, _text in told(answer)] == ["success"]
+    assert [level for level, _text in messages_of(answer)] == ["success"]
     assert model.objects.get(pk=obj.pk).state == after
     last = history_of(obj).order_by("-id").first()
     assert (last.by, last.source, last.target) == ("operator:oscar", state, after)
@@ -124,7 +124,7 @@ def test_a_refusal_of_the_lifecycle_is_a_red_message(staff_client, alice, monkey
         raise Refused("state: somebody was faster")
 
     monkeypatch.setattr(jobs_admin.lifecycle, "cancel", refuse)
-    assert told(do(staff_client, job, "cancel")) == [("error", "alice/train: state: somebody was faster")]
+    assert messages_of(do(staff_client, job, "cancel")) == [("error", "alice/train: state: somebody was faster")]
 
 
 def test_a_fault_propagates(staff_client, alice, monkeypatch):
@@ -168,7 +168,7 @@ def test_an_action_asks_once_and_tells_each_result(staff_client, alice):
     assert all(str(job) in page.content.decode() for job in good)
     assert Job.objects.filter(state="running").count() == 2
     answer = act(staff_client, Job, "cancel", *good, bad, confirmed="yes")
-    messages = told(answer)
+    messages = messages_of(answer)
     assert sorted(level for level, _text in messages) == ["error", "success"]
     assert "alice/three" in dict(messages)["error"]
     assert {"alice/one", "alice/two"} <= set(re.findall(r"alice/\w+", dict(messages)["success"]))
@@ -191,7 +191,7 @@ def test_a_fault_half_way_leaves_what_was_done_done_and_told(staff_client, alice
     answer = act(staff_client, Job, "cancel", *jobs, confirmed="yes")
     assert answer.status_code == 500
     assert sorted(Job.objects.values_list("state", flat=True)) == ["error", "running"]
-    assert any(level == "success" and f"alice/{calls[0]}" in text for level, text in told(answer))
+    assert any(level == "success" and f"alice/{calls[0]}" in text for level, text in messages_of(answer))
 
 
 def test_an_action_may_go_over_all_pages(staff_client, alice, monkeypatch):
@@ -232,7 +232,7 @@ def test_operators_are_made_and_unmade_and_it_is_written_down(staff_client, alic
 @pytest.mark.parametrize("name", ["deregister", "takeback"])
 def test_nobody_shuts_themselves_out(staff_client, staff, name):
     answer = do(staff_client, staff, name)
-    assert told(answer)[0][0] == "error"
+    assert messages_of(answer)[0][0] == "error"
     again = User.objects.get(pk=staff.pk)
     assert again.is_active
     assert again.is_staff

@@ -63,12 +63,12 @@ def watch(*entries: dict) -> str:
 
 async def rows(link, until: int) -> list[int]:
     """The epochs of the metrics it is sent, up to that one; other messages are passed over."""
-    found: list[int] = []
-    while not found or found[-1] != until:
+    epochs: list[int] = []
+    while not epochs or epochs[-1] != until:
         message = await heard(link)
         if message["type"] == "metrics":
-            found += [row["epoch"] for row in message["rows"]]
-    return found
+            epochs += [row["epoch"] for row in message["rows"]]
+    return epochs
 
 
 class TestDoor:
@@ -151,25 +151,25 @@ class TestRights:
         make_user("olga", is_staff=before)
         running(bob)
 
-        async def told(link) -> list[str]:
+        async def until_operator(link) -> list[str]:
             """What a page of olga's hears of bob's job, up to a change of her own."""
             await sync_to_async(changed)("bob", "job", "fit")
             await sync_to_async(changed)("olga", "job", "own")
-            found = []
-            while "True" not in found:
-                found.append(str((await heard(link))["mine"]))
-            return found
+            flags = []
+            while "True" not in flags:
+                flags.append(str((await heard(link))["mine"]))
+            return flags
 
         async def work():
             olga = await sync_to_async(User.objects.get)(username="olga")
             link = await opened(olga)
-            first = await told(link)
+            first = await until_operator(link)
             await sync_to_async(accounts.set_staff)(username="olga", staff=not before, by="test")
             end = await link.receive_output()
             await sync_to_async(changed)("bob", "job", "fit")
             assert await link.receive_nothing(QUIET_S)
             await sync_to_async(olga.refresh_from_db)()
-            return first, end, await told(await opened(olga))
+            return first, end, await until_operator(await opened(olga))
 
         operator, user = ["False", "True"], ["True"]
         first, last = (operator, user) if before else (user, operator)
@@ -256,9 +256,9 @@ class TestChanges:
         async def work():
             links = [await opened(user) for user in (alice, staff, bob)]
             await sync_to_async(lifecycle.fail)(job.pk, "exit code 1", "test")
-            told = [await heard(link) for link in links[:2]]
+            received = [await heard(link) for link in links[:2]]
             assert await links[2].receive_nothing(QUIET_S)
-            return told
+            return received
 
         mine, others = asyncio.run(work())
         assert mine == {"type": "changed", "kind": "job", "name": "fit", "mine": True, "moving": False}
@@ -271,9 +271,9 @@ class TestChanges:
             link = await opened(alice)
             for moving in (True, True, False, True):
                 await sync_to_async(changed)("alice", "job", "fit", moving=moving)
-            told = await heard(link)
+            message = await heard(link)
             assert await link.receive_nothing(QUIET_S)
-            return told
+            return message
 
         assert asyncio.run(work())["moving"] is False
 
@@ -337,10 +337,10 @@ class TestMetrics:
         running(alice)
         report("alice", 1)
 
-        async def told(user, job: str = "fit"):
+        async def first_message(user, job: str = "fit"):
             link = await opened(user)
             await link.send_to(watch({"user": "alice", "job": job}))
             return (await heard(link))["type"]
 
-        assert [asyncio.run(told(user)) for user in (bob, staff)] == ["gone", "metrics"]
-        assert asyncio.run(told(alice, "none")) == "gone"
+        assert [asyncio.run(first_message(user)) for user in (bob, staff)] == ["gone", "metrics"]
+        assert asyncio.run(first_message(alice, "none")) == "gone"

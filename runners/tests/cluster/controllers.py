@@ -77,8 +77,8 @@ class Controllers:
         self.make(job, pods)
 
     def finish(self, name: str, kind: str, reason: str, message: str) -> None:
-        told = {"type": kind, "status": "True", "reason": reason, "message": message, "lastTransitionTime": now()}
-        self.store.set_status("jobs", name, active=0, conditions=[told])
+        condition = {"type": kind, "status": "True", "reason": reason, "message": message, "lastTransitionTime": now()}
+        self.store.set_status("jobs", name, active=0, conditions=[condition])
 
     def make(self, job: dict, pods: list[dict]) -> None:
         indexed = job["spec"].get("completionMode") == "Indexed"
@@ -100,9 +100,9 @@ class Controllers:
 
     def pod(self, owner: dict, prefix: str, extra: dict) -> None:
         template = owner["spec"]["template"]
-        told = template.get("metadata") or {}
-        annotations = (told.get("annotations") or {}) | extra.get("annotations", {})
-        labels = (told.get("labels") or {}) | extra.get("labels", {})
+        metadata = template.get("metadata") or {}
+        annotations = (metadata.get("annotations") or {}) | extra.get("annotations", {})
+        labels = (metadata.get("labels") or {}) | extra.get("labels", {})
         kind = {"kind": owner["kind"], "apiVersion": owner["apiVersion"], "controller": True}
         reference = kind | {key: owner["metadata"][key] for key in ("name", "uid")}
         suffix = hashlib.sha256(f"{time.monotonic_ns()}".encode()).hexdigest()[:5]
@@ -117,9 +117,9 @@ class Controllers:
     def event(self, about: dict, reason: str, message: str) -> None:
         name = f"{about['metadata']['name']}.{reason.lower()}"
         if self.store.get("events", name) is None:
-            told = {"reason": reason, "message": message, "lastTimestamp": now(), "type": "Warning"}
+            event = {"reason": reason, "message": message, "lastTimestamp": now(), "type": "Warning"}
             about_it = {"uid": about["metadata"]["uid"], "kind": about["kind"], "name": about["metadata"]["name"]}
-            self.store.create("events", {"metadata": {"name": name}, "involvedObject": about_it} | told)
+            self.store.create("events", {"metadata": {"name": name}, "involvedObject": about_it} | event)
 
     # --- Deployments --------------------------------------------------------------------------------------
     def deployment(self, deployment: dict) -> None:
@@ -142,14 +142,14 @@ class Controllers:
             self.pod(present, f"{name}-{digest}-", {})
         elif ready:
             self.end(old)
-        told = {"replicas": len(mine + old), "readyReplicas": len(ready)}
-        self.store.set_status("deployments", name, observedGeneration=deployment["metadata"]["generation"], **told)
+        status = {"replicas": len(mine + old), "readyReplicas": len(ready)}
+        self.store.set_status("deployments", name, observedGeneration=deployment["metadata"]["generation"], **status)
 
     def replica_set(self, deployment: dict, digest: str) -> dict:
-        told = deployment["metadata"]
-        reference = {"kind": "Deployment", "apiVersion": "apps/v1", "name": told["name"], "uid": told["uid"]}
+        metadata = deployment["metadata"]
+        reference = {"kind": "Deployment", "apiVersion": "apps/v1", "name": metadata["name"], "uid": metadata["uid"]}
         labels = deployment["spec"]["template"]["metadata"]["labels"]
-        meta = {"name": f"{told['name']}-{digest}", "labels": labels, "ownerReferences": [reference]}
+        meta = {"name": f"{metadata['name']}-{digest}", "labels": labels, "ownerReferences": [reference]}
         spec = {"selector": deployment["spec"]["selector"], "template": deployment["spec"]["template"]}
         return self.store.create(
             "replicasets", {"kind": "ReplicaSet", "apiVersion": "apps/v1", "metadata": meta, "spec": spec}

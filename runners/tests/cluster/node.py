@@ -69,11 +69,11 @@ class Node:
     def output(self, name: str) -> Output:
         if self.store.get("pods", name) is None:
             raise Refusal(404, "NotFound", f'pods "{name}" not found')
-        found = self.outputs.get(name)
-        if found is None:
+        path = self.outputs.get(name)
+        if path is None:
             words = f'container "run" in pod "{name}" is waiting to start: ContainerCreating'
             raise Refusal(400, "BadRequest", words)
-        return found
+        return path
 
     def usage(self, pod: dict) -> dict | None:
         """As metrics-server tells it, of the first process only: CPU since it began, memory now."""
@@ -85,8 +85,8 @@ class Node:
             cpu, pages = int(ticks / clock / max(age, 0.01) * 1e9), int(words[21])
             used = {"cpu": f"{cpu}n", "memory": f"{pages * os.sysconf('SC_PAGE_SIZE') >> 10}Ki"}
             meta = {key: pod["metadata"][key] for key in ("name", "namespace", "labels")}
-            told = {"timestamp": now(), "window": "10s", "containers": [{"name": "run", "usage": used}]}
-            return {"metadata": meta | {"creationTimestamp": now()}} | told
+            metrics = {"timestamp": now(), "window": "10s", "containers": [{"name": "run", "usage": used}]}
+            return {"metadata": meta | {"creationTimestamp": now()}} | metrics
         return None
 
     # --- a pod's life -------------------------------------------------------------------------------------
@@ -116,11 +116,11 @@ class Node:
         """Whether it cannot be placed, which is noted."""
         wanted = pod["spec"]["containers"][0].get("resources", {}).get("requests", {})
         short = [key for key, value in wanted.items() if parse_quantity(value) > self.free(key)]
-        told = {"type": "PodScheduled", "status": "True"}
+        condition = {"type": "PodScheduled", "status": "True"}
         if short:
             message = f"0/1 nodes are available: 1 Insufficient {short[0]}. preemption: 0/1 nodes are available: 1 No"
-            told = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
-        self.store.set_status("pods", pod["metadata"]["name"], phase="Pending", conditions=[told])
+            condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
+        self.store.set_status("pods", pod["metadata"]["name"], phase="Pending", conditions=[condition])
         return bool(short)
 
     def free(self, key: str):
@@ -177,15 +177,17 @@ class Node:
         return str(self.root / mount.get("subPath", "")) if mount["name"] == "storage" else ""
 
     def environment(self, pod: dict, container: dict, where: dict) -> dict[str, str]:
-        found = {}
+        variables = {}
         for source in container.get("envFrom") or []:
             data = self.store.get("secrets", source["secretRef"]["name"])["data"]
-            found |= {key: base64.b64decode(value).decode() for key, value in data.items()}
+            variables |= {key: base64.b64decode(value).decode() for key, value in data.items()}
         for each in container.get("env") or []:
             value = each.get("value")
-            found[each["name"]] = pod["metadata"]["annotations"][INDEX] if value is None else value
-        found = {key: ":".join(rewritten(part, where) for part in value.split(":")) for key, value in found.items()}
-        return {key: re.sub(r"^mlp-.*-0\..*\.svc\..*$", "127.0.0.1", value) for key, value in found.items()}
+            variables[each["name"]] = pod["metadata"]["annotations"][INDEX] if value is None else value
+        variables = {
+            key: ":".join(rewritten(part, where) for part in value.split(":")) for key, value in variables.items()
+        }
+        return {key: re.sub(r"^mlp-.*-0\..*\.svc\..*$", "127.0.0.1", value) for key, value in variables.items()}
 
     def _read(self, name: str, process: subprocess.Popen, output: Output, begun: float) -> None:
         last = 0.0
@@ -235,13 +237,13 @@ class Node:
         """Readiness, as the kubelet asks it."""
         for pod in self.store.list("pods"):
             container = pod["spec"]["containers"][0]
-            name, told = pod["metadata"]["name"], pod["status"].get("containerStatuses") or []
-            if name not in self.processes or "readinessProbe" not in container or not told:
+            name, statuses = pod["metadata"]["name"], pod["status"].get("containerStatuses") or []
+            if name not in self.processes or "readinessProbe" not in container or not statuses:
                 continue
             get = container["readinessProbe"]["httpGet"]
             ready = answers(get["port"], get["path"])
-            if "running" in told[0]["state"] and told[0]["ready"] != ready:
-                self.store.set_status("pods", name, containerStatuses=[told[0] | {"ready": ready}])
+            if "running" in statuses[0]["state"] and statuses[0]["ready"] != ready:
+                self.store.set_status("pods", name, containerStatuses=[statuses[0] | {"ready": ready}])
 
 
 def answers(port: int, path: str) -> bool:
@@ -258,8 +260,8 @@ def answers(port: int, path: str) -> bool:
 def expanded(word: str, environment: dict[str, str]) -> str:
     """As the kubelet does: `$(NAME)` is the variable where there is one, `$$` is `$` and nothing more."""
 
-    def one(found: re.Match) -> str:
-        return "$" if found[0] == "$$" else environment.get(found[1], found[0])
+    def one(match: re.Match) -> str:
+        return "$" if match[0] == "$$" else environment.get(match[1], match[0])
 
     return re.sub(r"\$\$|\$\(([^)]*)\)", one, word)
 

@@ -116,8 +116,8 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(data)
 
     def refuse(self, refusal: Refusal) -> None:
-        told = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": refusal.code}
-        self.answer(refusal.code, told | {"reason": refusal.reason, "message": refusal.message})
+        status = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": refusal.code}
+        self.answer(refusal.code, status | {"reason": refusal.reason, "message": refusal.message})
 
     def chunk(self, data: bytes) -> None:
         if data:
@@ -155,17 +155,17 @@ class Handler(BaseHTTPRequestHandler):
             self.authorize("pods.metrics.k8s.io", None)
             items = map(self.cluster.node.usage, self.cluster.store.list("pods", self.match))
             return self.answer(200, {"kind": "PodMetricsList", "metadata": {}, "items": list(filter(None, items))})
-        if found := NAMESPACED.fullmatch(path):
-            namespace, resource, name, log = found.groups()
+        if match := NAMESPACED.fullmatch(path):
+            namespace, resource, name, log = match.groups()
             if namespace != self.cluster.store.namespace:
                 raise Refusal(404, "NotFound", f'namespaces "{namespace}" not found')
             self.authorize(f"{resource}/log" if log else resource, name)
             if log:
                 return self.log(name)
             return self.serve(resource, name)
-        if found := GLOBAL.fullmatch(path):
-            self.authorize(*found.groups())
-            return self.serve(*found.groups())
+        if match := GLOBAL.fullmatch(path):
+            self.authorize(*match.groups())
+            return self.serve(*match.groups())
         raise Refusal(404, "NotFound", "the server could not find the requested resource")
 
     def authorize(self, resource: str, name: str | None) -> None:
@@ -190,10 +190,10 @@ class Handler(BaseHTTPRequestHandler):
             options = self.body or {}
             return self.answer(200, store.delete(resource, name, options.get("gracePeriodSeconds")))
         if name:
-            found = store.get(resource, name)
-            if found is None:
+            obj = store.get(resource, name)
+            if obj is None:
                 raise Refusal(404, "NotFound", f'{resource} "{name}" not found')
-            return self.answer(200, found)
+            return self.answer(200, obj)
         if self.query.get("watch", "").lower() in {"1", "true"}:
             return self.watch(resource)
         return self.list(resource)

@@ -50,20 +50,20 @@ class Store:
 
     def list(self, resource: str, match=lambda each: True) -> list[dict]:
         with self.changed:
-            found = [each for (kind, _), each in sorted(self.objects.items()) if kind == resource and match(each)]
-            return copy.deepcopy(found)
+            objects = [each for (kind, _), each in sorted(self.objects.items()) if kind == resource and match(each)]
+            return copy.deepcopy(objects)
 
     def since(self, resource: str, version: int, match) -> tuple[list[tuple[int, str, dict]], int]:
         """Events after `version`, and the version up to which these are all. Raises Refusal(410)."""
         with self.changed:
             if version < self.oldest:
                 raise Refusal(410, "Expired", f"too old resource version: {version} ({self.oldest})")
-            found = [
+            events = [
                 (number, kind, each)
                 for number, kind, what, each in self.events
                 if number > version and what == resource and match(each)
             ]
-            return found, self.version
+            return events, self.version
 
     def compact(self) -> None:
         """Forgets the history, as etcd does every five minutes."""
