@@ -1,4 +1,4 @@
-"""Fixtures for every test: three people (owner, stranger, operator), their tokens, and the real servers' state.
+"""Fixtures for every test: three users (owner, stranger, operator), their tokens, and the state of the real servers.
 
 The servers themselves (PostgreSQL, Valkey, NATS) are started once for the whole run by mlp/tests/servers.py.
 """
@@ -40,9 +40,7 @@ settings.WHITENOISE_AUTOREFRESH = True  # else each test's first request lists a
 
 
 def pytest_collection_modifyitems(items):
-    """Mark the slow files, and put each file that takes minutes where it says: begun last it would leave the other
-    workers idle.
-    """
+    """Mark the slow files, and start those that take minutes early, so that other workers are not idle at the end."""
     for item in items:
         if is_slow(item.location[0]):
             item.add_marker("slow")
@@ -55,7 +53,7 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture(autouse=True)
 def clean_world(request):
-    """Each test begins with empty storage and an empty Valkey; the database is pytest-django's business."""
+    """Start each test with empty storage and an empty Valkey; pytest-django handles the database."""
     if "e2e" not in request.keywords:
         for folder in ("datasets", "jobs", "models", "apps", "run/runs", "run/datasets"):
             shutil.rmtree(storage.root() / folder, ignore_errors=True)
@@ -65,20 +63,20 @@ def clean_world(request):
 
 @pytest.fixture(autouse=True)
 def ports_of_this_worker(monkeypatch):
-    """Applications of tests that run at the same time never meet at a port."""
+    """Give parallel workers separate ranges for the ports of applications."""
     first = PORTS.start + 200 * servers.slot()
     monkeypatch.setattr("apps.ports.PORTS", range(first, first + 200))
 
 
 @pytest.fixture(autouse=True)
 def quick_passwords(settings):
-    """The real hasher is slow on purpose; what it guards is not under test."""
+    """Use a fast hasher: the real one is slow on purpose, and is not under test."""
     settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
 
 
 @pytest.fixture(autouse=True)
 def tenant_size(request):
-    """The default tenant of a machine of middling size, whatever the machine that runs the tests."""
+    """Give the default tenant a fixed capacity, whatever the machine."""
     if "db" in request.fixturenames or "transactional_db" in request.fixturenames:
         request.getfixturevalue("default_tenant")
 
@@ -101,24 +99,24 @@ def make_user(default_tenant):
 
 @pytest.fixture
 def alice(make_user):
-    """The owner."""
+    """The owner of the objects in most tests."""
     return make_user("alice")
 
 
 @pytest.fixture
 def bob(make_user):
-    """The stranger."""
+    """Another user, who owns none of them."""
     return make_user("bob")
 
 
 @pytest.fixture
 def staff(make_user):
-    """The operator."""
+    """An operator."""
     return make_user("oscar", is_staff=True)
 
 
 class Api(Client):
-    """A caller of the REST interface with a bearer token; bodies are JSON, answers come back decoded."""
+    """A REST client with a bearer token; bodies are JSON."""
 
     def __init__(self, token: str | None = None):
         super().__init__(raise_request_exception=False)
@@ -131,7 +129,7 @@ class Api(Client):
         return getattr(super(), method)(f"/api/v1/{path}", **options, **headers)
 
     def refused(self, method: str, path: str, body=None, **headers) -> str:
-        """The message of a call that must be refused in the contract's one form."""
+        """Return the message of a call that must be refused in the contract's form."""
         response = self.call(method, path, body, **headers)
         assert response.status_code == 403, (response.status_code, response.content)
         assert set(response.json()) == {"msg"}
@@ -146,7 +144,7 @@ def api():
 
 @pytest.fixture
 def anyone():
-    """A caller without a token."""
+    """A REST client without a token."""
     return Api()
 
 
@@ -173,14 +171,14 @@ def staff_client(client, staff):
 
 @pytest.fixture
 def home(alice) -> Path:
-    """Alice's `.home` with one script in it, `train.py`."""
+    """Alice's `.home` with one script, `train.py`."""
     folder = storage.home_dir("alice")
     (folder / "train.py").write_text("print('hello')\n")
     return folder
 
 
 class Tasks:
-    """Runs enqueued messages in this thread, in order: `run()` until none is left, `taken` tells which came."""
+    """Runs enqueued messages in this thread, in order: `run()` until none is left; `taken` records them."""
 
     def __init__(self):
         self.queue: list[dramatiq.Message] = []
@@ -192,14 +190,14 @@ class Tasks:
         self.queue.append(message)
 
     def run_once(self) -> None:
-        """Delivers what is there now; what that enqueues waits for the next time."""
+        """Deliver the messages that are enqueued now; those that they enqueue wait for the next call."""
         now, self.queue = self.queue, []
         for message in now:
             self.taken.append((message.actor_name, tuple(message.args)))
             ACTORS[message.actor_name].fn(*message.args)
 
     def waiting_after(self, reconcile, rounds: int = 6) -> list[int]:
-        """How many messages wait after each round of the workers and of reconcile."""
+        """Return how many messages are queued after each round of the workers and of reconcile."""
         sizes = []
         for _ in range(rounds):
             self.run_once()
@@ -208,7 +206,7 @@ class Tasks:
         return sizes
 
     def run(self, times: int = 1) -> None:
-        """`times` 2 delivers each message twice, as a queue may."""
+        """Deliver all messages, each `times` times: a queue may deliver twice."""
         while self.queue:
             message = self.queue.pop(0)
             self.taken.append((message.actor_name, tuple(message.args)))
@@ -218,7 +216,7 @@ class Tasks:
 
 @pytest.fixture
 def tasks(monkeypatch, transactional_db):
-    """The task queue in memory. Transactions are real, so messages appear when they are committed."""
+    """The task queue in memory. Transactions are real, so messages are enqueued at the commit."""
     made = Tasks()
     real = kernel_broker.broker()
     monkeypatch.setattr("kernel.after_commit.broker", lambda: SimpleNamespace(enqueue=made.enqueue, client=real.client))
@@ -227,7 +225,7 @@ def tasks(monkeypatch, transactional_db):
 
 @pytest.fixture(scope="session")
 def browser_type_launch_args():
-    """Debian's Chromium, also as root."""
+    """Use Debian's Chromium, also as root."""
     flags = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
     return {"executable_path": shutil.which("chromium"), "headless": True, "args": flags}
 

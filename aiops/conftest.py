@@ -1,4 +1,4 @@
-"""Fixtures of the AIOps tests: empty keys, a peer that plays the other side, services on a thread."""
+"""Fixtures of the AIOps tests: empty key-value buckets, a peer for the other side of the bus, services on a thread."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def js(data: bytes):
 
 
 def quickest(ask: Callable[[], bytes], answer: bytes) -> float:
-    """Return the seconds of the quickest of ten calls with that answer: a busy machine may delay one, not all."""
+    """Return the seconds of the fastest of ten calls with that answer: on a busy machine some calls are delayed."""
     best = 60.0
     for _ in range(10):
         begun = time.monotonic()

@@ -1,4 +1,5 @@
-"""Fixtures of the job tests: a script in alice's home, a submitted job, and running the workers until a state."""
+"""Fixtures of the job tests: a script in alice's home, a submitted job, and running the workers until a state is
+reached."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who is let in, and whether what has lasted may go on: tokens, sessions, and the fast path of `/api/v1/auth`."""
+"""Authentication by token, password and session; revalidation of open connections; `/api/v1/auth`'s fast path."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.django_db
 
 
 def with_token(user: User):
-    """A request as the REST interface hands it on: the user behind the token is known."""
+    """Return a request with this bearer token, its user resolved as the REST interface does."""
     request = RequestFactory().get("/", HTTP_AUTHORIZATION=f"Bearer {lifecycle.token_of(user)}")
     request.user = user
     return request
@@ -141,7 +141,7 @@ class TestSessionOfAWebsocket:
 
 
 class TestWhoseTheTokenIs:
-    """`GET /api/v1/auth`, which the gateway asks before every byte."""
+    """`GET /api/v1/auth`, which the gateway calls for every data request."""
 
     @staticmethod
     def ask(header: str | None) -> tuple[str, dict, object]:

@@ -1,4 +1,4 @@
-"""Notices: told of ends and failures, in the page, by e-mail and to a webhook; tried again; never to inner hosts."""
+"""Notifications: on the page, by e-mail and by webhook; retries; deliveries to internal addresses are refused."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def her(client, alice):
 
 @pytest.fixture
 def hook():
-    """A webhook on this machine; `answers` are the statuses it gives, then 200."""
+    """A webhook receiver on this machine; `answers` are the statuses it returns first, then 200."""
     got, answers = [], []
 
     class Handler(BaseHTTPRequestHandler):
@@ -47,7 +47,7 @@ def hook():
             self.end_headers()
 
         def log_message(self, *args):
-            """Quiet."""
+            """Suppress the access log."""
 
     server = HTTPServer(("127.0.0.1", 0), Handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -168,11 +168,11 @@ class TestDelivery:
 
 
 class TestSlowReceivers:
-    """A server that answers slowly, or a byte at a time, holds few threads, and those not for long."""
+    """A server that answers slowly, or a byte at a time, occupies few threads, and only for a short time."""
 
     @pytest.fixture
     def slow(self, hook, settings):
-        """The hook, answering once it is let go; `entered` tells that a request is there."""
+        """Yield a webhook receiver that answers after it is released; `entered` is set when a request has arrived."""
         settings.WEBHOOK_PRIVATE = True
         hook.entered, hook.free = threading.Event(), threading.Event()
         handler = hook.RequestHandlerClass
@@ -203,7 +203,7 @@ class TestSlowReceivers:
         return thread
 
     def test_a_name_server_that_does_not_answer_holds_nobody(self, her, monkeypatch):
-        """Stands for one: no name that is looked up for real takes long with certainty."""
+        """The slow name server is simulated: no real name is certain to take long."""
         ended = threading.Event()
         monkeypatch.setattr(delivery, "LOOKUP_S", 0.2)
         slow = SimpleNamespace(SOCK_STREAM=0, getaddrinfo=lambda *_, **__: ended.wait(30))

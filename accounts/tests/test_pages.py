@@ -1,4 +1,4 @@
-"""Registering, logging in and out, and the account in the browser (contract 7)."""
+"""Registration, login, logout and the account page in the browser (contract 7)."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def form(username="alice", password=PASSWORD, action="login", **more) -> dict:
 
 
 def logged_in(client) -> str:
-    """Whose session it is, or ""."""
+    """Return the username of the session, or ""."""
     pk = client.session.get(SESSION_KEY)
     return User.objects.get(pk=pk).username if pk else ""
 
@@ -198,7 +198,7 @@ class TestRegister:
         assert logged_in(client) == ""
 
     def test_a_taken_name_does_not_log_in(self, alice):
-        """Also with the right password: the button said "register"."""
+        """Also not with the right password: the button said "register"."""
         client = visitor()
         assert client.post("/regist_login", form(action="register")).status_code == 403
         assert logged_in(client) == ""

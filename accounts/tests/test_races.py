@@ -1,4 +1,4 @@
-"""De-registration while the user is at work: nothing deadlocks, and nothing made before it lives on."""
+"""Deactivation of an account during concurrent calls: no deadlock, and no object survives it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Registration, de-registration, the token and /api/v1/auth, through REST (contract 2)."""
+"""Registration, deactivation, the token and /api/v1/auth over REST (contract 2)."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class TestRegister:
         assert "taken" in anyone.refused("post", "users", {"username": "alice", "password": PASSWORD})
 
     def test_the_name_of_the_platform_is_nobodys(self, anyone, default_tenant):
-        """Its logs go by that name, and a user sees the logs of the own one."""
+        """The platform's logs have that name as their namespace, and users see the logs of their own."""
         assert "taken" in anyone.refused("post", "users", {"username": "platform", "password": PASSWORD})
         assert not User.objects.filter(username="platform").exists()
 
@@ -126,7 +126,7 @@ class TestToken:
         assert api(fresh).call("get", "auth").json() == "alice"
 
     def test_a_reader_that_was_slow_cannot_revive_a_dead_token(self, as_alice):
-        """The read of the old row ends after the rotation: its entry must not get into the cache."""
+        """The read of the old row ends after the rotation; it must not be cached."""
         pk = Token.objects.get(user__username="alice").pk
         old = tokens._load(pk)
         as_alice.call("put", "users/alice/token:rotate")
@@ -236,7 +236,7 @@ class TestServiceToken:
 class TestTidying:
     @pytest.fixture
     def hour(self, monkeypatch):
-        """Called between two rounds: an hour passes. The first round tidies."""
+        """Let an hour pass between two reconcile rounds; the first round cleans up."""
 
         def passes() -> None:
             monkeypatch.setattr("accounts.reconcile._tidied", time.monotonic() - reconcile.TIDY_EVERY_S - 1)

@@ -1,4 +1,4 @@
-"""The whole way, with the real model and the real log store: watchlist, lines, training on the CPU, verdicts."""
+"""End to end with the real model and log store: watchlist, lines, training on the CPU, verdicts."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_from_the_watchlist_to_a_verdict(served, tasks, peer, settings):
 
 
 def judged(work, **lines: str) -> list[dict]:
-    """Takes the lines in; as the log store has them once they all have a verdict."""
+    """Send the lines; return them from the log store once they all have a verdict."""
     accept.take([line(text, name) for name, text in lines.items()])
     wanted = {"query": {"bool": {"filter": [{"ids": {"values": list(lines)}}, {"exists": {"field": "anomaly_level"}}]}}}
 

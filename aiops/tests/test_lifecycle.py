@@ -1,4 +1,4 @@
-"""What the verbs of trainings and versions record, beyond the table of mlp/tests/verb_effects.py."""
+"""What the lifecycle functions of trainings and versions record, beyond the table of mlp/tests/verb_effects.py."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def new_run(**parameters) -> TrainingRun:
 
 @pytest.fixture
 def run(tasks) -> TrainingRun:
-    """A training between two others, which must stay as they are."""
+    """Create a training between two others, which must not change."""
     before, run, after = (new_run(uuid=str(uuid.uuid4())) for _ in range(3))
     TrainingRun.objects.exclude(pk=run.pk).update(heartbeat=timezone.now() - LATE)
     rows = list(TrainingRun.objects.filter(pk__in=(before.pk, after.pk)).values())

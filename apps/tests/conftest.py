@@ -1,4 +1,4 @@
-"""What the application tests share: a ready model, applications made of it by REST, and a way to let things happen."""
+"""Fixtures of the application tests: a ready model, applications created over REST, and running the workers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Predictor:
 
 @pytest.fixture
 def adder(alice):
-    """A ready model of alice's, as a check that went well leaves it."""
+    """A ready model of alice's, as a successful check leaves it."""
     folder = storage.model_dir("alice", "adder")
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "predictor.py").write_text(ADDER)
@@ -49,7 +49,7 @@ def deploy(as_alice, adder):
 
 @pytest.fixture
 def until(tasks):
-    """Lets the workers and the reconcile loop work until `done()` says so."""
+    """Run the workers and the reconcile loop until `done()` is true."""
 
     def wait(done, seconds: float = DEADLINE_S) -> None:
         end = time.monotonic() + seconds

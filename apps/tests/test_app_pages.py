@@ -1,4 +1,4 @@
-"""Applications in the browser: the list, the form that makes one, one with its log, trying it (contract 7)."""
+"""The pages of applications: list, form, one application with its log, test requests (contract 7)."""
 
 from __future__ import annotations
 
@@ -197,7 +197,7 @@ class TestExamples:
 
 
 class Stands(BaseHTTPRequestHandler):
-    """Stands where an application would; answers what its body asks for."""
+    """A fake application; it answers as the request's body asks."""
 
     def do_POST(self):
         given = json.loads(self.rfile.read(int(self.headers["Content-Length"])))

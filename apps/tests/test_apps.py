@@ -1,4 +1,4 @@
-"""Applications from their creation to their end, through REST, as real runs (contract 6)."""
+"""The life cycle of applications through REST, as real runs (contract 6)."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def infer(app: Application, values: list) -> list:
 
 
 def process_of(app: Application) -> int:
-    """The serving process, found by its command line."""
+    """Return the serving process, found by its command line."""
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
@@ -160,7 +160,7 @@ def test_a_name_is_taken_once_and_others_see_nothing(as_alice, as_bob, deploy):
 
 
 def test_a_link_in_its_logs_place_is_no_way_to_the_platforms_files(adder, deploy, until, settings, tmp_path):
-    """What the log ends with becomes the reason, which its owner reads."""
+    """The end of the log becomes the reason, which the owner reads."""
     settings.APP_MOST_FAILURES = 1
     secret = tmp_path / "secret"
     secret.write_text("of the platform")

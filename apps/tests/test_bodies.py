@@ -1,4 +1,4 @@
-"""What /predict takes besides JSON: CSV, arrays, images and forms, and how they become the model's tensors."""
+"""Inputs of /predict other than JSON: CSV, arrays, images and forms, and their conversion to tensors."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def several(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def one(tmp_path_factory):
-    """The address of a model with one input of this type and shape; each is started once."""
+    """Return the address of a model with one input of this type and shape; each is started once."""
     started, stack = {}, []
 
     def get(datatype: str, shape: list) -> str:

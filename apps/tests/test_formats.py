@@ -1,4 +1,4 @@
-"""A model of each format from its file or a job's output to the right numbers, asked with Triton's own client."""
+"""Each model format, from its file or a job's output to correct predictions, with Triton's own client."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class Predictor:
 
 @pytest.fixture
 def served(as_alice, until, ready):
-    """Makes a model of `src` and an application of it, by REST, and waits until both are ready."""
+    """Create a model of `src` and an application of it over REST, and wait until both are ready."""
 
     def serve(src: str):
         assert as_alice.call("post", "users/alice/models", {"name": "net", "src": src}).status_code == 201
@@ -137,7 +137,7 @@ def test_a_classifier_gives_names_and_scores_and_only_what_is_asked(home, served
 
 
 def ask(app, datatype: str, name: str, *, binary: bool) -> np.ndarray:
-    """One inference by the public client, which also finds model and server ready."""
+    """Make one inference with the public client, after checking that server and model are ready."""
     client = triton.InferenceServerClient(app.address)
     try:
         assert client.is_server_live()

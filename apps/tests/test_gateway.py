@@ -1,4 +1,4 @@
-"""The application gateway: a real nginx before the real platform and real applications (contract 6)."""
+"""The application gateway: real nginx, platform and applications (contract 6)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TENSOR = {"name": "x", "datatype": "FP32", "shape": [2], "data": [1, 2]}
 
 
 class Echo(BaseHTTPRequestHandler):
-    """Stands where an application would, and tells what it was sent."""
+    """A fake application that returns the request it received."""
 
     def do_GET(self):
         if self.headers.get("Upgrade") == "websocket":
@@ -41,7 +41,7 @@ class Echo(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def websocket(self):
-        """Takes one short message and sends it back."""
+        """Send one short message back."""
         key = self.headers["Sec-WebSocket-Key"] + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
         self.send_response(101)
         self.send_header("Upgrade", "websocket")
@@ -55,7 +55,7 @@ class Echo(BaseHTTPRequestHandler):
         self.close_connection = True
 
     def slow(self):
-        """The second half comes when the first has arrived."""
+        """Send the second half of the response after the client has received the first."""
         self.send_response(200)
         self.send_header("Content-Length", "2")
         self.end_headers()
@@ -69,7 +69,7 @@ class Echo(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def echo(adder):
-    """A ready application of alice's whose place is taken by Echo."""
+    """A ready application of alice's, served by Echo."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), Echo)
     server.arrived = threading.Event()
     threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -141,7 +141,7 @@ def test_no_token_or_cookie_reaches_an_application_and_it_sets_none(front, echo,
 
 
 def test_an_application_gives_the_gateway_no_orders(front, echo, alice):
-    """By this header a server of ours tells nginx to answer from one of its inner places."""
+    """With this header one of our servers makes nginx answer from an internal location."""
     answer = requests.get(f"{front}/alice/calc/elsewhere", headers=bearer_of(alice))
     assert (answer.status_code, answer.json()["path"]) == (200, "/elsewhere")
 

@@ -1,4 +1,4 @@
-"""What must hold whatever applications do: killed under load, created and deleted by many at once, bad at start."""
+"""Guarantees under stress: applications killed under load, created and deleted concurrently, failing at start."""
 
 from __future__ import annotations
 
@@ -35,9 +35,8 @@ CUT = 0
 
 
 class Load(threading.Thread):
-    """Asks one application again and again through the gateway: `seen` has (time, status, was the answer right?).
-
-    The status of an answer whose connection ended in the middle of its body is `CUT`.
+    """Calls one application continuously through the gateway: `seen` has (time, status, whether the answer was right).
+    The status of a response whose connection ended in its body is `CUT`.
     """
 
     def __init__(self, address: str, headers: dict):
@@ -112,7 +111,7 @@ USERS, EACH = "abcdefghij", 5
 
 
 class Customer:
-    """One user who creates and deletes applications at random, each of which must answer as this user's own."""
+    """A user who creates and deletes applications at random; each must answer as this user's own."""
 
     def __init__(self, user, api, number: int):
         self.user, self.api, self.random = user, api(accounts.token_of(user)), random.Random(number)
@@ -157,7 +156,7 @@ def free(port: int) -> bool:
 
 
 def test_fifty_created_and_deleted_by_ten_users_leak_nothing(make_user, api, until, tmp_path, monkeypatch):
-    """Real REST, real runs; in place of the serving process a small program that answers at the same port."""
+    """Real REST and runs; a small program replaces the serving process at the same port."""
     (tmp_path / "server.py").write_text(STAND_IN)
     for folder in (tmp_path, *tmp_path.parents[:2]):
         folder.chmod(0o755)
@@ -196,7 +195,7 @@ GREEDY = "held = []\nwhile True:\n    held.append(bytearray(b'x' * (8 << 20)))\n
 
 @pytest.mark.parametrize(("text", "words"), [(LOOP, "did not answer within 3 s"), (GREEDY, "emory")])
 def test_a_model_bad_at_its_start_ends_in_error_and_harms_nothing(deploy, ready, until, adder, settings, text, words):
-    """It loaded in its check, and changed its mind when it was served."""
+    """It loads in its check, but not when it is served."""
     settings.APP_MOST_FAILURES = 1
     other = ready(deploy("other"))
     before = process_of(other)
@@ -225,7 +224,7 @@ def test_a_model_bad_at_its_start_ends_in_error_and_harms_nothing(deploy, ready,
 def test_a_pickle_is_opened_by_no_server_also_when_it_is_served_shown_or_downloaded(
     as_alice, deploy, adder, until, settings, client
 ):
-    """The pickle notes who opens it: the serving run alone does, and its note stays in that run's own folder."""
+    """The pickle records who opens it: only the serving run does, in the run's own folder."""
     settings.APP_MOST_FAILURES = 1
     folder = storage.model_dir("alice", "trap")
     folder.mkdir(parents=True, exist_ok=True)

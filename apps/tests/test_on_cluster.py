@@ -1,4 +1,4 @@
-"""Applications where MLP_RUNNER is kubernetes, on the small cluster of the runner's tests: their whole life cycle."""
+"""The life cycle of applications on Kubernetes (MLP_RUNNER=kubernetes), on the runner tests' fake cluster."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def cluster(settings, tmp_path, monkeypatch):
     real = socket.getaddrinfo
 
     def resolve(host, *rest, **more):
-        """In place of the cluster's own names: its one node is this machine."""
+        """Replace the cluster's DNS: its one node is this machine."""
         return real("127.0.0.1" if str(host).endswith(".mlp.svc.cluster.local") else host, *rest, **more)
 
     monkeypatch.setattr(socket, "getaddrinfo", resolve)

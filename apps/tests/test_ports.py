@@ -1,4 +1,4 @@
-"""The port of an application: chosen where nobody else takes one, and another when somebody has taken it after all."""
+"""The port of an application: chosen to avoid conflicts, and replaced when another process has taken it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 def taken(port: int) -> socket.socket:
-    """The port in use by somebody else: an outgoing connection that happens to begin there."""
+    """Occupy the port with an outgoing connection that happens to use it."""
     with socket.create_server(("127.0.0.1", 0)) as far:
         link = socket.socket()
         link.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # what a server has left behind does not matter here

@@ -1,4 +1,4 @@
-"""Applications created and deleted at once by many: no port shared, nothing left in use (contract 6)."""
+"""Applications created and deleted concurrently: no port is shared and all resources are released (contract 6)."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_ports_are_unique_and_everything_is_given_back(adder, tasks, monkeypatch
 
 
 def test_an_application_that_starts_for_long_has_one_look_waiting(as_alice, deploy, tasks):
-    """Each round of reconcile looks too; had its look a successor, they would become more with every round."""
+    """Each reconcile round enqueues a check too; if each of them had a successor, their number would grow."""
     (storage.model_dir("alice", "adder") / "predictor.py").write_text("import time\ntime.sleep(600)")
     app = deploy()
     assert tasks.waiting_after(reconcile.run) == [1] * 6

@@ -1,4 +1,4 @@
-"""How many requests an application answers: counted by its process, believed with care, shown on its page."""
+"""Request rates of applications: counted by the serving process, validated when read, shown on the page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What nginx asks before each request to an application: cheap, and never the address of another's application."""
+"""nginx's routing request before each call of an application: cheap, and only for callers who may reach it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def app(adder):
 
 
 def asked(token: str = "", cookie: str = "", key: str | None = None, **headers) -> tuple[int, str | None]:
-    """(status, X-App-Base) of the question as the web server hands it in."""
+    """Return (status, X-App-Base) for a routing request, as the web server passes it in."""
     environ = {
         "PATH_INFO": "/internal/apps/route", "REQUEST_METHOD": "GET", "HTTP_X_APP_USER": "alice",
         "HTTP_X_APP_NAME": "calc", "HTTP_X_INTERNAL_KEY": internal_key() if key is None else key,

@@ -1,4 +1,4 @@
-"""The serving process by the Open Inference Protocol: JSON, binary tensors, batches, errors, graceful stop."""
+"""The serving process by the Open Inference Protocol: JSON, binary tensors, batches, errors, graceful shutdown."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ WAIT_S = 120
 
 @contextlib.contextmanager
 def serving(folder: Path, name: str = "double"):
-    """The server on a model's folder: (url, process); at the end it is asked to stop, and must."""
+    """Yield (url, process) of the server of a model's folder; it must stop when asked to at the end."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -197,7 +197,7 @@ def test_a_model_that_mixes_its_rows_is_never_given_those_of_two_requests(tmp_pa
 
 @contextlib.contextmanager
 def another_call(folder: Path):
-    """What is done inside makes the model begin another call, of one row; at the end it has."""
+    """Make the model begin another call of one row inside the block; it has ended when the block ends."""
     before = (folder / "calls").stat().st_size
     yield
     end = time.monotonic() + WAIT_S

@@ -1,4 +1,4 @@
-"""A person's upload in a real browser, cut off by a reload; run by test_upload_browser.py in a process of its own.
+"""An upload in a real browser, interrupted by a reload; run by test_upload_browser.py in a separate process.
 
     browser_upload.py URL SESSION FOLDER [SCREENSHOTS]
 

@@ -1,4 +1,4 @@
-"""The live service's fixtures, for the tests of the data service and of the data client."""
+"""Fixtures of the tests of the data service and the data client: the running service."""
 
 from __future__ import annotations
 

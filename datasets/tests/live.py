@@ -1,4 +1,4 @@
-"""A real nginx before a real gunicorn with the real application: what the tests of the data service talk to."""
+"""Real nginx and gunicorn with the real application, for the tests of the data service."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ AT_THE_DATABASE = "data service under test"  # what its connections are called t
 
 
 class Service:
-    """The two servers; each can be stopped and started again in the middle of a test."""
+    """nginx and the application servers; each can be stopped and started during a test."""
 
     def __init__(self, folder: Path):
         self.folder, self.root = folder, folder / "root"
@@ -65,18 +65,18 @@ class Service:
         return begin(command, self.folder / "web.log", cwd=settings.BASE_DIR, env=self.environment())
 
     def start_websockets(self) -> None:
-        """For the tests that need the asynchronous part as well."""
+        """Start the asynchronous server, for tests that need it."""
         command = ["-m", "mlp.websockets", "-b", "127.0.0.1", "-p", str(self.websocket_port), "-v", "0"]
         self.websockets = self._begin([sys.executable, *command, "mlp.asgi:application"])
         _wait(self.websocket_port)
 
     def stop_web(self) -> None:
-        """Both processes of the application."""
+        """Stop both processes of the application."""
         self.stop(self.web)
         self.stop(self.data)
 
     def start_nginx(self) -> None:
-        """The gateway's own configuration, with this service's folders and ports."""
+        """Start the gateway's own configuration with this service's folders and ports."""
         values = {
             **nginx.variables(), "root": str(self.root), "spool": str(self.root / "datasets" / ".spool"),
             "run": str(self.folder), "gateway_listen": f"127.0.0.1:{self.port}",
@@ -97,7 +97,7 @@ class Service:
         _wait(self.port)
 
     def stop(self, process: subprocess.Popen, number: int = signal.SIGKILL) -> None:
-        """Ends the server and its workers, at once by default."""
+        """Stop the server and its workers, with SIGKILL by default."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, number)
         process.wait(20)
@@ -155,7 +155,7 @@ def service(servers, transactional_db, default_tenant):
 
 
 class Person(requests.Session):
-    """A user at the data service and at REST; paths are sent exactly as given."""
+    """A user of the data service and of REST; paths are sent exactly as given."""
 
     def __init__(self, service: Service, user):
         super().__init__()
@@ -205,7 +205,7 @@ def stored(name: str = "photos") -> int:
 
 
 def wait_until(condition, seconds: float = 60) -> None:
-    """nginx removes a spooled body a moment after it has answered."""
+    """Wait for a condition: nginx removes a spooled body shortly after its response."""
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end

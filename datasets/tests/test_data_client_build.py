@@ -1,4 +1,4 @@
-"""The data client's one file: always the same bytes, and nothing in it but the standard library."""
+"""The data client's single file: reproducible, and limited to the standard library."""
 
 from __future__ import annotations
 

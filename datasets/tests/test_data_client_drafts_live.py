@@ -1,4 +1,4 @@
-"""The folder in which a download keeps what has come so far: never mixed up with anybody's own files."""
+"""The folder of a download's partial files is never mixed up with the user's files."""
 
 from __future__ import annotations
 

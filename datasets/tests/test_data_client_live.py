@@ -1,4 +1,4 @@
-"""The data client as its users run it: one zip application against the real service, cut off at any moment."""
+"""The data client as users run it: one zip application against the real service, interrupted at any point."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PASSWORD = "correct horse battery"
 
 
 class Client:
-    """Runs commands as alice would, in a home of its own."""
+    """Runs commands as alice would, with a home directory of its own."""
 
     def __init__(self, service, token: str, home: Path):
         self.service, self.home = service, home
@@ -61,7 +61,7 @@ def client(service, alice_there, tmp_path):
 
 @pytest.fixture
 def tree(tmp_path) -> Path:
-    """Names with spaces, digits and every script; an empty file; a file above the size that is compared afterwards."""
+    """A folder of names with spaces, digits and every script, an empty file, and a file that is sent in parts."""
     folder, dice = tmp_path / "tree", random.Random(7)
     (folder / "sub dir" / "深い").mkdir(parents=True)
     for number in range(12):
@@ -142,7 +142,7 @@ def test_an_upload_killed_midway_goes_on(client, tmp_path, service, moment):
 
 
 def test_an_upload_killed_in_the_middle_of_a_large_file_goes_on(client, tmp_path, service):
-    """Only what had not arrived is sent again, though the file itself is seen by nobody before it is whole."""
+    """Only the missing parts are sent again, and nobody sees the file before it is complete."""
     folder, total = many(tmp_path / "many", 1, 150 << 20), 150 << 20
     parts = service.root / "datasets" / ".spool" / "parts"
     process = client.start("upload", folder, "--name", "photos", "--part", "2")
@@ -202,7 +202,7 @@ def test_a_download_killed_midway_fetches_only_the_rest(client, tmp_path):
 
 
 def test_a_file_changed_on_the_way_is_sent_again(client, tree, service, alice_there):
-    """A file of the right size and the wrong bytes, left by an earlier upload, is found by its checksum."""
+    """A file of the right size with wrong bytes, left by an earlier upload, is detected by its checksum."""
     total = sum(path.stat().st_size for path in tree.rglob("*") if path.is_file())
     alice_there.create("photos", total)
     alice_there.put("/data/alice/photos/big.bin", data=b"\0" * (5 << 20))

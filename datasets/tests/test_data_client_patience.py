@@ -1,4 +1,4 @@
-"""How long the data client goes on trying: by a clock of our own, against a server that breaks connections."""
+"""Retries of the data client: with a controlled clock, against a server that breaks connections."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
 
 
 class Clock:
-    """Stands for the time and for the pauses between tries."""
+    """A fake clock, also for the pauses between tries."""
 
     def __init__(self):
         self.now = 1000.0
@@ -33,7 +33,7 @@ class Clock:
 
 
 class Server:
-    """Breaks so many connections off once it has the head (and the body); `took`: seconds that pass meanwhile."""
+    """Breaks the first connections after the head (and the body); `took` is the time in s that passes meanwhile."""
 
     def __init__(self, clock: Clock, breaks: int, took: float):
         self.clock, self.breaks, self.took, self.tries = clock, breaks, took, 0

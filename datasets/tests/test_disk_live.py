@@ -1,4 +1,4 @@
-"""A disk that is full or fills meanwhile, and folders that vanish: a clear word, and nothing lost (contract 3)."""
+"""Uploads to a full disk and to folders that disappear: a clear error, and no data is lost (contract 3)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MIB = b"m" * (1 << 20)
 
 @pytest.fixture
 def small_disk(service):
-    """The service's storage on a disk with room for ROOM bytes."""
+    """Put the service's storage on a disk of ROOM bytes."""
     place = service.path()
     command = ["mount", "-t", "tmpfs", "-o", f"size={DISK_RESERVE + ROOM}", "tmpfs", str(place)]
     if subprocess.run(command, capture_output=True).returncode:
@@ -31,7 +31,7 @@ def small_disk(service):
 
 
 class Slow:
-    """An upload in the middle of its body: `begin`, then `end`."""
+    """An upload paused in the middle of its body: `begin`, then `end`."""
 
     def __init__(self, person, path: str, length: int):
         self.length = length
@@ -40,7 +40,7 @@ class Slow:
         self.socket.sendall(head.encode() + f"Content-Length: {length}\r\n\r\n".encode() + b"x" * (length // 2))
 
     def end(self) -> tuple[int, str]:
-        """(status, the answer's body)"""
+        """Send the rest; return (status, body of the response)."""
         with self.socket, suppress(ConnectionError):
             with suppress(ConnectionError):
                 self.socket.sendall(b"x" * (self.length - self.length // 2))
@@ -66,7 +66,7 @@ def test_what_does_not_fit_on_the_disk_is_refused_before_it_is_sent(small_disk, 
 
 
 def test_a_disk_that_fills_meanwhile(small_disk, alice_there, service):
-    """Something else has taken what was free when the upload began."""
+    """Another program has used the space that was free when the upload began."""
     alice_there.create("big", 1 << 30)
     assert alice_there.put("/data/alice/big/x", data=MIB).status_code == 201
     upload = Slow(alice_there, "/data/alice/big/x", 16 << 20)
@@ -87,7 +87,7 @@ def test_a_disk_that_fills_meanwhile(small_disk, alice_there, service):
 
 @pytest.mark.parametrize("gone", [("big",), (), ("big", "inner")])
 def test_a_folder_that_vanishes_meanwhile(alice_there, service, gone):
-    """The file is whole and where it belongs, or the upload is refused; another try goes well."""
+    """The file is complete and in its place, or the upload is refused; a retry succeeds."""
     alice_there.create("big", 1 << 30)
     assert alice_there.put("/data/alice/big/inner/first", data=MIB).status_code == 201
     upload = Slow(alice_there, "/data/alice/big/inner/second", 4 << 20)

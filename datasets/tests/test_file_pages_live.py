@@ -1,4 +1,4 @@
-"""A dataset's files in the browser, behind the real nginx: what it sends itself, and how it sends what is dangerous."""
+"""A dataset's files in the browser, through real nginx: direct delivery, and safe delivery of dangerous types."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FILES = {
 
 @pytest.fixture
 def look(photos, service, alice, settings):
-    """Asks for a page below the dataset as Alice's browser does; her dataset has FILES."""
+    """Request a page below the dataset as Alice's browser does; her dataset has FILES."""
     photos.delete("/data/alice/photos")
     photos.heartbeat("photos", "error", 0)
     photos.create("many", sum(map(len, FILES.values())))

@@ -183,7 +183,7 @@ def test_a_silent_uploader_ends_in_error(as_alice, create):
 
 
 def test_a_heartbeat_that_came_meanwhile_saves_it(as_alice, create, beat):
-    """reconcile has seen it silent, but its uploader speaks before it is failed."""
+    """reconcile has selected it as silent, but a heartbeat arrives before it is failed."""
     create()
     silent = timezone.now() - timedelta(minutes=11)
     Dataset.objects.update(touched=silent)
@@ -232,7 +232,7 @@ def locked_path(owner, dataset: str, holder: str) -> Lock:
 
 
 class TestOnlyWhatIsMeant:
-    """One verb, and beside its dataset others that it must leave alone."""
+    """Each verb changes its own dataset only."""
 
     def test_deregistration_ends_the_uploads_and_locks_of_that_user_alone(self, alice, bob):
         rows = {

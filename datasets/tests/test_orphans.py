@@ -1,4 +1,4 @@
-"""`manage.py datasets check`: each kind of disorder is named, repaired on request, and nothing else is touched."""
+"""`manage.py datasets check`: each inconsistency is listed, repaired on request, and nothing else is changed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A file in parts through the real servers: in order, resumed after any kill, whole at once, within the size."""
+"""Uploads in parts through the real servers: in order, resumable after any kill, atomic, within the declared size."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_unfinished_files_never_hold_more_than_the_dataset_may(photos, service):
 
 
 def test_files_that_fill_the_dataset_to_its_last_byte_arrive_side_by_side(alice, alice_there, service):
-    """A file that becomes whole while another's part is judged is not counted twice."""
+    """A file that is completed while another's part is checked is not counted twice."""
     files, size = 48, 4
     alice_there.create("full", files * size)
     people = [Person(service, alice) for _ in range(files)]

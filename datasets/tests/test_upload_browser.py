@@ -1,4 +1,4 @@
-"""An upload in a real browser through the real servers: a folder, in parts, going on after a reload."""
+"""A folder upload in a real browser through the real servers: in parts, and resumed after a reload."""
 
 from __future__ import annotations
 

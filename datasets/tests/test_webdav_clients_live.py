@@ -1,4 +1,4 @@
-"""Locks and properties of the data service, and a WebDAV client that knows nothing of the platform: rclone."""
+"""Locks and properties of the data service, and an ordinary WebDAV client: rclone."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_a_locked_folder_locks_what_is_in_it_and_a_lock_ends(alice_there):
 
 
 def test_a_lock_on_a_folder_alone_leaves_the_files_in_it_to_others(alice_there, staff_there):
-    """RFC 4918, 7.5: with depth 0 the folder's members are locked, not what the files in it contain."""
+    """RFC 4918, 7.5: with depth 0 the folder's members are locked, not the contents of its files."""
     assert alice_there.request("MKCOL", HOME + "/f").status_code == 201
     assert alice_there.put(HOME + "/f/x", data=b"1").status_code == 201
     token = lock(alice_there, HOME + "/f", Depth="0").headers["Lock-Token"]
@@ -151,7 +151,7 @@ def test_a_document_that_is_too_deep_is_refused(alice_there, method, body):
 
 
 def rclone(person, *arguments: str) -> str:
-    """Runs rclone with `dav:` as the person's files; no configuration of the machine's is read."""
+    """Run rclone with `dav:` as the user's files, without the machine's configuration."""
     command = [RCLONE, "--config", "/dev/null", "--retries", "1", "--webdav-url", f"{person.service.url}/data/alice/"]
     done = subprocess.run(
         [*command, "--webdav-bearer-token", person.token, *arguments], capture_output=True, text=True, timeout=60

@@ -1,4 +1,4 @@
-"""The conditional headers of WebDAV as values: what is parsed out of them, and what is refused (RFC 4918, 10.4)."""
+"""The conditional headers of WebDAV: what is parsed and what is refused (RFC 4918, 10.4)."""
 
 from __future__ import annotations
 

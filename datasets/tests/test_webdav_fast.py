@@ -1,4 +1,4 @@
-"""The data service's inner addresses answered directly, and what is noted of uploads on their way."""
+"""The data service's internal addresses, answered directly, and its records of uploads in flight."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kernel.dispatch import Dispatcher
 
 
 def ask(path: str, method: str = "POST", **headers) -> tuple[str, bytes]:
-    """Return the status and body of the dispatcher; `(through)` where Django would answer."""
+    """Return the dispatcher's status and body; `(through)` where Django would answer."""
     environ = {
         "REQUEST_METHOD": method, "PATH_INFO": path, "QUERY_STRING": "", "SERVER_NAME": "x", "SERVER_PORT": "80",
         "wsgi.input": io.BytesIO(), "wsgi.url_scheme": "http", "wsgi.errors": io.StringIO(), "HTTP_HOST": "x",

@@ -1,4 +1,4 @@
-"""What a WebDAV lock covers, asked at the data service's inner address as nginx asks it."""
+"""The scope of WebDAV locks, requested at the data service's internal address as nginx does."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 @pytest.fixture
 def lock(alice):
-    """Locks a path of alice's `.home` for somebody else."""
+    """Lock a path of alice's `.home` for another user."""
 
     def make(path: str, *, deep: bool = True, holder: str = "bob", seconds: float = 60) -> str:
         token = f"urn:uuid:{uuid.uuid4()}"
@@ -34,7 +34,7 @@ def lock(alice):
 
 @pytest.fixture
 def delete(alice):
-    """Asks for a file's deletion, as alice; returns the status."""
+    """Request the deletion of a file as alice; return the status."""
 
     def send(path: str, **headers) -> int:
         file = storage.home_dir("alice") / path

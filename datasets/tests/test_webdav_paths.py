@@ -1,4 +1,4 @@
-"""The path rules of the data service, proven over generated paths."""
+"""The path rules of the data service, checked with generated paths."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_it_names_what_it_understood(parts):
 
 @given(GOOD_PARTS)
 def test_it_takes_raw_bytes_for_what_they_are(parts):
-    """Some clients send UTF-8 as it is; `%`, `?` and `#` mean something and must be encoded."""
+    """Some clients send UTF-8 unencoded; `%`, `?` and `#` are special and must be encoded."""
     raw = "/".join(parts)
     if not set(raw) & set("%?#"):
         assert parse("/data/alice/photos/" + raw.encode().decode("latin-1")).parts == tuple(parts)
@@ -43,7 +43,7 @@ def test_it_takes_raw_bytes_for_what_they_are(parts):
 
 @given(ANY_TARGET)
 def test_it_never_leaves_the_users_tree(raw):
-    """Whatever is sent is either refused or means a place below the folder of the user and dataset that it names."""
+    """Every input is refused or names a path below the folder of its user and dataset."""
     target = None
     with contextlib.suppress(HttpError):
         target = parse("/data/" + raw)

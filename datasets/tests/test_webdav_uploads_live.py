@@ -1,4 +1,4 @@
-"""Uploads through a real nginx and a real gunicorn: exact, atomic, refused early, and whole after any kill."""
+"""Uploads through real nginx and gunicorn: exact accounting, atomic, refused early, consistent after any kill."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DAV = "{DAV:}"
 
 
 def raw(service, request: bytes, wait_s: float = 60) -> bytes:
-    """Sends the bytes as they are; what comes back until the server closes, has told why not, or says to go on."""
+    """Send the bytes unchanged; return what arrives until the server closes, refuses or answers 100."""
     with socket.create_connection(("127.0.0.1", service.port), wait_s) as sock:
         sock.sendall(request)
         sock.settimeout(wait_s)
@@ -109,7 +109,7 @@ def test_uploads_that_would_not_mean_what_they_say(photos, headers, code):
 
 
 def test_a_chunked_body_is_cut_off_while_it_arrives(alice_there, service):
-    """No length to judge by: at most the next class above what fits is ever spooled."""
+    """Without a length, at most the next size class above the free space is spooled."""
     alice_there.create("big", 3 << 20)
     spooled = []
 
@@ -201,7 +201,7 @@ def test_a_dead_application_is_a_fault_told_as_503(photos, service):
 
 @pytest.mark.parametrize("size", [1, 200_000])
 def test_a_database_that_was_away_is_found_again(photos, service, size):
-    """Whoever asks first may meet the dead connection and is told to come back."""
+    """The first request may meet the closed connection and is answered 503."""
     photos.create("big", 10_000_000)
     assert photos.put("/data/alice/big/x", data=b"x" * size).status_code == 201
     with connection.cursor() as cursor:
@@ -222,7 +222,7 @@ def test_a_database_that_was_away_is_found_again(photos, service, size):
 
 @pytest.mark.parametrize("size", [1, 200_000])
 def test_a_vanished_spool_comes_back(alice_there, service, settings, size):
-    """An upload that is asked for first makes it; for small ones the sweep does, within seconds."""
+    """An upload that needs a permission first creates it; for small ones the sweep does, within seconds."""
     service.path(".spool").rmdir()
     if size == 1:
         refusal = alice_there.put("/data/alice/.home/x", data=b"x")
@@ -239,7 +239,7 @@ def test_an_upload_is_a_sign_of_life(photos):
 
 
 def test_bytes_on_their_way_are_a_sign_of_life(alice_there, service, settings):
-    """However slow: half of what is told, long before nginx has anything to write down."""
+    """However slow: half of the declared bytes, long before nginx writes anything."""
     alice_there.create("big", 9 << 20)
     alice_there.create("other", 9 << 20)
     Dataset.objects.update(touched="2020-01-01T00:00Z")
@@ -276,7 +276,7 @@ def test_a_large_upload_costs_no_memory(alice_there, service):
 
 
 def _peak(pid: int) -> int:
-    """The largest peak of resident memory among the process and its children."""
+    """Return the largest peak of resident memory of the process and its children."""
     peak = 0
     for task in [pid, *map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())]:
         for line in Path(f"/proc/{task}/status").read_text().splitlines():

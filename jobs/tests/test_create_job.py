@@ -1,4 +1,4 @@
-"""POST …/jobs: what is taken and what is refused (contract 4)."""
+"""POST …/jobs: accepted and refused requests (contract 4)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each example runs as a job would run it: by the local runner, in a workspace, with the environment of a job."""
+"""Each example runs as a job does: by the local runner, in a workspace, with a job's environment."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ EXAMPLES = ROOT / "examples"
 
 @pytest.fixture
 def job(tmp_path):
-    """Runs an example to its end in the workspace; gives the status and what it printed."""
+    """Run an example to its end in the workspace; return the status and its output."""
     runner = LocalRunner(tmp_path / "runs")
     workspace = tmp_path / "workspace"
     workspace.mkdir()
@@ -48,7 +48,7 @@ def job(tmp_path):
 
 @pytest.fixture
 def digits(tmp_path):
-    """The data set, as the example's own script writes it."""
+    """The dataset, as the example's own script writes it."""
     pytest.importorskip("sklearn")
     folder = tmp_path / "datasets" / "digits"
     command = [sys.executable, str(EXAMPLES / "digits" / "make_dataset.py"), str(folder)]
@@ -57,7 +57,7 @@ def digits(tmp_path):
 
 
 def accuracy(log: str) -> float:
-    """Of the last epoch that the script printed."""
+    """Return the accuracy of the last epoch that the script printed."""
     (line,) = [line for line in log.splitlines() if line.startswith("epoch") and "/" in line][-1:]
     return float(line.split("accuracy")[1].split()[0])
 

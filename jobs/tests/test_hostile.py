@@ -1,4 +1,4 @@
-"""What a script says or does must not keep other people's jobs from their turn."""
+"""Scripts that misbehave must not delay the jobs of other users."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SLEEP = "import time\nwhile True: time.sleep(0.05)"
 
 
 def test_a_null_character_in_the_log_is_shown_as_a_mark_in_the_reason(as_alice, submit, until):
-    """PostgreSQL stores no such character: the job would never end, and the round that looks at it with it."""
+    """PostgreSQL cannot store it: the job would never end, and would block its reconcile round."""
     submit("import sys\nsys.stdout.write('bad \\0\\n'); sys.stdout.flush()\nsys.exit(1)")
     later = submit("print('mine')", name="other")
     until(later, "finished")
@@ -52,7 +52,7 @@ def test_a_sweep_that_fails_does_not_keep_the_next_step_from_its_turn(submit, un
 
 
 def test_a_run_that_does_not_end_has_one_look_waiting(as_alice, submit, until, tasks, monkeypatch):
-    """Each round of reconcile sends one too; had that a successor, they would become more with every round."""
+    """Each reconcile round enqueues a check too; if each of them had a successor, their number would grow."""
     monkeypatch.setattr("jobs.reconcile.AGAIN_AFTER", timedelta(0))
     until(submit(SLEEP), "running")
     as_alice.call("put", "users/alice/jobs/fit:heartbeat", {"state": "finished", "progress": 100})

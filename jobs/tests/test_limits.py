@@ -1,4 +1,4 @@
-"""A user's limit inside the tenant: their jobs wait for each other, nobody else waits for them."""
+"""A user's limit inside the tenant: the user's jobs wait for each other and delay nobody else."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def limit(alice):
 
 @pytest.fixture
 def sleeper(submit, script, until):
-    """A running job of alice's; its script is not that of the others, which would overwrite it."""
+    """A running job of alice's, with a script that the other tests' jobs do not overwrite."""
 
     def start(cpu: float) -> Job:
         return until(submit("pass", name="first", entry=script(SLEEP, "sleep.py"), cpu=cpu), "running")

@@ -1,4 +1,4 @@
-"""A followed log through the real nginx: those who follow hold no thread of the web server, however they ask."""
+"""Followed logs through real nginx: followers occupy no thread of the web server."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def front(tmp_path, transactional_db):
 
 @pytest.fixture
 def quiet(front, alice):
-    """A running job of alice's that has said something, and says nothing more."""
+    """A running job of alice's that has written some output and writes no more."""
     job = Job.objects.create(
         user=alice, tenant=alice.tenant, name="fit", entry="fit.py", cpu=1, ram=100, state="running", run_name="none"
     )
@@ -48,7 +48,7 @@ def quiet(front, alice):
 
 
 def follow(front, query: str, user, method: str = "GET") -> HTTPResponse:
-    """Once its headers are there. The query goes out as it is written: a cleverer client would tidy it."""
+    """Open a followed log and return once its headers have arrived. The query is sent unchanged, without encoding."""
     link = HTTPConnection("127.0.0.1", front.port, timeout=LIMIT_S)
     headers = {"Authorization": f"Bearer {accounts.token_of(user)}", "Connection": "close"}
     link.request(method, f"/api/v1/users/alice/jobs/fit/log?{query}", headers=headers)

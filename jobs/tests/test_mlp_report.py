@@ -1,4 +1,4 @@
-"""The reporting module against a real HTTP server that answers, fails, hangs, is away and comes back."""
+"""The reporting module against a real HTTP server that answers, fails, hangs, goes away and comes back."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ HEARTBEAT = "/api/v1/users/alice/jobs/train:heartbeat"
 
 
 class Platform:
-    """A server of the two calls. `answers` are given out first, one a request; then 200. Keeps what it took."""
+    """A server of the two calls. `answers` are returned first, one per request; then 200. Records requests."""
 
     def __init__(self, port: int = 0):
         self.requests: list[tuple[str, str, object, dict]] = []
@@ -65,7 +65,7 @@ class Platform:
         self.server.server_close()
 
     def taken(self, path: str = METRICS) -> list:
-        """The bodies that were answered with 200, lists of metrics flattened."""
+        """Return the bodies that were answered with 200, lists of metrics flattened."""
         bodies = [body for _, at, body, headers in self.requests if at == path and headers["answer"] == 200]
         return [value for body in bodies for value in body] if path == METRICS else bodies
 
@@ -100,7 +100,7 @@ def environment(port: int, **more: str) -> dict[str, str]:
 
 
 def run(script: str, env: dict[str, str]) -> subprocess.CompletedProcess:
-    """The module as a script uses it: on the path, in an own process that ends."""
+    """Run the module as a script does: on the path, in a separate process."""
     command = [sys.executable, "-c", script]
     env = env | {"PYTHONPATH": str(FILE.parent), "PATH": os.defpath}
     return subprocess.run(command, env=env, capture_output=True, text=True, timeout=60)

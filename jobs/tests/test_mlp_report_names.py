@@ -1,4 +1,4 @@
-"""Numbers under names of the script's own: one that the platform would refuse takes no others along."""
+"""Metrics with names of the script's choice: one that the platform would refuse does not affect the others."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def numbers(platform) -> list:  # noqa: F811
 
 
 def takes(name: str) -> bool:
-    """Whether the platform takes a number under this name."""
+    """Whether the platform accepts a metric with this name."""
     try:
         ValuesIn.read({"step": 0, "values": {name: 1.0}})
     except ValidationError:

@@ -1,4 +1,4 @@
-"""A job from its submission to its end where MLP_RUNNER is kubernetes, on the small cluster of the runner's tests."""
+"""The life cycle of a job on Kubernetes (MLP_RUNNER=kubernetes), on the runner tests' fake cluster."""
 
 from __future__ import annotations
 

@@ -174,7 +174,7 @@ class TestOne:
         assert sorted(Job.objects.values_list("name", "state")) == before
 
     def test_staff_see_their_own_here(self, staff, alice, home):
-        """Operators look at others' in the admin; the pages are everybody's own."""
+        """Operators see other users' jobs in the admin; the pages show everybody's own."""
         fill(alice)
         assert visitor(staff).get("/jobs/fit").status_code == 404
 

@@ -1,4 +1,4 @@
-"""A job from its submission to its end, on the real local runner (contract 4)."""
+"""The life cycle of a job on the real local runner (contract 4)."""
 
 from __future__ import annotations
 
@@ -198,7 +198,7 @@ def test_a_lost_run_ends_in_error_with_the_reason(submit, until):
 
 
 def test_a_run_that_begins_just_as_its_job_is_cancelled_does_not_go_on(as_alice, submit, until, tasks, monkeypatch):
-    """The cancellation and its cleaning come between the order and the runner's start."""
+    """The cancellation and its clean-up happen between the order and the runner's start."""
     job = submit(SLEEP)
     runner, begin = runners.get(), runners.get().start
 

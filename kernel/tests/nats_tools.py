@@ -1,4 +1,4 @@
-"""For tests that play the other side of the message bus: services on a thread of their own, and a peer."""
+"""Helpers for tests of the message bus: services on a thread, and a peer that plays the other side."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ WAIT_S = 60
 
 
 class Peer:
-    """The other side: subscribes, publishes, asks. Everything heard is kept by subject, in order."""
+    """The other side of the bus: subscribes, publishes, requests. Received messages are kept by subject, in order."""
 
     def __init__(self, *subjects: str):
         self.heard: dict[str, list[bytes]] = {subject: [] for subject in subjects}
@@ -54,7 +54,7 @@ class Peer:
         return self._do(self.client.request(subject, data, timeout=timeout)).data
 
     def wait(self, subject: str, count: int = 1, timeout: float = WAIT_S) -> list[bytes]:
-        """What was heard on the subject, once that many have come."""
+        """Return the messages of the subject once there are that many."""
         until(lambda: len(self.heard[subject]) >= count, timeout, lambda: f"{subject}: {self.heard[subject]}")
         return self.heard[subject]
 
@@ -66,7 +66,7 @@ class Peer:
 
 
 def until(true: Callable[[], object], timeout: float = WAIT_S, words: Callable[[], str] = str):
-    """Waits for it to become true; gives what it gave."""
+    """Wait for the condition to become true; return its value."""
     end = time.monotonic() + timeout
     while time.monotonic() < end:
         value = true()
@@ -77,7 +77,7 @@ def until(true: Callable[[], object], timeout: float = WAIT_S, words: Callable[[
 
 
 class Served:
-    """Services served by a thread, as `manage.py aiops` serves them."""
+    """Services that a thread runs, as `manage.py aiops` does."""
 
     def __init__(self, *services):
         self.loop = asyncio.new_event_loop()

@@ -1,10 +1,10 @@
-"""For tests of what open pages are notified of: a channel layer that keeps what is sent to its groups."""
+"""A channel layer that records the notifications sent to open pages, for tests."""
 
 from __future__ import annotations
 
 
 class Recorder:
-    """`sent` has the groups of objects by name, and `pages` for those of the pages of a user and of the operators."""
+    """`sent` has the groups of objects by name; `pages` has the groups of the pages of a user and of the operators."""
 
     def __init__(self, monkeypatch):
         self.sent: set[str] = set()

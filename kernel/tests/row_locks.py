@@ -1,4 +1,4 @@
-"""For tests of row locks: a call in a thread with a connection of its own, and a look at who waits for our locks."""
+"""Helpers for tests of row locks: a call in a thread with its own connection, and who waits for our locks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kernel.tests.nats_tools import until
 
 
 def in_thread(call: Callable) -> Future:
-    """Start the call in a thread of its own; its database connection is closed when it ends."""
+    """Start the call in a thread; its database connection is closed when it ends."""
     future: Future = Future()
 
     def run() -> None:
@@ -28,7 +28,7 @@ def in_thread(call: Callable) -> Future:
 
 
 def waiting_for_us() -> list[str]:
-    """Return the statements of those who wait for a lock of this thread's transaction."""
+    """Return the statements that wait for a lock of this thread's transaction."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_stat_clear_snapshot()")
         cursor.execute(
@@ -39,5 +39,5 @@ def waiting_for_us() -> list[str]:
 
 
 def blocked(count: int) -> list[str]:
-    """Return the statements of the `count` that wait for us, once there are so many."""
+    """Return the statements that wait for us, once there are `count` of them."""
     return until(lambda: len(waiting_for_us()) == count and waiting_for_us(), 60, lambda: str(waiting_for_us()))

@@ -1,4 +1,4 @@
-"""What is promised for after the commit: not before it, not after a rollback, once, and without harm when it fails."""
+"""Actions after the commit: not before it, not after a rollback, once, and harmless when they fail."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ GROUPS = {
 
 
 def queued(queue: str = "default") -> list[Message]:
-    """The messages of a queue, as a worker would find them in Valkey."""
+    """Return the messages of a queue in Valkey, as a worker would read them."""
     return [Message.decode(data) for data in broker().client.hgetall(f"dramatiq:{queue}.msgs").values()]
 
 
@@ -98,7 +98,7 @@ def test_open_pages_hear_of_it_at_the_commit_and_not_before(name):
     promise, group, event = GROUPS[name]
 
     async def receive() -> list[dict]:
-        """What arrived in the group before a mark that is sent now."""
+        """Return the messages of the group that arrive before a marker that is sent now."""
         await layer.group_send(group, {"type": "mark"})
         events = []
         while (heard := await layer.receive(channel)) != {"type": "mark"}:

@@ -1,4 +1,4 @@
-"""The key-value store on a real NATS server: what is read is what was written, and of two writers one wins."""
+"""The key-value store on a real NATS server: reads return what was written, and one of two concurrent writers wins."""
 
 from __future__ import annotations
 

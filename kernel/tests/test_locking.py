@@ -1,4 +1,4 @@
-"""Row locks on the real PostgreSQL: who waits for whom, what is read after the wait, what is refused."""
+"""Row locks on the real PostgreSQL: waiting, reading after the wait, and refusals."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_rows_that_only_refer_to_it_are_made_meanwhile(alice):
 
 
 def test_what_the_row_refers_to_is_not_locked_along(alice, monkeypatch):
-    """Also where a model's manager reads the related row with it."""
+    """Also where a model's manager selects the related row with it."""
     made = Dataset.objects.create(user=alice, tenant=alice.tenant, name="x", size=1)
     manager = type(Dataset._default_manager)
     monkeypatch.setattr(

@@ -1,4 +1,4 @@
-"""A request to a stranger's server: over in time, however it answers; no more is taken than was asked for."""
+"""Requests to untrusted servers: limited in time and size, whatever they answer."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ RECORD = b"\x16\x03\x03\x40\x00"  # TLS: here come 16384 bytes of a handshake
 
 @pytest.fixture
 def stranger():
-    """Sends `first` to whoever connects, then `drip` again and again, until told to end."""
+    """Run a server that sends `first` to its client, then `drip` repeatedly, until it is stopped."""
     ended, threads = threading.Event(), []
     listener = socket.create_server(("127.0.0.1", 0))
 

@@ -1,4 +1,4 @@
-"""What comes from outside: only ValueError comes of it, and what is kept can be stored."""
+"""Untrusted input: only ValueError is raised, and accepted values can be stored."""
 
 from __future__ import annotations
 

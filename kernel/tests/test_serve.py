@@ -1,4 +1,4 @@
-"""Services on a real NATS server: order, batches, replies, wrong messages, a server that goes away, an orderly end."""
+"""Services on a real NATS server: order, batches, replies, invalid messages, reconnection, graceful shutdown."""
 
 from __future__ import annotations
 
@@ -110,7 +110,9 @@ def test_of_a_queue_group_one_hears_of_no_group_all(peer):
 
 
 class Meeting:
-    """A service of two subjects and a tick, whose handlers wait a second for each other; `met` where two were there."""
+    """A service of two subjects and a tick, whose handlers wait a second for each other; `met` tells whether two ran at
+    the same time.
+    """
 
     name = "meeting"
 
@@ -178,7 +180,7 @@ def test_ticks_go_on_after_a_failure(peer):
 
 
 class Server:
-    """A NATS server of the test's own, to be killed and started again on the same port."""
+    """A NATS server of the test's own, which can be killed and restarted on the same port."""
 
     def __init__(self, folder: Path):
         self.folder, self.port, self.process = folder, free_port(), None
@@ -225,7 +227,7 @@ def test_requests_tell_silence_from_nobody(peer):
 
 
 def test_a_server_that_knows_its_clients_by_nkey(tmp_path, settings):
-    """As Opni's does."""
+    """Opni's server is configured like this."""
     pair = nkeys.from_seed(nkeys.encode_seed(os.urandom(32), nkeys.PREFIX_BYTE_USER))
     seed = tmp_path / "seed"
     seed.write_bytes(bytes(pair.seed))

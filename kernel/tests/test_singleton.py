@@ -1,4 +1,4 @@
-"""The lock of what must run once: it is in the database, is lost with its connection, and is checked at each use."""
+"""The singleton lock: held in the database, lost with its connection, checked at each use."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 def cut(link: psycopg.Connection) -> None:
-    """End a connection's session at the server, as a restart of the database does; return once its locks are free."""
+    """End a connection's session at the server, as a restart of the database does; return once its locks are released."""
     pid = link.info.backend_pid
     with connection.cursor() as cursor:
 

@@ -21,7 +21,7 @@ LIVE_MS = 60_000  # how long a page may take to notice; a busy machine is slow
 
 
 class Site:
-    """Daphne on the tests' own database, storage and Valkey; it can go away and come back under the same address."""
+    """Daphne on the tests' own database, storage and Valkey; it can be stopped and restarted at the same address."""
 
     def __init__(self, log: Path):
         self.log, self.port, self.process = log, free_port(), None
@@ -39,7 +39,7 @@ class Site:
             time.sleep(0.05)
 
     def answers(self) -> bool:
-        """Whether it is really our server, and not whoever else was given the port meanwhile."""
+        """Whether it is our server, and not another process that was given the port meanwhile."""
         try:
             with urlopen(f"{self.url}/healthz/live", timeout=5) as answer:
                 return answer.status == 200 and self.process.poll() is None
@@ -52,7 +52,7 @@ class Site:
 
 
 def elsewhere(action) -> None:
-    """Runs it in a thread of its own: the browser's driver keeps a loop in this one, in which nobody can be woken."""
+    """Run the function in a thread: the browser driver's event loop occupies this one."""
     problems = []
 
     def run():
@@ -71,14 +71,14 @@ def elsewhere(action) -> None:
 
 
 def loads(page) -> list[str]:
-    """The addresses the page goes to from now on."""
+    """Record the addresses that the page navigates to from now on."""
     urls: list[str] = []
     page.on("framenavigated", lambda frame: urls.append(frame.url))
     return urls
 
 
 def log_in(context, site: Site, user) -> None:
-    """Gives the browser a session of the user's."""
+    """Give the browser a session of the user."""
     client = Client()
     client.force_login(user)
     context.add_cookies([{"name": "sessionid", "value": client.cookies["sessionid"].value, "url": site.url}])

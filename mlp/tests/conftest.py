@@ -39,7 +39,7 @@ def site(server, transactional_db, default_tenant):
 
 @pytest.fixture
 def troubles(page):
-    """What the browser complained about."""
+    """Record errors and warnings of the browser, and failed responses."""
     problems: list[str] = []
     page.on("console", lambda message: problems.append(message.text) if message.type in {"error", "warning"} else None)
     page.on("pageerror", lambda error: problems.append(str(error)))
@@ -56,7 +56,7 @@ def browser_context_args(browser_context_args, server):
 
 @pytest.fixture
 def context(context):
-    """Patient: a busy machine is slow to draw a page, and how fast it is is asked elsewhere."""
+    """Use long time-outs: a busy machine is slow to draw a page, and other tests measure the speed."""
     expect.set_options(timeout=LIVE_MS)
     context.set_default_timeout(LIVE_MS)
     context.set_default_navigation_timeout(2 * LIVE_MS)

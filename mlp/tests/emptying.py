@@ -39,6 +39,6 @@ END $$
 
 
 def empty_database(test_case: object = None) -> None:
-    """Delete the rows of every table; takes the place of TransactionTestCase._fixture_teardown."""
+    """Delete the rows of every table; replaces TransactionTestCase._fixture_teardown."""
     with connection.cursor() as cursor:
         cursor.execute(EMPTY)

@@ -1,4 +1,4 @@
-"""Ends the servers of a test run when the process that started them is gone, however it went (SIGKILL included).
+"""Ends the servers of a test run when the process that started them is gone, however it ended (SIGKILL included).
 
 `python -I -S guardian.py FOLDER`, standard library only, so that it costs milliseconds. Each line of its standard
 input, `PID SIGNAL GRACE`, names a process, the signal that ends it in order, and its seconds for that. The input ends

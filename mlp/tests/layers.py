@@ -53,14 +53,14 @@ APPS = ("accounts", "resources", "datasets", "jobs", "models_app", "apps", "aiop
 
 
 def level_of(module: str) -> int:
-    """The number of the module's level; the highest for files at the root."""
+    """Return the number of the module's level; the highest for files at the root."""
     known = {package: level.number for level in LEVELS for package in level.packages}
     matches = [package for package in known if module == package or module.startswith(package + ".")]
     return known[max(matches, key=len)] if matches else LEVELS[-1].number
 
 
 def table() -> str:
-    """The levels as the Markdown table of docs/architecture.md, highest first."""
+    """Return the levels as the Markdown table of docs/architecture.md, highest first."""
     rows = ["| level | packages | what they hold |", "|---|---|---|"]
     for level in sorted(LEVELS, reverse=True):
         rows.append(f"| {level.number} | {', '.join(f'`{name}`' for name in level.packages)} | {level.says} |")

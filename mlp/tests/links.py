@@ -1,4 +1,4 @@
-"""The browser's end of a websocket, for tests: as patient as a busy machine needs, since speed is not what they ask."""
+"""The client end of a websocket, for tests; its time-outs are long enough for a busy machine."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ LIMIT_S = 60.0
 
 
 class Link(WebsocketCommunicator):
-    """Channels' own gives the server one second for everything, a log-in by the database included."""
+    """Channels' communicator with longer time-outs: its own gives the server one second for everything."""
 
     async def receive_output(self, timeout: float = LIMIT_S) -> dict:
         return await super().receive_output(max(timeout, LIMIT_S))
 
     async def wait(self, timeout: float = LIMIT_S) -> None:
-        """For the end of the server's side."""
+        """Wait until the server's side has ended."""
         await super().wait(max(timeout, LIMIT_S))

@@ -1,4 +1,4 @@
-"""What the tests of the pages share: visitors, a world with something on every page, HTML looked into."""
+"""Helpers of the tests of pages: clients, objects for every page, and an HTML parser."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ PAGES = [
 
 
 def visitor(user=None, **options) -> Client:
-    """A browser, logged in as that user. Faults of the server come back as its page, not as exceptions."""
+    """Return a client, logged in as that user. Server errors are returned as pages, not raised."""
     client = Client(raise_request_exception=False, **options)
     if user is not None:
         client.force_login(user)
@@ -81,8 +81,7 @@ def visitor(user=None, **options) -> Client:
 
 
 def fill(user, *, evil: bool = False) -> None:
-    """Jobs and datasets in the states that the pages tell apart, and log lines of each verdict; `evil` puts markup
-    wherever text can come in."""
+    """Create jobs and datasets in all shown states, and log lines of each verdict; `evil` puts markup in every text."""
     words = EVIL if evil else "exit code 1"
     for name, state in (("waiting", "creating"), ("fit", "running"), ("done", "finished"), ("broken", "error")):
         put(Job, user, name, state)
@@ -128,7 +127,7 @@ def fill(user, *, evil: bool = False) -> None:
 
 
 def said(user, words: str) -> None:
-    """Lines of the user's job `fit`: one of each verdict, and one that is not judged yet."""
+    """Store lines of the user's job `fit`: one of each verdict, and one without."""
     store, names = logstore.get(), {"namespace": user.username, "deployment": "fit"}
     store.append([accept.line(f"{level}: {words}", id=f"{user.username}{level}", **names) for level in "ABC"])
     shape = {"masked_log": f"<num> {words}", "template_matched": f"<*> {words}", "template_cluster_id": 7}
@@ -137,7 +136,7 @@ def said(user, words: str) -> None:
 
 
 def _more_evil(user) -> None:
-    """What scripts draw: names of series, log lines and who wrote them, notices."""
+    """Store texts that scripts display: names of series, log lines with their sources, notices."""
     now = timezone.now()
     for job in Job.objects.filter(user=user):
         for step in (1, 2):
@@ -155,7 +154,7 @@ def _more_evil(user) -> None:
 
 
 class Markup(HTMLParser):
-    """The start tags of a page, the values of its fields by name, and what of it would be code of its own."""
+    """The start tags of a page, the values of its fields by name, and inline code and foreign links."""
 
     def __init__(self, text: str):
         super().__init__()
@@ -181,6 +180,6 @@ def markup(response) -> Markup:
 
 
 def words_of(response) -> str:
-    """The page's text as a reader sees it, in one line."""
+    """Return the page's visible text in one line."""
     text = re.sub(r"<[^>]*>", " ", response.content.decode())
     return re.sub(r"\s+", " ", html.unescape(text))

@@ -36,7 +36,7 @@ def pytest_configure(config) -> None:
 
 
 def slot() -> int:
-    """Return which of the processes that run tests at the same time this is, from 0 to SLOTS - 1."""
+    """Return the index of this process among those that run tests at the same time, from 0 to SLOTS - 1."""
     worker = os.environ.get("PYTEST_XDIST_WORKER", "")
     return int(worker.removeprefix("gw")) % (SLOTS - 1) if worker else SLOTS - 1
 
@@ -45,8 +45,8 @@ _given: set[int] = set()
 
 
 def free_port() -> int:
-    """One that nobody else is given, also while its server is away for a moment: below those of outgoing connections,
-    out of the six hundred of this process, and never the same twice.
+    """Return a port that nobody else uses, also while its server is stopped: below those of outgoing connections, from
+    this process's range, and never the same twice.
     """
     first = 10000 + 600 * slot()
     while True:
@@ -82,7 +82,7 @@ def start(folder: Path, name: str, command: list[str], port: int, ended_by: int 
 def begin(
     command: list[str], log: Path, ended_by: int = signal.SIGTERM, grace_s: int = 5, **options
 ) -> subprocess.Popen:
-    """Start a process that does not outlive this one; `ended_by` is the signal that ends it in order."""
+    """Start a process that does not outlive this one; `ended_by` is the signal for its graceful shutdown."""
     with log.open("ab") as output:
         process = subprocess.Popen(command, stdout=output, stderr=output, start_new_session=True, **options)
     watch(process, ended_by, grace_s)
@@ -95,7 +95,7 @@ def watch(process: subprocess.Popen, ended_by: int = signal.SIGTERM, grace_s: in
 
 
 def start_guardian(folder: Path) -> subprocess.Popen:
-    """Start what ends our servers and removes the folder, once we have ended."""
+    """Start the guardian, which ends our servers and removes the folder when this process ends."""
     command = [sys.executable, "-I", "-S", str(Path(__file__).with_name("guardian.py")), str(folder)]
     nowhere = subprocess.DEVNULL
     made = subprocess.Popen(
@@ -116,7 +116,7 @@ def stop(process: subprocess.Popen) -> None:
 
 
 def unprivileged() -> list[str]:
-    """PostgreSQL refuses to run as root; in a user namespace of its own it is nobody, and the files stay ours."""
+    """Return the command in a user namespace: PostgreSQL refuses to run as root; the files stay ours."""
     return ["unshare", "--user", "--map-user=65534", "--map-group=65534"] if os.geteuid() == 0 else []
 
 
@@ -149,7 +149,7 @@ def start_nats(folder: Path) -> str:
 
 
 def make_folder() -> Path:
-    """Make the folder of this process: of the whole run in its first process, of a worker in that one's folder."""
+    """Create the folder of this process: of the whole run in its first process, of a worker inside that one."""
     if "MLP_TEST_ROOT" not in os.environ:
         os.environ["MLP_TEST_ROOT"] = tempfile.mkdtemp(prefix="mlp-test-")
         return Path(os.environ["MLP_TEST_ROOT"])
@@ -159,7 +159,7 @@ def make_folder() -> Path:
 
 
 def prepare_environment(folder: Path) -> None:
-    """Runs when the plugin is imported: the settings read the environment, and pytest-django reads the settings."""
+    """Prepare the environment at import: the settings read it, and pytest-django reads the settings."""
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "mlp.settings")
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # torch's threads would wait for each other beside the other workers
     if OWN_NATS in os.environ:  # a worker of a parallel run: the first process has started the others
@@ -172,7 +172,7 @@ def prepare_environment(folder: Path) -> None:
 
 
 def separate_worker() -> None:
-    """Each process of a parallel run, and a run beside it, has its own storage root, ports and Valkey database."""
+    """Give each process of a parallel run, and a second run, its own storage root, ports and Valkey database."""
     worker = os.environ.get("PYTEST_XDIST_WORKER", "gw15")
     number = int(worker.removeprefix("gw"))
     os.environ["MLP_ROOT"] = str(Path(os.environ["MLP_TEST_ROOT"]) / worker)

@@ -1,4 +1,4 @@
-"""Which files of tests `make test-fast` leaves out: those that start platforms, browsers or runs, train or take long.
+"""The test files that `make test-fast` leaves out: those that start platforms, browsers or runs, train, or take long.
 
 Each name is a pattern of a path below the root of the repository.
 """

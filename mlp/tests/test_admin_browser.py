@@ -1,4 +1,4 @@
-"""The admin in a real browser: it draws itself without an error, fits a phone, its live parts and buttons work."""
+"""The admin in a real browser: no errors, fits a phone, live updates and buttons work."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def world(site, alice, staff, make_user):
 
 @pytest.fixture
 def operator(page, context, site, world, staff, troubles):
-    """A page with the operator logged in."""
+    """A page of a browser in which an operator is logged in."""
     log_in(context, site, staff)
     page.goto("/admin/")
     return page

@@ -1,4 +1,4 @@
-"""The structure, kept by tests, one for each rule: who may import whom, how long files and functions are.
+"""The architecture rules, a test for each: allowed imports, lengths of files and functions.
 
 The layers themselves are data, in layers.py; docs/architecture.md explains them.
 """
@@ -48,7 +48,7 @@ OURS = {module_name(path) for path in sources()}
 
 
 def imports(path: Path, nodes=None) -> set[str]:
-    """The modules of our own that the file imports, whole names."""
+    """Return the modules of our own that the file imports, by their whole names."""
     package = module_name(path).split(".")
     if path.name != "__init__.py":
         package = package[:-1]
@@ -70,7 +70,7 @@ def say(path: Path) -> str:
 
 
 def test_the_sources_are_found():
-    """The rules below hold for nothing if the list of files is empty."""
+    """With an empty list of files, the rules below would pass."""
     assert len(product()) > 300
     assert sum(len(imports(path)) for path in product()) > 1000
 
@@ -103,7 +103,7 @@ def test_layers_inside_an_app():
 
 
 def test_rooms_inside_an_app():
-    """`aiops/wire` knows nothing of `aiops/web`: a room imports the rooms before it in layers.ROOMS."""
+    """`aiops/wire` does not import `aiops/web`: a folder imports only those before it in layers.ROOMS."""
     wrong = []
     for app, rooms in layers.ROOMS.items():
         rank = {f"{app}.{room}": index for index, room in enumerate(rooms)}
@@ -181,7 +181,7 @@ def test_every_module_says_what_it_is():
 
 
 def test_state_is_changed_by_transitions_only():
-    """`update(state=…)` would pass by the table, the lock and the history."""
+    """`update(state=…)` would bypass the transitions, the lock and the history."""
     for path in product():
         assert not re.search(r"\.update\([^)]*\bstate=", path.read_text()), path
 
@@ -193,7 +193,7 @@ def test_tasks_are_enqueued_after_the_commit_only():
 
 
 def test_transitions_are_called_by_lifecycles_only():
-    """Everything that moves an object goes through one door per app."""
+    """Each app has one module that changes the states of its objects."""
     verbs = {"complete", "finish", "fail", "erase", "start", "activate", "deregister"}
     for path in product():
         if path.stem in {"lifecycle", "models", "tcc"}:

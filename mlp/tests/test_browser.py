@@ -1,4 +1,4 @@
-"""The pages in a real browser, before a real server of HTTP and websockets: small journeys, live metrics, looks."""
+"""The pages in a real browser with real HTTP and websocket servers: user journeys, live metrics, themes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ LOST = re.compile("connection lost", re.IGNORECASE)
 
 
 def report(epoch: int, accuracy: float, progress: int, job: str = "fit") -> None:
-    """One message of alice's job, as the ingest process stores it."""
+    """Record one report of alice's job, as the ingest process does."""
     data = f'{{"epoch": {epoch}, "accuracy": {accuracy}, "loss": {1 - accuracy}, "progress": {progress}}}'
     message = Delivery(recording.subject("alice", job), data.encode(), f"{job}-{epoch}", epoch, timezone.now())
     elsewhere(lambda: recording.record([message]))
@@ -44,7 +44,7 @@ def running(alice, name: str = "fit") -> Job:
 
 
 def shows(card, epoch: int, accuracy: float, progress: int, timeout: int = LIVE_MS) -> None:
-    """Waits until the job's chart and progress are there."""
+    """Wait until the job's card shows these values."""
     label = re.compile(rf"Epoch {epoch}\b.* {re.escape(str(accuracy))}0*\b")
     expect(card.locator("[data-chart] [role=img]")).to_have_attribute("aria-label", label, timeout=timeout)
     expect(card).to_contain_text(f"{progress} %", timeout=timeout)
@@ -331,7 +331,7 @@ class TestLooks:
 
     @pytest.mark.parametrize("scheme", ["light", "dark"])
     def test_no_page_complains_and_all_fit_a_phone(self, hers, alice, troubles, scheme):
-        """At 360 pixels the body never scrolls sideways; tables may, within their own box."""
+        """At 360 pixels the body never scrolls sideways; tables may, in their own box."""
         fill(alice, evil=True)
         hers.set_viewport_size({"width": 360, "height": 740})
         hers.emulate_media(color_scheme=scheme)
@@ -346,7 +346,7 @@ class TestLooks:
 
     @pytest.mark.parametrize("scheme", ["light", "dark"])
     def test_no_page_shuts_anybody_out(self, hers, alice, scheme):
-        """axe-core finds nothing that is serious: contrast, names, roles, keyboard."""
+        """axe-core reports no serious problem: contrast, names, roles, keyboard."""
         fill(alice)
         hers.emulate_media(color_scheme=scheme)
         tools = hers.context.new_cdp_session(hers)

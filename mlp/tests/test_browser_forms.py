@@ -1,4 +1,4 @@
-"""Forms in a real browser: what was typed outlives a double click, the way back, a session's end, servers that go."""
+"""Forms in a real browser: double clicks, the back button, expired sessions, and servers that go away."""
 
 from __future__ import annotations
 

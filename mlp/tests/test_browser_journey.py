@@ -1,4 +1,4 @@
-"""A new user and an operator, side by side, on the real platform: from the registration to a job whose metrics move.
+"""A new user and an operator on the real platform, from registration to a job with live metrics.
 
 In both languages, both themes, on a desk and on a phone. Pictures of each step: test-artifacts/screenshots.
 """
@@ -48,7 +48,7 @@ def platform(chromium, tmp_path_factory):
 
 
 class Walk:
-    """One person's browser: what it complains about is collected, what it shows is photographed and must fit."""
+    """One user's browser: collects its errors, takes screenshots, checks that pages fit the window."""
 
     def __init__(self, browser: Browser, platform: Platform, look: Look, who: str):
         self.look, self.who, self.troubles = look, who, []
@@ -77,7 +77,7 @@ class Walk:
         return self.page.locator(selector)
 
     def shows(self, step: str) -> None:
-        """The page is in the person's language, fits the window, and nothing was complained about on the way."""
+        """Check that the page is in the user's language, fits the window and has reported no error."""
         expect(self["html"]).to_have_attribute("lang", self.look.language)
         too_wide = self.page.evaluate("document.documentElement.scrollWidth - window.innerWidth")
         PICTURES.mkdir(parents=True, exist_ok=True)
@@ -94,7 +94,7 @@ class Walk:
 
 @pytest.fixture
 def walks(browser, platform):
-    """A function that opens a browser for somebody."""
+    """Return a function that opens a browser for a user."""
     made: list[Walk] = []
 
     def opened(look: Look, who: str) -> Walk:
@@ -204,7 +204,7 @@ def look_around(operator: Walk, username: str) -> None:
 
 
 def test_what_was_typed_outlives_the_end_of_the_servers(walks, platform, browser):
-    """The web servers are killed between the opening of a form and its sending: it is sent while they are away."""
+    """The web servers are killed after a form is opened; it is submitted while they are away."""
     user = walks(LOOKS[0], "restart")
     user.page.goto("/regist_login")
     user.enter("admin", OPERATOR_PASSWORD)

@@ -31,7 +31,7 @@ def platform(tmp_path_factory):
 
 
 class Demo:
-    """One walk through the product, as `make demo` does it."""
+    """One run of `make demo`."""
 
     def __init__(self, platform: Platform, slow: float):
         self.log = platform.root.with_name("demo.out")
@@ -43,13 +43,13 @@ class Demo:
         return self.process.poll() is None
 
     def check(self) -> None:
-        """Waits for its end, which must be a good one."""
+        """Wait until it ends, and check that it succeeded."""
         code = self.process.wait(DEMO_S)
         assert code == 0, self.log.read_text()[-3000:]
 
 
 def job_processes(platform: Platform) -> tuple[list[int], list[int]]:
-    """(the script's, its recorders'), told by their command line and by where they would report."""
+    """Return (the script's processes, its recorders), found by command line and reporting address."""
     address = f"MLP_API_URL=http://127.0.0.1:{platform.base + 1}\0".encode()
     scripts, recorders = [], []
     for entry in Path("/proc").iterdir():
@@ -80,7 +80,7 @@ def test_the_demo_goes_well(platform):
 
 @pytest.mark.parametrize("backwards", [False, True], ids=["in order", "in reverse order"])
 def test_the_demo_ends_well_whatever_is_killed_meanwhile(platform, backwards):
-    """All processes of each part at once; the demo is started again until every part had its turn during one."""
+    """Kills all processes of one part at a time; the demo is started again until every part had its turn."""
     targets = sorted([*PARTS, "supervisord", "script", "recorder"], reverse=backwards)
     demo = Demo(platform, slow=4)
     for target in targets:
@@ -99,7 +99,7 @@ def test_the_demo_ends_well_whatever_is_killed_meanwhile(platform, backwards):
 
 
 def test_the_demo_goes_on_when_the_foreground_itself_is_killed(platform):
-    """The parts live on without it; the next `up` takes them over."""
+    """The parts keep running; the next `up` takes them over."""
     demo = Demo(platform, slow=0.2)
     os.kill(platform.process.pid, signal.SIGKILL)
     platform.process.wait()

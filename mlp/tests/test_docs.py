@@ -1,4 +1,4 @@
-"""The documentation says what is there: every command, dependency, make target and page, in both languages."""
+"""The documentation covers every command, dependency, make target and page, in both languages."""
 
 from __future__ import annotations
 

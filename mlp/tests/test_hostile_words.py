@@ -1,6 +1,4 @@
-"""What somebody wrote, wherever a person or a program can write something, stays words: on the pages of its owner, of
-another user, of operators, and in a real search. Code in it never becomes code.
-"""
+"""Text from users and programs is shown as text everywhere: to its owner, to other users and to operators."""
 
 from __future__ import annotations
 
@@ -54,7 +52,7 @@ OPERATORS_PAGES = [
 
 @pytest.fixture
 def hostile(alice, staff):
-    """Markup in every text of every table that a user, a script, a shipper of logs or a stranger's browser fills."""
+    """Put markup in every text of every table that users, scripts, log shippers or visitors can fill."""
     rows = admin_world.fill(alice, staff)
     for model in (Application, Model, Job, Dataset):
         model.objects.filter(user=alice).delete()
@@ -91,7 +89,7 @@ def hostile(alice, staff):
 
 
 def watched(staff: User) -> None:
-    """What AIOps keeps: lines that anybody's program has written, under names that a shipper has chosen."""
+    """Store AIOps data: lines of any program, with names chosen by a log shipper."""
     line = {"time": int(time.time() * 1000), "log": EVIL, "log_type": "workload", "pod_name": EVIL}
     names = {"namespace_name": "alice", "deployment": EVIL, "service": EVIL}
     verdict = {"masked_log": EVIL, "anomaly_level": "Anomaly", "template_matched": EVIL, "opnilog_confidence": 0.1}
@@ -105,8 +103,8 @@ def watched(staff: User) -> None:
 
 
 def harmless(response, address: str) -> None:
-    """Parsed as a browser does: no script, no picture, no handler of the words' making. (The admin's theme has inline
-    scripts and handlers of its own; that they are none of these is what is looked at.)
+    """Assert that the page, parsed as a browser does, has no script, image or handler from the text. (The admin's theme
+    has inline scripts and handlers; these are allowed.)
     """
     assert response.status_code == 200, address
     text = response.content.decode()

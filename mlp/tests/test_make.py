@@ -1,4 +1,4 @@
-"""`make` prepares .venv when it must and leaves it alone otherwise: with the real Makefile and tools, in a copy.
+"""`make` prepares .venv when necessary and leaves it alone otherwise: the real Makefile and tools, in a copy.
 
 .venv's Python is a wrapper of the one that runs these tests; nothing is installed, since all that is required is there.
 """

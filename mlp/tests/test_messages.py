@@ -35,7 +35,7 @@ FIELD = re.compile(r"[A-Za-z][\w-]*: ")
 
 
 def put_together(node: ast.expr | None) -> bool:
-    """Whether the expression builds its text itself, so that no catalogue can know it."""
+    """Whether the expression builds its text at run time, so that it cannot be in a catalogue."""
     if isinstance(node, ast.JoinedStr):
         return True
     if isinstance(node, ast.BinOp):
@@ -60,7 +60,7 @@ def is_bare(node: ast.expr | None) -> bool:
 
 
 def plain_constants() -> set[str]:
-    """Return the names of constants of the product that are plain text, so unknown to the catalogue."""
+    """Return the names of constants of the product that are plain text, and so not in the catalogue."""
     texts, messages = set(), set()
     for path in translations.source_files():
         for node in ast.parse(path.read_text()).body if path.suffix == ".py" else []:

@@ -1,5 +1,7 @@
-"""How fast the pages are when there is much to show: a thousand jobs, hundreds of everything else, the default limit of
-150 ms of the server's time for each page. A busy machine gets several tries: a slow page is slow in all of them.
+"""The response time of every page with many objects: a thousand jobs and hundreds of everything else.
+
+The limit is 150 ms of the server's time for each page. On a busy machine a page is tried several times: a slow page is
+slow in all of them.
 """
 
 from __future__ import annotations
@@ -107,8 +109,8 @@ def logged(now) -> None:
 
 
 def measured(client, address: str) -> tuple[float, int]:
-    """(the best of some tries in s, its database queries). What waited for a CPU on a busy machine does not count: it
-    is the thread's own time at work, and the time it waited for the database.
+    """Return (the best of some tries in s, its database queries), without waits for a CPU on a busy machine: the
+    thread's CPU time and the time it waited for the database.
     """
     with CaptureQueriesContext(connection) as queries:
         assert client.get(address).status_code == 200, address

@@ -1,4 +1,4 @@
-"""What holds for every page: who may see it, what runs in it, what it costs; and the index (contract 7)."""
+"""Rules for every page: access, scripts, cost; and the index (contract 7)."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ QUERIES = {
 
 
 def addresses() -> list[str]:
-    """Every address of the pages, with something put in for its parts."""
+    """Return every address of the pages, with values for its parameters."""
     paths = []
     for pattern in page_urls.urlpatterns:
         route = str(pattern.pattern)
@@ -76,7 +76,7 @@ DRAWN = {}
 
 @pytest.fixture
 def drawn(request, address):
-    """The page at this address as its owner sees it, drawn once for all the tests that only look at it."""
+    """Return the page as its owner sees it, rendered once for all the tests that only read it."""
     if address not in DRAWN:
         request.getfixturevalue("shown")
         client = visitor() if "login" in address else request.getfixturevalue("her")
@@ -104,7 +104,7 @@ class TestWhoMaySeeIt:
 
     @pytest.mark.parametrize("address", PAGES)
     def test_nobody_elses_anything_is_on_it(self, alice, bob, shown, address):
-        """Words that only alice's things have; bob, who has nothing, asks for every page by its very address."""
+        """Texts that only alice's objects contain; bob, who has none, requests every page."""
         words = ["alice", "exit code 1", "for the test", "epoch 1", "one.csv"]
         text = visitor(bob).get(address).content.decode()
         assert [word for word in words if word in text] == []
@@ -202,7 +202,7 @@ class TestIndex:
 
 
 class TestWhatRunsInIt:
-    """Nothing but our own files: the policy says so, and the pages keep to it."""
+    """The pages load only our own files, as the content security policy demands."""
 
     @pytest.mark.parametrize("address", [*PAGES, "/regist_login", "/regist_login?action=register", "/nothing"])
     def test_nothing_inline_whatever_users_wrote(self, her, alice, address):
@@ -313,7 +313,7 @@ class TestWrongAddresses:
         assert "Page not found" in words_of(response)
 
     def test_a_null_character_is_no_fault(self, her):
-        """Refused before any page is asked, hence without one."""
+        """It is refused before any view is called."""
         assert her.get("/%00").status_code == 404
 
     def test_a_fault_is_told_without_its_inside(self, her, monkeypatch):
@@ -371,7 +371,7 @@ class TestQueries:
 
 
 def test_this_file_knows_every_page(her, shown):
-    """A page that comes later belongs into PAGES: what holds for every page is then checked there, too."""
+    """New pages must be added to PAGES, so that the rules for every page are checked."""
     known = {resolve(address.partition("?")[0]).func for address in PAGES}
     for address in addresses():
         if resolve(address).func not in known:

@@ -1,4 +1,4 @@
-"""The OpenAPI schema is true: real answers to generated requests match it."""
+"""The OpenAPI schema: real answers to generated requests match it."""
 
 from __future__ import annotations
 
@@ -41,9 +41,8 @@ OPERATIONS = [result.ok() for result in SCHEMA.get_all_operations() if result.ok
 
 @contextmanager
 def kept_connection():
-    """The real WSGI application closes the database connection after a request; the test's transaction lives on it.
-
-    Django's own test client connects the signals again after each of its requests, hence not a fixture.
+    """Keep the database connection open: the real WSGI application closes it after a request, but the test's
+    transaction lives on it. Not a fixture, since Django's test client reconnects the signals after each request.
     """
     for signal in (request_started, request_finished):
         signal.disconnect(close_old_connections)
@@ -54,7 +53,7 @@ def kept_connection():
 
 @pytest.fixture
 def training_controller():
-    """Somebody who takes every request to train, and does nothing about it."""
+    """A training controller that accepts every request and does nothing."""
     peer = Peer()
     peer.listen("train_model", answer=lambda data: b"training job submitted")
     yield

@@ -1,4 +1,4 @@
-"""Each verb of each life cycle locks its row before it reads it: it waits for a lock that somebody holds.
+"""Each lifecycle function locks its row before reading it: it waits for a lock that another transaction holds.
 
 A verb without the lock would read a state that is about to change, decide by it, and only wait when it writes. So it
 does not do that it waits: the statement that waits must be the one that locks and reads.
@@ -95,7 +95,7 @@ def training(**fields) -> TrainingRun:
 
 
 def hold(row, lifecycle: ModuleType, **amounts):
-    """Reserve for the row what its life cycle would have, so that it can be given back."""
+    """Reserve the resources that the row's life cycle would have, so that they can be released."""
     request = {"id": lifecycle.request_id(row.pk), "applier": lifecycle.APPLIER, "owner": row.user.username}
     tcc.try_(request_type="request", **request, **amounts)
     return row
@@ -312,7 +312,7 @@ def test_each_verb_waits_for_the_rows_lock_before_it_reads_the_row(lifecycle):
 
 
 def within_a_transaction(call: Callable[[], object]) -> None:
-    """As the verbs that are called inside of another's transaction are."""
+    """Call the function inside another transaction, as some callers do."""
     with transaction.atomic():
         call()
 
@@ -339,7 +339,7 @@ def creates() -> dict[str, Callable[[User], object]]:
 
 @pytest.mark.parametrize("kind", creates())
 def test_nothing_is_made_for_a_user_who_is_deregistered_meanwhile(kind, alice, home):
-    """De-registration ends what is there; what is made at that moment waits for it, and is refused."""
+    """De-registration ends existing objects; concurrent creations wait for it and are refused."""
     Model.objects.create(user=alice, tenant=alice.tenant, name="net", src="home/x", size=1, state="ready")
     with transaction.atomic():
         accounts.deregister(username="alice", by="test")

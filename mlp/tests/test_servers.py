@@ -1,4 +1,4 @@
-"""The servers of a test run end with it, however it ends."""
+"""The servers of a test run are stopped with it, however it ends."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ OURS = ("PYTEST_", "MLP_", "DATABASE_URL", "REDIS_URL", "NATS_URL")
 
 
 class Run:
-    """A parallel run of one test that starts a server of its own and goes on for minutes."""
+    """A parallel run of one test that starts a server and takes minutes."""
 
     def __init__(self, place: Path):
         place.mkdir()
@@ -43,12 +43,12 @@ class Run:
         self.process = begin(command, self.output, cwd=settings.BASE_DIR, env=environment)
 
     def folder(self) -> Path:
-        """The folder of its servers, once they run."""
+        """Return the folder of its servers, once they run."""
         return Path(until(lambda: self.word.exists() and self.word.read_text(), 120, self.output.read_text))
 
 
 def test_they_end_with_the_run(tmp_path):
-    """Those of its workers too, and one that does not listen to SIGTERM."""
+    """Also those of its workers, and one that ignores SIGTERM."""
     numbers = signal.SIGTERM, signal.SIGKILL
     runs = [Run(tmp_path / str(int(number))) for number in numbers]
     folders = [run.folder() for run in runs]
@@ -62,7 +62,7 @@ def test_they_end_with_the_run(tmp_path):
 
 
 def living(folder: Path) -> dict[int, str]:
-    """The processes that work in the folder or know of it: number to name."""
+    """Return the processes that work in the folder or refer to it: number to name."""
     named = {}
     for entry in Path("/proc").iterdir():
         try:

@@ -1,4 +1,4 @@
-"""From a finished job over a model to an application that answers, in a real browser with real workers and runs."""
+"""From a finished job to a model and a responding application, in a real browser with real workers and runs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ WAIT_MS = 60_000  # a busy machine is slow to start a run
 
 @pytest.fixture
 def working(site):
-    """The workers and the reconcile loop, as the platform runs them."""
+    """Run the workers and the reconcile loop, as the platform does."""
     stop = threading.Event()
 
     def reconcile() -> None:

@@ -1,4 +1,4 @@
-"""Sessions and frames: nobody plants a session, none outlives its end, no page lets itself be framed or led astray."""
+"""Sessions and frames: no session fixation, no session outlives its end, no framing, no open redirect."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The interface in Chinese is complete: every string is marked, is in the catalogue, and appears translated."""
+"""The Chinese interface is complete: every string is marked, in the catalogue, and shown translated."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_translations_are_whole():
 
 
 def test_states_said_at_run_time_are_in_the_catalogue():
-    """`{% translate row.target %}` of the histories: whatever a job or dataset can be."""
+    """`{% translate row.target %}` of the histories: all states of jobs and datasets."""
     for state in {*JobState.values, *DatasetState.values}:
         assert translations.is_translated(USED[None, state])
 
@@ -143,7 +143,7 @@ def test_translations_survive_the_file_and_a_string_that_went_and_came_back():
 
 # --- texts in HTML -------------------------------------------------------------------------------------------------
 class Texts(HTMLParser):
-    """Collects the (where, text) of a page that people see: text nodes and the attributes that are shown or read."""
+    """Collects the (where, text) of a page that users see: text nodes, and attributes that are shown or read aloud."""
 
     def __init__(self, html: str):
         super().__init__(convert_charrefs=True)
@@ -169,7 +169,7 @@ class Texts(HTMLParser):
 
 
 def bare(source: str) -> list[tuple[str, str]]:
-    """The texts of a template that no tag or variable stands for."""
+    """Return the texts of a template that are in no tag or variable."""
     source = re.sub(r"\{#.*?#\}", "", source)
     source = re.sub(r"\{% comment.*?endcomment %\}", "", source, flags=re.DOTALL)
     source = re.sub(r"\{% blocktrans.*?endblocktrans(?:late)? %\}", "", source, flags=re.DOTALL)
@@ -219,7 +219,7 @@ def untranslated(html: str, besides: set[str] = frozenset()) -> list[tuple[str, 
 
 @pytest.fixture
 def chinese(client, alice, home):
-    """Alice's browser, set to Chinese; she has a job and a dataset in every state."""
+    """Alice's client, set to Chinese; she has a job and a dataset in every state."""
     for number, state in enumerate(JobState.values):
         put(Job, alice, "job" + "abcdefg"[number], state)
     for number, state in enumerate(DatasetState.values):
@@ -265,7 +265,7 @@ def test_empty_pages_speak_chinese(client, bob):
 
 @pytest.mark.django_db
 def test_refusals_of_forms_speak_chinese(chinese):
-    """A page says a refusal in its own language; the same call over REST says it in English."""
+    """A page shows a refusal in its language; the same call over REST is answered in English."""
     html = chinese.post("/datasets", {"name": "Not Legal", "size": "1"}).content.decode()
     assert "必须为 1 至 50 个字符，只含 a-z 和点" in html
     assert not untranslated(html)

@@ -1,4 +1,4 @@
-"""A storage root and a database that an older release made, under this release: nothing is lost, and it goes on.
+"""A storage root and database of an older release under this one: nothing is lost, and new work runs.
 
 Each folder below `upgrade` is a release: `database.sql.xz` (pg_dump of its database), `root.tar.xz` (its storage root,
 without the embedded servers' own files), `release.json` (what is in them) and the token of a user.
@@ -37,7 +37,7 @@ SCRIPT = "import pathlib; print('a new job reads', pathlib.Path('/datasets/old.d
 
 
 class Upgraded(Platform):
-    """This release on what the older one left."""
+    """This release on the data of the older one."""
 
     def __init__(self, release: Path, folder: Path):
         self.what = json.loads((release / "release.json").read_text())
@@ -66,12 +66,12 @@ class Upgraded(Platform):
         return answer
 
     def own(self, path: str, **options) -> requests.Response:
-        """Asks REST about something of the user's."""
+        """Call REST for one of the user's objects."""
         return self.ask(f"/api/v1/users/{self.what['user']}/{path}", **options)
 
 
 def load(dump: str, url: str) -> None:
-    """What psql does with a dump."""
+    """Restore a dump, as psql does."""
     with psycopg.connect(url) as link:
         end = 0
         for rows in ROWS.finditer(dump):
@@ -107,7 +107,7 @@ def test_the_old_password_still_lets_in(upgraded):
 
 
 def test_data_sets_and_their_files_are_there(upgraded):
-    """An upload that nobody went on with is given up, with a reason."""
+    """An unfinished upload ends in an error with a reason."""
     for name, state in upgraded.what["datasets"].items():
         dataset = partial(upgraded.own, f"datasets/{name}")
         until(lambda ask=dataset, state=state: ask().json()["state"] == state, 60, lambda ask=dataset: ask().text)

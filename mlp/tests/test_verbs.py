@@ -1,4 +1,4 @@
-"""Each verb of each life cycle does what verb_effects.py says, and does it to its own row alone."""
+"""Each lifecycle function has the effects that verb_effects.py lists, on its own row only."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def pages(monkeypatch) -> Recorder:
 
 
 def add_twins(row: models.Model) -> None:
-    """Add two objects of the same user in the same state, one before the row in the order of keys and one behind it."""
+    """Add two objects of the same user in the same state, one with a smaller and one with a larger key."""
     fields = {field.name for field in row._meta.concrete_fields}
     for number, pk in enumerate((-row.pk, row.pk + 1_000_000), start=1):
         copy = type(row).objects.get(pk=row.pk)
@@ -41,7 +41,7 @@ def add_twins(row: models.Model) -> None:
 
 
 def others(row: models.Model, request: str) -> list[dict]:
-    """All other rows of the table, and all other resource requests."""
+    """Return all other rows of the table, and all other resource requests."""
     rows = type(row).objects.exclude(pk=row.pk).order_by("pk").values()
     return [*rows, *ResourceRequest.objects.exclude(pk=request).order_by("pk").values()]
 

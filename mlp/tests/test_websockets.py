@@ -1,4 +1,4 @@
-"""The server of the websockets: a browser that does not read costs little memory and nobody else."""
+"""The websocket server: a client that does not read uses little memory and does not affect others."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def server(tmp_path):
 
 
 def resident(process: subprocess.Popen) -> int:
-    """MiB at the most so far."""
+    """Return the peak of resident memory in MiB."""
     return int(re.search(r"VmHWM:\s+(\d+)", Path(f"/proc/{process.pid}/status").read_text())[1]) >> 10
 
 

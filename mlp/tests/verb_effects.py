@@ -1,4 +1,4 @@
-"""What each verb of each life cycle does to its row, and what follows from it: the table that test_verbs.py checks.
+"""The effects of each lifecycle function on its row, and what follows from it: the table of test_verbs.py.
 
 The verbs, and the rows that they are called with, are in test_row_locks.py. `verb: variant` is the same verb in another
 situation.

@@ -1,4 +1,4 @@
-"""What the model tests share: files in alice's home, a model made of them, and a way to let things happen."""
+"""Fixtures of the model tests: files in alice's home, a model created from them, and running the workers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Predictor:
 
 @pytest.fixture
 def uploaded(home):
-    """Writes a file below alice's .home and returns the src that names it."""
+    """Return a function that writes a file below alice's .home and returns the src that names it."""
 
     def write(path: str, data: str | bytes = ADDER) -> str:
         target = home / path
@@ -49,7 +49,9 @@ def make_model(as_alice):
 
 @pytest.fixture
 def settled(tasks):
-    """Lets the workers and the reconcile loop work until the model is steady and its check is cleaned away."""
+    """Return a function that runs workers and reconcile until the model is in a final state and its check is cleaned
+    up.
+    """
 
     def wait(model: Model) -> Model:
         end = time.monotonic() + DEADLINE_S

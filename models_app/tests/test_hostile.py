@@ -1,4 +1,4 @@
-"""What a model's own code leaves behind must not keep it, or other people's models, from an end."""
+"""Models whose code misbehaves must not block their own end or other users' models."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_a_model_that_cannot_be_looked_at_does_not_keep_the_others_from_it(uploa
 def test_a_copy_that_takes_long_is_left_alone_by_the_messages_that_come_meanwhile(
     uploaded, make_model, tasks, monkeypatch
 ):
-    """Reconcile sends another after a while, in case the first was lost; a worker has many threads."""
+    """Reconcile sends another message after a while, in case the first was lost; a worker has many threads."""
     model = make_model(uploaded("net/predictor.py"))
     begun, goes_on = threading.Event(), threading.Event()
     real = copying._open_files
@@ -102,7 +102,7 @@ def test_a_copy_that_takes_long_is_left_alone_by_the_messages_that_come_meanwhil
 
 
 def test_a_model_that_loads_for_long_has_one_look_waiting(uploaded, make_model, tasks):
-    """Each round of reconcile looks too; had its look a successor, they would become more with every round."""
+    """Each reconcile round enqueues a check too; if each of them had a successor, their number would grow."""
     model = make_model(uploaded("net/predictor.py", "import time\ntime.sleep(600)"))
     tasks.run_once()  # the copy
     assert tasks.waiting_after(reconcile.run) == [1] * 6

@@ -1,4 +1,4 @@
-"""loading.py as the program it is: what it takes for the model. Each format, served: apps/tests/test_formats.py."""
+"""The load check as a program: which file it chooses and what it reports. Serving is in apps/tests/test_formats.py."""
 
 from __future__ import annotations
 

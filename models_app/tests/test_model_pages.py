@@ -1,4 +1,4 @@
-"""Models in the browser: the list, the form that makes one, one model with its lineage and notes (contract 7)."""
+"""The pages of models: list, form, one model with its lineage and notes (contract 7)."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ class TestNotes:
 
 
 class TestUploading:
-    """Without scripts; with them the file goes through the data service (models.js)."""
+    """Without JavaScript; with it the file is sent to the data service (models.js)."""
 
     def test_a_file_becomes_the_source(self, her):
         file = SimpleUploadedFile("my net (1).onnx", b"not really")

@@ -1,4 +1,4 @@
-"""Models from their source to their end, through REST, checked by real runs (contract 5)."""
+"""The life cycle of models through REST, with real load checks (contract 5)."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ UNPICKLED_HERE = []
 
 
 class Trap:
-    """Unpickled in this process it is noted; the check's run prints its process id."""
+    """An object whose unpickling in this process is recorded; the check's run prints its process id."""
 
     def __reduce__(self):
         text = "import os, sys; print('unpickled by', os.getpid()); m = sys.modules.get('models_app.tests.test_models')"
@@ -126,7 +126,7 @@ def test_links_are_not_followed(as_alice, home, uploaded, make_model, settled):
 
 @pytest.mark.parametrize("now", [ADDER[:-10], ADDER + "# more", ""], ids=["shrank", "grew", "empty"])
 def test_files_that_changed_before_they_were_copied_end_it(as_alice, uploaded, make_model, settled, now):
-    """What was reserved is not what lies there, and what was asked for is gone."""
+    """The size differs from the reserved one, and the requested files are gone."""
     src = uploaded("net/predictor.py")
     made = make_model(src)
     uploaded("net/predictor.py", now)

@@ -1,4 +1,4 @@
-"""What try-confirm-cancel should do, in plain Python over a dictionary: the yardstick of the model-based test."""
+"""A reference implementation of try-confirm-cancel over a dictionary, for the model-based test."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Row:
 
 
 class Reference:
-    """The rows, the capacities and the limits; what is in use is computed from the rows alone, each time anew."""
+    """The rows, capacities and limits; what is in use is always computed from the rows."""
 
     def __init__(self, capacity: dict[str, dict], limits: dict[tuple[str, str], dict]):
         self.capacity = capacity
@@ -41,7 +41,7 @@ class Reference:
         return {kind: taken[kind] - given[kind] for kind in KINDS}
 
     def from_outside(self, tenant: str) -> dict:
-        """What is in use by rows that came over REST."""
+        """Return what is in use by rows that came over REST."""
         everything = self.in_use(tenant)
         platform = self.sums(tenant, lambda row: self.live(row) and row.owner != "")
         return {kind: everything[kind] - platform[kind] for kind in KINDS}

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.usefixtures("transactional_db")
 
 @pytest.fixture(autouse=True)
 def world(alice):
-    """A reserved job, a waiting one, a dataset, one request over REST with a part of it released, one of aiops'."""
+    """A reserved job, a queued one, a dataset, a partly released request over REST, and a request of aiops."""
     options = {"user": alice, "tenant": alice.tenant, "entry": "x.py"}
     job = Job.objects.create(**options, name="held", cpu=2, gpu=1, ram=500, reserved=True)
     job.refresh_from_db()

@@ -1,4 +1,4 @@
-"""Limits of users through REST: staff set them, a user sees the one that holds for them."""
+"""Limits of users over REST: staff set them, a user sees the one that applies."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ class Crash(Exception):
 
 
 class Countdown:
-    """Lets `left` statements pass, then dies before the next one."""
+    """Lets `left` statements pass, then raises before the next one."""
 
     def __init__(self, left: int):
         self.left = left
@@ -69,7 +69,7 @@ class Protocol(RuleBasedStateMachine):
         self.reference = Reference({"default": dict(CAPACITY), "other": dict(CAPACITY)}, LIMITS)
 
     def act(self, call, expect, crash, nested) -> None:
-        """Does the call in both worlds, unless it crashes: then it has happened in neither."""
+        """Make the call in the database and in the reference, unless it crashes: then in neither."""
         outcome = OK
         try:
             with ExitStack() as around:

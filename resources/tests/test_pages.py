@@ -14,7 +14,7 @@ pytestmark = pytest.mark.django_db
 
 
 def hold(user, name: str, **amounts) -> None:
-    """What a running job of the user's holds."""
+    """Reserve the resources of a running job of the user."""
     job = put(Job, user, name, "running")
     tcc.try_(id=f"job:{job.pk}", applier="jm", request_type="request", tenant="default", owner=user.username, **amounts)
 
@@ -41,7 +41,7 @@ def test_with_nothing_held(alice):
 
 
 def test_a_tenant_without_anything(alice):
-    """No division by a capacity of nothing."""
+    """No division by a capacity of zero."""
     Tenant.objects.update(cpu=0, gpu=0, ram=0, rom=0)
     client = visitor(alice)
     assert [client.get(address).status_code for address in ("/usage", "/index", "/jobs")] == [200, 200, 200]

@@ -28,7 +28,7 @@ LIMIT = {"alice": Decimal(3), "bob": Decimal(2)}
 
 
 def at_once(*calls) -> list:
-    """Runs the calls in threads that begin together; returns what each returned or raised, in order."""
+    """Run the calls in threads that start together; return their results or exceptions, in order."""
     barrier = threading.Barrier(len(calls))
     results = [None] * len(calls)
 
@@ -128,7 +128,7 @@ class TestSingleRaces:
 
 
 class TestAlone:
-    """A try outside of any transaction, as REST makes it, answers what the longer way answers."""
+    """A try outside of a transaction, as REST makes it, gives the same result as one inside."""
 
     def test_refusals_are_the_same(self, default_tenant):
         ask("a", rom=1, cpu=7.5)()
@@ -155,7 +155,7 @@ class TestAlone:
 
 
 class Storm:
-    """Clients that do anything to few ids of two tenants, now and then dying before their commit."""
+    """Clients that make random calls for few ids of two tenants, and sometimes die before their commit."""
 
     def __init__(self):
         self.began = time.monotonic()
@@ -165,7 +165,7 @@ class Storm:
         self.guard = threading.Lock()
 
     def running(self) -> bool:
-        """For its time, and on a busy machine until it has been looked at often enough to say anything."""
+        """Whether to go on: for the given time, and on a busy machine until there were enough observations."""
         lasted = time.monotonic() - self.began
         return (lasted < STORM_S or (self.looks <= 10 and lasted < 12 * STORM_S)) and not self.problems
 
@@ -233,7 +233,7 @@ class Storm:
 
     @staticmethod
     def look() -> None:
-        """One statement, hence one snapshot: the sums in the tenants, the sums over their rows, the sums by owner."""
+        """Read in one statement, hence one snapshot: the tenants' sums, the sums over their rows, the sums by owner."""
         live = "request_type = 'request' AND state IN ('tried', 'confirmed')"
         given = "request_type = 'release' AND state = 'confirmed'"
         columns = ", ".join(

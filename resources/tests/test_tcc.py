@@ -1,4 +1,5 @@
-"""Try-confirm-cancel through REST (contract 8). Its corners are in test_tcc_edges.py, the proof in test_model.py."""
+"""Try-confirm-cancel over REST (contract 8). Edge cases are in test_tcc_edges.py, the model-based test in
+test_model.py."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ def test_every_pair(default_tenant, state, verb, target):
 
 @pytest.fixture
 def call(as_staff):
-    """A call that must answer 200 and the JSON string ""."""
+    """Make a call that must answer 200 and the JSON string ""."""
 
     def put(verb: str, id: str = "a", **fields):
         response = as_staff.call("put", f"resource_request:{verb}", {"id": id, "applier": "jm", **fields})

@@ -1,4 +1,4 @@
-"""The corners of try-confirm-cancel: settlements that come in an unkind order, large numbers, foreign ids, marks."""
+"""Edge cases of try-confirm-cancel: settlements in any order, large numbers, ids of others, tombstones."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class TestUnkindOrders:
 
 
 class TestRelease:
-    """The managers' way: their object holds, confirms, and gives back at its end."""
+    """A release as the platform's managers make it: for an object that reserved, confirmed and has ended."""
 
     def test_it_gives_back_what_was_tried_or_confirmed(self):
         ask("job:1", cpu=1)

@@ -1,4 +1,4 @@
-"""Usage over time: when a picture is taken, and what the chart is given."""
+"""Usage over time: when samples are taken, and the data of the chart."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def ask(id: str, owner: str = "alice", applier: str = "jm", **amounts):
 
 @pytest.fixture
 def day(default_tenant):
-    """Alice's job from minute 0, bob's dataset from minute 30, the job's end at minute 60."""
+    """Alice's job from minute 0, bob's dataset from minute 30, the end of the job at minute 60."""
     ask("job:1", cpu=2.5, gpu=1, ram=500)
     assert usage.record(at(0)) == 1
     ask("dataset:1", "bob", "dm", rom=100)

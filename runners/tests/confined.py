@@ -66,7 +66,7 @@ class UsersRunner(LocalRunner):
 
 
 def kinds() -> list[str]:
-    """The names of what can be tried here."""
+    """Return the names of the kinds of confinement that can be tested here."""
     names = []
     for level in ("bwrap", "landlock", "none"):
         if level == "landlock" and not landlock.version():
@@ -83,7 +83,7 @@ def kinds() -> list[str]:
 
 
 def users_can() -> bool:
-    """Whether another user of this machine reaches our code, its packages and an interpreter of the same version."""
+    """Whether another user of this machine can read our code, its packages and an interpreter of the same version."""
     same = f"import sys, django, runners.base; sys.exit(sys.version_info[:2] != {tuple(sys.version_info[:2])})"
     path = os.pathsep.join([str(settings.BASE_DIR), *(part for part in sys.path if part.endswith("-packages"))])
     try:
@@ -118,7 +118,7 @@ def write(path): return open(path, 'a').write('x')
 
 
 class World:
-    """A storage root with two owners' files and a secret, and a runner on it."""
+    """A storage root with files of two owners and a secret, and a runner on it."""
 
     def __init__(self, kind: str, root: Path):
         self.kind, self.root = kind, root
@@ -151,13 +151,13 @@ class World:
         return end_of(self.runner, fields.get("name", "job-1-1"), seconds)
 
     def answer(self, code: str, **fields):
-        """What the script prints, as JSON; it must end well."""
+        """Run the script, which must succeed; return its output, parsed as JSON."""
         status = self.run(code, **fields)
         assert status.succeeded, (status, self.log)
         return json.loads(self.log)
 
     def others_process(self) -> int:
-        """A process of the ordinary user that is none of the run's."""
+        """A process of the ordinary user outside of the run."""
         process = subprocess.Popen(["sleep", "60"], user=USER, group=USER, extra_groups=[])
         self.processes.append(process)
         return process.pid
@@ -174,7 +174,7 @@ each_that_keeps_files = pytest.mark.parametrize("world", FILES, indirect=True)
 
 
 def processes_in(folder: Path) -> list[int]:
-    """The processes whose working folder it is, whatever they call it."""
+    """Return the processes whose working directory it is, under any path."""
     wanted, pids = folder.stat(), []
     for entry in os.listdir("/proc"):
         if entry.isdigit():

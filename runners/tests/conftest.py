@@ -1,4 +1,4 @@
-"""What the runner tests share: a small cluster and how the runner finds it; storage roots for every confinement."""
+"""Fixtures of the runner tests: the fake cluster, and storage roots for every level of confinement."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def cluster(tmp_path):
 
 @pytest.fixture
 def configured(cluster, tmp_path):
-    """A ClusterConfig for the small cluster, with some fields of the test's choice."""
+    """Return a function that builds a ClusterConfig for the fake cluster, with some fields of the test's choice."""
 
     def make(**more) -> ClusterConfig:
         images = dict.fromkeys(("python", "torch", "tf", "serve"), IMAGE)

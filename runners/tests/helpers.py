@@ -1,4 +1,4 @@
-"""What the runner tests share: a spec for a few lines of Python, and waiting for an event with a deadline."""
+"""Helpers of the runner tests: a spec for a few lines of Python, and waiting for a condition with a deadline."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ENVIRONMENT = {"PATH": os.defpath, "HOME": "/nonexistent", "LANG": "C.UTF-8"}
 
 
 def eventually(question: Callable[[], T], seconds: float = 90, what: str = "") -> T:
-    """The first answer that is true; fails after the deadline."""
+    """Return the first true result; fail after the deadline."""
     deadline = time.monotonic() + seconds
     while not (answer := question()):
         assert time.monotonic() < deadline, f"waited {seconds} s for {what or question}"
@@ -25,7 +25,7 @@ def eventually(question: Callable[[], T], seconds: float = 90, what: str = "") -
 
 
 def spec(folder: Path, code: str, name: str = "job-1-1", **fields) -> RunSpec:
-    """A run of `code` by this Python, its working folder and log below `folder`."""
+    """Return the spec of a run of `code` with this Python, its working directory and log below `folder`."""
     cwd = folder / "work"
     cwd.mkdir(exist_ok=True)
     values = {
@@ -39,7 +39,7 @@ def spec(folder: Path, code: str, name: str = "job-1-1", **fields) -> RunSpec:
 
 
 def end_of(runner: Runner, name: str = "job-1-1", seconds: float = 90) -> RunStatus:
-    """The status once the run does not run any more."""
+    """Return the status once the run is no longer running."""
 
     def ended() -> RunStatus | None:
         status = runner.poll(name)
@@ -49,7 +49,7 @@ def end_of(runner: Runner, name: str = "job-1-1", seconds: float = 90) -> RunSta
 
 
 def alive(pid: int) -> bool:
-    """Whether the process exists and is more than a record waiting for its parent."""
+    """Whether the process exists and is not a zombie."""
     try:
         state = Path(f"/proc/{pid}/stat").read_bytes().rsplit(b")", 1)[1].split()[0]
     except (FileNotFoundError, ProcessLookupError):
@@ -58,5 +58,5 @@ def alive(pid: int) -> bool:
 
 
 def number_in(path: Path) -> int:
-    """The number that a script writes into a file (with its line end, so that none is read half)."""
+    """Return the number that a script writes into a file (with its line end, so that none is read half)."""
     return int(eventually(lambda: path.exists() and path.read_text().endswith("\n") and path.read_text()))

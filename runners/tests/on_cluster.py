@@ -1,4 +1,4 @@
-"""The whole platform on the small cluster, for the tests of the apps whose runs go there."""
+"""The whole platform on the fake cluster, for the tests of jobs and applications on Kubernetes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .cluster import FakeCluster
 
 @contextmanager
 def platform_on_cluster(settings, folder: Path, **more) -> Iterator[FakeCluster]:
-    """`settings` says so meanwhile, with `more` fields of MLP_K8S; the cluster's access file lies in `folder`."""
+    """Run the platform on the fake cluster, with `more` fields of MLP_K8S; the kubeconfig is written to `folder`."""
     cluster = FakeCluster(settings.MLP_ROOT)
     settings.MLP_RUNNER = "kubernetes"
     access = {"kubeconfig": cluster.kubeconfig(folder / "kubeconfig"), "claim": "mlp"}

@@ -1,4 +1,4 @@
-"""What a hostile script cannot use up, outlive or lead astray, at every level of confinement of this machine."""
+"""Limits of a hostile script at every level of confinement: memory, processes, disk, time, links."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .helpers import end_of, eventually
 
 @each
 def test_memory_without_end_ends_the_run_with_the_reason(world):
-    """Many processes, each below any bound of its own."""
+    """Many processes, each below any limit of a single process."""
     code = (
         "import time\n"
         "for _ in range(6):\n"

@@ -1,4 +1,4 @@
-"""What a hostile script cannot reach, tried for real at every level of confinement that this machine offers."""
+"""Isolation of a hostile script, tested at every level of confinement that this machine offers."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_it_has_no_privilege_and_gets_none(world):
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root has a right to open files by their handles")
 @pytest.mark.parametrize("world", [kind for kind in FILES if "user" not in kind], indirect=True)
 def test_it_cannot_open_a_file_by_its_handle(world):
-    """The way out of containers whose processes may pass closed folders."""
+    """A known way out of containers, whose processes may pass closed folders."""
     code = f"""
 import ctypes
 libc = ctypes.CDLL(None, use_errno=True)

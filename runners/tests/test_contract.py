@@ -1,4 +1,4 @@
-"""What every runner does, whatever it runs things on: the same tests against each of them."""
+"""The behaviour that all runners share: the same tests against each of them."""
 
 from __future__ import annotations
 

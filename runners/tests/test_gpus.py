@@ -1,4 +1,4 @@
-"""Who has which GPU. The list of devices is made up here; locks, runs and the devices they see are real."""
+"""The assignment of GPUs to runs. The list of devices is faked; locks and runs are real."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def devices_of(tmp_path, name: str) -> list[str]:
 
 
 def begun(tmp_path, name: str) -> bool:
-    """By a caller of its own. A GPU may be looked at by another caller, or be let go, at this very moment."""
+    """Start a run in a separate caller. Another caller may be checking or releasing a GPU at this moment."""
     try:
         start(LocalRunner(tmp_path / "runs", devices=devices), tmp_path, name)
     except RunnerError:

@@ -1,4 +1,4 @@
-"""What only the cluster's runner does: its objects, what it owns, how it finds everything again, and its reasons."""
+"""The Kubernetes runner: its objects, ownership, recovery and reasons."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ WAITS = "import os; open(f'ready', 'w'); os.mkfifo('go'); open('go').read()"
 
 
 def started(runner, tmp_path, code=WAITS, **fields):
-    """The run of `code`, begun."""
+    """Start a run of `code`."""
     one = spec(tmp_path, code, **fields)
     runner.start(one)
     eventually((tmp_path / "work/ready").exists)
@@ -26,7 +26,7 @@ def started(runner, tmp_path, code=WAITS, **fields):
 
 
 def at_once(monkeypatch) -> None:
-    """Events are asked for at every look."""
+    """Make the runner read events at every poll."""
     monkeypatch.setattr(trouble, "QUIET_S", -2)
     monkeypatch.setattr(trouble, "ASK_AGAIN_S", -1)
 
@@ -298,7 +298,7 @@ def test_a_wrong_token_is_told(cluster, configured, tmp_path):
 
 
 def test_a_pod_of_the_cluster_uses_its_own_account(tmp_path, monkeypatch):
-    """And reads its token again when it has changed on the disk: a token of a pod lasts an hour."""
+    """And reads its token again when the file has changed: a pod's token is valid for an hour."""
     (tmp_path / "token").write_text("of-the-pod")
     (tmp_path / "ca.crt").write_text("-----BEGIN CERTIFICATE-----\n")
     monkeypatch.setattr(incluster_config, "SERVICE_TOKEN_FILENAME", str(tmp_path / "token"))

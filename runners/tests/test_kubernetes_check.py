@@ -1,6 +1,4 @@
-"""`manage.py kubernetes`: what it says of a cluster where all is well, and of one where something is missing; the
-manifests; what there is to share out.
-"""
+"""`manage.py kubernetes`: checks of a complete and of an incomplete cluster, the manifests, the capacity."""
 
 from __future__ import annotations
 
@@ -51,7 +49,7 @@ ALL = {"ingress_class": "nginx", "ingress_auth_url": "http://gate", "gateway_url
 
 
 def at_once(monkeypatch) -> None:
-    """Events are asked for at every look."""
+    """Make the runner read events at every poll."""
     monkeypatch.setattr(trouble, "QUIET_S", -2)
     monkeypatch.setattr(trouble, "ASK_AGAIN_S", -1)
 
@@ -231,7 +229,7 @@ def test_the_images_have_the_versions_that_are_tested():
 
 
 def test_no_right_is_asked_for_that_is_not_used(whole, configured, tmp_path, monkeypatch):
-    """(None is used that is not asked for: the small cluster refuses everything else, in all tests.)"""
+    """(The reverse holds too: in all tests the fake cluster refuses everything else.)"""
     at_once(monkeypatch)
     config = configured(**ALL)
     runner = KubernetesRunner(config)

@@ -1,4 +1,4 @@
-"""From the words of a cluster to words that a run's owner understands. The facts are as the API documents them."""
+"""The translation of a cluster's statuses and events to reasons for a run's owner."""
 
 from __future__ import annotations
 

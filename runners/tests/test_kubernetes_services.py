@@ -1,4 +1,4 @@
-"""Services on the cluster: how they are reached, probed, replaced, and what happens when a node is lost."""
+"""Services on the cluster: their address, probes and replacement, and the loss of a node."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_an_ingress_opens_nothing_by_mistake(cluster, configured, tmp_path, port
 
 
 def test_with_a_gateway_any_class_will_do(cluster, configured, tmp_path, port):
-    """It asks for the token itself, so an application that is not public has its Ingress too."""
+    """The gateway checks tokens, so an application that is not public has an Ingress too."""
     runner = KubernetesRunner(configured(ingress_class="traefik", ingress_gateway="mlp-platform:30002"))
     runner.start(app(tmp_path, port))
     ingress = only(cluster, "ingresses")

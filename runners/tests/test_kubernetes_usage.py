@@ -1,4 +1,4 @@
-"""What runs use over time, as a cluster's metrics API tells it, in the file that the spec names."""
+"""The resource usage of runs from the cluster's metrics API, in the file that the spec names."""
 
 from __future__ import annotations
 

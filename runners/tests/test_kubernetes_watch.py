@@ -1,4 +1,4 @@
-"""The watch and the logs, while connections break, history is forgotten and processes die."""
+"""Watches and logs under broken connections, expired history and killed processes."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def feed(tmp_path):
 
 
 def shown(tmp_path, *lines: object) -> None:
-    """Waits until the log holds exactly these lines."""
+    """Wait until the log has exactly these lines."""
     text = "".join(f"{line}\n" for line in lines)
     path = tmp_path / "job-1-1.log"
     eventually(lambda: path.exists() and path.read_text() == text, what=f"{text!r} in the log")
@@ -83,7 +83,7 @@ def test_polls_are_answered_from_memory(watched, cluster, tmp_path):
 
 @pytest.mark.parametrize("missed", ["all", "the end"])
 def test_an_end_is_told_whole_though_the_watch_of_pods_is_behind(watched, tmp_path, monkeypatch, missed):
-    """Jobs and pods come over streams of their own, and nothing says which of two changes comes first."""
+    """Jobs and pods come in separate streams, in any order."""
     pods, take = watched._watcher.pods, watched._watcher.pods._take
 
     def late(kind, obj):
@@ -152,7 +152,7 @@ def test_bookmarks_move_a_quiet_watch_forward(watched, cluster):
 
 
 def test_an_end_stays_an_end_while_the_watch_is_behind(watched, tmp_path, monkeypatch):
-    """A failed service's pod is gone at once; the record with its end comes by the watch a moment later."""
+    """A failed service's pod is removed at once; the record of its end arrives by the watch a moment later."""
     key, before = object_names.object_name("app-1-1"), []
     watched.start(spec(tmp_path, "raise SystemExit(4)", name="app-1-1", kind="service", port=31999, owner=7))
 
@@ -190,7 +190,7 @@ def test_an_event_that_comes_in_many_chunks_is_one_line_and_an_endless_one_is_re
 
 
 class Stream:
-    """Stands for an answer of the API server, in chunks of a test's choosing."""
+    """A fake response of the API server, in chunks of a test's choice."""
 
     def __init__(self, *chunks: bytes):
         self.chunks = chunks
@@ -264,7 +264,7 @@ def test_lines_of_one_moment_are_told_apart():
 
 
 def test_pieces_of_a_line_are_told_apart():
-    """Broken off after `ab`, the second line of its time; the one before it comes in pieces, too."""
+    """The connection breaks after `ab`, in the second line of that time; the line before it comes in pieces, too."""
     position = logs.Position(pod="p", second=1767268800, nano=5, same=2, part=2)
     skip = logs.Skip(position)
     stamp = b"2026-01-01T12:00:00.000000005Z "
@@ -289,7 +289,7 @@ with runner.watch(lambda: None):
 
 
 def test_a_log_survives_the_death_of_who_copies_it(kubernetes, configured, tmp_path):
-    """Killed at any moment, again and again: no line is lost, none comes twice."""
+    """Killed repeatedly at any moment: no line is lost or duplicated."""
     code = (
         "import itertools, os, time\n"
         "for i in itertools.count():\n"

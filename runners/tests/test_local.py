@@ -1,4 +1,4 @@
-"""The local runner through its public face: what runs, what ends, its records."""
+"""The local runner through its public interface: starting, ending, records."""
 
 from __future__ import annotations
 
@@ -269,7 +269,7 @@ def test_it_outruns_processes_that_multiply(runner, tmp_path):
 
 
 def of_run(tmp_path) -> list[int]:
-    """The live processes that work in the run's folder."""
+    """Return the live processes that work in the run's folder."""
     pids = []
     for entry in os.listdir("/proc"):
         try:

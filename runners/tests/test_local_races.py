@@ -1,4 +1,4 @@
-"""The local runner under fire: callers that race, and kill -9 of every process at every point."""
+"""The local runner with racing callers, and with every process killed at every point."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def runner(tmp_path):
 
 
 def record(tmp_path, name: str = "job-1-1") -> dict:
-    """The run's own record of its processes, once the script is there."""
+    """Return the run's own record of its processes, once the script has started."""
     path = tmp_path / "runs" / name / "begun.json"
     return eventually(lambda: json.loads(path.read_bytes())["script"] and json.loads(path.read_bytes()))
 
@@ -41,7 +41,7 @@ def parent_of(pid: int) -> int:
 
 
 def in_child(function) -> int:
-    """Forks, calls the function in the child, and gives the child's process id."""
+    """Fork, call the function in the child, and return the child's process id."""
     pid = os.fork()
     if pid == 0:
         try:
@@ -93,7 +93,7 @@ def test_twenty_processes_start_one_run(runner, tmp_path):
 
 
 def test_a_caller_killed_at_any_line_leaves_a_name_that_starts_once(tmp_path):
-    """Kills the caller at the n-th line of our own code, for every n; then another one starts the same name."""
+    """Kills the caller at the n-th line of our own code, for every n; then another caller starts the same name."""
     runner, killed = LocalRunner(tmp_path / "runs"), True
     number = 0
     while killed:
@@ -229,7 +229,7 @@ def test_a_shim_asked_to_end_stops_its_run_in_order(runner, tmp_path):
 
 
 def test_a_request_that_comes_before_the_script_is_kept(runner, tmp_path):
-    """The request is there, the shim not yet: as when the stop comes while the start is under way."""
+    """The stop request is written before the shim starts, as when a stop comes during the start."""
     (tmp_path / "runs/job-1-1").mkdir(parents=True)
     (tmp_path / "runs/job-1-1/stop.json").write_text('{"grace_s": 5}')
     runner.start(spec(tmp_path, COUNT))
@@ -239,7 +239,7 @@ def test_a_request_that_comes_before_the_script_is_kept(runner, tmp_path):
 
 
 def test_starts_stops_polls_and_forgets_at_once_agree(runner, tmp_path):
-    """Many callers, few names, everything at once: never a fault, never two of one name at a time."""
+    """Many callers, few names, all calls at once: never an error, never two runs of one name."""
     code = (
         "import fcntl, os, sys, time\n"
         "file = open(sys.argv[1], 'a')\n"
@@ -275,7 +275,7 @@ def test_starts_stops_polls_and_forgets_at_once_agree(runner, tmp_path):
 
 
 def test_the_script_begins_quickly(runner, tmp_path):
-    """The bound is generous, for machines that do other things as well; the aim is 150 ms."""
+    """The limit is generous, for busy machines; the goal is 150 ms."""
     took, bare = [], []
     for number in range(5):
         before = time.time()
@@ -291,7 +291,7 @@ def test_the_script_begins_quickly(runner, tmp_path):
 
 
 def test_a_run_that_ends_while_it_is_polled_is_not_lost(runner, tmp_path, monkeypatch):
-    """The lock is read before the records: the other way round, an end between the two would look like a crash."""
+    """The lock is read before the records: in the other order, an end between the two would look like a crash."""
     one = spec(tmp_path, WAIT)
     runner.start(one)
     pid, is_free = number_in(tmp_path / "work/pid"), local._is_free

@@ -1,4 +1,4 @@
-"""The runs that rows own: what is common to jobs, model checks, applications and trainings."""
+"""Runs that rows own: what jobs, model checks, applications and trainings have in common."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def row(alice):
 
 @pytest.fixture
 def on_start(runner, monkeypatch):
-    """Have something happen just before the runner starts a run."""
+    """Call a function just before the runner starts a run."""
 
     def arrange(before) -> None:
         start = runner.start
@@ -151,7 +151,7 @@ def test_cleaning_leaves_a_row_alone_that_has_another_run_by_now(probes, row, ru
 
 
 def test_cleaning_waits_for_the_lock_of_the_row(probes, row):
-    """A verb that holds the row may give it another run, which must keep its name."""
+    """The holder of the lock may give the row another run, which must keep its name."""
     row = probes.launch(row.pk)
     runners.get().stop(row.run_name, 0)
     end_of(runners.get(), row.run_name)

@@ -1,4 +1,4 @@
-"""bubblewrap killed while it builds the walls: its inner process then waits for ever, and must not be waited for."""
+"""bubblewrap killed during its set-up: its inner process then waits for ever, and must not be waited for."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def below(pid: int) -> list[int]:
 
 
 def first_below(pid: int) -> int:
-    """Looks as fast as it can: the moment is short."""
+    """Return the first child process, polling as fast as possible."""
     end = time.monotonic() + 10
     while not (pids := below(pid)):
         assert time.monotonic() < end
@@ -34,7 +34,7 @@ def first_below(pid: int) -> int:
 
 
 def begin(world, number: int) -> tuple[str, int, int]:
-    """Starts a run; its name, its shim, and bubblewrap's outer process as soon as that has made the inner one."""
+    """Start a run; return its name, its shim, and bubblewrap's outer process as soon as that has started the inner one."""
     name = f"job-{number}-1"
     world.runner.start(world.spec("import time; time.sleep(600)", name=name))
     shim = json.loads((world.runner.folder / name / "begun.json").read_bytes())["shim"]
@@ -44,7 +44,7 @@ def begin(world, number: int) -> tuple[str, int, int]:
 
 
 def left(world, name: str) -> list[str]:
-    """Processes whose command line names the run's folder."""
+    """Return the processes whose command line names the run's folder."""
     mark, processes = os.fsencode(world.runner.folder / name), []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():

@@ -1,4 +1,4 @@
-"""Runs of several workers on one machine: torchrun's variables, one log, one end. Behind this machine's own walls."""
+"""Runs with several workers on one machine: torchrun's variables, one log, one end; with confinement."""
 
 from __future__ import annotations
 

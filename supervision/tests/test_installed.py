@@ -87,7 +87,7 @@ class InstalledPlatform(Platform):
 
 
 def test_the_wheel_adds_one_name_to_site_packages(wheel):
-    """`datasets`, `jobs`, `apps`: other packages have these names too."""
+    """`datasets`, `jobs`, `apps`: other packages use these names too."""
     names = zipfile.ZipFile(wheel).namelist()
     tops = {name.split("/")[0] for name in names}
     assert {name for name in tops if not name.endswith(".dist-info")} == {HOLDER}
@@ -132,7 +132,7 @@ def test_the_data_of_an_installed_platform_is_the_users(installed, tmp_path):
 
 
 def test_the_installed_platform_runs(platform):
-    """Registration and an upload with the data client; then the end, as a second terminal asks for it."""
+    """Registration and an upload with the data client; then a shutdown from a second terminal."""
     assert platform.wait_healthy(LIMIT_S)
     command = [platform.programs / "mlp", "demo", "--steps", "2"]
     output = run(*command, env=platform.environment, cwd=platform.root.parent)

@@ -1,4 +1,4 @@
-"""What the supervisor asks on a machine that stalls: a late answer is an answer, none is asked for again."""
+"""Calls of supervisord on a machine that stalls: a late answer is accepted, and calls are not repeated."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ STALL_S = 1.0
 
 @pytest.fixture
 def program(tmp_path, monkeypatch):
-    """Stands for nginx; says what `says` holds, and while that is missing does not end."""
+    """A fake nginx that prints what the file `says` holds, and does not end while that is missing."""
     path = tmp_path / "nginx"
     path.write_text(f"#!/bin/sh\n[ -e {tmp_path}/says ] || exec sleep 60\ncat {tmp_path}/says >&2\n")
     path.chmod(0o700)
@@ -39,7 +39,7 @@ def test_a_program_that_was_slow_once_is_asked_again(program, monkeypatch):
 
 
 class Stalled(socketserver.StreamRequestHandler):
-    """Answers an XML-RPC call rightly, but late."""
+    """Answers an XML-RPC call correctly, but late."""
 
     def handle(self):
         length = 0

@@ -1,4 +1,4 @@
-"""`make up` as an operator knows it: real processes, real kills, on a port base and a root of its own."""
+"""`make up` end to end: real processes, real kills, its own port base and root."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ pytestmark = [pytest.mark.e2e, pytest.mark.begins(0.5)]
 
 
 def listening() -> dict[str, tuple[str, int]]:
-    """Socket inode -> (address, port) of all that listens on this machine, addresses as the kernel writes them."""
+    """Return socket inode -> (address, port) of all listening sockets of this machine, addresses as the kernel writes
+    them.
+    """
     sockets = {}
     for table in ("tcp", "tcp6"):
         for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
@@ -87,7 +89,7 @@ def test_no_secret_is_on_a_command_line_or_readable_by_others(platform):
 
 
 def whole(link: socket.socket) -> bytes:
-    """An answer with a JSON body, however many pieces it comes in."""
+    """Read a response with a JSON body, in however many pieces it arrives."""
     link.settimeout(60)
     answer = b""
     while piece := link.recv(65536):
@@ -184,7 +186,7 @@ def test_a_killed_supervisord_is_back_with_all_parts_and_runs_go_on(platform, tm
 
 
 def test_a_supervisord_that_is_told_to_end_is_back_with_all_parts(platform):
-    """It goes on answering for a while, and refuses everything: that is no reason for `up` to end."""
+    """While it shuts down it refuses every call, which must not end `up`."""
     parts = {pid for part in PARTS for pid in platform.pids(part)}
     os.kill(platform.pids("supervisor")[0], signal.SIGTERM)
     for part in sorted(PARTS):
@@ -285,7 +287,7 @@ def test_a_part_that_cannot_live_is_named_and_everything_ends(platform):
 
 
 def end_with_its_supervisord(platform: Platform, folder: Path) -> None:
-    """One signal to `up` and supervisord at once, as service managers send it: all ends in order, runs included."""
+    """Signal `up` and supervisord at once, as service managers do: everything ends gracefully, runs included."""
     runner = LocalRunner(platform.root / "run" / "runs")
     environment = {"PATH": os.environ["PATH"]}
     runner.start(RunSpec("probe", ["sleep", "600"], folder, environment, folder / "log"))
@@ -297,7 +299,7 @@ def end_with_its_supervisord(platform: Platform, folder: Path) -> None:
 
 
 def test_a_kill_at_any_moment_of_the_first_start_is_healed(tmp_path):
-    """`up` is killed while it makes the database, migrates, starts the parts; each time the next one goes on."""
+    """`up` is killed while it creates the database, migrates, starts the parts; each time the next one continues."""
     fresh = Platform(tmp_path / "root")
     try:
         for after_s in (0.9, 1.2, 1.6, 2.4, 4):

@@ -1,4 +1,4 @@
-"""When the follower forwards lines to be judged: after the commit that stores them, on real NATS and PostgreSQL."""
+"""The follower publishes lines after the commit that stores them; on real NATS and PostgreSQL."""
 
 from __future__ import annotations
 

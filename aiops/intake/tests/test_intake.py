@@ -1,4 +1,4 @@
-"""Log intake: the follower of files, the ear on raw_logs, write-back, counts and sweep, on real NATS."""
+"""Log intake on real NATS: the file follower, raw_logs, write-back of verdicts, counts and the sweep."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def log_file(tmp_path):
 
 @pytest.fixture
 def follower(tmp_path):
-    """`follower()` is one that begins anew, as after a restart."""
+    """Return a function that creates a follower without state, as after a restart."""
     return lambda: follow.Follower(tmp_path, logstore.get().append)
 
 
@@ -72,7 +72,7 @@ class TestFollower:
         assert texts() == ["one", "two"]
 
     def test_killed_in_the_first_lines_of_a_reading_it_takes_them_again_under_the_same_ids(self, tmp_path, log_file):
-        """The lines are in a store that knows nothing of the database's transaction."""
+        """The log store is not part of the database's transaction."""
         stored, killed = {}, []
 
         def take(lines):
@@ -139,7 +139,7 @@ class TestFollower:
         assert texts() == ["begin", "two", "three", *later.split()]
 
     def test_a_file_that_is_gone_is_forgotten_and_the_next_of_its_number_read_whole(self, follower, log_file):
-        """As when a job is deleted and made again: the file system gives out the number again."""
+        """As when a job is deleted and created again: the file system reuses the inode number."""
         add(log_file, "begin\none\n")
         reader = follower()
         reader.look()
@@ -292,7 +292,7 @@ class TestServices:
         assert (two.level, two.confidence, two.model) == ("Normal", None, "drain")
 
     def test_a_line_keeps_its_text_when_others_send_one_by_its_id(self, served, peer):
-        """Over the bus the id is the sender's: the first line of an id is the one that is stored."""
+        """On the bus the sender chooses the id: the first line with an id is stored."""
         served(Intake(), WriteBack())
         logstore.get().append([accept.line("hers", namespace="alice", id="id1")])
         peer.publish(subjects.RAW_LOGS, payload(1).SerializeToString())

@@ -1,4 +1,4 @@
-"""A shipper as people run it: Rotel, a collector of OpenTelemetry (a program of its own, from its wheel), unchanged.
+"""Log shipping with an unmodified OpenTelemetry collector (Rotel, from its wheel).
 
 An application's logging goes to the collector, which gathers, compresses and sends to the platform's door, and tries
 again while that answers 503.
@@ -31,7 +31,7 @@ LINES = 300
 
 @pytest.fixture
 def collector(live_server, alice, tmp_path):
-    """Its address; it sends to the platform as alice."""
+    """Yield the address of a collector that sends to the platform as alice."""
     grpc, port = servers.free_port(), servers.free_port()
     options = {
         "otlp-grpc-endpoint": f"{servers.HOST}:{grpc}",

@@ -1,4 +1,4 @@
-"""The database goes away while lines come: what is answered with success is stored, and each service tries again.
+"""Log intake during a database outage: acknowledged lines are stored, and each service retries.
 
 It is really away: no new connection is let in, and those that there were are ended. A service's pause between two
 tries is where it comes back.
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 class Database:
-    """The tests' own database as a thing that can be taken away, seen from the one beside it."""
+    """The tests' own database, which can be made unavailable, controlled from the database beside it."""
 
     def __init__(self):
         known = connection.get_connection_params()
@@ -64,7 +64,7 @@ def database():
 
 @pytest.fixture
 def comes_back(database, monkeypatch):
-    """The services pause once, and then it is there again; how long they would have paused."""
+    """Make the database available again while the services pause; return how long they would have paused."""
     pauses: list[float] = []
 
     def sleep(seconds: float) -> None:
@@ -176,7 +176,7 @@ def test_a_template_that_nobody_tells_again_is_kept_until_it_is_written(database
 
 
 class Always:
-    """A lock that is held, whatever becomes of the database: that it was lost is noticed later."""
+    """A singleton lock that is always held: its loss would be noticed only later."""
 
     def hold(self) -> bool:
         return True

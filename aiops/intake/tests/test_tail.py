@@ -1,4 +1,4 @@
-"""Log lines as they come, at the page's websocket; and what of the anomalies other pages show."""
+"""Live tail of log lines over the page's websocket, and anomalies on other pages."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ QUIET_S = 0.4
 
 @pytest.fixture(autouse=True)
 def no_pace(monkeypatch):
-    """Each test begins with a pace of its own."""
+    """Start each test with a rate limiter of its own."""
     monkeypatch.setattr(tail.send, "__defaults__", (tail.Pace(1000),))
     monkeypatch.setattr(tail, "may_send_verdicts", tail.Pace(1000))
 

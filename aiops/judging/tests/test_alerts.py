@@ -1,4 +1,4 @@
-"""Alert rules: each kind tells its owner once, of its own workload alone, whatever number of replicas look."""
+"""Alert rules: each kind notifies its owner once, for its own workload only, with any number of replicas."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def rule(alice):
 
 @pytest.fixture
 def world():
-    """web: anomalies of a new template, then silent; other: neither of these."""
+    """Workload `web` has anomalies of a new template and then no lines; `other` has neither."""
 
     def make(kind: str) -> None:
         lines("other", 10)

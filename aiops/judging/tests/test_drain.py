@@ -1,4 +1,4 @@
-"""Templates and the verdicts kept with them."""
+"""The template cache: templates and the verdicts stored with them."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_an_underscore_parts_words_and_the_known_text_keeps_it():
 
 
 def test_a_persons_word_stands_above_the_models():
-    """Also above a verdict that was on its way when the word was said, and after a restart."""
+    """Also over a verdict that was in flight when the label was set, and after a restart."""
     cache = TemplateCache()
     learned(cache, "odd thing", level="Anomaly")
     cache.learn([("odd thing", "Normal", "raw")], from_feedback=True)

@@ -159,7 +159,7 @@ class TestLines:
 
 
 class TestCounts:
-    """What the pages draw: over time, by workload, by template; always of the lines that a query matches."""
+    """The data of the pages' charts: over time, by workload, by template; of the lines that a query matches."""
 
     WEB = {"query": {"term": {"deployment": "web"}}}
 

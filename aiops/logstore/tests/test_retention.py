@@ -1,4 +1,4 @@
-"""The limit on the stored lines' size: what is too much goes, the oldest first, and nothing more; in real tables."""
+"""Log retention by size, on real tables: the oldest lines are deleted first, and no more than necessary."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def on_disk() -> int:
 
 
 def fill(lines: int = LINES, begin: int = 0) -> None:
-    """The later the line, the longer: the oldest are not the average."""
+    """Store lines that grow longer over time, so that the oldest are not the average."""
     made = [
         accept.line(
             f"request {number} took {'very ' * (number % LINES * 40 // LINES)}long from 10.0.0.{number % 250}",
@@ -92,7 +92,7 @@ def test_of_a_large_table_a_part_is_looked_at(store, monkeypatch):
 
 
 def test_the_room_of_what_is_gone_is_used_again(store):
-    """Two and a half times as much again is written, half of it before something goes."""
+    """Two and a half times as much is written again, half of it before anything is deleted."""
     limit, begin = retention.size() // MIB, on_disk()
     for turn in range(2, 7):
         fill(LINES // 2, LINES // 2 * turn)

@@ -1,4 +1,4 @@
-"""Training by its command, and the verdicts of what it made."""
+"""Training with the command-line trainer, and the verdicts of the trained model."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_progress_is_told_to_the_end(trained):
 
 @pytest.mark.parametrize(("texts", "fits"), [(1, 1), (2, 1), (40, 5)])
 def test_percent_goes_by_the_work_that_there_is(tmp_path, monkeypatch, texts, fits):
-    """Few texts that come often are in every fold, so that there is one fit alone: it is the whole of the work."""
+    """With a few frequent texts, every fold has the same ones: there is only one fit, which is all of the work."""
     monkeypatch.setattr(train, "REPORT_EVERY_S", 0)
     clock = iter(range(10**6))  # each look at the clock is a second, each step one look
     monkeypatch.setattr(train, "time", SimpleNamespace(monotonic=lambda: float(next(clock))))

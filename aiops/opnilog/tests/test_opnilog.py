@@ -1,4 +1,4 @@
-"""Tokenizer, vocabulary file and network: what Opni's checkpoints and files look like, ours must take."""
+"""Tokenizer, vocabulary file and network: compatibility with Opni's checkpoints and files."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_short_texts_do_not_pay_for_long_ones():
 
 
 def opnis_state(shape: Shape) -> dict:
-    """Weights under Opni's names, the unused decoder among them."""
+    """Return weights under Opni's names, including the unused decoder."""
     torch.manual_seed(3)
     state = LogModel(shape).state_dict()
     for part in ("self_attn.linears.0.weight", "src_attn.linears.0.weight", "sublayer.2.norm.a_2"):
@@ -124,7 +124,7 @@ def test_the_norm_has_the_unbiased_deviation():
 
 
 def test_the_numbers_of_a_layer():
-    """One pass written out: attention by hand, residuals and norms after each part, one more norm at the end."""
+    """One forward pass written out: attention, residuals and a norm after each part, one more norm at the end."""
     torch.manual_seed(1)
     shape = Shape(words=9, width=4, inner=6, heads=2, layers=1, longest=8)
     model = LogModel(shape).eval()

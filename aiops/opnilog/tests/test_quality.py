@@ -1,4 +1,4 @@
-"""The quality bar that is quick to measure, where the labelled logs are (MLP_BENCH_DATA). The rest: bench."""
+"""The accuracy that is quick to measure, where labelled logs are available (MLP_BENCH_DATA); the rest is in bench."""
 
 from __future__ import annotations
 

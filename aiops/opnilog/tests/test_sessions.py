@@ -1,4 +1,4 @@
-"""Sessions that are unlike the normal ones."""
+"""Detection of sessions that differ from the normal ones."""
 
 from __future__ import annotations
 

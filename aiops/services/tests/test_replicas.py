@@ -1,4 +1,4 @@
-"""Two processes with all services, killed with -9 in turn while a training runs: nothing lost, nothing done twice."""
+"""Two processes with all services, killed alternately during a training: nothing is lost or done twice."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ COMMAND = [sys.executable, str(settings.BASE_DIR / "manage.py"), "aiops"]
 
 @pytest.fixture
 def replica():
-    """`replica()` starts `manage.py aiops` with every service, on the test's own servers."""
+    """Return a function that starts `manage.py aiops` with every service, on the test's own servers."""
     begun: list[subprocess.Popen] = []
     base, _, _name = os.environ["DATABASE_URL"].rpartition("/")
     environment = {**os.environ, "DATABASE_URL": f"{base}/{connection.settings_dict['NAME']}"}

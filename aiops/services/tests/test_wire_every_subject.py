@@ -1,4 +1,4 @@
-"""Whatever comes on whatever subject: it is logged with the subject and dropped, and every service lives on."""
+"""Invalid messages on every subject are logged with the subject and dropped, and every service survives."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ HEARD = sorted({subject for name in SERVICES for subject in make(name).subjects}
 
 @pytest.fixture
 def everything(served, monkeypatch):
-    """All services in one process, as `make up` has them."""
+    """Run all services in one process, as `make up` does."""
 
     class Empty:
         def count(self, body):

@@ -1,4 +1,4 @@
-"""Inference over real NATS: offers to the GPU, scoring here, what is refused; the training controller is played."""
+"""Inference over real NATS: offers to the GPU controller, scoring on the CPU, and invalid messages."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .test_wire_logs import GOLDEN, lists
 
 
 class Model:
-    """Stands for a loaded model: what it was taught is normal, all else an anomaly."""
+    """A fake model: the texts it was given are normal, all others anomalies."""
 
     version = "v1"
 

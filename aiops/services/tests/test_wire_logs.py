@@ -1,4 +1,4 @@
-"""The way of a line over real NATS: preprocessing and DRAIN; the other side is played with golden payloads."""
+"""Preprocessing and DRAIN over real NATS; the other side sends golden payloads."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def watchlist_update(kind: str, workloads: dict) -> bytes:
 
 
 class Active:
-    """Stands for the database's lock: this replica is active, or it is not."""
+    """A fake of the database's lock: this replica is active, or it is not."""
 
     def __init__(self, yes: bool = True):
         self.yes = yes
@@ -82,7 +82,7 @@ def test_every_replica_hears_of_a_new_watchlist_and_lines_are_shared(served, pee
 
 
 def test_a_watchlist_of_swapped_names_lets_nothing_pass():
-    """Bug 16: a namespace called as a deployment is another workload."""
+    """Bug 16: a namespace with the name of a deployment is another workload."""
     service = Preprocessing()
     service.parameters(watchlist_update("update", WATCHED))
     assert service.sort([payload(namespace_name="web", deployment="shop")]) == []
@@ -90,7 +90,7 @@ def test_a_watchlist_of_swapped_names_lets_nothing_pass():
 
 
 def test_many_large_lines_are_split_below_the_servers_limit():
-    """Bug 13's neighbour: nothing in the original keeps a list below max_payload."""
+    """Related to bug 13: nothing in the original keeps a list below max_payload."""
     service = Preprocessing()
     service.parameters(watchlist_update("update", WATCHED))
     messages = service.sort([payload(number, log="word " * 60_000) for number in range(80)])
@@ -167,7 +167,7 @@ def test_of_two_replicas_one_is_active_and_the_other_takes_over_what_it_knew():
 
 
 def test_a_passive_replica_learns_nothing_and_says_nothing():
-    """What it learned would be templates with numbers that the active one gives to others."""
+    """Otherwise it would create templates with numbers that the active one gives to others."""
     passive = drain(active=False)
     judged = payloads.encode([payload(masked_log="connected to <ip>", anomaly_level="Anomaly")])
     assert passive.learn([judged]) == []

@@ -1,4 +1,4 @@
-"""The training controller and the GPU controller over real NATS: both generations, every decision, every loss."""
+"""The training and GPU controllers over real NATS: both generations of messages, every decision, lost messages."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SUBJECTS = (
 
 
 class Store:
-    """Stands for the log store: so many lines match, whatever is asked."""
+    """A fake log store: every query matches the same number of lines."""
 
     lines = 7
 
@@ -68,13 +68,13 @@ def listening(peer):
 
 @pytest.fixture
 def gpu_side(listening):
-    """A GPU controller played by the test: it runs, and does nothing else."""
+    """A GPU controller played by the test: it is running, and does nothing else."""
     listening.listen("gpu_service_running", answer=lambda data: b"running" if data == b"check-up" else None)
     return listening
 
 
 def g3(workloads=None, request=UUID) -> bytes:
-    """As Opni's last gateway asks: it has written its key before, and Go omits an empty map."""
+    """Send a request as Opni's last gateway does: it has written its key before, and Go omits an empty map."""
     kv.put_parameters(request, workloads or {})
     return json.dumps({"uuid": request, **({"workloads": workloads} if workloads else {})}).encode()
 
@@ -227,7 +227,7 @@ def test_without_a_gpu_controller_the_training_fails_with_a_reason(served, liste
 
 
 def test_a_request_during_a_training_waits_for_its_end(served, gpu_side):
-    """Bug 14: it was refused in silence, yet the watchlist was switched and the status stayed `training`."""
+    """Bug 14: it was refused silently, but the watchlist was switched and the status stayed `training`."""
     served(TrainingController())
     gpu_side.ask("train_model", g3(WORKLOADS))
     gpu_side.wait("gpu_trainingjob_status")
@@ -250,7 +250,7 @@ def test_two_controllers_do_together_what_one_does(served, gpu_side):
 
 
 def test_a_restart_during_a_training_does_not_count_wrong(served, gpu_side):
-    """Bug 1: the counter began at 0 again, JobEnd made it -1, and no model could be trained any more."""
+    """Bug 1: the counter restarted at 0, JobEnd made it -1, and no model could be trained any more."""
     assert lease.take(UUID, "somebody", 60)
     g3(WORKLOADS)
     kv.put_last_trained(order())
@@ -338,7 +338,7 @@ def test_while_training_the_answer_is_no_and_quick(served, gpu_side, monkeypatch
 
 
 def test_a_silent_gpu_controller_does_not_delay_the_answer(served, peer, monkeypatch):
-    """Bug 5: the original asked for five seconds while the asker waits for one."""
+    """Bug 5: the original waited five seconds for it, but its caller waits for one."""
     monkeypatch.setattr("aiops.wire.gpu_info.any_there", lambda: True)
     peer.listen("gpu_service_running")  # hears, and says nothing
     served(TrainingController())

@@ -1,4 +1,4 @@
-"""What a training controller does when the one before it was killed between two messages; on real NATS."""
+"""Recovery of the training controller after its predecessor was killed between two messages; on real NATS."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TRAIN, TOLD = "train", "model_workload_parameters"
 
 
 class Wire:
-    """Hears what is sent, by its subject; its sender is killed right after the first message of `last`."""
+    """Records messages by subject; the sender is killed right after the first message of the subject `last`."""
 
     def __init__(self, last: str, taken: bool):
         self.last, self.taken, self.sent = last, taken, []
@@ -51,7 +51,7 @@ def step(wire: Wire) -> None:
 
 @pytest.mark.parametrize("last", [TRAIN, TOLD])
 def test_killed_after_the_order_to_train_the_watchlist_is_told_all_the_same(monkeypatch, last):
-    """Else whoever filters or caches by it would go on with the old one."""
+    """Otherwise services that filter or cache by the watchlist would keep the old one."""
     wire = Wire(last, taken=True)
     with pytest.raises(KeyboardInterrupt):
         step(wire)

@@ -1,4 +1,4 @@
-"""From the watchlist to a serving version: a training as a run of its own, on real NATS, database and runner.
+"""From the watchlist to a serving version: a training as a run, on real NATS, database and runner.
 
 The trainer is a stand-in of a few lines, which reports and writes what the real one does.
 """
@@ -40,7 +40,7 @@ WORDS = ("opened", "closed", "accepted", "moved", "renamed", "copied")
 
 
 class Store:
-    """A log store of a few hundred lines that come back for every query."""
+    """A log store that returns the same few hundred lines for every query."""
 
     def __init__(self):
         self.lines = [
@@ -99,7 +99,7 @@ def no_gpu(db):
 
 @pytest.fixture
 def world(served, tasks, peer):
-    """All services, workers and the reconcile loop: `world(true)` lets them work until it is true."""
+    """Yield `world(condition)`, which lets everything work until the condition is true."""
     for subject in ("gpu_trainingjob_status", "model_update", "model_workload_parameters"):
         peer.listen(subject)
     served(TrainingController(), GpuController())
@@ -108,7 +108,7 @@ def world(served, tasks, peer):
 
 
 def working(tasks):
-    """Workers and the reconcile loop, until it is true: gives what that gave."""
+    """Run workers and the reconcile loop until the condition is true; return its value."""
 
     def work(true, words=str):
         end = time.monotonic() + DEADLINE_S
@@ -203,7 +203,7 @@ def test_a_trainer_that_ends_well_without_a_whole_model_has_failed(world, peer, 
 
 
 def empty(make):
-    """A trainer that leaves its manifest and exits with 0."""
+    """A trainer that writes its manifest and exits with 0."""
 
     def spec(run):
         made = make(run)
@@ -230,7 +230,7 @@ def broken(make):
 
 
 def slow(make):
-    """A trainer that begins and never ends."""
+    """A trainer that starts and never ends."""
 
     def spec(run):
         made = make(run)
@@ -275,7 +275,7 @@ def test_a_trainer_killed_with_its_watcher_is_started_again(world, monkeypatch):
 
 
 def kill_all_of(run_name: str) -> None:
-    """kill -9 of everything that has to do with the run, the process that watches it first."""
+    """Kill every process of the run with SIGKILL, the process that watches it first."""
     folder = str(runners.get().folder / run_name)
     marks = [run_name.encode(), folder.encode()]
     for _ in range(3):
@@ -319,7 +319,7 @@ def test_a_log_store_that_stays_away_fails_the_training_with_the_reason(world, s
 
 
 def tolerant(actor):
-    """As a worker does: a task that fails is tried again, and ends nobody else's."""
+    """Handle errors as a worker does: a task that fails is retried, and does not affect other tasks."""
 
     def run(*arguments):
         with contextlib.suppress(Fault):

@@ -1,4 +1,4 @@
-"""Rounds of the reconcile loop do not fill the task queue: of a training there is one message at a time."""
+"""At most one message for each training is in the task queue, however many reconcile rounds pass."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def run(tasks) -> TrainingRun:
 
 
 def started(run: TrainingRun) -> None:
-    """Its run is a real one that does not end when it is asked to."""
+    """Start a real run that does not end when it is asked to."""
     lifecycle.order_run(run.pk, 1)
     name = f"aiops-{run.pk}-1"
     folder = folders.training(run.uuid)

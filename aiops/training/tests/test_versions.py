@@ -1,4 +1,4 @@
-"""Versions on disk: whole or not at all, verified, switched atomically, and the rows that say the same."""
+"""Model versions on disk and their rows: written completely or not at all, verified, switched atomically."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from aiops.wire import folders, kv
 
 @pytest.fixture
 def trained(tmp_path):
-    """`trained(weights)` writes a model as the trainer does."""
+    """Return a function that writes a model as the trainer does."""
 
     def write(weights: str = "weights", **manifest):
         folder = tmp_path / f"out-{len(list(tmp_path.iterdir()))}"
@@ -119,7 +119,7 @@ def test_old_versions_go_and_what_serves_stays(trained, monkeypatch):
 # --- the end of a training -------------------------------------------------------------------------------------------
 @pytest.fixture
 def ending(trained, monkeypatch, tasks):
-    """A training whose run has just ended well."""
+    """A training whose run has just succeeded."""
     kv.ensure()
     run, _ = lifecycle.create_run(order={"payload": {"parameters": {"workloads": {}}}}, by="test")
     run = lifecycle.order_run(run.pk, 1)
@@ -137,7 +137,7 @@ def reset() -> None:
 
 
 def then(work, what):
-    """`work`, and in that very moment `what` happens."""
+    """Run `work`, and `what` at that very moment."""
 
     def both(*args, **kwargs):
         result = work(*args, **kwargs)
@@ -191,7 +191,9 @@ def test_killed_at_the_end_of_a_training_it_serves_all_the_same_and_leaves_nothi
 
 @pytest.mark.django_db(transaction=True)
 def test_the_slower_of_two_at_once_does_not_bring_back_what_serves_no_more(trained, monkeypatch):
-    """One has read what serves and is held up; meanwhile it is reset; then the one goes on and writes."""
+    """One process has read the serving version and is delayed; meanwhile it is reset; then the first continues and
+    writes.
+    """
     version = versions.files().add(trained())
     ModelVersion.objects.create(version=version, serving=True)
     real = Versions.serve

@@ -1,4 +1,4 @@
-"""Log lines over HTTP: our own REST, OTLP from its own exporter, Loki's push; who may send and see what."""
+"""Log lines over HTTP: our REST, OTLP from the OpenTelemetry exporter, Loki push; permissions."""
 
 from __future__ import annotations
 
@@ -281,7 +281,7 @@ class TestLoki:
 
     @pytest.mark.parametrize("name", ["log_type", "app", "filename"])
     def test_labels_that_no_store_takes_are_cleaned(self, push, name):
-        """Half a character, escaped, in a protobuf message."""
+        """A lone surrogate, escaped, in a protobuf message."""
         message = PushRequest()
         message.streams.add(labels=f'{{{name}="x\\ud800"}}').entries.add(line="one")
         data = bytes(cramjam.snappy.compress_raw(message.SerializeToString()))

@@ -1,4 +1,4 @@
-"""Log lines, the watchlist and the model's versions in the browser; a person's word on a line."""
+"""Pages of log lines, the watchlist and model versions; labels that users give to lines."""
 
 from __future__ import annotations
 

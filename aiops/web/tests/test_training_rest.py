@@ -1,4 +1,4 @@
-"""The gateway's REST calls: Opni's paths in Opni's JSON, and ours in the contract's; who may call; what is refused."""
+"""The training calls over REST: Opni's paths in Opni's JSON, ours by the contract; permissions and refusals."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def controller(served, peer, monkeypatch):
 
 
 class Opni:
-    """A caller of Opni's paths."""
+    """A client of Opni's paths."""
 
     def __init__(self, client, token: str = ""):
         self.client, self.headers = client, {"HTTP_AUTHORIZATION": f"Bearer {token}"} if token else {}
@@ -126,7 +126,7 @@ def test_numbers_may_come_as_strings_as_protobuf_writes_them(opni):
 
 
 def test_the_older_report_is_the_statistics_alone(opni):
-    """G1 and G2."""
+    """Generations G1 and G2."""
     assert opni("put", "model/statistics", REPORT["statistics"]).json() == {}
     assert key("modelTrainingStatus") == STORED
 
@@ -139,7 +139,7 @@ def test_nothing_is_there_at_first(opni):
 
 
 def test_unset_statistics_are_null(opni):
-    """Issue 1622 and bug 18: what the types say is what comes."""
+    """Issue 1622 and bug 18: values have the types that the contract declares."""
     opni("put", "model/current_status", {"status": "completed", "statistics": {}})
     assert set(opni("get", "model/status").json()["statistics"].values()) == {"0", 0, ""}
     opni("put", "model/current_status", {"status": "completed"})
@@ -185,7 +185,7 @@ def test_what_is_refused_is_told_as_grpc_gateway_tells_it(opni, method, path, bo
 
 
 def test_nobody_calls_without_a_token_and_only_operators_and_services_write(client, alice, staff):
-    """Bug 17: the status could be overwritten by anybody in the cluster."""
+    """Bug 17: anybody in the cluster could overwrite the status."""
     assert Opni(client)("put", "model/current_status", REPORT).status_code == 401
     assert Opni(client, "mlp_u1_" + "x" * 43)("get", "model/status").status_code == 401
     mine = Opni(client, accounts.token_of(alice))

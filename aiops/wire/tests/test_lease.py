@@ -1,4 +1,4 @@
-"""The lease of the trainer, on the real key-value store: taken once, renewed and ended only by its own request."""
+"""The trainer's lease on the real key-value store: acquired once, renewed and ended only by its own request."""
 
 from __future__ import annotations
 

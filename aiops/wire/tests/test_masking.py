@@ -1,4 +1,4 @@
-"""The masker: Opni's golden vectors, and the look-up in front of the rules, which must never show."""
+"""The masker: Opni's golden vectors, and a cache that must give the same results as the rules."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_many_keep_their_order():
 @example("2023-01-25 10:11:12Z", None)
 @example("on Jan 5 23:59:59 x", None)
 def test_a_line_of_a_known_shape_is_masked_as_the_rules_do(line, random):
-    """The same line with other digits comes from the look-up; dates may become invalid by that."""
+    """The same line with other digits is answered from the cache; dates may become invalid by that."""
     shapes = Shapes()
     digits = "0123456789" if random is None else [str(random.randint(0, 9)) for _ in range(10)]
     other = "".join(digits[int(sign)] if sign in "0123456789" else sign for sign in line)
@@ -116,7 +116,7 @@ def test_the_look_up_is_bounded():
 
 @pytest.mark.parametrize("sign", ["a", "/", "/-", "9", "a.", "a@", "5)", "(", "go : ", "\\", "[", "."])
 def test_no_line_takes_long(sign):
-    """The rules as the original has them need minutes for some of these."""
+    """With the original's rules some of these take minutes."""
     begin = time.process_time()
     mask(sign * (100_000 // len(sign)))
     assert time.process_time() - begin < 2

@@ -1,4 +1,4 @@
-"""The protobuf on the wire: golden vectors, what is refused, and how lists are split."""
+"""The protobuf messages: golden vectors, refusals, and how lists are split."""
 
 from __future__ import annotations
 

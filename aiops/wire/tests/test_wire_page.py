@@ -1,4 +1,4 @@
-"""The subject table is what the services really hear, and the documentation's page is made from it."""
+"""The subject table matches the subscriptions of the services, and docs/aiops-wire.md is generated from it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Jobs side by side: the page and the CSV file."""
+"""The comparison of jobs: the page and the CSV file."""
 
 from __future__ import annotations
 

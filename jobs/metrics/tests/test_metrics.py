@@ -45,7 +45,7 @@ def wait_for(condition, deadline_s: float = 90):
 
 @pytest.fixture
 def stream():
-    """An empty JOB_METRICS stream, so that no test sees another's messages."""
+    """Provide an empty JOB_METRICS stream, so that no test sees another's messages."""
 
     async def purge():
         client = await nats.connect(django_settings.NATS_URL)
@@ -58,7 +58,7 @@ def stream():
 
 @pytest.fixture
 def ingesting(stream):
-    """The ingest part, in a thread of this process."""
+    """Run the ingest part in a thread of this process."""
     stop = None
     loop = asyncio.new_event_loop()
     ready = threading.Event()
@@ -85,7 +85,7 @@ def running(submit, until):
 
 
 def publish(subject: str, body: bytes, message_id: str = "") -> None:
-    """As a training script does that speaks NATS itself."""
+    """Publish as a training script does that uses NATS itself."""
 
     async def work():
         client = await nats.connect(django_settings.NATS_URL)
@@ -189,7 +189,7 @@ class TestNats:
         assert list(Metrics.objects.values_list("epoch", flat=True)) == [1]
 
     def test_killed_before_the_acknowledgement_it_takes_the_batch_again_without_doubling(self, running, stream):
-        """The batch is recorded, its acknowledgement is lost, so it is delivered anew."""
+        """The batch is recorded, its acknowledgement is lost, so it is delivered again."""
         publish("job_metrics.alice.fit", json.dumps(row(0)).encode())
         taken = asyncio.run(_pull_without_ack())
         assert recording.record(taken) == 1
@@ -221,7 +221,7 @@ async def _pull_without_ack() -> list[bus.Delivery]:
 
 
 def record(job, *epochs: int) -> None:
-    """Stores rows as ingest does."""
+    """Store rows as ingest does."""
     sent = job.created + timedelta(seconds=1)
     recording.record(
         [

@@ -1,4 +1,4 @@
-"""A job's own connection to NATS: on its subjects and nothing else, while its token lives (contract 11)."""
+"""A job's own NATS connection: limited to its subjects, and to the life of its token (contract 11)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 @pytest.fixture
 def server(tmp_path, settings):
-    """A NATS server with the embedded one's own configuration, on a port of its own."""
+    """A NATS server with the embedded one's configuration, on its own port."""
     port = test_servers.free_port()
     settings.NATS_PORT = port
     settings.NATS_URL, settings.NATS_USER, settings.NATS_PASSWORD = f"nats://127.0.0.1:{port}", "platform", "s3cret"
@@ -42,7 +42,7 @@ def server(tmp_path, settings):
 
 @pytest.fixture
 def answering(tmp_path, server, monkeypatch):
-    """The server, and the ingest part in a thread of this process."""
+    """The server, with the ingest part in a thread of this process."""
     conf, port = server
     command = [binaries.find(binaries.NATS), "-c", str(conf)]
     process = test_servers.start(tmp_path, "nats", command, port)
@@ -67,7 +67,7 @@ def answering(tmp_path, server, monkeypatch):
 
 
 async def until_it_listens() -> None:
-    """A question that is none stays unanswered by the one who listens, and is sent back where nobody does."""
+    """Wait for the listener: an invalid request stays unanswered then, and is rejected while nobody listens."""
     client = await bus.connect()
     for _ in range(200):
         try:

@@ -1,4 +1,4 @@
-"""What a job used over time, as the runner saw it: by REST, and on its page."""
+"""The resource usage of a job over time, as measured by the runner: over REST, and on its page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Numbers beyond the contract's four: over REST and NATS, stored once, read by name (jobs.metrics.series)."""
+"""Metrics other than the contract's four: over REST and NATS, stored once, read by name (jobs.metrics.series)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def numbers(step: int, **values) -> dict:
 
 
 def stored(subject: str) -> int:
-    """How many messages the stream holds of a subject."""
+    """Return how many messages of a subject the stream holds."""
 
     async def ask(client):
         info = await client.jetstream().stream_info(recording.STREAM.name, subjects_filter=subject)

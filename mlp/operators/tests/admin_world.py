@@ -37,7 +37,7 @@ MORE = {
 
 
 def put(model: type[Model], user: User, name: str, state: str) -> Model:
-    """A job, dataset, model or application that has gone its way to the state."""
+    """Create a job, dataset, model or application in the state, by its transitions."""
     obj = model.objects.create(
         user=user, tenant=user.tenant, name=name, **(_served(user) if model is Application else MORE[model])
     )
@@ -49,13 +49,13 @@ def put(model: type[Model], user: User, name: str, state: str) -> Model:
 
 
 def _served(user: User) -> dict:
-    """What an application needs: a model, one for all of a user's, and a port."""
+    """Return what an application needs: a model, one for all of a user's, and a port."""
     model = TrainedModel.objects.filter(user=user, state="ready").first() or put(TrainedModel, user, "net", "ready")
     return {"model": model, "port": PORTS.start + Application.objects.count(), "reserved": False}
 
 
 def fill(alice: User, staff: User) -> dict[str, Model]:
-    """At least one row for each model that the admin shows; by `app.model`."""
+    """Create at least one row for each model that the admin shows; return them by `app.model`."""
     job, dataset = put(Job, alice, "train", "running"), put(Dataset, alice, "digits", "ready")
     model, app = put(TrainedModel, alice, "net", "ready"), put(Application, alice, "calc", "ready")
     tcc.try_(id="ext-1", applier="mm", request_type="request", cpu=1)
@@ -88,7 +88,7 @@ def fill(alice: User, staff: User) -> dict[str, Model]:
 
 
 def watch(staff: User) -> None:
-    """A row of each kind that AIOps keeps."""
+    """Create a row of each AIOps model."""
     run = TrainingRun.objects.create(by="test", lines=3, percent=40)
     ModelVersion.objects.create(version="v1", run=run)
     words = {"log": "it <b>broke</b>", "masked": "it broke", "level": "Anomaly"}

@@ -1,4 +1,4 @@
-"""The operators' own pages have addresses in a process that has imported nothing but the settings."""
+"""The operators' pages are routed in a process that has imported only the settings."""
 
 from __future__ import annotations
 

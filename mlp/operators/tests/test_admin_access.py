@@ -1,4 +1,4 @@
-"""Who gets into the admin, who may press its buttons, and how guessing at its login is slowed down."""
+"""Access to the admin, permissions of its buttons, and rate limits of its login."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LOGIN = "/admin/login/"
 
 @pytest.fixture
 def pages(alice, staff):
-    """One of each kind of address."""
+    """One address of each kind."""
     world = fill(alice, staff)
     job = world["jobs.job"]
     return [
@@ -62,7 +62,7 @@ def test_an_operator_who_is_deregistered_is_out_at_once(staff_client, staff):
 
 @pytest.fixture
 def reader(make_user, client):
-    """May enter and look at jobs, and nothing more."""
+    """An administrator who may only view jobs."""
     user = make_user("rita")
     User.objects.filter(pk=user.pk).update(is_staff=True)
     user.user_permissions.add(Permission.objects.get(codename="view_job", content_type__app_label="jobs"))

@@ -1,4 +1,4 @@
-"""The operator's start page: what it counts, names and links to, and that a slow part does not hold it up."""
+"""The administrators' overview: counts, names and links; a slow component does not delay it."""
 
 from __future__ import annotations
 

@@ -142,7 +142,7 @@ def queries(client, page: str) -> int:
 
 
 def add_rows(make_user, staff, first: str, number: int) -> None:
-    """`number` rows more of every model."""
+    """Add `number` rows of every model."""
     for index in range(number):
         name = first + LETTERS[index // 26] + LETTERS[index % 26]
         user = make_user(name)
@@ -167,7 +167,7 @@ def test_lists_of_thirty_rows_cost_no_more_queries_than_short_ones(staff_client,
 
 
 def test_its_own_pages_are_there_in_a_process_that_imported_nothing_by_itself():
-    """Whether Django finds the operators' part, which these tests import by name."""
+    """Checks that Django loads the operators' app, which these tests import by name."""
     code = "import django; django.setup(); from django.urls import reverse; print(reverse('admin:audit'))"
     environment = {**os.environ, "DJANGO_SETTINGS_MODULE": "mlp.settings"}
     asked = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60)

@@ -1,4 +1,4 @@
-"""The first steps with their examples, and the search over everything of a user."""
+"""The guided tour with its examples, and the search over a user's objects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`/ws/live`, the one websocket of a page: who may open it, what it is told, the metrics of the jobs it shows."""
+"""`/ws/live`, the websocket of a page: access, notifications, and the metrics of the jobs it shows."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def watch(*entries: dict) -> str:
 
 
 async def rows(link, until: int) -> list[int]:
-    """The epochs of the metrics it is sent, up to that one; other messages are passed over."""
+    """Return the epochs of the metrics that arrive, up to `until`; skip other messages."""
     epochs: list[int] = []
     while not epochs or epochs[-1] != until:
         message = await heard(link)
@@ -117,7 +117,7 @@ def closed(code: int) -> dict:
 
 
 class TestRights:
-    """What was taken back is taken from the open pages too."""
+    """Revoked permissions also apply to open pages."""
 
     @pytest.mark.parametrize("end", [
         lambda user, client: client.post("/logout"),
@@ -152,7 +152,7 @@ class TestRights:
         running(bob)
 
         async def until_operator(link) -> list[str]:
-            """What a page of olga's hears of bob's job, up to a change of her own."""
+            """Return the `mine` flags of the messages that olga's page receives, up to a change of her own."""
             await sync_to_async(changed)("bob", "job", "fit")
             await sync_to_async(changed)("olga", "job", "own")
             flags = []

@@ -1,4 +1,4 @@
-"""The fake cluster's controllers: what makes pods of Jobs and Deployments, and says how they are."""
+"""The fake cluster's controllers: they create the pods of Jobs and Deployments and update their status."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ENDED = {"Succeeded", "Failed"}
 
 
 class Controllers:
-    """One loop over everything, woken by every change."""
+    """One loop over all objects, woken by every change."""
 
     def __init__(self, store: Store, node: Node):
         self.store, self.node = store, node
@@ -123,7 +123,7 @@ class Controllers:
 
     # --- Deployments --------------------------------------------------------------------------------------
     def deployment(self, deployment: dict) -> None:
-        """One ReplicaSet for each template; a new one is ready before the old one goes."""
+        """Maintain one ReplicaSet for each template; a new one is ready before the old one is removed."""
         name, spec = deployment["metadata"]["name"], deployment["spec"]
         digest = hashlib.sha256(json.dumps(spec["template"], sort_keys=True).encode()).hexdigest()[:9]
         present = self.store.get("replicasets", f"{name}-{digest}") or self.replica_set(deployment, digest)

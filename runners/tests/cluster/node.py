@@ -27,7 +27,7 @@ RECORD = 16 << 10  # bytes: a container runtime keeps a longer line in parts, ea
 
 @dataclass
 class Record:
-    """A line of output, or a part of one that does not end yet."""
+    """A line of output, or a part of a line that has not ended yet."""
 
     time: float
     text: bytes
@@ -46,7 +46,7 @@ class Output:
 
 
 class Node:
-    """`held`: no pod begins, so that a test can tell its fate; `silent`: none ends, as on a node that lost its network;
+    """`held`: no pod starts, so that a test can decide its end; `silent`: none ends, as on a node without network;
     `bad_images` cannot be pulled.
     """
 
@@ -76,7 +76,7 @@ class Node:
         return path
 
     def usage(self, pod: dict) -> dict | None:
-        """As metrics-server tells it, of the first process only: CPU since it began, memory now."""
+        """Return the usage as metrics-server does, of the first process only: CPU since its start, memory now."""
         process = self.processes.get(pod["metadata"]["name"])
         with contextlib.suppress(AttributeError, OSError, IndexError):
             words = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
@@ -91,7 +91,7 @@ class Node:
 
     # --- a pod's life -------------------------------------------------------------------------------------
     def sync(self, pod: dict) -> None:
-        """Called for every pod whenever anything changed."""
+        """Reconcile every pod; called whenever anything has changed."""
         name, phase = pod["metadata"]["name"], pod["status"].get("phase", "Pending")
         process = self.processes.get(name)
         if pod["metadata"].get("deletionTimestamp"):
@@ -113,7 +113,7 @@ class Node:
         threading.Timer(0.15, self.store.remove, ("pods", name)).start()
 
     def place(self, pod: dict) -> bool:
-        """Whether it cannot be placed, which is noted."""
+        """Return whether it cannot be scheduled, which is recorded in its conditions."""
         wanted = pod["spec"]["containers"][0].get("resources", {}).get("requests", {})
         short = [key for key, value in wanted.items() if parse_quantity(value) > self.free(key)]
         condition = {"type": "PodScheduled", "status": "True"}
@@ -234,7 +234,7 @@ class Node:
         timer.start()
 
     def probe(self) -> None:
-        """Readiness, as the kubelet asks it."""
+        """Check readiness as the kubelet does."""
         for pod in self.store.list("pods"):
             container = pod["spec"]["containers"][0]
             name, statuses = pod["metadata"]["name"], pod["status"].get("containerStatuses") or []
@@ -258,7 +258,7 @@ def answers(port: int, path: str) -> bool:
 
 
 def expanded(word: str, environment: dict[str, str]) -> str:
-    """As the kubelet does: `$(NAME)` is the variable where there is one, `$$` is `$` and nothing more."""
+    """Expand variables as the kubelet does: `$(NAME)` where there is one; `$$` is `$`."""
 
     def one(match: re.Match) -> str:
         return "$" if match[0] == "$$" else environment.get(match[1], match[0])
@@ -274,7 +274,9 @@ def rewritten(word: str, where: dict[str, str]) -> str:
 
 
 def kill(process: subprocess.Popen, number: int) -> None:
-    """All of the container. (A pod of the fake may be asked twice: the second request is for its end only.)"""
+    """Kill all processes of the container. (A pod of the fake cluster may get two requests: the second is for its end
+    only.)
+    """
     if number == signal.SIGTERM and getattr(process, "asked", False):
         return
     process.asked = True

@@ -1,4 +1,4 @@
-"""The fake API server's HTTP face, and the handle by which a test moves the cluster's world."""
+"""The fake API server over HTTP, and the handle with which tests control the cluster."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ KINDS = {"jobs": "Job", "deployments": "Deployment", "pods": "Pod", "services": 
 
 
 class FakeCluster:
-    """`url`, `kubeconfig(path)`; `store` and `node` for tests that play the cluster's part by hand."""
+    """`url`, `kubeconfig(path)`; `store` and `node` for tests that play the cluster's part."""
 
     def __init__(self, root: Path, namespace: str = "mlp"):
         self.store = Store(namespace)
@@ -67,7 +67,7 @@ class FakeCluster:
         return str(path)
 
     def break_streams(self) -> None:
-        """Every open connection is cut, as by a restart of the API server or a proxy."""
+        """Cut every open connection, as a restart of the API server or a proxy does."""
         for link in list(self.live):
             with contextlib.suppress(OSError):
                 link.shutdown(socket.SHUT_RDWR)
@@ -86,7 +86,7 @@ class Server(ThreadingHTTPServer):
     daemon_threads = True
 
     def handle_error(self, request, client_address):
-        """A client that goes away in the middle of an answer is no news."""
+        """Ignore clients that disconnect during a response."""
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -96,7 +96,7 @@ class Handler(BaseHTTPRequestHandler):
     cluster: FakeCluster
 
     def log_message(self, *_):
-        """Nothing: the tests' output is for tests."""
+        """Suppress the access log."""
 
     def setup(self):
         super().setup()
@@ -169,7 +169,7 @@ class Handler(BaseHTTPRequestHandler):
         raise Refusal(404, "NotFound", "the server could not find the requested resource")
 
     def authorize(self, resource: str, name: str | None) -> None:
-        """As the roles of the manifests would."""
+        """Check the request against the roles of the manifests."""
         watching = self.query.get("watch", "").lower() in {"1", "true"}
         reading = "get" if name else "watch" if watching else "list"
         right = (resource, {"POST": "create", "PATCH": "patch", "DELETE": "delete"}.get(self.command, reading))

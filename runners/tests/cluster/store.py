@@ -14,12 +14,12 @@ KEPT_EVENTS = 5000
 
 
 def now(offset: float = 0) -> str:
-    """As the API gives times: whole seconds."""
+    """Return the time in the API's format: whole seconds."""
     return datetime.fromtimestamp(time.time() + offset, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def merge(target, patch):
-    """RFC 7386."""
+    """Apply a merge patch (RFC 7386)."""
     if not isinstance(patch, dict):
         return patch
     result = dict(target) if isinstance(target, dict) else {}
@@ -32,7 +32,7 @@ def merge(target, patch):
 
 
 class Store:
-    """All objects by (resource, name). Every change gets the next version and wakes those who wait."""
+    """All objects by (resource, name). Every change gets the next version and wakes the waiting threads."""
 
     def __init__(self, namespace: str):
         self.namespace = namespace
@@ -54,7 +54,7 @@ class Store:
             return copy.deepcopy(objects)
 
     def since(self, resource: str, version: int, match) -> tuple[list[tuple[int, str, dict]], int]:
-        """Events after `version`, and the version up to which these are all. Raises Refusal(410)."""
+        """Return the events after `version`, and the version up to which they are complete. Raises Refusal(410)."""
         with self.changed:
             if version < self.oldest:
                 raise Refusal(410, "Expired", f"too old resource version: {version} ({self.oldest})")
@@ -66,7 +66,7 @@ class Store:
             return events, self.version
 
     def compact(self) -> None:
-        """Forgets the history, as etcd does every five minutes."""
+        """Forget the history, as etcd does every five minutes."""
         with self.changed:
             self.version += 1
             self.oldest = self.version
@@ -121,7 +121,7 @@ class Store:
             return copy.deepcopy(fresh)
 
     def set_status(self, resource: str, name: str, **status) -> None:
-        """What only controllers and nodes write."""
+        """Set the status, as only controllers and nodes do."""
         with self.changed:
             present = self.objects.get((resource, name))
             if present is None:
@@ -132,7 +132,7 @@ class Store:
                 self._note("MODIFIED", resource, present)
 
     def delete(self, resource: str, name: str, grace: int | None = None) -> dict:
-        """A pod gets its time to end, anything else goes at once, and what it owned with it."""
+        """Delete an object: a pod with its grace period, anything else at once, with the objects that it owns."""
         with self.changed:
             present = self.objects.get((resource, name))
             if present is None:

@@ -1,6 +1,4 @@
-"""What the fake API server refuses, as the real one does: unknown fields, illegal names and labels, changes of what
-must not change, pods that contradict themselves.
-"""
+"""The validation of the fake API server: unknown fields, illegal names and labels, immutable fields, invalid pods."""
 
 from __future__ import annotations
 
