@@ -143,7 +143,7 @@ def api():
 
 
 @pytest.fixture
-def anyone():
+def as_anonymous():
     """A REST client without a token."""
     return Api()
 

@@ -17,7 +17,7 @@ from kernel.tests.nats_tools import Peer, Served
 
 
 @pytest.fixture(autouse=True)
-def no_keys():
+def empty_buckets():
     """Delete the buckets of the test's NATS server before each test."""
     for bucket in subjects.BUCKETS:
         with contextlib.suppress(Exception):  # missing

@@ -42,11 +42,11 @@ def asks(request):
 
 
 class TestStillLetIn:
-    def test_the_owner_and_operators_may_go_on_and_nobody_else(self, alice, bob, staff, asks):
+    def test_only_the_owner_and_operators_may_continue(self, alice, bob, staff, asks):
         still = {user.username: auth.still_let_in(asks(user), alice.pk) for user in (alice, bob, staff)}
         assert {name: ask() for name, ask in still.items()} == {"alice": True, "bob": False, "oscar": True}
 
-    def test_it_is_asked_of_the_database_each_time(self, alice, staff, asks):
+    def test_every_check_reads_the_database(self, alice, staff, asks):
         own, others = auth.still_let_in(asks(alice), alice.pk), auth.still_let_in(asks(staff), alice.pk)
         assert own()
         assert others()
@@ -55,7 +55,7 @@ class TestStillLetIn:
         lifecycle.deregister(username="alice", by="test")
         assert not own()
 
-    def test_a_token_lasts_until_it_is_rotated(self, alice):
+    def test_a_token_is_valid_until_it_is_rotated(self, alice):
         token, session = (
             auth.still_let_in(with_token(alice), alice.pk),
             auth.still_let_in(with_session(alice), alice.pk),
@@ -64,7 +64,7 @@ class TestStillLetIn:
         assert not token()
         assert session()
 
-    def test_a_session_lasts_until_it_ends_or_the_password_changes(self, alice):
+    def test_a_session_is_valid_until_it_ends_or_the_password_changes(self, alice):
         token, first = auth.still_let_in(with_token(alice), alice.pk), auth.still_let_in(with_session(alice), alice.pk)
         assert first()
         Session.objects.update(expire_date=timezone.now() - timedelta(seconds=1))
@@ -79,7 +79,7 @@ class TestStillLetIn:
         assert not second()
         assert token()
 
-    def test_a_jobs_own_token_reads_until_the_job_ends(self, alice):
+    def test_a_job_token_is_valid_until_the_job_ends(self, alice):
         request = RequestFactory().get("/", HTTP_AUTHORIZATION="Bearer mlp_j1_x")
         request.user = alice
         assert auth.still_let_in(request, alice.pk)() is True
@@ -92,24 +92,24 @@ class TestLiving:
         assert auth.living([by_token, by_session]) == {by_token: alice, by_session: bob}
         assert auth.living([]) == {}
 
-    def test_a_session_opens_nothing_for_another_user(self, alice, bob):
+    def test_a_session_is_invalid_for_another_user(self, alice, bob):
         key = with_session(alice).session.session_key
         assert auth.living([auth.entry_by_session(bob, key), auth.Entry(alice.pk, session_key=key)]) != {}
         assert auth.living([auth.Entry(alice.pk, session_key=key, session_hash="x")]) == {}
         assert auth.living([auth.Entry(alice.pk, session_key="", session_hash=alice.get_session_auth_hash())]) == {}
 
-    def test_a_token_that_lives_opens_nothing_for_a_user_who_does_not(self, alice, bob):
+    def test_a_valid_token_of_an_inactive_user_is_refused(self, alice, bob):
         entry = auth.Entry(bob.pk, token=lifecycle.token_of(bob))
         lifecycle.deregister(username="bob", by="test")
         assert auth.living([entry, auth.Entry(alice.pk, token="mlp_u1_x")]) == {}
 
-    def test_any_number_takes_three_queries(self, alice, bob, django_assert_num_queries):
+    def test_any_number_of_entries_takes_three_queries(self, alice, bob, django_assert_num_queries):
         entries = [auth.Entry(user.pk, token=lifecycle.token_of(user)) for user in (alice, bob)]
         entries.append(auth.entry_by_session(alice, with_session(alice).session.session_key))
         with django_assert_num_queries(3):
             assert len(auth.living(entries)) == 3
 
-    def test_no_secret_of_it_is_printed(self, alice):
+    def test_secrets_are_not_in_its_repr(self, alice):
         entry = auth.Entry(1, token="secret", session_key="secret", session_hash="secret")
         assert "secret" not in repr(entry)
 
@@ -120,7 +120,7 @@ class TestSessionOfAWebsocket:
         headers = [(b"host", host), *([(b"origin", origin)] if origin is not None else [])]
         return {"user": user, "session": with_session(user).session, "headers": headers}
 
-    def test_a_page_of_our_own_gets_its_user_and_an_entry_that_lives(self, alice):
+    def test_a_same_origin_page_gets_its_user_and_a_valid_entry(self, alice):
         user, entry = auth.user_and_entry_of_session(self.scope(alice))
         assert user == alice
         assert auth.living([entry]) == {entry: alice}
@@ -128,13 +128,13 @@ class TestSessionOfAWebsocket:
     @pytest.mark.parametrize(
         "origin", [None, b"", b"null", b"https://evil.example", b"https://mlp.example.evil.example"]
     )
-    def test_a_page_of_another_origin_gets_nothing(self, alice, origin):
+    def test_a_page_of_another_origin_gets_no_user(self, alice, origin):
         assert auth.user_and_entry_of_session(self.scope(alice, origin)) == (None, None)
 
-    def test_without_a_host_there_is_no_own_origin(self, alice):
+    def test_without_a_host_header_no_origin_is_accepted(self, alice):
         assert auth.user_and_entry_of_session(self.scope(alice, b"", b"")) == (None, None)
 
-    def test_nobody_gets_nothing(self, alice):
+    def test_an_anonymous_user_gets_no_entry(self, alice):
         own = self.scope(alice)
         for user in (None, AnonymousUser()):
             assert auth.user_and_entry_of_session({**own, "user": user}) == (None, None)
@@ -150,18 +150,18 @@ class TestWhoseTheTokenIs:
         body = auth.auth(environ, lambda *answer: seen.extend(answer))
         return seen[0], dict(seen[1]), json.loads(b"".join(body))
 
-    def test_it_answers_the_username(self, alice):
+    def test_it_returns_the_username(self, alice):
         status, headers, body = self.ask(f"Bearer {lifecycle.token_of(alice)}")
         assert (status, body) == ("200 OK", "alice")
         assert headers == {"Content-Type": "application/json", "Content-Length": "7"}
 
     @pytest.mark.parametrize("header", [None, "", "Basic YTpi", "Bearer", "Bearer a b", "Bearer mlp_u1_x"])
-    def test_everything_else_is_refused_in_the_contracts_form(self, header):
+    def test_other_requests_are_refused_in_the_contracts_form(self, header):
         status, _, body = self.ask(header)
         assert status == "403 Forbidden"
         assert set(body) == {"msg"}
 
-    def test_without_a_database_it_says_to_come_back(self, alice, monkeypatch):
+    def test_without_a_database_it_answers_503_with_retry_after(self, alice, monkeypatch):
         def away(_):
             raise OperationalError("gone")
 
@@ -174,7 +174,7 @@ class TestWhoseTheTokenIs:
 
 class TestHeaders:
     @pytest.mark.parametrize("header", ["", "Basic YTpi", "Digest x", "bearerx"])
-    def test_another_scheme_is_no_token(self, header):
+    def test_another_scheme_is_not_a_token(self, header):
         assert auth.bearer(header) is None
 
     @pytest.mark.parametrize("header", ["Bearer x", "bearer x", "BEARER  x "])
@@ -191,20 +191,20 @@ class TestHeaders:
         assert auth.basic(f"Basic {coded}") == auth.basic(f"basic  {coded} ") == ("alice", "ä:ö:")
 
     @pytest.mark.parametrize("coded", ["", "YWxpY2U=", "YWxp=Y2U", "%%%", "/+8=", "ä"])
-    def test_what_is_no_name_and_password_is_refused(self, coded):
+    def test_malformed_basic_credentials_are_refused(self, coded):
         with pytest.raises(Refused, match=r"^Authorization:"):
             auth.basic(f"Basic {coded}")
 
     @pytest.mark.parametrize("header", ["", "Bearer x", "Basicx"])
-    def test_another_scheme_is_no_password(self, header):
+    def test_another_scheme_is_not_basic(self, header):
         assert auth.basic(header) is None
 
-    def test_what_a_refused_caller_may_send_is_said(self):
+    def test_a_refusal_names_the_accepted_schemes(self):
         assert auth.BearerAuthentication().authenticate_header(RequestFactory().get("/")) == "Bearer"
 
 
 class TestUserOfToken:
-    def test_only_the_active_user_of_a_living_user_token(self, alice, bob, staff):
+    def test_only_an_active_users_valid_user_token_authenticates(self, alice, bob, staff):
         token = lifecycle.token_of(alice)
         assert (auth.user_of_token(token), auth.user_of_token(lifecycle.token_of(bob))) == (alice, bob)
         assert auth.user_of_token("mlp_u1_x") is None
@@ -212,7 +212,7 @@ class TestUserOfToken:
         User.objects.filter(pk=alice.pk).update(state="NotActive")  # while the cache still knows the token
         assert auth.user_of_token(token) is None
 
-    def test_a_bearer_of_one_who_is_not_active_is_refused_though_the_cache_knows_the_token(self, as_alice, alice):
+    def test_an_inactive_user_is_refused_though_the_token_is_cached(self, as_alice, alice):
         assert as_alice.call("get", "users/alice").status_code == 200
         User.objects.filter(pk=alice.pk).update(state="NotActive")
         assert "token" in as_alice.refused("get", "users/alice")
@@ -225,25 +225,25 @@ class TestLogin:
         request.user = AnonymousUser()
         return request
 
-    def test_name_and_password(self, request_, alice):
+    def test_a_name_and_password_authenticate(self, request_, alice):
         assert auth.login(request_, "alice", PASSWORD) == alice
 
     @pytest.mark.parametrize(
         ("username", "password"), [("alice", "wrong"), ("nobody", PASSWORD), ("Alice", PASSWORD), ("a\0", PASSWORD)]
     )
-    def test_whatever_is_wrong_is_answered_alike(self, request_, alice, username, password):
+    def test_all_wrong_credentials_get_the_same_answer(self, request_, alice, username, password):
         with pytest.raises(Refused) as refusal:
             auth.login(request_, username, password)
         assert str(refusal.value.msg) == "username: wrong username or password"
 
-    def test_who_is_not_active_learns_it_with_the_right_password_only(self, request_, alice):
+    def test_only_the_right_password_reveals_that_a_user_is_inactive(self, request_, alice):
         lifecycle.deregister(username="alice", by="test")
         with pytest.raises(Refused, match="not active"):
             auth.login(request_, "alice", PASSWORD)
         with pytest.raises(Refused, match="wrong"):
             auth.login(request_, "alice", "wrong")
 
-    def test_a_failure_is_counted_and_a_success_forgets_it(self, request_, alice, settings):
+    def test_failures_are_counted_and_a_success_resets_the_count(self, request_, alice, settings):
         settings.LOGIN_FAILURES_BEFORE_SLOWDOWN = 2
         for _ in range(3):
             with pytest.raises(Refused, match="wrong"):

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture
-def her(client, alice):
+def alice_client(client, alice):
     client.force_login(alice)
     return client
 
@@ -75,15 +75,15 @@ class TestNotices:
         ({"target": "error", "by": "alice", "reason": "cancelled"}, False),
         ({"target": "error", "by": "oscar", "reason": "cancelled"}, True),
     ])  # fmt: skip
-    def test_ends_and_failures_but_not_what_one_did_oneself(self, alice, options, notified):
+    def test_users_are_notified_of_ends_and_failures_but_not_of_their_own_actions(self, alice, options, notified):
         change("alice", **options)
         assert Notice.objects.filter(user=alice).exists() is notified
 
-    def test_it_is_on_the_page_until_it_is_read_and_is_nobody_elses(self, her, bob):
+    def test_a_notification_is_shown_to_its_user_until_it_is_read(self, alice_client, bob):
         change("alice", "error", reason="<b>exit code 9</b>")
-        page = her.get("/notifications").content.decode()
+        page = alice_client.get("/notifications").content.decode()
         assert "&lt;b&gt;exit code 9&lt;/b&gt;" in page
-        assert re.search(r'class="count">\s*1\s*<', her.get("/account").content.decode())
+        assert re.search(r'class="count">\s*1\s*<', alice_client.get("/account").content.decode())
         newest = Notice.objects.get().pk
         other = Client()
         other.force_login(bob)
@@ -91,16 +91,16 @@ class TestNotices:
         other.post("/notifications/read", {"newest": newest})
         assert not Notice.objects.get().read
         change("alice", "finished")
-        her.post("/notifications/read", {"newest": newest})
+        alice_client.post("/notifications/read", {"newest": newest})
         assert list(Notice.objects.order_by("pk").values_list("read", flat=True)) == [True, False]
 
     @pytest.mark.parametrize("newest", ["", "x", "-1", "9" * 30, "²"])
-    def test_odd_marks_do_no_harm(self, her, newest):
-        assert her.post("/notifications/read", {"newest": newest}).status_code == 302
+    def test_invalid_read_marks_are_ignored(self, alice_client, newest):
+        assert alice_client.post("/notifications/read", {"newest": newest}).status_code == 302
 
 
 class TestDelivery:
-    def test_a_webhook_gets_it_signed(self, alice, hook, settings):
+    def test_a_webhook_request_is_signed(self, alice, hook, settings):
         settings.WEBHOOK_PRIVATE = True
         Preference.objects.create(user=alice, webhook=hook.url)
         change("alice", "error", reason="exit code 1")
@@ -118,7 +118,7 @@ class TestDelivery:
         delivery.deliver(Delivery.objects.get().pk)
         assert len(hook.got) == 1, "a message that comes twice sends once"
 
-    def test_what_failed_is_tried_again_when_its_pause_is_over_and_given_up_in_the_end(self, alice, hook, settings):
+    def test_failed_deliveries_are_retried_with_backoff_and_finally_given_up(self, alice, hook, settings):
         settings.WEBHOOK_PRIVATE = True
         hook.answers += [500, 302] + [500] * 10
         Preference.objects.create(user=alice, webhook=hook.url)
@@ -134,7 +134,7 @@ class TestDelivery:
         assert len(hook.got) == row.attempts == len(delivery.PAUSES_S) + 1
         assert (row.open, "500" in row.error) == (False, True)
 
-    def test_reconcile_finds_what_is_due(self, alice, tasks):
+    def test_reconcile_sends_due_deliveries(self, alice, tasks):
         Preference.objects.create(user=alice, email="alice@example.org")
         change("alice", "finished")
         Delivery.objects.update(not_before=timezone.now() - timedelta(minutes=1))
@@ -142,7 +142,7 @@ class TestDelivery:
         reconcile.run()
         assert Delivery.objects.get().open
 
-    def test_an_e_mail_in_their_language(self, alice, settings):
+    def test_an_e_mail_is_in_the_users_language(self, alice, settings):
         settings.EMAIL_HOST = "localhost"
         Preference.objects.create(user=alice, email="alice@example.org", language="en")
         change("alice", "error", reason="exit code 1")
@@ -158,8 +158,8 @@ class TestDelivery:
         "http://user:word@example.org/", "http://example.org/a b", "http://2130706433/", "x",
         "http://[64:ff9b::7f00:1]/", "http://[2002:7f00:1::]/", "http://[::7f00:1]/", "http://224.0.0.1/", "http://[fec0::1]/",
     ])  # fmt: skip
-    def test_no_inner_or_odd_address_is_taken_or_called(self, her, alice, url):
-        assert her.post("/settings", {"webhook": url}).status_code == 403
+    def test_internal_and_invalid_webhook_addresses_are_refused(self, alice_client, alice, url):
+        assert alice_client.post("/settings", {"webhook": url}).status_code == 403
         assert not Preference.objects.exists()
         Preference.objects.create(user=alice, webhook=url)
         change("alice", "error")
@@ -202,7 +202,7 @@ class TestSlowReceivers:
         thread.start()
         return thread
 
-    def test_a_name_server_that_does_not_answer_holds_nobody(self, her, monkeypatch):
+    def test_a_slow_name_server_does_not_block_others(self, alice_client, monkeypatch):
         """The slow name server is simulated: no real name is certain to take long."""
         ended = threading.Event()
         monkeypatch.setattr(delivery, "LOOKUP_S", 0.2)
@@ -210,13 +210,13 @@ class TestSlowReceivers:
         monkeypatch.setattr(delivery, "socket", slow)
         try:
             for _ in range(6):  # more than are looked up at a time
-                answer = her.post("/settings", {"webhook": "https://slow.example.org/"})
+                answer = alice_client.post("/settings", {"webhook": "https://slow.example.org/"})
                 assert answer.status_code == 403
                 assert "could not be resolved in time" in answer.content.decode()
         finally:
             ended.set()
 
-    def test_an_answer_that_drips_ends_in_time(self, alice, hook, settings, monkeypatch):
+    def test_a_dripping_response_is_cut_off(self, alice, hook, settings, monkeypatch):
         settings.WEBHOOK_PRIVATE = True
         monkeypatch.setattr(delivery, "LIMIT_S", 0.3)
         ended = threading.Event()
@@ -238,7 +238,7 @@ class TestSlowReceivers:
 
     @pytest.mark.django_db(transaction=True)
     @pytest.mark.parametrize("others", [False, True], ids=["of one user", "of all users"])
-    def test_the_next_ones_hold_no_thread_and_are_taken_by_who_is_at_it(self, alice, bob, slow, monkeypatch, others):
+    def test_waiting_deliveries_occupy_no_thread(self, alice, bob, slow, monkeypatch, others):
         for user in (alice, bob):
             Preference.objects.create(user=user, webhook=slow.url)
         if others:
@@ -256,8 +256,8 @@ class TestSlowReceivers:
 
 
 class TestSettings:
-    def test_they_are_kept_and_hold_in_another_browser(self, her, alice):
-        answer = her.post("/settings", {"language": "zh-hans", "theme": "dark", "email": "alice@example.org"})
+    def test_preferences_are_stored_and_apply_in_another_browser(self, alice_client, alice):
+        answer = alice_client.post("/settings", {"language": "zh-hans", "theme": "dark", "email": "alice@example.org"})
         assert (answer.status_code, answer.cookies["theme"].value) == (302, "dark")
         other = Client()
         answer = other.post("/regist_login", {"username": "alice", "password": PASSWORD, "action": "login"})
@@ -266,13 +266,13 @@ class TestSettings:
     @pytest.mark.parametrize(
         "form", [{"language": "xx"}, {"theme": "pink"}, {"email": "alice"}, {"webhook": "h" * 600}]
     )
-    def test_others_are_refused(self, her, form):
-        assert her.post("/settings", form).status_code == 403
+    def test_invalid_preferences_are_refused(self, alice_client, form):
+        assert alice_client.post("/settings", form).status_code == 403
         assert not Preference.objects.exists()
 
 
 class TestSessions:
-    def test_the_others_end(self, alice):
+    def test_all_other_sessions_can_be_ended(self, alice):
         here, there = Client(), Client()
         for client in (here, there):
             client.post("/regist_login", {"username": "alice", "password": PASSWORD, "action": "login"})
@@ -282,7 +282,7 @@ class TestSessions:
         assert here.get("/account").status_code == 200
         assert there.get("/account").status_code == 302
 
-    def test_a_log_in_changes_the_key_of_the_session(self, alice, client):
+    def test_a_login_changes_the_session_key(self, alice, client):
         session = client.session
         session["x"] = 1
         session.save()
@@ -290,7 +290,7 @@ class TestSessions:
         client.post("/regist_login", {"username": "alice", "password": PASSWORD, "action": "login"})
         assert client.cookies["sessionid"].value != before
 
-    def test_a_change_of_password_ends_the_others_and_keeps_this_one(self, alice):
+    def test_a_password_change_ends_all_other_sessions(self, alice):
         here, there = Client(), Client()
         for client in (here, there):
             client.post("/regist_login", {"username": "alice", "password": PASSWORD, "action": "login"})
@@ -299,14 +299,14 @@ class TestSessions:
         assert there.get("/account").status_code == 302
         assert Visit.objects.filter(user=alice).count() == 1
 
-    def test_a_token_tells_when_it_was_last_used(self, alice, api, her):
-        assert "not used yet" in her.get("/account").content.decode()
+    def test_the_last_use_of_a_token_is_shown(self, alice, api, alice_client):
+        assert "not used yet" in alice_client.get("/account").content.decode()
         api(lifecycle.token_of(alice)).call("get", "users/alice/jobs")
-        assert "last used" in her.get("/account").content.decode()
+        assert "last used" in alice_client.get("/account").content.decode()
         assert notices.unread(alice) == 0
 
 
-def test_an_application_that_goes_down_is_told_of_once_in_a_while(alice):
+def test_an_application_that_keeps_failing_is_notified_at_intervals(alice):
     for _ in range(3):
         app = {"kind": "application", "owner": "alice", "name": "calc", "object_id": 1, "by": "runner"}
         StateChange.objects.create(transition="lose", source="ready", target="creating", reason="exit code 3", **app)

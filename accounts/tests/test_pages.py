@@ -9,7 +9,7 @@ from accounts import lifecycle, throttle
 from accounts.models import User
 from conftest import PASSWORD
 from kernel.pages import safe_next
-from mlp.tests.page_world import EVIL, markup, visitor, words_of
+from mlp.tests.page_world import EVIL, markup, visible_text, visitor
 
 pytestmark = pytest.mark.django_db
 
@@ -58,13 +58,13 @@ class TestLogIn:
         assert "no-store" in response["Cache-Control"]
 
     @pytest.mark.parametrize("address", ADDRESSES)
-    def test_it_ends_at_the_index(self, alice, address):
+    def test_registration_leads_to_the_index(self, alice, address):
         client = visitor()
         response = client.post(address, form())
         assert (response.status_code, response["Location"]) == (302, "/index")
         assert logged_in(client) == "alice"
 
-    def test_somebody_who_is_logged_in_goes_on_to_the_index(self, alice):
+    def test_a_logged_in_user_is_redirected_to_the_index(self, alice):
         assert visitor(alice).get("/regist_login")["Location"] == "/index"
 
     @pytest.mark.parametrize(
@@ -78,15 +78,15 @@ class TestLogIn:
             ("a\x00", PASSWORD),
         ],
     )
-    def test_wrong_ones_are_told_so_and_nothing_more(self, alice, username, password):
+    def test_wrong_credentials_get_one_generic_message(self, alice, username, password):
         client = visitor()
         response = client.post("/regist_login", form(username, password))
         assert response.status_code == 403
-        assert "wrong username or password" in words_of(response)
+        assert "wrong username or password" in visible_text(response)
         assert logged_in(client) == ""
         assert password == "" or password not in response.content.decode()
 
-    def test_what_was_typed_is_kept_and_escaped(self, alice):
+    def test_entered_values_are_kept_and_escaped(self, alice):
         response = visitor().post("/regist_login", form(EVIL, "wrong", next="/jobs"))
         page = markup(response)
         assert page.values["username"] == EVIL
@@ -94,7 +94,7 @@ class TestLogIn:
         assert page.inline == []
         assert not page.values.get("password")
 
-    def test_guessing_is_slowed_down(self, alice, settings, monkeypatch):
+    def test_password_guessing_is_rate_limited(self, alice, settings, monkeypatch):
         settings.LOGIN_FAILURES_BEFORE_SLOWDOWN = 3
         monkeypatch.setattr(throttle, "FIRST_S", 60)
         client = visitor()
@@ -102,18 +102,18 @@ class TestLogIn:
             client.post("/regist_login", form(password="wrong"))
         response = client.post("/regist_login", form())
         assert response.status_code == 403
-        assert "too many failed logins" in words_of(response)
+        assert "too many failed logins" in visible_text(response)
         assert logged_in(client) == ""
 
-    def test_somebody_who_is_held_is_told_so(self, make_user):
+    def test_an_inactive_user_sees_why_login_is_refused(self, make_user):
         make_user("carol", active=False)
         client = visitor()
         response = client.post("/regist_login", form("carol"))
         assert response.status_code == 403
-        assert "not active" in words_of(response)
+        assert "not active" in visible_text(response)
         assert logged_in(client) == ""
 
-    def test_the_session_gets_a_new_key(self, alice):
+    def test_login_creates_a_new_session_key(self, alice):
         client = visitor()
         session = client.session
         session["planted"] = "by somebody else"
@@ -126,7 +126,7 @@ class TestLogIn:
         stranger.cookies["sessionid"] = before
         assert stranger.get("/index").status_code == 302
 
-    def test_the_cookie_is_not_for_scripts(self, alice):
+    def test_the_session_cookie_is_http_only(self, alice):
         client = visitor()
         client.post("/regist_login", form())
         assert client.cookies["sessionid"]["httponly"]
@@ -135,27 +135,27 @@ class TestLogIn:
 
 class TestNext:
     @pytest.mark.parametrize("target", ["/jobs", "/jobs/fit?x=1&y=2", "/datasets#main"])
-    def test_it_leads_on(self, alice, target):
+    def test_login_redirects_to_the_next_address(self, alice, target):
         assert visitor().post("/regist_login", form(next=target))["Location"] == target
 
     @pytest.mark.parametrize("target", ELSEWHERE)
-    def test_it_never_leads_elsewhere(self, alice, target):
+    def test_login_never_redirects_to_another_site(self, alice, target):
         assert visitor().post("/regist_login", form(next=target))["Location"] == "/index"
         assert visitor(alice).get("/regist_login", {"next": target})["Location"] == "/index"
         response = visitor(alice).post("/account/token", {"next": target})
         assert response["Location"] == "/account"
 
-    def test_a_line_break_makes_no_header(self, alice):
+    def test_a_line_break_adds_no_header(self, alice):
         response = visitor().post("/regist_login", form(next="/jobs\r\nX-Planted: 1"))
         assert response.status_code in {302, 400}
         assert "X-Planted" not in response
 
-    def test_it_survives_the_form(self, alice):
+    def test_the_next_address_survives_a_failed_login(self, alice):
         response = visitor().get("/jobs/fit?a=1&b=2", follow=True)
         assert response.redirect_chain == [("/regist_login?next=/jobs/fit%3Fa%3D1%26b%3D2", 302)]
         assert markup(response).values["next"] == "/jobs/fit?a=1&b=2"
 
-    def test_without_one_the_default(self, rf):
+    def test_without_a_next_address_the_default_is_used(self, rf):
         assert safe_next(rf.get("/"), "/there") == "/there"
 
 
@@ -166,7 +166,7 @@ class TestRegister:
         response = client.post(address, form("carol", action="register"))
         assert (response.status_code, response["Location"]) == (302, "/index")
         assert logged_in(client) == "carol"
-        assert "carol" in words_of(client.get("/index"))
+        assert "carol" in visible_text(client.get("/index"))
 
     @pytest.mark.parametrize(
         ("username", "password", "words"),
@@ -190,36 +190,36 @@ class TestRegister:
             assert response.status_code in {302, 403}
             return
         assert response.status_code == 403
-        assert words in words_of(response)
+        assert words in visible_text(response)
         assert markup(response).values["username"] == username
         assert markup(response).inline == []
         assert password not in [attrs.get("value") for _tag, attrs in markup(response).tags]
         assert list(User.objects.values_list("username", flat=True)) == ["alice"]
         assert logged_in(client) == ""
 
-    def test_a_taken_name_does_not_log_in(self, alice):
+    def test_registering_a_taken_name_does_not_log_in(self, alice):
         """Also not with the right password: the button said "register"."""
         client = visitor()
         assert client.post("/regist_login", form(action="register")).status_code == 403
         assert logged_in(client) == ""
 
-    def test_with_approval_nobody_is_let_in_yet(self, default_tenant, settings):
+    def test_with_approval_a_new_user_cannot_log_in_yet(self, default_tenant, settings):
         settings.REGISTRATION_NEEDS_APPROVAL = True
         client = visitor()
         response = client.post("/regist_login", form("carol", action="register"), follow=True)
         assert response.status_code == 200
-        assert "An administrator" in words_of(response)
+        assert "An administrator" in visible_text(response)
         assert logged_in(client) == ""
         lifecycle.activate(username="carol", by="test")
         client.post("/regist_login", form("carol"))
         assert logged_in(client) == "carol"
 
-    def test_too_many_from_one_address(self, default_tenant, settings):
+    def test_registrations_are_limited_by_address(self, default_tenant, settings):
         settings.REGISTRATIONS_PER_HOUR = 1
         visitor().post("/regist_login", form("carol", action="register"))
         response = visitor().post("/regist_login", form("dora", action="register"))
         assert response.status_code == 403
-        assert "too many registrations" in words_of(response)
+        assert "too many registrations" in visible_text(response)
         assert not User.objects.filter(username="dora").exists()
 
 
@@ -229,7 +229,7 @@ class TestLogOut:
         assert client.get("/logout").status_code == 405
         assert logged_in(client) == "alice"
 
-    def test_it_ends_the_session(self, alice):
+    def test_logout_ends_the_session(self, alice):
         client = visitor(alice)
         key = client.cookies["sessionid"].value
         assert client.post("/logout")["Location"] == "/regist_login"
@@ -239,12 +239,12 @@ class TestLogOut:
 
 
 class TestAccount:
-    def test_the_token_is_the_one_of_rest(self, alice):
+    def test_the_page_shows_the_same_token_as_rest(self, alice):
         response = visitor(alice).get("/account")
         assert lifecycle.token_of(alice) in response.content.decode()
         assert "no-store" in response["Cache-Control"]
 
-    def test_a_new_token_kills_the_old(self, alice, api):
+    def test_a_new_token_revokes_the_old_one(self, alice, api):
         old = lifecycle.token_of(alice)
         client = visitor(alice)
         page = client.post("/account/token", {"next": "/account"}, follow=True)
@@ -263,7 +263,7 @@ class TestAccount:
         here, there = visitor(alice), visitor(alice)
         response = here.post("/account/password", {"current": PASSWORD, "password": "another good one"}, follow=True)
         assert response.redirect_chain == [("/account", 302)]
-        assert "Your password is changed" in words_of(response)
+        assert "Your password is changed" in visible_text(response)
         assert here.get("/index").status_code == 200
         assert there.get("/index").status_code == 302
         fresh = visitor()
@@ -282,24 +282,24 @@ class TestAccount:
     )
     def test_wrong_passwords(self, alice, current, password, words):
         response = visitor(alice).post("/account/password", {"current": current, "password": password}, follow=True)
-        assert words in words_of(response)
+        assert words in visible_text(response)
         assert current == "" or current not in response.content.decode().replace(lifecycle.token_of(alice), "")
         alice.refresh_from_db()
         assert alice.check_password(PASSWORD)
 
     @pytest.mark.parametrize("typed", ["", "Alice", "bob", EVIL])
-    def test_it_asks_before_it_deregisters(self, alice, typed):
+    def test_deactivation_asks_for_confirmation(self, alice, typed):
         response = visitor(alice).post("/account/deregister", {"confirm": typed}, follow=True)
-        assert "Type your username to confirm" in words_of(response)
+        assert "Type your username to confirm" in visible_text(response)
         assert markup(response).inline == []
         alice.refresh_from_db()
         assert alice.is_active
 
-    def test_deregistering_ends_everything(self, alice, api):
+    def test_deactivation_ends_sessions_and_tokens(self, alice, api):
         token, here, there = lifecycle.token_of(alice), visitor(alice), visitor(alice)
         response = here.post("/account/deregister", {"confirm": "alice"}, follow=True)
         assert response.redirect_chain == [("/regist_login", 302)]
-        assert "Your account is deactivated" in words_of(response)
+        assert "Your account is deactivated" in visible_text(response)
         alice.refresh_from_db()
         assert not alice.is_active
         assert [client.get("/index").status_code for client in (here, there)] == [302, 302]

@@ -16,7 +16,7 @@ from resources.models import Tenant
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-def test_creates_and_the_deregistration_at_once(as_alice, as_staff, home, api, tasks):
+def test_concurrent_creations_and_deactivation(as_alice, as_staff, home, api, tasks):
     token = as_alice.token
 
     def create(number: int) -> int:
@@ -46,7 +46,7 @@ def test_creates_and_the_deregistration_at_once(as_alice, as_staff, home, api, t
     assert tenant.cpu_inuse == 0
 
 
-def test_nothing_is_made_for_a_user_who_is_not_active(as_staff, alice, home):
+def test_no_object_is_created_for_an_inactive_user(as_staff, alice, home):
     accounts.deregister(username="alice", by="test")
     assert as_staff.refused("post", "users/alice/jobs", {"name": "x", "entry": "train.py"}).startswith("user:")
     assert as_staff.refused("post", "users/alice/datasets", {"name": "x", "size": 5}).startswith("user:")

@@ -28,15 +28,15 @@ def basic(username: str, password: str) -> dict:
 
 
 class TestRegister:
-    def test_it_answers_the_user_without_the_password(self, anyone, default_tenant):
-        response = anyone.call("post", "users", {"username": "carol", "password": PASSWORD})
+    def test_it_returns_the_user_without_the_password(self, as_anonymous, default_tenant):
+        response = as_anonymous.call("post", "users", {"username": "carol", "password": PASSWORD})
         assert response.status_code == 201
         assert response.json()["username"] == "carol"
         assert response.json()["state"] == "Actived"
         assert "password" not in response.json()
 
-    def test_it_writes_the_history(self, anyone, default_tenant):
-        anyone.call("post", "users", {"username": "carol", "password": PASSWORD})
+    def test_it_writes_the_history(self, as_anonymous, default_tenant):
+        as_anonymous.call("post", "users", {"username": "carol", "password": PASSWORD})
         rows = StateChange.objects.filter(kind="user", name="carol").order_by("id")
         assert [(row.transition, row.target, row.by) for row in rows] == [
             ("create", "NotActive", "carol"),
@@ -60,55 +60,57 @@ class TestRegister:
             ({"username": "carol", "password": None}, "password"),
         ],
     )
-    def test_it_names_the_wrong_field(self, anyone, default_tenant, body, field):
-        assert anyone.refused("post", "users", body).startswith(f"{field}:")
+    def test_it_names_the_wrong_field(self, as_anonymous, default_tenant, body, field):
+        assert as_anonymous.refused("post", "users", body).startswith(f"{field}:")
         assert not User.objects.filter(username="carol").exists()
 
-    def test_a_name_stays_taken_after_deregistration(self, anyone, as_alice):
+    def test_a_username_stays_taken_after_deactivation(self, as_anonymous, as_alice):
         as_alice.call("put", "users/alice")
-        assert "taken" in anyone.refused("post", "users", {"username": "alice", "password": PASSWORD})
+        assert "taken" in as_anonymous.refused("post", "users", {"username": "alice", "password": PASSWORD})
 
-    def test_the_name_of_the_platform_is_nobodys(self, anyone, default_tenant):
+    def test_the_platforms_own_name_is_reserved(self, as_anonymous, default_tenant):
         """The platform's logs have that name as their namespace, and users see the logs of their own."""
-        assert "taken" in anyone.refused("post", "users", {"username": "platform", "password": PASSWORD})
+        assert "taken" in as_anonymous.refused("post", "users", {"username": "platform", "password": PASSWORD})
         assert not User.objects.filter(username="platform").exists()
 
-    def test_it_is_limited_by_address_and_says_when_to_come_back(self, anyone, default_tenant, settings):
+    def test_registration_is_rate_limited_by_address_with_retry_after(self, as_anonymous, default_tenant, settings):
         settings.REGISTRATIONS_PER_HOUR = 2
         for name in ("carol", "dave"):
-            assert anyone.call("post", "users", {"username": name, "password": PASSWORD}).status_code == 201
-        assert "try again in" in anyone.refused("post", "users", {"username": "erin", "password": PASSWORD})
+            assert as_anonymous.call("post", "users", {"username": name, "password": PASSWORD}).status_code == 201
+        assert "try again in" in as_anonymous.refused("post", "users", {"username": "erin", "password": PASSWORD})
 
     def test_staff_are_not_limited(self, as_staff, settings):
         settings.REGISTRATIONS_PER_HOUR = 1
         for name in ("carol", "dave", "erin"):
             assert as_staff.call("post", "users", {"username": name, "password": PASSWORD}).status_code == 201
 
-    def test_with_approval_a_user_waits_until_an_operator_activates_them(self, anyone, api, default_tenant, settings):
+    def test_with_approval_a_user_waits_until_an_operator_activates_them(
+        self, as_anonymous, api, default_tenant, settings
+    ):
         settings.REGISTRATION_NEEDS_APPROVAL = True
-        response = anyone.call("post", "users", {"username": "carol", "password": PASSWORD})
+        response = as_anonymous.call("post", "users", {"username": "carol", "password": PASSWORD})
         assert response.json()["state"] == "NotActive"
-        assert "not active" in anyone.refused("get", "users/carol/token", **basic("carol", PASSWORD))
+        assert "not active" in as_anonymous.refused("get", "users/carol/token", **basic("carol", PASSWORD))
         lifecycle.activate(username="carol", by="operator:oscar")
-        assert anyone.call("get", "users/carol/token", **basic("carol", PASSWORD)).status_code == 200
+        assert as_anonymous.call("get", "users/carol/token", **basic("carol", PASSWORD)).status_code == 200
 
 
 class TestToken:
-    def test_the_password_gives_it_and_it_stays_the_same(self, anyone, alice):
-        first = anyone.call("get", "users/alice/token", **basic("alice", PASSWORD)).json()
+    def test_the_password_returns_the_same_token_each_time(self, as_anonymous, alice):
+        first = as_anonymous.call("get", "users/alice/token", **basic("alice", PASSWORD)).json()
         assert isinstance(first, str)
-        assert anyone.call("get", "users/alice/token", **basic("alice", PASSWORD)).json() == first
+        assert as_anonymous.call("get", "users/alice/token", **basic("alice", PASSWORD)).json() == first
 
-    def test_the_token_itself_and_the_session_give_it(self, as_alice, alice):
+    def test_the_token_and_the_session_return_it_too(self, as_alice, alice):
         assert as_alice.call("get", "users/alice/token").json() == as_alice.token
         session = Client()
         session.force_login(alice)
         assert session.get("/api/v1/users/alice/token").json() == as_alice.token
 
-    def test_the_password_opens_no_other_call(self, anyone, alice):
-        anyone.refused("get", "users/alice", **basic("alice", PASSWORD))
+    def test_the_password_is_accepted_for_no_other_call(self, as_anonymous, alice):
+        as_anonymous.refused("get", "users/alice", **basic("alice", PASSWORD))
 
-    def test_the_database_does_not_hold_it(self, as_alice):
+    def test_the_token_is_not_in_the_database(self, as_alice):
         row = Token.objects.values().get(user__username="alice")
         secret = as_alice.token.rpartition("_")[2]
         assert all(secret not in str(value) for value in row.values())
@@ -117,7 +119,7 @@ class TestToken:
         settings.SECRET_KEY = "another key altogether"
         assert lifecycle.token_of(alice) != as_alice.token
 
-    def test_rotation_kills_the_old_one_at_once(self, as_alice, api):
+    def test_rotation_revokes_the_old_token_at_once(self, as_alice, api):
         assert as_alice.call("get", "auth").json() == "alice"
         fresh = as_alice.call("put", "users/alice/token:rotate").json()
         assert fresh != as_alice.token
@@ -125,7 +127,7 @@ class TestToken:
         as_alice.refused("get", "users/alice")
         assert api(fresh).call("get", "auth").json() == "alice"
 
-    def test_a_reader_that_was_slow_cannot_revive_a_dead_token(self, as_alice):
+    def test_a_slow_reader_cannot_cache_a_revoked_token(self, as_alice):
         """The read of the old row ends after the rotation; it must not be cached."""
         pk = Token.objects.get(user__username="alice").pk
         old = tokens._load(pk)
@@ -133,7 +135,7 @@ class TestToken:
         tokens._fill(tokens.CACHE_KEY.format(pk=pk), old)
         as_alice.refused("get", "auth")
 
-    def test_rotation_is_refused_while_the_cache_cannot_be_told(self, as_alice, monkeypatch):
+    def test_rotation_is_refused_while_the_cache_is_unavailable(self, as_alice, monkeypatch):
         def away(*args, **options):
             raise ConnectionLost
 
@@ -142,38 +144,38 @@ class TestToken:
         monkeypatch.undo()
         assert as_alice.call("get", "auth").json() == "alice"
 
-    def test_guessing_passwords_is_slowed_down(self, anyone, alice, settings, monkeypatch):
+    def test_password_guessing_is_rate_limited(self, as_anonymous, alice, settings, monkeypatch):
         settings.LOGIN_FAILURES_BEFORE_SLOWDOWN = 3
         monkeypatch.setattr(throttle, "FIRST_S", 60)
         for _ in range(3):
-            assert "wrong" in anyone.refused("get", "users/alice/token", **basic("alice", "wrong password"))
-        assert "try again in" in anyone.refused("get", "users/alice/token", **basic("alice", PASSWORD))
+            assert "wrong" in as_anonymous.refused("get", "users/alice/token", **basic("alice", "wrong password"))
+        assert "try again in" in as_anonymous.refused("get", "users/alice/token", **basic("alice", PASSWORD))
 
-    def test_the_wait_that_is_told_is_long_enough(self, anyone, alice, settings, monkeypatch):
+    def test_the_announced_wait_is_long_enough(self, as_anonymous, alice, settings, monkeypatch):
         settings.LOGIN_FAILURES_BEFORE_SLOWDOWN = 1
         monkeypatch.setattr(throttle, "FIRST_S", 60)
-        anyone.refused("get", "users/alice/token", **basic("alice", "wrong password"))
+        as_anonymous.refused("get", "users/alice/token", **basic("alice", "wrong password"))
         valkey = broker.broker().client
         (key,) = valkey.keys("mlp:login:*:wait")
         assert valkey.pexpire(key, 20_400)
-        message = anyone.refused("get", "users/alice/token", **basic("alice", PASSWORD))
+        message = as_anonymous.refused("get", "users/alice/token", **basic("alice", PASSWORD))
         seconds = int(re.search(r"try again in (\d+) s", message)[1])
         assert valkey.pttl(key) <= seconds * 1000 <= 21_000
 
     @pytest.mark.parametrize("token", ["", "x", "mlp_u1_", "mlp_u1_" + "a" * 43, "mlp_j1_" + "a" * 43, "mlp_u\u0661_x"])
-    def test_a_false_token_is_refused(self, api, alice, token):
+    def test_a_forged_token_is_refused(self, api, alice, token):
         api(token or " ").refused("get", "auth")
         api(token or " ").refused("get", "users/alice")
 
 
 class TestDeregister:
-    def test_the_token_dies_and_the_state_changes(self, as_alice):
+    def test_the_token_is_revoked_and_the_state_changes(self, as_alice):
         response = as_alice.call("put", "users/alice")
         assert (response.status_code, response.json()["state"]) == (200, "NotActive")
         as_alice.refused("get", "users/alice")
         as_alice.refused("get", "auth")
 
-    def test_the_body_is_ignored_whatever_it_is(self, as_alice):
+    def test_any_body_is_ignored(self, as_alice):
         response = Client().put(
             "/api/v1/users/alice", "{not json", content_type="text/x", HTTP_AUTHORIZATION=f"Bearer {as_alice.token}"
         )
@@ -183,13 +185,13 @@ class TestDeregister:
         for _ in range(2):
             assert as_staff.call("put", "users/alice").json()["state"] == "NotActive"
 
-    def test_a_session_dies_too(self, as_alice, alice):
+    def test_sessions_end_too(self, as_alice, alice):
         session = Client()
         session.force_login(alice)
         as_alice.call("put", "users/alice")
         assert session.get("/api/v1/users/alice").status_code == 403
 
-    def test_no_session_of_before_comes_back_to_life_with_the_user(self, as_staff, alice):
+    def test_reactivation_does_not_revive_old_sessions(self, as_staff, alice):
         before, between = Client(), Client()
         before.force_login(alice)
         as_staff.call("put", "users/alice")
@@ -202,19 +204,19 @@ class TestDeregister:
         before.post("/regist_login", {"username": "alice", "password": PASSWORD, "action": "login"})
         assert before.get("/api/v1/users/alice").status_code == 200
 
-    def test_an_open_session_does_not_outlive_the_user_in_the_database(self, as_staff, alice):
+    def test_a_session_without_its_user_is_invalid(self, as_staff, alice):
         Client().force_login(alice)
         as_staff.call("put", "users/alice")
         assert not Session.objects.exists()
 
-    def test_a_stranger_may_not(self, as_bob, alice):
+    def test_another_user_may_not(self, as_bob, alice):
         as_bob.refused("put", "users/alice")
         alice.refresh_from_db()
         assert alice.is_active
 
 
 class TestServiceToken:
-    def test_it_opens_the_internal_calls_and_nothing_else(self, api, staff):
+    def test_a_service_token_is_accepted_for_internal_calls_only(self, api, staff):
         service = api(lifecycle.create_service_token(user=staff, name="metrics", by="test"))
         body = {"id": "x", "applier": "jm", "request_type": "request", "cpu": 1}
         assert service.call("put", "resource_request:try", body).status_code == 200
@@ -222,7 +224,7 @@ class TestServiceToken:
         service.refused("get", "auth")
         assert user_of_token(service.token) is None
 
-    def test_it_dies_when_revoked_and_with_the_operators_rights(self, api, staff):
+    def test_a_service_token_ends_when_revoked_or_its_operator_loses_staff_rights(self, api, staff):
         service = api(lifecycle.create_service_token(user=staff, name="metrics", by="test"))
         body = {"id": "x", "applier": "jm"}
         assert service.call("put", "resource_request:confirm", body).status_code == 200
@@ -249,7 +251,7 @@ class TestTidying:
         long_ago = timezone.now() - timedelta(days=1)
         Session.objects.bulk_create(Session(session_key=f"old{n}", expire_date=long_ago) for n in range(count))
 
-    def test_sessions_that_have_expired_are_removed_and_no_others(self, alice, hour):
+    def test_only_expired_sessions_are_removed(self, alice, hour):
         here = Client()
         here.force_login(alice)
         self._expired(3)
@@ -263,7 +265,7 @@ class TestTidying:
         reconcile.run()
         assert Session.objects.count() == 1
 
-    def test_a_round_removes_a_bounded_number_and_the_next_goes_on(self, hour, monkeypatch):
+    def test_each_round_removes_a_limited_number(self, hour, monkeypatch):
         monkeypatch.setattr("accounts.reconcile.EXPIRED_AT_ONCE", 2)
         self._expired(5)
         left = []
@@ -273,6 +275,6 @@ class TestTidying:
         assert left == [3, 1, 0, 0]
 
 
-def test_strangers_and_missing_users_answer_alike(as_alice, bob):
+def test_other_users_and_missing_users_are_answered_alike(as_alice, bob):
     theirs = as_alice.refused("get", "users/bob")
     assert theirs == as_alice.refused("get", "users/nobody")

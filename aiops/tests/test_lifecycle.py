@@ -56,7 +56,7 @@ def lease_s(run: TrainingRun) -> int:
 
 
 class TestOrders:
-    def test_a_new_order_is_recorded_whole_and_its_training_is_enqueued(self, tasks, pages):
+    def test_a_new_order_is_recorded_and_its_training_enqueued(self, tasks, pages):
         request = str(uuid.uuid4())
         given = order(uuid=request, workloads=WORKLOADS)
         run, is_new = lifecycle.create_run(order=given, by="gpu controller")
@@ -74,13 +74,13 @@ class TestOrders:
         assert fresh(run).workloads == {}
         assert tasks.queue == []
 
-    def test_an_order_without_parameters_is_a_training_of_nothing_in_particular(self, tasks):
+    def test_an_order_without_parameters_is_accepted(self, tasks):
         for payload in ({}, {"parameters": None}, {"parameters": {"workloads": None}}):
             run, _ = lifecycle.create_run(order={"payload": payload}, by="test")
             assert run.workloads == {}
         assert TrainingRun.objects.count() == 3
 
-    def test_without_a_proper_uuid_the_same_order_always_gets_the_same_one(self):
+    def test_without_a_valid_uuid_an_order_gets_a_deterministic_one(self):
         proper = str(uuid.uuid4())
         assert lifecycle.uuid_of({"parameters": {"uuid": proper.upper()}}) == proper
         odd = [{"parameters": {"uuid": "x"}}, {"parameters": "x"}, {"a": 1}, {"a": 2}, {"parameters": {"uuid": "y"}}]
@@ -110,7 +110,7 @@ class TestRuns:
         assert fresh(run).run_started is False
         assert lifecycle.order_run(run.pk, 1) is None
 
-    def test_one_that_has_ended_or_does_not_exist_gets_no_run(self, run):
+    def test_an_ended_or_missing_training_gets_no_run(self, run):
         lifecycle.fail(run.pk, "x", by="test")
         for attempt in (0, 1):
             assert lifecycle.order_run(run.pk, attempt) is None
@@ -134,7 +134,7 @@ class TestRuns:
         gone = fresh(run)
         assert (gone.run_name, gone.run_started, gone.reserved) == ("", False, False)
 
-    def test_a_run_that_is_gone_without_a_reservation_releases_none(self, run):
+    def test_a_run_without_a_reservation_releases_none(self, run):
         Tenant.objects.filter(name="default").update(gpu=0)
         lifecycle.order_run(run.pk, 1)
         lifecycle.note_start(run.pk, f"aiops-{run.pk}-1", 1)
@@ -151,7 +151,7 @@ class TestRuns:
         assert (fresh(run).reserved, fresh(run).gpu) == (False, 0)
         assert not ResourceRequest.objects.exists()
 
-    def test_a_training_that_no_worker_takes_is_ordered_again_once_in_a_while(self, run):
+    def test_a_training_that_no_worker_starts_is_enqueued_again_at_intervals(self, run):
         assert not lifecycle.order_again(run.pk, 30)
         TrainingRun.objects.filter(pk=run.pk).update(heartbeat=timezone.now() - LATE)
         assert not lifecycle.order_again(run.pk, 90)
@@ -160,24 +160,24 @@ class TestRuns:
         assert not lifecycle.order_again(run.pk, 30)
 
     @pytest.mark.parametrize("fields", [{"run_started": True}, {"state": "error"}])
-    def test_one_that_has_started_or_ended_is_not_ordered_again(self, run, fields):
+    def test_a_started_or_ended_training_is_not_enqueued_again(self, run, fields):
         TrainingRun.objects.filter(pk=run.pk).update(heartbeat=timezone.now() - LATE, **fields)
         assert not lifecycle.order_again(run.pk, 30)
 
-    def test_why_it_has_not_started_is_kept_and_its_lease_is_not_renewed(self, run):
+    def test_the_reason_of_a_delayed_start_is_kept_and_the_lease_not_renewed(self, run):
         before = fresh(run)
         lifecycle.note_trouble(run.pk, "the log store does not answer")
         now = fresh(run)
         assert now.reason == "the log store does not answer"
         assert (now.lease_until, now.heartbeat) == (before.lease_until, before.heartbeat)
 
-    def test_which_messages_were_sent_is_kept(self, run):
+    def test_sent_messages_are_recorded(self, run):
         lifecycle.note_sent(run.pk, job_end_sent=True)
         assert (fresh(run).job_end_sent, fresh(run).announced) == (True, False)
 
 
 class TestProgress:
-    def test_it_renews_the_lease_and_never_decreases(self, run, pages):
+    def test_progress_renews_the_lease_and_never_decreases(self, run, pages):
         past = timezone.now() - LATE
         TrainingRun.objects.filter(pk=run.pk).update(heartbeat=past, lease_until=past)
         lifecycle.beat(run.pk, percent=40, epoch=2, elapsed=9)
@@ -187,7 +187,7 @@ class TestProgress:
         assert (lease_s(now), now.heartbeat > past) == (300, True)
         assert pages.sent == {"aiops.0"}
 
-    def test_the_last_five_hundred_losses_are_kept_rounded(self, run):
+    def test_the_last_500_losses_are_kept_rounded(self, run):
         TrainingRun.objects.filter(pk=run.pk).update(losses=[[second, 1.0] for second in range(500)])
         lifecycle.beat(run.pk, elapsed=777, loss=0.123456789)
         now = fresh(run)
@@ -196,7 +196,7 @@ class TestProgress:
 
 
 class TestEnd:
-    def test_a_completed_training_serves_its_version(self, run, pages, tasks):
+    def test_a_completed_training_activates_its_version(self, run, pages, tasks):
         assert lifecycle.complete(run.pk, version="v1", manifest={"lines": 3}, by="runner")
         version = ModelVersion.objects.get()
         assert (version.version, version.manifest, version.run, version.serving) == ("v1", {"lines": 3}, run, True)
@@ -207,7 +207,7 @@ class TestEnd:
         assert [row.by for row in history_of(run)] == ["runner", "test"]
         assert [(task.actor_name, task.args) for task in tasks.queue] == [("aiops.settle", (run.pk,))]
 
-    def test_one_that_has_ended_or_does_not_exist_is_neither_completed_nor_failed(self, run, tasks):
+    def test_an_ended_or_missing_training_cannot_complete_or_fail(self, run, tasks):
         lifecycle.fail(run.pk, "first", by="test")
         tasks.queue.clear()
         for pk in (run.pk, run.pk + 5):
@@ -237,7 +237,7 @@ class TestVersions:
     def served(self) -> list[str]:
         return list(ModelVersion.objects.filter(serving=True).values_list("version", flat=True))
 
-    def test_at_most_one_serves(self, versions, pages):
+    def test_at_most_one_version_serves(self, versions, pages):
         assert lifecycle.serving() == versions[1]
         assert lifecycle.serve_version("v1") == versions[0]
         assert (self.served(), lifecycle.serving()) == (["v1"], versions[0])
@@ -245,18 +245,18 @@ class TestVersions:
         assert pages.sent == {"aiops.0"}
         assert ModelVersion.objects.count() == 3
 
-    def test_one_that_serves_already_goes_on_serving(self, versions):
+    def test_activating_the_serving_version_changes_nothing(self, versions):
         since = timezone.now() - LATE
         ModelVersion.objects.filter(version="v2").update(served=since)
         assert lifecycle.serve_version("v2").served == since
         assert (self.served(), lifecycle.serving().served) == (["v2"], since)
 
-    def test_one_that_does_not_exist_is_refused(self, versions):
+    def test_a_missing_version_is_refused(self, versions):
         with pytest.raises(Missing, match="no such version"):
             lifecycle.serve_version("v9")
         assert self.served() == ["v2"]
 
-    def test_none_may_serve(self, versions, pages):
+    def test_serving_can_be_stopped(self, versions, pages):
         lifecycle.serve_nothing()
         assert (self.served(), lifecycle.serving()) == ([], None)
         assert pages.sent == {"aiops.0"}

@@ -17,14 +17,14 @@ from accounts import lifecycle as accounts
 from apps import launching, playground
 from apps.models import Application
 from mlp.operators.tests.admin_world import put
-from mlp.tests.page_world import EVIL, fill, markup, visitor, words_of
+from mlp.tests.page_world import EVIL, fill, markup, visible_text, visitor
 from models_app.models import Model
 
 pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture
-def her(alice, home):
+def alice_client(alice, home):
     return visitor(alice)
 
 
@@ -33,37 +33,37 @@ def form(**fields) -> dict:
 
 
 class TestMaking:
-    def test_a_models_page_deploys_it_with_a_proposed_name(self, her, alice):
+    def test_a_models_page_deploys_it_with_a_proposed_name(self, alice_client, alice):
         put(Model, alice, "net", "ready")
-        values = markup(her.get("/models/net")).values
+        values = markup(alice_client.get("/models/net")).values
         fields = {name: values[name] for name in ("name", "model_name")}
         assert fields == {"name": "net", "model_name": "net"}
-        response = her.post("/apps", fields, follow=True)
+        response = alice_client.post("/apps", fields, follow=True)
         assert response.redirect_chain == [("/apps/net", 302)]
-        assert "starting" in words_of(response)
-        assert markup(her.get("/models/net")).values["name"] == "netb"
-        assert "net" in words_of(her.get("/models/net"))
+        assert "starting" in visible_text(response)
+        assert markup(alice_client.get("/models/net")).values["name"] == "netb"
+        assert "net" in visible_text(alice_client.get("/models/net"))
 
     @pytest.mark.parametrize(("capacity", "asked"), [(8, 1), (1.75, 0.7), (1.05, 1)])
-    def test_it_asks_for_no_more_than_is_left_of_a_core(self, her, alice, capacity, asked):
+    def test_it_asks_for_no_more_than_is_left_of_a_core(self, alice_client, alice, capacity, asked):
         put(Model, alice, "net", "ready")
         type(alice.tenant).objects.update(cpu=capacity)
-        her.post("/apps", {"name": "first", "model_name": "net", "cpu": "1"})
-        assert float(markup(her.get("/models/net")).values["cpu"]) == asked
-        assert float(markup(her.get("/apps?model=net")).values["cpu"]) == asked
+        alice_client.post("/apps", {"name": "first", "model_name": "net", "cpu": "1"})
+        assert float(markup(alice_client.get("/models/net")).values["cpu"]) == asked
+        assert float(markup(alice_client.get("/apps?model=net")).values["cpu"]) == asked
 
-    def test_the_form_takes_everything(self, her, alice):
+    def test_the_form_takes_everything(self, alice_client, alice):
         put(Model, alice, "net", "ready")
-        assert markup(her.get("/apps?model=net")).values["model_name"] == "net"
-        assert her.post("/apps", form(public="1"))["Location"] == "/apps/calc"
+        assert markup(alice_client.get("/apps?model=net")).values["model_name"] == "net"
+        assert alice_client.post("/apps", form(public="1"))["Location"] == "/apps/calc"
         app = Application.objects.get()
         assert (app.model.name, app.cpu, app.gpu, app.ram, app.public) == ("net", 0.5, 0, 400, True)
 
-    def test_sent_twice_it_is_made_once(self, her, alice):
+    def test_sent_twice_it_is_made_once(self, alice_client, alice):
         put(Model, alice, "net", "ready")
-        fields = form(mark=markup(her.get("/apps")).values["mark"])
+        fields = form(mark=markup(alice_client.get("/apps")).values["mark"])
         for _ in range(2):
-            assert her.post("/apps", fields)["Location"] == "/apps/calc"
+            assert alice_client.post("/apps", fields)["Location"] == "/apps/calc"
         assert Application.objects.count() == 1
 
     @pytest.mark.parametrize(
@@ -81,64 +81,64 @@ class TestMaking:
             ("ram", "1", "must be"),
         ],
     )
-    def test_wrong_fields(self, her, alice, field, typed, words):
+    def test_wrong_fields(self, alice_client, alice, field, typed, words):
         put(Application, alice, "taken", "ready")
         put(Model, alice, "coming", "creating")
-        response = her.post("/apps", form(**{field: typed}))
+        response = alice_client.post("/apps", form(**{field: typed}))
         assert response.status_code == 403
-        assert words in words_of(response)
+        assert words in visible_text(response)
         assert markup(response).values[field] == typed
         assert markup(response).inline == []
         assert Application.objects.count() == 1
 
-    def test_somebody_elses_model_is_not_had(self, her, bob):
+    def test_somebody_elses_model_is_not_had(self, alice_client, bob):
         put(Model, bob, "net", "ready")
-        assert her.post("/apps", form()).status_code == 403
+        assert alice_client.post("/apps", form()).status_code == 403
 
 
 class TestOne:
-    def test_somebody_elses_is_as_a_missing_one(self, her, bob, staff):
+    def test_somebody_elses_is_as_a_missing_one(self, alice_client, bob, staff):
         put(Application, bob, "theirs", "ready")
-        for who in (her, visitor(staff)):
+        for who in (alice_client, visitor(staff)):
             for address in ("/apps/theirs", "/apps/theirs/log"):
                 assert who.get(address).status_code == 404
             for address in ("/apps/theirs", "/apps/theirs/delete"):
                 assert who.post(address, {"input": "[1]"}).status_code == 404
         assert Application.objects.get().state == "ready"
 
-    def test_it_is_deleted_in_a_steady_state_only(self, her, alice):
+    def test_it_is_deleted_in_a_steady_state_only(self, alice_client, alice):
         fill(alice)
-        assert "wait until it is ready" in words_of(her.post("/apps/begins/delete", follow=True))
-        assert her.post("/apps/calc/delete")["Location"] == "/apps"
+        assert "wait until it is ready" in visible_text(alice_client.post("/apps/begins/delete", follow=True))
+        assert alice_client.post("/apps/calc/delete")["Location"] == "/apps"
         assert Application.objects.get(name="calc").state == "deleting"
-        assert her.get("/apps/calc/delete").status_code == 405
+        assert alice_client.get("/apps/calc/delete").status_code == 405
 
-    def test_it_says_how_it_is_reached_and_what_it_said(self, her, alice, settings):
+    def test_it_says_how_it_is_reached_and_what_it_said(self, alice_client, alice, settings):
         fill(alice)
-        words = words_of(her.get("/apps/calc"))
+        words = visible_text(alice_client.get("/apps/calc"))
         for part in (f"http://testserver:{settings.APP_GATEWAY_PORT}/alice/calc/predict", "epoch 1", "net", "Bearer"):
             assert part in words
         settings.APP_GATEWAY_URL = "https://apps.example.org"
         Application.objects.filter(name="calc").update(public=True)
-        words = words_of(her.get("/apps/calc"))
+        words = visible_text(alice_client.get("/apps/calc"))
         assert "https://apps.example.org/alice/calc/predict" in words
         assert "Bearer" not in words
-        assert "exit code 1" in words_of(her.get("/apps/broken"))
+        assert "exit code 1" in visible_text(alice_client.get("/apps/broken"))
 
-    def test_the_whole_log_is_a_file(self, her, alice):
+    def test_the_whole_log_is_a_file(self, alice_client, alice):
         fill(alice)
-        answer = her.get("/apps/calc/log")
+        answer = alice_client.get("/apps/calc/log")
         assert b"epoch 1" in b"".join(answer.streaming_content)
         assert answer["Content-Disposition"].startswith("attachment")
 
-    def test_a_link_in_the_logs_place_is_not_followed(self, her, alice, tmp_path):
+    def test_a_link_in_the_logs_place_is_not_followed(self, alice_client, alice, tmp_path):
         fill(alice)
         log = launching.log_path(Application.objects.get(name="calc"))
         (tmp_path / "secret").write_text("of the platform")
         log.unlink()
         log.symlink_to(tmp_path / "secret")
-        assert "of the platform" not in her.get("/apps/calc").content.decode()
-        assert b"".join(her.get("/apps/calc/log").streaming_content) == b""
+        assert "of the platform" not in alice_client.get("/apps/calc").content.decode()
+        assert b"".join(alice_client.get("/apps/calc/log").streaming_content) == b""
 
 
 class TestLog:
@@ -196,7 +196,7 @@ class TestExamples:
         assert json.loads(playground.example_of(signature).json) == {"input": [0.5]}
 
 
-class Stands(BaseHTTPRequestHandler):
+class FakeApplication(BaseHTTPRequestHandler):
     """A fake application; it answers as the request's body asks."""
 
     def do_POST(self):
@@ -234,7 +234,7 @@ class TestAnswers:
 class TestTrying:
     @pytest.fixture
     def app(self, alice):
-        server = ThreadingHTTPServer(("127.0.0.1", 0), Stands)
+        server = ThreadingHTTPServer(("127.0.0.1", 0), FakeApplication)
         threading.Thread(target=server.serve_forever, daemon=True).start()
         app = put(Application, alice, "calc", "ready")
         Application.objects.filter(pk=app.pk).update(address=f"127.0.0.1:{server.server_port}")
@@ -242,57 +242,57 @@ class TestTrying:
         server.shutdown()
         server.server_close()
 
-    def test_the_answer_is_shown_and_the_input_kept(self, her, app):
-        response = her.post("/apps/calc", {"input": '{"x": [1, "<b>"]}'})
+    def test_the_answer_is_shown_and_the_input_kept(self, alice_client, app):
+        response = alice_client.post("/apps/calc", {"input": '{"x": [1, "<b>"]}'})
         assert response.status_code == 200
-        words = words_of(response)
+        words = visible_text(response)
         assert '"path": "/predict"' in words
         assert '{"x": [1, "<b>"]}' in words
         shown = response.content.decode().partition('id="answer"')[2].partition("</pre>")[0]
         assert "Content-Length" in shown
         assert not any(word in shown for word in ("Cookie", "Authorization", "<b>"))
 
-    def test_its_own_refusals_are_shown_as_they_are(self, her, app):
-        response = her.post("/apps/calc", {"input": '{"status": 500}'})
+    def test_its_own_refusals_are_shown_as_they_are(self, alice_client, app):
+        response = alice_client.post("/apps/calc", {"input": '{"status": 500}'})
         assert response.status_code == 200
-        assert "500" in words_of(response)
+        assert "500" in visible_text(response)
 
     @pytest.mark.parametrize(
         "raw",
         [r'{"y": ["\ud800"]}', r'{"\udfff": 1}', r'{"error": "\ud800\u0000"}', "\x00", '{"y": [1, 1%s]}' % ("0" * 320),
          '{"y": [1, -1%s]}' % ("0" * 5000), '{"y": [-1e308, 1e308]}', '{"y": [0, 1.5e307]}', '{"y": [1e400, 1]}'],
     )  # fmt: skip
-    def test_an_odd_answer_is_shown_all_the_same(self, her, app, raw):
-        response = her.post("/apps/calc", {"input": json.dumps({"raw": raw})})
+    def test_an_odd_answer_is_shown_all_the_same(self, alice_client, app, raw):
+        response = alice_client.post("/apps/calc", {"input": json.dumps({"raw": raw})})
         assert response.status_code == 200
         assert "\x00" not in response.content.decode()
-        assert "after" in words_of(response)
+        assert "after" in visible_text(response)
 
-    def test_a_long_answer_is_cut(self, her, app):
-        response = her.post("/apps/calc", {"input": '{"long": 3000000}'})
-        assert "Only the beginning is shown" in words_of(response)
+    def test_a_long_answer_is_cut(self, alice_client, app):
+        response = alice_client.post("/apps/calc", {"input": '{"long": 3000000}'})
+        assert "Only the beginning is shown" in visible_text(response)
         assert len(response.content) < 1_000_000
 
     @pytest.mark.parametrize("text", ["", "{", "NaN,", "[" * 100_000, EVIL])
-    def test_what_is_no_json_is_refused_at_its_field(self, her, app, text):
-        response = her.post("/apps/calc", {"input": text})
+    def test_what_is_no_json_is_refused_at_its_field(self, alice_client, app, text):
+        response = alice_client.post("/apps/calc", {"input": text})
         assert response.status_code == 403
-        assert "must be JSON" in words_of(response)
+        assert "must be JSON" in visible_text(response)
         assert markup(response).inline == []
 
-    def test_one_that_is_not_up_says_so(self, her, alice):
+    def test_one_that_is_not_up_says_so(self, alice_client, alice):
         put(Application, alice, "calc", "creating")
-        response = her.post("/apps/calc", {"input": "[1]"})
-        assert "it answers once it is ready" in words_of(response)
+        response = alice_client.post("/apps/calc", {"input": "[1]"})
+        assert "it answers once it is ready" in visible_text(response)
 
-    def test_one_that_is_gone_is_no_fault(self, her, app):
+    def test_one_that_is_gone_is_no_fault(self, alice_client, app):
         Application.objects.update(address="127.0.0.1:9")
-        response = her.post("/apps/calc", {"input": "[1]"})
+        response = alice_client.post("/apps/calc", {"input": "[1]"})
         assert response.status_code == 200
-        assert "no answer" in words_of(response)
+        assert "no answer" in visible_text(response)
 
     @pytest.mark.parametrize("begin", [b"", b"HTTP/1.1 200 OK\r\nX-Slow: ", b"HTTP/1.0 200 OK\r\n\r\n{"])
-    def test_one_that_answers_a_byte_at_a_time_holds_nobody(self, her, app, monkeypatch, begin):
+    def test_one_that_answers_a_byte_at_a_time_holds_nobody(self, alice_client, app, monkeypatch, begin):
         monkeypatch.setattr(playground, "LIMIT_S", 1)
         ended = threading.Event()
         server = socket.create_server(("127.0.0.1", 0))
@@ -307,23 +307,25 @@ class TestTrying:
         threading.Thread(target=drip, daemon=True).start()
         Application.objects.update(address=f"127.0.0.1:{server.getsockname()[1]}")
         began = time.monotonic()
-        assert "answer within 1 s" in words_of(her.post("/apps/calc", {"input": "[1]"}))
+        assert "answer within 1 s" in visible_text(alice_client.post("/apps/calc", {"input": "[1]"}))
         assert time.monotonic() - began < 15
         ended.set()
         server.close()
 
-    def test_one_at_a_time(self, her, app, alice):
+    def test_one_at_a_time(self, alice_client, app, alice):
         playground.cache.add(f"apps.try.{alice.pk}", 1, 60)
-        assert "the previous request is still running" in words_of(her.post("/apps/calc", {"input": "[1]"}))
+        assert "the previous request is still running" in visible_text(
+            alice_client.post("/apps/calc", {"input": "[1]"})
+        )
         playground.cache.delete(f"apps.try.{alice.pk}")
-        assert her.post("/apps/calc", {"input": "[1]"}).status_code == 200
+        assert alice_client.post("/apps/calc", {"input": "[1]"}).status_code == 200
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_real_one_answers_the_example_of_its_page(her, deploy, ready, adder):
+def test_a_real_one_answers_the_example_of_its_page(alice_client, deploy, ready, adder):
     Model.objects.update(signature={"inputs": [{"name": "x", "datatype": "FP32", "shape": [-1]}]})
     ready(deploy())
-    response = her.post("/apps/calc", {"input": '{"x": [0.5]}'})
-    words = words_of(response).partition("after ")[2]
+    response = alice_client.post("/apps/calc", {"input": '{"x": [0.5]}'})
+    words = visible_text(response).partition("after ")[2]
     assert json.loads(words[words.index("{") : words.index("}") + 1]) == {"y": [1.5]}
-    assert "serving adder" in words_of(response)
+    assert "serving adder" in visible_text(response)

@@ -13,7 +13,7 @@ import pytest
 from apps import launching, reconcile, request_rates
 from apps.models import Application
 from mlp.operators.tests.admin_world import put
-from mlp.tests.page_world import visitor, words_of
+from mlp.tests.page_world import visible_text, visitor
 
 sys.path.insert(0, str(Path(launching.SERVING)))
 import request_counter as counting
@@ -67,9 +67,9 @@ class TestReading:
         self.tell(app, {"requests": 37, "errors": 2, "series": [[0, 0, 0], [12.5, 3.25, 8.75]]})
         page = visitor(alice).get("/apps/calc")
         for word in ("12.5", "3.25 ms", "8.75 ms", "37"):
-            assert word in words_of(page)
+            assert word in visible_text(page)
         assert "<polyline" in page.content.decode()
-        assert "12.5/s" in words_of(visitor(alice).get("/apps"))
+        assert "12.5/s" in visible_text(visitor(alice).get("/apps"))
 
     @pytest.mark.parametrize(
         "record",

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from datasets.tests.live import alice_there, bob_there, photos, servers, service, staff_there
+from datasets.tests.live import alice_data, bob_data, photos, servers, service, staff_data
 
-__all__ = ["alice_there", "bob_there", "photos", "servers", "service", "staff_there"]
+__all__ = ["alice_data", "bob_data", "photos", "servers", "service", "staff_data"]

@@ -179,25 +179,25 @@ class Person(requests.Session):
 
 
 @pytest.fixture
-def alice_there(service, alice):
+def alice_data(service, alice):
     return Person(service, alice)
 
 
 @pytest.fixture
-def bob_there(service, bob):
+def bob_data(service, bob):
     return Person(service, bob)
 
 
 @pytest.fixture
-def staff_there(service, staff):
+def staff_data(service, staff):
     return Person(service, staff)
 
 
 @pytest.fixture
-def photos(alice_there):
+def photos(alice_data):
     """Alice's dataset `photos` of 100 declared bytes."""
-    alice_there.create("photos", 100)
-    return alice_there
+    alice_data.create("photos", 100)
+    return alice_data
 
 
 def stored(name: str = "photos") -> int:

@@ -10,11 +10,11 @@ FILES = {".mlp-download/a": b"one", ".mlp-download-": b"two", "b": b"three", ".m
 
 
 @pytest.mark.parametrize("draft_like", [FILES, {".MLP-Download": b"one", "b": b"two"}])
-def test_a_dataset_that_has_such_a_folder_comes_whole(client, alice_there, service, tmp_path, draft_like):  # noqa: F811
-    alice_there.create("odd", sum(map(len, draft_like.values())))
+def test_a_dataset_that_has_such_a_folder_comes_whole(client, alice_data, service, tmp_path, draft_like):  # noqa: F811
+    alice_data.create("odd", sum(map(len, draft_like.values())))
     for path, data in draft_like.items():
-        assert alice_there.put(f"/data/alice/odd/{path}", data=data).status_code == 201
-    assert alice_there.heartbeat("odd", "ready", 100).status_code == 200
+        assert alice_data.put(f"/data/alice/odd/{path}", data=data).status_code == 201
+    assert alice_data.heartbeat("odd", "ready", 100).status_code == 200
     for _ in range(2):
         client.run("download", tmp_path / "got", "--name", "odd")
         assert same(service.path("alice", "odd"), tmp_path / "got")

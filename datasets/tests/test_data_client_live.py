@@ -53,10 +53,10 @@ class Client:
 
 
 @pytest.fixture
-def client(service, alice_there, tmp_path):
+def client(service, alice_data, tmp_path):
     home = tmp_path / "home"
     home.mkdir()
-    return Client(service, alice_there.token, home)
+    return Client(service, alice_data.token, home)
 
 
 @pytest.fixture
@@ -201,12 +201,12 @@ def test_a_download_killed_midway_fetches_only_the_rest(client, tmp_path):
     assert not drafts.exists()
 
 
-def test_a_file_changed_on_the_way_is_sent_again(client, tree, service, alice_there):
+def test_a_file_changed_on_the_way_is_sent_again(client, tree, service, alice_data):
     """A file of the right size with wrong bytes, left by an earlier upload, is detected by its checksum."""
     total = sum(path.stat().st_size for path in tree.rglob("*") if path.is_file())
-    alice_there.create("photos", total)
-    alice_there.put("/data/alice/photos/big.bin", data=b"\0" * (5 << 20))
-    alice_there.put("/data/alice/photos/left over", data=b"x")
+    alice_data.create("photos", total)
+    alice_data.put("/data/alice/photos/big.bin", data=b"\0" * (5 << 20))
+    alice_data.put("/data/alice/photos/left over", data=b"x")
     client.run("upload", tree, "--name", "photos")
     assert same(tree, service.path("alice", "photos"))
 
@@ -225,7 +225,7 @@ def test_links_are_skipped_with_a_line_or_followed_on_request(client, tmp_path, 
     assert sorted(path.name for path in service.path("alice", "b").rglob("*")) == ["link", "x", "y"]
 
 
-def test_replace_deletes_and_starts_anew(client, tmp_path, tree, alice_there, service, alice, tasks):
+def test_replace_deletes_and_starts_anew(client, tmp_path, tree, alice_data, service, alice, tasks):
     one, two = many(tmp_path / "one", 2, 10), many(tmp_path / "two", 3, 10)
     client.run("upload", one, "--name", "photos")
     assert "--replace" in client.run("upload", two, "--name", "photos", code=4).stderr
@@ -235,13 +235,13 @@ def test_replace_deletes_and_starts_anew(client, tmp_path, tree, alice_there, se
     lifecycle.erase(Dataset.objects.get().pk)
     assert process.wait(120) == 0
     assert same(two, service.path("alice", "photos"))
-    alice_there.create("broken", 20)
-    alice_there.heartbeat("broken", "error", 0)
+    alice_data.create("broken", 20)
+    alice_data.heartbeat("broken", "error", 0)
     assert "in state error (reported by the uploader)" in client.run("upload", one, "--name", "broken", code=4).stderr
 
 
-def test_another_size_than_declared_is_not_resumed(client, tmp_path, alice_there):
-    alice_there.create("photos", 7)
+def test_another_size_than_declared_is_not_resumed(client, tmp_path, alice_data):
+    alice_data.create("photos", 7)
     assert "--replace" in client.run("upload", many(tmp_path / "one", 2, 10), "--name", "photos", code=4).stderr
 
 

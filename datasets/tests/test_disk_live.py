@@ -51,25 +51,25 @@ class Slow:
         return int(head.split()[1]), body.decode()
 
 
-def test_what_does_not_fit_on_the_disk_is_refused_before_it_is_sent(small_disk, alice_there, service):
-    alice_there.create("big", 1 << 30)
-    assert alice_there.put("/data/alice/big/kept", data=MIB).status_code == 201
-    refusal = alice_there.put("/data/alice/big/kept", data=MIB * 40)
+def test_what_does_not_fit_on_the_disk_is_refused_before_it_is_sent(small_disk, alice_data, service):
+    alice_data.create("big", 1 << 30)
+    assert alice_data.put("/data/alice/big/kept", data=MIB).status_code == 201
+    refusal = alice_data.put("/data/alice/big/kept", data=MIB * 40)
     assert (refusal.status_code, refusal.json()) == (507, {"msg": "the platform's disk is full"})
-    assert alice_there.put("/data/alice/big/part", data=MIB * 20).status_code == 201
-    assert alice_there.put("/data/alice/big/more", data=MIB * 20).status_code == 507
-    assert alice_there.put("/data/alice/big/more", data=iter([MIB] * 20)).status_code in {413, 507}
-    assert alice_there.get("/api/v1/users/alice/datasets/big").json()["state"] == "creating"
+    assert alice_data.put("/data/alice/big/part", data=MIB * 20).status_code == 201
+    assert alice_data.put("/data/alice/big/more", data=MIB * 20).status_code == 507
+    assert alice_data.put("/data/alice/big/more", data=iter([MIB] * 20)).status_code in {413, 507}
+    assert alice_data.get("/api/v1/users/alice/datasets/big").json()["state"] == "creating"
     assert ((small_disk / "alice" / "big" / "kept").read_bytes(), stored("big")) == (MIB, 21 << 20)
-    assert alice_there.delete("/data/alice/big/part").status_code == 204
-    assert alice_there.put("/data/alice/big/more", data=MIB * 20).status_code == 201
+    assert alice_data.delete("/data/alice/big/part").status_code == 204
+    assert alice_data.put("/data/alice/big/more", data=MIB * 20).status_code == 201
 
 
-def test_a_disk_that_fills_meanwhile(small_disk, alice_there, service):
+def test_a_disk_that_fills_meanwhile(small_disk, alice_data, service):
     """Another program has used the space that was free when the upload began."""
-    alice_there.create("big", 1 << 30)
-    assert alice_there.put("/data/alice/big/x", data=MIB).status_code == 201
-    upload = Slow(alice_there, "/data/alice/big/x", 16 << 20)
+    alice_data.create("big", 1 << 30)
+    assert alice_data.put("/data/alice/big/x", data=MIB).status_code == 201
+    upload = Slow(alice_data, "/data/alice/big/x", 16 << 20)
     wait_until(lambda: any(path.stat().st_size > 4 << 20 for path in service.spooled()))
     with (small_disk / "other").open("wb") as file, suppress(OSError):
         while True:
@@ -81,22 +81,22 @@ def test_a_disk_that_fills_meanwhile(small_disk, alice_there, service):
     assert ((small_disk / "alice" / "big" / "x").read_bytes(), stored("big")) == (MIB, 1 << 20)
     wait_until(lambda: service.spooled() == [])
     (small_disk / "other").unlink()
-    assert alice_there.put("/data/alice/big/x", data=MIB * 16).status_code == 204
+    assert alice_data.put("/data/alice/big/x", data=MIB * 16).status_code == 204
     assert stored("big") == 16 << 20
 
 
 @pytest.mark.parametrize("gone", [("big",), (), ("big", "inner")])
-def test_a_folder_that_vanishes_meanwhile(alice_there, service, gone):
+def test_a_folder_that_vanishes_meanwhile(alice_data, service, gone):
     """The file is complete and in its place, or the upload is refused; a retry succeeds."""
-    alice_there.create("big", 1 << 30)
-    assert alice_there.put("/data/alice/big/inner/first", data=MIB).status_code == 201
-    upload = Slow(alice_there, "/data/alice/big/inner/second", 4 << 20)
+    alice_data.create("big", 1 << 30)
+    assert alice_data.put("/data/alice/big/inner/first", data=MIB).status_code == 201
+    upload = Slow(alice_data, "/data/alice/big/inner/second", 4 << 20)
     wait_until(lambda: any(path.stat().st_size > 1 << 20 for path in service.spooled()))
     shutil.rmtree(service.path("alice", *gone))
     status, body = upload.end()
     assert status in {201, 409, 503}, body
     assert service.path("alice", "big", "inner", "second").exists() == (status == 201)
-    assert alice_there.put("/data/alice/big/inner/second", data=MIB * 4).status_code in {201, 204}
+    assert alice_data.put("/data/alice/big/inner/second", data=MIB * 4).status_code in {201, 204}
     assert service.path("alice", "big", "inner", "second").stat().st_size == 4 << 20
     # What the books still say of files that nobody can find any more is put right when the dataset is finished.
-    assert alice_there.put("/data/alice/big/inner/first", data=MIB).status_code in {201, 204}
+    assert alice_data.put("/data/alice/big/inner/first", data=MIB).status_code in {201, 204}

@@ -9,13 +9,13 @@ from datasets.client_build import build
 from datasets.models import Dataset, State
 from kernel import storage
 from mlp.operators.tests.admin_world import put
-from mlp.tests.page_world import EVIL, EVIL_FILE, fill, markup, visitor, words_of
+from mlp.tests.page_world import EVIL, EVIL_FILE, fill, markup, visible_text, visitor
 
 pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture
-def her(alice):
+def alice_client(alice):
     return visitor(alice)
 
 
@@ -24,8 +24,8 @@ def stored() -> list[str]:
 
 
 class TestCreate:
-    def test_it_ends_at_the_dataset(self, her):
-        response = her.post("/datasets", {"name": "digits", "size": "1000"}, follow=True)
+    def test_it_ends_at_the_dataset(self, alice_client):
+        response = alice_client.post("/datasets", {"name": "digits", "size": "1000"}, follow=True)
         assert response.redirect_chain == [("/datasets/digits", 302)]
         row = Dataset.objects.get()
         assert (row.user.username, row.size, row.state) == ("alice", 1000, "creating")
@@ -51,99 +51,104 @@ class TestCreate:
             ({"name": "digits", "size": "1", "tenant": "another"}, "tenant"),
         ],
     )
-    def test_wrong_fields(self, her, fields, words):
-        response = her.post("/datasets", fields)
+    def test_wrong_fields(self, alice_client, fields, words):
+        response = alice_client.post("/datasets", fields)
         assert response.status_code == 403
-        assert words in words_of(response)
+        assert words in visible_text(response)
         page = markup(response)
         assert page.values["name"] == fields["name"]
         assert page.values["size"] == fields["size"]
         assert page.inline == []
         assert stored() == []
 
-    def test_a_taken_name(self, her):
-        her.post("/datasets", {"name": "digits", "size": "1000"})
-        response = her.post("/datasets", {"name": "digits", "size": "5"})
+    def test_a_taken_name(self, alice_client):
+        alice_client.post("/datasets", {"name": "digits", "size": "1000"})
+        response = alice_client.post("/datasets", {"name": "digits", "size": "5"})
         assert response.status_code == 403
-        assert "you already have a dataset named digits" in words_of(response)
+        assert "you already have a dataset named digits" in visible_text(response)
         assert Dataset.objects.get().size == 1000
 
-    def test_sent_twice_it_is_made_once(self, her):
-        mark = markup(her.get("/datasets")).values["mark"]
+    def test_sent_twice_it_is_made_once(self, alice_client):
+        mark = markup(alice_client.get("/datasets")).values["mark"]
         for _ in range(2):
-            response = her.post("/datasets", {"name": "digits", "size": "1000", "mark": mark})
+            response = alice_client.post("/datasets", {"name": "digits", "size": "1000", "mark": mark})
             assert (response.status_code, response["Location"]) == (302, "/datasets/digits")
         assert stored() == ["digits"]
 
-    def test_the_form_sent_again_with_other_values_is_judged_anew(self, her):
-        mark = markup(her.get("/datasets")).values["mark"]
-        her.post("/datasets", {"name": "digits", "size": "1000", "mark": mark})
-        response = her.post("/datasets", {"name": "Letters", "size": "1000", "mark": mark})
+    def test_the_form_sent_again_with_other_values_is_judged_anew(self, alice_client):
+        mark = markup(alice_client.get("/datasets")).values["mark"]
+        alice_client.post("/datasets", {"name": "digits", "size": "1000", "mark": mark})
+        response = alice_client.post("/datasets", {"name": "Letters", "size": "1000", "mark": mark})
         assert response.status_code == 403
         assert markup(response).values["name"] == "Letters"
 
-    def test_nobody_makes_one_for_somebody_else(self, her, bob):
-        her.post("/datasets", {"name": "digits", "size": "1", "user": "bob"})
+    def test_nobody_makes_one_for_somebody_else(self, alice_client, bob):
+        alice_client.post("/datasets", {"name": "digits", "size": "1", "user": "bob"})
         assert not Dataset.objects.filter(user=bob).exists()
 
 
 class TestOne:
     @pytest.mark.parametrize("address", ["", "/files/one.csv"])
-    def test_somebody_elses_is_as_a_missing_one(self, her, bob, address):
+    def test_somebody_elses_is_as_a_missing_one(self, alice_client, bob, address):
         fill(bob)
-        theirs, missing = her.get(f"/datasets/digits{address}"), her.get(f"/datasets/nothing{address}")
+        theirs, missing = (
+            alice_client.get(f"/datasets/digits{address}"),
+            alice_client.get(f"/datasets/nothing{address}"),
+        )
         assert theirs.status_code == missing.status_code == 404
-        assert "Page not found" in words_of(theirs)
-        assert words_of(theirs) == words_of(missing)
+        assert "Page not found" in visible_text(theirs)
+        assert visible_text(theirs) == visible_text(missing)
 
     @pytest.mark.parametrize("verb", ["delete", "end"])
-    def test_nor_does_it_take_orders(self, her, bob, verb):
+    def test_nor_does_it_take_orders(self, alice_client, bob, verb):
         fill(bob)
         for name in ("digits", "coming", "broken", "nothing"):
-            assert her.post(f"/datasets/{name}/{verb}").status_code == 404
+            assert alice_client.post(f"/datasets/{name}/{verb}").status_code == 404
         assert sorted(Dataset.objects.values_list("name", "state")) == [
             ("broken", "error"),
             ("coming", "creating"),
             ("digits", "ready"),
         ]
 
-    def test_it_is_deleted(self, her, alice):
+    def test_it_is_deleted(self, alice_client, alice):
         fill(alice)
-        response = her.post("/datasets/digits/delete", follow=True)
+        response = alice_client.post("/datasets/digits/delete", follow=True)
         assert response.redirect_chain == [("/datasets", 302)]
-        assert "is being deleted" in words_of(response)
+        assert "is being deleted" in visible_text(response)
         assert Dataset.objects.get(name="digits").state == State.DELETING
-        again = her.post("/datasets/digits/delete", follow=True)
+        again = alice_client.post("/datasets/digits/delete", follow=True)
         assert again.status_code == 200
-        assert "already being deleted" in words_of(again)
+        assert "already being deleted" in visible_text(again)
 
-    def test_one_that_is_coming_is_not(self, her, alice):
+    def test_one_that_is_coming_is_not(self, alice_client, alice):
         fill(alice)
-        assert "the upload is still in progress" in words_of(her.post("/datasets/coming/delete", follow=True))
+        assert "the upload is still in progress" in visible_text(
+            alice_client.post("/datasets/coming/delete", follow=True)
+        )
         assert Dataset.objects.get(name="coming").state == State.CREATING
 
     @pytest.mark.parametrize("verb", ["delete", "end"])
-    def test_only_by_post(self, her, alice, verb):
+    def test_only_by_post(self, alice_client, alice, verb):
         fill(alice)
-        assert her.get(f"/datasets/digits/{verb}").status_code == 405
+        assert alice_client.get(f"/datasets/digits/{verb}").status_code == 405
 
     @pytest.mark.parametrize("name", ["%00", "a%00b", "%2e%2e", "x" * 300, "%F0%9F%92%A9", "<b>"])
-    def test_names_that_cannot_be(self, her, name):
-        assert her.get(f"/datasets/{name}").status_code == 404
+    def test_names_that_cannot_be(self, alice_client, name):
+        assert alice_client.get(f"/datasets/{name}").status_code == 404
 
     @pytest.mark.parametrize("path", ["../../bob/secret", "..%2f..%2fsecret", "link", "%00", "nothing", "folder"])
-    def test_files_are_not_had_from_elsewhere(self, her, alice, path):
+    def test_files_are_not_had_from_elsewhere(self, alice_client, alice, path):
         fill(alice)
         folder = storage.dataset_dir("alice", "digits")
         (storage.root() / "secret").write_text("secret")
         (folder / "link").symlink_to(storage.root() / "secret")
         (folder / "folder").mkdir()
-        assert her.get(f"/datasets/digits/files/{path}").status_code == 404
+        assert alice_client.get(f"/datasets/digits/files/{path}").status_code == 404
 
-    def test_a_page_in_it_never_opens_as_one(self, her, alice):
+    def test_a_page_in_it_never_opens_as_one(self, alice_client, alice):
         fill(alice)
         (storage.dataset_dir("alice", "digits") / "page.html").write_text("<script>alert(1)</script>")
-        response = her.get("/datasets/digits/files/page.html")
+        response = alice_client.get("/datasets/digits/files/page.html")
         assert response.status_code == 200
         assert response["Content-Disposition"].startswith("attachment")
         assert response["X-Content-Type-Options"] == "nosniff"
@@ -151,85 +156,87 @@ class TestOne:
 
 
 class TestList:
-    def test_it_is_filtered_and_paged(self, her, alice, bob):
+    def test_it_is_filtered_and_paged(self, alice_client, alice, bob):
         put(Dataset, bob, "theirs", "ready")
         for number in range(60):
             put(Dataset, alice, "a" * (number + 1) if number < 50 else "b" * (number - 49), "ready")
         put(Dataset, alice, "coming", "creating")
-        assert "theirs" not in words_of(her.get("/datasets"))
-        second = words_of(her.get("/datasets?page=2"))
+        assert "theirs" not in visible_text(alice_client.get("/datasets"))
+        second = visible_text(alice_client.get("/datasets?page=2"))
         assert " aaa " in second
         assert " bbb " not in second
-        assert "coming" in words_of(her.get("/datasets?state=creating"))
-        assert " aaa " not in words_of(her.get("/datasets?state=creating"))
+        assert "coming" in visible_text(alice_client.get("/datasets?state=creating"))
+        assert " aaa " not in visible_text(alice_client.get("/datasets?state=creating"))
 
     @pytest.mark.parametrize("query", ["page=0", "page=99", "page=x", "page=-1", "state=x", "q=%00", "q=%25", "q='"])
-    def test_odd_questions_are_answered(self, her, query):
-        assert her.get(f"/datasets?{query}").status_code == 200
+    def test_odd_questions_are_answered(self, alice_client, query):
+        assert alice_client.get(f"/datasets?{query}").status_code == 200
 
 
 class TestScripts:
-    def test_one_is_written_and_edited(self, her):
-        response = her.post("/scripts/new", {"path": "fit.py", "text": "print(1)\r\nprint(2)"}, follow=True)
+    def test_one_is_written_and_edited(self, alice_client):
+        response = alice_client.post("/scripts/new", {"path": "fit.py", "text": "print(1)\r\nprint(2)"}, follow=True)
         assert response.redirect_chain == [("/scripts/edit/fit.py", 302)]
         assert (storage.home_dir("alice") / "fit.py").read_text() == "print(1)\nprint(2)"
         was = markup(response).values["was"]
-        her.post("/scripts/edit/fit.py", {"text": "print(3)", "was": was})
+        alice_client.post("/scripts/edit/fit.py", {"text": "print(3)", "was": was})
         assert (storage.home_dir("alice") / "fit.py").read_text() == "print(3)"
-        late = her.post("/scripts/edit/fit.py", {"text": "print(4)", "was": was})
+        late = alice_client.post("/scripts/edit/fit.py", {"text": "print(4)", "was": was})
         assert late.status_code == 403
-        assert "print(4)" in words_of(late)
+        assert "print(4)" in visible_text(late)
         assert (storage.home_dir("alice") / "fit.py").read_text() == "print(3)"
 
     @pytest.mark.parametrize("path", ["", "../x.py", "/x.py", "a b.py", "x\x00.py", EVIL, "a/../b.py", "folder"])
-    def test_wrong_names(self, her, home, path):
+    def test_wrong_names(self, alice_client, home, path):
         (home / "folder").mkdir()
-        response = her.post("/scripts/new", {"path": path, "text": EVIL})
+        response = alice_client.post("/scripts/new", {"path": path, "text": EVIL})
         assert response.status_code == 403
         assert markup(response).inline == []
-        assert EVIL in words_of(response).replace("\x00", "") or EVIL[:3] in words_of(response)
+        assert EVIL in visible_text(response).replace("\x00", "") or EVIL[:3] in visible_text(response)
         assert sorted(entry.name for entry in home.iterdir()) == ["folder", "train.py"]
 
-    def test_a_file_is_taken(self, her):
+    def test_a_file_is_taken(self, alice_client):
         file = SimpleUploadedFile("fit.py", b"print(1)")
-        assert her.post("/scripts", {"file": file})["Location"] == "/scripts"
+        assert alice_client.post("/scripts", {"file": file})["Location"] == "/scripts"
         assert (storage.home_dir("alice") / "fit.py").read_bytes() == b"print(1)"
-        again = her.post("/scripts", {"file": SimpleUploadedFile("fit.py", b"print(2)")})
+        again = alice_client.post("/scripts", {"file": SimpleUploadedFile("fit.py", b"print(2)")})
         assert again.status_code == 403
-        assert "already exists" in words_of(again)
-        her.post("/scripts", {"file": SimpleUploadedFile("fit.py", b"print(2)"), "replace": "1"})
+        assert "already exists" in visible_text(again)
+        alice_client.post("/scripts", {"file": SimpleUploadedFile("fit.py", b"print(2)"), "replace": "1"})
         assert (storage.home_dir("alice") / "fit.py").read_bytes() == b"print(2)"
 
-    def test_without_a_file(self, her):
-        assert her.post("/scripts", {"path": "fit.py"}).status_code == 403
+    def test_without_a_file(self, alice_client):
+        assert alice_client.post("/scripts", {"path": "fit.py"}).status_code == 403
 
-    def test_nobody_elses_are_seen(self, her, bob):
+    def test_nobody_elses_are_seen(self, alice_client, bob):
         (storage.home_dir("bob") / "secret.py").write_text("secret")
         (storage.home_dir("alice") / "link.py").symlink_to(storage.home_dir("bob") / "secret.py")
-        assert "secret.py" not in words_of(her.get("/scripts"))
+        assert "secret.py" not in visible_text(alice_client.get("/scripts"))
         for path in ("secret.py", "link.py", "../../bob/.home/secret.py"):
-            assert her.get(f"/scripts/edit/{path}").status_code == 404
-            assert her.get(f"/scripts/file/{path}").status_code == 404
+            assert alice_client.get(f"/scripts/edit/{path}").status_code == 404
+            assert alice_client.get(f"/scripts/file/{path}").status_code == 404
         for path in ("secret.py", "../../bob/.home/secret.py"):
-            assert her.post(f"/scripts/delete/{path}").status_code == 404
+            assert alice_client.post(f"/scripts/delete/{path}").status_code == 404
         assert (storage.home_dir("bob") / "secret.py").exists()
 
-    def test_one_is_deleted(self, her, home):
-        assert her.get("/scripts/delete/train.py").status_code == 405
-        assert her.post("/scripts/delete/train.py")["Location"] == "/scripts"
+    def test_one_is_deleted(self, alice_client, home):
+        assert alice_client.get("/scripts/delete/train.py").status_code == 405
+        assert alice_client.post("/scripts/delete/train.py")["Location"] == "/scripts"
         assert not (home / "train.py").exists()
 
-    def test_odd_names_of_files_have_working_links(self, her, home):
+    def test_odd_names_of_files_have_working_links(self, alice_client, home):
         odd = f"a #?%2e&{EVIL_FILE}"
         folder, _, _name = odd.rpartition("/")
         (home / folder).mkdir(parents=True, exist_ok=True)
         (home / odd).write_text("odd")
         links = [
-            attrs["href"] for _tag, attrs in markup(her.get("/scripts")).tags if "/scripts/" in attrs.get("href", "")
+            attrs["href"]
+            for _tag, attrs in markup(alice_client.get("/scripts")).tags
+            if "/scripts/" in attrs.get("href", "")
         ]
         odd_ones = [link for link in links if "%23" in link]
         assert odd_ones
-        assert {her.get(link).status_code for link in odd_ones} == {200}
+        assert {alice_client.get(link).status_code for link in odd_ones} == {200}
 
 
 class TestDataClient:

@@ -41,16 +41,16 @@ def test_a_file_in_parts_appears_whole_with_the_last_one(photos, service):
     assert (file.read_bytes(), stored()) == (b"n" * 10, 10)
 
 
-def test_a_part_out_of_order_is_told_where_the_next_one_begins(alice_there):
-    part(alice_there, HOME, b"x" * 400_000, 0, 900_000)
+def test_a_part_out_of_order_is_told_where_the_next_one_begins(alice_data):
+    part(alice_data, HOME, b"x" * 400_000, 0, 900_000)
     for first in (300_000, 500_000):
-        answer = part(alice_there, HOME, b"y" * 100_000, first, 900_000)
+        answer = part(alice_data, HOME, b"y" * 100_000, first, 900_000)
         assert (answer.status_code, "400000" in answer.json()["msg"]) == (409, True)
-    assert part(alice_there, HOME, b"y", 400_001, 900_000).headers["Upload-Offset"] == "400000"
-    assert arrived(alice_there, HOME, 900_000) == 400_000
-    assert part(alice_there, HOME, b"anew", 0, 900_000).headers["Upload-Offset"] == "4"
-    assert part(alice_there, HOME, b"a", 0, 8).status_code == 202
-    assert (arrived(alice_there, HOME, 8), arrived(alice_there, HOME, 900_000)) == (1, 0)
+    assert part(alice_data, HOME, b"y", 400_001, 900_000).headers["Upload-Offset"] == "400000"
+    assert arrived(alice_data, HOME, 900_000) == 400_000
+    assert part(alice_data, HOME, b"anew", 0, 900_000).headers["Upload-Offset"] == "4"
+    assert part(alice_data, HOME, b"a", 0, 8).status_code == 202
+    assert (arrived(alice_data, HOME, 8), arrived(alice_data, HOME, 900_000)) == (1, 0)
 
 
 @pytest.mark.parametrize(
@@ -78,10 +78,10 @@ def test_unfinished_files_never_hold_more_than_the_dataset_may(photos, service):
     assert arrived(photos, "/data/alice/photos/b", 40) == 0
 
 
-def test_files_that_fill_the_dataset_to_its_last_byte_arrive_side_by_side(alice, alice_there, service):
+def test_files_that_fill_the_dataset_to_its_last_byte_arrive_side_by_side(alice, alice_data, service):
     """A file that is completed while another's part is checked is not counted twice."""
     files, size = 48, 4
-    alice_there.create("full", files * size)
+    alice_data.create("full", files * size)
     people = [Person(service, alice) for _ in range(files)]
 
     def send(number: int, first: int) -> int:
@@ -100,20 +100,20 @@ def test_a_part_into_a_dataset_that_is_not_creating_is_refused(photos):
     assert photos.put("/data/alice/photos/a", headers={"Content-Range": "bytes */20"}).status_code == 409
 
 
-def test_the_whole_files_checksum_is_proven_with_the_last_part(alice_there):
-    part(alice_there, HOME, b"a", 0, 3)
+def test_the_whole_files_checksum_is_proven_with_the_last_part(alice_data):
+    part(alice_data, HOME, b"a", 0, 3)
     headers = {"Content-Range": "bytes 1-2/3", "Repr-Digest": "sha-256=:" + "A" * 43 + "=:"}
-    assert alice_there.put(HOME, data=b"bc", headers=headers).status_code == 400
-    assert arrived(alice_there, HOME, 3) == 0
-    assert part(alice_there, HOME, b"a", 0, 3).status_code == 202
+    assert alice_data.put(HOME, data=b"bc", headers=headers).status_code == 400
+    assert arrived(alice_data, HOME, 3) == 0
+    assert part(alice_data, HOME, b"a", 0, 3).status_code == 202
     headers["Repr-Digest"] = "sha-256=:ungWv48Bz+pBQUDeXa4iI7ADYaOWF3qctBD/YfIAFa0=:"
-    assert alice_there.put(HOME, data=b"bc", headers=headers).status_code == 201
+    assert alice_data.put(HOME, data=b"bc", headers=headers).status_code == 201
 
 
-def test_what_had_arrived_survives_a_kill_of_every_server(alice_there, service):
+def test_what_had_arrived_survives_a_kill_of_every_server(alice_data, service):
     total, block = 6_000_000, os.urandom(2_000_000)
-    part(alice_there, HOME, block, 0, total)
-    head = f"PUT {HOME} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {alice_there.token}\r\n"
+    part(alice_data, HOME, block, 0, total)
+    head = f"PUT {HOME} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {alice_data.token}\r\n"
     head += f"Content-Range: bytes 2000000-3999999/{total}\r\nContent-Length: 2000000\r\n\r\n"
     with socket.create_connection(("127.0.0.1", service.port)) as sock:
         sock.sendall(head.encode() + block[:1_500_000])
@@ -123,9 +123,9 @@ def test_what_had_arrived_survives_a_kill_of_every_server(alice_there, service):
     [path.unlink() for path in service.spooled()]  # the killed nginx could not; a day later the sweep does
     service.start_web()
     service.start_nginx()
-    assert arrived(alice_there, HOME, total) == 2_000_000
-    assert part(alice_there, HOME, block, 2_000_000, total).status_code == 202
-    assert part(alice_there, HOME, block, 4_000_000, total).status_code == 201
+    assert arrived(alice_data, HOME, total) == 2_000_000
+    assert part(alice_data, HOME, block, 2_000_000, total).status_code == 202
+    assert part(alice_data, HOME, block, 4_000_000, total).status_code == 201
     assert service.path("alice", ".home", "big").read_bytes() == block * 3
 
 

@@ -45,30 +45,30 @@ def test_only_who_shows_the_token_writes_what_is_locked(photos, service):
     assert (service.path("alice", "photos", "a", "x").read_bytes(), stored()) == (b"3", 51)
 
 
-def test_a_locked_folder_locks_what_is_in_it_and_a_lock_ends(alice_there):
-    alice_there.request("MKCOL", HOME + "/f")
-    token = lock(alice_there, HOME + "/f").headers["Lock-Token"]
-    assert alice_there.put(HOME + "/f/x", data=b"x").status_code == 423
-    assert alice_there.put(HOME + "/f/x", data=b"x" * 200_000).status_code == 423
-    assert lock(alice_there, HOME + "/f/x").status_code == 423
-    renewed = alice_there.request("LOCK", HOME + "/f", headers={"If": f"({token})", "Timeout": "Second-9999999"})
+def test_a_locked_folder_locks_what_is_in_it_and_a_lock_ends(alice_data):
+    alice_data.request("MKCOL", HOME + "/f")
+    token = lock(alice_data, HOME + "/f").headers["Lock-Token"]
+    assert alice_data.put(HOME + "/f/x", data=b"x").status_code == 423
+    assert alice_data.put(HOME + "/f/x", data=b"x" * 200_000).status_code == 423
+    assert lock(alice_data, HOME + "/f/x").status_code == 423
+    renewed = alice_data.request("LOCK", HOME + "/f", headers={"If": f"({token})", "Timeout": "Second-9999999"})
     assert (renewed.status_code, "Second-3" in renewed.text) == (200, True)
     Lock.objects.update(expires="2020-01-01T00:00Z")
-    assert alice_there.put(HOME + "/f/x", data=b"x").status_code == 201
-    assert lock(alice_there, HOME + "/f/x", "shared").status_code == 200
-    assert lock(alice_there, HOME + "/f/x", "shared").status_code == 200
-    assert lock(alice_there, HOME + "/f/x").status_code == 423
+    assert alice_data.put(HOME + "/f/x", data=b"x").status_code == 201
+    assert lock(alice_data, HOME + "/f/x", "shared").status_code == 200
+    assert lock(alice_data, HOME + "/f/x", "shared").status_code == 200
+    assert lock(alice_data, HOME + "/f/x").status_code == 423
 
 
-def test_a_lock_on_a_folder_alone_leaves_the_files_in_it_to_others(alice_there, staff_there):
+def test_a_lock_on_a_folder_alone_leaves_the_files_in_it_to_others(alice_data, staff_data):
     """RFC 4918, 7.5: with depth 0 the folder's members are locked, not the contents of its files."""
-    assert alice_there.request("MKCOL", HOME + "/f").status_code == 201
-    assert alice_there.put(HOME + "/f/x", data=b"1").status_code == 201
-    token = lock(alice_there, HOME + "/f", Depth="0").headers["Lock-Token"]
-    assert lock(staff_there, HOME + "/f/x").status_code == 200
-    assert lock(staff_there, HOME + "/f").status_code == 423
-    assert lock(alice_there, HOME + "/f", Depth="0").status_code == 423
-    refused = alice_there.put(HOME + "/f/x", data=b"2", headers={"If": f"</data/alice/.home/f> ({token})"})
+    assert alice_data.request("MKCOL", HOME + "/f").status_code == 201
+    assert alice_data.put(HOME + "/f/x", data=b"1").status_code == 201
+    token = lock(alice_data, HOME + "/f", Depth="0").headers["Lock-Token"]
+    assert lock(staff_data, HOME + "/f/x").status_code == 200
+    assert lock(staff_data, HOME + "/f").status_code == 423
+    assert lock(alice_data, HOME + "/f", Depth="0").status_code == 423
+    refused = alice_data.put(HOME + "/f/x", data=b"2", headers={"If": f"</data/alice/.home/f> ({token})"})
     assert (refused.status_code, "locked by oscar" in refused.text) == (423, True)
 
 
@@ -89,47 +89,47 @@ def test_a_lock_ends_with_its_dataset_and_with_its_holder(photos, alice, bob):
     assert Lock.objects.get().user == bob
 
 
-def test_a_strangers_token_opens_nothing(alice_there, staff_there):
-    token = lock(alice_there, HOME + "/new").headers["Lock-Token"]
-    assert staff_there.put(HOME + "/new", data=b"x", headers={"If": f"({token})"}).status_code == 423
-    assert lock(staff_there, "/data/alice").status_code == 403
-    assert alice_there.request("UNLOCK", HOME + "/new", headers={"Lock-Token": "<urn:uuid:0>"}).status_code == 409
+def test_a_strangers_token_opens_nothing(alice_data, staff_data):
+    token = lock(alice_data, HOME + "/new").headers["Lock-Token"]
+    assert staff_data.put(HOME + "/new", data=b"x", headers={"If": f"({token})"}).status_code == 423
+    assert lock(staff_data, "/data/alice").status_code == 403
+    assert alice_data.request("UNLOCK", HOME + "/new", headers={"Lock-Token": "<urn:uuid:0>"}).status_code == 409
 
 
 @pytest.mark.parametrize(
     ("header", "code"),
     [("(<urn:uuid:0>)", 412), ("(Not <urn:uuid:0>)", 204), ("nonsense", 400), ("(", 400), ('(["0-0"])', 412)],
 )
-def test_what_if_demands_must_be_so(alice_there, header, code):
-    alice_there.put(HOME + "/x", data=b"x")
-    assert alice_there.put(HOME + "/x", data=b"y", headers={"If": header}).status_code == code
+def test_what_if_demands_must_be_so(alice_data, header, code):
+    alice_data.put(HOME + "/x", data=b"x")
+    assert alice_data.put(HOME + "/x", data=b"y", headers={"If": header}).status_code == code
 
 
-def test_if_match_saves_what_another_has_written(alice_there):
-    alice_there.put(HOME + "/x", data=b"x")
-    tag = alice_there.get(HOME + "/x").headers["ETag"]
-    assert alice_there.put(HOME + "/x", data=b"yy", headers={"If-Match": tag}).status_code == 204
-    assert alice_there.put(HOME + "/x", data=b"z", headers={"If-Match": tag}).status_code == 412
-    assert alice_there.put(HOME + "/none", data=b"z", headers={"If-Match": "*"}).status_code == 412
+def test_if_match_saves_what_another_has_written(alice_data):
+    alice_data.put(HOME + "/x", data=b"x")
+    tag = alice_data.get(HOME + "/x").headers["ETag"]
+    assert alice_data.put(HOME + "/x", data=b"yy", headers={"If-Match": tag}).status_code == 204
+    assert alice_data.put(HOME + "/x", data=b"z", headers={"If-Match": tag}).status_code == 412
+    assert alice_data.put(HOME + "/none", data=b"z", headers={"If-Match": "*"}).status_code == 412
 
 
-def test_properties_stay_with_the_file(alice_there):
-    alice_there.put(HOME + "/x", data=b"x")
+def test_properties_stay_with_the_file(alice_data):
+    alice_data.put(HOME + "/x", data=b"x")
     patch = "<propertyupdate xmlns='DAV:' xmlns:z='urn:z'><set><prop><z:a>1 &amp; 2</z:a></prop></set></propertyupdate>"
-    assert "200 OK" in alice_there.request("PROPPATCH", HOME + "/x", data=patch).text
-    alice_there.put(HOME + "/x", data=b"other bytes")
-    alice_there.request("COPY", HOME + "/x", headers={"Destination": HOME + "/y"})
-    alice_there.request("MOVE", HOME + "/x", headers={"Destination": HOME + "/z"})
+    assert "200 OK" in alice_data.request("PROPPATCH", HOME + "/x", data=patch).text
+    alice_data.put(HOME + "/x", data=b"other bytes")
+    alice_data.request("COPY", HOME + "/x", headers={"Destination": HOME + "/y"})
+    alice_data.request("MOVE", HOME + "/x", headers={"Destination": HOME + "/z"})
     for name in ("y", "z"):
         properties = ElementTree.fromstring(
-            alice_there.request("PROPFIND", f"{HOME}/{name}", headers={"Depth": "0"}).text
+            alice_data.request("PROPFIND", f"{HOME}/{name}", headers={"Depth": "0"}).text
         )
         assert properties.findtext(".//{urn:z}a") == "1 & 2"
     patch = patch.replace("<z:a>1 &amp; 2</z:a>", "<getetag>1</getetag><z:b/>")
-    answer = alice_there.request("PROPPATCH", HOME + "/y", data=patch)
+    answer = alice_data.request("PROPPATCH", HOME + "/y", data=patch)
     assert (answer.status_code, "403 Forbidden" in answer.text, "424 Failed" in answer.text) == (207, True, True)
     huge = patch.replace("<getetag>1</getetag><z:b/>", f"<z:b>{'x' * 4000}</z:b>")
-    assert alice_there.request("PROPPATCH", HOME + "/y", data=huge).status_code == 507
+    assert alice_data.request("PROPPATCH", HOME + "/y", data=huge).status_code == 507
 
 
 DEEP = "<a>" * 3000 + "</a>" * 3000
@@ -143,11 +143,11 @@ DEEP = "<a>" * 3000 + "</a>" * 3000
         ("PROPFIND", f"<propfind xmlns='DAV:'><prop>{DEEP}</prop></propfind>"),
     ],
 )
-def test_a_document_that_is_too_deep_is_refused(alice_there, method, body):
-    alice_there.put(HOME + "/x", data=b"x")
-    answer = alice_there.request(method, HOME + "/x", data=body)
+def test_a_document_that_is_too_deep_is_refused(alice_data, method, body):
+    alice_data.put(HOME + "/x", data=b"x")
+    answer = alice_data.request(method, HOME + "/x", data=body)
     assert (answer.status_code, "more than 100 deep" in answer.text) == (400, True)
-    assert alice_there.request(method, HOME + "/x", data=body.replace(DEEP, "<a><b/></a>")).status_code in (200, 207)
+    assert alice_data.request(method, HOME + "/x", data=body.replace(DEEP, "<a><b/></a>")).status_code in (200, 207)
 
 
 def rclone(person, *arguments: str) -> str:
@@ -161,7 +161,7 @@ def rclone(person, *arguments: str) -> str:
 
 
 @pytest.mark.skipif(RCLONE is None, reason="rclone has no wheel for this kind of machine")
-def test_rclone_copies_there_and_back(alice_there, tmp_path, service):
+def test_rclone_copies_there_and_back(alice_data, tmp_path, service):
     names = ["plain.txt", "with space/ü 文件.bin", "100% #1?.csv", "empty"]
     total = 0
     for number, name in enumerate(names):
@@ -169,14 +169,14 @@ def test_rclone_copies_there_and_back(alice_there, tmp_path, service):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(name.encode() * number * 20_000)
         total += path.stat().st_size
-    alice_there.create("photos", total)
-    rclone(alice_there, "copy", str(tmp_path / "from"), ":webdav:photos")
+    alice_data.create("photos", total)
+    rclone(alice_data, "copy", str(tmp_path / "from"), ":webdav:photos")
     assert stored() == total
-    assert set(rclone(alice_there, "lsf", "-R", "--files-only", ":webdav:photos").splitlines()) == set(names)
-    rclone(alice_there, "moveto", ":webdav:photos/plain.txt", ":webdav:photos/sub/moved.txt")
-    assert alice_there.heartbeat("photos", "ready", 100).status_code == 200
-    rclone(alice_there, "copy", ":webdav:photos", str(tmp_path / "to"))
+    assert set(rclone(alice_data, "lsf", "-R", "--files-only", ":webdav:photos").splitlines()) == set(names)
+    rclone(alice_data, "moveto", ":webdav:photos/plain.txt", ":webdav:photos/sub/moved.txt")
+    assert alice_data.heartbeat("photos", "ready", 100).status_code == 200
+    rclone(alice_data, "copy", ":webdav:photos", str(tmp_path / "to"))
     (tmp_path / "to" / "sub" / "moved.txt").rename(tmp_path / "to" / "plain.txt")
     for name in names:
         assert (tmp_path / "to" / name).read_bytes() == (tmp_path / "from" / name).read_bytes()
-    assert rclone(alice_there, "cat", "--offset", "3", "--count", "5", f":webdav:photos/{names[1]}") == names[1][3:8]
+    assert rclone(alice_data, "cat", "--offset", "3", "--count", "5", f":webdav:photos/{names[1]}") == names[1][3:8]

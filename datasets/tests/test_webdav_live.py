@@ -17,16 +17,16 @@ DAV = "{DAV:}"
 @pytest.mark.parametrize(
     "name", ["中文 名.txt", "with space", "100%", "a?b#c", "0", "é", "e\u0301", "a&b;c='\"", "...", "[x]{y}"]
 )
-def test_names_of_every_kind_come_back_as_they_went(alice_there, service, name):
+def test_names_of_every_kind_come_back_as_they_went(alice_data, service, name):
     path = "/data/alice/.home/" + requests.utils.quote(name, safe="")
-    assert alice_there.put(path, data=name.encode()).status_code == 201
+    assert alice_data.put(path, data=name.encode()).status_code == 201
     assert service.path("alice", ".home", name).read_bytes() == name.encode()
-    assert alice_there.get(path).content == name.encode()
-    assert alice_there.delete(path).status_code == 204
-    assert alice_there.get(path).status_code == 404
+    assert alice_data.get(path).content == name.encode()
+    assert alice_data.delete(path).status_code == 204
+    assert alice_data.get(path).status_code == 404
 
 
-def test_who_may(photos, bob_there, staff_there, service):
+def test_who_may(photos, bob_data, staff_data, service):
     url = service.url + "/data/alice/photos/x"
     nobody = requests.put(url, data=b"x")
     assert (nobody.status_code, nobody.headers["WWW-Authenticate"].startswith("Basic")) == (401, True)
@@ -35,19 +35,19 @@ def test_who_may(photos, bob_there, staff_there, service):
     assert requests.put(url, data=b"x", auth=("alice", photos.token)).status_code == 201
     assert requests.put(url, data=b"x", auth=("bob", photos.token)).status_code == 401
     assert requests.put(url, data=b"x", auth=("alice", "correct horse battery")).status_code == 401
-    assert bob_there.put("/data/alice/photos/x", data=b"x").status_code == 404
-    assert bob_there.put("/data/alice/photos/x", data=b"x").text == bob_there.put("/data/alice/none/x", data=b"").text
-    assert bob_there.request("PROPFIND", "/data/alice").status_code == 404
-    assert bob_there.delete("/data/alice/photos").status_code == 404
-    assert staff_there.put("/data/alice/photos/x", data=b"xy").status_code == 204
-    assert staff_there.put("/data/nobody/.home/x", data=b"xy").status_code == 404
+    assert bob_data.put("/data/alice/photos/x", data=b"x").status_code == 404
+    assert bob_data.put("/data/alice/photos/x", data=b"x").text == bob_data.put("/data/alice/none/x", data=b"").text
+    assert bob_data.request("PROPFIND", "/data/alice").status_code == 404
+    assert bob_data.delete("/data/alice/photos").status_code == 404
+    assert staff_data.put("/data/alice/photos/x", data=b"xy").status_code == 204
+    assert staff_data.put("/data/nobody/.home/x", data=b"xy").status_code == 404
 
 
-def test_a_dead_token_opens_nothing(alice_there, alice):
-    assert alice_there.put("/data/alice/.home/x", data=b"x").status_code == 201
+def test_a_dead_token_opens_nothing(alice_data, alice):
+    assert alice_data.put("/data/alice/.home/x", data=b"x").status_code == 201
     accounts.rotate_token(user=alice, by="alice")
-    assert alice_there.put("/data/alice/.home/x", data=b"x").status_code == 401
-    assert alice_there.get("/data/alice/.home/x").status_code == 401
+    assert alice_data.put("/data/alice/.home/x", data=b"x").status_code == 401
+    assert alice_data.get("/data/alice/.home/x").status_code == 401
 
 
 def test_the_inner_addresses_are_closed(service, photos):
@@ -147,21 +147,21 @@ def test_what_is_too_long_is_the_callers_mistake(photos, service, long, method, 
     assert status < 500
 
 
-def test_links_are_never_followed(alice_there, service, tmp_path):
+def test_links_are_never_followed(alice_data, service, tmp_path):
     (tmp_path / "secret").write_text("secret")
     home = service.path("alice", ".home")
     home.mkdir(parents=True)
     (home / "folder").symlink_to(tmp_path)
     (home / "file").symlink_to(tmp_path / "secret")
-    assert alice_there.get("/data/alice/.home/folder/secret").status_code == 404
-    assert alice_there.get("/data/alice/.home/file").status_code == 404
-    assert alice_there.put("/data/alice/.home/folder/new", data=b"x").status_code == 409
-    assert alice_there.delete("/data/alice/.home/folder/secret").status_code == 404
-    assert alice_there.put("/data/alice/.home/file", data=b"mine").status_code == 204
+    assert alice_data.get("/data/alice/.home/folder/secret").status_code == 404
+    assert alice_data.get("/data/alice/.home/file").status_code == 404
+    assert alice_data.put("/data/alice/.home/folder/new", data=b"x").status_code == 409
+    assert alice_data.delete("/data/alice/.home/folder/secret").status_code == 404
+    assert alice_data.put("/data/alice/.home/file", data=b"mine").status_code == 204
     assert sorted(path.name for path in tmp_path.iterdir()) == ["secret"]
     assert (tmp_path / "secret").read_text() == "secret"
     assert (home / "file").read_text() == "mine"
-    assert "secret" not in alice_there.request("PROPFIND", "/data/alice/.home", headers={"Depth": "infinity"}).text
+    assert "secret" not in alice_data.request("PROPFIND", "/data/alice/.home", headers={"Depth": "infinity"}).text
 
 
 def test_files_and_folders_do_not_take_each_others_place(photos):

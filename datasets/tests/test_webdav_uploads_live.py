@@ -81,22 +81,22 @@ def test_a_welcome_upload_is_told_to_go_on(photos, service):
     )
 
 
-def test_a_wrong_checksum_is_refused_and_a_right_one_kept(alice_there):
+def test_a_wrong_checksum_is_refused_and_a_right_one_kept(alice_data):
     wrong = {"Repr-Digest": "sha-256=:" + "A" * 43 + "=:"}
-    assert alice_there.put("/data/alice/.home/x", data=b"abc", headers=wrong).status_code == 400
+    assert alice_data.put("/data/alice/.home/x", data=b"abc", headers=wrong).status_code == 400
     right = {"Repr-Digest": "sha-256=:ungWv48Bz+pBQUDeXa4iI7ADYaOWF3qctBD/YfIAFa0=:"}
-    assert alice_there.put("/data/alice/.home/x", data=b"abc", headers=right).status_code == 201
-    assert alice_there.get("/data/alice/.home/x").headers["Repr-Digest"] == right["Repr-Digest"]
-    alice_there.put("/data/alice/.home/x", data=b"abd")
-    assert "Repr-Digest" not in alice_there.get("/data/alice/.home/x").headers
+    assert alice_data.put("/data/alice/.home/x", data=b"abc", headers=right).status_code == 201
+    assert alice_data.get("/data/alice/.home/x").headers["Repr-Digest"] == right["Repr-Digest"]
+    alice_data.put("/data/alice/.home/x", data=b"abd")
+    assert "Repr-Digest" not in alice_data.get("/data/alice/.home/x").headers
 
 
-def test_the_home_has_its_limit(alice_there):
-    assert alice_there.put("/data/alice/.home/big", data=b"x" * (8 << 20)).status_code == 201
-    refusal = alice_there.put("/data/alice/.home/more", data=b"x")
+def test_the_home_has_its_limit(alice_data):
+    assert alice_data.put("/data/alice/.home/big", data=b"x" * (8 << 20)).status_code == 201
+    refusal = alice_data.put("/data/alice/.home/more", data=b"x")
     assert (refusal.status_code, "full" in refusal.json()["msg"]) == (507, True)
-    assert alice_there.put("/data/alice/.home/big", data=b"x" * (4 << 20)).status_code == 204
-    assert alice_there.put("/data/alice/.home/more", data=b"x").status_code == 201
+    assert alice_data.put("/data/alice/.home/big", data=b"x" * (4 << 20)).status_code == 204
+    assert alice_data.put("/data/alice/.home/more", data=b"x").status_code == 201
 
 
 @pytest.mark.parametrize(
@@ -108,9 +108,9 @@ def test_uploads_that_would_not_mean_what_they_say(photos, headers, code):
     assert photos.put("/data/alice/photos/x", data=b"y", headers=headers).status_code == code
 
 
-def test_a_chunked_body_is_cut_off_while_it_arrives(alice_there, service):
+def test_a_chunked_body_is_cut_off_while_it_arrives(alice_data, service):
     """Without a length, at most the next size class above the free space is spooled."""
-    alice_there.create("big", 3 << 20)
+    alice_data.create("big", 3 << 20)
     spooled = []
 
     def endless():
@@ -121,11 +121,11 @@ def test_a_chunked_body_is_cut_off_while_it_arrives(alice_there, service):
             yield b"x" * (1 << 20)
 
     with contextlib.suppress(requests.ConnectionError):  # cut off
-        assert alice_there.put("/data/alice/big/x", data=endless()).status_code == 413
+        assert alice_data.put("/data/alice/big/x", data=endless()).status_code == 413
     assert 0 < max(spooled) <= 4 << 20
-    assert alice_there.put("/data/alice/big/x", data=iter([b"x" * (3 << 20)])).status_code == 201
-    assert alice_there.put("/data/alice/big/x", data=iter([b"y" * (3 << 20)])).status_code == 204
-    assert alice_there.put("/data/alice/big/x", data=iter([b"y" * (3 << 20), b"z"])).status_code == 413
+    assert alice_data.put("/data/alice/big/x", data=iter([b"x" * (3 << 20)])).status_code == 201
+    assert alice_data.put("/data/alice/big/x", data=iter([b"y" * (3 << 20)])).status_code == 204
+    assert alice_data.put("/data/alice/big/x", data=iter([b"y" * (3 << 20), b"z"])).status_code == 413
 
 
 def test_parallel_uploads_never_pass_the_declared_size(photos, alice, service):
@@ -143,20 +143,20 @@ def test_parallel_uploads_never_pass_the_declared_size(photos, alice, service):
     assert stored() == 90 == sum(path.stat().st_size for path in service.path("alice", "photos").iterdir())
 
 
-def test_a_reader_never_sees_half_a_file(alice_there, service):
+def test_a_reader_never_sees_half_a_file(alice_data, service):
     bodies = [letter * 3_000_000 for letter in (b"a", b"b")]
-    alice_there.put("/data/alice/.home/x", data=bodies[0])
+    alice_data.put("/data/alice/.home/x", data=bodies[0])
     done, seen = threading.Event(), set()
 
     def read():
         while not done.is_set():
-            answer = requests.get(service.url + "/data/alice/.home/x", headers=dict(alice_there.headers))
+            answer = requests.get(service.url + "/data/alice/.home/x", headers=dict(alice_data.headers))
             seen.add((answer.status_code, len(answer.content), answer.content[:1], answer.content[-1:]))
 
     thread = threading.Thread(target=read)
     thread.start()
     for number in range(20):
-        assert alice_there.put("/data/alice/.home/x", data=bodies[number % 2]).status_code == 204
+        assert alice_data.put("/data/alice/.home/x", data=bodies[number % 2]).status_code == 204
     done.set()
     thread.join()
     assert seen <= {(200, 3_000_000, b"a", b"a"), (200, 3_000_000, b"b", b"b")}
@@ -172,8 +172,8 @@ def test_a_broken_off_upload_leaves_nothing(photos, service):
     assert (stored(), service.path("alice", "photos", "x").exists()) == (0, False)
 
 
-def test_a_killed_nginx_leaves_a_spool_file_that_is_swept(alice_there, service, settings):
-    head = f"PUT /data/alice/.home/x HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {alice_there.token}\r\n"
+def test_a_killed_nginx_leaves_a_spool_file_that_is_swept(alice_data, service, settings):
+    head = f"PUT /data/alice/.home/x HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {alice_data.token}\r\n"
     with socket.create_connection(("127.0.0.1", service.port)) as sock:
         sock.sendall(head.encode() + b"Content-Length: 4000000\r\n\r\n" + b"x" * 3_000_000)
         wait_until(lambda: len(service.spooled()) == 1)
@@ -185,7 +185,7 @@ def test_a_killed_nginx_leaves_a_spool_file_that_is_swept(alice_there, service, 
     os.utime(service.spooled()[0], (1, 1))
     assert spool.sweep(0) == 1
     wait_until(lambda: service.spooled() == [])
-    assert alice_there.put("/data/alice/.home/x", data=b"x").status_code == 201
+    assert alice_data.put("/data/alice/.home/x", data=b"x").status_code == 201
 
 
 def test_a_dead_application_is_a_fault_told_as_503(photos, service):
@@ -221,15 +221,15 @@ def test_a_database_that_was_away_is_found_again(photos, service, size):
 
 
 @pytest.mark.parametrize("size", [1, 200_000])
-def test_a_vanished_spool_comes_back(alice_there, service, settings, size):
+def test_a_vanished_spool_comes_back(alice_data, service, settings, size):
     """An upload that needs a permission first creates it; for small ones the sweep does, within seconds."""
     service.path(".spool").rmdir()
     if size == 1:
-        refusal = alice_there.put("/data/alice/.home/x", data=b"x")
+        refusal = alice_data.put("/data/alice/.home/x", data=b"x")
         assert (refusal.status_code, "written down" in refusal.json()["msg"]) == (503, True)
         settings.MLP_ROOT = service.root
         spool.sweep()
-    assert alice_there.put("/data/alice/.home/x", data=b"x" * size).status_code == 201
+    assert alice_data.put("/data/alice/.home/x", data=b"x" * size).status_code == 201
 
 
 def test_an_upload_is_a_sign_of_life(photos):
@@ -238,13 +238,13 @@ def test_an_upload_is_a_sign_of_life(photos):
     assert Dataset.objects.get().touched.year > 2020
 
 
-def test_bytes_on_their_way_are_a_sign_of_life(alice_there, service, settings):
+def test_bytes_on_their_way_are_a_sign_of_life(alice_data, service, settings):
     """However slow: half of the declared bytes, long before nginx writes anything."""
-    alice_there.create("big", 9 << 20)
-    alice_there.create("other", 9 << 20)
+    alice_data.create("big", 9 << 20)
+    alice_data.create("other", 9 << 20)
     Dataset.objects.update(touched="2020-01-01T00:00Z")
     settings.MLP_ROOT = service.root
-    head = f"PUT /data/alice/big/x HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {alice_there.token}\r\n"
+    head = f"PUT /data/alice/big/x HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {alice_data.token}\r\n"
     with socket.create_connection(("127.0.0.1", service.port)) as sock:
         sock.sendall(head.encode() + b"Content-Length: 200000\r\n\r\n" + b"x" * 100)
         wait_until(lambda: broker().client.hlen(inflight.KEY) == 1)
@@ -258,8 +258,8 @@ def test_bytes_on_their_way_are_a_sign_of_life(alice_there, service, settings):
     assert Dataset.objects.get(name="big").touched.year == 2020
 
 
-def test_a_large_upload_costs_no_memory(alice_there, service):
-    alice_there.create("big", 300 << 20)
+def test_a_large_upload_costs_no_memory(alice_data, service):
+    alice_data.create("big", 300 << 20)
     block = b"\0" * (1 << 20)
 
     class Body:
@@ -269,7 +269,7 @@ def test_a_large_upload_costs_no_memory(alice_there, service):
         def __iter__(self):
             return (block for _ in range(300))
 
-    assert alice_there.put("/data/alice/big/x", data=Body()).status_code == 201
+    assert alice_data.put("/data/alice/big/x", data=Body()).status_code == 201
     assert _peak(service.nginx.pid) < 60 << 20
     assert service.path("alice", "big", "x").stat().st_size == 300 << 20
     service.path("alice", "big", "x").unlink()

@@ -10,7 +10,7 @@ from datasets.models import Dataset
 from jobs.models import Job, State
 from kernel import storage
 from mlp.operators.tests.admin_world import put
-from mlp.tests.page_world import EVIL, fill, markup, visitor, words_of
+from mlp.tests.page_world import EVIL, fill, markup, visible_text, visitor
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(32)
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture
-def her(alice, home):
+def alice_client(alice, home):
     return visitor(alice)
 
 
@@ -35,21 +35,21 @@ def value(response, name: str) -> str:
 
 
 class TestSubmit:
-    def test_it_ends_at_the_job(self, her, alice):
+    def test_it_ends_at_the_job(self, alice_client, alice):
         put(Dataset, alice, "digits", "ready")
         fields = form(args="--epochs 3 'two words'", datasets=["digits"], cpu="0.5", retries="2")
-        response = her.post("/jobs", fields, follow=True)
+        response = alice_client.post("/jobs", fields, follow=True)
         assert response.redirect_chain == [("/jobs/fit", 302)]
         job = Job.objects.get()
         assert (job.user, job.entry, job.args) == (alice, "train.py", ["--epochs", "3", "two words"])
         assert (job.datasets, job.cpu, job.retries) == (["digits"], 0.5, 2)
 
-    def test_variables_are_taken(self, her):
-        her.post("/jobs", form(env="ONE=1\r\n\r\nTWO=a=b \n"))
+    def test_variables_are_taken(self, alice_client):
+        alice_client.post("/jobs", form(env="ONE=1\r\n\r\nTWO=a=b \n"))
         assert Job.objects.get().env == {"ONE": "1", "TWO": "a=b "}
 
-    def test_two_fields_are_enough(self, her):
-        assert her.post("/jobs", {"name": "fit", "entry": "train.py"})["Location"] == "/jobs/fit"
+    def test_two_fields_are_enough(self, alice_client):
+        assert alice_client.post("/jobs", {"name": "fit", "entry": "train.py"})["Location"] == "/jobs/fit"
 
     @pytest.mark.parametrize(
         ("field", "typed", "words"),
@@ -92,11 +92,11 @@ class TestSubmit:
             ("tenant", "another", "tenant"),
         ],
     )
-    def test_wrong_fields(self, her, alice, field, typed, words):
+    def test_wrong_fields(self, alice_client, alice, field, typed, words):
         put(Job, alice, "taken", "creating")
-        response = her.post("/jobs", form(**{"args": "--kept", "retries": "1", field: typed}))
+        response = alice_client.post("/jobs", form(**{"args": "--kept", "retries": "1", field: typed}))
         assert response.status_code == 403
-        assert words in words_of(response)
+        assert words in visible_text(response)
         page = markup(response)
         assert page.inline == []
         kept = {
@@ -111,66 +111,66 @@ class TestSubmit:
         for name in ("name", "entry", "cpu", "gpu", "ram", "args"):
             assert page.values[name].replace("\x00", "\ufffd") == kept[name].replace("\x00", "\ufffd")
         if field == "env":
-            assert typed in words_of(response)
+            assert typed in visible_text(response)
         assert list(Job.objects.values_list("name", flat=True)) == ["taken"]
 
-    def test_somebody_elses_dataset_is_not_had(self, her, bob):
+    def test_somebody_elses_dataset_is_not_had(self, alice_client, bob):
         put(Dataset, bob, "theirs", "ready")
-        assert her.post("/jobs", form(datasets=["theirs"])).status_code == 403
+        assert alice_client.post("/jobs", form(datasets=["theirs"])).status_code == 403
         assert not Job.objects.exists()
 
-    def test_sent_twice_it_is_made_once(self, her):
-        mark = value(her.get("/jobs"), "mark")
+    def test_sent_twice_it_is_made_once(self, alice_client):
+        mark = value(alice_client.get("/jobs"), "mark")
         for _ in range(2):
-            response = her.post("/jobs", form(mark=mark))
+            response = alice_client.post("/jobs", form(mark=mark))
             assert (response.status_code, response["Location"]) == (302, "/jobs/fit")
         assert Job.objects.count() == 1
 
-    def test_sent_twice_without_its_mark_the_second_is_refused(self, her):
-        assert her.post("/jobs", form()).status_code == 302
-        assert her.post("/jobs", form()).status_code == 403
+    def test_sent_twice_without_its_mark_the_second_is_refused(self, alice_client):
+        assert alice_client.post("/jobs", form()).status_code == 302
+        assert alice_client.post("/jobs", form()).status_code == 403
         assert Job.objects.count() == 1
 
-    def test_the_form_sent_again_with_other_values_is_judged_anew(self, her):
-        mark = value(her.get("/jobs"), "mark")
-        her.post("/jobs", form(mark=mark))
-        response = her.post("/jobs", form(mark=mark, name="second", ram="1"))
+    def test_the_form_sent_again_with_other_values_is_judged_anew(self, alice_client):
+        mark = value(alice_client.get("/jobs"), "mark")
+        alice_client.post("/jobs", form(mark=mark))
+        response = alice_client.post("/jobs", form(mark=mark, name="second", ram="1"))
         assert response.status_code == 403
         assert value(response, "name") == "second"
 
     @pytest.mark.parametrize("mark", ["x" * 5000, "\x00", EVIL])
-    def test_odd_marks_do_no_harm(self, her, mark):
-        assert her.post("/jobs", form(mark=mark)).status_code == 302
-        assert markup(her.post("/jobs", form(mark=mark, name=""))).inline == []
+    def test_odd_marks_do_no_harm(self, alice_client, mark):
+        assert alice_client.post("/jobs", form(mark=mark)).status_code == 302
+        assert markup(alice_client.post("/jobs", form(mark=mark, name=""))).inline == []
 
-    def test_an_earlier_job_fills_the_form(self, her, alice):
+    def test_an_earlier_job_fills_the_form(self, alice_client, alice):
         fill(alice, evil=True)
-        response = her.get("/jobs?from=done")
+        response = alice_client.get("/jobs?from=done")
         assert value(response, "entry") == "train.py"
         assert value(response, "name") == "doneb"
         again = {name: value(response, name) for name in ("name", "entry", "args", "cpu", "gpu", "ram", "retries")}
-        assert her.post("/jobs", again)["Location"] == "/jobs/doneb"
+        assert alice_client.post("/jobs", again)["Location"] == "/jobs/doneb"
         assert Job.objects.get(name="doneb").args == Job.objects.get(name="done").args
 
-    def test_not_somebody_elses(self, her, bob):
+    def test_not_somebody_elses(self, alice_client, bob):
         fill(bob)
         Job.objects.update(args=["--secret"])
-        assert "--secret" not in her.get("/jobs?from=done").content.decode()
+        assert "--secret" not in alice_client.get("/jobs?from=done").content.decode()
 
 
 class TestOne:
-    def test_somebody_elses_is_as_a_missing_one(self, her, bob):
+    def test_somebody_elses_is_as_a_missing_one(self, alice_client, bob):
         fill(bob)
-        theirs, missing = her.get("/jobs/fit"), her.get("/jobs/nothing")
+        theirs, missing = alice_client.get("/jobs/fit"), alice_client.get("/jobs/nothing")
         assert theirs.status_code == missing.status_code == 404
-        assert words_of(theirs) == words_of(missing)
+        assert visible_text(theirs) == visible_text(missing)
 
     @pytest.mark.parametrize("verb", ["cancel", "delete"])
-    def test_nor_does_it_take_orders(self, her, bob, verb):
+    def test_nor_does_it_take_orders(self, alice_client, bob, verb):
         fill(bob)
         before = sorted(Job.objects.values_list("name", "state"))
         for name in ("fit", "done", "broken", "nothing"):
-            assert her.post(f"/jobs/{name}/{verb}").status_code == 404
+            assert alice_client.post(f"/jobs/{name}/{verb}").status_code == 404
         assert sorted(Job.objects.values_list("name", "state")) == before
 
     def test_staff_see_their_own_here(self, staff, alice, home):
@@ -179,50 +179,50 @@ class TestOne:
         assert visitor(staff).get("/jobs/fit").status_code == 404
 
     @pytest.mark.parametrize("verb", ["cancel", "delete"])
-    def test_only_by_post(self, her, alice, verb):
+    def test_only_by_post(self, alice_client, alice, verb):
         fill(alice)
-        assert her.get(f"/jobs/fit/{verb}").status_code == 405
+        assert alice_client.get(f"/jobs/fit/{verb}").status_code == 405
 
-    def test_it_is_cancelled_and_deleted(self, her, alice):
+    def test_it_is_cancelled_and_deleted(self, alice_client, alice):
         fill(alice)
-        assert her.post("/jobs/fit/cancel")["Location"] == "/jobs/fit"
+        assert alice_client.post("/jobs/fit/cancel")["Location"] == "/jobs/fit"
         assert Job.objects.get(name="fit").reason == "cancelled"
-        assert "has already ended" in words_of(her.post("/jobs/fit/cancel", follow=True))
-        assert her.post("/jobs/fit/delete")["Location"] == "/jobs"
+        assert "has already ended" in visible_text(alice_client.post("/jobs/fit/cancel", follow=True))
+        assert alice_client.post("/jobs/fit/delete")["Location"] == "/jobs"
         assert Job.objects.get(name="fit").state == State.DELETING
-        assert "already being deleted" in words_of(her.post("/jobs/fit/delete", follow=True))
+        assert "already being deleted" in visible_text(alice_client.post("/jobs/fit/delete", follow=True))
 
     @pytest.mark.parametrize("name", ["%00", "a%00b", "%2e%2e", "x" * 300, "%F0%9F%92%A9", "<b>"])
-    def test_names_that_cannot_be(self, her, name):
-        assert her.get(f"/jobs/{name}").status_code == 404
+    def test_names_that_cannot_be(self, alice_client, name):
+        assert alice_client.get(f"/jobs/{name}").status_code == 404
 
-    def test_it_shows_what_it_ran_and_said(self, her, alice):
+    def test_it_shows_what_it_ran_and_said(self, alice_client, alice):
         fill(alice)
-        words = words_of(her.get("/jobs/broken"))
+        words = visible_text(alice_client.get("/jobs/broken"))
         for part in ("train.py", "--epochs", "epoch 1", "exit code 1", "ckpt/model.pt", "digits"):
             assert part in words
 
     @pytest.mark.parametrize(
         "log", [b"", b"\xff\xfe\x00", b"x" * 300_000, "é".encode() * 100_000, b"\x1b[31mred\x1b[0m"]
     )
-    def test_odd_logs_are_shown(self, her, alice, log):
+    def test_odd_logs_are_shown(self, alice_client, alice, log):
         fill(alice)
         (storage.job_dir("alice", "fit") / "log" / "job.log").write_bytes(log)
-        response = her.get("/jobs/fit")
+        response = alice_client.get("/jobs/fit")
         assert response.status_code == 200
         assert len(response.content) < 200_000
         assert b"\x1b" not in response.content
 
-    def test_links_lead_to_its_files(self, her, alice):
+    def test_links_lead_to_its_files(self, alice_client, alice):
         fill(alice)
         folder = storage.job_dir("alice", "fit") / "out" / "a #?%2e&;"
         folder.mkdir(parents=True)
         (folder / "x.txt").write_text("odd")
-        links = hrefs(her.get("/jobs/fit"), "/files/")
+        links = hrefs(alice_client.get("/jobs/fit"), "/files/")
         assert len(links) == 3
-        kept = [hrefs(her.get(link), "/artifacts/") for link in links]
-        assert [her.get(link).status_code for (link,) in kept] == [200, 200, 200]
-        assert b"odd" in b"".join(b"".join(her.get(link)) for (link,) in kept)
+        kept = [hrefs(alice_client.get(link), "/artifacts/") for link in links]
+        assert [alice_client.get(link).status_code for (link,) in kept] == [200, 200, 200]
+        assert b"odd" in b"".join(b"".join(alice_client.get(link)) for (link,) in kept)
 
 
 class TestArtifacts:
@@ -237,45 +237,45 @@ class TestArtifacts:
             ("a b/c #1?.txt", b"odd place", "odd place"),
         ],
     )
-    def test_a_look_at_one(self, her, alice, name, data, seen):
+    def test_a_look_at_one(self, alice_client, alice, name, data, seen):
         fill(alice)
         path = storage.job_dir("alice", "fit") / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
-        page = her.get(f"/jobs/fit/files/{quote(name)}")
+        page = alice_client.get(f"/jobs/fit/files/{quote(name)}")
         assert page.status_code == 200
-        assert seen in words_of(page)
-        assert her.get(f"/jobs/fit/pictures/{quote(name)}").status_code == 404
+        assert seen in visible_text(page)
+        assert alice_client.get(f"/jobs/fit/pictures/{quote(name)}").status_code == 404
 
-    def test_a_picture_is_shown_here_and_in_the_list(self, her, alice):
+    def test_a_picture_is_shown_here_and_in_the_list(self, alice_client, alice):
         fill(alice)
         (storage.job_dir("alice", "fit") / "curve.png").write_bytes(PNG)
-        images = [attrs["src"] for tag, attrs in markup(her.get("/jobs/fit")).tags if tag == "img"]
+        images = [attrs["src"] for tag, attrs in markup(alice_client.get("/jobs/fit")).tags if tag == "img"]
         sources = [source for source in images if not source.startswith("/static/")]
         assert sources == ["/jobs/fit/pictures/curve.png"]
-        assert b"/jobs/fit/pictures/curve.png" in her.get("/jobs/fit/files/curve.png").content
-        picture = her.get(sources[0])
+        assert b"/jobs/fit/pictures/curve.png" in alice_client.get("/jobs/fit/files/curve.png").content
+        picture = alice_client.get(sources[0])
         assert (picture["Content-Type"], b"".join(picture)) == ("image/png", PNG)
         assert "sandbox" in picture["Content-Security-Policy"]
 
     @pytest.mark.parametrize("path", ["nothing.txt", "../fit/out", "log", "%2e%2e/x", "link.txt", "a%00b"])
-    def test_what_is_no_file_of_it(self, her, alice, path):
+    def test_what_is_no_file_of_it(self, alice_client, alice, path):
         fill(alice)
         (storage.job_dir("alice", "fit") / "link.txt").symlink_to("/etc/passwd")
-        assert her.get(f"/jobs/fit/files/{path}").status_code in {301, 302, 404}
-        assert her.get(f"/jobs/fit/pictures/{path}").status_code in {301, 302, 404}
+        assert alice_client.get(f"/jobs/fit/files/{path}").status_code in {301, 302, 404}
+        assert alice_client.get(f"/jobs/fit/pictures/{path}").status_code in {301, 302, 404}
 
-    def test_nobody_elses(self, her, bob):
+    def test_nobody_elses(self, alice_client, bob):
         fill(bob)
         (storage.job_dir("bob", "fit") / "mine.txt").write_text("x")
-        assert her.get("/jobs/fit/files/mine.txt").status_code == 404
-        assert her.get("/jobs/fit/pictures/mine.txt").status_code == 404
+        assert alice_client.get("/jobs/fit/files/mine.txt").status_code == 404
+        assert alice_client.get("/jobs/fit/pictures/mine.txt").status_code == 404
 
     @pytest.mark.parametrize("name", ["page.html", "page.svg", "page.xhtml", "page.js", "page", "page.pdf"])
-    def test_what_a_job_wrote_never_runs_in_our_origin(self, her, alice, name):
+    def test_what_a_job_wrote_never_runs_in_our_origin(self, alice_client, alice, name):
         fill(alice)
         (storage.job_dir("alice", "fit") / name).write_text("<html><script>alert(1)</script></html>")
-        response = her.get(f"/api/v1/users/alice/jobs/fit/artifacts/{name}")
+        response = alice_client.get(f"/api/v1/users/alice/jobs/fit/artifacts/{name}")
         assert response.status_code == 200
         assert response["Content-Disposition"].startswith("attachment")
         assert response["X-Content-Type-Options"] == "nosniff"
@@ -284,27 +284,27 @@ class TestArtifacts:
             or "sandbox" in response["Content-Security-Policy"]
         )
 
-    def test_nor_does_its_log(self, her, alice):
+    def test_nor_does_its_log(self, alice_client, alice):
         fill(alice, evil=True)
-        response = her.get("/api/v1/users/alice/jobs/fit/log")
+        response = alice_client.get("/api/v1/users/alice/jobs/fit/log")
         assert response["Content-Type"] == "text/plain; charset=utf-8"
         assert response["X-Content-Type-Options"] == "nosniff"
 
 
 class TestList:
-    def test_it_is_everybodys_own(self, her, bob):
+    def test_it_is_everybodys_own(self, alice_client, bob):
         fill(bob)
-        assert "done" not in words_of(her.get("/jobs"))
+        assert "done" not in visible_text(alice_client.get("/jobs"))
 
-    def test_it_is_filtered(self, her, alice):
+    def test_it_is_filtered(self, alice_client, alice):
         fill(alice)
         for state, there, not_there in (("running", "fit", "done"), ("error", "broken", "fit")):
-            hrefs = [attrs.get("href") for _tag, attrs in markup(her.get(f"/jobs?state={state}")).tags]
+            hrefs = [attrs.get("href") for _tag, attrs in markup(alice_client.get(f"/jobs?state={state}")).tags]
             assert f"/jobs/{there}" in hrefs
             assert f"/jobs/{not_there}" not in hrefs
 
     @pytest.mark.parametrize(
         "query", ["page=0", "page=99", "page=x", "state=x", "q=%00", "from=%00", "q=%25", "dataset=x"]
     )
-    def test_odd_questions_are_answered(self, her, query):
-        assert her.get(f"/jobs?{query}").status_code == 200
+    def test_odd_questions_are_answered(self, alice_client, query):
+        assert alice_client.get(f"/jobs?{query}").status_code == 200

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 def cut(link: psycopg.Connection) -> None:
-    """End a connection's session at the server, as a restart of the database does; return once its locks are released."""
+    """End a connection's session at the server, as a restart of the database does; return once its locks are gone."""
     pid = link.info.backend_pid
     with connection.cursor() as cursor:
 

@@ -51,7 +51,7 @@ class Site:
         self.process.wait()
 
 
-def elsewhere(action) -> None:
+def in_another_thread(action) -> None:
     """Run the function in a thread: the browser driver's event loop occupies this one."""
     problems = []
 

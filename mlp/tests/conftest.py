@@ -38,7 +38,7 @@ def site(server, transactional_db, default_tenant):
 
 
 @pytest.fixture
-def troubles(page):
+def browser_errors(page):
     """Record errors and warnings of the browser, and failed responses."""
     problems: list[str] = []
     page.on("console", lambda message: problems.append(message.text) if message.type in {"error", "warning"} else None)
@@ -64,7 +64,7 @@ def context(context):
 
 
 @pytest.fixture
-def hers(page, context, site, alice, home, troubles):
+def alice_page(page, context, site, alice, home, browser_errors):
     """Yield a page of a browser in which alice is logged in."""
     log_in(context, site, alice)
     yield page

@@ -123,10 +123,10 @@ def fill(user, *, evil: bool = False) -> None:
         _more_evil(user)
         (storage.home_dir(user.username) / EVIL_FILE).write_text("x")
         (storage.home_dir(user.username) / f"{EVIL_FILE}.py").write_text("x")
-    said(user, words)
+    store_lines(user, words)
 
 
-def said(user, words: str) -> None:
+def store_lines(user, words: str) -> None:
     """Store lines of the user's job `fit`: one of each verdict, and one without."""
     store, names = logstore.get(), {"namespace": user.username, "deployment": "fit"}
     store.append([accept.line(f"{level}: {words}", id=f"{user.username}{level}", **names) for level in "ABC"])
@@ -179,7 +179,7 @@ def markup(response) -> Markup:
     return Markup(response.content.decode())
 
 
-def words_of(response) -> str:
+def visible_text(response) -> str:
     """Return the page's visible text in one line."""
     text = re.sub(r"<[^>]*>", " ", response.content.decode())
     return re.sub(r"\s+", " ", html.unescape(text))

@@ -12,7 +12,7 @@ from jobs.models import Job
 from kernel.after_commit import changed
 from mlp.operators.tests.admin_world import fill, put
 
-from .browser_world import LIVE_MS, elsewhere, loads, log_in
+from .browser_world import LIVE_MS, in_another_thread, loads, log_in
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -22,13 +22,13 @@ OWN = ["/admin/", "/admin/audit/", "/admin/logs/", "/admin/settings/"]
 @pytest.fixture
 def world(site, alice, staff, make_user):
     objects = {}
-    elsewhere(lambda: make_user("carol", active=False))
-    elsewhere(lambda: objects.update(fill(alice, staff)))
+    in_another_thread(lambda: make_user("carol", active=False))
+    in_another_thread(lambda: objects.update(fill(alice, staff)))
     return objects
 
 
 @pytest.fixture
-def operator(page, context, site, world, staff, troubles):
+def operator(page, context, site, world, staff, browser_errors):
     """A page of a browser in which an operator is logged in."""
     log_in(context, site, staff)
     page.goto("/admin/")
@@ -36,7 +36,7 @@ def operator(page, context, site, world, staff, troubles):
 
 
 @pytest.mark.parametrize(("size", "scheme"), [((1440, 900), "light"), ((360, 780), "dark")], ids=["desk", "phone"])
-def test_every_page_draws_without_an_error_and_fits(operator, world, troubles, size, scheme):
+def test_every_page_draws_without_an_error_and_fits(operator, world, browser_errors, size, scheme):
     operator.set_viewport_size({"width": size[0], "height": size[1]})
     operator.emulate_media(color_scheme=scheme)
     pages = list(OWN)
@@ -50,12 +50,12 @@ def test_every_page_draws_without_an_error_and_fits(operator, world, troubles, s
         too_wide = operator.evaluate("document.documentElement.scrollWidth - window.innerWidth")
         if too_wide > 0:
             wide[address] = too_wide
-        assert troubles == [], address
+        assert browser_errors == [], address
     assert wide == {}
     assert operator.evaluate("document.documentElement.classList.contains('dark')") == (scheme == "dark")
 
 
-def test_the_overview_follows_what_happens_without_asking_again_and_again(operator, world, alice, troubles):
+def test_the_overview_follows_what_happens_without_asking_again_and_again(operator, world, alice, browser_errors):
     operator.wait_for_selector("#parts .mlp-parts li")
     expect(operator.locator("[data-region=latest]")).to_contain_text("alice/train")
     operator.wait_for_load_state("networkidle")
@@ -63,12 +63,12 @@ def test_the_overview_follows_what_happens_without_asking_again_and_again(operat
     operator.on("request", lambda request: asked.append(request.url))
     operator.wait_for_timeout(2000)
     assert [url for url in asked if "/parts/" not in url] == []
-    elsewhere(lambda: lifecycle.fail(world["jobs.job"].pk, "exit code 7", "test"))
+    in_another_thread(lambda: lifecycle.fail(world["jobs.job"].pk, "exit code 7", "test"))
     expect(operator.locator("[data-region=failed]")).to_contain_text("exit code 7", timeout=LIVE_MS)
-    elsewhere(lambda: accounts.register(username="dave", password="correct horse", by="test", active=False))
+    in_another_thread(lambda: accounts.register(username="dave", password="correct horse", by="test", active=False))
     expect(operator.locator(".mlp-people")).to_contain_text("dave", timeout=LIVE_MS)
     assert loaded == []
-    assert troubles == []
+    assert browser_errors == []
 
 
 def test_the_overview_says_when_it_is_cut_off_or_logged_out(operator, site, staff):
@@ -79,20 +79,20 @@ def test_the_overview_says_when_it_is_cut_off_or_logged_out(operator, site, staf
     site.start()
     expect(line).to_be_hidden(timeout=2 * LIVE_MS)
     User.objects.filter(pk=staff.pk).update(state="NotActive")
-    elsewhere(lambda: changed("oscar", "user", "oscar"))
+    in_another_thread(lambda: changed("oscar", "user", "oscar"))
     expect(line).to_contain_text("Your session has ended", timeout=LIVE_MS)
 
 
 def test_who_is_no_operator_any_more_is_told_so_and_keeps_the_own_pages(operator, context, staff):
     job = []
-    elsewhere(lambda: job.append(put(Job, staff, "mine", "running")))
+    in_another_thread(lambda: job.append(put(Job, staff, "mine", "running")))
     own = context.new_page()
     own.goto("/jobs/mine")
     expect(own.locator("main")).to_contain_text("mine")
     operator.wait_for_selector("#parts .mlp-parts li")
-    elsewhere(lambda: accounts.set_staff(username="oscar", staff=False, by="test"))
+    in_another_thread(lambda: accounts.set_staff(username="oscar", staff=False, by="test"))
     expect(operator.locator("[data-link-state]")).to_contain_text("Your session has ended", timeout=LIVE_MS)
-    elsewhere(lambda: lifecycle.fail(job[0].pk, "exit code 7", "test"))
+    in_another_thread(lambda: lifecycle.fail(job[0].pk, "exit code 7", "test"))
     expect(own.locator("main")).to_contain_text("exit code 7", timeout=LIVE_MS)
     expect(own.locator("[data-link-state]")).to_be_hidden(timeout=LIVE_MS)
 
@@ -115,25 +115,25 @@ def test_a_job_is_cancelled_with_two_clicks(operator, world):
     assert Job.objects.get().reason == "cancelled"
 
 
-def test_a_list_follows_what_happens_and_keeps_what_is_ticked(operator, world, alice, troubles):
+def test_a_list_follows_what_happens_and_keeps_what_is_ticked(operator, world, alice, browser_errors):
     operator.goto("/admin/jobs/job/")
     rows, counter = operator.locator("#result_list .data-row"), operator.locator(".action-counter")
     train, other = rows.filter(has_text="train"), rows.filter(has_text="other")
     expect(rows).to_have_count(1)
     loaded = loads(operator)
 
-    elsewhere(lambda: put(Job, alice, "other", "creating"))
+    in_another_thread(lambda: put(Job, alice, "other", "creating"))
     expect(rows).to_have_count(2, timeout=LIVE_MS)
     expect(operator.locator(".mlp-count")).to_contain_text("2 jobs")
 
     other.locator(".action-select").check()
     expect(counter).to_have_text("1 of 2 selected")  # the admin's own script knows the new rows
-    elsewhere(lambda: lifecycle.fail(world["jobs.job"].pk, "exit code 7", "test"))
+    in_another_thread(lambda: lifecycle.fail(world["jobs.job"].pk, "exit code 7", "test"))
     expect(train).to_contain_text("exit code 7", timeout=LIVE_MS)  # put in place
     expect(other.locator(".action-select")).to_be_checked()
 
-    elsewhere(lambda: put(Job, alice, "third", "running"))
-    elsewhere(lambda: lifecycle.fail(Job.objects.get(name="other").pk, "out of memory", "test"))
+    in_another_thread(lambda: put(Job, alice, "third", "running"))
+    in_another_thread(lambda: lifecycle.fail(Job.objects.get(name="other").pk, "out of memory", "test"))
     expect(other).to_contain_text("out of memory", timeout=LIVE_MS)
     expect(rows).to_have_count(2)  # another row would move under the operator's hand
     other.locator(".action-select").uncheck()
@@ -142,22 +142,22 @@ def test_a_list_follows_what_happens_and_keeps_what_is_ticked(operator, world, a
     operator.locator("#action-toggle").check()
     expect(counter).to_have_text("3 of 3 selected")
     assert loaded == []
-    assert troubles == []
+    assert browser_errors == []
 
 
-def test_a_record_follows_its_object_until_it_is_gone(operator, world, alice, troubles):
-    elsewhere(lambda: put(Job, alice, "other", "creating"))
+def test_a_record_follows_its_object_until_it_is_gone(operator, world, alice, browser_errors):
+    in_another_thread(lambda: put(Job, alice, "other", "creating"))
     job = Job.objects.get(name="other")
     operator.goto(f"/admin/jobs/job/{job.pk}/change/")
     content = operator.locator("#content-main")
     expect(content).to_contain_text("other")
     loaded = loads(operator)
-    elsewhere(lambda: lifecycle.fail(job.pk, "exit code 7", "test"))
+    in_another_thread(lambda: lifecycle.fail(job.pk, "exit code 7", "test"))
     expect(content.locator(".mlp-badge").first).to_have_text("failed", timeout=LIVE_MS)
     expect(operator.locator(".mlp-history tbody tr")).to_have_count(2)
     expect(operator.locator("[data-verb=delete]")).to_be_visible()
     expect(operator.locator("[data-verb=cancel]")).to_have_count(0)
     assert loaded == []
-    elsewhere(lambda: (Job.objects.filter(pk=job.pk).delete(), changed("alice", "job", "other")))
+    in_another_thread(lambda: (Job.objects.filter(pk=job.pk).delete(), changed("alice", "job", "other")))
     operator.wait_for_url("**/admin/jobs/job/", timeout=LIVE_MS)
-    assert troubles == []
+    assert browser_errors == []

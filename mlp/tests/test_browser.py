@@ -23,7 +23,7 @@ from kernel.after_commit import changed
 from kernel.bus import Delivery
 from mlp.operators.tests.admin_world import put
 
-from .browser_world import LIVE_MS, elsewhere, loads
+from .browser_world import LIVE_MS, in_another_thread, loads
 from .page_world import PAGES, fill
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -36,7 +36,7 @@ def report(epoch: int, accuracy: float, progress: int, job: str = "fit") -> None
     """Record one report of alice's job, as the ingest process does."""
     data = f'{{"epoch": {epoch}, "accuracy": {accuracy}, "loss": {1 - accuracy}, "progress": {progress}}}'
     message = Delivery(recording.subject("alice", job), data.encode(), f"{job}-{epoch}", epoch, timezone.now())
-    elsewhere(lambda: recording.record([message]))
+    in_another_thread(lambda: recording.record([message]))
 
 
 def running(alice, name: str = "fit") -> Job:
@@ -52,7 +52,7 @@ def shows(card, epoch: int, accuracy: float, progress: int, timeout: int = LIVE_
 
 
 class TestJourneys:
-    def test_register_log_out_log_in(self, page, site, troubles):
+    def test_register_log_out_log_in(self, page, site, browser_errors):
         page.goto("/")
         page.wait_for_url(re.compile("/regist_login"))
         page.fill("[name=username]", "carol")
@@ -70,7 +70,7 @@ class TestJourneys:
         page.fill("[name=password]", PASSWORD)
         page.press("[name=password]", "Enter")  # the first button: log in
         page.wait_for_url("**/jobs")
-        assert troubles == []
+        assert browser_errors == []
 
     def test_a_wrong_password_keeps_the_name(self, page, site, alice):
         page.goto("/regist_login")
@@ -81,280 +81,282 @@ class TestJourneys:
         expect(page.locator("[name=username]")).to_have_value("alice")
         expect(page.locator("[name=password]")).to_have_value("")
 
-    def test_from_the_example_to_a_job(self, hers, troubles):
-        hers.goto("/scripts/new?example=1")
-        hers.fill("[name=path]", "first.py")
-        hers.locator("main form[method=post] button.primary").first.click()
-        hers.wait_for_url("**/scripts/edit/first.py")
-        hers.goto("/jobs?new=1&entry=first.py")
-        hers.fill("form [name=name]", "example")
-        hers.locator("form:has([name=entry]) button.primary").dblclick()
-        hers.wait_for_url("**/jobs/example")
-        expect(hers.locator("main")).to_contain_text("first.py")
+    def test_from_the_example_to_a_job(self, alice_page, browser_errors):
+        alice_page.goto("/scripts/new?example=1")
+        alice_page.fill("[name=path]", "first.py")
+        alice_page.locator("main form[method=post] button.primary").first.click()
+        alice_page.wait_for_url("**/scripts/edit/first.py")
+        alice_page.goto("/jobs?new=1&entry=first.py")
+        alice_page.fill("form [name=name]", "example")
+        alice_page.locator("form:has([name=entry]) button.primary").dblclick()
+        alice_page.wait_for_url("**/jobs/example")
+        expect(alice_page.locator("main")).to_contain_text("first.py")
         assert Job.objects.get().entry == "first.py"
-        assert troubles == []
+        assert browser_errors == []
 
-    def test_a_mistake_in_a_form_is_shown_at_its_field(self, hers):
-        hers.goto("/jobs?new=1")
-        hers.fill("form [name=name]", "mine")
-        hers.fill("[name=entry]", "nothing.py")
-        hers.locator("form:has([name=entry]) button.primary").click()
-        expect(hers.locator("main")).to_contain_text("the script nothing.py does not exist")
-        expect(hers.locator("[name=entry]")).to_have_attribute("aria-invalid", "true")
-        expect(hers.locator("form [name=name]")).to_have_value("mine")
+    def test_a_mistake_in_a_form_is_shown_at_its_field(self, alice_page):
+        alice_page.goto("/jobs?new=1")
+        alice_page.fill("form [name=name]", "mine")
+        alice_page.fill("[name=entry]", "nothing.py")
+        alice_page.locator("form:has([name=entry]) button.primary").click()
+        expect(alice_page.locator("main")).to_contain_text("the script nothing.py does not exist")
+        expect(alice_page.locator("[name=entry]")).to_have_attribute("aria-invalid", "true")
+        expect(alice_page.locator("form [name=name]")).to_have_value("mine")
 
-    def test_nothing_is_deleted_unasked(self, hers, alice, troubles):
+    def test_nothing_is_deleted_unasked(self, alice_page, alice, browser_errors):
         put(Job, alice, "done", "finished")
-        hers.goto("/jobs/done")
-        delete = hers.locator("form[action='/jobs/done/delete'] button").first
+        alice_page.goto("/jobs/done")
+        delete = alice_page.locator("form[action='/jobs/done/delete'] button").first
         delete.click()
-        hers.locator("#confirm button[value=no]").click()
+        alice_page.locator("#confirm button[value=no]").click()
         assert Job.objects.get().state == "finished"
         delete.click()
-        hers.locator("#confirm-yes").click()
-        hers.wait_for_url("**/jobs")
+        alice_page.locator("#confirm-yes").click()
+        alice_page.wait_for_url("**/jobs")
         assert Job.objects.get().state == "deleting"
-        assert troubles == []
+        assert browser_errors == []
 
 
 class TestLive:
-    def test_metrics_move_on_the_index(self, hers, alice, troubles):
+    def test_metrics_move_on_the_index(self, alice_page, alice, browser_errors):
         running(alice)
         report(1, 0.125, 10)
-        hers.goto("/index")
-        card = hers.locator("[data-live]")
+        alice_page.goto("/index")
+        card = alice_page.locator("[data-live]")
         shows(card, 1, 0.125, 10)
-        loaded = loads(hers)
+        loaded = loads(alice_page)
         for epoch, accuracy, progress in ((2, 0.5, 40), (3, 0.75, 73)):
             report(epoch, accuracy, progress)
             shows(card, epoch, accuracy, progress)
         expect(card.locator("[data-chart] svg").first).to_be_visible()
         assert loaded == []
-        assert troubles == []
+        assert browser_errors == []
 
-    def test_charts_of_compared_jobs_have_titles_in_the_users_language(self, hers, alice, site, troubles):
-        hers.context.add_cookies([{"name": settings.LANGUAGE_COOKIE_NAME, "value": "zh-hans", "url": site.url}])
+    def test_charts_of_compared_jobs_have_titles_in_the_users_language(self, alice_page, alice, site, browser_errors):
+        alice_page.context.add_cookies([{"name": settings.LANGUAGE_COOKIE_NAME, "value": "zh-hans", "url": site.url}])
         for name in ("fit", "second"):
             running(alice, name)
             report(1, 0.25, 5, job=name)
-        hers.goto("/compare?job=fit&job=second")
-        expect(hers.locator("[data-compare] figcaption span")).to_have_text(["准确率", "损失"])
-        assert hers.locator("tbody th[scope=row]", has_text="准确率").count() == 1
-        assert troubles == []
+        alice_page.goto("/compare?job=fit&job=second")
+        expect(alice_page.locator("[data-compare] figcaption span")).to_have_text(["准确率", "损失"])
+        assert alice_page.locator("tbody th[scope=row]", has_text="准确率").count() == 1
+        assert browser_errors == []
 
-    def test_several_jobs_do_not_mix(self, hers, alice):
+    def test_several_jobs_do_not_mix(self, alice_page, alice):
         for name in ("fit", "second"):
             running(alice, name)
-        hers.goto("/index")
+        alice_page.goto("/index")
         report(1, 0.25, 5)
         report(1, 0.75, 5, job="second")
-        shows(hers.locator("[data-job=second]"), 1, 0.75, 5)
-        shows(hers.locator("[data-job=fit]"), 1, 0.25, 5)
+        shows(alice_page.locator("[data-job=second]"), 1, 0.75, 5)
+        shows(alice_page.locator("[data-job=fit]"), 1, 0.25, 5)
 
-    def test_the_end_of_a_job_is_seen(self, hers, alice, troubles):
+    def test_the_end_of_a_job_is_seen(self, alice_page, alice, browser_errors):
         job = running(alice)
         report(1, 0.5, 50)
-        hers.goto("/jobs/fit")
-        shows(hers.locator("[data-live]"), 1, 0.5, 50)
-        elsewhere(lambda: lifecycle.fail(job.pk, "exit code 7", "test"))
-        expect(hers.locator("main")).to_contain_text("exit code 7", timeout=LIVE_MS)
-        expect(hers.locator("form[action='/jobs/fit/delete']").first).to_be_visible()
-        assert troubles == []
+        alice_page.goto("/jobs/fit")
+        shows(alice_page.locator("[data-live]"), 1, 0.5, 50)
+        in_another_thread(lambda: lifecycle.fail(job.pk, "exit code 7", "test"))
+        expect(alice_page.locator("main")).to_contain_text("exit code 7", timeout=LIVE_MS)
+        expect(alice_page.locator("form[action='/jobs/fit/delete']").first).to_be_visible()
+        assert browser_errors == []
 
-    def test_what_changes_while_a_question_is_open_is_shown_after_it(self, hers, alice, troubles):
+    def test_what_changes_while_a_question_is_open_is_shown_after_it(self, alice_page, alice, browser_errors):
         job = running(alice)
-        hers.goto("/jobs/fit")
-        hers.locator("form[action='/jobs/fit/cancel'] button").first.click()
-        expect(hers.locator("dialog[open]")).to_be_visible()
-        with hers.expect_response("**/jobs/fit"):
-            elsewhere(lambda: lifecycle.fail(job.pk, "exit code 7", "test"))
-        hers.keyboard.press("Escape")
-        expect(hers.locator("main")).to_contain_text("exit code 7")
-        assert troubles == []
+        alice_page.goto("/jobs/fit")
+        alice_page.locator("form[action='/jobs/fit/cancel'] button").first.click()
+        expect(alice_page.locator("dialog[open]")).to_be_visible()
+        with alice_page.expect_response("**/jobs/fit"):
+            in_another_thread(lambda: lifecycle.fail(job.pk, "exit code 7", "test"))
+        alice_page.keyboard.press("Escape")
+        expect(alice_page.locator("main")).to_contain_text("exit code 7")
+        assert browser_errors == []
 
-    def test_a_page_left_open_keeps_the_last_few_that_ended(self, hers, alice, troubles):
-        hers.goto("/index")
-        cards = hers.locator("[data-live]")
+    def test_a_page_left_open_keeps_the_last_few_that_ended(self, alice_page, alice, browser_errors):
+        alice_page.goto("/index")
+        cards = alice_page.locator("[data-live]")
         for number in range(8):
             name = f"fit{'abcdefgh'[number]}"
             job = running(alice, name)
-            elsewhere(lambda name=name: changed("alice", "job", name))
-            card = hers.locator(f"[data-job={name}]")
+            in_another_thread(lambda name=name: changed("alice", "job", name))
+            card = alice_page.locator(f"[data-job={name}]")
             expect(card).to_be_visible()
-            elsewhere(lambda job=job: lifecycle.fail(job.pk, "exit code 7", "test"))
+            in_another_thread(lambda job=job: lifecycle.fail(job.pk, "exit code 7", "test"))
             expect(card).to_have_attribute("data-state", "error")
         expect(cards).to_have_count(6)
-        expect(hers.locator("[data-job=fith]")).to_be_visible()
-        expect(hers.locator("[data-job=fita]")).to_have_count(0)
-        assert troubles == []
+        expect(alice_page.locator("[data-job=fith]")).to_be_visible()
+        expect(alice_page.locator("[data-job=fita]")).to_have_count(0)
+        assert browser_errors == []
 
-    def test_a_refresh_leaves_focus_ticks_and_the_scroll_position(self, hers, alice, troubles):
+    def test_a_refresh_leaves_focus_ticks_and_the_scroll_position(self, alice_page, alice, browser_errors):
         first, second = running(alice, "first"), running(alice, "second")
-        hers.set_viewport_size({"width": 900, "height": 320})
-        hers.goto("/jobs")
-        row = hers.locator("tr", has=hers.get_by_role("link", name="first", exact=True))
+        alice_page.set_viewport_size({"width": 900, "height": 320})
+        alice_page.goto("/jobs")
+        row = alice_page.locator("tr", has=alice_page.get_by_role("link", name="first", exact=True))
         row.get_by_role("checkbox").check()
         link = row.get_by_role("link", name="first")
         link.focus()
         node = link.element_handle()
-        scrolled = hers.evaluate("scrollY")
+        scrolled = alice_page.evaluate("scrollY")
         assert scrolled > 0
-        elsewhere(lambda: lifecycle.fail(first.pk, "exit code 7", "test"))
+        in_another_thread(lambda: lifecycle.fail(first.pk, "exit code 7", "test"))
         expect(row).to_contain_text("exit code 7", timeout=LIVE_MS)
-        elsewhere(lambda: put(Job, alice, "third", "running"))
-        expect(hers.get_by_role("link", name="third")).to_be_visible(timeout=LIVE_MS)
+        in_another_thread(lambda: put(Job, alice, "third", "running"))
+        expect(alice_page.get_by_role("link", name="third")).to_be_visible(timeout=LIVE_MS)
         expect(link).to_be_focused()
         assert node.evaluate("(node) => node.isConnected && node === document.activeElement")
         expect(row.get_by_role("checkbox")).to_be_checked()
-        assert hers.evaluate("scrollY") == scrolled
+        assert alice_page.evaluate("scrollY") == scrolled
         assert second.state == "running"
-        assert troubles == []
+        assert browser_errors == []
 
-    def test_a_refresh_leaves_details_open_and_selected_text(self, hers, alice, troubles):
+    def test_a_refresh_leaves_details_open_and_selected_text(self, alice_page, alice, browser_errors):
         job = running(alice)
         report(1, 0.5, 50)
-        hers.goto("/jobs/fit")
-        elsewhere(lambda: lifecycle.fail(job.pk, "exit code 7", "test"))
-        numbers = hers.locator("details.card.panel")
+        alice_page.goto("/jobs/fit")
+        in_another_thread(lambda: lifecycle.fail(job.pk, "exit code 7", "test"))
+        numbers = alice_page.locator("details.card.panel")
         numbers.locator("summary").click()
-        hers.evaluate("getSelection().selectAllChildren(document.querySelector('h1'))")
-        said = hers.evaluate("getSelection().toString()")
-        elsewhere(lambda: lifecycle.delete_job(user=alice, name="fit", by="test"))
-        expect(hers.locator("h1 .state")).to_have_class("state state-deleting", timeout=LIVE_MS)
+        alice_page.evaluate("getSelection().selectAllChildren(document.querySelector('h1'))")
+        said = alice_page.evaluate("getSelection().toString()")
+        in_another_thread(lambda: lifecycle.delete_job(user=alice, name="fit", by="test"))
+        expect(alice_page.locator("h1 .state")).to_have_class("state state-deleting", timeout=LIVE_MS)
         expect(numbers).to_have_attribute("open", "")
-        assert hers.evaluate("getSelection().toString()").split()[0] == said.split()[0]
-        assert troubles == []
+        assert alice_page.evaluate("getSelection().toString()").split()[0] == said.split()[0]
+        assert browser_errors == []
 
-    def test_one_websocket_and_no_asking_while_nothing_happens(self, hers, alice, troubles):
+    def test_one_websocket_and_no_asking_while_nothing_happens(self, alice_page, alice, browser_errors):
         for name in ("fit", "second"):
             running(alice, name)
         opened: list[str] = []
-        hers.on("websocket", lambda socket: opened.append(socket.url))
-        hers.goto("/index", wait_until="networkidle")
+        alice_page.on("websocket", lambda socket: opened.append(socket.url))
+        alice_page.goto("/index", wait_until="networkidle")
         asked: list[str] = []
-        hers.on("request", lambda request: asked.append(request.url))
-        hers.wait_for_timeout(3000)
+        alice_page.on("request", lambda request: asked.append(request.url))
+        alice_page.wait_for_timeout(3000)
         assert asked == []
-        elsewhere(lambda: put(Job, alice, "third", "running"))
-        expect(hers.locator("[data-job=third]")).to_be_visible(timeout=LIVE_MS)
+        in_another_thread(lambda: put(Job, alice, "third", "running"))
+        expect(alice_page.locator("[data-job=third]")).to_be_visible(timeout=LIVE_MS)
         assert [urlsplit(url).path for url in opened] == ["/ws/live"]
-        assert troubles == []
+        assert browser_errors == []
 
-    def test_what_a_notification_says_is_on_the_open_page_at_once(self, hers, alice):
+    def test_what_a_notification_says_is_on_the_open_page_at_once(self, alice_page, alice):
         job = running(alice)
-        hers.goto("/jobs")
-        elsewhere(lambda: lifecycle.fail(job.pk, "exit code 7", "test"))
-        expect(hers.locator("[data-region=bell] .count")).to_contain_text("1", timeout=LIVE_MS)
+        alice_page.goto("/jobs")
+        in_another_thread(lambda: lifecycle.fail(job.pk, "exit code 7", "test"))
+        expect(alice_page.locator("[data-region=bell] .count")).to_contain_text("1", timeout=LIVE_MS)
 
-    def test_a_log_grows(self, hers, alice):
+    def test_a_log_grows(self, alice_page, alice):
         fill(alice)
-        hers.goto("/jobs/fit")
-        expect(hers.locator("[data-log]")).to_contain_text("epoch 1")
+        alice_page.goto("/jobs/fit")
+        expect(alice_page.locator("[data-log]")).to_contain_text("epoch 1")
         log = settings.MLP_ROOT / "jobs" / "alice" / "fit" / "log" / "job.log"
         with log.open("a") as file:
             file.write("<b>epoch 2</b>\n")
-        expect(hers.locator("[data-log]")).to_contain_text("<b>epoch 2</b>", timeout=LIVE_MS)
+        expect(alice_page.locator("[data-log]")).to_contain_text("<b>epoch 2</b>", timeout=LIVE_MS)
 
-    def test_log_lines_come_and_are_judged_where_they_stand(self, hers, alice, troubles):
+    def test_log_lines_come_and_are_judged_where_they_stand(self, alice_page, alice, browser_errors):
         logstore.get().append([accept.line("epoch one", namespace="alice", deployment="fit")])
-        hers.goto("/aiops", wait_until="networkidle")
-        loaded = loads(hers)
-        rows = hers.locator("[data-tail] tbody tr")
+        alice_page.goto("/aiops", wait_until="networkidle")
+        loaded = loads(alice_page)
+        rows = alice_page.locator("[data-tail] tbody tr")
         expect(rows).to_have_count(1)
-        elsewhere(lambda: accept.take([accept.line("disk gone", namespace="alice", deployment="fit", id="odd")]))
+        in_another_thread(
+            lambda: accept.take([accept.line("disk gone", namespace="alice", deployment="fit", id="odd")])
+        )
         expect(rows).to_have_count(2, timeout=LIVE_MS)
         expect(rows.first).to_contain_text("disk gone")
         expect(rows.first).to_contain_text("not judged yet")
         logstore.get().update_many([("odd", {"anomaly_level": "Anomaly"})])
-        elsewhere(lambda: tail.send_verdicts([("odd", "Anomaly")]))
+        in_another_thread(lambda: tail.send_verdicts([("odd", "Anomaly")]))
         expect(rows.first.locator(".state-error")).to_be_visible(timeout=LIVE_MS)
-        hers.uncheck("[data-live-switch]")
-        elsewhere(lambda: accept.take([accept.line("later", namespace="alice", deployment="fit")]))
-        hers.locator("tr", has_text="disk gone").locator("a").click()
-        hers.wait_for_url("**/aiops/line?id=odd")
+        alice_page.uncheck("[data-live-switch]")
+        in_another_thread(lambda: accept.take([accept.line("later", namespace="alice", deployment="fit")]))
+        alice_page.locator("tr", has_text="disk gone").locator("a").click()
+        alice_page.wait_for_url("**/aiops/line?id=odd")
         assert len(loaded) == 1
-        assert troubles == []
+        assert browser_errors == []
 
-    def test_an_anomaly_appears_on_the_page_of_its_job(self, hers, alice, troubles):
+    def test_an_anomaly_appears_on_the_page_of_its_job(self, alice_page, alice, browser_errors):
         put(Job, alice, "fit", "running")
-        hers.goto("/jobs", wait_until="networkidle")
+        alice_page.goto("/jobs", wait_until="networkidle")
         odd = accept.line("disk gone", namespace="alice", deployment="fit", id="odd")
         logstore.get().append([odd])
         logstore.get().update_many([("odd", {"anomaly_level": "Anomaly"})])
-        elsewhere(lambda: tail.send_verdicts([("odd", "Anomaly")]))
-        expect(hers.locator("[data-mark=fit]")).to_contain_text("1 anomaly", timeout=LIVE_MS)
-        hers.goto("/jobs/fit")
-        expect(hers.locator(".anomalies")).to_contain_text("disk gone")
-        assert troubles == []
+        in_another_thread(lambda: tail.send_verdicts([("odd", "Anomaly")]))
+        expect(alice_page.locator("[data-mark=fit]")).to_contain_text("1 anomaly", timeout=LIVE_MS)
+        alice_page.goto("/jobs/fit")
+        expect(alice_page.locator(".anomalies")).to_contain_text("disk gone")
+        assert browser_errors == []
 
-    def test_a_lost_connection_is_told_and_found_again(self, hers, alice, site):
+    def test_a_lost_connection_is_told_and_found_again(self, alice_page, alice, site):
         running(alice)
         report(1, 0.125, 10)
-        hers.goto("/index")
-        shows(hers.locator("[data-live]"), 1, 0.125, 10)
-        loaded = loads(hers)
+        alice_page.goto("/index")
+        shows(alice_page.locator("[data-live]"), 1, 0.125, 10)
+        loaded = loads(alice_page)
         site.stop()
-        expect(hers.get_by_text(LOST).filter(visible=True).first).to_be_visible(timeout=LIVE_MS)
+        expect(alice_page.get_by_text(LOST).filter(visible=True).first).to_be_visible(timeout=LIVE_MS)
         report(2, 0.625, 20)
         site.start()
-        shows(hers.locator("[data-live]"), 2, 0.625, 20, timeout=2 * LIVE_MS)
-        expect(hers.locator("[data-link-state]")).to_be_hidden(timeout=LIVE_MS)
+        shows(alice_page.locator("[data-live]"), 2, 0.625, 20, timeout=2 * LIVE_MS)
+        expect(alice_page.locator("[data-link-state]")).to_be_hidden(timeout=LIVE_MS)
         assert loaded == []
 
 
 class TestLooks:
-    def test_the_theme_is_kept(self, hers):
-        hers.emulate_media(color_scheme="light")
-        hers.goto("/index")
-        root, switch = hers.locator("html"), hers.locator("[data-theme-switch]")
-        light = hers.locator("body").evaluate("body => getComputedStyle(body).backgroundColor")
+    def test_the_theme_is_kept(self, alice_page):
+        alice_page.emulate_media(color_scheme="light")
+        alice_page.goto("/index")
+        root, switch = alice_page.locator("html"), alice_page.locator("[data-theme-switch]")
+        light = alice_page.locator("body").evaluate("body => getComputedStyle(body).backgroundColor")
         for _ in range(3):
             switch.click()
             if root.get_attribute("data-theme") == "dark":
                 break
         expect(root).to_have_attribute("data-theme", "dark")
-        assert hers.locator("body").evaluate("body => getComputedStyle(body).backgroundColor") != light
+        assert alice_page.locator("body").evaluate("body => getComputedStyle(body).backgroundColor") != light
         for address in ("/index", "/jobs"):
-            hers.goto(address)
+            alice_page.goto(address)
             expect(root).to_have_attribute("data-theme", "dark")
-            assert hers.locator("body").evaluate("body => getComputedStyle(body).backgroundColor") != light
+            assert alice_page.locator("body").evaluate("body => getComputedStyle(body).backgroundColor") != light
 
-    def test_the_language_is_kept(self, hers):
-        hers.goto("/jobs?state=running")
-        hers.click("button[name=language]")
-        expect(hers.locator("html")).to_have_attribute("lang", "zh-hans")
-        assert hers.url.endswith("/jobs?state=running")
-        hers.goto("/index")
-        expect(hers.locator("html")).to_have_attribute("lang", "zh-hans")
-        hers.click("button[name=language]")
-        expect(hers.locator("html")).to_have_attribute("lang", "en")
+    def test_the_language_is_kept(self, alice_page):
+        alice_page.goto("/jobs?state=running")
+        alice_page.click("button[name=language]")
+        expect(alice_page.locator("html")).to_have_attribute("lang", "zh-hans")
+        assert alice_page.url.endswith("/jobs?state=running")
+        alice_page.goto("/index")
+        expect(alice_page.locator("html")).to_have_attribute("lang", "zh-hans")
+        alice_page.click("button[name=language]")
+        expect(alice_page.locator("html")).to_have_attribute("lang", "en")
 
     @pytest.mark.parametrize("scheme", ["light", "dark"])
-    def test_no_page_complains_and_all_fit_a_phone(self, hers, alice, troubles, scheme):
+    def test_no_page_complains_and_all_fit_a_phone(self, alice_page, alice, browser_errors, scheme):
         """At 360 pixels the body never scrolls sideways; tables may, in their own box."""
         fill(alice, evil=True)
-        hers.set_viewport_size({"width": 360, "height": 740})
-        hers.emulate_media(color_scheme=scheme)
+        alice_page.set_viewport_size({"width": 360, "height": 740})
+        alice_page.emulate_media(color_scheme=scheme)
         wide = {}
         for address in [*PAGES, "/api/v1/docs"]:
-            hers.goto(address, wait_until="load")
-            width = hers.locator("html").evaluate("root => root.scrollWidth")
+            alice_page.goto(address, wait_until="load")
+            width = alice_page.locator("html").evaluate("root => root.scrollWidth")
             if width > 360:
                 wide[address] = width
-            assert troubles == [], address
+            assert browser_errors == [], address
         assert wide == {}
 
     @pytest.mark.parametrize("scheme", ["light", "dark"])
-    def test_no_page_shuts_anybody_out(self, hers, alice, scheme):
+    def test_no_page_shuts_anybody_out(self, alice_page, alice, scheme):
         """axe-core reports no serious problem: contrast, names, roles, keyboard."""
         fill(alice)
-        hers.emulate_media(color_scheme=scheme)
-        tools = hers.context.new_cdp_session(hers)
+        alice_page.emulate_media(color_scheme=scheme)
+        tools = alice_page.context.new_cdp_session(alice_page)
         problems = {}
         for address in PAGES:
-            hers.goto(address, wait_until="load")
+            alice_page.goto(address, wait_until="load")
             tools.send("Runtime.evaluate", {"expression": AXE})  # the page's own policy would not let it in
-            report = hers.evaluate("() => axe.run()")
+            report = alice_page.evaluate("() => axe.run()")
             assert report["passes"], address
             serious = [rule["id"] for rule in report["violations"] if rule["impact"] in {"serious", "critical"}]
             if serious:
@@ -362,11 +364,11 @@ class TestLooks:
         assert problems == {}
 
     @pytest.mark.parametrize("address", ["/regist_login", "/nothing"])
-    def test_pages_for_everybody_fit_too(self, page, site, troubles, address):
+    def test_pages_for_everybody_fit_too(self, page, site, browser_errors, address):
         page.set_viewport_size({"width": 360, "height": 740})
         page.goto(address)
         assert page.locator("html").evaluate("root => root.scrollWidth") <= 360
-        assert [trouble for trouble in troubles if "404" not in trouble] == []
+        assert [trouble for trouble in browser_errors if "404" not in trouble] == []
 
     def test_without_scripts_the_pages_work(self, browser, site, alice, home):
         context = browser.new_context(java_script_enabled=False, base_url=site.url)

@@ -15,7 +15,7 @@ from datasets.models import Dataset
 from jobs.models import Job
 from kernel import storage
 
-from .browser_world import elsewhere
+from .browser_world import in_another_thread
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -67,8 +67,8 @@ class Form:
 
 
 @pytest.fixture(params=list(FORMS))
-def form(request, hers):
-    return Form(hers, request.param)
+def form(request, alice_page):
+    return Form(alice_page, request.param)
 
 
 def test_a_double_click_sends_it_once(form):
@@ -95,7 +95,7 @@ def test_a_session_that_ended_meanwhile_costs_nothing(form, alice):
     known = PBKDF2PasswordHasher().encode(PASSWORD, "salt", 1000)  # the tests' own hasher is none of the server's
     form.open()
     User.objects.filter(pk=alice.pk).update(password=known)
-    elsewhere(lambda: Session.objects.all().delete())
+    in_another_thread(lambda: Session.objects.all().delete())
     form.send()
     form.page.wait_for_url(re.compile(r"/regist_login\?next="))
     assert form.count() == 0
@@ -124,23 +124,23 @@ def test_nor_does_a_server_that_was_away(form, site):
     assert form.count() == 1
 
 
-def test_a_form_that_was_too_old_is_there_again(hers):
-    form = Form(hers, "job")
+def test_a_form_that_was_too_old_is_there_again(alice_page):
+    form = Form(alice_page, "job")
     form.open()
-    hers.context.clear_cookies(name="csrftoken")
+    alice_page.context.clear_cookies(name="csrftoken")
     form.send()
-    expect(hers.locator(".wrong .code")).to_have_text("403")
-    hers.goto(form.address)
+    expect(alice_page.locator(".wrong .code")).to_have_text("403")
+    alice_page.goto(form.address)
     form.holds()
     form.send()
-    hers.wait_for_url(form.target)
+    alice_page.wait_for_url(form.target)
 
 
-def test_what_was_sent_is_not_proposed_again(hers):
-    form = Form(hers, "job")
+def test_what_was_sent_is_not_proposed_again(alice_page):
+    form = Form(alice_page, "job")
     form.open()
     form.send()
-    hers.wait_for_url(form.target)
-    expect(hers.locator("main")).to_contain_text("train.py")
-    hers.goto(form.address)
+    alice_page.wait_for_url(form.target)
+    expect(alice_page.locator("main")).to_contain_text("train.py")
+    alice_page.goto(form.address)
     expect(form.form.locator("[name=name]")).to_have_value("")

@@ -51,7 +51,7 @@ class Walk:
     """One user's browser: collects its errors, takes screenshots, checks that pages fit the window."""
 
     def __init__(self, browser: Browser, platform: Platform, look: Look, who: str):
-        self.look, self.who, self.troubles = look, who, []
+        self.look, self.who, self.errors = look, who, []
         self.context = browser.new_context(
             base_url=f"http://127.0.0.1:{platform.base + 1}",
             locale=look.locale,
@@ -62,16 +62,16 @@ class Walk:
         self.page.set_default_timeout(LIMIT_MS)
         expect.set_options(timeout=LIMIT_MS)
         self.page.on("console", self._heard)
-        self.page.on("pageerror", lambda error: self.troubles.append(str(error)))
+        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
         self.page.on("response", self._answered)
 
     def _heard(self, message) -> None:
         if message.type in {"error", "warning"}:
-            self.troubles.append(message.text)
+            self.errors.append(message.text)
 
     def _answered(self, answer) -> None:
         if answer.status >= 400:
-            self.troubles.append(f"{answer.status} {answer.url}")
+            self.errors.append(f"{answer.status} {answer.url}")
 
     def __getitem__(self, selector: str) -> Locator:
         return self.page.locator(selector)
@@ -84,7 +84,7 @@ class Walk:
         file = f"{self.who}-{step}-{self.look.language}-{self.look.theme}-{self.look.width}.png"
         self.page.screenshot(path=PICTURES / file)
         assert too_wide <= 0, f"{step} is {too_wide} px too wide"
-        assert self.troubles == [], step
+        assert self.errors == [], step
 
     def enter(self, username: str, password: str, action: str = "login") -> None:
         self.page.fill("#username", username)

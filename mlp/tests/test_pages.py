@@ -21,7 +21,7 @@ from mlp.visitors import page_urls
 from models_app.models import Model
 from resources import limits, tcc
 
-from .page_world import EVIL, PAGES, fill, markup, visitor, words_of
+from .page_world import EVIL, PAGES, fill, markup, visible_text, visitor
 
 pytestmark = pytest.mark.django_db
 
@@ -62,7 +62,7 @@ def addresses() -> list[str]:
 
 
 @pytest.fixture
-def her(alice):
+def alice_client(alice):
     return visitor(alice)
 
 
@@ -79,7 +79,7 @@ def drawn(request, address):
     """Return the page as its owner sees it, rendered once for all the tests that only read it."""
     if address not in DRAWN:
         request.getfixturevalue("shown")
-        client = visitor() if "login" in address else request.getfixturevalue("her")
+        client = visitor() if "login" in address else request.getfixturevalue("alice_client")
         DRAWN[address] = client.get(address)
     return DRAWN[address]
 
@@ -98,9 +98,9 @@ class TestWhoMaySeeIt:
         assert response["Location"] == f"/regist_login?next={address}"
 
     @pytest.mark.parametrize("address", addresses())
-    def test_somebody_de_registered_is_a_stranger(self, alice, her, address):
+    def test_somebody_de_registered_is_a_stranger(self, alice, alice_client, address):
         accounts.deregister(username="alice", by="test")
-        assert her.get(address)["Location"].startswith("/regist_login")
+        assert alice_client.get(address)["Location"].startswith("/regist_login")
 
     @pytest.mark.parametrize("address", PAGES)
     def test_nobody_elses_anything_is_on_it(self, alice, bob, shown, address):
@@ -114,89 +114,89 @@ class TestWhoMaySeeIt:
         assert drawn.status_code == 200
 
     @pytest.mark.parametrize("address", PAGES)
-    def test_pages_know_only_their_methods(self, her, shown, address):
-        assert her.delete(address).status_code == 405
-        assert her.put(address).status_code == 405
+    def test_pages_know_only_their_methods(self, alice_client, shown, address):
+        assert alice_client.delete(address).status_code == 405
+        assert alice_client.put(address).status_code == 405
 
     @pytest.mark.parametrize("address", ["/index", "/account"])
-    def test_what_shows_the_token_is_not_kept(self, her, address):
-        assert "no-store" in her.get(address)["Cache-Control"]
+    def test_what_shows_the_token_is_not_kept(self, alice_client, address):
+        assert "no-store" in alice_client.get(address)["Cache-Control"]
 
-    def test_old_names_lead_to_the_same_pages(self, her):
+    def test_old_names_lead_to_the_same_pages(self, alice_client):
         for name in ("index", "regist_login", "datasets", "jobs", "usage"):
             assert reverse(name) == f"/{name}"
 
-    def test_every_link_of_the_index_leads_somewhere(self, her, shown):
-        links = {attrs.get("href", "") for tag, attrs in markup(her.get("/index")).tags if tag == "a"}
+    def test_every_link_of_the_index_leads_somewhere(self, alice_client, shown):
+        links = {attrs.get("href", "") for tag, attrs in markup(alice_client.get("/index")).tags if tag == "a"}
         for link in sorted(link for link in links if link.startswith("/")):
-            assert her.get(link).status_code == 200, link
+            assert alice_client.get(link).status_code == 200, link
         assert {"/datasets", "/jobs", "/usage", "/scripts", "/account", "/data_client.pyz", "/data_client.jar"} <= links
 
 
 class TestIndex:
-    def test_all_its_names_show_the_same(self, her, shown):
+    def test_all_its_names_show_the_same(self, alice_client, shown):
         pages = []
         for name in ("/index", "/index.jsp", "/"):
-            text = re.sub(r'name="csrfmiddlewaretoken" value="\w+"', "", her.get(name).content.decode())
+            text = re.sub(r'name="csrfmiddlewaretoken" value="\w+"', "", alice_client.get(name).content.decode())
             text = re.sub(r"\d+:\d+:\d+\.\d+", "now", text)
             pages.append(text.replace(f'value="{name}"', "here"))
         assert pages[0] == pages[1] == pages[2]
 
-    def test_it_has_the_username_the_token_and_the_script(self, her, alice, shown):
-        response = her.get("/index.jsp")
+    def test_it_has_the_username_the_token_and_the_script(self, alice_client, alice, shown):
+        response = alice_client.get("/index.jsp")
         page = markup(response)
-        assert "alice" in words_of(response)
+        assert "alice" in visible_text(response)
         assert accounts.token_of(alice) in response.content.decode()
         assert any("mlp/index.js" in attrs.get("src", "") for tag, attrs in page.tags if tag == "script")
         assert "fit" in [attrs["data-job"] for _tag, attrs in page.tags if "data-live" in attrs]
 
-    def test_it_has_nothing_of_others(self, her, bob):
+    def test_it_has_nothing_of_others(self, alice_client, bob):
         put(Job, bob, "theirs", "running")
         put(Job, bob, "hisfailed", "error")
         put(Dataset, bob, "secret", "error")
-        words = words_of(her.get("/index"))
+        words = visible_text(alice_client.get("/index"))
         for name in ("theirs", "hisfailed", "secret"):
             assert name not in words
 
     @pytest.mark.parametrize("address", ["/index", "/usage"])
-    def test_the_own_limits_are_shown_with_what_is_held_of_them(self, her, alice, address):
-        assert "Your limits" not in words_of(her.get(address))
+    def test_the_own_limits_are_shown_with_what_is_held_of_them(self, alice_client, alice, address):
+        assert "Your limits" not in visible_text(alice_client.get(address))
         limits.set_limit(tenant="default", user="*", by="test", ram=2000)
         job = put(Job, alice, "fit", "creating")
         tcc.try_(id=f"job:{job.pk}", applier="jm", request_type="request", ram=1500, owner="alice")
-        response = her.get(address)
-        assert "Your limits" in words_of(response)
+        response = alice_client.get(address)
+        assert "Your limits" in visible_text(response)
         [bar] = response.context["own"]
         assert (bar["kind"], bar["used"], bar["whole"], bar["percent"]) == ("ram", 1500, 2000, 75)
 
-    def test_a_new_user_is_shown_the_way(self, her):
-        response = her.get("/index")
+    def test_a_new_user_is_shown_the_way(self, alice_client):
+        response = alice_client.get("/index")
         links = [attrs.get("href", "") for tag, attrs in markup(response).tags if tag == "a"]
         assert any("/datasets" in link for link in links)
 
-    def test_what_is_served_is_on_it(self, her, alice, bob):
+    def test_what_is_served_is_on_it(self, alice_client, alice, bob):
         for user, name in ((alice, "calc"), (bob, "theirs")):
             put(Application, user, name, "ready")
         put(Application, alice, "ended", "error")
-        words = words_of(her.get("/index"))
+        words = visible_text(alice_client.get("/index"))
         assert "calc" in words
         assert "theirs" not in words
-        links = [attrs.get("href") for _tag, attrs in markup(her.get("/index")).tags]
+        links = [attrs.get("href") for _tag, attrs in markup(alice_client.get("/index")).tags]
         assert "/apps/calc" in links
         assert links.count("/apps/ended") == 1  # among the failures
 
-    def test_failures_are_shown_until_they_are_seen(self, her, alice):
+    def test_failures_are_shown_until_they_are_seen(self, alice_client, alice):
         job = put(Job, alice, "broken", "running")
         job.fail(by="test", reason="exit code 7")
         job.save()
-        assert "exit code 7" in words_of(her.get("/index"))
-        assert her.get("/index/seen").status_code == 405
+        assert "exit code 7" in visible_text(alice_client.get("/index"))
+        assert alice_client.get("/index/seen").status_code == 405
 
     @pytest.mark.parametrize("cookie", ["x", "", "9" * 99, "-1", "1e9", "\xff", EVIL])
-    def test_an_odd_cookie_does_no_harm(self, her, shown, cookie):
+    def test_an_odd_cookie_does_no_harm(self, alice_client, shown, cookie):
         for name in ("seen_alice", "theme", "django_language", "messages"):
-            her.cookies[name] = cookie
-        response = her.get("/index")
+            alice_client.cookies[name] = cookie
+        response = alice_client.get("/index")
         assert response.status_code == 200
         assert markup(response).inline == []
 
@@ -205,23 +205,23 @@ class TestWhatRunsInIt:
     """The pages load only our own files, as the content security policy demands."""
 
     @pytest.mark.parametrize("address", [*PAGES, "/regist_login", "/regist_login?action=register", "/nothing"])
-    def test_nothing_inline_whatever_users_wrote(self, her, alice, address):
+    def test_nothing_inline_whatever_users_wrote(self, alice_client, alice, address):
         fill(alice, evil=True)
-        response = (visitor() if "login" in address else her).get(address)
+        response = (visitor() if "login" in address else alice_client).get(address)
         page = markup(response)
         assert page.inline == []
         assert not any(tag == "img" and attrs.get("src") == "x" for tag, attrs in page.tags)
 
-    def test_what_users_wrote_is_shown_as_they_wrote_it(self, her, alice):
+    def test_what_users_wrote_is_shown_as_they_wrote_it(self, alice_client, alice):
         fill(alice, evil=True)
-        assert EVIL in words_of(her.get("/jobs/broken"))
-        assert "<img src=x" in words_of(her.get("/datasets/digits"))
-        assert "<img src=x" in words_of(her.get("/scripts"))
+        assert EVIL in visible_text(alice_client.get("/jobs/broken"))
+        assert "<img src=x" in visible_text(alice_client.get("/datasets/digits"))
+        assert "<img src=x" in visible_text(alice_client.get("/scripts"))
 
     @pytest.mark.parametrize("address", ["/datasets", "/jobs", "/usage", "/index", "/regist_login"])
-    def test_what_is_asked_is_escaped(self, her, shown, address):
+    def test_what_is_asked_is_escaped(self, alice_client, shown, address):
         asked = dict.fromkeys(("q", "state", "page", "next", "from", "entry", "dataset", "new", "action"), EVIL)
-        response = (visitor() if "login" in address else her).get(address, asked)
+        response = (visitor() if "login" in address else alice_client).get(address, asked)
         assert response.status_code == 200
         assert markup(response).inline == []
 
@@ -259,7 +259,7 @@ class TestForms:
         client = visitor(alice, enforce_csrf_checks=True)
         response = client.post(address, {"name": "new", "size": "1", "entry": "train.py", "confirm": "alice"})
         assert response.status_code == 403
-        assert "Request refused" in words_of(response)
+        assert "Request refused" in visible_text(response)
         assert any(tag == "link" and "stylesheet" in attrs.get("rel", "") for tag, attrs in markup(response).tags)
         assert markup(response).inline == []
         assert client.get("/index").status_code == 200  # still there, still logged in
@@ -270,7 +270,7 @@ class TestForms:
         client = visitor(enforce_csrf_checks=True)
         response = client.post("/regist_login", {"username": "alice", "password": PASSWORD, "action": "login"})
         assert response.status_code == 403
-        assert "Request refused" in words_of(response)
+        assert "Request refused" in visible_text(response)
 
     def test_with_it_they_are_taken(self, alice):
         client = visitor(alice, enforce_csrf_checks=True)
@@ -307,48 +307,48 @@ class TestForms:
 
 class TestWrongAddresses:
     @pytest.mark.parametrize("address", ["/nothing", "/jobs/", "/index/", "/index.php", "/jobs/a/b", "/é"])
-    def test_a_styled_page_says_so(self, her, address):
-        response = her.get(address)
+    def test_a_styled_page_says_so(self, alice_client, address):
+        response = alice_client.get(address)
         assert response.status_code == 404
-        assert "Page not found" in words_of(response)
+        assert "Page not found" in visible_text(response)
 
-    def test_a_null_character_is_no_fault(self, her):
+    def test_a_null_character_is_no_fault(self, alice_client):
         """It is refused before any view is called."""
-        assert her.get("/%00").status_code == 404
+        assert alice_client.get("/%00").status_code == 404
 
-    def test_a_fault_is_told_without_its_inside(self, her, monkeypatch):
+    def test_a_fault_is_told_without_its_inside(self, alice_client, monkeypatch):
         monkeypatch.setattr("mlp.visitors.pages.accounts.token_of", lambda user: 1 / 0)
-        response = her.get("/index")
+        response = alice_client.get("/index")
         assert response.status_code == 500
-        assert "Something went wrong on our side" in words_of(response)
+        assert "Something went wrong on our side" in visible_text(response)
         assert "ZeroDivision" not in response.content.decode()
         assert markup(response).inline == []
 
 
 class TestLanguage:
-    def test_it_is_kept(self, her):
-        response = her.post("/set_language", {"language": "zh-hans", "next": "/jobs"})
+    def test_it_is_kept(self, alice_client):
+        response = alice_client.post("/set_language", {"language": "zh-hans", "next": "/jobs"})
         assert response["Location"] == "/jobs"
-        assert 'lang="zh-hans"' in her.get("/index").content.decode()
+        assert 'lang="zh-hans"' in alice_client.get("/index").content.decode()
 
     @pytest.mark.parametrize(
         "target", ["//evil.example", "https://evil.example", "javascript:alert(1)", "/\\evil.example"]
     )
-    def test_it_never_leads_elsewhere(self, her, target):
-        assert "evil" not in her.post("/set_language", {"language": "en", "next": target})["Location"]
+    def test_it_never_leads_elsewhere(self, alice_client, target):
+        assert "evil" not in alice_client.post("/set_language", {"language": "en", "next": target})["Location"]
 
     @pytest.mark.parametrize("address", PAGES)
-    def test_every_page_has_it(self, her, shown, address):
-        her.cookies["django_language"] = "zh-hans"
-        response = her.get(address)
+    def test_every_page_has_it(self, alice_client, shown, address):
+        alice_client.cookies["django_language"] = "zh-hans"
+        response = alice_client.get(address)
         assert response.status_code == 200
         assert markup(response).inline == []
 
 
 class TestQueries:
     @pytest.mark.parametrize(("address", "most"), QUERIES.items())
-    def test_they_are_bounded_whatever_there_is(self, her, alice, shown, address, most):
-        few = self.count(her, address)
+    def test_they_are_bounded_whatever_there_is(self, alice_client, alice, shown, address, most):
+        few = self.count(alice_client, address)
         for number in range(12):
             name = "n" * (number + 1)
             for state in ("creating", "running", "error"):
@@ -359,7 +359,7 @@ class TestQueries:
             put(Model, alice, "r" + name, "ready")
             put(Application, alice, "r" + name, "ready")
             (storage.home_dir("alice") / f"{name}.py").write_text("")
-        many = self.count(her, address)
+        many = self.count(alice_client, address)
         assert many <= few, f"{many} queries with many rows, {few} with few"
         assert few <= most
 
@@ -370,12 +370,12 @@ class TestQueries:
         return len(queries)
 
 
-def test_this_file_knows_every_page(her, shown):
+def test_this_file_knows_every_page(alice_client, shown):
     """New pages must be added to PAGES, so that the rules for every page are checked."""
     known = {resolve(address.partition("?")[0]).func for address in PAGES}
     for address in addresses():
         if resolve(address).func not in known:
-            response = her.get(address)
+            response = alice_client.get(address)
             is_page = response.status_code == 200 and "attachment" not in response.get("Content-Disposition", "")
             is_page = is_page and b"<html" in response.content  # not a piece that another page fetches
             assert not is_page, f"{address} is missing in PAGES"

@@ -50,35 +50,37 @@ def working(site):
     shutil.rmtree(storage.root() / "apps", ignore_errors=True)
 
 
-def test_two_clicks_lead_from_a_finished_job_to_an_application_that_answers(hers, alice, troubles, working):
+def test_two_clicks_lead_from_a_finished_job_to_an_application_that_answers(alice_page, alice, browser_errors, working):
     put(Job, alice, "fit", "finished")
     folder = storage.job_dir("alice", "fit") / "net"
     folder.mkdir(parents=True)
     (folder / "predictor.py").write_text(ADDER)
 
-    hers.goto("/jobs/fit")
-    hers.click("form[action='/models'] button")
-    hers.wait_for_url("**/models/fit")
-    loaded = loads(hers)
-    deploy = hers.locator("form[action='/apps'] button")
+    alice_page.goto("/jobs/fit")
+    alice_page.click("form[action='/models'] button")
+    alice_page.wait_for_url("**/models/fit")
+    loaded = loads(alice_page)
+    deploy = alice_page.locator("form[action='/apps'] button")
     expect(deploy).to_be_visible(timeout=WAIT_MS)  # by itself, once the model is proven to load
     assert loaded == []
 
     deploy.click()
-    hers.wait_for_url("**/apps/fit")
-    expect(hers.locator("h1 .state")).to_have_text("ready", timeout=WAIT_MS)
-    loaded = loads(hers)
-    expect(hers.locator("#input")).to_have_value('{"x": [0.5]}')
-    hers.fill("#input", '{"x": [0.5, 41]}')
-    hers.click("[data-try] button")
-    expect(hers.locator("[data-answer]")).to_contain_text("[1.5, 42.0]", timeout=WAIT_MS)
-    expect(hers.locator("[data-answer] .best")).to_contain_text("42")
-    expect(hers.locator("[data-log]")).to_contain_text("serving fit")
-    expect(hers.locator("[data-requests]")).to_have_text("1", timeout=WAIT_MS)  # it counts, and the page hears of it
-    hers.fill("#input", "{")
-    hers.click("[data-try] button")
-    expect(hers.locator("[data-answer]")).to_contain_text("must be JSON")
-    expect(hers.locator("#input")).to_have_attribute("aria-invalid", "true")
+    alice_page.wait_for_url("**/apps/fit")
+    expect(alice_page.locator("h1 .state")).to_have_text("ready", timeout=WAIT_MS)
+    loaded = loads(alice_page)
+    expect(alice_page.locator("#input")).to_have_value('{"x": [0.5]}')
+    alice_page.fill("#input", '{"x": [0.5, 41]}')
+    alice_page.click("[data-try] button")
+    expect(alice_page.locator("[data-answer]")).to_contain_text("[1.5, 42.0]", timeout=WAIT_MS)
+    expect(alice_page.locator("[data-answer] .best")).to_contain_text("42")
+    expect(alice_page.locator("[data-log]")).to_contain_text("serving fit")
+    expect(alice_page.locator("[data-requests]")).to_have_text(
+        "1", timeout=WAIT_MS
+    )  # it counts, and the page hears of it
+    alice_page.fill("#input", "{")
+    alice_page.click("[data-try] button")
+    expect(alice_page.locator("[data-answer]")).to_contain_text("must be JSON")
+    expect(alice_page.locator("#input")).to_have_attribute("aria-invalid", "true")
     assert loaded == []
-    assert [trouble for trouble in troubles if "403" not in trouble] == []
+    assert [trouble for trouble in browser_errors if "403" not in trouble] == []
     assert Application.objects.get().model.name == "fit"

@@ -9,7 +9,7 @@ from apps.models import Application
 from jobs.models import Job, Metrics
 from kernel import storage
 from mlp.operators.tests.admin_world import put
-from mlp.tests.page_world import EVIL, fill, markup, visitor, words_of
+from mlp.tests.page_world import EVIL, fill, markup, visible_text, visitor
 from models_app import sources
 from models_app.loading import FORMATS
 from models_app.models import Model
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture
-def her(alice, home):
+def alice_client(alice, home):
     return visitor(alice)
 
 
@@ -41,27 +41,27 @@ def serve(model: Model, name: str = "calc") -> Application:
 
 
 class TestMaking:
-    def test_a_finished_jobs_output_is_proposed_with_a_name(self, her, alice, trained):
-        page = her.get("/models?new=1")
+    def test_a_finished_jobs_output_is_proposed_with_a_name(self, alice_client, alice, trained):
+        page = alice_client.get("/models?new=1")
         options = [attrs.get("value") for tag, attrs in markup(page).tags if tag == "option"]
         assert options[:2] == ["jobs/fit/ckpt/model.pt", "jobs/fit/ckpt/epoch.pt"]
-        assert markup(her.get("/models?src=jobs/fit/ckpt/model.pt")).values["name"] == "fit"
+        assert markup(alice_client.get("/models?src=jobs/fit/ckpt/model.pt")).values["name"] == "fit"
         put(Model, alice, "fit", "ready")
-        assert markup(her.get("/models?src=jobs/fit/ckpt/model.pt")).values["name"] == "fitb"
+        assert markup(alice_client.get("/models?src=jobs/fit/ckpt/model.pt")).values["name"] == "fitb"
 
-    def test_it_ends_at_the_model_which_tells_where_it_came_from(self, her, trained):
+    def test_it_ends_at_the_model_which_tells_where_it_came_from(self, alice_client, trained):
         fields = {"name": "net", "src": "jobs/fit/ckpt/model.pt"}
-        response = her.post("/models", fields, follow=True)
+        response = alice_client.post("/models", fields, follow=True)
         assert response.redirect_chain == [("/models/net", 302)]
-        words = words_of(response)
+        words = visible_text(response)
         for word in ("creating", "fit", "train.py", "0.875", "0.25", "Not deployed"):
             assert word in words
         assert Model.objects.get().src == fields["src"]
 
-    def test_sent_twice_it_is_made_once(self, her, trained):
-        fields = {"name": "net", "src": "jobs/fit", "mark": markup(her.get("/models")).values["mark"]}
+    def test_sent_twice_it_is_made_once(self, alice_client, trained):
+        fields = {"name": "net", "src": "jobs/fit", "mark": markup(alice_client.get("/models")).values["mark"]}
         for _ in range(2):
-            assert her.post("/models", fields)["Location"] == "/models/net"
+            assert alice_client.post("/models", fields)["Location"] == "/models/net"
         assert Model.objects.count() == 1
 
     @pytest.mark.parametrize(
@@ -77,17 +77,17 @@ class TestMaking:
             ("src", EVIL, "jobs/{job}"),
         ],
     )
-    def test_wrong_fields(self, her, alice, trained, field, typed, words):
+    def test_wrong_fields(self, alice_client, alice, trained, field, typed, words):
         put(Model, alice, "taken", "ready")
         put(Job, alice, "runs", "running")
-        response = her.post("/models", {"name": "net", "src": "jobs/fit", field: typed})
+        response = alice_client.post("/models", {"name": "net", "src": "jobs/fit", field: typed})
         assert response.status_code == 403
-        assert words in words_of(response)
+        assert words in visible_text(response)
         assert markup(response).values[field] == typed
         assert markup(response).inline == []
         assert list(Model.objects.values_list("name", flat=True)) == ["taken"]
 
-    def test_nothing_of_others_is_proposed_or_taken(self, her, bob, trained):
+    def test_nothing_of_others_is_proposed_or_taken(self, alice_client, bob, trained):
         theirs = visitor(bob)
         assert "jobs/fit" not in theirs.get("/models?new=1").content.decode().replace("jobs/train", "")
         assert theirs.post("/models", {"name": "net", "src": "jobs/fit"}).status_code == 403
@@ -113,49 +113,51 @@ class TestSources:
 
 
 class TestOne:
-    def test_somebody_elses_is_as_a_missing_one(self, her, bob):
+    def test_somebody_elses_is_as_a_missing_one(self, alice_client, bob):
         put(Model, bob, "theirs", "ready")
-        assert her.get("/models/theirs").status_code == her.get("/models/none").status_code == 404
+        assert alice_client.get("/models/theirs").status_code == alice_client.get("/models/none").status_code == 404
         for action in ("/models/theirs", "/models/theirs/delete"):
-            assert her.post(action, {"notes": "mine"}).status_code == 404
+            assert alice_client.post(action, {"notes": "mine"}).status_code == 404
         assert Model.objects.get().notes == ""
 
-    def test_what_is_served_is_not_deleted(self, her, alice):
+    def test_what_is_served_is_not_deleted(self, alice_client, alice):
         model = put(Model, alice, "net", "ready")
         app = serve(model)
-        assert "calc" in words_of(her.get("/models/net"))
-        assert "the application calc uses this model" in words_of(her.post("/models/net/delete", follow=True))
+        assert "calc" in visible_text(alice_client.get("/models/net"))
+        assert "the application calc uses this model" in visible_text(
+            alice_client.post("/models/net/delete", follow=True)
+        )
         assert Model.objects.get().state == "ready"
         app.delete()
-        assert her.post("/models/net/delete")["Location"] == "/models"
+        assert alice_client.post("/models/net/delete")["Location"] == "/models"
         assert Model.objects.get().state == "deleting"
 
-    def test_the_reason_of_a_failure_is_shown(self, her, alice):
+    def test_the_reason_of_a_failure_is_shown(self, alice_client, alice):
         put(Model, alice, "net", "error")
-        assert "for the test" in words_of(her.get("/models/net"))
+        assert "for the test" in visible_text(alice_client.get("/models/net"))
 
-    def test_a_job_that_is_gone_is_told_and_no_link(self, her, alice):
+    def test_a_job_that_is_gone_is_told_and_no_link(self, alice_client, alice):
         fill(alice)
         Job.objects.filter(name="done").delete()
-        page = her.get("/models/net")
-        assert "deleted" in words_of(page)
+        page = alice_client.get("/models/net")
+        assert "deleted" in visible_text(page)
         assert "/jobs/done" not in [attrs.get("href") for _tag, attrs in markup(page).tags]
 
     @pytest.mark.parametrize("fields", [{}, {"lineage": {"metrics": {}}}, {"signature": {"inputs": [1, None, "x"]}},
                                       {"checksums": {}}, {"signature": {}}])  # fmt: skip
-    def test_whatever_was_told_of_it(self, her, alice, fields):
+    def test_whatever_was_told_of_it(self, alice_client, alice, fields):
         put(Model, alice, "net", "ready")
         Model.objects.update(**fields)
-        assert her.get("/models/net").status_code == 200
+        assert alice_client.get("/models/net").status_code == 200
 
 
 class TestNotes:
-    def test_markdown_is_shown_and_kept_as_written(self, her, alice):
+    def test_markdown_is_shown_and_kept_as_written(self, alice_client, alice):
         put(Model, alice, "net", "ready")
         text = "# Digits\n\n- **good** at 7\n\n| a | b |\n|---|---|\n| 1 | 2 |\n\n[more](https://example.org)"
-        assert her.post("/models/net", {"notes": text.replace("\n", "\r\n")})["Location"] == "/models/net"
+        assert alice_client.post("/models/net", {"notes": text.replace("\n", "\r\n")})["Location"] == "/models/net"
         assert Model.objects.get().notes == text
-        html = her.get("/models/net").content.decode()
+        html = alice_client.get("/models/net").content.decode()
         for part in ("<h3>Digits</h3>", "<strong>good</strong>", "<td>1</td>", 'rel="nofollow noopener noreferrer"'):
             assert part in html
 
@@ -164,16 +166,16 @@ class TestNotes:
         [EVIL, "<script>x</script>", "[a](javascript:alert(1))", "![a](https://evil.example/x.png)", "<b onclick=x>",
          "[a](data:text/html,x)", "<style>*{}</style>", "<https://x.example/\"onmouseover=x>", "```<script>```"],
     )  # fmt: skip
-    def test_nothing_in_it_runs(self, her, alice, text):
+    def test_nothing_in_it_runs(self, alice_client, alice, text):
         put(Model, alice, "net", "ready")
-        her.post("/models/net", {"notes": text})
-        page = markup(her.get("/models/net"))
+        alice_client.post("/models/net", {"notes": text})
+        page = markup(alice_client.get("/models/net"))
         assert page.inline == []
         assert "evil.example" not in str([attrs.get("src") for _tag, attrs in page.tags])
 
-    def test_they_have_an_end(self, her, alice):
+    def test_they_have_an_end(self, alice_client, alice):
         put(Model, alice, "net", "ready")
-        response = her.post("/models/net", {"notes": "x" * 20_001})
+        response = alice_client.post("/models/net", {"notes": "x" * 20_001})
         assert response.status_code == 403
         assert Model.objects.get().notes == ""
 
@@ -188,26 +190,26 @@ class TestNotes:
 class TestUploading:
     """Without JavaScript; with it the file is sent to the data service (models.js)."""
 
-    def test_a_file_becomes_the_source(self, her):
+    def test_a_file_becomes_the_source(self, alice_client):
         file = SimpleUploadedFile("my net (1).onnx", b"not really")
-        assert her.post("/models", {"name": "net", "src": "", "file": file})["Location"] == "/models/net"
+        assert alice_client.post("/models", {"name": "net", "src": "", "file": file})["Location"] == "/models/net"
         assert Model.objects.get().src == "home/models/net/my-net--1-.onnx"
         assert (storage.home_dir("alice") / "models/net/my-net--1-.onnx").read_bytes() == b"not really"
 
     @pytest.mark.parametrize("name", ["../../x.pt", "..", "a/b.pt", "\x00.pt", "é.pt", "x" * 300 + ".pt"])
-    def test_odd_file_names_stay_in_their_folder(self, her, name):
+    def test_odd_file_names_stay_in_their_folder(self, alice_client, name):
         file = SimpleUploadedFile("placeholder", b"not really")
         file._name = name
-        her.post("/models", {"name": "net", "file": file})
+        alice_client.post("/models", {"name": "net", "file": file})
         there = [path for path, _ in storage.files(storage.root() / "datasets") if not path.endswith("train.py")]
         assert all(path.startswith("alice/.home/models/net/") for path in there)
 
     @pytest.mark.parametrize(
         ("name", "words"), [("taken", "already have a model named taken"), ("../x", "1 to 50 lowercase")]
     )
-    def test_nothing_is_stored_for_a_name_that_cannot_be(self, her, alice, name, words):
+    def test_nothing_is_stored_for_a_name_that_cannot_be(self, alice_client, alice, name, words):
         put(Model, alice, "taken", "ready")
-        response = her.post("/models", {"name": name, "file": SimpleUploadedFile("a.pt", b"x")})
+        response = alice_client.post("/models", {"name": name, "file": SimpleUploadedFile("a.pt", b"x")})
         assert response.status_code == 403
-        assert words in words_of(response)
+        assert words in visible_text(response)
         assert not (storage.home_dir("alice") / "models").exists()

@@ -6,7 +6,7 @@ import pytest
 
 from jobs.models import Job
 from mlp.operators.tests.admin_world import put
-from mlp.tests.page_world import EVIL, markup, visitor, words_of
+from mlp.tests.page_world import EVIL, markup, visible_text, visitor
 from resources import tcc
 from resources.models import Tenant
 
@@ -23,7 +23,7 @@ def test_it_shows_what_one_holds_and_not_others(alice, bob):
     hold(alice, "mine", cpu=1.5, ram=300)
     hold(bob, "theirs", cpu=2, gpu=1)
     response = visitor(alice).get("/usage")
-    words = words_of(response)
+    words = visible_text(response)
     assert "mine" in words
     assert "theirs" not in words
     assert "1.5" in words
@@ -33,7 +33,7 @@ def test_it_shows_what_one_holds_and_not_others(alice, bob):
 
 def test_an_operator_holds_only_their_own_either(alice, staff):
     hold(alice, "mine", cpu=1.5)
-    assert "mine" not in words_of(visitor(staff).get("/usage"))
+    assert "mine" not in visible_text(visitor(staff).get("/usage"))
 
 
 def test_with_nothing_held(alice):

@@ -32,7 +32,7 @@ def node(name: str, cpu: str, memory: str, gpu: str = "", ready=READY, labels=No
 
 
 @pytest.fixture
-def whole(cluster):
+def complete_cluster(cluster):
     """A cluster in which nothing is missing."""
     store = cluster.store
     store.create("namespaces", {"metadata": {"name": "mlp"}, "status": {"phase": "Active"}})
@@ -61,7 +61,7 @@ def lines_of(config: ClusterConfig, **options) -> dict[str, list[str]]:
     return lines
 
 
-def test_nothing_is_missing(whole, configured):
+def test_nothing_is_missing(complete_cluster, configured):
     lines = lines_of(configured(**ALL))
     assert set(lines) == {"ok"}
     assert f"RBAC: all {len(GRANTED)} permissions granted" in lines["ok"]
@@ -69,10 +69,10 @@ def test_nothing_is_missing(whole, configured):
     assert "GPUs: 2 nvidia.com/gpu" in lines["ok"]
 
 
-def test_everything_that_is_missing_is_listed(whole, configured):
-    whole.denied = {("create", "jobs"), ("list", "nodes"), ("get", "pods")}
-    whole.store.remove("persistentvolumeclaims", "mlp")
-    whole.store.remove("namespaces", "mlp")
+def test_everything_that_is_missing_is_listed(complete_cluster, configured):
+    complete_cluster.denied = {("create", "jobs"), ("list", "nodes"), ("get", "pods")}
+    complete_cluster.store.remove("persistentvolumeclaims", "mlp")
+    complete_cluster.store.remove("namespaces", "mlp")
     lines = lines_of(configured(images={}, gateway_url="http://127.0.0.1:30001"))
     assert lines["missing"] == [
         "namespace: mlp not found; see `manage.py kubernetes manifests`",
@@ -107,13 +107,13 @@ def test_everything_that_is_missing_is_listed(whole, configured):
         ({"namespace": "other"}, "missing", "namespace: other not found"),
     ],
 )
-def test_a_setting_that_does_not_fit_the_cluster_is_reported(whole, configured, change, kind, words):
+def test_a_setting_that_does_not_fit_the_cluster_is_reported(complete_cluster, configured, change, kind, words):
     lines = lines_of(configured(**ALL | change))
     assert any(line.startswith(words) for line in lines[kind]), lines
 
 
-def test_a_cluster_without_the_metrics_api_is_only_noted(whole, configured):
-    whole.measured, whole.denied = False, {("list", "pods.metrics.k8s.io")}
+def test_a_cluster_without_the_metrics_api_is_only_noted(complete_cluster, configured):
+    complete_cluster.measured, complete_cluster.denied = False, {("list", "pods.metrics.k8s.io")}
     lines = lines_of(configured(**ALL))
     assert "missing" not in lines
     permission, served = lines["note"]
@@ -123,31 +123,31 @@ def test_a_cluster_without_the_metrics_api_is_only_noted(whole, configured):
     )
 
 
-def test_a_claim_for_one_node_is_noted(whole, configured):
-    whole.store.patch("persistentvolumeclaims", "mlp", {"spec": {"accessModes": ["ReadWriteOnce"]}})
+def test_a_claim_for_one_node_is_noted(complete_cluster, configured):
+    complete_cluster.store.patch("persistentvolumeclaims", "mlp", {"spec": {"accessModes": ["ReadWriteOnce"]}})
     assert (
         "storage: PersistentVolumeClaim mlp is ReadWriteOnce: pods must share a node"
         in lines_of(configured(**ALL))["note"]
     )
 
 
-def test_an_unreachable_cluster_is_the_only_result(whole, configured, tmp_path):
+def test_an_unreachable_cluster_is_the_only_result(complete_cluster, configured, tmp_path):
     config = configured()
-    whole.http.shutdown()
-    whole.http.server_close()
+    complete_cluster.http.shutdown()
+    complete_cluster.http.server_close()
     lines = lines_of(config)
     assert list(lines) == ["missing"]
     assert lines["missing"][0].startswith("cluster: the cluster does not answer: ")
 
 
-def test_the_probe_runs_a_job(whole, configured, live_gateway):
+def test_the_probe_runs_a_job(complete_cluster, configured, live_gateway):
     lines = lines_of(configured(**ALL | {"gateway_url": live_gateway}), probe=True)
     line = next(line for line in lines["ok"] if line.startswith("run: "))
     assert line.endswith("gateway 200")
-    assert whole.store.list("jobs") == []
+    assert complete_cluster.store.list("jobs") == []
 
 
-def test_a_probe_that_cannot_reach_the_gateway_is_reported(whole, configured):
+def test_a_probe_that_cannot_reach_the_gateway_is_reported(complete_cluster, configured):
     lines = lines_of(configured(**ALL | {"gateway_url": "http://127.0.0.2:9"}), probe=True)
     assert any("Connection refused" in line for line in lines["missing"] if line.startswith("run: "))
 
@@ -171,7 +171,7 @@ def live_gateway(cluster):
     server.server_close()
 
 
-def test_the_commands_exit_code_tells_whether_jobs_can_run(whole, configured, settings):
+def test_the_commands_exit_code_tells_whether_jobs_can_run(complete_cluster, configured, settings):
     fields = asdict(configured(**ALL))
     settings.MLP_ROOT, settings.RUN_GATEWAY_URL = fields.pop("storage_root"), fields.pop("gateway_url")
     settings.MLP_K8S = fields
@@ -228,7 +228,7 @@ def test_the_images_have_the_versions_that_are_tested():
         assert re.search(r"^USER [1-9]\d*:[1-9]\d*$", image.read_text(), re.MULTILINE), image.name
 
 
-def test_no_right_is_asked_for_that_is_not_used(whole, configured, tmp_path, monkeypatch):
+def test_no_right_is_asked_for_that_is_not_used(complete_cluster, configured, tmp_path, monkeypatch):
     """(The reverse holds too: in all tests the fake cluster refuses everything else.)"""
     at_once(monkeypatch)
     config = configured(**ALL)
@@ -236,13 +236,13 @@ def test_no_right_is_asked_for_that_is_not_used(whole, configured, tmp_path, mon
     lines_of(config)
     one = spec(tmp_path, "import signal; signal.pause()", name="app", kind="service", port=31999, owner=1)
     one = replace(one, labels={"user": "a", "app": "b"})
-    whole.node.held = True
+    complete_cluster.node.held = True
     with runner.watch(lambda: None):
         for _ in range(2):
             runner.start(one)
         runner.start(spec(tmp_path, "print(1)", workers=2))
         KubernetesRunner(config).poll("app")
-        whole.node.held = False
+        complete_cluster.node.held = False
         end_of(runner)
         assert runner.stop_all(0) == []
     later = replace(one, name="app-2")
@@ -251,14 +251,14 @@ def test_no_right_is_asked_for_that_is_not_used(whole, configured, tmp_path, mon
     runner.start(later)  # looks at what is there
     for name in runner.names():
         runner.forget(name)
-    whole.store.quota["pods"] = "exceeded quota"
+    complete_cluster.store.quota["pods"] = "exceeded quota"
     monkeypatch.undo()
     at_once(monkeypatch)
     runner.start(replace(one, name="app-3"))
     eventually(lambda: "quota" in runner.poll("app-3").reason)
     runner.stop("app-3", 0)
     end_of(runner, "app-3")
-    assert GRANTED - whole.used == set()
+    assert GRANTED - complete_cluster.used == set()
 
 
 # --- what there is --------------------------------------------------------------------------------------------

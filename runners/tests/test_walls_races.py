@@ -34,7 +34,7 @@ def first_below(pid: int) -> int:
 
 
 def begin(world, number: int) -> tuple[str, int, int]:
-    """Start a run; return its name, its shim, and bubblewrap's outer process as soon as that has started the inner one."""
+    """Start a run; return its name, its shim, and bubblewrap's outer process once that has started the inner one."""
     name = f"job-{number}-1"
     world.runner.start(world.spec("import time; time.sleep(600)", name=name))
     shim = json.loads((world.runner.folder / name / "begun.json").read_bytes())["shim"]

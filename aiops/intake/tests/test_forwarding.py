@@ -36,7 +36,7 @@ def reader(tmp_path):
     return follow.Follower(tmp_path, accept.take)
 
 
-def test_another_connection_sees_the_lines_and_the_offset_when_they_are_published(reader, log_file, peer, monkeypatch):
+def test_lines_and_offset_are_committed_before_the_lines_are_published(reader, log_file, peer, monkeypatch):
     send, seen = bus.send, []
 
     def look_and_send(messages, *args):
@@ -71,7 +71,7 @@ def test_nothing_is_published_when_the_transaction_is_rolled_back(reader, log_fi
     assert [data == b"last" for data in peer.wait(subjects.STORED_LOGS, 2)] == [False, True]
 
 
-def test_what_was_not_forwarded_when_the_process_died_is_found_by_the_sweep(
+def test_lines_not_forwarded_by_a_killed_process_are_forwarded_by_the_sweep(
     reader, log_file, tmp_path, peer, monkeypatch
 ):
     def die(*_args):

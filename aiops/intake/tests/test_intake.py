@@ -45,7 +45,7 @@ def add(path, text: str | bytes) -> None:
 
 
 class TestFollower:
-    def test_whole_lines_are_taken_as_they_come(self, follower, log_file):
+    def test_complete_lines_are_read_as_they_are_written(self, follower, log_file):
         add(log_file, "one\ntwo\nhal")
         reader = follower()
         assert reader.look() == 2
@@ -56,14 +56,14 @@ class TestFollower:
         row = LogLine.objects.first()
         assert (row.cluster, row.namespace, row.deployment, row.pod) == ("local", "platform", "web", "web.log")
 
-    def test_after_a_restart_nothing_is_lost_or_doubled(self, follower, log_file):
+    def test_after_a_restart_no_line_is_lost_or_duplicated(self, follower, log_file):
         add(log_file, "one\ntwo\n")
         follower().look()
         add(log_file, "three\n")
         assert follower().look() == 1
         assert texts() == ["one", "two", "three"]
 
-    def test_killed_between_the_lines_and_the_mark_it_takes_them_again_without_doubling(self, follower, log_file):
+    def test_killed_before_storing_the_offset_it_rereads_without_duplicates(self, follower, log_file):
         add(log_file, "one\ntwo\n")
         reader = follower()
         reader.look()
@@ -71,7 +71,7 @@ class TestFollower:
         assert follower().look() == 2
         assert texts() == ["one", "two"]
 
-    def test_killed_in_the_first_lines_of_a_reading_it_takes_them_again_under_the_same_ids(self, tmp_path, log_file):
+    def test_killed_during_the_first_lines_it_rereads_them_with_the_same_ids(self, tmp_path, log_file):
         """The log store is not part of the database's transaction."""
         stored, killed = {}, []
 
@@ -89,7 +89,7 @@ class TestFollower:
             follow.Follower(tmp_path, take).look()
         assert list(stored.values()) == ["one", "two", "one"]
 
-    def test_a_store_that_is_away_is_asked_again(self, tmp_path, log_file):
+    def test_an_unavailable_store_is_retried(self, tmp_path, log_file):
         calls = []
 
         def take(lines):
@@ -104,7 +104,7 @@ class TestFollower:
         follow.Follower(tmp_path, take).look()
         assert texts() == ["one"]
 
-    def test_a_renamed_file_is_read_to_its_end_and_the_new_one_from_its_beginning(self, follower, log_file):
+    def test_after_rotation_the_old_file_is_read_to_its_end_and_the_new_one_from_its_start(self, follower, log_file):
         add(log_file, "one\n")
         reader = follower()
         reader.look()
@@ -115,7 +115,7 @@ class TestFollower:
             made.look()
         assert sorted(texts()) == ["one", "three", "two"]
 
-    def test_a_file_cut_off_is_read_from_its_beginning(self, follower, log_file):
+    def test_a_truncated_file_is_read_from_its_start(self, follower, log_file):
         add(log_file, "one\ntwo\nthree\n")
         reader = follower()
         reader.look()
@@ -129,7 +129,7 @@ class TestFollower:
         ["begin\nfour\n", "begin\nfour\nfive\nsix\n", "begin\nTWO\nTHREE\n"],
         ids=["shorter", "longer", "as long"],
     )
-    def test_written_anew_under_the_same_first_line_no_line_is_lost(self, follower, log_file, later, anew):
+    def test_a_file_rewritten_with_the_same_first_line_loses_no_line(self, follower, log_file, later, anew):
         add(log_file, "begin\ntwo\nthree\n")
         reader = follower()
         reader.look()
@@ -138,7 +138,7 @@ class TestFollower:
         (follower() if anew else reader).look()
         assert texts() == ["begin", "two", "three", *later.split()]
 
-    def test_a_file_that_is_gone_is_forgotten_and_the_next_of_its_number_read_whole(self, follower, log_file):
+    def test_a_new_file_with_the_inode_of_a_removed_one_is_read_completely(self, follower, log_file):
         """As when a job is deleted and created again: the file system reuses the inode number."""
         add(log_file, "begin\none\n")
         reader = follower()
@@ -151,7 +151,7 @@ class TestFollower:
         reader.look()
         assert texts() == ["begin", "one"] * 2
 
-    def test_what_is_renamed_while_it_looks_is_not_forgotten(self, follower, log_file, monkeypatch):
+    def test_a_file_renamed_during_the_scan_is_not_forgotten(self, follower, log_file, monkeypatch):
         add(log_file, "one\n")
         reader = follower()
         reader.look()
@@ -163,7 +163,7 @@ class TestFollower:
         reader.look()
         assert texts() == ["one", "two"]
 
-    def test_a_folder_that_cannot_be_listed_makes_nothing_forgotten(self, follower, log_file, monkeypatch):
+    def test_no_file_is_forgotten_when_a_folder_cannot_be_listed(self, follower, log_file, monkeypatch):
         add(log_file, "one\n")
         reader = follower()
         reader.look()
@@ -174,7 +174,7 @@ class TestFollower:
         reader.look()
         assert texts() == ["one", "two"]
 
-    def test_another_file_under_the_same_number_is_another_file(self, follower, log_file):
+    def test_another_file_with_the_same_inode_is_a_new_file(self, follower, log_file):
         add(log_file, "one\ntwo\n")
         follower().look()
         log_file.write_text("six\nseven\neight\n")  # the same inode, longer than before
@@ -192,7 +192,7 @@ class TestFollower:
             ("alice", "fit", "apps speaks"),
         }
 
-    def test_links_long_lines_and_strange_bytes(self, follower, tmp_path, log_file):
+    def test_links_long_lines_and_invalid_bytes(self, follower, tmp_path, log_file):
         (tmp_path / "secret").write_text("of the platform\n")
         (log_file.parent / "link.log").symlink_to(tmp_path / "secret")
         add(log_file, b"\xff\x00 odd\n" + b"x" * (3 * follow.LONGEST_LINE) + b"\nlast\n")
@@ -205,21 +205,21 @@ class TestFollower:
         assert stored[-1] == "last"
         assert max(map(len, stored)) <= accept.MOST_CHARACTERS
 
-    def test_a_line_that_begins_with_its_time_keeps_it(self, follower, log_file):
+    def test_a_line_that_begins_with_a_timestamp_keeps_it(self, follower, log_file):
         add(log_file, "2026-11-21T08:00:00.250Z up\n2026-11-21 08:00:01,5 well\nnow\n")
         follower().look()
         times = list(LogLine.objects.order_by("pk").values_list("time", flat=True))
         assert times[:2] == [1795248000250, 1795248001500]
         assert times[2] > times[1] - 1000 * 86400 * 365 * 10
 
-    def test_the_services_own_log_is_not_its_own_food(self, follower, tmp_path):
+    def test_the_services_own_log_is_not_followed(self, follower, tmp_path):
         (tmp_path / "log" / "aiops").mkdir(parents=True)
         add(tmp_path / "log" / "aiops" / "aiops.log", "a line is dropped\n")
         assert follower().look() == 0
 
 
 class TestTake:
-    def test_lines_are_stored_and_then_handed_on(self, peer):
+    def test_lines_are_stored_and_then_forwarded(self, peer):
         peer.listen(subjects.STORED_LOGS)
         made = [accept.line(f"line {number}", deployment="web", namespace="shop") for number in range(3)]
         assert accept.take(made) == 3
@@ -233,7 +233,7 @@ class TestTake:
         assert (item._id, item.log) == ("fresh", "line 9")
         assert accept.take(made) == 0
 
-    def test_with_the_bus_away_nothing_is_acknowledged_or_stored(self, monkeypatch):
+    def test_without_nats_nothing_is_acknowledged_or_stored(self, monkeypatch):
         def away(*_):
             raise Fault("the message bus is not available")
 
@@ -250,14 +250,14 @@ class TestTake:
             ("2023-11-14T22:13:20Z", 1700000000000), ("2023-11-14T22:13:20", 1700000000000), ("soon", None), (-5, None),
         ],
     )  # fmt: skip
-    def test_times_of_every_unit(self, given, expected):
+    def test_timestamps_of_every_unit(self, given, expected):
         assert (
             accept.milliseconds(given if not isinstance(given, str) or not given.isdigit() else int(given)) == expected
         )
 
 
 class TestServices:
-    def test_what_comes_on_raw_logs_is_stored_and_a_wrong_message_dropped(self, served, peer):
+    def test_lines_on_raw_logs_are_stored_and_invalid_messages_dropped(self, served, peer):
         served(Intake())
         for data in (
             b"\xff\xff",
@@ -291,7 +291,7 @@ class TestServices:
         assert (one.level, one.confidence, one.template_id, one.unexpected) == ("Anomaly", 0.25, 7, [[2, "<ip>"]])
         assert (two.level, two.confidence, two.model) == ("Normal", None, "drain")
 
-    def test_a_line_keeps_its_text_when_others_send_one_by_its_id(self, served, peer):
+    def test_a_stored_line_is_not_overwritten_by_one_with_the_same_id(self, served, peer):
         """On the bus the sender chooses the id: the first line with an id is stored."""
         served(Intake(), WriteBack())
         logstore.get().append([accept.line("hers", namespace="alice", id="id1")])
@@ -305,8 +305,13 @@ class TestServices:
         peer.publish(subjects.INFERENCED, payloads.encode(judged))
         peer.publish(subjects.EXPLANATIONS, json.dumps(words).encode())
         until(lambda: LogLine.objects.filter(level="Anomaly").exists() and LogLine.objects.exclude(unexpected=None))
-        hers = LogLine.objects.get(line_id="id1")
-        assert (hers.log, hers.masked, hers.level, hers.unexpected) == ("hers", "", "", [[0, "hers"]])
+        alice_page = LogLine.objects.get(line_id="id1")
+        assert (alice_page.log, alice_page.masked, alice_page.level, alice_page.unexpected) == (
+            "hers",
+            "",
+            "",
+            [[0, "hers"]],
+        )
 
     def test_the_counts_are_kept_in_the_key(self):
         kv.ensure()
@@ -316,7 +321,7 @@ class TestServices:
         keeper.stop()
         assert kv.aggregation() == {"c1": {"shop": {"web": 3}}}
 
-    def test_lines_without_a_verdict_are_handed_on_again(self, peer, monkeypatch):
+    def test_lines_without_a_verdict_are_forwarded_again(self, peer, monkeypatch):
         kv.ensure()
         kv.put_watched({"c1": {"shop": ["web"]}})
         monkeypatch.setattr("aiops.services.housekeeping.UNJUDGED_AFTER_S", -60)
@@ -334,7 +339,7 @@ class TestServices:
         assert {item._id for item in payloads.decode(peer.wait(subjects.STORED_LOGS)[0])} == {"id1"}
 
 
-def test_two_followers_do_no_harm(follower, log_file):
+def test_two_followers_store_each_line_once(follower, log_file):
     add(log_file, "".join(f"line {number}\n" for number in range(100)))
     one, two = follower(), follower()
     one.look(), two.look()

@@ -60,7 +60,7 @@ def logger(collector):
     provider.shutdown()
 
 
-def test_what_it_gathers_is_stored_once_each(logger):
+def test_every_collected_line_is_stored_once(logger):
     for number in range(LINES):
         logger.warning("order %s is paid", number)
     until(lambda: LogLine.objects.count() >= LINES)
@@ -68,7 +68,7 @@ def test_what_it_gathers_is_stored_once_each(logger):
     assert sorted(stored) == sorted(("local", "alice", "shop", f"order {number} is paid") for number in range(LINES))
 
 
-def test_while_the_store_is_away_it_keeps_its_lines(logger, monkeypatch):
+def test_during_an_outage_the_collector_keeps_its_lines(logger, monkeypatch):
     asked = []
 
     def away(lines):

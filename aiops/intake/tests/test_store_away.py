@@ -84,7 +84,7 @@ DOORS = {
 
 
 @pytest.mark.parametrize("door", DOORS)
-def test_a_shipper_is_told_to_come_back_and_its_lines_are_taken_then(client, alice, database, door):
+def test_a_shipper_gets_503_with_retry_after_and_succeeds_later(client, alice, database, door):
     headers = {"authorization": f"Bearer {accounts.token_of(alice)}"}
 
     def push():
@@ -99,7 +99,7 @@ def test_a_shipper_is_told_to_come_back_and_its_lines_are_taken_then(client, ali
 
 
 @pytest.mark.parametrize("door", DOORS)
-def test_it_goes_between_the_token_and_the_lines(client, alice, database, door, monkeypatch):
+def test_an_outage_between_authentication_and_storing(client, alice, database, door, monkeypatch):
     real = accept.take
 
     def take(lines):
@@ -112,7 +112,7 @@ def test_it_goes_between_the_token_and_the_lines(client, alice, database, door, 
     assert (answer.status_code, answer["Retry-After"]) == (503, "5")
 
 
-def test_every_question_to_the_store_is_a_fault_and_the_next_one_is_answered(database):
+def test_every_query_fails_during_the_outage_and_succeeds_after_it(database):
     store = logstore.get()
     store.append([accept.line("one", id="id1", namespace="shop", deployment="web")])
     asked = [
@@ -137,14 +137,14 @@ def test_every_question_to_the_store_is_a_fault_and_the_next_one_is_answered(dat
         ask()
 
 
-def test_lines_of_raw_logs_wait_for_it(database, comes_back):
+def test_raw_logs_are_stored_after_the_outage(database, comes_back):
     database.go()
     intake_service.Intake().raw([payload(1).SerializeToString(), payload(2).SerializeToString()])
     assert comes_back == [0.5, 1]
     assert LogLine.objects.count() == 2
 
 
-def test_verdicts_templates_and_explanations_wait_for_it(database, comes_back):
+def test_verdicts_templates_and_explanations_are_stored_after_the_outage(database, comes_back):
     logstore.get().append([accept.document(payload(1))])
     service = writeback.WriteBack()
     judged = payload(1, anomaly_level="Anomaly", masked_log="connected", inference_model="opnilog")
@@ -163,7 +163,7 @@ def test_verdicts_templates_and_explanations_wait_for_it(database, comes_back):
     assert (line.level, line.unexpected, Template.objects.get().text) == ("Anomaly", [[2, "<ip>"]], "connected to <*>")
 
 
-def test_a_template_that_nobody_tells_again_is_kept_until_it_is_written(database, monkeypatch):
+def test_a_template_that_is_sent_once_is_kept_until_it_is_stored(database, monkeypatch):
     monkeypatch.setattr(writeback, "PAUSES_S", ())
     service = writeback.WriteBack()
     database.go()
@@ -185,7 +185,7 @@ class Always:
         pass
 
 
-def test_the_follower_goes_on_where_the_stored_lines_end(database, tmp_path, monkeypatch):
+def test_the_follower_continues_after_the_last_stored_line(database, tmp_path, monkeypatch):
     monkeypatch.setattr("kernel.storage.root", lambda: tmp_path)
     log = tmp_path / "log" / "web" / "web.log"
     log.parent.mkdir(parents=True)
@@ -208,7 +208,7 @@ def test_the_follower_goes_on_where_the_stored_lines_end(database, tmp_path, mon
     assert list(LogLine.objects.order_by("pk").values_list("log", flat=True)) == ["one", "two"]
 
 
-def test_the_housekeeping_does_its_rounds_when_it_is_back(database):
+def test_housekeeping_resumes_after_the_outage(database):
     kv.ensure()
     kv.put_watched({"c1": {"shop": ["web"]}})
     ModelVersion.objects.create(version="v1", serving=True)

@@ -17,7 +17,7 @@ from aiops.wire.payloads import encode
 from jobs.models import Job
 from kernel.errors import Fault
 from mlp.operators.tests.admin_world import put
-from mlp.tests.page_world import EVIL, markup, visitor, words_of
+from mlp.tests.page_world import EVIL, markup, visible_text, visitor
 from mlp.visitors.tests.test_live import heard, opened
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -25,7 +25,7 @@ QUIET_S = 0.4
 
 
 @pytest.fixture(autouse=True)
-def no_pace(monkeypatch):
+def fresh_pace(monkeypatch):
     """Start each test with a rate limiter of its own."""
     monkeypatch.setattr(tail.send, "__defaults__", (tail.Pace(1000),))
     monkeypatch.setattr(tail, "may_send_verdicts", tail.Pace(1000))
@@ -53,7 +53,7 @@ async def texts(link) -> list[str]:
 
 
 class TestTail:
-    def test_a_line_comes_when_it_is_stored_and_again_when_it_is_judged(self, alice):
+    def test_a_line_is_sent_when_it_is_stored_and_again_when_it_is_classified(self, alice):
         async def work():
             link = await following(alice, "deployment=fit")
             await sync_to_async(accept.take)(stored("epoch one"))
@@ -69,7 +69,7 @@ class TestTail:
         assert [(row["id"], row["log"], row["level"]) for row in second] == [("id-epoch one", "epoch one", "Anomaly")]
         assert first[0]["time"] == second[0]["time"]
 
-    def test_a_user_hears_of_the_own_namespace_and_operators_of_all(self, alice, staff):
+    def test_users_get_lines_of_their_namespace_and_operators_all_lines(self, alice, staff):
         async def work():
             links = [await following(user, "") for user in (alice, staff)]
             await sync_to_async(accept.take)(stored("secret", namespace="bob"))
@@ -80,7 +80,7 @@ class TestTail:
 
         assert asyncio.run(work()) == [["secret"], ["mine"], ["mine"]]
 
-    def test_only_what_the_filters_ask_for(self, alice):
+    def test_only_matching_lines_are_sent(self, alice):
         async def work():
             link = await following(alice, "q=disk&deployment=fit")
             await sync_to_async(accept.take)(stored("epoch one", "disk gone", "no diskette"))
@@ -91,7 +91,7 @@ class TestTail:
 
         assert asyncio.run(work()) == ["disk gone"]
 
-    def test_what_came_before_it_listened_is_told_first(self, alice):
+    def test_recent_lines_are_sent_first(self, alice):
         logstore.get().append(stored("early"))
 
         async def work():
@@ -101,7 +101,7 @@ class TestTail:
 
         assert asyncio.run(work()) == ["early"]
 
-    def test_it_ends_when_the_page_does_not_ask_any_more(self, alice):
+    def test_it_stops_when_the_page_unsubscribes(self, alice):
         async def work():
             link = await following(alice, "")
             await link.send_to(json.dumps({"watch": []}))
@@ -111,7 +111,7 @@ class TestTail:
         assert asyncio.run(work())
 
     @pytest.mark.parametrize("query", ["level=bad", "q=%22", "template=x", "&a=1" * 2000, 7])
-    def test_filters_that_are_none_close_it(self, alice, query):
+    def test_invalid_filters_close_the_websocket(self, alice, query):
         async def work():
             link = await opened(alice)
             await link.send_to(asking(query))
@@ -119,7 +119,7 @@ class TestTail:
 
         assert asyncio.run(work()) == {"type": "websocket.close", "code": 4400}
 
-    def test_never_more_than_eyes_can_follow_and_anomalies_first(self, staff):
+    def test_the_rate_is_limited_and_anomalies_have_priority(self, staff):
         lines = stored(*(f"line {number}" for number in range(200)))
         odd = {**stored("odd")[0], "time": 1, "anomaly_level": "Anomaly"}
 
@@ -133,7 +133,7 @@ class TestTail:
         assert "odd" in received
 
 
-def test_the_pace_is_kept():
+def test_messages_are_sent_at_a_fixed_rate():
     now = [100.0]
     pace = tail.Pace(10, lambda: now[0])
     assert sum(pace() for _ in range(100)) == tail.AT_ONCE + 1
@@ -151,7 +151,7 @@ class TestOnOtherPages:
 
     def test_the_anomalies_of_a_job(self, odd, alice):
         answer = visitor(alice).get("/aiops/part?deployment=fit")
-        words = words_of(answer)
+        words = visible_text(answer)
         assert "disk gone" in words
         assert "fine" not in words
         assert markup(answer).inline == []
@@ -160,13 +160,13 @@ class TestOnOtherPages:
         assert visitor(alice).get(f"/aiops/part?deployment=fit&since={tomorrow}").content.strip() == b""
 
     def test_those_of_all_own_jobs(self, odd, alice, bob, staff):
-        assert "disk gone" in words_of(visitor(alice).get("/aiops/part"))
-        assert "secret" not in words_of(visitor(alice).get("/aiops/part"))
+        assert "disk gone" in visible_text(visitor(alice).get("/aiops/part"))
+        assert "secret" not in visible_text(visitor(alice).get("/aiops/part"))
         assert visitor(staff).get("/aiops/part").content.strip() == b""  # an operator's own jobs, too
 
-    def test_the_list_has_a_mark(self, odd, alice):
+    def test_the_list_marks_jobs_with_anomalies(self, odd, alice):
         answer = visitor(alice).get("/aiops/marks")
-        assert "1 anomaly" in words_of(answer)
+        assert "1 anomaly" in visible_text(answer)
         (mark,) = [given for _tag, given in markup(answer).tags if "hx-swap-oob" in given]
         assert mark["hx-swap-oob"] == "innerHTML:[data-mark='fit']"
         places = [
@@ -175,18 +175,18 @@ class TestOnOtherPages:
         assert "fit" in places
 
     @pytest.mark.parametrize(("page", "piece"), [("/jobs/fit", "part"), ("/index", "part"), ("/jobs", "marks")])
-    def test_the_pages_ask_for_them(self, odd, alice, page, piece):
+    def test_pages_request_anomalies(self, odd, alice, page, piece):
         asked = [given["hx-get"] for _tag, given in markup(visitor(alice).get(page)).tags if "hx-get" in given]
         (address,) = [one for one in asked if one.startswith(f"/aiops/{piece}")]
         assert visitor(alice).get(address).status_code == 200
 
-    def test_the_store_away_is_told(self, alice, monkeypatch):
+    def test_an_unavailable_store_is_reported(self, alice, monkeypatch):
         def away():
             raise Fault("the log store does not answer")
 
         monkeypatch.setattr(logstore, "get", away)
-        assert "the log store is not responding" in words_of(visitor(alice).get("/aiops/part"))
+        assert "the log store is not responding" in visible_text(visitor(alice).get("/aiops/part"))
         assert visitor(alice).get("/aiops/marks").status_code == 200
 
-    def test_nobody_without_a_session(self):
+    def test_a_session_is_required(self):
         assert visitor().get("/aiops/part").status_code == 302

@@ -16,7 +16,7 @@ from aiops.judging import alerts
 from aiops.models import Alert, AlertRule, Template
 from aiops.wire import kv, subjects
 from kernel import keyvalue, messages
-from mlp.tests.page_world import visitor, words_of
+from mlp.tests.page_world import visible_text, visitor
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -70,7 +70,7 @@ KINDS = ["rate", "new_template", "missing"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_owner_is_told_once(rule, world, alice, kind):
+def test_the_owner_is_notified_once(rule, world, alice, kind):
     world(kind)
     rule(kind)
     assert (alerts.check(NOW), alerts.check(NOW + timedelta(seconds=15))) == (1, 0)
@@ -81,7 +81,7 @@ def test_the_owner_is_told_once(rule, world, alice, kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_not_of_another_workload_nor_while_off(rule, world, kind):
+def test_no_alert_for_other_workloads_or_disabled_rules(rule, world, kind):
     world(kind)
     rule(kind, "other")
     rule(kind, "web", enabled=False)
@@ -89,7 +89,7 @@ def test_not_of_another_workload_nor_while_off(rule, world, kind):
     assert not Notice.objects.exists()
 
 
-def test_a_watchlist_that_is_none_keeps_no_other_rule_from_its_turn(rule, world, caplog):
+def test_an_invalid_watchlist_does_not_block_other_rules(rule, world, caplog):
     world("new_template")
     rule("new_template")
     rule("rate")
@@ -123,7 +123,7 @@ def test_the_number_of_queries_does_not_grow_with_the_workloads(rule, world, kin
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_reason_is_said_in_the_readers_language(rule, world, kind, monkeypatch):
+def test_the_reason_is_shown_in_the_readers_language(rule, world, kind, monkeypatch):
     world(kind)
     rule(kind)
     alerts.check(NOW)
@@ -132,20 +132,20 @@ def test_the_reason_is_said_in_the_readers_language(rule, world, kind, monkeypat
     assert "auf Deutsch: " in messages.translate(notice.reason)
 
 
-def test_again_after_the_quiet_time(rule, world):
+def test_alerts_repeat_after_the_cooldown(rule, world):
     world("rate")
     rule("rate", quiet_s=10)
     assert [alerts.check(NOW + timedelta(seconds=after)) for after in (0, 5, 12)] == [1, 0, 1]
 
 
-def test_one_silence_is_told_of_once(rule, world):
+def test_one_silence_is_reported_once(rule, world):
     world("missing")
     rule("missing", quiet_s=10)
     assert [alerts.check(NOW + timedelta(seconds=after)) for after in (0, 20)] == [1, 0]
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_two_replicas_tell_once(rule, world, monkeypatch, kind):
+def test_two_replicas_send_one_notification(rule, world, monkeypatch, kind):
     world(kind)
     rule(kind)
     both, look = threading.Barrier(2, timeout=20), alerts.LOOKS[kind]
@@ -180,7 +180,7 @@ def test_the_page(alice):
     assert (made.threshold, made.owner, made.enabled) == (5, alice, True)
     assert page.post("/aiops/alerts", given).status_code == 403
     assert page.post("/aiops/alerts", {**given, "name": "x", "kind": "bad"}).status_code == 403
-    assert "*/*/web" in words_of(page.get("/aiops/alerts"))
+    assert "*/*/web" in visible_text(page.get("/aiops/alerts"))
     page.post("/aiops/alerts", {"do": f"off:{made.pk}"})
     assert not AlertRule.objects.get().enabled
     page.post("/aiops/alerts", {"do": f"delete:{made.pk}"})

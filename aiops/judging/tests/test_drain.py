@@ -18,7 +18,7 @@ def learned(cache: TemplateCache, *texts: str, level: str = "Normal"):
     return cache.learn([(text, level, f"raw {text}") for text in texts])
 
 
-def test_an_unknown_text_is_a_miss_and_a_judged_one_a_hit():
+def test_an_unknown_text_is_a_miss_and_a_classified_one_a_hit():
     cache = TemplateCache()
     assert cache.match_many(["disk <num> full"]) == [None]
     [one] = learned(cache, "disk <num> full", level="Anomaly")
@@ -26,7 +26,7 @@ def test_an_unknown_text_is_a_miss_and_a_judged_one_a_hit():
     assert cache.match_many(["disk <num> full", "disk full"]) == [Hit("Anomaly", one.template, one.cluster_id), None]
 
 
-def test_a_template_alone_is_no_verdict_and_may_hold_both_levels():
+def test_a_template_gives_no_verdict_and_may_have_texts_of_both_levels():
     cache = TemplateCache()
     [first] = learned(cache, "user was logged in by anna at <num>")
     [second] = learned(cache, "user was logged in by anna on <num>", level="Anomaly")
@@ -38,13 +38,13 @@ def test_a_template_alone_is_no_verdict_and_may_hold_both_levels():
     assert levels == ["Normal", "Anomaly"]
 
 
-def test_unlike_texts_and_other_lengths_are_other_templates():
+def test_different_texts_and_lengths_have_different_templates():
     cache = TemplateCache()
     numbers = [one.cluster_id for one in learned(cache, "a b c d e", "v w x y z", "a b c d")]
     assert len(set(numbers)) == 3
 
 
-def test_an_underscore_parts_words_and_the_known_text_keeps_it():
+def test_an_underscore_separates_words_but_stays_in_the_text():
     cache = TemplateCache()
     [one] = learned(cache, "open_file failed")
     assert one.template == "open file failed"
@@ -52,7 +52,7 @@ def test_an_underscore_parts_words_and_the_known_text_keeps_it():
     assert cache.match_many(["open_file failed"])[0].level == "Normal"
 
 
-def test_a_persons_word_stands_above_the_models():
+def test_a_users_label_overrides_the_models_verdict():
     """Also over a verdict that was in flight when the label was set, and after a restart."""
     cache = TemplateCache()
     learned(cache, "odd thing", level="Anomaly")
@@ -67,7 +67,7 @@ def test_a_persons_word_stands_above_the_models():
     assert other.match_many(["odd thing"])[0].level == "Anomaly"
 
 
-def test_a_models_later_verdict_replaces_its_earlier():
+def test_a_later_verdict_of_the_model_replaces_the_earlier_one():
     cache = TemplateCache()
     learned(cache, "odd thing", level="Anomaly")
     learned(cache, "odd thing", level="Normal")
@@ -84,7 +84,7 @@ def test_the_sample_is_of_the_most_frequent_text():
     assert not learned(cache, "user was logged in by anna on <num>")[0].changed
 
 
-def test_memory_is_bounded_and_the_longest_unseen_goes_first():
+def test_memory_is_bounded_and_the_least_recently_seen_is_evicted():
     cache = TemplateCache(most_texts=50)
     for number in range(500):
         letters = "".join(chr(97 + int(digit)) for digit in str(number))
@@ -98,7 +98,7 @@ def test_memory_is_bounded_and_the_longest_unseen_goes_first():
 
 @settings(max_examples=60, deadline=None)
 @given(TEXTS)
-def test_what_was_learned_is_known_also_after_a_restart(texts):
+def test_learned_texts_survive_a_restart(texts):
     cache = TemplateCache(most_texts=40)
     learned(cache, *texts)
     other = TemplateCache(most_texts=40)
@@ -113,7 +113,7 @@ def test_what_was_learned_is_known_also_after_a_restart(texts):
         assert cluster.texts
 
 
-def test_numbers_never_mean_two_templates():
+def test_template_numbers_are_unique():
     cache = TemplateCache()
     [old] = learned(cache, "first of all")
     cache.clear()
@@ -123,7 +123,7 @@ def test_numbers_never_mean_two_templates():
 
 
 @pytest.mark.parametrize("data", [b"", b"junk", b"x\x9c\x03\x00\x00\x00\x00\x01"])
-def test_what_is_no_dump_is_refused_and_changes_nothing(data):
+def test_an_invalid_dump_is_refused_and_changes_nothing(data):
     cache = TemplateCache()
     learned(cache, "still here")
     with pytest.raises(ValueError, match="not a template cache"):

@@ -68,7 +68,7 @@ class TestLines:
         }
         assert "anomaly_level" not in rows[0]
 
-    def test_pages_go_on_where_the_last_one_ended(self, store):
+    def test_each_page_continues_after_the_last_one(self, store):
         store.append([line(number, time=NOW) for number in range(25)])
         seen, after = [], None
         while True:
@@ -78,7 +78,7 @@ class TestLines:
                 break
         assert len(seen) == len(set(seen)) == 25
 
-    def test_verdicts_are_written_any_number_of_times(self, store):
+    def test_verdicts_can_be_written_repeatedly(self, store):
         store.append([line(1), line(2)])
         verdict = {
             "masked_log": "connected to <ip>", "anomaly_level": "Anomaly", "inference_model": "opnilog",
@@ -92,7 +92,7 @@ class TestLines:
         assert {key: row[key] for key in verdict} == {**verdict, "anomaly_level": "Normal"}
         assert ids_matching(store, {"term": {"anomaly_level": "Normal"}}) == {"id1"}
 
-    def test_a_verdict_for_a_line_of_others_by_the_same_id_changes_nothing(self, store):
+    def test_a_verdict_for_another_users_line_with_the_same_id_changes_nothing(self, store):
         store.append([line(1), line(2), line(3, namespace_name="")])
         verdict = {"masked_log": "connected", "anomaly_level": "Normal"}
         owners = [("c1", "bank"), ("c2", "shop"), ("local", ""), ("c1", "shop"), ("c2", "bank")]
@@ -112,7 +112,7 @@ class TestLines:
             ("c2", "shop", "web", 1),
         ]
 
-    def test_workloads_that_have_gone_quiet(self, store):
+    def test_workloads_without_recent_lines(self, store):
         def at(name: str, *times: int) -> list[dict]:
             return [line(0, _id=f"{name}{time}", deployment=name, time=NOW + time) for time in times]
 
@@ -129,7 +129,7 @@ class TestLines:
         assert quiet("", "shop", "ahead") == ["c1/shop/ahead"]
         assert quiet("", "other") == []
 
-    def test_lines_of_a_text_are_judged_anew(self, store):
+    def test_lines_with_a_text_are_classified_again(self, store):
         store.append([line(number) for number in range(6)])
         texts = ["disk <num> gone", "disk <num> gone away", "disk <num> gone", "***", "fine", "Disk <num> gone"]
         judged = [
@@ -142,7 +142,7 @@ class TestLines:
         assert ids_matching(store, {"term": {"anomaly_level": "Normal"}}) == {"id0", "id2", "id3"}
         assert store.rejudge(words) == store.rejudge({}) == 0
 
-    def test_what_no_text_holds_is_replaced(self, store):
+    def test_unstorable_characters_are_replaced(self, store):
         store.append([line(1, log="null \x00 half \ud800", pod_name="x" * 1000)])
         (row,) = store.search({}, 10)[0]
         assert row["log"].startswith("null ")
@@ -199,7 +199,7 @@ class TestCounts:
         assert (web["lines"], web["last"], web["newest"]["_id"]) == (2, NOW + 25, "id25")
         assert len(counted.templates({}, 1)) == 1
 
-    def test_nothing_is_counted_where_nothing_is(self, store):
+    def test_an_empty_store_has_no_counts(self, store):
         assert store.histogram({}, NOW, 10, 2) == [{}, {}]
         assert store.by_workload({}, 10) == store.templates({}, 10) == []
 
@@ -232,7 +232,7 @@ QUERIES = [
 
 
 @pytest.mark.parametrize(("query", "expected"), QUERIES)
-def test_a_query_finds_the_same_in_every_store(store, query, expected):
+def test_a_query_returns_the_same_from_every_store(store, query, expected):
     store.append([
         line(1, log="connected to 10.0.0.1"),
         line(2, log="Connection refused: 10.0.0.2"),
@@ -244,7 +244,7 @@ def test_a_query_finds_the_same_in_every_store(store, query, expected):
 
 
 @pytest.mark.parametrize(("asked", "expected"), QUERIES)
-def test_a_single_document_is_asked_the_same(asked, expected):
+def test_a_single_document_is_matched_as_in_the_stores(asked, expected):
     documents = [
         line(1, log="connected to 10.0.0.1"),
         line(2, log="Connection refused: 10.0.0.2"),
@@ -274,12 +274,12 @@ def test_a_single_document_is_asked_the_same(asked, expected):
         {"query_string": {"query": "a", "boost": 2}},
     ],
 )
-def test_what_is_not_known_is_refused_and_not_ignored(store, query):
+def test_unknown_clauses_are_refused_and_not_ignored(store, query):
     with pytest.raises(ValueError):
         store.search({"query": query}, 10)
 
 
-def test_the_training_query_leaves_out_trouble_and_other_workloads(store):
+def test_the_training_query_excludes_errors_and_other_workloads(store):
     store.append([
         line(1), line(2, log="it failed: error"), line(3, deployment="db"), line(4, cluster_id="c2"), line(5),
         line(6, log="no highway is a load"), line(7, log="connection refused"), line(8, time=NOW - 10_000_000),
@@ -290,12 +290,12 @@ def test_the_training_query_leaves_out_trouble_and_other_workloads(store):
     assert store.count(body) == 2
 
 
-def test_a_store_that_is_away_is_a_fault():
+def test_an_unavailable_store_is_a_fault():
     with pytest.raises(Fault):
         OpenSearchStore(f"http://127.0.0.1:{servers.free_port()}").count({})
 
 
-def test_old_lines_go_and_the_counts_with_them():
+def test_retention_deletes_old_lines_and_their_counts():
     store = DatabaseStore()
     store.append([line(1, time=NOW), line(2, time=9_999_999_999_999)])
     assert store.retain(days=7, megabytes=10_000) == 1

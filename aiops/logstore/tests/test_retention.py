@@ -53,11 +53,11 @@ def kept() -> list[int]:
     return list(LogLine.objects.order_by("time").values_list("time", flat=True))
 
 
-def test_the_size_is_about_what_a_table_without_gaps_has_on_disk(store):
+def test_the_size_is_about_that_of_a_table_without_gaps(store):
     assert 0.75 < retention.size() / on_disk() < 1.25
 
 
-def test_what_is_too_much_goes_the_oldest_first_and_then_nothing_more(store):
+def test_only_the_excess_is_deleted_oldest_first(store):
     before = retention.size()
     limit = before // MIB - 1
     gone = store.retain(YEARS, limit)
@@ -70,7 +70,7 @@ def test_what_is_too_much_goes_the_oldest_first_and_then_nothing_more(store):
         assert store.retain(YEARS, limit) == 0
 
 
-def test_it_goes_in_portions_and_the_next_call_goes_on(store):
+def test_lines_are_deleted_in_batches_over_several_calls(store):
     limit = retention.size() // MIB // 2
     assert retention.remove(YEARS, limit, most=1000, portion=300) == 1200
     assert retention.size() > limit * MIB
@@ -79,7 +79,7 @@ def test_it_goes_in_portions_and_the_next_call_goes_on(store):
     assert kept()[-1] == NOW + LINES - 1
 
 
-def test_of_a_large_table_a_part_is_looked_at(store, monkeypatch):
+def test_a_large_table_is_sampled(store, monkeypatch):
     whole = retention.size()
     monkeypatch.setattr(retention, "SAMPLED", 200)
     assert 0.8 < retention.size() / whole < 1.25
@@ -91,7 +91,7 @@ def test_of_a_large_table_a_part_is_looked_at(store, monkeypatch):
     assert 0.75 < retention.size() / (limit * MIB) < 1.25
 
 
-def test_the_room_of_what_is_gone_is_used_again(store):
+def test_freed_space_is_reused(store):
     """Two and a half times as much is written again, half of it before anything is deleted."""
     limit, begin = retention.size() // MIB, on_disk()
     for turn in range(2, 7):

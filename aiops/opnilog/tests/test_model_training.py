@@ -68,7 +68,7 @@ def scorer(trained) -> Scorer:
     return Scorer.open(trained / "out", device="cpu")
 
 
-def test_known_lines_are_normal_and_a_strange_one_is_not(scorer):
+def test_known_lines_are_normal_and_an_unusual_one_is_not(scorer):
     known, strange = scorer.score(["user anna logged in from <ip>", ODD])
     assert (known.level, known.confidence, known.unexpected) == ("Normal", 1.0, [])
     assert strange.level == "Anomaly"
@@ -76,25 +76,25 @@ def test_known_lines_are_normal_and_a_strange_one_is_not(scorer):
     assert {ODD.split()[place] for place, _ in strange.unexpected} == {word for _, word in strange.unexpected} != set()
 
 
-def test_a_line_of_unknown_words_only_is_an_anomaly_and_all_of_it_is_marked(scorer):
+def test_a_line_of_unknown_words_is_an_anomaly_with_all_words_marked(scorer):
     [verdict] = scorer.score(["segmentation fault core dumped"])
     assert verdict.level == "Anomaly"
     assert [word for _, word in verdict.unexpected] == ["segmentation", "fault", "core", "dumped"]
 
 
-def test_a_new_word_where_words_vary_is_no_anomaly(scorer):
+def test_a_new_word_at_a_variable_position_is_not_an_anomaly(scorer):
     [verdict] = scorer.score(["user zoe logged in from <ip>"])
     assert verdict.level == "Normal"
     assert 0.7 <= verdict.confidence < 1
 
 
-def test_what_a_person_said_holds_after_training(scorer):
+def test_labels_of_users_apply_after_training(scorer):
     normal, odd = scorer.score([RARE, "job <num> took <duration> and ended badly"])
     assert (normal.level, normal.confidence) == ("Normal", 1.0)
     assert (odd.level, odd.confidence) == ("Anomaly", 0.0)
 
 
-def test_verdicts_keep_their_order_and_repeats_are_alike(scorer):
+def test_verdicts_keep_their_order_and_equal_lines_get_equal_verdicts(scorer):
     texts = [ODD, "user anna logged in from <ip>", ODD, "", "user zoe logged in from <ip>"]
     verdicts = scorer.score(texts)
     assert verdicts[0] == verdicts[2]
@@ -109,7 +109,7 @@ def test_the_nearest_known_text(scorer):
     assert scorer.nearest("zzz") == ""
 
 
-def test_progress_is_told_to_the_end(trained):
+def test_progress_is_reported_to_the_end(trained):
     rows = progress(trained)
     percents = [row["percent"] for row in rows]
     assert percents == sorted(percents)
@@ -120,7 +120,7 @@ def test_progress_is_told_to_the_end(trained):
 
 
 @pytest.mark.parametrize(("texts", "fits"), [(1, 1), (2, 1), (40, 5)])
-def test_percent_goes_by_the_work_that_there_is(tmp_path, monkeypatch, texts, fits):
+def test_progress_is_relative_to_the_actual_work(tmp_path, monkeypatch, texts, fits):
     """With a few frequent texts, every fold has the same ones: there is only one fit, which is all of the work."""
     monkeypatch.setattr(train, "REPORT_EVERY_S", 0)
     clock = iter(range(10**6))  # each look at the clock is a second, each step one look
@@ -140,7 +140,7 @@ def test_percent_goes_by_the_work_that_there_is(tmp_path, monkeypatch, texts, fi
     assert 0 <= manifest["odd_share"] <= manifest["new_share"] <= 1
 
 
-def test_the_manifest_tells_what_it_was_trained_on_and_a_version_may_serve(trained, tmp_path):
+def test_the_manifest_describes_the_training_data(trained, tmp_path):
     manifest = json.loads((trained / "out" / "manifest.json").read_text())
     assert manifest["lines"] == 801
     assert manifest["told"] == 2
@@ -149,7 +149,7 @@ def test_the_manifest_tells_what_it_was_trained_on_and_a_version_may_serve(train
     assert Scorer.open(tmp_path / versions.serving(), device="cpu").score([ODD])[0].level == "Anomaly"
 
 
-def test_a_model_that_was_changed_on_disk_is_not_opened(trained, tmp_path):
+def test_a_modified_model_file_is_refused(trained, tmp_path):
     for path in (trained / "out").iterdir():
         (tmp_path / path.name).write_bytes(path.read_bytes())
     (tmp_path / "vocab.txt").write_text("7\n6\n" + "x\n" * 7)
@@ -167,7 +167,7 @@ def test_a_model_that_was_changed_on_disk_is_not_opened(trained, tmp_path):
         ('{"log": "a", "label": "fine"}\n', "neither normal nor anomaly"),
     ],
 )
-def test_a_failure_says_why_and_leaves_nothing(tmp_path, content, reason):
+def test_a_failure_reports_the_reason_and_leaves_no_files(tmp_path, content, reason):
     arguments = order(tmp_path, [])
     (tmp_path / "lines.jsonl").write_text(content)
     assert train.main(arguments) == 1
@@ -180,7 +180,7 @@ def test_an_unknown_parameter_is_refused(tmp_path):
     assert "widht" in progress(tmp_path)[-1]["error"]
 
 
-def test_one_single_line_is_enough(tmp_path):
+def test_a_single_line_is_enough(tmp_path):
     assert train.main(order(tmp_path, [{"log": "hello world"}], least_steps=3, most_steps=3)) == 0
     scorer = Scorer.open(tmp_path / "out", device="cpu")
     assert scorer.score(["hello world"])[0].level == "Normal"
@@ -199,13 +199,13 @@ def test_a_killed_training_starts_again(tmp_path):
     assert Scorer.open(tmp_path / "out", device="cpu").manifest["lines"] == 50
 
 
-def test_the_threshold_lets_no_more_than_the_allowed_share_pass():
+def test_at_most_the_allowed_share_exceeds_the_threshold():
     scores = [(9.0, 1), (8.0, 2), (7.0, 1), (6.0, 5)]
     assert judging.threshold_of(scores, lines=100, alarms=0.03) == 7.0
     assert judging.threshold_of([], lines=100) == judging.LEAST
 
 
-def test_confidence_falls_with_the_score_and_is_opnis_at_the_threshold():
+def test_confidence_decreases_with_the_score_and_equals_opnis_at_the_threshold():
     values = [judging.confidence_of(score, 2.0) for score in (0, 1, 2, 3, 100)]
     assert values == sorted(values, reverse=True)
     assert (values[0], values[2]) == (1.0, pytest.approx(0.7))

@@ -47,13 +47,13 @@ def test_the_vocabulary_file_is_opnis(tmp_path):
 
 
 @pytest.mark.parametrize("text", ["", "10", "x\ny\n", "3\n9\na\nb\nc\n", "10\n6\na\nb\n"])
-def test_what_is_no_vocabulary_is_refused(tmp_path, text):
+def test_an_invalid_vocabulary_is_refused(tmp_path, text):
     (tmp_path / "vocab.txt").write_text(text)
     with pytest.raises(ValueError, match="not a vocabulary"):
         Tokenizer.load(tmp_path / "vocab.txt")
 
 
-def test_short_texts_do_not_pay_for_long_ones():
+def test_short_texts_are_not_padded_to_long_ones():
     groups = buckets([3, 60, 4, 3, 61], most_tokens=130)
     assert groups == [[0, 3, 2], [1, 4]]
     assert pad([[1, 2], [1, 2, 3, 4]], longest=3) == [[1, 2, 0], [1, 2, 3]]
@@ -68,7 +68,7 @@ def opnis_state(shape: Shape) -> dict:
     return {**state, "tgt_embed.0.lut.weight": torch.ones(4, 4)}
 
 
-def test_names_are_opnis():
+def test_parameter_names_are_opnis():
     names = set(LogModel(SMALL).state_dict())
     wanted = {
         "src_embed.0.lut.weight",
@@ -103,7 +103,7 @@ def test_both_forms_of_a_checkpoint_load(tmp_path, bare):
 
 
 @pytest.mark.parametrize("content", [b"", b"junk", None])
-def test_what_is_no_model_is_refused(tmp_path, content):
+def test_an_invalid_checkpoint_is_refused(tmp_path, content):
     if content is None:
         torch.save({"a": torch.ones(2)}, tmp_path / "model.pt")
     else:
@@ -112,18 +112,18 @@ def test_what_is_no_model_is_refused(tmp_path, content):
         models.load(tmp_path / "model.pt")
 
 
-def test_a_file_that_would_run_code_is_refused(tmp_path):
+def test_a_checkpoint_that_would_run_code_is_refused(tmp_path):
     torch.save({"model_state_dict": print}, tmp_path / "model.pt")
     with pytest.raises(ValueError, match="not a model"):
         models.load(tmp_path / "model.pt")
 
 
-def test_the_norm_has_the_unbiased_deviation():
+def test_the_norm_uses_the_unbiased_deviation():
     x = torch.tensor([[1.0, 2.0, 4.0, 9.0]])
     assert torch.allclose(Norm(4)(x), (x - x.mean()) / (x.std(unbiased=True) + 1e-6))
 
 
-def test_the_numbers_of_a_layer():
+def test_the_output_of_a_layer():
     """One forward pass written out: attention, residuals and a norm after each part, one more norm at the end."""
     torch.manual_seed(1)
     shape = Shape(words=9, width=4, inner=6, heads=2, layers=1, longest=8)
@@ -170,7 +170,7 @@ def test_a_checkpoint_of_opnis_scores_by_its_rule(tmp_path):
     assert (empty.confidence, empty.level) == (1.0, "Normal")  # no word is left to ask for
 
 
-def test_surprise_does_not_depend_on_the_company():
+def test_a_score_does_not_depend_on_the_batch():
     torch.manual_seed(4)
     network = LogModel(SMALL).eval()
     rows = [[1, 5, 6], [1, 7], [1, *range(5, 19)], [1, 5, 6, 7, 8]]

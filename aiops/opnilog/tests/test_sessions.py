@@ -15,7 +15,7 @@ def sessions() -> Sessions:
     return Sessions().fit(normal)
 
 
-def test_a_session_like_the_normal_ones_is_not_odd(sessions):
+def test_a_session_like_the_normal_ones_is_normal(sessions):
     assert sessions.score(["open", *["write"] * 30, "close"]) == 0
     assert not sessions.is_odd(["close", *["write"] * 41, "open"])
 
@@ -30,7 +30,7 @@ def test_a_session_like_the_normal_ones_is_not_odd(sessions):
         ([], ("write", 0, 20)),
     ],
 )
-def test_missing_repeated_and_new_events_are_odd(sessions, events, reason):
+def test_missing_repeated_and_new_events_are_anomalies(sessions, events, reason):
     if reason is None:  # twice instead of once is within what a small threshold decides
         assert sessions.score(events) == pytest.approx(math.log(3 / 2))
         return
@@ -43,6 +43,6 @@ def test_the_threshold_is_never_above_one_event_more():
     assert Sessions().fit(wild).threshold < math.log(2)
 
 
-def test_nothing_cannot_be_learned_from():
+def test_training_needs_at_least_one_session():
     with pytest.raises(ValueError, match="no session"):
         Sessions().fit([])

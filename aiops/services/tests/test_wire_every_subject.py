@@ -38,7 +38,7 @@ def everything(served, monkeypatch):
     return services
 
 
-def test_garbage_on_every_subject(everything, peer, caplog):
+def test_invalid_messages_on_every_subject(everything, peer, caplog):
     assert set(subjects.SUBJECTS) >= set(HEARD)
     with caplog.at_level(logging.WARNING):
         for subject in HEARD:
@@ -60,7 +60,7 @@ def test_where_the_body_is_ignored_any_body_is_answered(everything, peer, subjec
         assert peer.ask(subject, body)
 
 
-def test_two_gateways_at_once_end_with_one_watchlist_that_is_trained(everything, peer):
+def test_concurrent_requests_end_with_one_trained_watchlist(everything, peer):
     peer.listen("train")
     wanted = [{"c1": {"shop": [f"web{number}"]}} for number in range(4)]
     answers = []

@@ -40,7 +40,7 @@ def inference(*normal: str, ask=bus.request) -> Inference:
     return service
 
 
-def test_only_a_yes_lets_the_gpu_have_the_batch(served, peer):
+def test_only_after_a_yes_the_gpu_controller_gets_the_batch(served, peer):
     service = inference("connected to <ip>", ask=lambda subject, data, _seconds: bus.request(subject, data, 60))
     served(service)
     peer.listen("model_inferenced_workload_logs")
@@ -57,7 +57,7 @@ def test_only_a_yes_lets_the_gpu_have_the_batch(served, peer):
     assert payloads.decode(peer.heard["gpu_service_inference"][0])[0]._id == "id0"
 
 
-def test_nobody_there_means_scoring_here_and_the_service_lives(served, peer):
+def test_without_a_gpu_controller_lines_are_scored_locally(served, peer):
     """Bug 5: without a training controller the original's process died."""
     served(inference("connected to <ip>"))
     peer.listen("model_inferenced_workload_logs")
@@ -68,7 +68,7 @@ def test_nobody_there_means_scoring_here_and_the_service_lives(served, peer):
     assert lists(peer.wait("model_inferenced_workload_logs", 2))[1].anomaly_level == "Anomaly"
 
 
-def test_silence_means_scoring_here_and_is_not_waited_for_every_time(served, peer):
+def test_after_a_time_out_lines_are_scored_locally_without_further_waits(served, peer):
     service = inference("connected to <ip>")
     served(service)
     peer.listen("gpu_service_inference")
@@ -79,7 +79,7 @@ def test_silence_means_scoring_here_and_is_not_waited_for_every_time(served, pee
     assert len(peer.heard["gpu_service_inference"]) == 1
 
 
-def test_offers_hold_at_most_512_items():
+def test_offers_have_at_most_512_items():
     offers = []
 
     def ask(subject, data, timeout):
@@ -107,7 +107,7 @@ def test_the_last_model_serves_while_the_next_trains(monkeypatch):
     assert lists([data])[0].anomaly_level == "Normal"
 
 
-def test_a_wrong_payload_is_logged_with_its_subject_and_dropped(served, peer, caplog):
+def test_an_invalid_payload_is_logged_with_its_subject_and_dropped(served, peer, caplog):
     served(inference("connected to <ip>", ask=lambda *_: b"NO"))
     peer.listen("model_inferenced_workload_logs")
     with caplog.at_level(logging.WARNING):

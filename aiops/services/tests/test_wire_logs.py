@@ -57,7 +57,7 @@ def test_raw_logs_are_single_payloads_masked_and_sorted(served, peer):
     assert (other._id, other.log_type) == ("id3", "controlplane")
 
 
-def test_our_own_intake_sends_lists(served, peer):
+def test_payloads_of_our_intake_are_lists(served, peer):
     kv.put_parameters("u", WATCHED)
     peer.listen("preprocessed_logs_workload")
     served(Preprocessing())
@@ -65,7 +65,7 @@ def test_our_own_intake_sends_lists(served, peer):
     assert [item._id for item in lists(peer.wait("preprocessed_logs_workload"))] == [f"id{n}" for n in range(5)]
 
 
-def test_every_replica_hears_of_a_new_watchlist_and_lines_are_shared(served, peer):
+def test_every_replica_gets_the_watchlist_and_one_replica_each_line(served, peer):
     """Bug 11: with the message in a queue group, one replica keeps the old watchlist."""
     first, second = Preprocessing(), Preprocessing()
     served(first), served(second)
@@ -81,7 +81,7 @@ def test_every_replica_hears_of_a_new_watchlist_and_lines_are_shared(served, pee
     until(lambda: first.watched == second.watched == set())
 
 
-def test_a_watchlist_of_swapped_names_lets_nothing_pass():
+def test_a_watchlist_with_swapped_names_matches_nothing():
     """Bug 16: a namespace with the name of a deployment is another workload."""
     service = Preprocessing()
     service.parameters(watchlist_update("update", WATCHED))
@@ -116,7 +116,7 @@ def drain(*, active: bool = True) -> WorkloadDrain:
     return service
 
 
-def test_a_miss_goes_to_the_model_and_its_verdict_makes_the_next_a_hit(served, peer):
+def test_a_miss_is_scored_by_the_model_and_cached(served, peer):
     for subject in ("opnilog_workload_logs", "inferenced_logs", "templates_index"):
         peer.listen(subject)
     served(drain())
@@ -138,7 +138,7 @@ def test_a_miss_goes_to_the_model_and_its_verdict_makes_the_next_a_hit(served, p
 
 
 @pytest.mark.parametrize(("kind", "kept"), [("train", False), ("reset", False), ("update", True)])
-def test_train_and_reset_clear_the_cache_update_does_not(kind, kept):
+def test_train_and_reset_clear_the_cache_but_update_does_not(kind, kept):
     service = drain()
     service.learn([payloads.encode([payload(masked_log="connected to <ip>", anomaly_level="Normal")])])
     service.parameters(watchlist_update(kind, WATCHED))
@@ -146,7 +146,7 @@ def test_train_and_reset_clear_the_cache_update_does_not(kind, kept):
     assert subject == ("inferenced_logs" if kept else "opnilog_workload_logs")
 
 
-def test_a_new_model_judges_anew_while_one_that_trains_does_not():
+def test_a_new_model_invalidates_verdicts_but_a_started_training_does_not():
     service = drain()
     service.learn([payloads.encode([payload(masked_log="connected to <ip>", anomaly_level="Normal")])])
     service.model_update(b'{"status": "training"}')
@@ -155,7 +155,7 @@ def test_a_new_model_judges_anew_while_one_that_trains_does_not():
     assert service.judge([GOLDEN])[0][0] == "opnilog_workload_logs"
 
 
-def test_of_two_replicas_one_is_active_and_the_other_takes_over_what_it_knew():
+def test_the_passive_replica_takes_over_the_active_ones_state():
     """Bug 13: no state lives only in a process; template numbers stay unique."""
     first, second = drain(), drain(active=False)
     first.learn([payloads.encode([payload(masked_log="connected to <ip>", anomaly_level="Normal")])])
@@ -166,7 +166,7 @@ def test_of_two_replicas_one_is_active_and_the_other_takes_over_what_it_knew():
     assert second.judge([GOLDEN])[0][0] == "inferenced_logs"
 
 
-def test_a_passive_replica_learns_nothing_and_says_nothing():
+def test_a_passive_replica_neither_learns_nor_publishes():
     """Otherwise it would create templates with numbers that the active one gives to others."""
     passive = drain(active=False)
     judged = payloads.encode([payload(masked_log="connected to <ip>", anomaly_level="Anomaly")])
@@ -179,7 +179,7 @@ def test_a_passive_replica_learns_nothing_and_says_nothing():
     assert passive.judge([GOLDEN])[0][0] == "opnilog_workload_logs"
 
 
-def test_one_that_lost_the_lock_is_passive():
+def test_a_replica_that_lost_the_lock_is_passive():
     service = drain()
     judged = payloads.encode([payload(masked_log="connected to <ip>", anomaly_level="Anomaly")])
     service.active.yes = False
@@ -187,7 +187,7 @@ def test_one_that_lost_the_lock_is_passive():
     assert service.judge([GOLDEN]) == service.learn([judged]) == service.feedback(judged) == []
 
 
-def test_a_persons_word_stands_above_the_models():
+def test_a_users_label_overrides_the_models_verdict():
     service = drain()
     service.learn([payloads.encode([payload(masked_log="connected to <ip>", anomaly_level="Anomaly")])])
     service.feedback(payloads.encode([payload(9, masked_log="connected to <ip>", anomaly_level="Normal")]))
@@ -214,7 +214,7 @@ WRONG = [b"", b"{}", b"hello", b"\xff\xfe" * 20]
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_a_wrong_payload_is_logged_with_its_subject_and_dropped(served, peer, caplog, make, subject, good, out):
+def test_an_invalid_payload_is_logged_with_its_subject_and_dropped(served, peer, caplog, make, subject, good, out):
     kv.put_parameters("u", WATCHED)
     out = out or "preprocessed_logs_workload"
     peer.listen(out)
@@ -228,7 +228,7 @@ def test_a_wrong_payload_is_logged_with_its_subject_and_dropped(served, peer, ca
 
 
 @pytest.mark.parametrize("wrong", [b"", b"no json", b"[]", b'{"status_type": "never"}', b'{"workloads": 5}'])
-def test_a_wrong_watchlist_changes_nothing(served, peer, caplog, wrong):
+def test_an_invalid_watchlist_changes_nothing(served, peer, caplog, wrong):
     kv.put_parameters("u", WATCHED)
     service, cache = Preprocessing(), drain()
     cache.learn([payloads.encode([payload(masked_log="connected to <ip>", anomaly_level="Normal")])])

@@ -116,7 +116,7 @@ def test_a_new_watchlist_is_trained_and_each_message_is_as_opni_sends_it(served,
     assert kv.model_status()["status"] == "training"
 
 
-def test_the_query_finds_the_workloads_and_leaves_out_trouble(served, gpu_side, store):
+def test_the_query_matches_the_workloads_and_excludes_errors(served, gpu_side, store):
     """Bugs 3, 4 and 16: phrases are phrases, the level's field is the keyword itself, names stay in their fields."""
     served(TrainingController())
     gpu_side.ask("train_model", g3(WORKLOADS))
@@ -134,7 +134,7 @@ def test_the_query_finds_the_workloads_and_leaves_out_trouble(served, gpu_side, 
     assert {"error", '"connection refused"', '"out of disk"'} <= set(words["query_string"]["query"].split(" OR "))
 
 
-def test_g1_sends_the_bare_map_and_gets_the_same(served, gpu_side):
+def test_a_g1_request_without_envelope_gets_the_same_reply(served, gpu_side):
     served(TrainingController())
     assert gpu_side.ask("train_model", json.dumps(WORKLOADS).encode()) == b"training job submitted"
     assert js(gpu_side.wait("train")[0])["parameters"]["workloads"] == WORKLOADS
@@ -142,7 +142,7 @@ def test_g1_sends_the_bare_map_and_gets_the_same(served, gpu_side):
     assert js(gpu_side.ask("workload_parameters", b"model_training_parameters")) == WORKLOADS
 
 
-def test_nothing_asked_for_is_an_empty_list_and_no_model(served, peer):
+def test_without_a_request_the_watchlist_is_empty_and_there_is_no_model(served, peer):
     served(TrainingController())
     assert peer.ask("workload_parameters", b"model_training_parameters") == b"{}"
     assert peer.ask("model_status", b"model_status") == b"not started"
@@ -202,13 +202,13 @@ def test_the_same_watchlist_is_retrained_when_requested(served, gpu_side):
     assert js(gpu_side.wait("train")[0])["parameters"]["workloads"] == WORKLOADS
 
 
-def test_what_was_asked_while_no_controller_ran_is_found_at_the_start(served, gpu_side):
+def test_a_request_made_while_no_controller_ran_is_handled_at_its_start(served, gpu_side):
     g3(WORKLOADS)
     served(TrainingController())
     assert js(gpu_side.wait("train")[0])["parameters"]["uuid"] == UUID
 
 
-def test_what_was_trained_already_is_not_trained_again_at_the_start(served, gpu_side):
+def test_a_completed_request_is_not_trained_again_at_the_start(served, gpu_side):
     g3(WORKLOADS)
     kv.put_last_trained(order())
     served(TrainingController())
@@ -240,7 +240,7 @@ def test_a_request_during_a_training_waits_for_its_end(served, gpu_side):
     assert js(gpu_side.wait("train", 2)[1])["parameters"] == {"uuid": other, "workloads": more}
 
 
-def test_two_controllers_do_together_what_one_does(served, gpu_side):
+def test_two_controllers_have_the_effect_of_one(served, gpu_side):
     served(TrainingController()), served(TrainingController())
     assert gpu_side.ask("train_model", g3(WORKLOADS)) == b"training job submitted"
     gpu_side.wait("gpu_service_training_internal")
@@ -249,7 +249,7 @@ def test_two_controllers_do_together_what_one_does(served, gpu_side):
     assert [len(gpu_side.heard[subject]) for subject in SUBJECTS[:3]] == [1, 1, 1]
 
 
-def test_a_restart_during_a_training_does_not_count_wrong(served, gpu_side):
+def test_a_restart_during_a_training_keeps_the_count_right(served, gpu_side):
     """Bug 1: the counter restarted at 0, JobEnd made it -1, and no model could be trained any more."""
     assert lease.take(UUID, "somebody", 60)
     g3(WORKLOADS)
@@ -275,7 +275,7 @@ def test_a_trainer_that_goes_silent_loses_its_lease(served, gpu_side):
     assert gpu_side.heard["gpu_trainingjob_status"] == [b"JobEnd"]
 
 
-def test_train_published_by_hand_is_taken_once(served, gpu_side):
+def test_a_manually_published_train_message_is_handled_once(served, gpu_side):
     served(TrainingController())
     gpu_side.publish("train", train_from(order()))
     gpu_side.wait("gpu_service_training_internal")
@@ -297,7 +297,7 @@ def test_train_published_by_hand_is_taken_once(served, gpu_side):
         ("gpu_service_inference", b"hello"),
     ],
 )
-def test_a_wrong_payload_is_logged_and_the_controller_lives(served, listening, caplog, subject, wrong):
+def test_an_invalid_payload_is_logged_and_the_controller_survives(served, listening, caplog, subject, wrong):
     served(TrainingController())
     with caplog.at_level(logging.WARNING):
         listening.publish(subject, wrong)
@@ -310,14 +310,14 @@ def test_a_wrong_payload_is_logged_and_the_controller_lives(served, listening, c
 BATCH = payloads.encode([payload(1, masked_log="x"), payload(2, masked_log="y")])
 
 
-def test_without_a_gpu_the_answer_is_no(served, gpu_side):
+def test_without_a_gpu_offers_are_declined(served, gpu_side):
     gpu_side.listen("gpu_service_inference_internal")
     served(TrainingController())
     assert gpu_side.ask("gpu_service_inference", BATCH) == b"NO"
     assert gpu_side.heard["gpu_service_inference_internal"] == []
 
 
-def test_with_a_free_gpu_the_same_bytes_are_forwarded(served, gpu_side, monkeypatch):
+def test_with_a_free_gpu_the_offer_is_forwarded_unchanged(served, gpu_side, monkeypatch):
     monkeypatch.setattr("aiops.wire.gpu_info.any_there", lambda: True)
     gpu_side.listen("gpu_service_inference_internal")
     controller = TrainingController()
@@ -327,7 +327,7 @@ def test_with_a_free_gpu_the_same_bytes_are_forwarded(served, gpu_side, monkeypa
     assert gpu_side.wait("gpu_service_inference_internal") == [BATCH]
 
 
-def test_while_training_the_answer_is_no_and_quick(served, gpu_side, monkeypatch):
+def test_during_a_training_offers_are_declined_quickly(served, gpu_side, monkeypatch):
     monkeypatch.setattr("aiops.wire.gpu_info.any_there", lambda: True)
     controller = TrainingController()
     served(controller)
@@ -347,13 +347,13 @@ def test_a_silent_gpu_controller_does_not_delay_the_answer(served, peer, monkeyp
 
 
 # --- GPU controller --------------------------------------------------------------------------------------------------
-def test_the_gpu_controller_always_says_that_it_runs(served, peer):
+def test_the_gpu_controller_always_answers_the_liveness_check(served, peer):
     """Bug 8: the original's event loop was busy with the training."""
     served(GpuController())
     assert peer.ask("gpu_service_running", b"check-up") == b"running"
 
 
-def test_an_order_makes_one_training_however_often_and_whoever_hears_it(served, listening):
+def test_an_order_starts_one_training_however_often_it_is_delivered(served, listening):
     served(GpuController()), served(GpuController())
     for _ in range(2):
         listening.publish("gpu_service_training_internal", json.dumps(order()).encode())
@@ -363,7 +363,7 @@ def test_an_order_makes_one_training_however_often_and_whoever_hears_it(served, 
     assert (str(run.uuid), run.workloads, run.state) == (UUID, WORKLOADS, "training")
 
 
-def test_g1_orders_have_no_uuid_and_are_taken_once(served, listening):
+def test_g1_orders_without_uuid_are_handled_once(served, listening):
     served(GpuController())
     body = order()
     del body["payload"]["parameters"], body["payload"]["count"]
@@ -375,7 +375,7 @@ def test_g1_orders_have_no_uuid_and_are_taken_once(served, listening):
 
 
 @pytest.mark.parametrize("wrong", [b"no json", b'{"model": "nulog-train"}', b'{"model": "other", "payload": {}}'])
-def test_a_wrong_order_makes_no_training(served, listening, wrong):
+def test_an_invalid_order_starts_no_training(served, listening, wrong):
     served(GpuController())
     listening.publish("gpu_service_training_internal", wrong)
     listening.publish("gpu_service_inference_internal", wrong)
@@ -383,7 +383,7 @@ def test_a_wrong_order_makes_no_training(served, listening, wrong):
     assert not TrainingRun.objects.exists()
 
 
-def test_a_training_of_ours_is_not_ended_by_a_strangers_jobend(served, gpu_side):
+def test_a_jobend_of_another_trainer_does_not_end_our_training(served, gpu_side):
     lease.take(UUID, "ours", 60)
     lifecycle.create_run(order=order(), by="test")
     served(TrainingController())

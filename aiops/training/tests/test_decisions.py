@@ -50,7 +50,7 @@ def step(wire: Wire) -> None:
 
 
 @pytest.mark.parametrize("last", [TRAIN, TOLD])
-def test_killed_after_the_order_to_train_the_watchlist_is_told_all_the_same(monkeypatch, last):
+def test_the_watchlist_is_published_though_the_controller_was_killed_after_train(monkeypatch, last):
     """Otherwise services that filter or cache by the watchlist would keep the old one."""
     wire = Wire(last, taken=True)
     with pytest.raises(KeyboardInterrupt):
@@ -66,7 +66,7 @@ def test_killed_after_the_order_to_train_the_watchlist_is_told_all_the_same(monk
     assert kv.decision()["state"] == "done"
 
 
-def test_an_order_that_nobody_takes_is_sent_again_and_the_watchlist_with_it(monkeypatch):
+def test_an_order_that_no_controller_takes_is_sent_again_with_the_watchlist(monkeypatch):
     wire = Wire("", taken=False)
     step(wire)
     step(wire)

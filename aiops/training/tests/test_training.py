@@ -161,7 +161,7 @@ def test_from_the_watchlist_to_a_serving_version(world, peer):
     assert not lease.is_live(lease.current())
 
 
-def test_no_lines_end_in_a_failure_that_says_so_and_can_be_tried_again(world, peer, store):
+def test_without_lines_the_training_fails_with_a_reason_and_can_be_retried(world, peer, store):
     """Bug 2: the original's page stayed in `training` for ever."""
     lines, store.lines = store.lines, []
     requests.request_training(WORKLOADS)
@@ -176,7 +176,7 @@ def test_no_lines_end_in_a_failure_that_says_so_and_can_be_tried_again(world, pe
     assert world(lambda: TrainingRun.objects.filter(state="completed", announced=True).first())
 
 
-def test_a_trainer_that_fails_tells_why_and_the_last_model_goes_on(world, peer, monkeypatch):
+def test_a_failed_training_has_a_reason_and_the_last_model_keeps_serving(world, peer, monkeypatch):
     requests.request_training(WORKLOADS)
     first = world(settled)
     serving = ModelVersion.objects.get(serving=True)
@@ -190,7 +190,7 @@ def test_a_trainer_that_fails_tells_why_and_the_last_model_goes_on(world, peer, 
     assert kv.last_trained().uuid == str(first.uuid)
 
 
-def test_a_trainer_that_ends_well_without_a_whole_model_has_failed(world, peer, monkeypatch):
+def test_a_successful_exit_without_a_complete_model_is_a_failure(world, peer, monkeypatch):
     """Bug 9: the original said `completed` before anything was saved."""
     monkeypatch.setattr(launching.RUNS, "spec", empty(launching.RUNS.spec))
     requests.request_training(WORKLOADS)
@@ -263,7 +263,7 @@ def test_clearing_the_watchlist_ends_a_running_training(world, peer, monkeypatch
     world(lambda: runners.get().names() == [])
 
 
-def test_a_trainer_killed_with_its_watcher_is_started_again(world, monkeypatch):
+def test_a_trainer_killed_with_its_watcher_is_restarted(world, monkeypatch):
     made = launching.RUNS.spec
     monkeypatch.setattr(launching.RUNS, "spec", slow(made))
     requests.request_training(WORKLOADS)
@@ -290,7 +290,7 @@ def kill_all_of(run_name: str) -> None:
         time.sleep(0.1)
 
 
-def test_a_trainer_that_hangs_is_failed_when_its_lease_has_run_out(world, peer, monkeypatch):
+def test_a_hanging_trainer_fails_when_its_lease_expires(world, peer, monkeypatch):
     monkeypatch.setattr(launching.RUNS, "spec", slow(launching.RUNS.spec))
     monkeypatch.setattr(lifecycle, "LEASE_S", 1)
     requests.request_training(WORKLOADS)
@@ -301,7 +301,7 @@ def test_a_trainer_that_hangs_is_failed_when_its_lease_has_run_out(world, peer, 
     assert peer.wait("gpu_trainingjob_status", 2) == [b"JobStart", b"JobEnd"]
 
 
-def test_a_log_store_that_stays_away_fails_the_training_with_the_reason(world, store, monkeypatch):
+def test_a_lasting_outage_of_the_log_store_fails_the_training_with_a_reason(world, store, monkeypatch):
     monkeypatch.setattr(lifecycle, "LEASE_S", 1)
     monkeypatch.setattr(launching, "AGAIN_AFTER_S", 0.2)
 
@@ -339,7 +339,7 @@ def test_jobend_is_sent_once_however_often_the_end_is_settled(world, peer, store
     assert peer.wait("gpu_trainingjob_status", 2) == [b"JobStart", b"JobEnd"]
 
 
-def test_with_the_bus_away_the_end_is_told_later(tasks, monkeypatch):
+def test_without_nats_the_end_is_announced_later(tasks, monkeypatch):
     order = {"source": "drain", "model": "nulog-train", "payload": {"parameters": {"uuid": str(uuid.uuid4())}}}
     run, _ = lifecycle.create_run(order=order, by="test")
     lifecycle.fail(run.pk, "for a test", by="test")
@@ -371,7 +371,7 @@ def test_a_lease_that_could_not_be_ended_is_ended_later(tasks, monkeypatch):
     assert not lease.is_live(lease.current())
 
 
-def test_a_free_gpu_is_reserved_and_given_back(world, store, monkeypatch):
+def test_a_free_gpu_is_reserved_and_released(world, store, monkeypatch):
     Tenant.objects.filter(name="default").update(gpu=1)
     monkeypatch.setattr(runners.get(), "devices", lambda: [gpus.Device("GPU-0", "a card", 1024, 0)])
     monkeypatch.setattr(launching.RUNS, "spec", slow(launching.RUNS.spec))
@@ -384,14 +384,14 @@ def test_a_free_gpu_is_reserved_and_given_back(world, store, monkeypatch):
     assert Tenant.objects.get(name="default").gpu_inuse == 0
 
 
-def test_a_gpu_in_use_is_no_reason_not_to_train(world, monkeypatch):
+def test_without_a_free_gpu_it_trains_on_the_cpu(world, monkeypatch):
     Tenant.objects.filter(name="default").update(gpu=1, gpu_inuse=1)
     monkeypatch.setattr(launching.RUNS, "spec", slow(launching.RUNS.spec))
     requests.request_training(WORKLOADS)
     assert begun(world).gpu == 0
 
 
-def test_the_lines_of_a_training_say_their_workload(world, store, monkeypatch):
+def test_training_lines_contain_their_workload(world, store, monkeypatch):
     monkeypatch.setattr(launching.RUNS, "spec", slow(launching.RUNS.spec))
     requests.request_training(WORKLOADS)
     run = begun(world)

@@ -45,7 +45,7 @@ def started(run: TrainingRun) -> None:
     until(lambda: (folder / "ready").exists())
 
 
-def test_a_run_that_is_slow_to_end_is_followed_by_one_message(run, tasks, settings):
+def test_a_run_that_ends_slowly_has_one_message_in_the_queue(run, tasks, settings):
     settings.JOB_CANCEL_GRACE_S = 600
     started(run)
     tasks.queue.clear()
@@ -61,7 +61,7 @@ def test_a_run_that_is_slow_to_end_is_followed_by_one_message(run, tasks, settin
     assert run.announced
 
 
-def test_reconcile_alone_brings_it_to_its_end(run, tasks, settings):
+def test_reconcile_alone_completes_a_training(run, tasks, settings):
     settings.JOB_CANCEL_GRACE_S = 0
     started(run)
     lifecycle.fail(run.pk, "for a test", by="test")
@@ -75,7 +75,7 @@ def test_reconcile_alone_brings_it_to_its_end(run, tasks, settings):
     assert tasks.queue == []
 
 
-def test_a_training_that_no_worker_has_taken_is_asked_for_once_in_a_while(run, tasks):
+def test_a_training_that_no_worker_starts_is_enqueued_again_at_intervals(run, tasks):
     tasks.queue.clear()
     for turn in (1, 2):
         late = timezone.now() - timedelta(seconds=launching.AGAIN_AFTER_S + 1)

@@ -38,7 +38,7 @@ def store(tmp_path):
     return Versions(tmp_path / "models")
 
 
-def test_versions_are_numbered_and_none_serves_until_it_is_told_to(store, trained):
+def test_versions_are_numbered_and_inactive_at_first(store, trained):
     assert (store.all(), store.serving()) == ([], None)
     assert [store.add(trained()), store.add(trained("other"))] == ["v000001", "v000002"]
     assert store.serving() is None
@@ -50,7 +50,7 @@ def test_versions_are_numbered_and_none_serves_until_it_is_told_to(store, traine
 
 
 @pytest.mark.parametrize("missing", ["nulog_model_latest.pt", "vocab.txt", "manifest.json"])
-def test_half_a_model_is_no_version(store, trained, missing):
+def test_an_incomplete_model_is_not_a_version(store, trained, missing):
     folder = trained()
     (folder / missing).unlink()
     with pytest.raises(BadVersion, match=missing):
@@ -58,7 +58,7 @@ def test_half_a_model_is_no_version(store, trained, missing):
     assert store.all() == []
 
 
-def test_a_damaged_version_does_not_serve_and_the_last_good_one_goes_on(store, trained):
+def test_a_damaged_version_is_not_activated_and_the_last_good_one_keeps_serving(store, trained):
     first, second = store.add(trained()), store.add(trained("two"))
     store.serve(first)
     (store.folder_of(second) / "nulog_model_latest.pt").write_text("twx")
@@ -67,7 +67,7 @@ def test_a_damaged_version_does_not_serve_and_the_last_good_one_goes_on(store, t
     assert store.serving() == first
 
 
-def test_the_serving_version_is_not_removed_and_its_number_does_not_come_back(store, trained):
+def test_the_serving_version_is_kept_and_numbers_are_not_reused(store, trained):
     first, second = store.add(trained()), store.add(trained())
     store.serve(second)
     with pytest.raises(BadVersion):
@@ -79,13 +79,13 @@ def test_the_serving_version_is_not_removed_and_its_number_does_not_come_back(st
 
 
 @pytest.mark.parametrize("name", ["", "..", "../x", "v1", "v999999", "serving"])
-def test_names_lead_nowhere_else(store, name):
+def test_version_names_cannot_leave_the_folder(store, name):
     with pytest.raises(BadVersion):
         store.folder_of(name)
 
 
 @pytest.mark.django_db(transaction=True)
-def test_rolling_back_is_told_to_everybody(as_staff, staff, trained, peer, client):
+def test_a_rollback_is_published(as_staff, staff, trained, peer, client):
     peer.listen("model_update")
     files = versions.files()
     for weights in ("one", "two"):
@@ -105,7 +105,7 @@ def test_rolling_back_is_told_to_everybody(as_staff, staff, trained, peer, clien
 
 
 @pytest.mark.django_db
-def test_old_versions_go_and_what_serves_stays(trained, monkeypatch):
+def test_old_versions_are_removed_but_not_the_serving_one(trained, monkeypatch):
     monkeypatch.setattr(versions, "KEPT", 1)
     files = versions.files()
     for number in range(4):
@@ -157,7 +157,7 @@ def killed(*_args, **_options):
     [(Versions, "add"), (lifecycle, "complete"), (kv, "put_last_trained")],
     ids=lambda moment: moment[1],
 )
-def test_a_reset_holds_whatever_a_training_is_about_to_do(ending, monkeypatch, moment):
+def test_a_reset_wins_against_a_finishing_training(ending, monkeypatch, moment):
     place, name = moment
     with monkeypatch.context() as patch:
         patch.setattr(place, name, then(getattr(place, name), lambda: (patch.undo(), reset())))
@@ -176,7 +176,7 @@ def test_a_reset_holds_whatever_a_training_is_about_to_do(ending, monkeypatch, m
 @pytest.mark.parametrize(
     "moment", [(lifecycle, "complete"), (versions, "follow"), (Versions, "serve")], ids=lambda moment: moment[1]
 )
-def test_killed_at_the_end_of_a_training_it_serves_all_the_same_and_leaves_nothing(ending, monkeypatch, moment):
+def test_a_version_is_activated_though_the_process_was_killed_at_the_end_of_the_training(ending, monkeypatch, moment):
     with monkeypatch.context() as patch:
         patch.setattr(*moment, killed)
         with pytest.raises(KeyboardInterrupt):
@@ -190,7 +190,7 @@ def test_killed_at_the_end_of_a_training_it_serves_all_the_same_and_leaves_nothi
 
 
 @pytest.mark.django_db(transaction=True)
-def test_the_slower_of_two_at_once_does_not_bring_back_what_serves_no_more(trained, monkeypatch):
+def test_a_slow_process_does_not_reactivate_a_reset_version(trained, monkeypatch):
     """One process has read the serving version and is delayed; meanwhile it is reset; then the first continues and
     writes.
     """
@@ -209,7 +209,7 @@ def test_the_slower_of_two_at_once_does_not_bring_back_what_serves_no_more(train
 
 
 @pytest.mark.django_db(transaction=True)
-def test_files_that_differ_from_the_rows_are_healed(trained, caplog):
+def test_files_that_differ_from_the_rows_are_repaired(trained, caplog):
     files = versions.files()
     first, second = files.add(trained("one")), files.add(trained("two"))
     ModelVersion.objects.create(version=first)

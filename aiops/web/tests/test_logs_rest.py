@@ -43,7 +43,7 @@ class TestPost:
         assert stored()[:2] == [("local", "alice", "web", "one"), ("local", "alice", "", "two")]
         assert set(LogLine.objects.exclude(log="one").values_list("time", flat=True)) == {1700000000000}
 
-    def test_a_line_a_line(self, client, alice):
+    def test_ndjson_is_accepted(self, client, alice):
         body = b'{"log": "one"}\n\n{"log": "two"}\n'
         headers = {"authorization": f"Bearer {accounts.token_of(alice)}"}
         answer = client.post(f"/api/v1/{URL}", body, content_type="application/x-ndjson", headers=headers)
@@ -68,11 +68,11 @@ class TestPost:
             ([{"log": "x"}] * 10_001, "body"),
         ],
     )
-    def test_one_bad_element_refuses_the_whole(self, as_alice, body, field):
+    def test_one_invalid_element_refuses_the_whole_request(self, as_alice, body, field):
         assert as_alice.refused("post", URL, body).startswith(f"{field}:")
         assert not LogLine.objects.exists()
 
-    def test_what_users_call_their_lines_are_the_lines_of_each(self, as_alice, as_bob, peer):
+    def test_line_ids_are_separate_for_each_user(self, as_alice, as_bob, peer):
         peer.listen(subjects.STORED_LOGS)
         for number, (caller, text) in enumerate([(as_alice, "hers"), (as_bob, "his")], start=1):
             for new in (1, 0):
@@ -84,12 +84,12 @@ class TestPost:
             (item,) = payloads.decode(peer.wait(subjects.STORED_LOGS, number)[-1])
             assert (item._id, item.log) == (f"{item.namespace_name}:7", text)
 
-    def test_a_long_id_is_known_again(self, as_alice):
+    def test_a_long_id_is_recognized_again(self, as_alice):
         for name, new in (("x" * 100, 1), ("x" * 100, 0), ("x" * 99 + "y", 1)):
             assert as_alice.call("post", URL, {"log": "x", "_id": name}).json()["new"] == new
         assert all(id.startswith("alice:") for id in LogLine.objects.values_list("line_id", flat=True))
 
-    def test_operators_lines_keep_their_ids_which_are_nobody_elses(self, as_alice, as_staff):
+    def test_operators_lines_keep_their_ids(self, as_alice, as_staff):
         as_alice.call("post", URL, {"log": "hers", "_id": "7"})
         one = {"log": "x", "_id": "7", "namespace_name": "shop"}
         for new in (1, 0):
@@ -107,7 +107,7 @@ class TestPost:
         as_staff.call("post", URL, {"log": "x", "namespace_name": "shop", "cluster_id": "c1"})
         assert stored() == [("c1", "shop", "", "x")]
 
-    def test_with_the_bus_away_it_is_a_fault_and_nothing_is_stored(self, as_alice, monkeypatch):
+    def test_without_nats_it_is_a_fault_and_nothing_is_stored(self, as_alice, monkeypatch):
         def away(*_):
             raise Fault("the message bus is not available; try again later")
 
@@ -132,13 +132,13 @@ class TestSearch:
     def ids(self, caller, query: str = "") -> list[str]:
         return [row["_id"] for row in caller.call("get", f"{URL}?{query}").json()]
 
-    def test_a_user_sees_the_own_lines_and_staff_all(self, as_alice, as_bob, as_staff):
+    def test_users_see_their_own_lines_and_staff_all_lines(self, as_alice, as_bob, as_staff):
         assert self.ids(as_alice) == ["b", "a"]
         assert self.ids(as_bob) == []
         assert self.ids(as_staff) == ["c", "b", "a"]
         assert self.ids(as_bob, "namespace=alice") == []
 
-    def test_a_namespace_of_the_same_name_elsewhere_is_somebody_elses(self, as_alice, as_staff):
+    def test_a_namespace_of_the_same_name_in_another_cluster_is_not_the_users(self, as_alice, as_staff):
         as_staff.call(
             "post", URL, {"_id": "d", "log": "of c1", "namespace_name": "alice", "cluster_id": "c1", "time": 1}
         )
@@ -164,7 +164,7 @@ class TestSearch:
             "cluster=%00", "namespace=a%00", "deployment=%00", "level=%00", "since=%00",
         ],
     )  # fmt: skip
-    def test_a_wrong_filter_is_named(self, as_alice, query):
+    def test_an_invalid_filter_is_named(self, as_alice, query):
         assert as_alice.refused("get", f"{URL}?{query}").startswith(query.split("=")[0])
 
     @pytest.mark.parametrize(
@@ -274,13 +274,13 @@ class TestLoki:
 
     @pytest.mark.parametrize("value", [5, None, 0.5, {"a": [1]}, "\ud800\0"], ids=str)
     @pytest.mark.parametrize("name", ["log_type", "app", "pod"])
-    def test_what_stands_beside_a_line_is_taken_as_text(self, push, name, value):
+    def test_attributes_of_a_line_are_stored_as_text(self, push, name, value):
         body = {"streams": [{"stream": {"job": "web"}, "values": [["1700000000000000000", "one", {name: value}]]}]}
         assert push(json.dumps(body).encode(), "application/json").status_code == 204
         assert LogLine.objects.get().log == "one"
 
     @pytest.mark.parametrize("name", ["log_type", "app", "filename"])
-    def test_labels_that_no_store_takes_are_cleaned(self, push, name):
+    def test_labels_that_cannot_be_stored_are_cleaned(self, push, name):
         """A lone surrogate, escaped, in a protobuf message."""
         message = PushRequest()
         message.streams.add(labels=f'{{{name}="x\\ud800"}}').entries.add(line="one")
@@ -289,13 +289,13 @@ class TestLoki:
         assert LogLine.objects.get().log == "one"
 
     @pytest.mark.parametrize("value", ["[Infinity, 'x']", "[NaN, 'x']", "['soon', 'x']", "[[], 'x']", "[1]", "'12'"])
-    def test_an_entry_that_is_none_is_400(self, push, value):
+    def test_an_invalid_entry_is_answered_400(self, push, value):
         row = value.replace("'", '"')
         answer = push(b'{"streams": [{"stream": {"a": "b"}, "values": [%s]}]}' % row.encode(), "application/json")
         assert answer.status_code == 400
         assert answer.json()["message"].startswith("no push request:")
 
-    def test_protobuf_in_snappy_as_promtail_sends(self, push):
+    def test_snappy_protobuf_as_promtail_sends_it(self, push):
         message = PushRequest()
         stream = message.streams.add(labels='{app="web", filename="/var/log/\\"odd\\".log"}')
         entry = stream.entries.add(line="one")
@@ -324,12 +324,12 @@ class TestDoors:
 
     @pytest.mark.parametrize("kind", ["application/json", "application/x-protobuf"])
     @pytest.mark.parametrize("data", [b"{", b"[]", b"\xff\xff\xff", b"null"])
-    def test_what_cannot_be_read_is_400(self, client, door, headers, kind, data):
+    def test_an_unreadable_body_is_answered_400(self, client, door, headers, kind, data):
         answer = client.post(door, data, content_type=kind, headers=headers)
         assert (answer.status_code, bool(answer.json()["message"])) == (400, True)
         assert not LogLine.objects.exists()
 
-    def test_a_bomb_is_refused(self, client, door, headers):
+    def test_a_decompression_bomb_is_refused(self, client, door, headers):
         data = gzip.compress(b"0" * (65 << 20))
         answer = client.post(
             door, data, content_type="application/json", headers={**headers, "content-encoding": "gzip"}
@@ -337,7 +337,7 @@ class TestDoors:
         assert answer.status_code == 400
         assert "64 MiB" in answer.json()["message"]
 
-    def test_a_gzip_of_several_parts_is_taken_whole_and_a_cut_one_refused(self, client, door, headers):
+    def test_multi_member_gzip_is_accepted_and_truncated_gzip_refused(self, client, door, headers):
         rows = [["1700000000000000000", "one"]]
         body = {"streams": [{"stream": {"app": "web"}, "values": rows}]}
         if "loki" not in door:
@@ -351,7 +351,7 @@ class TestDoors:
         assert client.post(door, packed, **given).status_code in (200, 204)
         assert LogLine.objects.get().log == "one"
 
-    def test_with_the_store_away_the_shipper_tries_again(self, client, door, headers, monkeypatch):
+    def test_without_the_store_the_shipper_is_told_to_retry(self, client, door, headers, monkeypatch):
         def away(*_):
             raise Fault("the log store is not available")
 
@@ -362,6 +362,6 @@ class TestDoors:
 
 
 @pytest.mark.parametrize("text", ["app=web", "{app=web}", '{app="web}', "", '{a="b" c="d"}'])
-def test_labels_that_are_none(text):
+def test_invalid_labels_are_refused(text):
     with pytest.raises(ValueError):
         labels_of(text)

@@ -18,7 +18,7 @@ from aiops.training import training_data
 from aiops.wire import payloads
 from kernel import bus
 from kernel.errors import Fault
-from mlp.tests.page_world import EVIL, markup, visitor, words_of
+from mlp.tests.page_world import EVIL, markup, visible_text, visitor
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -54,8 +54,8 @@ def operator(alice):
 
 
 class TestLines:
-    def test_a_user_sees_the_lines_of_the_own_namespace(self, lines, alice):
-        words = words_of(visitor(alice).get("/aiops"))
+    def test_users_see_the_lines_of_their_namespace(self, lines, alice):
+        words = visible_text(visitor(alice).get("/aiops"))
         assert "epoch one done" in words
         assert "secret of bob" not in words
         assert "<script>alert(1)" not in visitor(alice).get("/aiops").content.decode()
@@ -68,61 +68,61 @@ class TestLines:
         ],
         ids=lambda address: address[:30],
     )  # fmt: skip
-    def test_a_wrong_address_is_told_on_the_page(self, lines, alice, address):
+    def test_an_invalid_address_is_explained_on_the_page(self, lines, alice, address):
         answer = visitor(alice).get(f"/aiops?{address}")
         assert answer.status_code == 403
         assert answer.context["problem"].split(":")[0] in address
 
     def test_an_operator_sees_all(self, lines, operator):
-        assert "secret of bob" in words_of(operator.get("/aiops"))
+        assert "secret of bob" in visible_text(operator.get("/aiops"))
 
     def test_the_filters_are_in_the_address(self, lines, alice):
         answer = visitor(alice).get("/aiops?level=Anomaly&q=disk")
-        assert "disk gone" in words_of(answer)
-        assert "epoch one" not in words_of(answer)
-        assert "No lines match" in words_of(visitor(alice).get("/aiops?q=nowhere"))
+        assert "disk gone" in visible_text(answer)
+        assert "epoch one" not in visible_text(answer)
+        assert "No lines match" in visible_text(visitor(alice).get("/aiops?q=nowhere"))
 
     @pytest.mark.parametrize(
         ("address", "word"), [("level=bad", "level"), ("after=x", "after"), ("since=x", "since"), ('q="', "q")]
     )
-    def test_a_wrong_filter_is_named(self, lines, alice, address, word):
+    def test_an_invalid_filter_is_named(self, lines, alice, address, word):
         answer = visitor(alice).get(f"/aiops?{address}")
         assert answer.status_code == 403
-        assert f"{word}:" in words_of(answer)
+        assert f"{word}:" in visible_text(answer)
 
     @pytest.mark.parametrize("address", ["/aiops", "/aiops/line?id=a2", "/aiops/templates"])
-    def test_the_store_away_is_told(self, lines, alice, monkeypatch, address):
+    def test_an_unavailable_store_is_reported(self, lines, alice, monkeypatch, address):
         def away():
             raise Fault("the log store does not answer")
 
         monkeypatch.setattr(logstore, "get", away)
         answer = visitor(alice).get(address)
         assert answer.status_code == 503
-        assert "does not answer" in words_of(answer)
+        assert "does not answer" in visible_text(answer)
 
-    def test_older_ones_are_a_page_on(self, alice):
+    def test_older_lines_are_on_the_next_page(self, alice):
         logstore.get().append([document(f"l{number}", f"line {number} end", at=number) for number in range(101)])
         first = visitor(alice).get("/aiops")
-        assert "line 0 end" not in words_of(first)
-        assert "line 0 end" in words_of(visitor(alice).get("/aiops", {"after": first.context["more"]}))
+        assert "line 0 end" not in visible_text(first)
+        assert "line 0 end" in visible_text(visitor(alice).get("/aiops", {"after": first.context["more"]}))
 
-    def test_a_line_says_why(self, lines, alice):
+    def test_a_line_shows_why_it_is_an_anomaly(self, lines, alice):
         answer = visitor(alice).get("/aiops/line?id=a2")
         assert "<mark>gone</mark>" in answer.content.decode()
-        words = words_of(answer)
+        words = visible_text(answer)
         assert "disk <*>" in words
         assert "0.250" in words
         assert "1 of 3 lines" in words
         assert "epoch one done" in words
         assert "epoch two done" in words
 
-    def test_another_ones_line_is_not_there(self, lines, alice):
+    def test_another_users_line_is_not_found(self, lines, alice):
         assert visitor(alice).get("/aiops/line?id=b1").status_code == 404
         assert visitor(alice).get("/aiops/line?id=nothing").status_code == 404
 
 
 class TestOverTime:
-    def test_bars_by_verdict_lead_to_their_lines(self, lines, alice):
+    def test_the_bars_link_to_their_lines(self, lines, alice):
         answer = visitor(alice).get("/aiops?level=Anomaly")
         chart = answer.context["chart"]
         assert (chart["normal"], chart["unjudged"], chart["anomalies"]) == (0, 2, 1)  # whatever verdict is asked for
@@ -130,11 +130,11 @@ class TestOverTime:
         drawn = [given["class"] for tag, given in markup(answer).tags if tag == "rect"]
         assert len(drawn) == len(chart["bars"]) + 2 * len([bar for bar in chart["bars"] if bar["anomalies"]])
         inside = visitor(alice).get("/aiops", {"since": bar["since"], "until": bar["until"]})
-        assert "disk gone" in words_of(inside)
+        assert "disk gone" in visible_text(inside)
         before = visitor(alice).get("/aiops", {"since": bar["since"] - 1000, "until": bar["since"] - 500})
-        assert "No lines match" in words_of(before)
+        assert "No lines match" in visible_text(before)
 
-    def test_no_bar_is_higher_than_the_drawing(self, alice):
+    def test_no_bar_exceeds_the_chart(self, alice):
         logstore.get().append([document(f"n{number}", "epoch") for number in range(3000)])
         logstore.get().append([document("odd", "gone")])
         logstore.get().update_many([("odd", {"anomaly_level": "Anomaly"})])
@@ -142,22 +142,22 @@ class TestOverTime:
         assert min(float(part["y"]) for part in bar["parts"]) >= 0
         assert float(bar["parts"][-1]["height"]) >= 3  # one in three thousand is to be seen
 
-    def test_the_workloads_with_anomalies_are_named(self, lines, alice):
+    def test_the_workloads_with_anomalies_are_listed(self, lines, alice):
         (row,) = visitor(alice).get("/aiops").context["workloads"]
         assert row == {"cluster": "local", "namespace": "alice", "deployment": "fit", "anomalies": 1}
 
     @pytest.mark.parametrize("address", ["since=5&until=5", "since=9&until=5"])
-    def test_a_span_without_time_is_refused(self, alice, address):
+    def test_an_empty_time_span_is_refused(self, alice, address):
         answer = visitor(alice).get(f"/aiops?{address}")
         assert answer.status_code == 403
-        assert "since:" in words_of(answer)
+        assert "since:" in visible_text(answer)
 
 
 class TestTemplates:
-    def test_a_user_sees_those_of_the_own_lines(self, lines, alice):
+    def test_users_see_the_templates_of_their_own_lines(self, lines, alice):
         logstore.get().update_many([("b1", {"template_matched": "secret of <*>", "template_cluster_id": 9})])
         answer = visitor(alice).get("/aiops/templates")
-        words = words_of(answer)
+        words = visible_text(answer)
         assert "disk <*>" in words
         assert "secret" not in words
         assert markup(answer).inline == []
@@ -166,15 +166,15 @@ class TestTemplates:
 
     @pytest.mark.parametrize("address", ["q=nowhere", "level=Normal", "deployment=other"])
     def test_filters(self, lines, alice, address):
-        assert "No template matches" in words_of(visitor(alice).get(f"/aiops/templates?{address}"))
+        assert "No template matches" in visible_text(visitor(alice).get(f"/aiops/templates?{address}"))
 
     @pytest.mark.parametrize(("address", "word"), [("level=bad", "level"), ('q="', "q")])
-    def test_a_wrong_filter_is_named(self, alice, address, word):
+    def test_an_invalid_filter_is_named(self, alice, address, word):
         answer = visitor(alice).get(f"/aiops/templates?{address}")
         assert answer.status_code == 403
-        assert f"{word}:" in words_of(answer)
+        assert f"{word}:" in visible_text(answer)
 
-    def test_a_word_on_a_template_is_on_the_texts_of_its_lines(self, lines, operator, peer):
+    def test_a_label_on_a_template_applies_to_the_texts_of_its_lines(self, lines, operator, peer):
         peer.listen("mlp.aiops.feedback")
         logstore.get().append([document("a4", "disk gone again")])
         logstore.get().update_many([("a4", {"masked_log": "disk gone again", "template_cluster_id": 7})])
@@ -183,18 +183,18 @@ class TestTemplates:
         labels = {item.masked_log: item.anomaly_level for item in payloads.decode(peer.wait("mlp.aiops.feedback")[0])}
         assert labels == {"disk gone away": "Normal", "disk gone again": "Normal"}
 
-    def test_a_template_without_lines_is_told(self, operator):
-        assert "log:" in words_of(operator.post("/aiops/tell", {"template": 77, "level": "Normal"}, follow=True))
+    def test_labelling_a_template_without_lines_is_explained(self, operator):
+        assert "log:" in visible_text(operator.post("/aiops/tell", {"template": 77, "level": "Normal"}, follow=True))
         assert not Feedback.objects.exists()
 
 
 class TestAWord:
-    def test_it_is_kept_told_and_goes_into_trainings(self, lines, operator, peer, tmp_path):
+    def test_a_label_is_stored_published_and_used_in_trainings(self, lines, operator, peer, tmp_path):
         peer.listen("mlp.aiops.feedback")
         assert operator.post("/aiops/tell", {"id": "a2", "level": "Normal"}).status_code == 302
         (item,) = payloads.decode(peer.wait("mlp.aiops.feedback")[0])
         assert (item._id, item.masked_log, item.anomaly_level) == ("a2", "disk gone away", "Normal")
-        assert "Feedback" in words_of(operator.get("/aiops/line?id=a2"))
+        assert "Feedback" in visible_text(operator.get("/aiops/line?id=a2"))
         documents = [document("x", "disk gone away"), document("y", "other")]
         training_data.write(documents, tmp_path / "lines", 9, feedback.labels())
         labels = [json.loads(text).get("label") for text in (tmp_path / "lines").read_text().splitlines()]
@@ -202,15 +202,15 @@ class TestAWord:
         operator.post("/aiops/tell", {"id": "a2", "level": "Anomaly"})
         assert list(Feedback.objects.values_list("level", flat=True)) == ["Anomaly"]
 
-    def test_only_operators_say_it(self, lines, alice):
+    def test_only_operators_can_label(self, lines, alice):
         assert visitor(alice).post("/aiops/tell", {"id": "a2", "level": "Normal"}).status_code == 403
         assert not Feedback.objects.exists()
 
-    def test_no_other_word_is_taken(self, lines, operator):
+    def test_other_labels_are_refused(self, lines, operator):
         operator.post("/aiops/tell", {"id": "a2", "level": "Odd"})
         assert not Feedback.objects.exists()
 
-    def test_the_stored_lines_of_the_text_have_it_too_and_are_trained_on_again(self, lines, operator, tasks):
+    def test_stored_lines_with_the_text_get_the_label_and_are_trained_on_again(self, lines, operator, tasks):
         store = logstore.get()
         store.append([document("a4", "disk gone away", at=20), document("a5", "disk gone", at=21)])
         odd = {"anomaly_level": "Anomaly", "template_cluster_id": 7}
@@ -228,14 +228,14 @@ class TestAWord:
         assert "a4" in {row["_id"] for row in store.scan(learned)}
         assert not Feedback.objects.filter(settled=False).exists()
 
-    def test_with_the_bus_away_it_is_kept_and_in_force_later(self, lines, operator, monkeypatch, served, peer):
+    def test_without_nats_the_label_is_stored_and_applied_later(self, lines, operator, monkeypatch, served, peer):
         def away(*_args, **_more):
             raise Fault("the message bus does not answer")
 
         with monkeypatch.context() as patch:
             patch.setattr(bus, "send", away)
             answer = operator.post("/aiops/tell", {"id": "a2", "level": "Normal"}, follow=True)
-        assert "Saved. It applies immediately" in words_of(answer)
+        assert "Saved. It applies immediately" in visible_text(answer)
         drain = WorkloadDrain()
         served(drain)
         peer.listen("inferenced_logs")
@@ -244,7 +244,7 @@ class TestAWord:
         (item,) = payloads.decode(peer.wait("inferenced_logs")[0])
         assert (item._id, item.anomaly_level) == ("new", "Normal")
 
-    def test_it_outlives_a_new_model_and_what_is_forgotten_first(self, lines, operator):
+    def test_labels_survive_a_new_model_and_cache_eviction(self, lines, operator):
         operator.post("/aiops/tell", {"id": "a2", "level": "Normal"})
         drain = WorkloadDrain()
         drain.start()
@@ -260,7 +260,7 @@ class TestAWord:
         finally:
             drain.stop()
 
-    def test_it_is_learned_from_though_its_line_is_not_among_those_looked_for(self, lines, operator, tmp_path):
+    def test_a_label_is_used_in_trainings_though_its_line_is_not_selected(self, lines, operator, tmp_path):
         operator.post("/aiops/tell", {"id": "a2", "level": "Normal"})
         path = tmp_path / "lines"
         assert training_data.write([document("x", "other")], path, 9, feedback.labels(), feedback.examples()) == 1
@@ -275,21 +275,21 @@ class TestAWord:
 
 class TestOperators:
     @pytest.mark.parametrize("address", ["/aiops/watchlist", "/aiops/models"])
-    def test_users_have_nothing_there(self, alice, address):
+    def test_users_cannot_see_the_operators_pages(self, alice, address):
         assert visitor(alice).get(address).status_code == 403
 
-    def test_the_watchlist_is_handed_over(self, lines, operator, served, peer):
+    def test_the_watchlist_is_submitted(self, lines, operator, served, peer):
         peer.listen("train")
         served(TrainingController())
-        assert "No training yet" in words_of(operator.get("/aiops/watchlist"))
+        assert "No training yet" in visible_text(operator.get("/aiops/watchlist"))
         key = json.dumps(["local", "alice", "fit"])
         answer = operator.post("/aiops/watchlist", {"do": "update", "workload": key}, follow=True)
-        assert "The watchlist is submitted" in words_of(answer)
+        assert "The watchlist is submitted" in visible_text(answer)
         assert [row["names"] for row in answer.context["rows"] if row["watched"]] == [("local", "alice", "fit")]
         answer = operator.post("/aiops/watchlist", {"do": "clear"}, follow=True)
         assert not any(row["watched"] for row in answer.context["rows"])
 
-    def test_all_that_is_shown_is_chosen_by_one_click(self, lines, operator):
+    def test_all_shown_rows_are_selected_by_one_click(self, lines, operator):
         logstore.get().append([document("c1", "boot", cluster_id="far")])
 
         def chosen(address):
@@ -302,21 +302,21 @@ class TestOperators:
         assert chosen("/aiops/watchlist?all=0") == set()
 
     @pytest.mark.parametrize("key", ["", "x", "[1]", '["a","b",3]', "[" * 5000], ids=lambda key: key[:11])
-    def test_a_wrong_workload_is_refused(self, operator, key):
+    def test_an_invalid_workload_is_refused(self, operator, key):
         answer = operator.post("/aiops/watchlist", {"do": "update", "workload": key}, follow=True)
-        assert "workload:" in words_of(answer)
+        assert "workload:" in visible_text(answer)
 
     def test_the_versions_are_listed(self, operator):
         ModelVersion.objects.create(version="v1")  # of another maker: nothing is known of it
         facts = {"lines": 64000, "texts": 412, "words": 900, "loss": 0.1234, "score_threshold": 2.5, "odd_share": 0.004}
         ModelVersion.objects.create(version="v2", manifest={**facts, "seconds": 21.4, "device": "cpu"})
-        words = words_of(operator.get("/aiops/models"))
+        words = visible_text(operator.get("/aiops/models"))
         assert "v1" in words
         for figure in ("64,000", "412", "900", "0.123", "2.50", "0.40 %", "CPU"):
             assert figure in words
         for version in ("gone", "\0"):
             answer = operator.post("/aiops/models", {"version": version}, follow=True)
-            assert "no longer exists" in words_of(answer)
+            assert "no longer exists" in visible_text(answer)
 
     def test_pages_are_well_formed(self, lines, operator):
         for address in ("/aiops", "/aiops/templates", "/aiops/line?id=a2", "/aiops/watchlist", "/aiops/models"):

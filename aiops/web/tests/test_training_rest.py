@@ -83,7 +83,7 @@ PARAMETERS = "model-training-parameters"
 
 
 # --- Opni's paths ----------------------------------------------------------------------------------------------------
-def test_training_is_asked_for_as_opnis_page_does(opni, controller):
+def test_training_is_requested_as_opnis_page_does(opni, controller):
     answer = opni("post", "model/train", {"items": ITEMS})
     assert (answer.status_code, answer.json()) == (200, {"response": "training job submitted"})
     assert answer["Content-Type"] == "application/json"
@@ -125,13 +125,13 @@ def test_numbers_may_come_as_strings_as_protobuf_writes_them(opni):
     assert key("modelTrainingStatus") == STORED
 
 
-def test_the_older_report_is_the_statistics_alone(opni):
+def test_older_progress_reports_are_plain_statistics(opni):
     """Generations G1 and G2."""
     assert opni("put", "model/statistics", REPORT["statistics"]).json() == {}
     assert key("modelTrainingStatus") == STORED
 
 
-def test_nothing_is_there_at_first(opni):
+def test_at_first_there_is_no_status(opni):
     assert opni("get", "model/status").json() == {"status": "", "statistics": None}
     assert opni("get", "model/training_parameters").json() == {"items": []}
     missing = opni("get", "workload_aggregation/c1")
@@ -156,7 +156,7 @@ def test_log_counts_are_strings_and_an_unknown_cluster_is_an_empty_list(opni):
     assert opni("get", "workload_aggregation/other").json() == {"items": []}
 
 
-def test_gpus_are_told_as_kubernetes_tells_them(opni, monkeypatch):
+def test_gpus_are_reported_as_kubernetes_does(opni, monkeypatch):
     assert opni("get", "gpu_info").json() == {"items": []}
     gpu = {"name": "nvidia.com/gpu", "capacity": "2", "allocatable": "2"}
     monkeypatch.setattr("aiops.wire.gpu_info.info", lambda: [gpu])
@@ -178,13 +178,13 @@ def test_gpus_are_told_as_kubernetes_tells_them(opni, monkeypatch):
         ("get", "model/train", None, 501, 12),
     ],
 )
-def test_what_is_refused_is_told_as_grpc_gateway_tells_it(opni, method, path, body, status, code):
+def test_refusals_have_the_form_of_grpc_gateway(opni, method, path, body, status, code):
     answer = opni(method, path, body)
     assert (answer.status_code, answer.json()["code"]) == (status, code)
     assert set(answer.json()) == {"code", "message", "details"}
 
 
-def test_nobody_calls_without_a_token_and_only_operators_and_services_write(client, alice, staff):
+def test_a_token_is_required_and_only_operators_and_services_write(client, alice, staff):
     """Bug 17: anybody in the cluster could overwrite the status."""
     assert Opni(client)("put", "model/current_status", REPORT).status_code == 401
     assert Opni(client, "mlp_u1_" + "x" * 43)("get", "model/status").status_code == 401
@@ -205,7 +205,7 @@ def test_a_foreign_trainers_report_keeps_its_lease(opni):
 
 
 # --- ours ------------------------------------------------------------------------------------------------------------
-def test_the_same_in_the_contracts_conventions(as_staff, controller):
+def test_our_paths_follow_the_contract(as_staff, controller):
     answer = as_staff.call("post", "aiops/model/train", {"items": ITEMS})
     assert (answer.status_code, answer.json()) == (200, {"response": "training job submitted"})
     assert as_staff.call("get", "aiops/model/training_parameters").json() == ITEMS
@@ -253,11 +253,11 @@ def test_trainings_and_versions_are_listed(as_staff):
         ("get", "aiops/model/status?x=1", None, "x"),
     ],
 )
-def test_what_is_refused_names_the_field(as_staff, method, path, body, word):
+def test_refusals_name_the_field(as_staff, method, path, body, word):
     assert word in as_staff.refused(method, path, body)
 
 
-def test_a_user_may_look_at_the_status_and_no_more(as_alice, anyone):
+def test_users_can_read_the_status_only(as_alice, as_anonymous):
     assert as_alice.call("get", "aiops/model/status").status_code == 200
     assert as_alice.call("get", "aiops/gpu_info").status_code == 200
     for method, path, body in (
@@ -266,7 +266,7 @@ def test_a_user_may_look_at_the_status_and_no_more(as_alice, anyone):
         ("get", "aiops/trainings", None),
     ):
         assert "token" in as_alice.refused(method, path, body)
-        assert "not authenticated" in anyone.refused(method, path, body)
+        assert "not authenticated" in as_anonymous.refused(method, path, body)
 
 
 def test_without_a_controller_it_is_a_503(as_staff):

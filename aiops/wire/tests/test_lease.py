@@ -14,7 +14,7 @@ def buckets():
     kv.ensure()
 
 
-def test_it_is_taken_once_until_it_is_ended():
+def test_it_is_acquired_once_until_it_is_ended():
     assert lease.current() == {}
     assert lease.take("a", "first", 60)
     taken = lease.current()
@@ -33,20 +33,20 @@ def test_another_requests_lease_is_not_ended():
     assert lease.is_live(before)
 
 
-def test_of_those_who_end_it_one_is_told_so():
+def test_of_concurrent_ends_one_succeeds():
     lease.take("a", "first", 60)
     assert [lease.end("a"), lease.end("a"), lease.end()] == [True, False, False]
     assert not lease.is_live(lease.current())
     assert lease.take("b", "second")
 
 
-def test_without_a_request_it_ends_whatever_runs():
+def test_without_a_request_any_lease_is_ended():
     assert not lease.end()
     lease.take("a", "first", 60)
     assert lease.end()
 
 
-def test_only_its_own_request_renews_it_and_an_ended_one_stays_ended():
+def test_only_its_own_request_renews_it_and_not_after_its_end():
     lease.take("a", "first", 1)
     before = lease.current()
     lease.renew("b", seconds=60)
@@ -61,7 +61,7 @@ def test_only_its_own_request_renews_it_and_an_ended_one_stays_ended():
     assert lease.current() == ended
 
 
-def test_it_is_written_again_only_after_a_good_part_of_its_time():
+def test_it_is_renewed_only_after_part_of_its_time():
     lease.take("a", "first", 60)
     before = lease.current()
     lease.renew("a", "first", seconds=60)
@@ -70,7 +70,7 @@ def test_it_is_written_again_only_after_a_good_part_of_its_time():
     assert lease.current()["until"] > before["until"]
 
 
-def test_one_that_has_run_out_is_overdue_and_is_ended_before_it_is_taken():
+def test_an_expired_lease_is_ended_before_it_is_acquired_again():
     lease.take("a", "first", -1)
     assert lease.is_overdue(lease.current())
     assert not lease.take("b", "second")

@@ -67,7 +67,7 @@ def test_golden_vectors(line, masked):
     assert mask(line) == masked  # and from the look-up
 
 
-def test_many_keep_their_order():
+def test_mask_many_keeps_the_order():
     assert mask_many([line for line, _ in GOLDEN]) == [masked for _, masked in GOLDEN]
 
 
@@ -75,7 +75,7 @@ def test_many_keep_their_order():
 @given(LINES, st.randoms(use_true_random=False))
 @example("2023-01-25 10:11:12Z", None)
 @example("on Jan 5 23:59:59 x", None)
-def test_a_line_of_a_known_shape_is_masked_as_the_rules_do(line, random):
+def test_cached_shapes_give_the_same_result_as_the_rules(line, random):
     """The same line with other digits is answered from the cache; dates may become invalid by that."""
     shapes = Shapes()
     digits = "0123456789" if random is None else [str(random.randint(0, 9)) for _ in range(10)]
@@ -93,12 +93,12 @@ def test_a_line_of_a_known_shape_is_masked_as_the_rules_do(line, random):
         ("Jan 11 11:11:11 x", "Jan 11 11:11:75 x"),
     ],
 )
-def test_a_date_that_is_none_is_not_taken_for_one_of_its_shape(valid, invalid):
+def test_an_invalid_date_is_not_masked_as_a_date_of_its_shape(valid, invalid):
     shapes = Shapes()
     assert shapes.mask(valid) != shapes.mask(invalid) == mask_plain(invalid)
 
 
-def test_lines_of_one_shape_need_one_look(monkeypatch):
+def test_lines_of_one_shape_are_masked_by_the_rules_once(monkeypatch):
     asked = []
     shapes, rules = Shapes(), masking._masked
     monkeypatch.setattr(masking, "_masked", lambda text: asked.append(text) or rules(text))
@@ -107,7 +107,7 @@ def test_lines_of_one_shape_need_one_look(monkeypatch):
     assert len(asked) == 1
 
 
-def test_the_look_up_is_bounded():
+def test_the_cache_is_bounded():
     shapes = Shapes(most=100)
     for number in range(1000):
         shapes.mask("word " * (number % 150) + "x" * (number % 7))
@@ -115,7 +115,7 @@ def test_the_look_up_is_bounded():
 
 
 @pytest.mark.parametrize("sign", ["a", "/", "/-", "9", "a.", "a@", "5)", "(", "go : ", "\\", "[", "."])
-def test_no_line_takes_long(sign):
+def test_no_line_takes_quadratic_time(sign):
     """With the original's rules some of these take minutes."""
     begin = time.process_time()
     mask(sign * (100_000 // len(sign)))

@@ -29,7 +29,7 @@ FIELDS = {
 }
 
 
-def test_the_golden_list_is_read_and_written_byte_for_byte():
+def test_the_golden_list_is_decoded_and_encoded_byte_for_byte():
     (item,) = payloads.decode(GOLDEN)
     assert {field.name: value for field, value in item.ListFields()} == FIELDS
     assert payloads.encode([payloads.Payload(**FIELDS)]) == GOLDEN
@@ -52,7 +52,7 @@ def test_unknown_fields_are_tolerated_and_passed_on():
 @pytest.mark.parametrize(
     "wrong", [b"{}", b'{"uuid": "x"}', b"hello", b"\x0a", b"\xff" * 20, payloads.Payload(**FIELDS).SerializeToString()]
 )
-def test_what_is_no_list_is_refused(wrong):
+def test_an_invalid_list_is_refused(wrong):
     with pytest.raises(payloads.WireError):
         payloads.decode(wrong)
 
@@ -60,12 +60,12 @@ def test_what_is_no_list_is_refused(wrong):
 @pytest.mark.parametrize(
     "wrong", [b"", b"{}", b"hello world", GOLDEN, payloads.Payload(log="no id").SerializeToString()]
 )
-def test_what_is_no_single_payload_is_refused(wrong):
+def test_an_invalid_single_payload_is_refused(wrong):
     with pytest.raises(payloads.WireError):
         payloads.decode_one(wrong)
 
 
-def test_an_item_without_an_id_is_refused_since_no_verdict_could_be_written_back():
+def test_an_item_without_an_id_is_refused():
     with pytest.raises(payloads.WireError, match="_id"):
         payloads.decode(payloads.encode([payloads.Payload(log="x")]))
 
@@ -78,7 +78,7 @@ def test_lists_are_split_below_the_servers_limit_and_stay_in_order():
     assert [item._id for part in parts for item in payloads.decode(part)] == [item._id for item in items]
 
 
-def test_a_server_that_takes_less_is_respected(monkeypatch):
+def test_a_smaller_limit_of_the_server_is_respected(monkeypatch):
     monkeypatch.setattr("kernel.bus._max_payload", 1 << 20)
     parts = list(payloads.batches([payloads.Payload(_id=str(number), log="x" * 100_000) for number in range(50)]))
     assert max(map(len, parts)) < 1 << 20
@@ -102,7 +102,7 @@ def test_lists_are_split_by_number():
     assert [len(payloads.decode(part)) for part in parts] == [512, 512, 1]
 
 
-def test_one_item_beyond_the_limit_is_cut_not_lost():
+def test_an_item_beyond_the_limit_is_truncated():
     (part,) = payloads.batches(
         [payloads.Payload(_id="big", log="é" * (9 << 20), masked_log="y" * (9 << 20), pod_name="p")]
     )

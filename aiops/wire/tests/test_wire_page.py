@@ -22,7 +22,7 @@ def test_the_page_is_current():
 
 
 @pytest.mark.parametrize("name", SERVICES)
-def test_every_subject_is_heard_as_the_table_says(name):
+def test_every_subscription_matches_the_table(name):
     service = make(name)
     for subject, route in service.subjects.items():
         queue = route.queue if hasattr(route, "queue") else route[1]
@@ -32,7 +32,7 @@ def test_every_subject_is_heard_as_the_table_says(name):
         assert documented.get(name) == queue, (name, subject)
 
 
-def test_every_subject_of_ours_is_heard():
+def test_every_subject_of_ours_has_a_subscriber():
     heard = {subject for name in SERVICES for subject in make(name).subjects}
     ours = {name for name, entry in SUBJECTS.items() if not entry.subscriber.startswith("(")}
     assert ours == heard

@@ -188,12 +188,12 @@ def test_a_delivery_that_was_given_up_is_tried_again(staff_client, alice, staff)
 
 
 def test_an_operator_ends_one_session(staff_client, alice):
-    hers, other = Client(), Client()
-    for client in (hers, other):
+    alice_page, other = Client(), Client()
+    for client in (alice_page, other):
         client.force_login(alice)
-    visit = Visit.objects.get(session_key=hers.session.session_key)
+    visit = Visit.objects.get(session_key=alice_page.session.session_key)
     staff_client.post(reverse("admin:accounts_visit_verb", args=[visit.pk, "delete"]), {"confirmed": "yes"})
-    assert hers.get("/index").status_code == 302
+    assert alice_page.get("/index").status_code == 302
     assert other.get("/index").status_code == 200
 
 

@@ -254,10 +254,10 @@ def test_a_password_is_set_through_the_lifecycle(staff_client, alice):
 
 def test_ones_own_new_password_keeps_the_session(staff_client, staff):
     assert staff_client.get(reverse("admin:password_change"))["Location"] == verb_url(staff, "password")
-    elsewhere = visitor(staff)
+    in_another_thread = visitor(staff)
     do(staff_client, staff, "password", password="new horse staple", again="new horse staple")
     assert staff_client.get("/admin/").status_code == 200
-    assert elsewhere.get("/admin/").status_code == 302
+    assert in_another_thread.get("/admin/").status_code == 302
     (listed,) = sessions.of(staff)
     assert listed.session_key == staff_client.cookies["sessionid"].value
     staff.refresh_from_db()
@@ -267,10 +267,10 @@ def test_ones_own_new_password_keeps_the_session(staff_client, staff):
 
 
 def test_a_new_password_for_somebody_ends_their_sessions_for_good(staff_client, alice):
-    hers = visitor(alice)
+    alice_page = visitor(alice)
     do(staff_client, alice, "password", password="new horse staple", again="new horse staple")
     assert sessions.of(alice) == []
-    assert hers.get("/index").status_code == 302
+    assert alice_page.get("/index").status_code == 302
     assert staff_client.get("/admin/").status_code == 200
 
 

@@ -9,14 +9,14 @@ from datasets.models import Dataset
 from jobs.models import Job
 from kernel import storage
 from mlp.operators.tests.admin_world import put
-from mlp.tests.page_world import EVIL, fill, visitor, words_of
+from mlp.tests.page_world import EVIL, fill, visible_text, visitor
 from models_app.models import Model
 
 pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture
-def her(alice):
+def alice_client(alice):
     return visitor(alice)
 
 
@@ -27,96 +27,98 @@ class TestFirstSteps:
         assert carol.post("/regist_login", form).url == "/index"
         assert 'href="/start"' in carol.get("/index").content.decode()
 
-    def test_the_example_is_put_there_once(self, her):
+    def test_the_example_is_put_there_once(self, alice_client):
         for _ in range(2):
-            assert her.post("/start/dataset").url == "/start"
+            assert alice_client.post("/start/dataset").url == "/start"
         dataset = Dataset.objects.get()
         assert (dataset.state, dataset.stored) == ("ready", dataset.size)
         folder = storage.dataset_dir("alice", "digits")
         assert len((folder / "train" / "digits_x.csv").read_text().splitlines()) == 1500
         assert len((folder / "test" / "digits_y.csv").read_text().splitlines()) == 297
 
-    def test_the_job_runs_the_example_once(self, her):
-        her.post("/start/dataset")
+    def test_the_job_runs_the_example_once(self, alice_client):
+        alice_client.post("/start/dataset")
         for _ in range(2):
-            assert her.post("/start/job").url == "/jobs/digits"
+            assert alice_client.post("/start/job").url == "/jobs/digits"
         job = Job.objects.get()
         assert (storage.home_dir("alice") / job.entry).is_file()
-        assert "digits" in words_of(her.get("/start"))
+        assert "digits" in visible_text(alice_client.get("/start"))
 
-    def test_the_model_and_the_application_follow_once_each(self, her, alice):
+    def test_the_model_and_the_application_follow_once_each(self, alice_client, alice):
         put(Job, alice, "digits", "finished")
         folder = storage.job_dir("alice", "digits") / "ckpt"
         folder.mkdir(parents=True)
         (folder / "model.pt").write_bytes(b"not really")
-        assert her.post("/start/app", follow=True).status_code == 200
+        assert alice_client.post("/start/app", follow=True).status_code == 200
         assert not Application.objects.exists()
         for _ in range(2):
-            assert her.post("/start/model").url == "/start"
+            assert alice_client.post("/start/model").url == "/start"
         assert Model.objects.get().src == "jobs/digits/ckpt/model.pt"
         model = Model.objects.get()
         model.complete(by="test")
         model.save()
         for _ in range(2):
-            assert her.post("/start/app").url == "/apps/digits"
+            assert alice_client.post("/start/app").url == "/apps/digits"
         assert Application.objects.get().model == model
-        assert "/apps/digits" in her.get("/start").content.decode()
+        assert "/apps/digits" in alice_client.get("/start").content.decode()
 
-    def test_nothing_is_made_of_a_job_that_runs(self, her, alice):
+    def test_nothing_is_made_of_a_job_that_runs(self, alice_client, alice):
         put(Job, alice, "digits", "running")
-        assert "its output is available once it has finished" in words_of(her.post("/start/model", follow=True))
+        assert "its output is available once it has finished" in visible_text(
+            alice_client.post("/start/model", follow=True)
+        )
         assert not Model.objects.exists()
 
-    def test_a_script_of_ones_own_is_not_overwritten(self, her):
+    def test_a_script_of_ones_own_is_not_overwritten(self, alice_client):
         script = storage.home_dir("alice") / "digits" / "train.py"
         script.parent.mkdir()
         script.write_text("mine")
-        her.post("/start/dataset")
-        her.post("/start/job")
+        alice_client.post("/start/dataset")
+        alice_client.post("/start/job")
         assert script.read_text() == "mine"
 
     @pytest.mark.parametrize("taken", ["digits", "plain_python"])
-    def test_a_file_in_the_way_of_the_example_is_told(self, her, taken):
+    def test_a_file_in_the_way_of_the_example_is_told(self, alice_client, taken):
         (storage.home_dir("alice") / taken).write_text("mine")
-        her.post("/start/dataset")
-        answer = her.post("/start/job", follow=True)
+        alice_client.post("/start/dataset")
+        answer = alice_client.post("/start/job", follow=True)
         assert answer.status_code == 200
-        assert ("a file or a symbolic link" in words_of(answer)) == (not Job.objects.exists())
+        assert ("a file or a symbolic link" in visible_text(answer)) == (not Job.objects.exists())
         assert (storage.home_dir("alice") / taken).read_text() == "mine"
 
-    def test_the_example_counts_towards_the_limit(self, her, settings):
+    def test_the_example_counts_towards_the_limit(self, alice_client, settings):
         settings.DATA_HOME_LIMIT = 10
-        her.post("/start/dataset")
-        answer = her.post("/start/job", follow=True)
+        alice_client.post("/start/dataset")
+        answer = alice_client.post("/start/job", follow=True)
         assert answer.status_code == 200
         assert not Job.objects.exists()
         assert not [*storage.home_dir("alice").rglob("*.py")]
 
-    def test_what_cannot_be_is_told(self, her, default_tenant):
+    def test_what_cannot_be_is_told(self, alice_client, default_tenant):
         type(default_tenant).objects.update(rom=10)
-        answer = her.post("/start/dataset", follow=True)
-        assert "rom" in words_of(answer)
+        answer = alice_client.post("/start/dataset", follow=True)
+        assert "rom" in visible_text(answer)
         assert not Dataset.objects.exists()
 
 
 class TestSearch:
-    def test_everything_of_ones_own_and_nothing_of_others(self, her, alice, bob):
+    def test_everything_of_ones_own_and_nothing_of_others(self, alice_client, alice, bob):
         fill(alice)
         (storage.home_dir("bob") / "trainer.py").write_text("x")
-        words = words_of(her.get("/search?q=i"))
+        words = visible_text(alice_client.get("/search?q=i"))
         assert all(name in words for name in ("fit", "waiting", "digits", "coming", "train.py"))
         assert "trainer.py" not in words
-        assert "fit" not in words_of(visitor(bob).get("/search?q=fit")).replace("Found for “fit”", "")
+        assert "fit" not in visible_text(visitor(bob).get("/search?q=fit")).replace("Found for “fit”", "")
 
-    def test_the_field_gets_the_list_alone(self, her, alice):
+    def test_the_field_gets_the_list_alone(self, alice_client, alice):
         fill(alice)
-        answer = her.get("/search?q=fit", headers={"HX-Request": "true"})
+        answer = alice_client.get("/search?q=fit", headers={"HX-Request": "true"})
         assert "/jobs/fit" in answer.content.decode()
         assert "<html" not in answer.content.decode()
 
     @pytest.mark.parametrize("query", [EVIL, "%", "\x00", "x" * 5000, "'; drop table job; --"])
-    def test_odd_questions_do_no_harm(self, her, alice, query):
+    def test_odd_questions_do_no_harm(self, alice_client, alice, query):
         fill(alice)
-        answer = her.get("/search", {"q": query})
+        answer = alice_client.get("/search", {"q": query})
         assert answer.status_code == 200
         assert "<script>alert" not in answer.content.decode()

@@ -241,10 +241,10 @@ class TestParts:
             quiet = await operator.receive_nothing(QUIET_S)
             reports["now"] = {"nats": "no answer"}
             second = await heard(operator)
-            hers = await user.receive_nothing(QUIET_S)
+            alice_page = await user.receive_nothing(QUIET_S)
             for link in (operator, user):
                 await link.disconnect()
-            return first, quiet, second, hers
+            return first, quiet, second, alice_page
 
         assert asyncio.run(work()) == ({"type": "parts"}, True, {"type": "parts"}, True)
 
