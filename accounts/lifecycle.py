@@ -77,14 +77,13 @@ def hold_active(user: User) -> None:
         raise Refused("the account is not active", field="user")
 
 
-def activate(*, username: str, by: str) -> User:
+def activate(*, username: str, by: str) -> None:
     """Activate the account: NotActive > Actived. Its token is new and a log-in is needed: old tokens stay revoked."""
     with locked(User, username=username) as user:
         user.activate(by=by)
         user.save()
         _renew(user)
         sessions.end_others(user, keep="")  # a log-in may have been under way during deactivation
-    return user
 
 
 def deregister(*, username: str, by: str) -> User:
@@ -100,14 +99,13 @@ def deregister(*, username: str, by: str) -> User:
     return user
 
 
-def set_staff(*, username: str, staff: bool, by: str) -> User:
+def set_staff(*, username: str, staff: bool, by: str) -> None:
     """Grant or revoke administrator rights; revoking them also revokes the user's service tokens."""
     with locked(User, username=username) as user:
         user.is_staff = user.is_superuser = staff
         user.save(update_fields=["is_staff", "is_superuser"])
         tokens.forget(list(user.tokens.values_list("pk", flat=True)))
         after_commit.changed(username, "user", "")  # open pages check their rights again
-    return user
 
 
 def change_password(*, user: User, password: str, by: str) -> None:

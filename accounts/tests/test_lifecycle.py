@@ -1,0 +1,226 @@
+"""What the verbs of users and tokens do and refuse, each beside users and tokens that it must leave alone."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from django.db import transaction
+from django.test import Client
+from django.utils import timezone
+
+from accounts import lifecycle, sessions
+from accounts.auth import user_of_token
+from accounts.models import Token, User
+from accounts.tokens import lookup
+from conftest import PASSWORD
+from kernel.errors import Refused
+from kernel.models import history_of
+from kernel.tests.pages import Recorder
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+NOT_ACTIVE = r"^user: the account is not active$"
+
+
+@pytest.fixture
+def people(make_user) -> list[User]:
+    """Three users with a token and a session each; the one who is meant is in the middle."""
+    made = [make_user(name) for name in ("first", "alice", "last")]
+    for user in made:
+        Client().force_login(user)
+    return made
+
+
+@pytest.fixture
+def alice(people) -> User:
+    return people[1]
+
+
+@pytest.fixture
+def others(people) -> list[User]:
+    return [people[0], people[2]]
+
+
+def fresh(user: User) -> User:
+    return User.objects.get(pk=user.pk)
+
+
+def credentials(users: list[User]) -> list[tuple]:
+    """Return all that a verb on another user must not change."""
+    rows = User.objects.filter(pk__in=[user.pk for user in users]).order_by("pk").values()
+    tokens = Token.objects.filter(user__in=users).order_by("pk").values("pk", "nonce", "rotated")
+    return [*rows, *tokens, *(len(sessions.of(user)) for user in users)]
+
+
+@pytest.fixture(autouse=True)
+def others_stay_as_they_are(others):
+    before = credentials(others)
+    yield
+    assert credentials(others) == before
+
+
+class TestRegister:
+    def test_a_user_has_a_token_and_no_more_rights_than_that(self, default_tenant):
+        user = fresh(lifecycle.register(username="carol", password=PASSWORD, by="carol"))
+        assert (user.is_active, user.is_staff, user.is_superuser) == (True, False, False)
+        assert (user.tenant, user.check_password(PASSWORD)) == (default_tenant, True)
+        assert Token.objects.get(user=user).kind == "user"
+        history = [(row.transition, row.by, row.reason) for row in history_of(user)]
+        assert history == [("activate", "carol", "registered"), ("create", "carol", "")]
+
+    def test_an_administrator_has_both_flags_of_django(self):
+        user = lifecycle.register(username="carol", password=PASSWORD, by="test", is_staff=True)
+        assert (fresh(user).is_staff, fresh(user).is_superuser) == (True, True)
+
+    def test_one_who_needs_approval_is_not_active(self):
+        user = lifecycle.register(username="carol", password=PASSWORD, by="test", active=False)
+        assert not fresh(user).is_active
+        assert [row.transition for row in history_of(user)] == ["create"]
+
+    @pytest.mark.parametrize("username", ["alice", "platform"])
+    def test_a_name_that_is_taken_is_refused_by_name(self, username):
+        with pytest.raises(Refused, match=r"^username: is already taken$"):
+            lifecycle.register(username=username, password=PASSWORD, by="test")
+
+    @pytest.mark.parametrize("username", ["Carol", "", "a b"])
+    def test_an_invalid_name_is_refused(self, username):
+        with pytest.raises(Refused, match=r"^username:"):
+            lifecycle.register(username=username, password=PASSWORD, by="test")
+
+    def test_only_the_platforms_own_settings_may_have_a_weak_password(self):
+        with pytest.raises(Refused, match=r"^password:"):
+            lifecycle.register(username="carol", password="password", by="test")
+        user = lifecycle.register(username="carol", password="password", by="test", judge=False)
+        assert user.check_password("password")
+
+
+class TestPassword:
+    @pytest.mark.parametrize("length", [8, 128])
+    def test_it_has_8_to_128_characters(self, alice, length):
+        lifecycle.change_password(user=alice, password=("tiger lily " * 20)[:length], by="alice")
+
+    @pytest.mark.parametrize("length", [0, 7, 129])
+    def test_no_fewer_and_no_more(self, alice, length):
+        with pytest.raises(Refused, match=r"^password: must have 8 to 128 characters$"):
+            lifecycle.change_password(user=alice, password=("tiger lily " * 20)[:length], by="alice")
+        assert fresh(alice).check_password(PASSWORD)
+
+    def test_one_that_is_easily_guessed_is_refused(self, alice):
+        for password in ("12345678901", "password"):
+            with pytest.raises(Refused, match=r"^password: This password"):
+                lifecycle.check_password(password, alice)
+
+    def test_the_new_one_takes_the_place_of_the_old(self, alice, monkeypatch):
+        pages = Recorder(monkeypatch)
+        lifecycle.change_password(user=alice, password="battery horse staple", by="alice")
+        assert fresh(alice).check_password("battery horse staple")
+        assert pages.sent == {"pages"}
+
+
+class TestAccount:
+    def test_neither_tokens_nor_sessions_outlive_a_deactivation(self, alice):
+        token = lifecycle.token_of(alice)
+        assert user_of_token(token) == alice
+        assert not lifecycle.deregister(username="alice", by="oscar").is_active
+        assert (sessions.of(alice), user_of_token(token)) == ([], None)
+        with pytest.raises(Refused, match=NOT_ACTIVE):
+            lifecycle.token_of(fresh(alice))
+        Client().force_login(fresh(alice))  # a log-in that was under way
+        lifecycle.activate(username="alice", by="oscar")
+        assert (sessions.of(alice), user_of_token(token)) == ([], None)
+        assert user_of_token(lifecycle.token_of(fresh(alice))) == alice
+        assert [(row.transition, row.by) for row in history_of(alice)][:2] == [
+            ("activate", "oscar"),
+            ("deregister", "oscar"),
+        ]
+
+    def test_a_second_deactivation_does_nothing(self, alice):
+        lifecycle.deregister(username="alice", by="test")
+        rows = history_of(alice).count()
+        assert lifecycle.deregister(username="alice", by="test") == alice
+        assert history_of(alice).count() == rows
+
+    def test_the_signal_carries_the_user_and_the_author(self, alice):
+        heard = []
+
+        def receive(sender, user, by, **_more):
+            heard.append((sender, user, user.is_active, by))
+
+        lifecycle.deregistered.connect(receive)
+        try:
+            lifecycle.deregister(username="alice", by="oscar")
+        finally:
+            lifecycle.deregistered.disconnect(receive)
+        assert heard == [(User, alice, False, "oscar")]
+
+    def test_an_active_user_can_be_held_and_no_other(self, alice):
+        lifecycle.deregister(username="alice", by="test")
+        gone = User(pk=alice.pk + 1000, username="gone")
+        for user in (alice, gone):
+            with transaction.atomic(), pytest.raises(Refused, match=NOT_ACTIVE):
+                lifecycle.hold_active(user)
+        lifecycle.activate(username="alice", by="test")
+        with transaction.atomic():
+            lifecycle.hold_active(alice)
+
+    def test_an_administrators_rights_hold_at_once_and_end_at_once(self, alice, monkeypatch):
+        token = lifecycle.token_of(alice)
+        assert not lookup(token).is_staff
+        lifecycle.set_staff(username="alice", staff=True, by="test")
+        assert (fresh(alice).is_staff, fresh(alice).is_superuser, lookup(token).is_staff) == (True, True, True)
+        service = lifecycle.create_service_token(user=fresh(alice), name="metrics", by="test")
+        assert lookup(service).kind == "service"
+        pages = Recorder(monkeypatch)
+        lifecycle.set_staff(username="alice", staff=False, by="test")
+        assert (fresh(alice).is_staff, fresh(alice).is_superuser, lookup(token).is_staff) == (False, False, False)
+        assert lookup(service) is None
+        assert pages.sent == {"pages"}
+
+
+class TestTokens:
+    def test_a_rotated_token_is_another_and_the_old_one_is_dead(self, alice):
+        before = lifecycle.token_of(alice)
+        assert lookup(before) is not None
+        after = lifecycle.rotate_token(user=alice, by="alice")
+        assert (after == before, lookup(before), user_of_token(after)) == (False, None, alice)
+        assert lifecycle.token_of(alice) == after
+        assert timezone.now() - Token.objects.get(user=alice).rotated < timedelta(minutes=1)
+
+    def test_a_user_who_is_not_active_rotates_none(self, alice):
+        lifecycle.deregister(username="alice", by="test")
+        with pytest.raises(Refused, match=NOT_ACTIVE):
+            lifecycle.rotate_token(user=alice, by="alice")
+
+    def test_only_administrators_have_service_tokens(self, alice):
+        with pytest.raises(Refused, match=r"^user: only administrators can have service tokens$"):
+            lifecycle.create_service_token(user=alice, name="metrics", by="test")
+        assert Token.objects.filter(user=alice).count() == 1
+
+    def test_a_service_token_has_a_name_and_is_not_the_users_own(self, alice):
+        lifecycle.set_staff(username="alice", staff=True, by="test")
+        user = fresh(alice)
+        with pytest.raises(Refused, match=r"^name:"):
+            lifecycle.create_service_token(user=user, name="My Metrics", by="test")
+        text = lifecycle.create_service_token(user=user, name="metrics", by="test")
+        assert (lookup(text).username, lookup(text).kind) == ("alice", "service")
+        assert Token.objects.get(user=user, kind="service").name == "metrics"
+        own = lifecycle.token_of(user)
+        assert lookup(own).kind == "user"
+        assert lookup(lifecycle.rotate_token(user=user, by="alice")).kind == "user"
+        assert lookup(text).kind == "service"
+
+    def test_of_several_service_tokens_one_is_revoked(self, alice):
+        lifecycle.set_staff(username="alice", staff=True, by="test")
+        names = ("first", "metrics", "last")
+        texts = [lifecycle.create_service_token(user=fresh(alice), name=name, by="test") for name in names]
+        assert all(lookup(text) for text in texts)
+        pk = Token.objects.get(name="metrics").pk
+        for _ in range(2):  # the second finds none
+            lifecycle.revoke_service_token(pk=pk, by="test")
+        assert [lookup(text) is not None for text in texts] == [True, False, True]
+
+    def test_a_users_own_token_is_not_revoked_as_one_of_a_service(self, alice):
+        text = lifecycle.token_of(alice)
+        lifecycle.revoke_service_token(pk=Token.objects.get(user=alice).pk, by="test")
+        assert user_of_token(text) == alice

@@ -1,0 +1,120 @@
+"""The token of a job: what it opens, for how long, and that no other text does (contract 1)."""
+
+from __future__ import annotations
+
+import pytest
+from rest_framework.test import APIRequestFactory
+
+from accounts import lifecycle as accounts
+from jobs import auth
+from jobs.models import Job
+from kernel.errors import Refused
+
+pytestmark = pytest.mark.django_db
+
+HEARTBEAT = {"state": "running", "progress": 7}
+
+
+def new_job(user, name: str = "fit", **fields) -> Job:
+    values = {"state": "running", "run_name": "run", **fields}
+    return Job.objects.create(user=user, tenant=user.tenant, name=name, entry="x.py", **values)
+
+
+@pytest.fixture
+def job(alice, bob) -> Job:
+    """A job between others."""
+    new_job(bob)
+    job = new_job(alice)
+    new_job(alice, "behind")
+    return job
+
+
+class TestWhoseTokenItIs:
+    def test_it_is_that_of_its_job_while_that_runs(self, job):
+        token = auth.job_token(job)
+        assert token.startswith("mlp_j")
+        assert auth.job_of_token(token) == job
+        Job.objects.filter(pk=job.pk).update(state="finished")
+        assert auth.job_of_token(token) is None
+
+    def test_it_is_derived_from_what_only_the_platform_knows(self, job, settings):
+        token = auth.job_token(job)
+        Job.objects.filter(pk=job.pk).update(nonce="another")
+        assert auth.job_of_token(token) is None
+        settings.SECRET_KEY = "another key altogether"
+        assert auth.job_token(job) != token
+
+    def test_a_job_whose_user_is_not_active_has_none(self, job):
+        token = auth.job_token(job)
+        type(job.user).objects.filter(pk=job.user_id).update(state="NotActive")
+        assert auth.job_of_token(token) is None
+
+    @pytest.mark.parametrize("pk", [35, 36, 36**11, 36**12 - 1])
+    def test_a_job_of_any_number_has_one(self, alice, pk):
+        job = new_job(alice, pk=pk)
+        assert auth.job_of_token(auth.job_token(job)) == job
+
+    @pytest.mark.parametrize(
+        "number", ["", "-1", "+1", "1 ", "!", "１", "²", "z" * 13, "z" * 100], ids=lambda number: ascii(number)[:9]
+    )
+    def test_what_is_no_number_is_not_looked_for(self, job, django_assert_num_queries, number):
+        with django_assert_num_queries(0):
+            assert auth.job_of_token(f"mlp_j{number}_x") is None
+
+    def test_no_other_text_is_one(self, job):
+        token = auth.job_token(job)
+        others = [token[:-1], token + "x", token.replace("mlp_j", "mlp_u"), token[5:], f"x{token}", "", "mlp_j"]
+        assert [auth.job_of_token(text) for text in others] == [None] * len(others)
+
+
+class TestCalls:
+    def test_it_reports_for_its_own_job(self, api, job):
+        answer = api(auth.job_token(job)).call("put", "users/alice/jobs/fit:heartbeat", HEARTBEAT)
+        assert answer.status_code == 200
+        assert Job.objects.get(pk=job.pk).progress == 7
+
+    def test_it_does_not_for_another_of_the_same_user(self, api, job):
+        refusal = api(auth.job_token(job)).refused("put", "users/alice/jobs/behind:heartbeat", HEARTBEAT)
+        assert refusal == "token: this token belongs to another job"
+
+    def test_a_user_reports_for_any_of_the_own_jobs(self, as_alice, job):
+        for name in ("fit", "behind"):
+            assert as_alice.call("put", f"users/alice/jobs/{name}:heartbeat", HEARTBEAT).status_code == 200
+
+    def test_a_wrong_one_is_refused(self, api, anyone, job):
+        assert api("mlp_j1_x").refused("put", "users/alice/jobs/fit:heartbeat", HEARTBEAT) == "token: not valid"
+        assert "not authenticated" in anyone.refused("put", "users/alice/jobs/fit:heartbeat", HEARTBEAT)
+
+    def test_other_tokens_are_left_to_others(self, job):
+        authentication = auth.JobTokenAuthentication()
+        for header in ("", "Basic YTpi", f"Bearer {accounts.token_of(job.user)}"):
+            request = APIRequestFactory().get("/", HTTP_AUTHORIZATION=header)
+            assert authentication.authenticate(request) is None
+        request = APIRequestFactory().get("/", HTTP_AUTHORIZATION=f"Bearer {auth.job_token(job)}")
+        user, holder = authentication.authenticate(request)
+        assert (user, holder.job_id, holder.kind) == (job.user, job.pk, "job")
+        assert authentication.authenticate_header(request) == "Bearer"
+
+    def test_a_holder_may_act_for_its_job_alone(self, job, rf):
+        request = rf.get("/")
+        for credentials, allowed in ((auth.JobHolder(job.pk), True), (auth.JobHolder(job.pk + 1), False), (None, True)):
+            request.auth = credentials
+            if allowed:
+                auth.require_own_job(request, job)
+            else:
+                with pytest.raises(Refused, match=r"^token: this token belongs to another job$"):
+                    auth.require_own_job(request, job)
+
+
+class TestNats:
+    def test_the_address_has_the_jobs_credentials(self, job, settings):
+        settings.EMBEDDED = {**settings.EMBEDDED, "nats": True}
+        settings.NATS_URL = "nats://127.0.0.1:4222"
+        assert auth.nats_address(job) == f"nats://job:{auth.job_token(job)}@127.0.0.1:4222"
+
+    def test_an_external_server_has_none(self, job, settings):
+        settings.EMBEDDED = {**settings.EMBEDDED, "nats": False}
+        assert auth.nats_address(job) is None
+
+    def test_its_answers_come_to_a_subject_of_its_own(self):
+        assert auth.nats_inbox("alice", "fit") == "_INBOX_alice_fit"
