@@ -21,7 +21,7 @@ GUARDS = {
     "kernel.locking": ["kernel/tests/test_locking.py", ROW_LOCKS],
     "accounts.auth": ["accounts/tests", "mlp/tests/test_websockets.py", "jobs/tests/test_log.py"],
     "accounts.lifecycle": ["accounts/tests/test_lifecycle.py", ROW_LOCKS, VERBS],
-    "resources.tcc": ["resources/tests", ROW_LOCKS],
+    "resources.tcc": [f"resources/tests/test_{name}.py" for name in ("tcc", "tcc_edges", "tcc_tenants", "limits")],
     "datasets.lifecycle": ["datasets/tests/test_lifecycle.py", "datasets/tests/test_meanwhile.py", ROW_LOCKS, VERBS],
     "jobs.auth": ["jobs/tests/test_auth.py"],
     "jobs.lifecycle": ["jobs/tests/test_lifecycle.py", "jobs/tests/test_create_job.py", ROW_LOCKS, VERBS],
