@@ -113,7 +113,7 @@ def basic(header: str) -> tuple[str, str] | None:
 
 def user_of_token(token: str) -> User | None:
     """Return the active user whom a user token belongs to, or None."""
-    holder = tokens.person(token)
+    holder = tokens.user_holder(token)
     user = holder and User.objects.filter(pk=holder.user_id).first()
     return user if user and user.is_active else None
 
@@ -126,7 +126,7 @@ def username_of_header(header: str) -> str:
     token = bearer(header)
     if token is None:
         raise Refused(NOT_AUTHENTICATED)
-    holder = tokens.person(token)
+    holder = tokens.user_holder(token)
     if holder is None:
         raise Refused(BAD_TOKEN, field="token")
     return holder.username

@@ -83,7 +83,7 @@ def lookup(text: str) -> Holder | None:
     return Holder(row["user_id"], row["username"], row["is_staff"], row["kind"])
 
 
-def person(text: str) -> Holder | None:
+def user_holder(text: str) -> Holder | None:
     """Return the holder of a valid user token, else None; service tokens do not authenticate a user (contract 1)."""
     holder = lookup(text)
     return holder if holder is not None and holder.kind == Token.Kind.USER else None

@@ -134,7 +134,7 @@ def caller(request: HttpRequest) -> tuple[int, bool] | None:
             token = bearer(header)
         except Refused:
             return None
-        holder = tokens.person(token) if token else None
+        holder = tokens.user_holder(token) if token else None
         return (holder.user_id, holder.is_staff) if holder else None
     if request.headers.get("Sec-Fetch-Site", "") not in OWN_SITE or request.headers.get("Origin") == "null":
         return None

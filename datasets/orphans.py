@@ -53,14 +53,14 @@ def _folders(top: Path) -> Iterator[Path]:
 
 def _files_without_rows(top: Path) -> Iterator[Finding]:
     move = f"move it to {storage.root() / LOST} for inspection"
-    for person in _folders(top):
-        if person.is_symlink() or not person.is_dir():
-            yield Finding(str(person), "is not a user's folder", move, lambda path=person: _put_aside(path))
-        elif not User.objects.filter(username=person.name).exists():
-            yield Finding(str(person), "no such user", move, lambda path=person: _put_aside(path))
+    for owner in _folders(top):
+        if owner.is_symlink() or not owner.is_dir():
+            yield Finding(str(owner), "is not a user's folder", move, lambda path=owner: _put_aside(path))
+        elif not User.objects.filter(username=owner.name).exists():
+            yield Finding(str(owner), "no such user", move, lambda path=owner: _put_aside(path))
         else:
-            for path in sorted(person.iterdir()):
-                known = Dataset.objects.filter(user__username=person.name, name=path.name).exists()
+            for path in sorted(owner.iterdir()):
+                known = Dataset.objects.filter(user__username=owner.name, name=path.name).exists()
                 if path.name != HOME and not known and os.path.lexists(path):  # a deletion may just have ended
                     yield Finding(str(path), "no such dataset", move, lambda path=path: _put_aside(path))
 
@@ -85,10 +85,10 @@ def _rows_without_files() -> Iterator[Finding]:
 
 def _links(top: Path) -> Iterator[Finding]:
     """Yield links and other kinds of files in the users' folders; they cannot have come through the platform."""
-    for person in _folders(top):
-        if person.is_symlink() or not person.is_dir():
+    for owner in _folders(top):
+        if owner.is_symlink() or not owner.is_dir():
             continue
-        for folder, folders, files in os.walk(person, followlinks=False):
+        for folder, folders, files in os.walk(owner, followlinks=False):
             for name in sorted((*folders, *files)):
                 path = Path(folder) / name
                 try:

@@ -54,7 +54,7 @@ class Stream:
 
 
 class NoAnswer(Fault):
-    """A request was not answered in time, or nobody listens on its subject."""
+    """A request was not answered in time, or its subject has no subscriber."""
 
 
 @dataclass(frozen=True)
@@ -228,7 +228,7 @@ def request(subject: str, data: bytes, timeout_s: float) -> bytes:
         try:
             return (await client.request(subject, data, timeout=timeout_s)).data
         except NoRespondersError as problem:
-            raise NoAnswer(f"{subject}: nobody listens") from problem
+            raise NoAnswer(f"{subject}: no subscriber") from problem
         except NatsTimeout as problem:
             raise NoAnswer(f"{subject}: no answer within {timeout_s:g} s") from problem
 

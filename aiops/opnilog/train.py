@@ -204,10 +204,10 @@ def check(folder: Path, model: LogModel, tokenizer: Tokenizer, lines: Lines, dev
     rows = [tokenizer.encode(text) for text in some]
     for mine, (_, other) in zip(surprises(model, rows, device), scorer.costs(some), strict=True):
         if len(mine) != len(other) or any(abs(a - b) > 1e-2 for a, b in zip(mine, other, strict=True)):
-            raise ValueError("the model that was written does not judge as the one that was trained")
+            raise ValueError("the verdicts of the stored model differ from those of the trained one")
     for text, verdict in zip(lines.feedback, scorer.score(list(lines.feedback)), strict=True):
         if (verdict.level == "Normal") != lines.feedback[text]:
-            raise ValueError("a line that a person has judged would be judged otherwise")
+            raise ValueError("the verdict on a labelled line would differ from its label")
 
 
 def train(path: Path, out: Path, progress: Progress, parameters: dict) -> None:

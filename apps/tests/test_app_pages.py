@@ -33,7 +33,7 @@ def form(**fields) -> dict:
 
 
 class TestMaking:
-    def test_a_models_page_deploys_it_with_a_proposed_name(self, alice_client, alice):
+    def test_a_models_page_proposes_a_name_for_its_application(self, alice_client, alice):
         put(Model, alice, "net", "ready")
         values = markup(alice_client.get("/models/net")).values
         fields = {name: values[name] for name in ("name", "model_name")}
@@ -45,7 +45,7 @@ class TestMaking:
         assert "net" in visible_text(alice_client.get("/models/net"))
 
     @pytest.mark.parametrize(("capacity", "asked"), [(8, 1), (1.75, 0.7), (1.05, 1)])
-    def test_it_asks_for_no_more_than_is_left_of_a_core(self, alice_client, alice, capacity, asked):
+    def test_the_proposed_cpu_is_at_most_what_is_left(self, alice_client, alice, capacity, asked):
         put(Model, alice, "net", "ready")
         type(alice.tenant).objects.update(cpu=capacity)
         alice_client.post("/apps", {"name": "first", "model_name": "net", "cpu": "1"})
@@ -59,7 +59,7 @@ class TestMaking:
         app = Application.objects.get()
         assert (app.model.name, app.cpu, app.gpu, app.ram, app.public) == ("net", 0.5, 0, 400, True)
 
-    def test_sent_twice_it_is_made_once(self, alice_client, alice):
+    def test_submitted_twice_it_is_created_once(self, alice_client, alice):
         put(Model, alice, "net", "ready")
         fields = form(mark=markup(alice_client.get("/apps")).values["mark"])
         for _ in range(2):
@@ -91,13 +91,13 @@ class TestMaking:
         assert markup(response).inline == []
         assert Application.objects.count() == 1
 
-    def test_somebody_elses_model_is_not_had(self, alice_client, bob):
+    def test_another_users_model_cannot_be_deployed(self, alice_client, bob):
         put(Model, bob, "net", "ready")
         assert alice_client.post("/apps", form()).status_code == 403
 
 
 class TestOne:
-    def test_somebody_elses_is_as_a_missing_one(self, alice_client, bob, staff):
+    def test_another_users_application_is_not_found(self, alice_client, bob, staff):
         put(Application, bob, "theirs", "ready")
         for who in (alice_client, visitor(staff)):
             for address in ("/apps/theirs", "/apps/theirs/log"):
@@ -106,14 +106,14 @@ class TestOne:
                 assert who.post(address, {"input": "[1]"}).status_code == 404
         assert Application.objects.get().state == "ready"
 
-    def test_it_is_deleted_in_a_steady_state_only(self, alice_client, alice):
+    def test_it_can_be_deleted_in_a_final_state_only(self, alice_client, alice):
         fill(alice)
         assert "wait until it is ready" in visible_text(alice_client.post("/apps/begins/delete", follow=True))
         assert alice_client.post("/apps/calc/delete")["Location"] == "/apps"
         assert Application.objects.get(name="calc").state == "deleting"
         assert alice_client.get("/apps/calc/delete").status_code == 405
 
-    def test_it_says_how_it_is_reached_and_what_it_said(self, alice_client, alice, settings):
+    def test_the_page_shows_its_address_and_log(self, alice_client, alice, settings):
         fill(alice)
         words = visible_text(alice_client.get("/apps/calc"))
         for part in (f"http://testserver:{settings.APP_GATEWAY_PORT}/alice/calc/predict", "epoch 1", "net", "Bearer"):
@@ -131,7 +131,7 @@ class TestOne:
         assert b"epoch 1" in b"".join(answer.streaming_content)
         assert answer["Content-Disposition"].startswith("attachment")
 
-    def test_a_link_in_the_logs_place_is_not_followed(self, alice_client, alice, tmp_path):
+    def test_a_symlink_instead_of_the_log_is_not_followed(self, alice_client, alice, tmp_path):
         fill(alice)
         log = launching.log_path(Application.objects.get(name="calc"))
         (tmp_path / "secret").write_text("of the platform")
@@ -182,17 +182,17 @@ class TestExamples:
             ([{"name": "x", "shape": [10**9, 10**9]}], {"x": [1]}, "{'x': [1]}"),
         ],
     )  # fmt: skip
-    def test_they_are_of_the_models_own_form(self, inputs, text, python):
+    def test_examples_match_the_models_signature(self, inputs, text, python):
         example = playground.example_of({"inputs": inputs})
         assert json.loads(example.json) == text
         assert example.python == python
 
-    def test_a_long_one_is_an_expression_only(self):
+    def test_a_large_example_is_a_python_expression_only(self):
         example = playground.example_of({"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 3, 224, 224]}]})
         assert (example.json, example.python) == ("", "{'x': [[[[0.5] * 224] * 224] * 3]}")
 
     @pytest.mark.parametrize("signature", [None, [], {"inputs": 7}, {"inputs": None}])
-    def test_odd_signatures(self, signature):
+    def test_invalid_signatures_give_the_default_example(self, signature):
         assert json.loads(playground.example_of(signature).json) == {"input": [0.5]}
 
 
@@ -224,10 +224,10 @@ class TestAnswers:
         [b"\xff", b"[" * 90_000, b"7", b"{}", b'{"y": []}', b'{"y": [1, true]}', b'{"y": [[1, 2], [3, 4]]}',
          b'{"y": [NaN, 1]}', b'{"error": 7}'],
     )  # fmt: skip
-    def test_everything_else_is_text(self, body):
+    def test_other_outputs_are_shown_as_text(self, body):
         assert playground._readable(body)[1] == ()
 
-    def test_what_went_wrong_is_in_its_own_lines(self):
+    def test_an_error_is_shown_with_its_line_breaks(self):
         assert playground._readable(b'{"error": "one\\ntwo"}') == ("one\ntwo", ())
 
 
@@ -252,7 +252,7 @@ class TestTrying:
         assert "Content-Length" in shown
         assert not any(word in shown for word in ("Cookie", "Authorization", "<b>"))
 
-    def test_its_own_refusals_are_shown_as_they_are(self, alice_client, app):
+    def test_the_applications_refusals_are_shown_unchanged(self, alice_client, app):
         response = alice_client.post("/apps/calc", {"input": '{"status": 500}'})
         assert response.status_code == 200
         assert "500" in visible_text(response)
@@ -262,7 +262,7 @@ class TestTrying:
         [r'{"y": ["\ud800"]}', r'{"\udfff": 1}', r'{"error": "\ud800\u0000"}', "\x00", '{"y": [1, 1%s]}' % ("0" * 320),
          '{"y": [1, -1%s]}' % ("0" * 5000), '{"y": [-1e308, 1e308]}', '{"y": [0, 1.5e307]}', '{"y": [1e400, 1]}'],
     )  # fmt: skip
-    def test_an_odd_answer_is_shown_all_the_same(self, alice_client, app, raw):
+    def test_an_invalid_response_is_shown(self, alice_client, app, raw):
         response = alice_client.post("/apps/calc", {"input": json.dumps({"raw": raw})})
         assert response.status_code == 200
         assert "\x00" not in response.content.decode()
@@ -274,25 +274,25 @@ class TestTrying:
         assert len(response.content) < 1_000_000
 
     @pytest.mark.parametrize("text", ["", "{", "NaN,", "[" * 100_000, EVIL])
-    def test_what_is_no_json_is_refused_at_its_field(self, alice_client, app, text):
+    def test_invalid_json_is_refused_at_its_field(self, alice_client, app, text):
         response = alice_client.post("/apps/calc", {"input": text})
         assert response.status_code == 403
         assert "must be JSON" in visible_text(response)
         assert markup(response).inline == []
 
-    def test_one_that_is_not_up_says_so(self, alice_client, alice):
+    def test_an_application_that_is_not_running_is_reported(self, alice_client, alice):
         put(Application, alice, "calc", "creating")
         response = alice_client.post("/apps/calc", {"input": "[1]"})
         assert "it answers once it is ready" in visible_text(response)
 
-    def test_one_that_is_gone_is_no_fault(self, alice_client, app):
+    def test_a_deleted_application_is_not_a_server_error(self, alice_client, app):
         Application.objects.update(address="127.0.0.1:9")
         response = alice_client.post("/apps/calc", {"input": "[1]"})
         assert response.status_code == 200
         assert "no answer" in visible_text(response)
 
     @pytest.mark.parametrize("begin", [b"", b"HTTP/1.1 200 OK\r\nX-Slow: ", b"HTTP/1.0 200 OK\r\n\r\n{"])
-    def test_one_that_answers_a_byte_at_a_time_holds_nobody(self, alice_client, app, monkeypatch, begin):
+    def test_a_dripping_application_does_not_block_others(self, alice_client, app, monkeypatch, begin):
         monkeypatch.setattr(playground, "LIMIT_S", 1)
         ended = threading.Event()
         server = socket.create_server(("127.0.0.1", 0))
@@ -312,7 +312,7 @@ class TestTrying:
         ended.set()
         server.close()
 
-    def test_one_at_a_time(self, alice_client, app, alice):
+    def test_only_one_test_request_at_a_time(self, alice_client, app, alice):
         playground.cache.add(f"apps.try.{alice.pk}", 1, 60)
         assert "the previous request is still running" in visible_text(
             alice_client.post("/apps/calc", {"input": "[1]"})
@@ -322,7 +322,7 @@ class TestTrying:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_real_one_answers_the_example_of_its_page(alice_client, deploy, ready, adder):
+def test_a_real_application_answers_the_example_of_its_page(alice_client, deploy, ready, adder):
     Model.objects.update(signature={"inputs": [{"name": "x", "datatype": "FP32", "shape": [-1]}]})
     ready(deploy())
     response = alice_client.post("/apps/calc", {"input": '{"x": [0.5]}'})

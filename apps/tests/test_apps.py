@@ -51,7 +51,7 @@ def process_of(app: Application) -> int:
     raise AssertionError("the application has no process")
 
 
-def test_it_comes_up_answers_and_leaves_nothing(as_alice, deploy, ready, until):
+def test_it_starts_answers_and_is_deleted_completely(as_alice, deploy, ready, until):
     app = deploy()
     assert app.state == "creating"
     assert app.port in PORTS
@@ -70,7 +70,7 @@ def test_it_comes_up_answers_and_leaves_nothing(as_alice, deploy, ready, until):
     assert as_alice.call("delete", "users/alice/models/adder").status_code == 200
 
 
-def test_a_killed_process_is_back_and_others_are_untouched(deploy, ready, until):
+def test_a_killed_process_is_restarted_and_others_are_not_affected(deploy, ready, until):
     app, other = deploy(), deploy("other")
     ready(app)
     ready(other)
@@ -87,7 +87,7 @@ def test_a_killed_process_is_back_and_others_are_untouched(deploy, ready, until)
     assert app.failures == 1
 
 
-def test_a_platform_that_was_stopped_is_no_failure_of_its_applications(deploy, ready, until):
+def test_a_stop_of_the_platform_is_not_counted_as_a_failure(deploy, ready, until):
     app = ready(deploy())
     runners.get().stop_all(5)  # as the platform does when it ends
 
@@ -101,7 +101,9 @@ def test_a_platform_that_was_stopped_is_no_failure_of_its_applications(deploy, r
     assert infer(app, [1]) == [2]
 
 
-def test_one_that_always_fails_ends_in_error_with_the_reason(deploy, adder, until, settings, as_alice, monkeypatch):
+def test_an_application_that_always_fails_ends_in_error_with_the_reason(
+    deploy, adder, until, settings, as_alice, monkeypatch
+):
     settings.APP_MOST_FAILURES = 2
     monkeypatch.setattr("apps.lifecycle.BACKOFF_S", (0,))
     app = deploy()
@@ -119,14 +121,14 @@ def test_one_that_always_fails_ends_in_error_with_the_reason(deploy, adder, unti
     until(lambda: not Application.objects.exists() and runners.get().names() == [])
 
 
-def test_lost_messages_are_made_up_for(deploy, tasks, ready):
+def test_lost_messages_are_recovered(deploy, tasks, ready):
     app = deploy()
     tasks.queue.clear()
     ready(app)
     assert infer(app, [0]) == [1]
 
 
-def test_deregistration_frees_everything(as_alice, deploy, ready, until):
+def test_deactivation_releases_everything(as_alice, deploy, ready, until):
     ready(deploy())
     assert as_alice.call("put", "users/alice").status_code == 200
     until(lambda: not Application.objects.exists())
@@ -145,13 +147,13 @@ def test_deregistration_frees_everything(as_alice, deploy, ready, until):
         ({"name": "A"}, "name:"),
     ],
 )
-def test_a_wrong_order_is_refused_and_stores_nothing(as_alice, adder, change, field):
+def test_an_invalid_request_is_refused_and_stores_nothing(as_alice, adder, change, field):
     body = {"name": "calc", "model_name": "adder", **change}
     assert as_alice.refused("post", "users/alice/apps", body).startswith(field)
     assert not Application.objects.exists()
 
 
-def test_a_name_is_taken_once_and_others_see_nothing(as_alice, as_bob, deploy):
+def test_names_are_unique_and_others_see_nothing(as_alice, as_bob, deploy):
     deploy()
     assert as_alice.refused("post", "users/alice/apps", {"name": "calc", "model_name": "adder"}).startswith("name:")
     assert as_alice.refused("delete", "users/alice/apps/calc").startswith("state:")
@@ -159,7 +161,7 @@ def test_a_name_is_taken_once_and_others_see_nothing(as_alice, as_bob, deploy):
     assert [row["name"] for row in as_alice.call("get", "users/alice/apps?state=creating").json()] == ["calc"]
 
 
-def test_a_link_in_its_logs_place_is_no_way_to_the_platforms_files(adder, deploy, until, settings, tmp_path):
+def test_a_symlink_instead_of_the_log_discloses_no_file(adder, deploy, until, settings, tmp_path):
     """The end of the log becomes the reason, which the owner reads."""
     settings.APP_MOST_FAILURES = 1
     secret = tmp_path / "secret"
@@ -171,7 +173,7 @@ def test_a_link_in_its_logs_place_is_no_way_to_the_platforms_files(adder, deploy
     assert "of the platform" not in Application.objects.get().reason
 
 
-def test_an_operator_starts_it_again(deploy, ready, until, staff_client):
+def test_an_operator_restarts_it(deploy, ready, until, staff_client):
     app = ready(deploy())
     address = f"/admin/apps/application/{app.pk}/do/restart/"
     assert staff_client.post(address, {"confirmed": "yes"}).status_code == 302

@@ -106,7 +106,7 @@ def test_numbers(one, body, kind, value):
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_what_does_not_fit_is_told(one, body, kind, words):
+def test_values_that_do_not_fit_are_refused_with_the_reason(one, body, kind, words):
     answer = sent(one("FP32", [-1, 2]), body, kind)
     assert answer.status_code == 400
     assert words in answer.json()["error"]
@@ -131,7 +131,7 @@ def test_an_image_becomes_the_models_pixels(one):
     assert last[0][0] == list(RED)
 
 
-def test_a_file_reaches_an_input_of_bytes_as_it_is(one):
+def test_a_file_reaches_an_input_of_bytes_unchanged(one):
     for kind in ("application/octet-stream", "image/png", "application/pdf"):
         assert sent(one("BYTES", [-1]), b"as it is", kind).json() == {"x": ["as it is"]}
     assert sent(one("BYTES", [-1]), b"one\ntwo\n", "text/csv").json() == {"x": ["one", "two"]}
@@ -150,7 +150,7 @@ def test_a_form_has_a_part_for_each_input(several):
     assert "image, count, file" in wrong.json()["error"]
 
 
-def test_columns_go_to_the_inputs_of_their_names(several):
+def test_columns_are_assigned_to_inputs_by_name(several):
     inputs = sent(several, b"file,count\nx,1\ny,2\n", "text/csv").json()
     assert inputs == {"file": ["x", "y"], "count": [1, 2]}
     assert "several inputs" in sent(several, png(), "image/png").json()["error"]

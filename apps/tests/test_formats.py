@@ -118,7 +118,7 @@ joblib.dump(LogisticRegression().fit([[0.0], [1.0]], ["no", "yes"]), "model.jobl
 """
 
 
-def test_a_classifier_gives_names_and_scores_and_only_what_is_asked(home, served):
+def test_a_classifier_returns_the_requested_outputs(home, served):
     subprocess.run([sys.executable, "-c", ESTIMATOR], check=True, cwd=home)
     _model, app = served("home/model.joblib")
     client = triton.InferenceServerClient(app.address)
@@ -169,7 +169,7 @@ def test_each_format_is_checked_and_served_with_the_right_numbers(home, served, 
         assert np.allclose(ask(app, datatype, name, binary=binary), WANTED)
 
 
-def test_weights_that_a_job_made_are_served_by_its_predictor(home, as_alice, served, tasks):
+def test_weights_from_a_job_are_served_by_its_predictor(home, as_alice, served, tasks):
     (home / "train.py").write_text(TRAINING)
     order = {"name": "fit", "entry": "train.py", "cpu": 1, "ram": 1000}
     assert as_alice.call("post", "users/alice/jobs", order).status_code == 201

@@ -97,9 +97,7 @@ def bearer_of(user) -> dict:
     return {"Authorization": f"Bearer {accounts.token_of(user)}"}
 
 
-def test_it_reaches_the_application_with_the_owners_token_only(
-    front, deploy, ready, alice, bob, staff, as_alice, until
-):
+def test_only_the_owners_token_reaches_the_application(front, deploy, ready, alice, bob, staff, as_alice, until):
     address = f"{front}/alice/calc"
     assert requests.get(f"{address}/v2", headers=bearer_of(alice)).status_code == 404
     app = deploy()
@@ -129,7 +127,7 @@ def test_a_public_one_needs_no_token(front, deploy, ready, alice, until):
     assert "sandbox" in requests.get(f"{address}/v2").headers["Content-Security-Policy"]
 
 
-def test_no_token_or_cookie_reaches_an_application_and_it_sets_none(front, echo, alice):
+def test_tokens_and_cookies_are_neither_forwarded_nor_set(front, echo, alice):
     headers = {**bearer_of(alice), "Cookie": "sessionid=secret", "X-Internal-Key": "guess", "X-Own": "kept"}
     answer = requests.get(f"{front}/alice/calc/a%2Fb/../c?token=x&y=%20", headers=headers)
     seen = answer.json()
@@ -140,20 +138,20 @@ def test_no_token_or_cookie_reaches_an_application_and_it_sets_none(front, echo,
     assert "Set-Cookie" not in answer.headers
 
 
-def test_an_application_gives_the_gateway_no_orders(front, echo, alice):
+def test_internal_redirects_of_applications_are_ignored(front, echo, alice):
     """With this header one of our servers makes nginx answer from an internal location."""
     answer = requests.get(f"{front}/alice/calc/elsewhere", headers=bearer_of(alice))
     assert (answer.status_code, answer.json()["path"]) == (200, "/elsewhere")
 
 
-def test_one_that_does_not_answer_is_told_as_503(front, echo, alice):
+def test_an_application_that_does_not_answer_is_a_503(front, echo, alice):
     Application.objects.filter(pk=echo.pk).update(address="127.0.0.1:9")
     answer = requests.get(f"{front}/alice/calc/v2", headers=bearer_of(alice))
     assert answer.status_code == 503
     assert "is being restarted" in answer.json()["error"]
 
 
-def test_websockets_and_streams_pass(front, echo, alice):
+def test_websockets_and_streams_are_forwarded(front, echo, alice):
     there = websocket.create_connection(
         f"{front.replace('http', 'ws')}/alice/calc/talk", header=bearer_of(alice), timeout=10
     )
@@ -166,7 +164,7 @@ def test_websockets_and_streams_pass(front, echo, alice):
         assert answer.raw.read(1) == b"2"
 
 
-def test_a_public_client_of_the_protocol_goes_through_unchanged(front, deploy, ready, alice):
+def test_the_standard_client_works_unchanged(front, deploy, ready, alice):
     ready(deploy())
     client = triton.InferenceServerClient(f"{front.removeprefix('http://')}/alice/calc")
     try:

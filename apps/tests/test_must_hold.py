@@ -65,7 +65,7 @@ class Load(threading.Thread):
         self.join(40)
 
 
-def test_killed_under_load_it_is_back_soon_and_no_request_to_another_fails(front, deploy, ready, until, alice):  # noqa: F811
+def test_after_a_kill_under_load_it_recovers_and_others_lose_no_request(front, deploy, ready, until, alice):  # noqa: F811
     app, other = deploy(), deploy("other")
     began = time.monotonic()
     ready(app)
@@ -194,7 +194,9 @@ GREEDY = "held = []\nwhile True:\n    held.append(bytearray(b'x' * (8 << 20)))\n
 
 
 @pytest.mark.parametrize(("text", "words"), [(LOOP, "did not answer within 3 s"), (GREEDY, "emory")])
-def test_a_model_bad_at_its_start_ends_in_error_and_harms_nothing(deploy, ready, until, adder, settings, text, words):
+def test_a_model_that_fails_at_start_ends_in_error_without_side_effects(
+    deploy, ready, until, adder, settings, text, words
+):
     """It loads in its check, but not when it is served."""
     settings.APP_MOST_FAILURES = 1
     other = ready(deploy("other"))
@@ -221,9 +223,7 @@ def test_a_model_bad_at_its_start_ends_in_error_and_harms_nothing(deploy, ready,
     assert launching.log_path(app).is_file()
 
 
-def test_a_pickle_is_opened_by_no_server_also_when_it_is_served_shown_or_downloaded(
-    as_alice, deploy, adder, until, settings, client
-):
+def test_no_server_process_unpickles_a_model(as_alice, deploy, adder, until, settings, client):
     """The pickle records who opens it: only the serving run does, in the run's own folder."""
     settings.APP_MOST_FAILURES = 1
     folder = storage.model_dir("alice", "trap")

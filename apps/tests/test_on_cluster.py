@@ -41,7 +41,7 @@ def only(cluster, resource: str) -> dict:
     return obj
 
 
-def test_it_comes_up_answers_and_leaves_nothing(cluster, as_alice, deploy, ready, until):
+def test_it_starts_answers_and_is_deleted_completely(cluster, as_alice, deploy, ready, until):
     app = ready(deploy())
     assert app.address == f"mlp-{app.run_name}.mlp.svc.cluster.local:{app.port}"
     assert infer(app, [1, 2.5]) == [2, 3.5]
@@ -62,7 +62,7 @@ def test_it_comes_up_answers_and_leaves_nothing(cluster, as_alice, deploy, ready
     until(lambda: not any(map(cluster.store.list, ("deployments", "services", "ingresses", "secrets", "pods"))))
 
 
-def test_a_killed_process_is_back(cluster, deploy, ready, until):
+def test_a_killed_process_is_restarted(cluster, deploy, ready, until):
     app = ready(deploy(public=True))
     assert only(cluster, "ingresses")["metadata"]["labels"]["mlp.platform/public"] == "true"
     (process,) = cluster.node.processes.values()

@@ -30,7 +30,7 @@ def taken(port: int) -> socket.socket:
         return link
 
 
-def test_ports_of_outgoing_connections_come_last(monkeypatch):
+def test_ports_of_outgoing_connections_are_used_last(monkeypatch):
     monkeypatch.setattr(ports, "PORTS", PORTS)
     monkeypatch.setattr(ports, "OUTGOING", range(31010, 60000))
     assert ports.choose(range(31000, 31009)) == 31009
@@ -39,7 +39,7 @@ def test_ports_of_outgoing_connections_come_last(monkeypatch):
     assert ports.outgoing(Path("/none")) == range(0)
 
 
-def test_a_port_in_use_by_somebody_else_is_given_up_before_the_start(deploy, ready):
+def test_a_port_that_is_in_use_is_replaced_before_the_start(deploy, ready):
     app = deploy()
     before = app.port
     with closing(taken(before)):
@@ -50,7 +50,7 @@ def test_a_port_in_use_by_somebody_else_is_given_up_before_the_start(deploy, rea
     assert runners.get().names() == [app.run_name]
 
 
-def test_one_that_lost_its_port_while_it_was_down_comes_back_on_another(deploy, ready, until):
+def test_an_application_that_lost_its_port_restarts_on_another(deploy, ready, until):
     app = ready(deploy())
     before = app.port
     os.kill(process_of(app), signal.SIGKILL)
@@ -66,7 +66,7 @@ def test_one_that_lost_its_port_while_it_was_down_comes_back_on_another(deploy, 
         assert infer(app, [1]) == [2]
 
 
-def test_a_move_that_comes_late_changes_nothing(deploy, ready):
+def test_a_late_change_of_port_has_no_effect(deploy, ready):
     app = ready(deploy())
     assert lifecycle.move(app.pk, app.run_name, [app.port]) is None
     assert lifecycle.move(app.pk, "app-1-0", [app.port]) is None

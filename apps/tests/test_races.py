@@ -16,7 +16,7 @@ from resources.models import Tenant
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-def test_ports_are_unique_and_everything_is_given_back(adder, tasks, monkeypatch):
+def test_ports_are_unique_and_everything_is_released(adder, tasks, monkeypatch):
     monkeypatch.setattr("apps.ports.PORTS", range(31000, 31020))  # so few that all meet at the same ones
 
     def create(number: int) -> None:
@@ -49,7 +49,7 @@ def test_ports_are_unique_and_everything_is_given_back(adder, tasks, monkeypatch
     assert (float(tenant.cpu_inuse), tenant.ram_inuse) == (0, 0)
 
 
-def test_an_application_that_starts_for_long_has_one_look_waiting(as_alice, deploy, tasks):
+def test_a_slow_start_has_one_check_in_the_queue(as_alice, deploy, tasks):
     """Each reconcile round enqueues a check too; if each of them had a successor, their number would grow."""
     (storage.model_dir("alice", "adder") / "predictor.py").write_text("import time\ntime.sleep(600)")
     app = deploy()

@@ -24,7 +24,7 @@ WAIT_S = 30
 
 
 class TestCounting:
-    def test_an_interval_has_its_rate_and_its_times(self, tmp_path):
+    def test_an_interval_has_a_rate_and_latencies(self, tmp_path):
         counter = counting.Traffic(tmp_path / "traffic.json")
         for number in range(1, 101):
             counter.note(number / 1000, good=number > 3)
@@ -33,7 +33,7 @@ class TestCounting:
         assert (record["requests"], record["errors"]) == (100, 3)
         assert record["series"][-1] == [50.0, 50.0, 95.0]
 
-    def test_quiet_ones_stop_writing(self, tmp_path):
+    def test_idle_applications_stop_writing(self, tmp_path):
         counter = counting.Traffic(tmp_path / "traffic.json")
         counter.tick(0)
         assert not (tmp_path / "traffic.json").exists()
@@ -45,7 +45,7 @@ class TestCounting:
         counter.tick(1)
         assert (tmp_path / "traffic.json").stat().st_mtime_ns == written
 
-    def test_a_disk_that_is_full_stops_nothing(self, tmp_path):
+    def test_a_full_disk_does_not_stop_the_application(self, tmp_path):
         counter = counting.Traffic(tmp_path / "no" / "traffic.json")
         counter.note(0.1, good=True)
         assert counter.tick(0) == 1
@@ -63,7 +63,7 @@ class TestReading:
         text = record if isinstance(record, str) else json.dumps(record)
         (launching.folder(app) / launching.TRAFFIC).write_text(text)
 
-    def test_it_is_on_the_pages(self, app, alice):
+    def test_the_rate_is_shown_on_the_pages(self, app, alice):
         self.tell(app, {"requests": 37, "errors": 2, "series": [[0, 0, 0], [12.5, 3.25, 8.75]]})
         page = visitor(alice).get("/apps/calc")
         for word in ("12.5", "3.25 ms", "8.75 ms", "37"):
@@ -78,12 +78,12 @@ class TestReading:
          {"requests": -1, "errors": 0, "series": []}, {"requests": 1, "errors": 0, "series": 7},
          '{"requests": NaN, "errors": 0, "series": []}', "x" * 10_000_000],
     )  # fmt: skip
-    def test_nothing_but_numbers_is_believed(self, app, alice, record):
+    def test_invalid_records_are_ignored(self, app, alice, record):
         self.tell(app, record)
         assert request_rates.read(app) is None
         assert visitor(alice).get("/apps/calc").status_code == 200
 
-    def test_what_no_float_can_hold_is_very_much(self, app, alice):
+    def test_huge_numbers_are_clipped(self, app, alice):
         many = 10**400
         self.tell(app, {"requests": many, "errors": 0, "series": [[many, many, many]]})
         assert request_rates.read(app).requests == 10**12
@@ -95,7 +95,7 @@ class TestReading:
         (launching.folder(app) / launching.TRAFFIC).symlink_to(tmp_path / "other")
         assert request_rates.read(app) is None
 
-    def test_what_is_old_is_no_rate_of_now(self, app):
+    def test_an_old_record_gives_no_current_rate(self, app):
         record = {"requests": 1, "errors": 0, "series": [[5, 1, 1]]}
         assert request_rates.Traffic(**{**record, "fresh": True}).rate == 5
         assert request_rates.Traffic(**{**record, "fresh": False}).rate == 0
@@ -112,7 +112,7 @@ class TestReading:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_real_one_counts_what_it_answers(deploy, ready):
+def test_a_real_application_counts_its_requests(deploy, ready):
     app = ready(deploy())
     for body in (b'{"x": [1]}', b'{"x": [2]}'):
         urllib.request.urlopen(f"http://{app.address}/predict", data=body, timeout=10).read()

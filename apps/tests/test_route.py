@@ -51,7 +51,7 @@ def asked(token: str = "", cookie: str = "", key: str | None = None, **headers) 
     return response["status"], response.get("X-App-Base")
 
 
-def test_it_knows_the_owner_staff_and_the_session_and_nobody_else(app, alice, bob, staff, client):
+def test_only_the_owner_staff_and_the_owners_session_are_routed(app, alice, bob, staff, client):
     there = (204, "http://127.0.0.1:31000")
     assert asked(accounts.token_of(alice)) == asked(accounts.token_of(staff)) == there
     assert asked()[0] == asked(accounts.token_of(bob))[0] == asked("mlp_u1_x")[0] == 403
@@ -76,20 +76,20 @@ def test_it_knows_the_owner_staff_and_the_session_and_nobody_else(app, alice, bo
         ({"sec_fetch_site": "same-origin", "origin": "null"}, 403),
     ],
 )
-def test_a_session_opens_an_application_from_the_platforms_own_site_only(app, alice, client, headers, status):
+def test_a_session_is_accepted_from_the_platforms_own_site_only(app, alice, client, headers, status):
     client.force_login(alice)
     cookie = f"sessionid={client.cookies['sessionid'].value}"
     assert asked(cookie=cookie, **headers)[0] == status
     assert asked(accounts.token_of(alice), **headers)[0] == 204  # no other site knows a token
 
 
-def test_a_wrong_token_is_not_made_good_by_the_session(app, alice, client):
+def test_a_session_does_not_replace_an_invalid_token(app, alice, client):
     client.force_login(alice)
     cookie = f"sessionid={client.cookies['sessionid'].value}"
     assert asked("mlp_u1_x", cookie=cookie)[0] == 403
 
 
-def test_it_asks_the_database_once_a_second_at_most(app, alice, django_assert_num_queries, monkeypatch):
+def test_the_database_is_queried_at_most_once_a_second(app, alice, django_assert_num_queries, monkeypatch):
     token = accounts.token_of(alice)
     clock = [time.monotonic()]
     monkeypatch.setattr(gateway_access, "time", SimpleNamespace(monotonic=lambda: clock[0]))
@@ -101,14 +101,14 @@ def test_it_asks_the_database_once_a_second_at_most(app, alice, django_assert_nu
     assert asked(token)[0] == 403
 
 
-def test_a_dead_token_opens_nothing_though_the_place_is_remembered(app, alice):
+def test_a_revoked_token_is_refused_though_the_route_is_cached(app, alice):
     token = accounts.token_of(alice)
     assert asked(token)[0] == 204
     accounts.rotate_token(user=alice, by="test")
     assert asked(token)[0] == 403
 
 
-def test_its_port_is_nobody_elses_while_it_may_be_remembered(app, alice, tasks, monkeypatch):
+def test_its_port_is_not_reused_while_the_route_may_be_cached(app, alice, tasks, monkeypatch):
     monkeypatch.setattr(lifecycle, "PLACE_REMEMBERED_S", 3.0)
     began = time.monotonic()
     assert Client(headers={"Authorization": f"Bearer {accounts.token_of(alice)}"}).delete(

@@ -110,7 +110,7 @@ def test_binary_tensors_both_ways(served):
     assert np.array_equal(np.frombuffer(answer.content[length:], np.float32).reshape(2, 3), array * 2)
 
 
-def test_many_at_once_each_get_their_own_answer(served):
+def test_concurrent_requests_get_their_own_answers(served):
     url, _process = served
     with ThreadPoolExecutor(16) as pool:
         assert len(list(pool.map(lambda index: infer(url, 1 + index % 4), range(200)))) == 200
@@ -130,7 +130,7 @@ def test_many_at_once_each_get_their_own_answer(served):
         b' {"name": "z", "datatype": "FP32", "shape": [1], "data": [1]}]}',
     ],
 )  # fmt: skip
-def test_a_wrong_request_is_told_in_the_protocols_form(served, body):
+def test_an_invalid_request_is_refused_in_the_protocols_form(served, body):
     url, _process = served
     answer = requests.post(f"{url}/v2/models/double/infer", data=body)
     assert (answer.status_code, set(answer.json())) == (400, {"error"})
@@ -164,7 +164,7 @@ def predict(url: str, values: list) -> list:
     return requests.post(f"{url}/predict", json=values, timeout=WAIT_S).json()["y"]
 
 
-def test_a_model_is_warm_before_it_is_ready_and_tells_what_it_gives(tmp_path):
+def test_a_model_is_warmed_up_before_it_is_ready(tmp_path):
     (tmp_path / "predictor.py").write_text(COUNTING)
     with serving(tmp_path) as (url, _process):
         assert (tmp_path / "calls").read_text() == "1\n"
@@ -173,7 +173,7 @@ def test_a_model_is_warm_before_it_is_ready_and_tells_what_it_gives(tmp_path):
         assert requests.get(f"{url}/schema").json()["predict"]["example"] == {"x": [0]}
 
 
-def test_requests_that_wait_are_computed_together_once_that_is_proven(tmp_path):
+def test_waiting_requests_are_batched_once_batching_is_verified(tmp_path):
     (tmp_path / "predictor.py").write_text(COUNTING)
     with serving(tmp_path) as (url, _process), ThreadPoolExecutor(20) as pool:
         for _ in range(2):  # the first time they wait, it is proven
@@ -185,7 +185,7 @@ def test_requests_that_wait_are_computed_together_once_that_is_proven(tmp_path):
         assert max(map(int, (tmp_path / "calls").read_text().split())) > 2
 
 
-def test_a_model_that_mixes_its_rows_is_never_given_those_of_two_requests(tmp_path):
+def test_a_model_that_mixes_rows_is_never_batched(tmp_path):
     (tmp_path / "predictor.py").write_text(COUNTING.replace("if 9 in x", "if True or x"))
     with serving(tmp_path) as (url, _process), ThreadPoolExecutor(20) as pool:
         for values in ([5] * 8, list(range(10, 18)), list(range(20, 28))):  # equal ones prove nothing
@@ -206,7 +206,7 @@ def another_call(folder: Path):
     assert (folder / "calls").read_text().endswith("1\n")
 
 
-def test_a_stop_finishes_what_is_in_flight_and_takes_nothing_new(tmp_path):
+def test_a_stop_finishes_open_requests_and_accepts_no_new_ones(tmp_path):
     (tmp_path / "predictor.py").write_text(COUNTING)
     with serving(tmp_path) as (url, process), ThreadPoolExecutor(2) as pool:
         with another_call(tmp_path):

@@ -11,7 +11,7 @@ from pathlib import Path
 from datasets.client_build import SOURCE, build
 
 
-def test_it_is_the_same_bytes_every_time():
+def test_the_build_is_reproducible():
     first = build()
     build.cache_clear()
     assert build() == first

@@ -10,7 +10,7 @@ FILES = {".mlp-download/a": b"one", ".mlp-download-": b"two", "b": b"three", ".m
 
 
 @pytest.mark.parametrize("draft_like", [FILES, {".MLP-Download": b"one", "b": b"two"}])
-def test_a_dataset_that_has_such_a_folder_comes_whole(client, alice_data, service, tmp_path, draft_like):  # noqa: F811
+def test_a_dataset_with_such_a_folder_is_downloaded_completely(client, alice_data, service, tmp_path, draft_like):  # noqa: F811
     alice_data.create("odd", sum(map(len, draft_like.values())))
     for path, data in draft_like.items():
         assert alice_data.put(f"/data/alice/odd/{path}", data=data).status_code == 201
@@ -20,7 +20,7 @@ def test_a_dataset_that_has_such_a_folder_comes_whole(client, alice_data, servic
         assert same(service.path("alice", "odd"), tmp_path / "got")
 
 
-def test_what_is_not_the_downloads_own_stays(client, tmp_path):  # noqa: F811
+def test_foreign_files_in_the_folder_are_kept(client, tmp_path):  # noqa: F811
     folder, got = many(tmp_path / "many", 2, 10), tmp_path / "got"
     client.run("upload", folder, "--name", "photos")
     (got / ".mlp-download").mkdir(parents=True)
@@ -30,7 +30,7 @@ def test_what_is_not_the_downloads_own_stays(client, tmp_path):  # noqa: F811
     assert [path.name for path in (got / ".mlp-download").iterdir()] == ["notes"]
 
 
-def test_what_a_download_left_is_not_uploaded(client, tmp_path, service):  # noqa: F811
+def test_remains_of_a_download_are_not_uploaded(client, tmp_path, service):  # noqa: F811
     folder = many(tmp_path / "many", 2, 10)
     for place in (folder, folder / "sub"):
         (place / ".mlp-download").mkdir(parents=True)

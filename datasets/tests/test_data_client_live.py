@@ -100,7 +100,7 @@ def arrived(service, name: str) -> int:
     return len(list(folder.iterdir())) if folder.is_dir() else 0
 
 
-def test_what_is_downloaded_is_what_was_uploaded(client, tree, tmp_path, service):
+def test_a_download_equals_the_upload(client, tree, tmp_path, service):
     result = client.json("upload", tree, "--name", "photos")
     assert (result["files"], result["sent"]) == (15, result["bytes"])
     assert Dataset.objects.get().state == "ready"
@@ -126,7 +126,7 @@ def test_it_runs_on_other_pythons(client, tree, tmp_path, version):
 
 
 @pytest.mark.parametrize("moment", [1, 5, 20])
-def test_an_upload_killed_midway_goes_on(client, tmp_path, service, moment):
+def test_a_killed_upload_is_resumed(client, tmp_path, service, moment):
     folder = many(tmp_path / "many", 40, 1 << 20)
     process = client.start("upload", folder, "--name", "photos", "--jobs", "2")
     wait_for(lambda: arrived(service, "photos") >= moment)
@@ -141,7 +141,7 @@ def test_an_upload_killed_midway_goes_on(client, tmp_path, service, moment):
     wait_for(lambda: service.spooled() == [])
 
 
-def test_an_upload_killed_in_the_middle_of_a_large_file_goes_on(client, tmp_path, service):
+def test_an_upload_killed_within_a_large_file_is_resumed(client, tmp_path, service):
     """Only the missing parts are sent again, and nobody sees the file before it is complete."""
     folder, total = many(tmp_path / "many", 1, 150 << 20), 150 << 20
     parts = service.root / "datasets" / ".spool" / "parts"
@@ -157,7 +157,7 @@ def test_an_upload_killed_in_the_middle_of_a_large_file_goes_on(client, tmp_path
 
 
 @pytest.mark.parametrize("killed", ["web", "nginx", "both"])
-def test_the_platform_may_be_killed_and_started_again_meanwhile(client, tmp_path, service, killed):
+def test_an_upload_survives_a_restart_of_the_platform(client, tmp_path, service, killed):
     folder = many(tmp_path / "many", 40, 1 << 20)
     process = client.start("upload", folder, "--name", "photos", "--jobs", "2")
     wait_for(lambda: arrived(service, "photos") >= 3)
@@ -174,7 +174,7 @@ def test_the_platform_may_be_killed_and_started_again_meanwhile(client, tmp_path
     assert same(folder, service.path("alice", "photos"))
 
 
-def test_a_download_goes_on_when_the_platform_was_killed(client, tmp_path, service):
+def test_a_download_survives_a_restart_of_the_platform(client, tmp_path, service):
     folder = many(tmp_path / "many", 3, 60 << 20)
     client.run("upload", folder, "--name", "photos")
     process = client.start("download", tmp_path / "got", "--name", "photos", "--jobs", "1")
@@ -187,7 +187,7 @@ def test_a_download_goes_on_when_the_platform_was_killed(client, tmp_path, servi
     assert same(folder, tmp_path / "got")
 
 
-def test_a_download_killed_midway_fetches_only_the_rest(client, tmp_path):
+def test_a_killed_download_fetches_only_the_rest(client, tmp_path):
     folder = many(tmp_path / "many", 2, 120 << 20)
     client.run("upload", folder, "--name", "photos")
     process = client.start("download", tmp_path / "got", "--name", "photos", "--jobs", "1")
@@ -201,7 +201,7 @@ def test_a_download_killed_midway_fetches_only_the_rest(client, tmp_path):
     assert not drafts.exists()
 
 
-def test_a_file_changed_on_the_way_is_sent_again(client, tree, service, alice_data):
+def test_a_corrupted_file_is_sent_again(client, tree, service, alice_data):
     """A file of the right size with wrong bytes, left by an earlier upload, is detected by its checksum."""
     total = sum(path.stat().st_size for path in tree.rglob("*") if path.is_file())
     alice_data.create("photos", total)
@@ -225,7 +225,7 @@ def test_links_are_skipped_with_a_line_or_followed_on_request(client, tmp_path, 
     assert sorted(path.name for path in service.path("alice", "b").rglob("*")) == ["link", "x", "y"]
 
 
-def test_replace_deletes_and_starts_anew(client, tmp_path, tree, alice_data, service, alice, tasks):
+def test_replace_deletes_the_dataset_and_uploads_it_again(client, tmp_path, tree, alice_data, service, alice, tasks):
     one, two = many(tmp_path / "one", 2, 10), many(tmp_path / "two", 3, 10)
     client.run("upload", one, "--name", "photos")
     assert "--replace" in client.run("upload", two, "--name", "photos", code=4).stderr
@@ -240,12 +240,12 @@ def test_replace_deletes_and_starts_anew(client, tmp_path, tree, alice_data, ser
     assert "in state error (reported by the uploader)" in client.run("upload", one, "--name", "broken", code=4).stderr
 
 
-def test_another_size_than_declared_is_not_resumed(client, tmp_path, alice_data):
+def test_an_upload_of_another_size_is_not_resumed(client, tmp_path, alice_data):
     alice_data.create("photos", 7)
     assert "--replace" in client.run("upload", many(tmp_path / "one", 2, 10), "--name", "photos", code=4).stderr
 
 
-def test_an_upload_ends_when_its_dataset_has_ended(client, tmp_path, service, alice):
+def test_an_upload_stops_when_its_dataset_has_failed(client, tmp_path, service, alice):
     folder = many(tmp_path / "many", 60, 1 << 20)
     process = client.start("upload", folder, "--name", "photos", "--jobs", "1")
     wait_for(lambda: arrived(service, "photos") >= 2)
@@ -254,7 +254,7 @@ def test_an_upload_ends_when_its_dataset_has_ended(client, tmp_path, service, al
     assert (process.returncode, "state: the dataset is error" in err) == (4, True)
 
 
-def test_a_file_that_changes_meanwhile_is_noticed(client, tmp_path, service):
+def test_a_file_that_changes_during_the_upload_is_detected(client, tmp_path, service):
     folder = many(tmp_path / "many", 1, 100 << 20)
     process = client.start("upload", folder, "--name", "photos")
     wait_for(service.spooled)
@@ -286,19 +286,19 @@ def test_a_file_that_changes_meanwhile_is_noticed(client, tmp_path, service):
         (["script", "put", "{tmp}/none.py"], 1, "no such file"),
     ],
 )
-def test_each_error_is_one_line_and_its_exit_code(client, tmp_path, arguments, code, words):
+def test_each_error_is_one_line_with_an_exit_code(client, tmp_path, arguments, code, words):
     answer = client.run(*(argument.format(tmp=tmp_path) for argument in arguments), code=code)
     assert words in answer.stderr
     assert len([line for line in answer.stderr.splitlines() if line.startswith("error:")]) == 1
 
 
-def test_errors_come_as_json_too(client):
+def test_errors_are_available_as_json(client):
     process = client.start("list", "--json", "--token", "nonsense")
     out, _ = process.communicate()
     assert json.loads(out)["exit"] == process.returncode == 3
 
 
-def test_more_than_the_platform_has_is_refused_before_anything_is_sent(client, tmp_path):
+def test_an_upload_that_exceeds_the_capacity_is_refused_at_once(client, tmp_path):
     folder = tmp_path / "huge"
     folder.mkdir()
     with (folder / "x").open("wb") as file:
@@ -307,7 +307,7 @@ def test_more_than_the_platform_has_is_refused_before_anything_is_sent(client, t
     assert not Dataset.objects.exists()
 
 
-def test_names_that_the_platform_would_not_take_are_found_first(client, tmp_path):
+def test_illegal_names_are_reported_before_the_upload(client, tmp_path):
     folder = tmp_path / "tree"
     folder.mkdir()
     (folder / "line\nbreak").write_text("x")
@@ -318,7 +318,7 @@ def test_names_that_the_platform_would_not_take_are_found_first(client, tmp_path
     assert not Dataset.objects.exists()
 
 
-def test_login_keeps_the_token_for_this_user_alone(client, alice, settings):
+def test_login_stores_the_token_readable_by_this_user_only(client, alice, settings):
     settings.PASSWORD_HASHERS = global_settings.PASSWORD_HASHERS  # the service's own process has the real ones
     alice.set_password(PASSWORD)
     alice.save()
@@ -335,7 +335,7 @@ def test_login_keeps_the_token_for_this_user_alone(client, alice, settings):
     client.run("list")
 
 
-def test_scripts_go_there_and_back(client, tmp_path, service):
+def test_scripts_are_uploaded_and_downloaded(client, tmp_path, service):
     script = tmp_path / "train.py"
     script.write_text("print('hello')\n")
     client.run("script", "put", script)
@@ -359,7 +359,7 @@ def test_the_proxy_of_the_environment_is_used(client, service):
     client.run("list", "--url", "http://platform.invalid:5", code=5)
 
 
-def test_interrupting_is_said_in_one_line(client, tmp_path, service):
+def test_an_interrupt_is_reported_in_one_line(client, tmp_path, service):
     folder = many(tmp_path / "many", 1, 150 << 20)
     process = client.start("upload", folder, "--name", "photos")
     wait_for(service.spooled)

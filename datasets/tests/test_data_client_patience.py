@@ -84,13 +84,13 @@ def begin(clock):
         server.socket.close()
 
 
-def test_a_first_try_that_took_long_and_broke_is_made_again(begin):
+def test_a_long_first_try_that_broke_is_retried(begin):
     server, client = begin(breaks=1, took=2 * PATIENCE_S)
     assert client.call("GET", "/").status == 200
     assert server.tries == 2
 
 
-def test_a_body_on_a_slow_link_is_sent_again_as_often_as_it_broke(begin, clock):
+def test_an_upload_over_a_slow_link_is_retried_each_time_it_breaks(begin, clock):
     server, client = begin(breaks=4, took=0)
 
     def blocks():
@@ -101,7 +101,7 @@ def test_a_body_on_a_slow_link_is_sent_again_as_often_as_it_broke(begin, clock):
     assert server.tries == 5
 
 
-def test_a_server_that_takes_the_body_and_falls_silent_is_given_up(begin):
+def test_a_server_that_stops_answering_is_given_up(begin):
     server, client = begin(breaks=1000, took=120)
 
     def blocks():
@@ -114,7 +114,7 @@ def test_a_server_that_takes_the_body_and_falls_silent_is_given_up(begin):
     assert server.tries == 4
 
 
-def test_one_that_breaks_at_once_is_given_up_when_patience_ends(begin, clock):
+def test_a_server_that_always_breaks_is_given_up_after_the_limit(begin, clock):
     server, client = begin(breaks=1000, took=0)
     began = clock.now
     with pytest.raises(Failure):

@@ -51,7 +51,7 @@ class Slow:
         return int(head.split()[1]), body.decode()
 
 
-def test_what_does_not_fit_on_the_disk_is_refused_before_it_is_sent(small_disk, alice_data, service):
+def test_an_upload_that_does_not_fit_on_the_disk_is_refused_at_once(small_disk, alice_data, service):
     alice_data.create("big", 1 << 30)
     assert alice_data.put("/data/alice/big/kept", data=MIB).status_code == 201
     refusal = alice_data.put("/data/alice/big/kept", data=MIB * 40)
@@ -65,7 +65,7 @@ def test_what_does_not_fit_on_the_disk_is_refused_before_it_is_sent(small_disk, 
     assert alice_data.put("/data/alice/big/more", data=MIB * 20).status_code == 201
 
 
-def test_a_disk_that_fills_meanwhile(small_disk, alice_data, service):
+def test_a_disk_that_fills_during_an_upload(small_disk, alice_data, service):
     """Another program has used the space that was free when the upload began."""
     alice_data.create("big", 1 << 30)
     assert alice_data.put("/data/alice/big/x", data=MIB).status_code == 201
@@ -86,7 +86,7 @@ def test_a_disk_that_fills_meanwhile(small_disk, alice_data, service):
 
 
 @pytest.mark.parametrize("gone", [("big",), (), ("big", "inner")])
-def test_a_folder_that_vanishes_meanwhile(alice_data, service, gone):
+def test_a_folder_that_is_removed_during_an_upload(alice_data, service, gone):
     """The file is complete and in its place, or the upload is refused; a retry succeeds."""
     alice_data.create("big", 1 << 30)
     assert alice_data.put("/data/alice/big/inner/first", data=MIB).status_code == 201

@@ -43,7 +43,7 @@ def look(photos, service, alice, settings):
     return get
 
 
-def test_one_file_is_nginxs_to_send(look):
+def test_nginx_sends_files(look):
     for path, data in FILES.items():
         answer = look("/files/" + requests.utils.quote(path))
         assert (answer.status_code, answer.content) == (200, data)
@@ -55,7 +55,7 @@ def test_one_file_is_nginxs_to_send(look):
     assert look("/files/none").status_code == look("/files/..%2f..%2fx").status_code == 404
 
 
-def test_only_what_is_a_picture_is_shown_as_one(look):
+def test_only_images_are_displayed(look):
     answer = look("/files/picture.png?show=1")
     assert (answer.headers["Content-Type"], answer.headers["X-Content-Type-Options"]) == ("image/png", "nosniff")
     assert "sandbox" in answer.headers["Content-Security-Policy"]
@@ -64,7 +64,7 @@ def test_only_what_is_a_picture_is_shown_as_one(look):
     assert 'src="/datasets/many/files/picture.png?show=1"' in look("/view/picture.png").text
 
 
-def test_a_look_at_a_file_runs_nothing(look):
+def test_displaying_a_file_runs_no_script(look):
     table = look("/view/table.csv").text
     assert "<td>&lt;script&gt;alert(1)&lt;/script&gt;</td>" in table
     assert '<th scope="col">size</th>' in table
@@ -77,7 +77,7 @@ def test_a_look_at_a_file_runs_nothing(look):
     assert "is empty" in look("/view/empty").text
 
 
-def test_folders_are_walked_one_by_one(look):
+def test_folders_can_be_browsed(look):
     top = look("").text
     assert "?in=deep#files" in top
     assert "#1.txt" not in top
@@ -87,7 +87,7 @@ def test_folders_are_walked_one_by_one(look):
         assert look(f"?in={wrong}").status_code == 404
 
 
-def test_all_of_them_come_as_one_archive(look, bob, service):
+def test_all_files_can_be_downloaded_as_an_archive(look, bob, service):
     answer = look("/archive")
     assert 'filename="many.tar"' in answer.headers["Content-Disposition"]
     assert int(answer.headers["Content-Length"]) == len(answer.content)
@@ -103,7 +103,7 @@ def test_all_of_them_come_as_one_archive(look, bob, service):
     assert requests.get(direct).status_code == 404
 
 
-def test_a_link_in_the_folder_leads_nowhere(look, service, tmp_path):
+def test_symlinks_are_not_followed(look, service, tmp_path):
     (tmp_path / "secret").write_text("secret")
     service.path("alice", "many", "link").symlink_to(tmp_path / "secret")
     service.path("alice", "many", "folder").symlink_to(tmp_path)

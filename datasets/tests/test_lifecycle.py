@@ -51,7 +51,7 @@ def store(text: str = "abc", name: str = "digits") -> None:
     (folder / "x.txt").write_text(text)
 
 
-def test_create_reserves_and_answers_all_fields(create):
+def test_create_reserves_space_and_returns_all_fields(create):
     row = create(size=1000)
     expected = {
         "name": "digits",
@@ -82,12 +82,12 @@ def test_create_reserves_and_answers_all_fields(create):
         ("progress", 5),
     ],
 )
-def test_a_wrong_field_is_named(as_alice, field, value):
+def test_an_invalid_field_is_named(as_alice, field, value):
     assert as_alice.refused("post", URL, {"name": "digits", "size": 3, field: value}).startswith(f"{field}:")
     assert rom() == 0
 
 
-def test_a_name_is_taken_once_and_room_is_refused_by_name(as_alice, create):
+def test_names_are_unique_and_missing_space_is_named(as_alice, create):
     create()
     assert as_alice.refused("post", URL, {"name": "digits", "size": 3}).startswith("name:")
     assert as_alice.refused("post", URL, {"name": "huge", "size": 1 << 50}).startswith("rom:")
@@ -101,7 +101,7 @@ def test_progress_never_goes_backwards(as_alice, create, beat):
     assert as_alice.call("get", f"{URL}/digits").json()["progress"] == 60
 
 
-def test_ready_is_believed_when_the_bytes_add_up(as_alice, create, beat):
+def test_ready_is_accepted_when_all_bytes_are_stored(as_alice, create, beat):
     create()
     store()
     assert beat("ready", 100).status_code == 200
@@ -113,7 +113,7 @@ def test_ready_is_believed_when_the_bytes_add_up(as_alice, create, beat):
 @pytest.mark.parametrize(
     ("progress", "text", "field"), [(100, "abcd", "size"), (100, "", "size"), (99, "abc", "progress")]
 )
-def test_ready_without_all_bytes_is_an_error_that_says_why(as_alice, create, beat, progress, text, field):
+def test_ready_without_all_bytes_is_an_error_with_a_reason(as_alice, create, beat, progress, text, field):
     create()
     store(text)
     response = beat("ready", progress)
@@ -133,12 +133,12 @@ def test_the_uploader_may_report_an_error(as_alice, create, beat):
 @pytest.mark.parametrize(
     "body", [{"state": "deleting", "progress": 1}, {"state": "ready"}, {"state": "ready", "progress": 101}]
 )
-def test_a_wrong_heartbeat_is_refused_before_the_dataset_is_looked_for(as_alice, body):
+def test_an_invalid_heartbeat_is_refused_before_the_dataset_is_read(as_alice, body):
     field = "progress" if body["state"] == "ready" else "state"
     assert as_alice.refused("put", f"{URL}/none:heartbeat", body).startswith(f"{field}:")
 
 
-def test_delete_removes_the_files_then_the_row_and_gives_the_room_back(as_alice, create, beat, tasks):
+def test_delete_removes_files_and_row_and_releases_the_space(as_alice, create, beat, tasks):
     create()
     store()
     beat("ready", 100)
@@ -154,12 +154,12 @@ def test_delete_removes_the_files_then_the_row_and_gives_the_room_back(as_alice,
     ]
 
 
-def test_delete_wants_ready_or_error(as_alice, create):
+def test_delete_requires_ready_or_error(as_alice, create):
     create()
     assert as_alice.refused("delete", f"{URL}/digits").startswith("state:")
 
 
-def test_a_lost_deletion_is_found_again(as_alice, create, beat, tasks, monkeypatch):
+def test_a_lost_deletion_is_repeated(as_alice, create, beat, tasks, monkeypatch):
     create()
     beat("error", 0)
     as_alice.call("delete", f"{URL}/digits")
@@ -171,7 +171,7 @@ def test_a_lost_deletion_is_found_again(as_alice, create, beat, tasks, monkeypat
     assert rom() == 0
 
 
-def test_a_silent_uploader_ends_in_error(as_alice, create):
+def test_an_upload_without_heartbeats_ends_in_error(as_alice, create):
     create()
     Dataset.objects.update(touched=timezone.now() - timedelta(minutes=9))
     reconcile.run()
@@ -182,7 +182,7 @@ def test_a_silent_uploader_ends_in_error(as_alice, create):
     assert (row["state"], row["reason"]) == ("error", "no heartbeat and no bytes for 600 s")
 
 
-def test_a_heartbeat_that_came_meanwhile_saves_it(as_alice, create, beat):
+def test_a_heartbeat_at_the_last_moment_prevents_the_failure(as_alice, create, beat):
     """reconcile has selected it as silent, but a heartbeat arrives before it is failed."""
     create()
     silent = timezone.now() - timedelta(minutes=11)
@@ -196,7 +196,7 @@ def test_a_heartbeat_that_came_meanwhile_saves_it(as_alice, create, beat):
     assert as_alice.call("get", f"{URL}/digits").json()["state"] == "error"
 
 
-def test_one_that_cannot_be_failed_does_not_keep_the_others_from_it(as_alice, create, monkeypatch):
+def test_a_dataset_that_cannot_be_failed_does_not_block_others(as_alice, create, monkeypatch):
     create()
     create("letters")
     Dataset.objects.update(touched=timezone.now() - timedelta(minutes=11))
@@ -216,7 +216,7 @@ def test_one_that_cannot_be_failed_does_not_keep_the_others_from_it(as_alice, cr
     }
 
 
-def test_a_stranger_sees_nothing(as_bob, create):
+def test_another_user_sees_nothing(as_bob, create):
     create()
     assert as_bob.refused("get", f"{URL}/digits") == as_bob.refused("get", "users/bob/datasets/none")
     as_bob.refused("delete", f"{URL}/digits")
@@ -234,7 +234,7 @@ def locked_path(owner, dataset: str, holder: str) -> Lock:
 class TestOnlyWhatIsMeant:
     """Each verb changes its own dataset only."""
 
-    def test_deregistration_ends_the_uploads_and_locks_of_that_user_alone(self, alice, bob):
+    def test_deactivation_ends_only_the_users_own_uploads_and_locks(self, alice, bob):
         rows = {
             (owner.username, name): Dataset.objects.create(
                 user=owner, tenant=owner.tenant, name=name, size=0, state=state
@@ -255,7 +255,7 @@ class TestOnlyWhatIsMeant:
         }
         assert list(Lock.objects.all()) == [kept]
 
-    def test_an_erased_datasets_locks_go_with_it_and_no_others(self, as_alice, alice, bob, create, beat, tasks):
+    def test_an_erased_datasets_locks_are_removed_and_no_others(self, as_alice, alice, bob, create, beat, tasks):
         create()
         create("letters")
         beat("error")
@@ -266,7 +266,7 @@ class TestOnlyWhatIsMeant:
         assert set(Lock.objects.all()) == set(kept)
         assert [row.name for row in Dataset.objects.all()] == ["letters"]
 
-    def test_a_report_reaches_the_dataset_of_that_name(self, as_alice, create, beat):
+    def test_a_report_changes_the_named_dataset_only(self, as_alice, create, beat):
         create()
         create("letters")
         beat("creating", 7, "letters")
@@ -274,7 +274,7 @@ class TestOnlyWhatIsMeant:
         beat("error", 7, "letters")
         assert {row.name: row.state for row in Dataset.objects.all()} == {"digits": "creating", "letters": "error"}
 
-    def test_one_that_has_ended_or_is_gone_is_not_failed(self, create, beat):
+    def test_an_ended_or_missing_dataset_cannot_fail(self, create, beat):
         create()
         store("abc")
         Dataset.objects.update(size=3)
@@ -287,7 +287,7 @@ class TestOnlyWhatIsMeant:
         assert (Dataset.objects.get().state, Dataset.objects.get().reason) == ("ready", "")
 
     @pytest.mark.parametrize(("state", "stored"), [("creating", 3), ("error", 3), ("ready", 99), ("deleting", 99)])
-    def test_a_recount_notes_what_lies_there_unless_the_size_is_settled(self, create, state, stored):
+    def test_a_recount_updates_the_stored_size_unless_the_dataset_is_ready(self, create, state, stored):
         create()
         store("abc")
         Dataset.objects.filter(name="digits").delete()

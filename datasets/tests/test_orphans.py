@@ -42,12 +42,12 @@ def make(alice):
 
 @pytest.mark.django_db
 class TestCheck:
-    def test_all_is_well(self, make, alice):
+    def test_without_problems_there_is_no_finding(self, make, alice):
         make("photos")
         storage.home_dir("alice")
         assert check() == (0, "no problems found: the datasets' rows and files match\n")
 
-    def test_files_without_a_row_are_put_aside_whole(self, make):
+    def test_files_without_a_row_are_moved_aside(self, make):
         make("photos")
         for path in ("alice/stray", "nobody/x"):
             (storage.root() / "datasets" / path).mkdir(parents=True)
@@ -63,7 +63,7 @@ class TestCheck:
         assert (kept, storage.dataset_dir("alice", "photos").exists()) == (["kept", "kept"], True)
         assert check()[0] == 0
 
-    def test_a_dataset_whose_files_are_gone_is_deleted_and_its_room_given_back(self, make, tasks):
+    def test_a_dataset_without_files_is_deleted_and_its_space_released(self, make, tasks):
         shutil.rmtree(make("photos"))
         make("other")
         code, words = check()
@@ -73,18 +73,18 @@ class TestCheck:
         assert list(Dataset.objects.values_list("name", flat=True)) == ["other"]
         assert Tenant.objects.get().rom_inuse == 5
 
-    def test_half_the_files_are_for_a_person_to_decide(self, make):
+    def test_a_partly_missing_dataset_is_left_to_the_operator(self, make):
         (make("photos") / "file").write_bytes(b"123")
         code, words = check("--repair")
         assert (code, "3 bytes are stored, but the row says 5; fix: none" in words) == (2, True)
         assert Dataset.objects.get().state == "ready"
 
-    def test_what_is_noted_of_an_upload_is_counted_anew(self, make):
+    def test_an_uploads_size_is_recounted(self, make):
         (make("photos", "creating") / "file").write_bytes(b"123")
         assert check("--repair")[0] == 0
         assert Dataset.objects.get().stored == 3
 
-    def test_links_are_removed_and_what_they_point_to_stays(self, make, tmp_path):
+    def test_links_are_removed_and_their_targets_kept(self, make, tmp_path):
         (tmp_path / "secret").write_text("secret")
         folder = make("photos")
         (folder / "link").symlink_to(tmp_path / "secret")
@@ -105,7 +105,7 @@ class TestCheck:
         assert check("--repair")[0] == 0
         assert sorted(path.name for path in spool.iterdir()) == ["0000000002", "parts"]
 
-    def test_without_the_storage_nothing_is_touched(self, make):
+    def test_without_the_storage_nothing_is_changed(self, make):
         make("photos")
         shutil.rmtree(storage.root() / "datasets")
         with pytest.raises(CommandError, match="mounted"):

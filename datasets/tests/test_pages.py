@@ -24,7 +24,7 @@ def stored() -> list[str]:
 
 
 class TestCreate:
-    def test_it_ends_at_the_dataset(self, alice_client):
+    def test_creating_leads_to_the_dataset(self, alice_client):
         response = alice_client.post("/datasets", {"name": "digits", "size": "1000"}, follow=True)
         assert response.redirect_chain == [("/datasets/digits", 302)]
         row = Dataset.objects.get()
@@ -68,28 +68,28 @@ class TestCreate:
         assert "you already have a dataset named digits" in visible_text(response)
         assert Dataset.objects.get().size == 1000
 
-    def test_sent_twice_it_is_made_once(self, alice_client):
+    def test_submitted_twice_it_is_created_once(self, alice_client):
         mark = markup(alice_client.get("/datasets")).values["mark"]
         for _ in range(2):
             response = alice_client.post("/datasets", {"name": "digits", "size": "1000", "mark": mark})
             assert (response.status_code, response["Location"]) == (302, "/datasets/digits")
         assert stored() == ["digits"]
 
-    def test_the_form_sent_again_with_other_values_is_judged_anew(self, alice_client):
+    def test_a_resubmitted_form_with_other_values_is_validated_again(self, alice_client):
         mark = markup(alice_client.get("/datasets")).values["mark"]
         alice_client.post("/datasets", {"name": "digits", "size": "1000", "mark": mark})
         response = alice_client.post("/datasets", {"name": "Letters", "size": "1000", "mark": mark})
         assert response.status_code == 403
         assert markup(response).values["name"] == "Letters"
 
-    def test_nobody_makes_one_for_somebody_else(self, alice_client, bob):
+    def test_no_dataset_can_be_created_for_another_user(self, alice_client, bob):
         alice_client.post("/datasets", {"name": "digits", "size": "1", "user": "bob"})
         assert not Dataset.objects.filter(user=bob).exists()
 
 
 class TestOne:
     @pytest.mark.parametrize("address", ["", "/files/one.csv"])
-    def test_somebody_elses_is_as_a_missing_one(self, alice_client, bob, address):
+    def test_another_users_dataset_is_not_found(self, alice_client, bob, address):
         fill(bob)
         theirs, missing = (
             alice_client.get(f"/datasets/digits{address}"),
@@ -100,7 +100,7 @@ class TestOne:
         assert visible_text(theirs) == visible_text(missing)
 
     @pytest.mark.parametrize("verb", ["delete", "end"])
-    def test_nor_does_it_take_orders(self, alice_client, bob, verb):
+    def test_another_users_dataset_cannot_be_changed(self, alice_client, bob, verb):
         fill(bob)
         for name in ("digits", "coming", "broken", "nothing"):
             assert alice_client.post(f"/datasets/{name}/{verb}").status_code == 404
@@ -120,7 +120,7 @@ class TestOne:
         assert again.status_code == 200
         assert "already being deleted" in visible_text(again)
 
-    def test_one_that_is_coming_is_not(self, alice_client, alice):
+    def test_a_dataset_being_uploaded_is_not_deleted(self, alice_client, alice):
         fill(alice)
         assert "the upload is still in progress" in visible_text(
             alice_client.post("/datasets/coming/delete", follow=True)
@@ -133,11 +133,11 @@ class TestOne:
         assert alice_client.get(f"/datasets/digits/{verb}").status_code == 405
 
     @pytest.mark.parametrize("name", ["%00", "a%00b", "%2e%2e", "x" * 300, "%F0%9F%92%A9", "<b>"])
-    def test_names_that_cannot_be(self, alice_client, name):
+    def test_impossible_names_are_not_found(self, alice_client, name):
         assert alice_client.get(f"/datasets/{name}").status_code == 404
 
     @pytest.mark.parametrize("path", ["../../bob/secret", "..%2f..%2fsecret", "link", "%00", "nothing", "folder"])
-    def test_files_are_not_had_from_elsewhere(self, alice_client, alice, path):
+    def test_paths_outside_of_the_dataset_are_not_found(self, alice_client, alice, path):
         fill(alice)
         folder = storage.dataset_dir("alice", "digits")
         (storage.root() / "secret").write_text("secret")
@@ -145,7 +145,7 @@ class TestOne:
         (folder / "folder").mkdir()
         assert alice_client.get(f"/datasets/digits/files/{path}").status_code == 404
 
-    def test_a_page_in_it_never_opens_as_one(self, alice_client, alice):
+    def test_html_files_are_never_rendered(self, alice_client, alice):
         fill(alice)
         (storage.dataset_dir("alice", "digits") / "page.html").write_text("<script>alert(1)</script>")
         response = alice_client.get("/datasets/digits/files/page.html")
@@ -169,12 +169,12 @@ class TestList:
         assert " aaa " not in visible_text(alice_client.get("/datasets?state=creating"))
 
     @pytest.mark.parametrize("query", ["page=0", "page=99", "page=x", "page=-1", "state=x", "q=%00", "q=%25", "q='"])
-    def test_odd_questions_are_answered(self, alice_client, query):
+    def test_unusual_queries_are_answered(self, alice_client, query):
         assert alice_client.get(f"/datasets?{query}").status_code == 200
 
 
 class TestScripts:
-    def test_one_is_written_and_edited(self, alice_client):
+    def test_a_script_is_created_and_edited(self, alice_client):
         response = alice_client.post("/scripts/new", {"path": "fit.py", "text": "print(1)\r\nprint(2)"}, follow=True)
         assert response.redirect_chain == [("/scripts/edit/fit.py", 302)]
         assert (storage.home_dir("alice") / "fit.py").read_text() == "print(1)\nprint(2)"
@@ -187,7 +187,7 @@ class TestScripts:
         assert (storage.home_dir("alice") / "fit.py").read_text() == "print(3)"
 
     @pytest.mark.parametrize("path", ["", "../x.py", "/x.py", "a b.py", "x\x00.py", EVIL, "a/../b.py", "folder"])
-    def test_wrong_names(self, alice_client, home, path):
+    def test_illegal_script_names_are_refused(self, alice_client, home, path):
         (home / "folder").mkdir()
         response = alice_client.post("/scripts/new", {"path": path, "text": EVIL})
         assert response.status_code == 403
@@ -195,7 +195,7 @@ class TestScripts:
         assert EVIL in visible_text(response).replace("\x00", "") or EVIL[:3] in visible_text(response)
         assert sorted(entry.name for entry in home.iterdir()) == ["folder", "train.py"]
 
-    def test_a_file_is_taken(self, alice_client):
+    def test_a_script_can_be_uploaded(self, alice_client):
         file = SimpleUploadedFile("fit.py", b"print(1)")
         assert alice_client.post("/scripts", {"file": file})["Location"] == "/scripts"
         assert (storage.home_dir("alice") / "fit.py").read_bytes() == b"print(1)"
@@ -205,10 +205,10 @@ class TestScripts:
         alice_client.post("/scripts", {"file": SimpleUploadedFile("fit.py", b"print(2)"), "replace": "1"})
         assert (storage.home_dir("alice") / "fit.py").read_bytes() == b"print(2)"
 
-    def test_without_a_file(self, alice_client):
+    def test_an_upload_without_a_file_is_refused(self, alice_client):
         assert alice_client.post("/scripts", {"path": "fit.py"}).status_code == 403
 
-    def test_nobody_elses_are_seen(self, alice_client, bob):
+    def test_only_own_scripts_are_listed(self, alice_client, bob):
         (storage.home_dir("bob") / "secret.py").write_text("secret")
         (storage.home_dir("alice") / "link.py").symlink_to(storage.home_dir("bob") / "secret.py")
         assert "secret.py" not in visible_text(alice_client.get("/scripts"))
@@ -219,12 +219,12 @@ class TestScripts:
             assert alice_client.post(f"/scripts/delete/{path}").status_code == 404
         assert (storage.home_dir("bob") / "secret.py").exists()
 
-    def test_one_is_deleted(self, alice_client, home):
+    def test_a_script_is_deleted(self, alice_client, home):
         assert alice_client.get("/scripts/delete/train.py").status_code == 405
         assert alice_client.post("/scripts/delete/train.py")["Location"] == "/scripts"
         assert not (home / "train.py").exists()
 
-    def test_odd_names_of_files_have_working_links(self, alice_client, home):
+    def test_unusual_file_names_have_working_links(self, alice_client, home):
         odd = f"a #?%2e&{EVIL_FILE}"
         folder, _, _name = odd.rpartition("/")
         (home / folder).mkdir(parents=True, exist_ok=True)
@@ -240,14 +240,14 @@ class TestScripts:
 
 
 class TestDataClient:
-    def test_both_names_give_the_same_file(self):
+    def test_both_addresses_give_the_same_file(self):
         one, two = visitor().get("/data_client.pyz"), visitor().get("/data_client.jar")
         assert one.status_code == two.status_code == 200
         assert one.content == two.content == build()
         assert one["ETag"] == two["ETag"]
         assert one["Content-Disposition"] == 'attachment; filename="data_client.pyz"'
 
-    def test_who_has_it_is_not_sent_it_again(self):
+    def test_an_unchanged_file_is_answered_304(self):
         tag = visitor().get("/data_client.pyz")["ETag"]
         same = visitor().get("/data_client.pyz", headers={"if-none-match": tag})
         assert (same.status_code, same.content) == (304, b"")

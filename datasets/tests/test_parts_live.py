@@ -27,7 +27,7 @@ def arrived(person, path: str, total: int) -> int:
     return int(answer.headers["Upload-Offset"])
 
 
-def test_a_file_in_parts_appears_whole_with_the_last_one(photos, service):
+def test_a_file_appears_with_its_last_part(photos, service):
     path, file = "/data/alice/photos/a/b.bin", service.path("alice", "photos", "a", "b.bin")
     assert arrived(photos, path, 90) == 0
     answer = part(photos, path, b"x" * 40, 0, 90)
@@ -41,7 +41,7 @@ def test_a_file_in_parts_appears_whole_with_the_last_one(photos, service):
     assert (file.read_bytes(), stored()) == (b"n" * 10, 10)
 
 
-def test_a_part_out_of_order_is_told_where_the_next_one_begins(alice_data):
+def test_a_part_out_of_order_is_answered_with_the_next_offset(alice_data):
     part(alice_data, HOME, b"x" * 400_000, 0, 900_000)
     for first in (300_000, 500_000):
         answer = part(alice_data, HOME, b"y" * 100_000, first, 900_000)
@@ -56,19 +56,19 @@ def test_a_part_out_of_order_is_told_where_the_next_one_begins(alice_data):
 @pytest.mark.parametrize(
     "header", ["bytes 0-0/*", "bytes 1-0/5", "bytes 0-5/5", "bytes -1/5", "0-1/5", "bytes 0-1", "bytes */x", "é"]
 )
-def test_a_range_that_means_nothing_is_refused(photos, header):
+def test_an_invalid_range_is_refused(photos, header):
     answer = photos.put("/data/alice/photos/x", data=b"x", headers={"Content-Range": header.encode()})
     assert (answer.status_code, "Content-Range" in answer.json()["msg"]) == (400, True)
 
 
-def test_a_part_must_be_as_long_as_it_says(photos):
+def test_a_part_must_have_its_declared_length(photos):
     headers = {"Content-Range": "bytes 0-4/9"}
     assert photos.put("/data/alice/photos/x", data=b"1234", headers=headers).status_code == 400
     assert photos.put("/data/alice/photos/x", data=iter([b"12345"]), headers=headers).status_code in {400, 411}
     assert arrived(photos, "/data/alice/photos/x", 9) == 0
 
 
-def test_unfinished_files_never_hold_more_than_the_dataset_may(photos, service):
+def test_unfinished_files_stay_within_the_declared_size(photos, service):
     assert part(photos, "/data/alice/photos/a", b"x", 0, 101).status_code == 413
     assert part(photos, "/data/alice/photos/a", b"x" * 60, 0, 70).status_code == 202
     assert part(photos, "/data/alice/photos/b", b"x" * 10, 0, 50).status_code == 413
@@ -78,7 +78,7 @@ def test_unfinished_files_never_hold_more_than_the_dataset_may(photos, service):
     assert arrived(photos, "/data/alice/photos/b", 40) == 0
 
 
-def test_files_that_fill_the_dataset_to_its_last_byte_arrive_side_by_side(alice, alice_data, service):
+def test_concurrent_files_can_fill_the_dataset_exactly(alice, alice_data, service):
     """A file that is completed while another's part is checked is not counted twice."""
     files, size = 48, 4
     alice_data.create("full", files * size)
@@ -100,7 +100,7 @@ def test_a_part_into_a_dataset_that_is_not_creating_is_refused(photos):
     assert photos.put("/data/alice/photos/a", headers={"Content-Range": "bytes */20"}).status_code == 409
 
 
-def test_the_whole_files_checksum_is_proven_with_the_last_part(alice_data):
+def test_the_files_checksum_is_verified_with_the_last_part(alice_data):
     part(alice_data, HOME, b"a", 0, 3)
     headers = {"Content-Range": "bytes 1-2/3", "Repr-Digest": "sha-256=:" + "A" * 43 + "=:"}
     assert alice_data.put(HOME, data=b"bc", headers=headers).status_code == 400
@@ -110,7 +110,7 @@ def test_the_whole_files_checksum_is_proven_with_the_last_part(alice_data):
     assert alice_data.put(HOME, data=b"bc", headers=headers).status_code == 201
 
 
-def test_what_had_arrived_survives_a_kill_of_every_server(alice_data, service):
+def test_received_parts_survive_a_kill_of_every_server(alice_data, service):
     total, block = 6_000_000, os.urandom(2_000_000)
     part(alice_data, HOME, block, 0, total)
     head = f"PUT {HOME} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {alice_data.token}\r\n"
@@ -129,7 +129,7 @@ def test_what_had_arrived_survives_a_kill_of_every_server(alice_data, service):
     assert service.path("alice", ".home", "big").read_bytes() == block * 3
 
 
-def test_unfinished_files_are_swept_once_nobody_can_finish_them(photos, service, settings):
+def test_unfinished_files_that_cannot_be_finished_are_removed(photos, service, settings):
     settings.MLP_ROOT = service.root
     part(photos, "/data/alice/photos/a", b"x" * 10, 0, 20)
     part(photos, HOME, b"x" * 10, 0, 20)

@@ -19,7 +19,7 @@ MIB = 1 << 20
 
 
 @pytest.mark.skipif(shutil.which("chromium") is None and "CI" not in os.environ, reason="chromium is not installed")
-def test_a_folder_goes_up_and_on_after_a_reload(alice_data, service, alice, tmp_path):
+def test_a_folder_upload_is_resumed_after_a_reload(alice_data, service, alice, tmp_path):
     from_here = tmp_path / "digits"
     (from_here / "sub").mkdir(parents=True)
     (from_here / "large.bin").write_bytes(os.urandom(40 * MIB))

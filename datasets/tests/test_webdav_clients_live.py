@@ -27,7 +27,7 @@ def lock(person, path: str, scope: str = "exclusive", **headers):
     return person.request("LOCK", path, data=LOCK.format(scope), headers=headers)
 
 
-def test_only_who_shows_the_token_writes_what_is_locked(photos, service):
+def test_only_the_lock_token_permits_writing(photos, service):
     photos.put("/data/alice/photos/a/x", data=b"1")
     answer = lock(photos, "/data/alice/photos/a/x", Timeout="Second-100")
     token = answer.headers["Lock-Token"]
@@ -45,7 +45,7 @@ def test_only_who_shows_the_token_writes_what_is_locked(photos, service):
     assert (service.path("alice", "photos", "a", "x").read_bytes(), stored()) == (b"3", 51)
 
 
-def test_a_locked_folder_locks_what_is_in_it_and_a_lock_ends(alice_data):
+def test_a_folder_lock_covers_its_contents_and_expires(alice_data):
     alice_data.request("MKCOL", HOME + "/f")
     token = lock(alice_data, HOME + "/f").headers["Lock-Token"]
     assert alice_data.put(HOME + "/f/x", data=b"x").status_code == 423
@@ -60,7 +60,7 @@ def test_a_locked_folder_locks_what_is_in_it_and_a_lock_ends(alice_data):
     assert lock(alice_data, HOME + "/f/x").status_code == 423
 
 
-def test_a_lock_on_a_folder_alone_leaves_the_files_in_it_to_others(alice_data, staff_data):
+def test_a_depth_0_lock_does_not_cover_file_contents(alice_data, staff_data):
     """RFC 4918, 7.5: with depth 0 the folder's members are locked, not the contents of its files."""
     assert alice_data.request("MKCOL", HOME + "/f").status_code == 201
     assert alice_data.put(HOME + "/f/x", data=b"1").status_code == 201
@@ -72,7 +72,7 @@ def test_a_lock_on_a_folder_alone_leaves_the_files_in_it_to_others(alice_data, s
     assert (refused.status_code, "locked by oscar" in refused.text) == (423, True)
 
 
-def test_a_lock_ends_with_its_dataset_and_with_its_holder(photos, alice, bob):
+def test_a_lock_ends_with_its_dataset_and_its_owner(photos, alice, bob):
     old = Dataset.objects.get(name="photos")
     assert lock(photos, "/data/alice/photos").status_code == 200
     ends = Lock.objects.get().expires
@@ -89,7 +89,7 @@ def test_a_lock_ends_with_its_dataset_and_with_its_holder(photos, alice, bob):
     assert Lock.objects.get().user == bob
 
 
-def test_a_strangers_token_opens_nothing(alice_data, staff_data):
+def test_another_users_lock_token_is_refused(alice_data, staff_data):
     token = lock(alice_data, HOME + "/new").headers["Lock-Token"]
     assert staff_data.put(HOME + "/new", data=b"x", headers={"If": f"({token})"}).status_code == 423
     assert lock(staff_data, "/data/alice").status_code == 403
@@ -100,12 +100,12 @@ def test_a_strangers_token_opens_nothing(alice_data, staff_data):
     ("header", "code"),
     [("(<urn:uuid:0>)", 412), ("(Not <urn:uuid:0>)", 204), ("nonsense", 400), ("(", 400), ('(["0-0"])', 412)],
 )
-def test_what_if_demands_must_be_so(alice_data, header, code):
+def test_the_conditions_of_the_if_header_must_hold(alice_data, header, code):
     alice_data.put(HOME + "/x", data=b"x")
     assert alice_data.put(HOME + "/x", data=b"y", headers={"If": header}).status_code == code
 
 
-def test_if_match_saves_what_another_has_written(alice_data):
+def test_if_match_prevents_lost_updates(alice_data):
     alice_data.put(HOME + "/x", data=b"x")
     tag = alice_data.get(HOME + "/x").headers["ETag"]
     assert alice_data.put(HOME + "/x", data=b"yy", headers={"If-Match": tag}).status_code == 204
@@ -113,7 +113,7 @@ def test_if_match_saves_what_another_has_written(alice_data):
     assert alice_data.put(HOME + "/none", data=b"z", headers={"If-Match": "*"}).status_code == 412
 
 
-def test_properties_stay_with_the_file(alice_data):
+def test_properties_follow_the_file(alice_data):
     alice_data.put(HOME + "/x", data=b"x")
     patch = "<propertyupdate xmlns='DAV:' xmlns:z='urn:z'><set><prop><z:a>1 &amp; 2</z:a></prop></set></propertyupdate>"
     assert "200 OK" in alice_data.request("PROPPATCH", HOME + "/x", data=patch).text

@@ -26,7 +26,7 @@ def test_if_has_alternatives_of_checks_for_one_resource_or_several():
     assert (parsed.tokens, parsed.host) == ({TOKEN}, "platform")
 
 
-def test_a_token_is_presented_wherever_it_stands():
+def test_a_token_anywhere_in_the_header_is_presented():
     assert conditions.parse({"HTTP_IF": f'(["1-a"]) (Not <{TOKEN}>)'}).tokens == {TOKEN}
 
 
@@ -39,13 +39,13 @@ def test_a_malformed_if_is_refused(header):
     assert refused.value.status == 400
 
 
-def test_if_match_names_the_file_that_may_be_replaced():
+def test_if_match_restricts_the_file_to_replace():
     listed = conditions.parse({"HTTP_IF_MATCH": '"1-a", "2-b"'})
     assert [listed.allow(etag) for etag in ('"1-a"', '"2-b"', '"3-c"', "")] == [True, True, False, False]
     any_file = conditions.parse({"HTTP_IF_MATCH": "*"})
     assert [any_file.allow(etag) for etag in ('"1-a"', "")] == [True, False]
 
 
-def test_if_none_match_asks_for_a_new_file():
+def test_if_none_match_requires_a_new_file():
     assert conditions.parse({"HTTP_IF_NONE_MATCH": " * "}).must_be_new
     assert not conditions.parse({"HTTP_IF_NONE_MATCH": '"1-a"'}).must_be_new

@@ -26,26 +26,26 @@ def ask(path: str, method: str = "POST", **headers) -> tuple[str, bytes]:
     return (seen or [""])[0], b"".join(body)
 
 
-def test_other_addresses_go_through():
+def test_other_addresses_reach_django():
     assert ask("/internal/data/storage") == ("", b"(through)")
     assert ask("/api/v1/auth") == ("", b"(through)")
 
 
 @pytest.mark.parametrize("path", ["/internal/data/may", "/internal/data/verb"])
-def test_without_the_key_there_is_nothing(path):
+def test_the_internal_key_is_required(path):
     for headers in ({}, {"x_internal_key": "guess"}, {"x_internal_key": "\xff"}):
         assert ask(path, **headers)[0] in {"404 Not Found", "403 Forbidden"}
         assert b"no such address" in ask(path, **headers)[1]
 
 
-def test_the_views_answer_as_they_do_behind_django(transactional_db):
+def test_the_views_answer_as_they_do_under_django(transactional_db):
     key = {"x_internal_key": gate.internal_key()}
     assert ask("/internal/data/verb", "GET", x_data_uri="/data/alice/x", **key)[0] == "401 Unauthorized"
     assert ask("/internal/data/verb", "OPTIONS", **key) == ("200 OK", b"")
     assert ask("/internal/data/verb", "BREW", **key)[0] == "405 Method Not Allowed"
 
 
-def test_a_bug_is_a_fault_without_details(monkeypatch, transactional_db):
+def test_an_exception_is_a_fault_without_details(monkeypatch, transactional_db):
     monkeypatch.setattr(verbs, "authenticate", lambda authorization: 1 / 0)
     status, body = ask("/internal/data/verb", "GET", x_internal_key=gate.internal_key())
     assert status == "503 Service Unavailable"
@@ -53,7 +53,7 @@ def test_a_bug_is_a_fault_without_details(monkeypatch, transactional_db):
 
 
 @pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_INET6])
-def test_an_upload_is_on_its_way_as_long_as_its_connection_stands(db, family):
+def test_an_upload_is_in_flight_while_its_connection_is_open(db, family):
     with socket.create_server(("::1" if family == socket.AF_INET6 else "127.0.0.1", 0), family=family) as listener:
         client = socket.create_connection(listener.getsockname()[:2])
         server, far = listener.accept()
@@ -68,7 +68,7 @@ def test_an_upload_is_on_its_way_as_long_as_its_connection_stands(db, family):
     assert inflight.broker().client.hlen(inflight.KEY) == 0
 
 
-def test_where_no_connections_are_shown_an_upload_is_believed_for_a_while(db, monkeypatch):
+def test_without_a_connection_list_uploads_count_as_in_flight_for_a_limited_time(db, monkeypatch):
     monkeypatch.setattr(inflight, "TABLES", ())
     inflight.begin("10.0.0.1:1", 7, None)
     inflight.keep_alive()
@@ -78,7 +78,7 @@ def test_where_no_connections_are_shown_an_upload_is_believed_for_a_while(db, mo
     assert inflight.broker().client.hlen(inflight.KEY) == 0
 
 
-def test_the_sweep_takes_trash_at_once_and_bodies_late():
+def test_the_sweep_removes_trash_at_once_and_bodies_after_a_while():
     folder = storage.spool_dir()
     (folder / "trash-1" / "x").mkdir(parents=True)
     (folder / "0000000001").touch()

@@ -17,7 +17,7 @@ DAV = "{DAV:}"
 @pytest.mark.parametrize(
     "name", ["中文 名.txt", "with space", "100%", "a?b#c", "0", "é", "e\u0301", "a&b;c='\"", "...", "[x]{y}"]
 )
-def test_names_of_every_kind_come_back_as_they_went(alice_data, service, name):
+def test_names_of_every_kind_round_trip(alice_data, service, name):
     path = "/data/alice/.home/" + requests.utils.quote(name, safe="")
     assert alice_data.put(path, data=name.encode()).status_code == 201
     assert service.path("alice", ".home", name).read_bytes() == name.encode()
@@ -26,7 +26,7 @@ def test_names_of_every_kind_come_back_as_they_went(alice_data, service, name):
     assert alice_data.get(path).status_code == 404
 
 
-def test_who_may(photos, bob_data, staff_data, service):
+def test_permissions(photos, bob_data, staff_data, service):
     url = service.url + "/data/alice/photos/x"
     nobody = requests.put(url, data=b"x")
     assert (nobody.status_code, nobody.headers["WWW-Authenticate"].startswith("Basic")) == (401, True)
@@ -43,14 +43,14 @@ def test_who_may(photos, bob_data, staff_data, service):
     assert staff_data.put("/data/nobody/.home/x", data=b"xy").status_code == 404
 
 
-def test_a_dead_token_opens_nothing(alice_data, alice):
+def test_a_revoked_token_is_refused(alice_data, alice):
     assert alice_data.put("/data/alice/.home/x", data=b"x").status_code == 201
     accounts.rotate_token(user=alice, by="alice")
     assert alice_data.put("/data/alice/.home/x", data=b"x").status_code == 401
     assert alice_data.get("/data/alice/.home/x").status_code == 401
 
 
-def test_the_inner_addresses_are_closed(service, photos):
+def test_internal_addresses_are_not_reachable(service, photos):
     for path in (
         "/internal/data/verb",
         "/internal/data/store",
@@ -72,7 +72,7 @@ def test_a_forged_header_does_not_reach_the_application(photos, service):
     assert service.path("alice", "photos", "x").read_bytes() == b"mine"
 
 
-def test_what_is_ready_is_given_out_and_changes_no_more(photos):
+def test_a_ready_dataset_can_be_read_but_not_changed(photos):
     photos.put("/data/alice/photos/a", data=bytes(range(100)))
     assert photos.get("/data/alice/photos/a").status_code == 409
     assert photos.heartbeat("photos", "ready", 100).status_code == 200
@@ -116,7 +116,7 @@ def test_delete_of_files_folders_and_whole_datasets(photos, service):
      "/data/alice/photos/" + "a" * 256, "/data/alice/photos/%0d%0ax", "/data/alice/photos/%252e%252e%2f"],
 )  # fmt: skip
 @pytest.mark.parametrize("method", ["PUT", "GET", "DELETE", "MKCOL"])
-def test_tricks_in_paths_touch_nothing(photos, service, path, method):
+def test_path_traversal_is_refused(photos, service, path, method):
     before = sorted(map(str, service.folder.parent.rglob("*")))
     connection = http.client.HTTPConnection("127.0.0.1", service.port, timeout=10)
     connection.putrequest(method, path, skip_accept_encoding=True)
@@ -134,7 +134,7 @@ def test_tricks_in_paths_touch_nothing(photos, service, path, method):
 @pytest.mark.parametrize(
     "long", ["path", "Authorization", "Cookie", "X-Other", "Repr-Digest", "If-None-Match", "Depth"]
 )
-def test_what_is_too_long_is_the_callers_mistake(photos, service, long, method, length):
+def test_too_long_names_are_client_errors(photos, service, long, method, length):
     headers, path = {"Content-Length": str(length)}, "/data/alice/photos/x"
     if long == "path":
         path += "x/" * 10_000 + "x"
@@ -164,7 +164,7 @@ def test_links_are_never_followed(alice_data, service, tmp_path):
     assert "secret" not in alice_data.request("PROPFIND", "/data/alice/.home", headers={"Depth": "infinity"}).text
 
 
-def test_files_and_folders_do_not_take_each_others_place(photos):
+def test_files_and_folders_do_not_replace_each_other(photos):
     photos.put("/data/alice/photos/a/b", data=b"x")
     assert photos.put("/data/alice/photos/a", data=b"x").status_code == 405
     assert photos.put("/data/alice/photos/a/b/c", data=b"x").status_code == 409
@@ -174,12 +174,12 @@ def test_files_and_folders_do_not_take_each_others_place(photos):
     assert stored() == 1
 
 
-def test_unknown_methods_are_told_what_is_known(photos):
+def test_unknown_methods_are_answered_with_the_allowed_ones(photos):
     answer = photos.request("PATCH", "/data/alice/photos/x", data=b"x")
     assert (answer.status_code, "PUT" in answer.headers["Allow"]) == (405, True)
 
 
-def test_a_webdav_client_finds_its_way(photos):
+def test_a_webdav_client_can_browse(photos):
     options = photos.options("/data/")
     assert options.headers["DAV"] == "1, 2"
     assert {"PUT", "PROPFIND", "MKCOL", "MOVE", "COPY"} <= set(options.headers["Allow"].split(", "))

@@ -48,7 +48,7 @@ def delete(alice):
     return send
 
 
-def test_a_lock_on_a_folder_covers_what_is_in_it_and_no_name_that_begins_like_it(lock, delete):
+def test_a_folder_lock_covers_its_contents_but_not_names_with_the_same_prefix(lock, delete):
     lock("a")
     assert {path: delete(path) for path in ("a/x", "a/b/x", "ab", "abc/x", "b/a/x", "c")} == {
         "a/x": 423,
@@ -60,23 +60,23 @@ def test_a_lock_on_a_folder_covers_what_is_in_it_and_no_name_that_begins_like_it
     }
 
 
-def test_a_shallow_lock_covers_the_folder_and_its_names_alone(lock, delete):
+def test_a_shallow_lock_covers_the_folder_and_its_names_only(lock, delete):
     lock("a", deep=False)
     assert [delete("a/x"), delete("a/b/x"), delete("ab")] == [423, 204, 204]
 
 
-def test_a_lock_on_the_whole_covers_everything(lock, delete):
+def test_a_lock_on_the_root_covers_everything(lock, delete):
     lock("")
     assert [delete("x"), delete("a/x")] == [423, 423]
 
 
-def test_only_its_holder_who_shows_its_token_may(lock, delete):
+def test_only_its_owner_with_its_token_may_write(lock, delete):
     theirs, own = lock("a"), lock("b", holder="alice")
     assert delete("a/x", **{"if": f"(<{theirs}>)"}) == 423
     assert delete("b/x") == 423
     assert delete("b/x", **{"if": f"(<{own}>)"}) == 204
 
 
-def test_one_that_has_run_out_covers_nothing(lock, delete):
+def test_an_expired_lock_covers_nothing(lock, delete):
     lock("a", seconds=-1)
     assert delete("a/x") == 204

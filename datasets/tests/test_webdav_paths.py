@@ -23,18 +23,18 @@ ANY_TARGET = st.text(st.characters(max_codepoint=255), max_size=80)
 
 
 @given(GOOD_PARTS)
-def test_it_understands_every_legal_path_however_it_is_encoded(parts):
+def test_every_legal_path_is_parsed_in_every_encoding(parts):
     target = parse("/data/alice/photos/" + "/".join(quote(part, safe="") for part in parts))
     assert target == Target("alice", "photos", tuple(parts))
 
 
 @given(GOOD_PARTS)
-def test_it_names_what_it_understood(parts):
+def test_parsed_paths_round_trip(parts):
     assert parse(href("alice", "photos", *parts)).parts == tuple(parts)
 
 
 @given(GOOD_PARTS)
-def test_it_takes_raw_bytes_for_what_they_are(parts):
+def test_raw_utf8_is_accepted(parts):
     """Some clients send UTF-8 unencoded; `%`, `?` and `#` are special and must be encoded."""
     raw = "/".join(parts)
     if not set(raw) & set("%?#"):
@@ -42,7 +42,7 @@ def test_it_takes_raw_bytes_for_what_they_are(parts):
 
 
 @given(ANY_TARGET)
-def test_it_never_leaves_the_users_tree(raw):
+def test_no_path_leaves_the_users_folder(raw):
     """Every input is refused or names a path below the folder of its user and dataset."""
     target = None
     with contextlib.suppress(HttpError):
@@ -57,7 +57,7 @@ def test_it_never_leaves_the_users_tree(raw):
 
 
 @given(GOOD_PARTS, st.integers(0, 5))
-def test_it_decodes_exactly_once(parts, at):
+def test_paths_are_decoded_exactly_once(parts, at):
     """An encoded percent sign stays a percent sign: `%252e%252e` is the file `%2e%2e`, not `..`."""
     parts.insert(at % (len(parts) + 1), "%2e%2e")
     assert parse("/data/alice/photos/" + "/".join(quote(part, safe="") for part in parts)).parts == tuple(parts)
@@ -71,7 +71,7 @@ def test_it_decodes_exactly_once(parts, at):
         "a" * 256, "%E4%B8%AD" * 86, "/".join("ab" for _ in range(101)), "/".join("a" * 200 for _ in range(11)),
     ],
 )  # fmt: skip
-def test_it_refuses(path):
+def test_invalid_paths_are_refused(path):
     with pytest.raises(HttpError) as refusal:
         parse("/data/alice/photos/" + path)
     assert refusal.value.status == 400
@@ -80,14 +80,14 @@ def test_it_refuses(path):
 @pytest.mark.parametrize(
     "path", ["", "x", "%20", "a" * 255, "%E4%B8%AD" * 85, "...", "..x", ".x", "a\\b", "%3f%23%25", "0"]
 )
-def test_it_takes(path):
+def test_valid_paths_are_accepted(path):
     assert parse("/data/alice/photos/" + path).dataset == "photos"
 
 
 @pytest.mark.parametrize(
     "path", ["Alice/photos/x", "alice/Photos/x", "alice/.git/x", "alice/x1/y", "a%20b/c", ".spool/x"]
 )
-def test_a_name_that_nobody_can_have_is_a_missing_one(path):
+def test_an_impossible_name_is_not_found(path):
     with pytest.raises(HttpError) as refusal:
         parse("/data/" + path)
     assert refusal.value.status == 404
@@ -103,14 +103,14 @@ def test_a_name_that_nobody_can_have_is_a_missing_one(path):
         ("/data/alice/x.y/a/", Target("alice", "x.y", ("a",), True)),
     ],
 )
-def test_it_tells_folders_from_files(raw, target):
+def test_folders_and_files_are_distinguished(raw, target):
     assert parse(raw) == target
 
 
 @pytest.mark.parametrize(
     "header", ["", "http://other/data/alice/x/y", "/api/v1/auth", "http://[", "/data/alice/x/../y"]
 )
-def test_a_destination_stays_on_this_server_and_below_data(header):
+def test_a_destination_must_be_on_this_server_below_data(header):
     with pytest.raises(HttpError):
         parse_destination(header, "here:1")
 

@@ -74,14 +74,14 @@ def test_a_refused_upload_is_refused_before_its_body_is_sent(photos, service, he
     wait_until(lambda: service.spooled() == [])
 
 
-def test_a_welcome_upload_is_told_to_go_on(photos, service):
+def test_an_accepted_upload_is_answered_100_continue(photos, service):
     head = f"PUT /data/alice/photos/x HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {photos.token}\r\n"
     assert raw(service, (head + "Content-Length: 5\r\nExpect: 100-continue\r\n\r\n").encode()).startswith(
         b"HTTP/1.1 100 Continue"
     )
 
 
-def test_a_wrong_checksum_is_refused_and_a_right_one_kept(alice_data):
+def test_a_wrong_checksum_is_refused_and_a_right_one_stored(alice_data):
     wrong = {"Repr-Digest": "sha-256=:" + "A" * 43 + "=:"}
     assert alice_data.put("/data/alice/.home/x", data=b"abc", headers=wrong).status_code == 400
     right = {"Repr-Digest": "sha-256=:ungWv48Bz+pBQUDeXa4iI7ADYaOWF3qctBD/YfIAFa0=:"}
@@ -91,7 +91,7 @@ def test_a_wrong_checksum_is_refused_and_a_right_one_kept(alice_data):
     assert "Repr-Digest" not in alice_data.get("/data/alice/.home/x").headers
 
 
-def test_the_home_has_its_limit(alice_data):
+def test_the_home_folder_has_a_size_limit(alice_data):
     assert alice_data.put("/data/alice/.home/big", data=b"x" * (8 << 20)).status_code == 201
     refusal = alice_data.put("/data/alice/.home/more", data=b"x")
     assert (refusal.status_code, "full" in refusal.json()["msg"]) == (507, True)
@@ -103,12 +103,12 @@ def test_the_home_has_its_limit(alice_data):
     ("headers", "code"),
     [({"Content-Range": "bytes 0-1/2"}, 400), ({"Content-Encoding": "gzip"}, 415), ({"If-None-Match": "*"}, 412)],
 )
-def test_uploads_that_would_not_mean_what_they_say(photos, headers, code):
+def test_contradictory_upload_headers_are_refused(photos, headers, code):
     photos.put("/data/alice/photos/x", data=b"x")
     assert photos.put("/data/alice/photos/x", data=b"y", headers=headers).status_code == code
 
 
-def test_a_chunked_body_is_cut_off_while_it_arrives(alice_data, service):
+def test_a_chunked_body_is_cut_off_at_the_limit(alice_data, service):
     """Without a length, at most the next size class above the free space is spooled."""
     alice_data.create("big", 3 << 20)
     spooled = []
@@ -143,7 +143,7 @@ def test_parallel_uploads_never_pass_the_declared_size(photos, alice, service):
     assert stored() == 90 == sum(path.stat().st_size for path in service.path("alice", "photos").iterdir())
 
 
-def test_a_reader_never_sees_half_a_file(alice_data, service):
+def test_a_reader_never_sees_a_partial_file(alice_data, service):
     bodies = [letter * 3_000_000 for letter in (b"a", b"b")]
     alice_data.put("/data/alice/.home/x", data=bodies[0])
     done, seen = threading.Event(), set()
@@ -188,7 +188,7 @@ def test_a_killed_nginx_leaves_a_spool_file_that_is_swept(alice_data, service, s
     assert alice_data.put("/data/alice/.home/x", data=b"x").status_code == 201
 
 
-def test_a_dead_application_is_a_fault_told_as_503(photos, service):
+def test_a_dead_application_is_a_503(photos, service):
     service.stop_web()
     try:
         assert photos.put("/data/alice/photos/x", data=b"x").status_code == 503
@@ -200,7 +200,7 @@ def test_a_dead_application_is_a_fault_told_as_503(photos, service):
 
 
 @pytest.mark.parametrize("size", [1, 200_000])
-def test_a_database_that_was_away_is_found_again(photos, service, size):
+def test_the_database_connection_is_restored_after_an_outage(photos, service, size):
     """The first request may meet the closed connection and is answered 503."""
     photos.create("big", 10_000_000)
     assert photos.put("/data/alice/big/x", data=b"x" * size).status_code == 201
@@ -221,7 +221,7 @@ def test_a_database_that_was_away_is_found_again(photos, service, size):
 
 
 @pytest.mark.parametrize("size", [1, 200_000])
-def test_a_vanished_spool_comes_back(alice_data, service, settings, size):
+def test_a_missing_spool_folder_is_created_again(alice_data, service, settings, size):
     """An upload that needs a permission first creates it; for small ones the sweep does, within seconds."""
     service.path(".spool").rmdir()
     if size == 1:
@@ -232,13 +232,13 @@ def test_a_vanished_spool_comes_back(alice_data, service, settings, size):
     assert alice_data.put("/data/alice/.home/x", data=b"x" * size).status_code == 201
 
 
-def test_an_upload_is_a_sign_of_life(photos):
+def test_an_upload_counts_as_activity(photos):
     Dataset.objects.update(touched="2020-01-01T00:00Z")
     photos.put("/data/alice/photos/x", data=b"x")
     assert Dataset.objects.get().touched.year > 2020
 
 
-def test_bytes_on_their_way_are_a_sign_of_life(alice_data, service, settings):
+def test_bytes_in_flight_count_as_activity(alice_data, service, settings):
     """However slow: half of the declared bytes, long before nginx writes anything."""
     alice_data.create("big", 9 << 20)
     alice_data.create("other", 9 << 20)
@@ -258,7 +258,7 @@ def test_bytes_on_their_way_are_a_sign_of_life(alice_data, service, settings):
     assert Dataset.objects.get(name="big").touched.year == 2020
 
 
-def test_a_large_upload_costs_no_memory(alice_data, service):
+def test_a_large_upload_does_not_increase_memory_use(alice_data, service):
     alice_data.create("big", 300 << 20)
     block = b"\0" * (1 << 20)
 

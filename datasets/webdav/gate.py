@@ -49,7 +49,7 @@ def authenticate(authorization: str) -> Holder:
         token = credentials[1] if credentials else bearer(authorization)
     except Refused as refused:
         raise HttpError(401, refused.msg, WWW_Authenticate=CHALLENGE)
-    holder = tokens.person(token) if token else None
+    holder = tokens.user_holder(token) if token else None
     if holder is None or (credentials and not hmac.compare_digest(credentials[0].encode(), holder.username.encode())):
         raise HttpError(401, "not valid", field="token", WWW_Authenticate=CHALLENGE)
     return holder

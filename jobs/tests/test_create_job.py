@@ -14,7 +14,7 @@ from resources.models import ResourceRequest
 pytestmark = pytest.mark.django_db
 
 
-def test_it_answers_all_fields_with_the_defaults(as_alice, home):
+def test_it_returns_all_fields_with_the_defaults(as_alice, home):
     response = as_alice.call("post", "users/alice/jobs", {"name": "fit", "entry": "train.py"})
     assert response.status_code == 201
     expected = {
@@ -57,14 +57,14 @@ def test_it_answers_all_fields_with_the_defaults(as_alice, home):
         ("state", "running"),
     ],
 )
-def test_it_names_the_wrong_field(as_alice, home, field, value):
+def test_an_invalid_field_is_named(as_alice, home, field, value):
     body = {"name": "fit", "entry": "train.py", field: value}
     assert as_alice.refused("post", "users/alice/jobs", body).startswith(f"{field}:")
     assert not Job.objects.exists()
     assert not ResourceRequest.objects.exists()
 
 
-def test_a_dataset_named_twice_is_there_once(as_alice, alice, home):
+def test_a_dataset_named_twice_is_used_once(as_alice, alice, home):
     put(Dataset, alice, "digits", "ready")
     body = {"name": "fit", "entry": "train.py", "datasets": ["digits", "digits"]}
     assert as_alice.call("post", "users/alice/jobs", body).json()["datasets"] == ["digits"]
@@ -74,7 +74,7 @@ def test_a_dataset_named_twice_is_there_once(as_alice, alice, home):
     assert targets.count("/datasets/digits") == 1
 
 
-def test_a_name_is_taken_once(as_alice, home):
+def test_names_are_unique(as_alice, home):
     body = {"name": "fit", "entry": "train.py"}
     as_alice.call("post", "users/alice/jobs", body)
     assert as_alice.refused("post", "users/alice/jobs", body).startswith("name:")
@@ -86,7 +86,7 @@ def test_a_script_behind_a_link_is_refused(as_alice, home):
     assert as_alice.refused("post", "users/alice/jobs", {"name": "fit", "entry": "link.py"})
 
 
-def test_with_the_broker_away_nothing_is_stored(as_alice, home, monkeypatch):
+def test_without_the_broker_nothing_is_stored(as_alice, home, monkeypatch):
     def away():
         raise Fault("the task queue is not available; try again later")
 
@@ -96,7 +96,7 @@ def test_with_the_broker_away_nothing_is_stored(as_alice, home, monkeypatch):
     assert not Job.objects.exists()
 
 
-def test_a_stranger_sees_nothing_and_staff_see_all(as_alice, as_bob, as_staff, home):
+def test_other_users_see_nothing_and_staff_see_all(as_alice, as_bob, as_staff, home):
     as_alice.call("post", "users/alice/jobs", {"name": "fit", "entry": "train.py"})
     theirs = as_bob.refused("get", "users/alice/jobs/fit")
     assert theirs == as_bob.refused("get", "users/bob/jobs/none")

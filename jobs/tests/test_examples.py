@@ -62,14 +62,14 @@ def accuracy(log: str) -> float:
     return float(line.split("accuracy")[1].split()[0])
 
 
-def test_the_data_set_is_a_realistic_one(digits):
+def test_the_dataset_is_realistic(digits):
     files = {str(path.relative_to(digits)): path.stat().st_size for path in digits.rglob("*") if path.is_file()}
     parts = {f"{part}/digits_{kind}.csv" for part in ("train", "test") for kind in "xy"}
     assert set(files) == parts | {"README.txt", "classes.csv"}
     assert 800_000 < sum(files.values()) < 2_000_000
 
 
-def test_torch_learns_the_digits_and_goes_on_from_its_checkpoint(job, digits, tmp_path):
+def test_torch_learns_the_digits_and_resumes_from_its_checkpoint(job, digits, tmp_path):
     torch = pytest.importorskip("torch")
     status, log = job("digits", "--epochs", "3")
     assert status.succeeded, log
@@ -89,7 +89,7 @@ def test_torch_learns_the_digits_and_goes_on_from_its_checkpoint(job, digits, tm
     assert "epoch   3/4" not in log
 
 
-def test_torch_says_what_is_wrong_with_the_data_set(job):
+def test_torch_reports_an_invalid_dataset(job):
     pytest.importorskip("torch")
     status, log = job("digits", "--dataset", "nothing")
     assert status.exit_code == 1
@@ -105,7 +105,7 @@ def test_scikit_learn_learns_the_digits(job, digits, tmp_path, dataset):
     assert (tmp_path / "workspace/ckpt/model.npz").exists()
 
 
-def test_plain_python_learns_its_points_and_goes_on(job, tmp_path):
+def test_plain_python_learns_its_points_and_resumes(job, tmp_path):
     status, log = job("plain_python", "--epochs", "5")
     assert status.succeeded, log
     assert accuracy(log) > 0.93
@@ -115,7 +115,7 @@ def test_plain_python_learns_its_points_and_goes_on(job, tmp_path):
     assert (tmp_path / "workspace/ckpt/model.json").exists()
 
 
-def test_keras_learns_the_digits_and_goes_on_from_its_checkpoint(job, digits, tmp_path):
+def test_keras_learns_the_digits_and_resumes_from_its_checkpoint(job, digits, tmp_path):
     pytest.importorskip("keras")
     status, log = job("keras_digits", "--epochs", "3")
     assert status.succeeded, log

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 SLEEP = "import time\nwhile True: time.sleep(0.05)"
 
 
-def test_a_null_character_in_the_log_is_shown_as_a_mark_in_the_reason(as_alice, submit, until):
+def test_a_null_character_in_the_log_is_replaced_in_the_reason(as_alice, submit, until):
     """PostgreSQL cannot store it: the job would never end, and would block its reconcile round."""
     submit("import sys\nsys.stdout.write('bad \\0\\n'); sys.stdout.flush()\nsys.exit(1)")
     later = submit("print('mine')", name="other")
@@ -24,7 +24,7 @@ def test_a_null_character_in_the_log_is_shown_as_a_mark_in_the_reason(as_alice, 
     assert reason.splitlines() == ["exit code 1", "bad \ufffd"]
 
 
-def test_a_job_that_cannot_be_looked_at_does_not_keep_the_others_from_it(submit, until, tasks, monkeypatch):
+def test_a_job_that_cannot_be_polled_does_not_block_others(submit, until, tasks, monkeypatch):
     first, second = submit(SLEEP), submit("pass", name="other")
     until(first, "running")
     look, wrong = launching.look, []
@@ -40,7 +40,7 @@ def test_a_job_that_cannot_be_looked_at_does_not_keep_the_others_from_it(submit,
     assert wrong
 
 
-def test_a_sweep_that_fails_does_not_keep_the_next_step_from_its_turn(submit, until, tasks, monkeypatch):
+def test_a_failing_sweep_does_not_block_the_next_step(submit, until, tasks, monkeypatch):
     def trouble():
         raise ZeroDivisionError("a fault of ours")
 
@@ -51,7 +51,7 @@ def test_a_sweep_that_fails_does_not_keep_the_next_step_from_its_turn(submit, un
     until(job, "finished")
 
 
-def test_a_run_that_does_not_end_has_one_look_waiting(as_alice, submit, until, tasks, monkeypatch):
+def test_a_long_run_has_one_check_in_the_queue(as_alice, submit, until, tasks, monkeypatch):
     """Each reconcile round enqueues a check too; if each of them had a successor, their number would grow."""
     monkeypatch.setattr("jobs.reconcile.AGAIN_AFTER", timedelta(0))
     until(submit(SLEEP), "running")

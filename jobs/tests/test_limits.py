@@ -40,7 +40,7 @@ def submit_as_bob(as_bob):
     return post
 
 
-def test_what_is_over_the_limit_now_waits_until_the_users_own_job_ends(limit, sleeper, submit, until):
+def test_a_job_over_the_limit_is_queued_until_the_users_own_job_ends(limit, sleeper, submit, until):
     first = sleeper(2)
     second = submit("pass", name="second", cpu=1)
     until(first, "running")
@@ -50,7 +50,7 @@ def test_what_is_over_the_limit_now_waits_until_the_users_own_job_ends(limit, sl
     until(second, "finished")
 
 
-def test_nobody_else_waits_for_it(limit, sleeper, submit, until, submit_as_bob):
+def test_other_users_are_not_delayed(limit, sleeper, submit, until, submit_as_bob):
     first = sleeper(2)
     mine = [submit("pass", name=name, cpu=1) for name in ("second", "third")]
     until(submit_as_bob("theirs", cpu=6), "finished")
@@ -61,7 +61,7 @@ def test_nobody_else_waits_for_it(limit, sleeper, submit, until, submit_as_bob):
     assert Tenant.objects.get(name="default").cpu_inuse == 0
 
 
-def test_the_smaller_jobs_of_the_user_do_not_overtake_the_one_that_waits(limit, sleeper, submit):
+def test_smaller_jobs_of_the_user_do_not_overtake_the_queued_one(limit, sleeper, submit):
     sleeper(1.5)
     submit("pass", name="second", cpu=1)
     submit("pass", name="third", cpu=0.5)
@@ -69,7 +69,7 @@ def test_the_smaller_jobs_of_the_user_do_not_overtake_the_one_that_waits(limit, 
     assert not Job.objects.get(name="third").reserved
 
 
-def test_what_can_never_fit_the_limit_is_refused_at_once(limit, as_alice, script):
+def test_a_job_that_can_never_fit_the_limit_is_refused(limit, as_alice, script):
     body = {"name": "big", "entry": script("pass"), "cpu": 2.5}
     message = as_alice.refused("post", "users/alice/jobs", body)
     assert message == "cpu: requested 2.5, but the limit for user alice is 2"

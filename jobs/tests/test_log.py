@@ -28,14 +28,14 @@ def bearer(user) -> dict[str, str]:
     return {"authorization": f"Bearer {accounts.token_of(user)}"}
 
 
-def test_by_offset_it_tells_where_to_go_on(as_alice, submit, until):
+def test_reading_by_offset_returns_the_next_offset(as_alice, submit, until):
     until(submit("print('one')\nprint('two')"), "finished")
     first = as_alice.call("get", "users/alice/jobs/fit/log?offset=4")
     assert (first.content, first["X-Next-Offset"]) == (b"two\n", "8")
     assert as_alice.call("get", "users/alice/jobs/fit/log?offset=99").content == b""
 
 
-def test_followed_it_comes_as_it_is_written_and_ends_with_the_job(submit, until, alice):
+def test_a_followed_log_is_streamed_and_ends_with_the_job(submit, until, alice):
     job = until(submit(SPEAKS), "running")
     seen: list[bytes] = []
     headers = bearer(alice)
@@ -59,7 +59,7 @@ def test_followed_it_comes_as_it_is_written_and_ends_with_the_job(submit, until,
     assert b"".join(seen).startswith(b"gun\n")
 
 
-def test_of_a_job_that_has_ended_the_followed_answer_is_the_whole(submit, until, alice):
+def test_following_an_ended_job_returns_the_whole_log(submit, until, alice):
     until(submit("print('all of it')"), "finished")
     headers = bearer(alice)
 
@@ -71,7 +71,7 @@ def test_of_a_job_that_has_ended_the_followed_answer_is_the_whole(submit, until,
 
 
 @pytest.mark.parametrize("query", ["follow=1", "follow=%31", "follow=01", "follow=0&follow=1"])
-def test_where_each_answer_holds_a_thread_it_is_handed_over_at_once(as_alice, submit, until, query):
+def test_on_a_threaded_server_a_followed_log_is_handed_over(as_alice, submit, until, query):
     job = until(submit(SPEAKS), "running")
     answer = as_alice.call("get", f"users/alice/jobs/fit/log?{query}")
     assert (answer.status_code, answer.streaming, answer["X-Accel-Redirect"]) == (200, False, logs.ELSEWHERE)
@@ -80,12 +80,12 @@ def test_where_each_answer_holds_a_thread_it_is_handed_over_at_once(as_alice, su
 
 
 @pytest.mark.parametrize("query", ["follow=2", "follow=yes", "offset=-1", "more=1"])
-def test_a_wrong_parameter_is_named(as_alice, submit, query):
+def test_an_invalid_parameter_is_named(as_alice, submit, query):
     submit()
     assert as_alice.refused("get", f"users/alice/jobs/fit/log?{query}").startswith(query.partition("=")[0])
 
 
-def test_a_link_in_its_place_is_not_followed(as_alice, submit, until, tmp_path):
+def test_a_symlink_instead_of_the_log_is_not_followed(as_alice, submit, until, tmp_path):
     until(submit("print('mine')"), "finished")
     (tmp_path / "secret").write_text("of the platform")
     log_file().unlink()
@@ -98,7 +98,7 @@ def test_a_link_in_its_place_is_not_followed(as_alice, submit, until, tmp_path):
     assert as_alice.call("get", "users/alice/jobs/fit/log").content == b""
 
 
-def test_the_page_gives_it_whole_as_a_file(client, alice, bob, submit, until):
+def test_the_page_downloads_the_whole_log(client, alice, bob, submit, until):
     until(submit("print('all of it')"), "finished")
     client.force_login(alice)
     answer = client.get("/jobs/fit/log")
@@ -108,7 +108,7 @@ def test_the_page_gives_it_whole_as_a_file(client, alice, bob, submit, until):
     assert client.get("/jobs/fit/log").status_code == 404
 
 
-def test_the_tail_begins_at_a_line_and_tells_where(submit, until):
+def test_the_tail_starts_at_a_line_and_returns_its_offset(submit, until):
     job = until(submit("for n in range(100): print('line', n)"), "finished")
     text, start, after, cut = logs.tail(job, 50)
     whole = log_file().read_bytes()
@@ -117,7 +117,7 @@ def test_the_tail_begins_at_a_line_and_tells_where(submit, until):
 
 
 @pytest.mark.parametrize("half", [1, 2, 3])
-def test_a_character_cut_in_half_at_the_end_is_read_once_it_is_whole(half):
+def test_a_partial_character_at_the_end_is_read_when_it_is_complete(half):
     whole = "accuracy 97 % 🚀".encode()
     written = whole[: len(whole) - 4 + half]
     text, start, after, cut = logs.ending(lambda at, most: written[at : at + most], len(written), 1000)
@@ -126,11 +126,11 @@ def test_a_character_cut_in_half_at_the_end_is_read_once_it_is_whole(half):
     assert (text, after) == ("🚀", 4)
 
 
-def test_what_is_no_text_at_all_does_not_stop_the_tail():
+def test_binary_output_does_not_stop_the_tail():
     written = b"good\n\xff\xfe bad\n"
     text, _, after, _ = logs.ending(lambda at, most: written[at : at + most], len(written), 1000)
     assert (text, after) == ("good\n\ufffd\ufffd bad\n", len(written))
 
 
-def test_it_reads_as_a_terminal_would_leave_it():
+def test_terminal_control_codes_are_applied():
     assert logs.readable("\x1b[31mred\x1b[0m\r\n10 %\r20 %\rdone\nend") == "red\ndone\nend"

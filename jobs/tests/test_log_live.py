@@ -55,7 +55,7 @@ def follow(front, query: str, user, method: str = "GET") -> HTTPResponse:
     return link.getresponse()
 
 
-def test_many_followers_of_a_quiet_job_leave_the_web_server_to_others(front, quiet, alice, bob):
+def test_followers_of_a_silent_job_do_not_block_the_web_server(front, quiet, alice, bob):
     with contextlib.ExitStack() as held:
         followers = []
         for spelling in FOLLOWERS:

@@ -119,19 +119,19 @@ def test_a_script_reports_and_ends(platform):
     assert [method for method, path, _, _ in platform.requests if path == METRICS] == ["POST"]
 
 
-def test_a_script_that_fails_is_sent_to_the_end_too(platform):
+def test_reports_of_a_failing_script_are_sent(platform):
     done = run("import mlp_report; mlp_report.report(loss=1); raise SystemExit(3)", environment(platform.port))
     assert done.returncode == 3
     assert len(platform.taken()) == 1
 
 
-def test_by_hand_it_prints():
+def test_outside_of_a_job_it_prints():
     done = run("import mlp_report as m; m.report(epoch=1, loss=.25, lr=.1); m.progress(40); m.finish()", {})
     assert done.stdout.splitlines() == ["epoch 1  loss 0.25  lr 0.1", "progress 40", "finished"]
     assert done.stderr == ""
 
 
-def test_what_is_not_given_is_as_before(fast, platform):
+def test_omitted_fields_keep_their_last_value(fast, platform):
     reporter = fast.Reporter(environment(platform.port))
     reporter.report(loss=2, lr=0.1)
     reporter.report(accuracy=0.5, progress=10)
@@ -144,7 +144,7 @@ def test_what_is_not_given_is_as_before(fast, platform):
     assert all(set(line) == {"user", "name", *keys} for line in platform.taken())
 
 
-def test_other_names_go_beside_the_metrics_and_at_steps_of_their_own(fast, platform):
+def test_custom_metrics_are_sent_with_the_epoch_or_their_own_step(fast, platform):
     reporter = fast.Reporter(environment(platform.port))
     reporter.report(epoch=3, loss=0.5, learning_rate=1e-3)
     reporter.values(40, norm=2, bad="x", rate=float("nan"))
@@ -170,7 +170,7 @@ def test_an_artifact_is_kept_with_the_output(fast, tmp_path, capsys):
     assert "could not be kept" in capsys.readouterr().err
 
 
-def test_reports_go_in_batches(module, platform):
+def test_reports_are_sent_in_batches(module, platform):
     reporter, before = module.Reporter(environment(platform.port)), time.monotonic()
     for epoch in range(2500):
         reporter.report(epoch=epoch)
@@ -183,7 +183,7 @@ def test_reports_go_in_batches(module, platform):
         assert number == f"train:2:{reporter.run}:{body[0]['epoch']}"
 
 
-def test_a_retried_post_is_the_same_post(fast, platform, capsys):
+def test_a_retried_post_is_identical(fast, platform, capsys):
     platform.answers = [503, 503, 429]
     reporter = fast.Reporter(environment(platform.port))
     reporter.report(epoch=1, loss=1)
@@ -204,7 +204,7 @@ def test_two_processes_never_share_a_message_id(fast, platform):
     assert first.run != before
 
 
-def test_a_refusal_is_told_once_and_not_tried_again(fast, platform, capsys):
+def test_a_refusal_is_printed_once_and_not_retried(fast, platform, capsys):
     platform.answers = [403, 403, 403]
     reporter = fast.Reporter(environment(platform.port))
     reporter.report(epoch=1, progress=1)
@@ -221,7 +221,7 @@ def test_a_refusal_is_told_once_and_not_tried_again(fast, platform, capsys):
     ]
 
 
-def test_a_platform_that_hangs_is_left_and_asked_again(fast, platform, monkeypatch):
+def test_a_hanging_request_is_aborted_and_retried(fast, platform, monkeypatch):
     monkeypatch.setattr(fast, "TIMEOUT_S", 0.5)
     platform.answers = [30.0]
     reporter = fast.Reporter(environment(platform.port))
@@ -232,7 +232,7 @@ def test_a_platform_that_hangs_is_left_and_asked_again(fast, platform, monkeypat
     assert len(platform.taken()) == 1
 
 
-def test_a_platform_that_goes_away_and_comes_back_gets_all(fast, capsys):
+def test_after_an_outage_all_reports_are_delivered(fast, capsys):
     platform = Platform()
     reporter = fast.Reporter(environment(platform.port))
     reporter.report(epoch=0)
@@ -252,7 +252,7 @@ def test_a_platform_that_goes_away_and_comes_back_gets_all(fast, capsys):
     assert capsys.readouterr().err.count("cannot be reached") == 1
 
 
-def test_a_platform_that_is_away_does_not_slow_the_training(platform):
+def test_an_outage_does_not_slow_down_the_training(platform):
     platform.close()
     script = (
         "import time, mlp_report; t = time.perf_counter()\n"
@@ -296,7 +296,7 @@ def test_a_full_queue_drops_the_oldest_with_one_warning(fast, platform, monkeypa
         {"epoch": 10**400},
     ],
 )
-def test_what_is_not_a_number_is_not_sent(fast, platform, capsys, bad):
+def test_values_that_are_not_numbers_are_not_sent(fast, platform, capsys, bad):
     reporter = fast.Reporter(environment(platform.port))
     reporter.report(**bad)
     reporter.report(**bad)
@@ -306,7 +306,7 @@ def test_what_is_not_a_number_is_not_sent(fast, platform, capsys, bad):
     assert len(capsys.readouterr().err.splitlines()) == 1
 
 
-def test_numbers_of_other_kinds_are_sent(fast, platform):
+def test_numbers_of_other_types_are_sent(fast, platform):
     numpy = pytest.importorskip("numpy")
     reporter = fast.Reporter(environment(platform.port))
     reporter.report(epoch=numpy.int64(2), accuracy=numpy.float32(0.5), loss=numpy.array(1.5), progress=1000)
@@ -315,7 +315,7 @@ def test_numbers_of_other_kinds_are_sent(fast, platform):
     assert (line["epoch"], line["accuracy"], line["loss"], line["progress"]) == (2, 0.5, 1.5, 100)
 
 
-def test_the_last_word_comes_last(fast, platform):
+def test_the_final_report_is_sent_last(fast, platform):
     reporter = fast.Reporter(environment(platform.port))
     for epoch in range(20):
         reporter.report(epoch=epoch, progress=5 * epoch)
@@ -329,28 +329,28 @@ def test_the_last_word_comes_last(fast, platform):
     assert len(platform.taken()) == 20
 
 
-def test_a_failure_is_told_with_its_reason_in_the_log(platform):
+def test_a_failure_prints_its_reason_to_the_log(platform):
     done = run("import mlp_report as m; m.report(loss=1, progress=30); m.fail('no data')", environment(platform.port))
     assert done.stderr == "failed: no data\n"
     assert platform.taken(HEARTBEAT)[-1] == {"state": "error", "progress": 30}
 
 
 @pytest.mark.parametrize("url", ["", "ftp://x", "http://", "http://[", "http://x:y", "nonsense"])
-def test_a_useless_address_is_told_once(url):
+def test_an_invalid_address_is_printed_once(url):
     done = run("import mlp_report as m\nfor e in 1, 2: m.report(loss=1)", environment(1, MLP_API_URL=url))
     assert done.returncode == 0
     assert done.stderr.count("\n") == 1
     assert "MLP_API_URL" in done.stderr
 
 
-def test_a_token_that_cannot_be_sent_is_told_once(platform):
+def test_an_invalid_token_is_printed_once(platform):
     done = run("import mlp_report as m; m.report(loss=1)", environment(platform.port, MLP_TOKEN="a\nb"))
     assert done.returncode == 0
     assert "failed" in done.stderr
     assert "Traceback" not in done.stderr
 
 
-def test_a_forked_child_reports_as_another(platform):
+def test_a_forked_child_has_its_own_message_ids(platform):
     script = (
         "import os, mlp_report as m\n"
         "m.report(epoch=1)\n"
@@ -363,6 +363,6 @@ def test_a_forked_child_reports_as_another(platform):
     assert len({headers["X-Message-Id"] for _, path, _, headers in platform.requests if path == METRICS}) == 2
 
 
-def test_it_is_old_enough_for_python_3_8():
+def test_it_supports_python_3_8():
     compile(FILE.read_text(), str(FILE), "exec", dont_inherit=True)
     __import__("ast").parse(FILE.read_text(), feature_version=(3, 8))

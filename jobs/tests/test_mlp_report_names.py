@@ -45,7 +45,7 @@ NAMES += ["x" * 101, "step ", "\ud800", "Loss", "time", "user", "é"]
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_name_is_dropped_alone_just_where_the_platform_would_refuse_it(fast, platform, capsys, name):  # noqa: F811
+def test_only_names_that_the_platform_refuses_are_dropped(fast, platform, capsys, name):  # noqa: F811
     reporter = fast.Reporter(environment(platform.port))
     for step in range(2):
         reporter.values(step, **{name: 1, "other": 2})
@@ -55,7 +55,7 @@ def test_a_name_is_dropped_alone_just_where_the_platform_would_refuse_it(fast, p
     assert len(capsys.readouterr().err.splitlines()) == (0 if takes(name) else 1)
 
 
-def test_more_numbers_than_one_object_holds_go_in_several(fast, platform):  # noqa: F811
+def test_many_numbers_are_split_over_several_objects(fast, platform):  # noqa: F811
     reporter = fast.Reporter(environment(platform.port))
     given = {f"n{number}": number for number in range(250)}
     reporter.report(epoch=4, **given)
@@ -65,7 +65,7 @@ def test_more_numbers_than_one_object_holds_go_in_several(fast, platform):  # no
     assert {line["step"] for batch in platform.taken(VALUES) for line in batch} == {4}
 
 
-def test_numbers_of_one_s_own_are_sent_as_they_are(fast, platform):  # noqa: F811
+def test_custom_numbers_are_sent_unchanged(fast, platform):  # noqa: F811
     reporter = fast.Reporter(environment(platform.port))
     reporter.values(1, step_size=1.5, epochs=-2.5, percent=1000.25)
     assert reporter.flush(60)
@@ -73,7 +73,7 @@ def test_numbers_of_one_s_own_are_sent_as_they_are(fast, platform):  # noqa: F81
 
 
 @pytest.mark.parametrize("step", [1.5, -1, 2**63, float("nan"), 10**400])
-def test_a_step_that_the_platform_would_refuse_is_dropped_alone(fast, platform, capsys, step):  # noqa: F811
+def test_only_a_step_that_the_platform_refuses_is_dropped(fast, platform, capsys, step):  # noqa: F811
     reporter = fast.Reporter(environment(platform.port))
     reporter.values(step, lr=1)
     reporter.values(2**62, lr=2)
@@ -86,7 +86,7 @@ def test_a_step_that_the_platform_would_refuse_is_dropped_alone(fast, platform, 
 
 
 @pytest.mark.parametrize("bad", [{0}, {999}, {0, 1, 2, 500}, {17, 400, 401, 998}])
-def test_what_is_refused_all_the_same_takes_no_good_ones_along(fast, platform, capsys, monkeypatch, bad):  # noqa: F811
+def test_a_refused_object_does_not_affect_valid_ones(fast, platform, capsys, monkeypatch, bad):  # noqa: F811
     platform.refuses = lambda body: isinstance(body, list) and any(one.get("epoch") in bad for one in body)
     reporter = fast.Reporter(environment(platform.port))
     with reporter.changed:  # so that all of them are one batch
@@ -100,7 +100,7 @@ def test_what_is_refused_all_the_same_takes_no_good_ones_along(fast, platform, c
     assert len(capsys.readouterr().err.splitlines()) == 1
 
 
-def test_a_platform_that_refuses_everything_is_not_asked_for_each_object(fast, platform):  # noqa: F811
+def test_a_platform_that_refuses_everything_is_not_called_for_each_object(fast, platform):  # noqa: F811
     platform.refuses = lambda body: True
     reporter = fast.Reporter(environment(platform.port))
     for _ in range(3):

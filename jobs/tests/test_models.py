@@ -27,7 +27,7 @@ def test_every_pair(alice, state, verb, target):
 
 
 @pytest.mark.django_db
-def test_the_database_knows_no_other_state(alice):
+def test_the_database_accepts_no_other_state(alice):
     job = Job.objects.create(user=alice, tenant=alice.tenant, name="x", entry="x.py")
     with pytest.raises(IntegrityError), transaction.atomic():
         Job.objects.filter(pk=job.pk).update(state="nonsense")

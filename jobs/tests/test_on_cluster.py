@@ -37,7 +37,7 @@ def test_a_job_runs_to_its_end(cluster, as_alice, submit, until):
     assert cluster.store.list("jobs") == []
 
 
-def test_a_script_that_fails_says_why(cluster, submit, until):
+def test_a_failing_script_has_a_reason(cluster, submit, until):
     job = until(submit("raise ValueError('the data is odd')"), "error")
     assert job.reason.startswith("exit code 1\n")
     assert "the data is odd" in job.reason
@@ -62,7 +62,7 @@ def test_a_runtime_without_an_image_is_an_error_at_once(cluster, submit, until):
     assert reason == "could not be started: runtime torch: no image; set MLP_K8S_IMAGE_TORCH"
 
 
-def test_the_job_token_is_the_one_secret_and_dies_with_the_run(cluster, submit, until):
+def test_the_job_token_is_in_a_secret_that_is_deleted_with_the_run(cluster, submit, until):
     job = submit("import time; time.sleep(600)")
     until(job, "running", clean=False)
     (secret,) = cluster.store.list("secrets")
@@ -73,7 +73,7 @@ def test_the_job_token_is_the_one_secret_and_dies_with_the_run(cluster, submit, 
     assert cluster.store.list("secrets") == []
 
 
-def test_workers_train_together_and_are_all_paid_for(cluster, as_alice, submit, until):
+def test_workers_train_together_and_all_count_as_usage(cluster, as_alice, submit, until):
     script = "import os\nopen('rank-' + os.environ['RANK'], 'w').write(os.environ['WORLD_SIZE'])"
     job = submit(script, workers=3, cpu=0.2, ram=100)
     tenant = job.tenant
@@ -86,7 +86,7 @@ def test_workers_train_together_and_are_all_paid_for(cluster, as_alice, submit, 
     assert as_alice.call("get", "users/alice/jobs/fit").json()["workers"] == 3
 
 
-def test_workers_are_refused_where_the_runner_has_one(as_alice, script, monkeypatch):
+def test_several_workers_are_refused_where_the_runner_supports_one(as_alice, script, monkeypatch):
     monkeypatch.setattr(type(runners.get()), "many_workers", False)
     fields = {"name": "fit", "entry": script("print(1)"), "workers": 2}
     answer = as_alice.call("post", "users/alice/jobs", fields)

@@ -35,7 +35,7 @@ def value(response, name: str) -> str:
 
 
 class TestSubmit:
-    def test_it_ends_at_the_job(self, alice_client, alice):
+    def test_submitting_leads_to_the_job(self, alice_client, alice):
         put(Dataset, alice, "digits", "ready")
         fields = form(args="--epochs 3 'two words'", datasets=["digits"], cpu="0.5", retries="2")
         response = alice_client.post("/jobs", fields, follow=True)
@@ -44,11 +44,11 @@ class TestSubmit:
         assert (job.user, job.entry, job.args) == (alice, "train.py", ["--epochs", "3", "two words"])
         assert (job.datasets, job.cpu, job.retries) == (["digits"], 0.5, 2)
 
-    def test_variables_are_taken(self, alice_client):
+    def test_environment_variables_are_accepted(self, alice_client):
         alice_client.post("/jobs", form(env="ONE=1\r\n\r\nTWO=a=b \n"))
         assert Job.objects.get().env == {"ONE": "1", "TWO": "a=b "}
 
-    def test_two_fields_are_enough(self, alice_client):
+    def test_two_fields_suffice(self, alice_client):
         assert alice_client.post("/jobs", {"name": "fit", "entry": "train.py"})["Location"] == "/jobs/fit"
 
     @pytest.mark.parametrize(
@@ -114,24 +114,24 @@ class TestSubmit:
             assert typed in visible_text(response)
         assert list(Job.objects.values_list("name", flat=True)) == ["taken"]
 
-    def test_somebody_elses_dataset_is_not_had(self, alice_client, bob):
+    def test_another_users_dataset_cannot_be_used(self, alice_client, bob):
         put(Dataset, bob, "theirs", "ready")
         assert alice_client.post("/jobs", form(datasets=["theirs"])).status_code == 403
         assert not Job.objects.exists()
 
-    def test_sent_twice_it_is_made_once(self, alice_client):
+    def test_submitted_twice_it_is_created_once(self, alice_client):
         mark = value(alice_client.get("/jobs"), "mark")
         for _ in range(2):
             response = alice_client.post("/jobs", form(mark=mark))
             assert (response.status_code, response["Location"]) == (302, "/jobs/fit")
         assert Job.objects.count() == 1
 
-    def test_sent_twice_without_its_mark_the_second_is_refused(self, alice_client):
+    def test_without_its_mark_a_second_submission_is_refused(self, alice_client):
         assert alice_client.post("/jobs", form()).status_code == 302
         assert alice_client.post("/jobs", form()).status_code == 403
         assert Job.objects.count() == 1
 
-    def test_the_form_sent_again_with_other_values_is_judged_anew(self, alice_client):
+    def test_a_resubmitted_form_with_other_values_is_validated_again(self, alice_client):
         mark = value(alice_client.get("/jobs"), "mark")
         alice_client.post("/jobs", form(mark=mark))
         response = alice_client.post("/jobs", form(mark=mark, name="second", ram="1"))
@@ -139,7 +139,7 @@ class TestSubmit:
         assert value(response, "name") == "second"
 
     @pytest.mark.parametrize("mark", ["x" * 5000, "\x00", EVIL])
-    def test_odd_marks_do_no_harm(self, alice_client, mark):
+    def test_invalid_marks_are_ignored(self, alice_client, mark):
         assert alice_client.post("/jobs", form(mark=mark)).status_code == 302
         assert markup(alice_client.post("/jobs", form(mark=mark, name=""))).inline == []
 
@@ -152,28 +152,28 @@ class TestSubmit:
         assert alice_client.post("/jobs", again)["Location"] == "/jobs/doneb"
         assert Job.objects.get(name="doneb").args == Job.objects.get(name="done").args
 
-    def test_not_somebody_elses(self, alice_client, bob):
+    def test_another_users_job_does_not_fill_the_form(self, alice_client, bob):
         fill(bob)
         Job.objects.update(args=["--secret"])
         assert "--secret" not in alice_client.get("/jobs?from=done").content.decode()
 
 
 class TestOne:
-    def test_somebody_elses_is_as_a_missing_one(self, alice_client, bob):
+    def test_another_users_job_is_not_found(self, alice_client, bob):
         fill(bob)
         theirs, missing = alice_client.get("/jobs/fit"), alice_client.get("/jobs/nothing")
         assert theirs.status_code == missing.status_code == 404
         assert visible_text(theirs) == visible_text(missing)
 
     @pytest.mark.parametrize("verb", ["cancel", "delete"])
-    def test_nor_does_it_take_orders(self, alice_client, bob, verb):
+    def test_another_users_job_cannot_be_changed(self, alice_client, bob, verb):
         fill(bob)
         before = sorted(Job.objects.values_list("name", "state"))
         for name in ("fit", "done", "broken", "nothing"):
             assert alice_client.post(f"/jobs/{name}/{verb}").status_code == 404
         assert sorted(Job.objects.values_list("name", "state")) == before
 
-    def test_staff_see_their_own_here(self, staff, alice, home):
+    def test_staff_see_their_own_jobs_only(self, staff, alice, home):
         """Operators see other users' jobs in the admin; the pages show everybody's own."""
         fill(alice)
         assert visitor(staff).get("/jobs/fit").status_code == 404
@@ -193,10 +193,10 @@ class TestOne:
         assert "already being deleted" in visible_text(alice_client.post("/jobs/fit/delete", follow=True))
 
     @pytest.mark.parametrize("name", ["%00", "a%00b", "%2e%2e", "x" * 300, "%F0%9F%92%A9", "<b>"])
-    def test_names_that_cannot_be(self, alice_client, name):
+    def test_impossible_names_are_not_found(self, alice_client, name):
         assert alice_client.get(f"/jobs/{name}").status_code == 404
 
-    def test_it_shows_what_it_ran_and_said(self, alice_client, alice):
+    def test_the_page_shows_its_command_and_log(self, alice_client, alice):
         fill(alice)
         words = visible_text(alice_client.get("/jobs/broken"))
         for part in ("train.py", "--epochs", "epoch 1", "exit code 1", "ckpt/model.pt", "digits"):
@@ -205,7 +205,7 @@ class TestOne:
     @pytest.mark.parametrize(
         "log", [b"", b"\xff\xfe\x00", b"x" * 300_000, "é".encode() * 100_000, b"\x1b[31mred\x1b[0m"]
     )
-    def test_odd_logs_are_shown(self, alice_client, alice, log):
+    def test_unusual_logs_are_shown(self, alice_client, alice, log):
         fill(alice)
         (storage.job_dir("alice", "fit") / "log" / "job.log").write_bytes(log)
         response = alice_client.get("/jobs/fit")
@@ -213,7 +213,7 @@ class TestOne:
         assert len(response.content) < 200_000
         assert b"\x1b" not in response.content
 
-    def test_links_lead_to_its_files(self, alice_client, alice):
+    def test_its_files_are_linked(self, alice_client, alice):
         fill(alice)
         folder = storage.job_dir("alice", "fit") / "out" / "a #?%2e&;"
         folder.mkdir(parents=True)
@@ -237,7 +237,7 @@ class TestArtifacts:
             ("a b/c #1?.txt", b"odd place", "odd place"),
         ],
     )
-    def test_a_look_at_one(self, alice_client, alice, name, data, seen):
+    def test_a_file_is_displayed(self, alice_client, alice, name, data, seen):
         fill(alice)
         path = storage.job_dir("alice", "fit") / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -259,20 +259,20 @@ class TestArtifacts:
         assert "sandbox" in picture["Content-Security-Policy"]
 
     @pytest.mark.parametrize("path", ["nothing.txt", "../fit/out", "log", "%2e%2e/x", "link.txt", "a%00b"])
-    def test_what_is_no_file_of_it(self, alice_client, alice, path):
+    def test_paths_that_are_not_its_files_are_not_found(self, alice_client, alice, path):
         fill(alice)
         (storage.job_dir("alice", "fit") / "link.txt").symlink_to("/etc/passwd")
         assert alice_client.get(f"/jobs/fit/files/{path}").status_code in {301, 302, 404}
         assert alice_client.get(f"/jobs/fit/pictures/{path}").status_code in {301, 302, 404}
 
-    def test_nobody_elses(self, alice_client, bob):
+    def test_another_users_files_are_not_found(self, alice_client, bob):
         fill(bob)
         (storage.job_dir("bob", "fit") / "mine.txt").write_text("x")
         assert alice_client.get("/jobs/fit/files/mine.txt").status_code == 404
         assert alice_client.get("/jobs/fit/pictures/mine.txt").status_code == 404
 
     @pytest.mark.parametrize("name", ["page.html", "page.svg", "page.xhtml", "page.js", "page", "page.pdf"])
-    def test_what_a_job_wrote_never_runs_in_our_origin(self, alice_client, alice, name):
+    def test_output_files_never_run_in_our_origin(self, alice_client, alice, name):
         fill(alice)
         (storage.job_dir("alice", "fit") / name).write_text("<html><script>alert(1)</script></html>")
         response = alice_client.get(f"/api/v1/users/alice/jobs/fit/artifacts/{name}")
@@ -284,7 +284,7 @@ class TestArtifacts:
             or "sandbox" in response["Content-Security-Policy"]
         )
 
-    def test_nor_does_its_log(self, alice_client, alice):
+    def test_the_log_never_runs_in_our_origin(self, alice_client, alice):
         fill(alice, evil=True)
         response = alice_client.get("/api/v1/users/alice/jobs/fit/log")
         assert response["Content-Type"] == "text/plain; charset=utf-8"
@@ -292,7 +292,7 @@ class TestArtifacts:
 
 
 class TestList:
-    def test_it_is_everybodys_own(self, alice_client, bob):
+    def test_the_list_shows_own_jobs_only(self, alice_client, bob):
         fill(bob)
         assert "done" not in visible_text(alice_client.get("/jobs"))
 
@@ -306,5 +306,5 @@ class TestList:
     @pytest.mark.parametrize(
         "query", ["page=0", "page=99", "page=x", "state=x", "q=%00", "from=%00", "q=%25", "dataset=x"]
     )
-    def test_odd_questions_are_answered(self, alice_client, query):
+    def test_unusual_queries_are_answered(self, alice_client, query):
         assert alice_client.get(f"/jobs?{query}").status_code == 200

@@ -32,7 +32,7 @@ def in_use() -> dict:
 NOTHING = {"cpu": 0.0, "gpu": 0, "ram": 0}
 
 
-def test_it_runs_to_its_end_and_gives_its_resources_back(as_alice, submit, until):
+def test_it_runs_to_its_end_and_releases_its_resources(as_alice, submit, until):
     job = submit("print('hello from the script')", cpu=0.5, ram=300)
     assert job.state == "creating"
     assert in_use() == {"cpu": 0.5, "gpu": 0, "ram": 300}
@@ -47,7 +47,7 @@ def test_it_runs_to_its_end_and_gives_its_resources_back(as_alice, submit, until
     assert [row.target for row in rows] == ["creating", "running", "finished"]
 
 
-def test_every_message_may_come_twice(tasks, submit, until):
+def test_every_message_may_be_delivered_twice(tasks, submit, until):
     job = submit("print('once')")
     tasks.run(times=2)
     until(job, "finished")
@@ -84,7 +84,7 @@ def test_a_killed_script_is_an_error_that_names_the_signal(submit, until):
     assert "SIGKILL" in job.reason
 
 
-def test_retries_run_it_again_with_the_output_of_the_last_attempt(submit, until, monkeypatch):
+def test_a_retry_continues_with_the_output_of_the_last_attempt(submit, until, monkeypatch):
     monkeypatch.setattr("jobs.lifecycle.BACKOFF_S", (0,))
     text = (
         "import os, pathlib, sys\n"
@@ -131,14 +131,14 @@ def test_delete_removes_files_and_row_but_not_the_history(as_alice, submit, unti
 
 
 @pytest.mark.parametrize("call", [("delete", "fit"), ("put", "fit:cancel")])
-def test_delete_and_cancel_want_the_right_state(as_alice, submit, until, call):
+def test_delete_and_cancel_require_the_right_state(as_alice, submit, until, call):
     method, path = call
     state = "running" if method == "delete" else "finished"
     until(submit(SLEEP if state == "running" else "pass"), state)
     assert as_alice.refused(method, f"users/alice/jobs/{path}").startswith("state:")
 
 
-def test_the_script_is_given_what_the_contract_promises_and_nothing_of_the_server(as_alice, submit, until, monkeypatch):
+def test_the_script_gets_the_contracts_environment_and_nothing_of_the_server(as_alice, submit, until, monkeypatch):
     monkeypatch.setenv("DATABASE_PASSWORD", "not for jobs")
     text = "import os, json, sys\nprint(json.dumps([dict(os.environ), os.getcwd(), sys.argv[1:]]))\nimport mlp_report"
     until(submit(text, env={"MINE": "yes", "PATH": "/evil"}, args=["--epochs", "3"]), "finished")
@@ -165,7 +165,7 @@ def test_the_script_is_given_what_the_contract_promises_and_nothing_of_the_serve
     assert "DATABASE_URL" not in environment
 
 
-def test_the_job_token_reports_for_its_job_and_dies_with_it(api, as_alice, submit, until):
+def test_the_job_token_is_valid_for_its_job_and_revoked_at_its_end(api, as_alice, submit, until):
     job = until(submit(SLEEP), "running")
     job_api = api(job_token(job))
     assert job_api.call("put", "users/alice/jobs/fit:heartbeat", {"state": "running", "progress": 7}).status_code == 200
@@ -179,7 +179,7 @@ def test_the_job_token_reports_for_its_job_and_dies_with_it(api, as_alice, submi
     assert "token" in job_api.refused("put", "users/alice/jobs/fit:heartbeat", {"state": "running", "progress": 9})
 
 
-def test_deregistration_ends_what_runs(as_alice, submit, until):
+def test_deactivation_stops_running_jobs(as_alice, submit, until):
     job = until(submit(SLEEP), "running")
     as_alice.call("put", "users/alice")
     until(job, "error")
@@ -197,7 +197,7 @@ def test_a_lost_run_ends_in_error_with_the_reason(submit, until):
     assert in_use() == NOTHING
 
 
-def test_a_run_that_begins_just_as_its_job_is_cancelled_does_not_go_on(as_alice, submit, until, tasks, monkeypatch):
+def test_a_run_that_starts_while_its_job_is_cancelled_is_stopped(as_alice, submit, until, tasks, monkeypatch):
     """The cancellation and its clean-up happen between the order and the runner's start."""
     job = submit(SLEEP)
     runner, begin = runners.get(), runners.get().start
@@ -228,7 +228,7 @@ def test_a_job_that_cannot_be_started_ends_in_error(submit, until, monkeypatch, 
     assert in_use() == NOTHING
 
 
-def test_artifacts_are_listed_and_given_and_links_are_not_followed(as_alice, submit, until):
+def test_artifacts_are_listed_and_downloaded_and_links_are_not_followed(as_alice, submit, until):
     text = "import os\nopen('ckpt/model.bin', 'wb').write(b'abc')\nos.symlink('/etc/passwd', 'leak')"
     until(submit(text), "finished")
     paths = {row["path"]: row["size"] for row in as_alice.call("get", "users/alice/jobs/fit/artifacts").json()}
@@ -240,7 +240,7 @@ def test_artifacts_are_listed_and_given_and_links_are_not_followed(as_alice, sub
         as_alice.refused("get", f"users/alice/jobs/fit/artifacts/{path}")
 
 
-def test_datasets_are_found_by_name_and_only_those_that_were_named(as_alice, submit, until):
+def test_only_the_named_datasets_are_available(as_alice, submit, until):
     for name in ("digits", "other"):
         as_alice.call("post", "users/alice/datasets", {"name": name, "size": 3})
         folder = storage.dataset_dir("alice", name)
@@ -253,7 +253,7 @@ def test_datasets_are_found_by_name_and_only_those_that_were_named(as_alice, sub
 
 
 class TestQueue:
-    def test_a_job_that_does_not_fit_now_waits_for_its_turn(self, submit, until):
+    def test_a_job_that_does_not_fit_now_is_queued(self, submit, until):
         first = until(submit(SLEEP, name="first", cpu=8), "running")
         second = submit("pass", name="second", cpu=1)
         until(first, "running")
@@ -268,7 +268,7 @@ class TestQueue:
         assert as_alice.refused("post", "users/alice/jobs", body).startswith("cpu:")
         assert not Job.objects.exists()
 
-    def test_turns_are_fair_between_users(self, submit, until, as_bob, tasks):
+    def test_the_queue_is_fair_between_users(self, submit, until, as_bob, tasks):
         first = until(submit(SLEEP, name="first", cpu=8), "running")
         for name in ("a", "b"):
             submit("pass", name=name, cpu=8)

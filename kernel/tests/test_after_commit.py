@@ -41,21 +41,21 @@ def queued(queue: str = "default") -> list[Message]:
 
 
 class TestEnqueue:
-    def test_it_is_sent_at_the_commit_and_not_before(self):
+    def test_a_task_is_enqueued_at_the_commit_and_not_before(self):
         with transaction.atomic():
             after_commit.enqueue("jobs.launch", 7, "x", queue="files")
             assert queued("files") == []
         (message,) = queued("files")
         assert (message.actor_name, message.args, message.kwargs) == ("jobs.launch", (7, "x"), {})
 
-    def test_an_inner_block_is_no_commit(self):
+    def test_an_inner_atomic_block_is_not_a_commit(self):
         with transaction.atomic():
             with transaction.atomic():
                 after_commit.enqueue("jobs.launch", 7)
             assert queued() == []
         assert len(queued()) == 1
 
-    def test_after_a_rollback_it_is_never_sent(self):
+    def test_after_a_rollback_nothing_is_enqueued(self):
         with transaction.atomic():
             after_commit.enqueue("jobs.launch", 7)
             transaction.set_rollback(True)
@@ -63,7 +63,7 @@ class TestEnqueue:
             after_commit.enqueue("jobs.launch", 8)
         assert [message.args for message in queued()] == [(8,)]
 
-    def test_what_an_inner_block_took_back_is_not_sent_by_the_outer(self):
+    def test_a_rolled_back_inner_block_enqueues_nothing(self):
         with transaction.atomic():
             with transaction.atomic():
                 after_commit.enqueue("jobs.launch", 7)
@@ -71,11 +71,11 @@ class TestEnqueue:
             after_commit.enqueue("jobs.launch", 8)
         assert [message.args for message in queued()] == [(8,)]
 
-    def test_outside_of_a_transaction_it_is_sent_at_once(self):
+    def test_outside_of_a_transaction_a_task_is_enqueued_at_once(self):
         after_commit.enqueue("jobs.launch", 7)
         assert [message.args for message in queued()] == [(7,)]
 
-    def test_a_delay_keeps_it_from_workers_until_then(self):
+    def test_a_delayed_task_is_not_run_before_its_time(self):
         after_commit.enqueue("jobs.launch", 7, delay_ms=60_000)
         assert queued() == []
         (message,) = queued("default.DQ")
@@ -94,7 +94,7 @@ def test_an_action_runs_at_the_commit_and_never_after_a_rollback():
 
 
 @pytest.mark.parametrize("name", GROUPS)
-def test_open_pages_hear_of_it_at_the_commit_and_not_before(name):
+def test_open_pages_are_notified_at_the_commit_and_not_before(name):
     promise, group, event = GROUPS[name]
 
     async def receive() -> list[dict]:
@@ -122,7 +122,7 @@ def test_open_pages_hear_of_it_at_the_commit_and_not_before(name):
     [lambda: after_commit.enqueue("jobs.launch", 7), *(promise for promise, _, _ in GROUPS.values())],
     ids=["enqueue", *GROUPS],
 )
-def test_when_it_cannot_be_sent_the_commit_stands_and_the_next_promise_is_kept(promise, monkeypatch, caplog, alice):
+def test_a_failed_enqueue_affects_neither_the_commit_nor_later_actions(promise, monkeypatch, caplog, alice):
     def away(*_):
         raise ConnectionError("nobody there")
 

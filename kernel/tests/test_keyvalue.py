@@ -26,7 +26,7 @@ def test_put_get_delete(bucket):
     assert keyvalue.get(bucket, "key") is None
 
 
-def test_an_update_demands_the_revision(bucket):
+def test_an_update_requires_the_current_revision(bucket):
     first = keyvalue.update(bucket, "key", b"1", 0)
     with pytest.raises(keyvalue.Conflict):
         keyvalue.update(bucket, "key", b"2", 0)
@@ -36,14 +36,14 @@ def test_an_update_demands_the_revision(bucket):
     assert keyvalue.get(bucket, "key") == keyvalue.Entry(b"2", second)
 
 
-def test_a_deleted_key_can_be_made_again(bucket):
+def test_a_deleted_key_can_be_created_again(bucket):
     keyvalue.update(bucket, "key", b"1", 0)
     keyvalue.delete(bucket, "key")
     keyvalue.update(bucket, "key", b"2", 0)
     assert keyvalue.get(bucket, "key").value == b"2"
 
 
-def test_changes_from_many_threads_are_all_counted(bucket):
+def test_concurrent_changes_are_all_applied(bucket):
     keyvalue.ensure([bucket])
 
     def count():
@@ -58,7 +58,7 @@ def test_changes_from_many_threads_are_all_counted(bucket):
     assert keyvalue.get_json(bucket, "sum")[0] == 40
 
 
-def test_a_bucket_is_made_as_go_makes_it(bucket):
+def test_a_bucket_has_the_configuration_of_the_go_client(bucket):
     keyvalue.ensure([bucket, bucket])
     info = bus.call(lambda client: client.jetstream().stream_info(f"KV_{bucket}"))
     config = info.config
@@ -72,7 +72,7 @@ def test_a_bucket_is_made_as_go_makes_it(bucket):
     assert not config.allow_msg_ttl
 
 
-def test_deleting_what_was_never_there_writes_nothing(bucket):
+def test_deleting_a_missing_key_writes_nothing(bucket):
     keyvalue.delete(bucket, "key")
     keyvalue.ensure([bucket])
     keyvalue.delete(bucket, "key")

@@ -15,7 +15,7 @@ from kernel.tests.row_locks import blocked, in_thread
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-def test_the_second_waits_for_the_first_and_reads_what_it_has_committed(alice):
+def test_the_second_waits_for_the_first_and_reads_its_changes(alice):
     def second() -> str:
         with transaction.atomic():
             return lock_row(User, pk=alice.pk).password
@@ -30,7 +30,7 @@ def test_the_second_waits_for_the_first_and_reads_what_it_has_committed(alice):
     assert other.result(60) == "of the first"
 
 
-def test_it_is_held_until_the_transaction_ends_also_after_an_inner_block(alice):
+def test_the_lock_is_held_until_the_outer_transaction_ends(alice):
     ended = threading.Event()
 
     def second() -> bool:
@@ -47,7 +47,7 @@ def test_it_is_held_until_the_transaction_ends_also_after_an_inner_block(alice):
     assert other.result(60)
 
 
-def test_rows_that_only_refer_to_it_are_made_meanwhile(alice):
+def test_rows_that_refer_to_the_locked_row_can_be_inserted(alice):
     def refer() -> int:
         return Token.objects.create(user=alice, kind=Token.Kind.SERVICE, name="x").pk
 
@@ -56,7 +56,7 @@ def test_rows_that_only_refer_to_it_are_made_meanwhile(alice):
         assert in_thread(refer).result(60)
 
 
-def test_what_the_row_refers_to_is_not_locked_along(alice, monkeypatch):
+def test_related_rows_are_not_locked(alice, monkeypatch):
     """Also where a model's manager selects the related row with it."""
     made = Dataset.objects.create(user=alice, tenant=alice.tenant, name="x", size=1)
     manager = type(Dataset._default_manager)
@@ -72,13 +72,13 @@ def test_what_the_row_refers_to_is_not_locked_along(alice, monkeypatch):
         assert in_thread(change).result(60) == 1
 
 
-def test_nothing_to_lock_is_none(alice):
+def test_a_missing_row_is_none(alice):
     with transaction.atomic():
         assert lock_row(User, username="nobody") is None
 
 
 class TestLocked:
-    def test_what_is_not_there_is_missing_by_its_kind(self, alice):
+    def test_a_missing_row_is_reported_by_its_kind(self, alice):
         with pytest.raises(Missing) as refusal, locked(Dataset, user=alice, name="x"):
             raise AssertionError("there is nothing to work on")
         assert str(refusal.value.msg) == "dataset: no such dataset"
@@ -92,9 +92,7 @@ class TestLocked:
             ("deleting", "fail", "state: the dataset is already being deleted"),
         ],
     )
-    def test_a_transition_that_is_not_allowed_is_refused_in_its_own_words_and_undoes_the_rest(
-        self, alice, state, verb, words
-    ):
+    def test_a_transition_that_is_not_allowed_is_refused_and_rolled_back(self, alice, state, verb, words):
         made = Dataset.objects.create(user=alice, tenant=alice.tenant, name="x", size=1, state=state)
 
         def work() -> None:
@@ -109,7 +107,7 @@ class TestLocked:
         made.refresh_from_db()
         assert (made.size, made.state) == (1, state)
 
-    def test_what_was_changed_is_committed_at_its_end(self, alice):
+    def test_changes_are_committed_at_the_end(self, alice):
         made = Dataset.objects.create(user=alice, tenant=alice.tenant, name="x", size=1)
         with locked(Dataset, pk=made.pk) as row:
             assert connection.in_atomic_block
@@ -119,7 +117,7 @@ class TestLocked:
         made.refresh_from_db()
         assert made.size == 2
 
-    def test_of_two_at_once_one_moves_it_and_the_other_is_refused(self, alice):
+    def test_of_two_concurrent_transitions_one_succeeds(self, alice):
         made = Dataset.objects.create(user=alice, tenant=alice.tenant, name="x", size=1, state="ready")
 
         def erase() -> None:

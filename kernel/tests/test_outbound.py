@@ -54,7 +54,7 @@ def stranger():
     ],
     ids=["status", "continue", "header", "body", "handshake"],
 )
-def test_a_drip_does_not_prolong_it(stranger, first, drip, tls):
+def test_a_dripping_response_is_cut_off_in_time(stranger, first, drip, tls):
     address, began = stranger(first, drip), time.monotonic()
     with pytest.raises(TimeoutError, match=r"within 0.5 s"):
         outbound.exchange(
@@ -63,13 +63,13 @@ def test_a_drip_does_not_prolong_it(stranger, first, drip, tls):
     assert time.monotonic() - began < PLENTY_S
 
 
-def test_an_endless_answer_is_cut_where_the_caller_says(stranger):
+def test_an_endless_response_is_cut_at_the_given_size(stranger):
     address = stranger(b"HTTP/1.1 201 Made\r\n\r\n", b"x" * 50_000)
     assert outbound.exchange(address, "GET", "/", limit_s=PLENTY_S, most=100_000) == (201, b"x" * 100_000)
     address = stranger(b"HTTP/1.1 200 OK\r\nContent-Length: 9999999\r\n\r\n", b"x")
     assert outbound.exchange(address, "GET", "/", limit_s=PLENTY_S, most=0) == (200, b"")
 
 
-def test_a_redirection_is_not_followed(stranger):
+def test_redirects_are_not_followed(stranger):
     address = stranger(b"HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:1/\r\nContent-Length: 0\r\n\r\n")
     assert outbound.exchange(address, "POST", "/", b"", limit_s=PLENTY_S, most=10)[0] == 302

@@ -43,7 +43,7 @@ def test_messages_of_a_subject_are_handled_in_order(peer):
         assert peer.wait("test.out", 300) == [b"%d" % number for number in range(300)]
 
 
-def test_batches_hold_what_came_together_and_never_more_than_asked(peer):
+def test_batches_have_at_most_the_requested_size(peer):
     sizes = []
 
     def handle(batch):
@@ -66,7 +66,7 @@ def test_a_lone_message_does_not_wait_for_others(peer):
         assert peer.wait("test.out") == [b"alone"]
 
 
-def test_a_reply_leaves_before_the_work_and_after_what_it_announces(peer):
+def test_a_reply_is_sent_after_its_announcements_and_before_the_work(peer):
     go = threading.Event()
 
     def work():
@@ -98,7 +98,7 @@ def test_a_message_that_cannot_be_handled_is_logged_with_its_subject_and_dropped
     assert any("test.in" in record.message and "no number" in record.message for record in caplog.records)
 
 
-def test_of_a_queue_group_one_hears_of_no_group_all(peer):
+def test_one_member_of_a_queue_group_gets_a_message_and_every_other_subscriber_too(peer):
     first, second = (Echo(lambda data: [("test.out", data)], queue="workers") for _ in range(2))
     every = [Echo(lambda data: [("test.out", data)], subject="test.all") for _ in range(2)]
     with serving(first, every[0]) as one, serving(second, every[1]) as other:
@@ -131,7 +131,7 @@ class Meeting:
 
 
 @pytest.mark.parametrize("serial", [True, False])
-def test_handlers_of_a_service_run_one_at_a_time_unless_it_says_otherwise(peer, serial):
+def test_handlers_of_a_service_run_serially_by_default(peer, serial):
     service = Meeting(serial)
     with serving(service) as served:
         served.wait()
@@ -141,7 +141,7 @@ def test_handlers_of_a_service_run_one_at_a_time_unless_it_says_otherwise(peer, 
     assert service.met is not serial
 
 
-def test_a_tick_does_not_come_while_a_message_is_handled(peer):
+def test_ticks_do_not_overlap_with_messages(peer):
     service = Meeting(serial=True)
     service.ticks = ((0.05, lambda: service.handle(b"")),)
     with serving(service) as served:
@@ -151,7 +151,7 @@ def test_a_tick_does_not_come_while_a_message_is_handled(peer):
     assert not service.met
 
 
-def test_what_has_arrived_is_handled_before_the_end(peer):
+def test_received_messages_are_handled_before_the_end(peer):
     with serving(Echo(lambda data: [("test.out", data)])) as served:
         served.wait()
         for number in range(100):
@@ -159,7 +159,7 @@ def test_what_has_arrived_is_handled_before_the_end(peer):
     assert len(peer.wait("test.out", 100)) == 100
 
 
-def test_ticks_go_on_after_a_failure(peer):
+def test_ticks_continue_after_a_failure(peer):
     class Clock:
         name = "clock"
         subjects: dict = {}
@@ -198,7 +198,7 @@ class Server:
             self.process.wait()
 
 
-def test_services_wait_for_a_server_that_is_away_and_come_back_by_themselves(tmp_path, settings):
+def test_services_wait_for_the_server_and_reconnect(tmp_path, settings):
     server = Server(tmp_path)
     settings.NATS_URL = f"nats://127.0.0.1:{server.port}"
     try:
@@ -216,7 +216,7 @@ def test_services_wait_for_a_server_that_is_away_and_come_back_by_themselves(tmp
         server.kill()
 
 
-def test_requests_tell_silence_from_nobody(peer):
+def test_requests_distinguish_time_outs_from_missing_subscribers(peer):
     with pytest.raises(bus.NoAnswer, match="nobody"):
         bus.request("test.nobody", b"", 30)
     peer.listen("test.silent")
@@ -226,7 +226,7 @@ def test_requests_tell_silence_from_nobody(peer):
     assert bus.request("test.talks", b"hello", 30) == b"hello!"
 
 
-def test_a_server_that_knows_its_clients_by_nkey(tmp_path, settings):
+def test_nkey_authentication(tmp_path, settings):
     """Opni's server is configured like this."""
     pair = nkeys.from_seed(nkeys.encode_seed(os.urandom(32), nkeys.PREFIX_BYTE_USER))
     seed = tmp_path / "seed"
@@ -246,7 +246,7 @@ def test_a_server_that_knows_its_clients_by_nkey(tmp_path, settings):
         server.kill()
 
 
-def test_what_comes_faster_than_it_is_handled_waits_in_bounds(peer, monkeypatch):
+def test_pending_messages_are_bounded(peer, monkeypatch):
     """Bug 13 of the original: its queues had no bound."""
     monkeypatch.setattr("kernel.serve.WAITING", 10)
     monkeypatch.setattr("kernel.serve.BEHIND", 20)

@@ -36,19 +36,19 @@ def holders():
 
 
 class TestHolder:
-    def test_one_has_it_as_often_as_it_asks_and_the_other_has_not(self, holders):
+    def test_one_holder_has_the_lock_and_the_other_does_not(self, holders):
         first, second = holders
         assert [first.hold(), first.hold(), second.hold()] == [True, True, False]
         assert [first.hold(), second.hold()] == [True, False]
 
-    def test_another_name_is_another_lock(self, holders):
+    def test_locks_of_different_names_are_independent(self, holders):
         first, _ = holders
         other = Holder("another")
         assert first.hold()
         assert other.hold()
         other.let_go()
 
-    def test_the_other_takes_over_what_was_let_go(self, holders):
+    def test_the_other_acquires_a_released_lock(self, holders):
         first, second = holders
         assert first.hold()
         assert not second.hold()
@@ -57,7 +57,7 @@ class TestHolder:
         assert second.hold()
         assert not first.hold()
 
-    def test_whoever_lost_the_lock_with_the_connection_notices_before_it_goes_on(self, holders):
+    def test_a_lost_connection_is_noticed_before_the_lock_is_used(self, holders):
         first, second = holders
         assert first.hold()
         cut(first.link)
@@ -67,7 +67,7 @@ class TestHolder:
         second.let_go()
         assert first.hold()
 
-    def test_a_database_that_is_away_is_no_lock_and_no_error(self, holders, monkeypatch, caplog):
+    def test_without_the_database_there_is_no_lock_and_no_error(self, holders, monkeypatch, caplog):
         def away(**_):
             raise psycopg.OperationalError("nobody there")
 
@@ -78,7 +78,7 @@ class TestHolder:
         assert "nobody there" in caplog.text
         assert first.hold()
 
-    def test_those_who_have_it_not_leave_no_connection_open(self, holders):
+    def test_processes_without_the_lock_keep_no_connection(self, holders):
         first, second = holders
         assert first.hold()
         assert not second.hold()
@@ -86,7 +86,7 @@ class TestHolder:
 
 
 class TestOnlyOne:
-    def test_the_second_waits_until_the_first_has_ended(self):
+    def test_the_second_instance_waits_for_the_first(self):
         order, waits = [], threading.Event()
 
         def second() -> None:

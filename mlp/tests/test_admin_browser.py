@@ -36,7 +36,7 @@ def operator(page, context, site, world, staff, browser_errors):
 
 
 @pytest.mark.parametrize(("size", "scheme"), [((1440, 900), "light"), ((360, 780), "dark")], ids=["desk", "phone"])
-def test_every_page_draws_without_an_error_and_fits(operator, world, browser_errors, size, scheme):
+def test_every_page_renders_without_errors_and_fits(operator, world, browser_errors, size, scheme):
     operator.set_viewport_size({"width": size[0], "height": size[1]})
     operator.emulate_media(color_scheme=scheme)
     pages = list(OWN)
@@ -55,7 +55,7 @@ def test_every_page_draws_without_an_error_and_fits(operator, world, browser_err
     assert operator.evaluate("document.documentElement.classList.contains('dark')") == (scheme == "dark")
 
 
-def test_the_overview_follows_what_happens_without_asking_again_and_again(operator, world, alice, browser_errors):
+def test_the_overview_is_updated_without_polling(operator, world, alice, browser_errors):
     operator.wait_for_selector("#parts .mlp-parts li")
     expect(operator.locator("[data-region=latest]")).to_contain_text("alice/train")
     operator.wait_for_load_state("networkidle")
@@ -71,7 +71,7 @@ def test_the_overview_follows_what_happens_without_asking_again_and_again(operat
     assert browser_errors == []
 
 
-def test_the_overview_says_when_it_is_cut_off_or_logged_out(operator, site, staff):
+def test_the_overview_shows_a_lost_connection_and_an_ended_session(operator, site, staff):
     line = operator.locator("[data-link-state]")
     operator.wait_for_selector("#parts .mlp-parts li")
     site.stop()
@@ -83,7 +83,7 @@ def test_the_overview_says_when_it_is_cut_off_or_logged_out(operator, site, staf
     expect(line).to_contain_text("Your session has ended", timeout=LIVE_MS)
 
 
-def test_who_is_no_operator_any_more_is_told_so_and_keeps_the_own_pages(operator, context, staff):
+def test_a_former_operator_keeps_access_to_the_own_pages_only(operator, context, staff):
     job = []
     in_another_thread(lambda: job.append(put(Job, staff, "mine", "running")))
     own = context.new_page()
@@ -97,7 +97,7 @@ def test_who_is_no_operator_any_more_is_told_so_and_keeps_the_own_pages(operator
     expect(own.locator("[data-link-state]")).to_be_hidden(timeout=LIVE_MS)
 
 
-def test_the_overview_asks_the_parts_and_lets_a_user_in(operator):
+def test_the_overview_queries_components_and_approves_a_user(operator):
     operator.wait_for_selector("#parts .mlp-parts li")
     operator.wait_for_selector("#isolation-title")
     assert operator.locator(".mlp-people li").count() == 1
@@ -115,7 +115,7 @@ def test_a_job_is_cancelled_with_two_clicks(operator, world):
     assert Job.objects.get().reason == "cancelled"
 
 
-def test_a_list_follows_what_happens_and_keeps_what_is_ticked(operator, world, alice, browser_errors):
+def test_a_list_is_updated_live_and_keeps_the_selection(operator, world, alice, browser_errors):
     operator.goto("/admin/jobs/job/")
     rows, counter = operator.locator("#result_list .data-row"), operator.locator(".action-counter")
     train, other = rows.filter(has_text="train"), rows.filter(has_text="other")
@@ -145,7 +145,7 @@ def test_a_list_follows_what_happens_and_keeps_what_is_ticked(operator, world, a
     assert browser_errors == []
 
 
-def test_a_record_follows_its_object_until_it_is_gone(operator, world, alice, browser_errors):
+def test_an_objects_page_is_updated_live_until_it_is_deleted(operator, world, alice, browser_errors):
     in_another_thread(lambda: put(Job, alice, "other", "creating"))
     job = Job.objects.get(name="other")
     operator.goto(f"/admin/jobs/job/{job.pk}/change/")

@@ -69,7 +69,7 @@ def say(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
-def test_the_sources_are_found():
+def test_the_list_of_files_is_not_empty():
     """With an empty list of files, the rules below would pass."""
     assert len(product()) > 300
     assert sum(len(imports(path)) for path in product()) > 1000
@@ -102,7 +102,7 @@ def test_layers_inside_an_app():
     assert wrong == []
 
 
-def test_rooms_inside_an_app():
+def test_folders_inside_an_app():
     """`aiops/wire` does not import `aiops/web`: a folder imports only those before it in layers.ROOMS."""
     wrong = []
     for app, rooms in layers.ROOMS.items():
@@ -133,7 +133,7 @@ def test_the_table_in_the_documentation_is_made_from_the_layers():
     )
 
 
-def test_there_is_no_circle():
+def test_there_is_no_import_cycle():
     graph = {module_name(path): imports(path) for path in product()}
     done: set[str] = set()
 
@@ -175,7 +175,7 @@ def test_functions_are_short():
     assert long == []
 
 
-def test_every_module_says_what_it_is():
+def test_every_module_has_a_docstring():
     silent = [say(path) for path in product() if path.read_text().strip() and not ast.get_docstring(tree(path))]
     assert silent == []
 

@@ -81,7 +81,7 @@ class TestJourneys:
         expect(page.locator("[name=username]")).to_have_value("alice")
         expect(page.locator("[name=password]")).to_have_value("")
 
-    def test_from_the_example_to_a_job(self, alice_page, browser_errors):
+    def test_the_example_becomes_a_job(self, alice_page, browser_errors):
         alice_page.goto("/scripts/new?example=1")
         alice_page.fill("[name=path]", "first.py")
         alice_page.locator("main form[method=post] button.primary").first.click()
@@ -94,7 +94,7 @@ class TestJourneys:
         assert Job.objects.get().entry == "first.py"
         assert browser_errors == []
 
-    def test_a_mistake_in_a_form_is_shown_at_its_field(self, alice_page):
+    def test_form_errors_are_shown_at_their_fields(self, alice_page):
         alice_page.goto("/jobs?new=1")
         alice_page.fill("form [name=name]", "mine")
         alice_page.fill("[name=entry]", "nothing.py")
@@ -103,7 +103,7 @@ class TestJourneys:
         expect(alice_page.locator("[name=entry]")).to_have_attribute("aria-invalid", "true")
         expect(alice_page.locator("form [name=name]")).to_have_value("mine")
 
-    def test_nothing_is_deleted_unasked(self, alice_page, alice, browser_errors):
+    def test_deletion_requires_confirmation(self, alice_page, alice, browser_errors):
         put(Job, alice, "done", "finished")
         alice_page.goto("/jobs/done")
         delete = alice_page.locator("form[action='/jobs/done/delete'] button").first
@@ -118,7 +118,7 @@ class TestJourneys:
 
 
 class TestLive:
-    def test_metrics_move_on_the_index(self, alice_page, alice, browser_errors):
+    def test_metrics_are_updated_live_on_the_index(self, alice_page, alice, browser_errors):
         running(alice)
         report(1, 0.125, 10)
         alice_page.goto("/index")
@@ -142,7 +142,7 @@ class TestLive:
         assert alice_page.locator("tbody th[scope=row]", has_text="准确率").count() == 1
         assert browser_errors == []
 
-    def test_several_jobs_do_not_mix(self, alice_page, alice):
+    def test_metrics_of_several_jobs_are_separate(self, alice_page, alice):
         for name in ("fit", "second"):
             running(alice, name)
         alice_page.goto("/index")
@@ -151,7 +151,7 @@ class TestLive:
         shows(alice_page.locator("[data-job=second]"), 1, 0.75, 5)
         shows(alice_page.locator("[data-job=fit]"), 1, 0.25, 5)
 
-    def test_the_end_of_a_job_is_seen(self, alice_page, alice, browser_errors):
+    def test_the_end_of_a_job_is_shown_live(self, alice_page, alice, browser_errors):
         job = running(alice)
         report(1, 0.5, 50)
         alice_page.goto("/jobs/fit")
@@ -161,7 +161,7 @@ class TestLive:
         expect(alice_page.locator("form[action='/jobs/fit/delete']").first).to_be_visible()
         assert browser_errors == []
 
-    def test_what_changes_while_a_question_is_open_is_shown_after_it(self, alice_page, alice, browser_errors):
+    def test_updates_wait_while_a_dialog_is_open(self, alice_page, alice, browser_errors):
         job = running(alice)
         alice_page.goto("/jobs/fit")
         alice_page.locator("form[action='/jobs/fit/cancel'] button").first.click()
@@ -172,7 +172,7 @@ class TestLive:
         expect(alice_page.locator("main")).to_contain_text("exit code 7")
         assert browser_errors == []
 
-    def test_a_page_left_open_keeps_the_last_few_that_ended(self, alice_page, alice, browser_errors):
+    def test_an_open_index_keeps_a_few_ended_jobs(self, alice_page, alice, browser_errors):
         alice_page.goto("/index")
         cards = alice_page.locator("[data-live]")
         for number in range(8):
@@ -188,7 +188,7 @@ class TestLive:
         expect(alice_page.locator("[data-job=fita]")).to_have_count(0)
         assert browser_errors == []
 
-    def test_a_refresh_leaves_focus_ticks_and_the_scroll_position(self, alice_page, alice, browser_errors):
+    def test_a_refresh_keeps_focus_selection_and_scroll_position(self, alice_page, alice, browser_errors):
         first, second = running(alice, "first"), running(alice, "second")
         alice_page.set_viewport_size({"width": 900, "height": 320})
         alice_page.goto("/jobs")
@@ -210,7 +210,7 @@ class TestLive:
         assert second.state == "running"
         assert browser_errors == []
 
-    def test_a_refresh_leaves_details_open_and_selected_text(self, alice_page, alice, browser_errors):
+    def test_a_refresh_keeps_open_details_and_selected_text(self, alice_page, alice, browser_errors):
         job = running(alice)
         report(1, 0.5, 50)
         alice_page.goto("/jobs/fit")
@@ -225,7 +225,7 @@ class TestLive:
         assert alice_page.evaluate("getSelection().toString()").split()[0] == said.split()[0]
         assert browser_errors == []
 
-    def test_one_websocket_and_no_asking_while_nothing_happens(self, alice_page, alice, browser_errors):
+    def test_an_idle_page_has_one_websocket_and_does_not_poll(self, alice_page, alice, browser_errors):
         for name in ("fit", "second"):
             running(alice, name)
         opened: list[str] = []
@@ -240,7 +240,7 @@ class TestLive:
         assert [urlsplit(url).path for url in opened] == ["/ws/live"]
         assert browser_errors == []
 
-    def test_what_a_notification_says_is_on_the_open_page_at_once(self, alice_page, alice):
+    def test_a_notification_updates_the_open_page(self, alice_page, alice):
         job = running(alice)
         alice_page.goto("/jobs")
         in_another_thread(lambda: lifecycle.fail(job.pk, "exit code 7", "test"))
@@ -255,7 +255,7 @@ class TestLive:
             file.write("<b>epoch 2</b>\n")
         expect(alice_page.locator("[data-log]")).to_contain_text("<b>epoch 2</b>", timeout=LIVE_MS)
 
-    def test_log_lines_come_and_are_judged_where_they_stand(self, alice_page, alice, browser_errors):
+    def test_log_lines_appear_and_their_verdicts_are_updated_in_place(self, alice_page, alice, browser_errors):
         logstore.get().append([accept.line("epoch one", namespace="alice", deployment="fit")])
         alice_page.goto("/aiops", wait_until="networkidle")
         loaded = loads(alice_page)
@@ -289,7 +289,7 @@ class TestLive:
         expect(alice_page.locator(".anomalies")).to_contain_text("disk gone")
         assert browser_errors == []
 
-    def test_a_lost_connection_is_told_and_found_again(self, alice_page, alice, site):
+    def test_a_lost_connection_is_shown_and_restored(self, alice_page, alice, site):
         running(alice)
         report(1, 0.125, 10)
         alice_page.goto("/index")
@@ -305,7 +305,7 @@ class TestLive:
 
 
 class TestLooks:
-    def test_the_theme_is_kept(self, alice_page):
+    def test_the_theme_is_remembered(self, alice_page):
         alice_page.emulate_media(color_scheme="light")
         alice_page.goto("/index")
         root, switch = alice_page.locator("html"), alice_page.locator("[data-theme-switch]")
@@ -321,7 +321,7 @@ class TestLooks:
             expect(root).to_have_attribute("data-theme", "dark")
             assert alice_page.locator("body").evaluate("body => getComputedStyle(body).backgroundColor") != light
 
-    def test_the_language_is_kept(self, alice_page):
+    def test_the_language_is_remembered(self, alice_page):
         alice_page.goto("/jobs?state=running")
         alice_page.click("button[name=language]")
         expect(alice_page.locator("html")).to_have_attribute("lang", "zh-hans")
@@ -332,7 +332,7 @@ class TestLooks:
         expect(alice_page.locator("html")).to_have_attribute("lang", "en")
 
     @pytest.mark.parametrize("scheme", ["light", "dark"])
-    def test_no_page_complains_and_all_fit_a_phone(self, alice_page, alice, browser_errors, scheme):
+    def test_every_page_renders_without_errors_and_fits_a_phone(self, alice_page, alice, browser_errors, scheme):
         """At 360 pixels the body never scrolls sideways; tables may, in their own box."""
         fill(alice, evil=True)
         alice_page.set_viewport_size({"width": 360, "height": 740})
@@ -347,7 +347,7 @@ class TestLooks:
         assert wide == {}
 
     @pytest.mark.parametrize("scheme", ["light", "dark"])
-    def test_no_page_shuts_anybody_out(self, alice_page, alice, scheme):
+    def test_every_page_is_accessible(self, alice_page, alice, scheme):
         """axe-core reports no serious problem: contrast, names, roles, keyboard."""
         fill(alice)
         alice_page.emulate_media(color_scheme=scheme)
@@ -364,13 +364,13 @@ class TestLooks:
         assert problems == {}
 
     @pytest.mark.parametrize("address", ["/regist_login", "/nothing"])
-    def test_pages_for_everybody_fit_too(self, page, site, browser_errors, address):
+    def test_public_pages_fit_a_phone(self, page, site, browser_errors, address):
         page.set_viewport_size({"width": 360, "height": 740})
         page.goto(address)
         assert page.locator("html").evaluate("root => root.scrollWidth") <= 360
         assert [trouble for trouble in browser_errors if "404" not in trouble] == []
 
-    def test_without_scripts_the_pages_work(self, browser, site, alice, home):
+    def test_the_pages_work_without_javascript(self, browser, site, alice, home):
         context = browser.new_context(java_script_enabled=False, base_url=site.url)
         page = context.new_page()
         page.goto("/index")

@@ -71,7 +71,7 @@ def form(request, alice_page):
     return Form(alice_page, request.param)
 
 
-def test_a_double_click_sends_it_once(form):
+def test_a_double_click_submits_once(form):
     form.open()
     form.send(twice=True)
     form.page.wait_for_url(form.target)
@@ -79,7 +79,7 @@ def test_a_double_click_sends_it_once(form):
     assert form.count() == 1
 
 
-def test_sent_back_and_sent_again_is_one(form):
+def test_the_back_button_does_not_submit_twice(form):
     form.open()
     form.send()
     form.page.wait_for_url(form.target)
@@ -91,7 +91,7 @@ def test_sent_back_and_sent_again_is_one(form):
     assert form.count() == 1
 
 
-def test_a_session_that_ended_meanwhile_costs_nothing(form, alice):
+def test_input_survives_an_expired_session(form, alice):
     known = PBKDF2PasswordHasher().encode(PASSWORD, "salt", 1000)  # the tests' own hasher is none of the server's
     form.open()
     User.objects.filter(pk=alice.pk).update(password=known)
@@ -110,7 +110,7 @@ def test_a_session_that_ended_meanwhile_costs_nothing(form, alice):
     assert form.count() == 1
 
 
-def test_nor_does_a_server_that_was_away(form, site):
+def test_input_survives_a_server_outage(form, site):
     form.open()
     site.stop()
     form.send()
@@ -124,7 +124,7 @@ def test_nor_does_a_server_that_was_away(form, site):
     assert form.count() == 1
 
 
-def test_a_form_that_was_too_old_is_there_again(alice_page):
+def test_input_survives_an_outdated_form(alice_page):
     form = Form(alice_page, "job")
     form.open()
     alice_page.context.clear_cookies(name="csrftoken")
@@ -136,7 +136,7 @@ def test_a_form_that_was_too_old_is_there_again(alice_page):
     alice_page.wait_for_url(form.target)
 
 
-def test_what_was_sent_is_not_proposed_again(alice_page):
+def test_submitted_input_is_not_restored(alice_page):
     form = Form(alice_page, "job")
     form.open()
     form.send()

@@ -107,7 +107,7 @@ def walks(browser, platform):
 
 
 @pytest.mark.parametrize("look", LOOKS, ids=lambda look: f"{look.language}-{look.theme}-{look.width}")
-def test_from_the_registration_to_metrics_that_move(walks, look, tmp_path):
+def test_from_registration_to_live_metrics(walks, look, tmp_path):
     user, operator = walks(look, "user"), walks(look, "operator")
     register(user)
     let_in(operator, look.name)
@@ -203,7 +203,7 @@ def look_around(operator: Walk, username: str) -> None:
     operator.shows("record")
 
 
-def test_what_was_typed_outlives_the_end_of_the_servers(walks, platform, browser):
+def test_input_survives_a_restart_of_the_servers(walks, platform, browser):
     """The web servers are killed after a form is opened; it is submitted while they are away."""
     user = walks(LOOKS[0], "restart")
     user.page.goto("/regist_login")

@@ -74,12 +74,12 @@ def victims(platform: Platform, target: str) -> list[int]:
     return platform.pids(target)
 
 
-def test_the_demo_goes_well(platform):
+def test_the_demo_succeeds(platform):
     Demo(platform, slow=0).check()
 
 
 @pytest.mark.parametrize("backwards", [False, True], ids=["in order", "in reverse order"])
-def test_the_demo_ends_well_whatever_is_killed_meanwhile(platform, backwards):
+def test_the_demo_succeeds_whatever_part_is_killed(platform, backwards):
     """Kills all processes of one part at a time; the demo is started again until every part had its turn."""
     targets = sorted([*PARTS, "supervisord", "script", "recorder"], reverse=backwards)
     demo = Demo(platform, slow=4)
@@ -98,7 +98,7 @@ def test_the_demo_ends_well_whatever_is_killed_meanwhile(platform, backwards):
     demo.check()
 
 
-def test_the_demo_goes_on_when_the_foreground_itself_is_killed(platform):
+def test_the_demo_continues_when_up_itself_is_killed(platform):
     """The parts keep running; the next `up` takes them over."""
     demo = Demo(platform, slow=0.2)
     os.kill(platform.process.pid, signal.SIGKILL)

@@ -38,7 +38,7 @@ def test_every_make_target_is_documented():
     assert {f"`make {target}`" for target in targets} <= {row[0] for row in rows("docs/commands.md")}
 
 
-def test_every_dependency_has_its_why_and_is_pinned():
+def test_every_dependency_is_pinned_and_has_a_reason():
     named = {name.strip() for row in rows("docs/dependencies.md") for name in row[0].split(",")}
     vendored = {path.name.partition(".")[0] for path in (ROOT / "mlp/static/vendor").glob("*.js")}
     assert dependencies() | vendored <= named
@@ -47,7 +47,7 @@ def test_every_dependency_has_its_why_and_is_pinned():
 
 
 @pytest.mark.parametrize("page", ["docs/commands.md", "docs/dependencies.md"])
-def test_what_the_tables_say_is_there_in_both_languages(page):
+def test_table_entries_exist_in_both_languages(page):
     assert len(rows(page)) > 10
     assert [row for row in rows(page) if len(row) != 3 or not all(row)] == []
 
@@ -62,7 +62,7 @@ def test_the_front_page_names_the_commands_to_start_with_and_every_document(read
 
 
 @pytest.mark.parametrize("page", [*READMES, *PAPERS, *(str(path.relative_to(ROOT)) for path in ROOT.glob("docs/*.md"))])
-def test_every_link_leads_somewhere(page):
+def test_every_link_has_a_target(page):
     for target in re.findall(r"\]\(([^)#]+)", (ROOT / page).read_text()):
         if "://" not in target:
             assert ((ROOT / page).parent / target).exists(), target

@@ -59,7 +59,7 @@ def assert_form(response, method: str = "get") -> None:
 
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("method", METHODS)
-def test_every_path_and_method_keeps_the_form(api, as_alice, path, method):
+def test_every_path_and_method_answers_in_the_error_form(api, as_alice, path, method):
     for caller in (as_alice, api(), api("false")):
         response = getattr(Client, method)(caller, f"/api/v1/{path}", **caller_headers(caller))
         assert_form(response, method)
@@ -87,7 +87,7 @@ def caller_headers(caller) -> dict:
         ("application/x-www-form-urlencoded", b"name=x&size=3"),
     ],
 )
-def test_every_body_keeps_the_form(as_alice, content_type, body):
+def test_every_body_is_answered_in_the_error_form(as_alice, content_type, body):
     for method, path in (
         ("post", "datasets"),
         ("post", "jobs"),
@@ -114,7 +114,7 @@ FIELDS = st.sampled_from(["name", "entry", "size", "state", "progress", "gpu", "
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(body=st.dictionaries(FIELDS, JSON, max_size=6))
-def test_no_body_makes_a_fault(as_alice, body):
+def test_no_body_causes_a_server_error(as_alice, body):
     for method, path in (
         ("post", "datasets"),
         ("post", "jobs"),
@@ -143,7 +143,7 @@ def test_no_body_makes_a_fault(as_alice, body):
         ("delete", "datasets/x", b'{"\\\\ud800": 1}', "\\ud800: unknown field"),
     ],
 )
-def test_half_a_character_is_refused_wherever_it_is(as_alice, method, path, body, msg):
+def test_lone_surrogates_are_refused_everywhere(as_alice, method, path, body, msg):
     call = getattr(super(type(as_alice), as_alice), method)
     response = call(f"/api/v1/users/alice/{path}", body, content_type="application/json", **caller_headers(as_alice))
     assert response.status_code == 403, response.content
@@ -157,7 +157,7 @@ def test_half_a_character_is_refused_wherever_it_is(as_alice, method, path, body
         (b'{"log": "\\ud800"}', "log: must be valid text"),
     ],
 )
-def test_also_in_a_line_of_many(as_alice, body, msg):
+def test_lone_surrogates_are_refused_in_lists(as_alice, body, msg):
     response = super(type(as_alice), as_alice).post(
         "/api/v1/aiops/logs", body, content_type="application/x-ndjson", **caller_headers(as_alice)
     )
@@ -165,7 +165,7 @@ def test_also_in_a_line_of_many(as_alice, body, msg):
 
 
 @pytest.mark.parametrize("error", [Refused("half \ud800"), Fault("half \ud800")])
-def test_a_message_that_cannot_be_written_is_told_as_far_as_it_can(as_alice, monkeypatch, error):
+def test_unprintable_characters_in_a_message_are_replaced(as_alice, monkeypatch, error):
     def fails(*args, **options):
         raise error
 
@@ -176,7 +176,7 @@ def test_a_message_that_cannot_be_written_is_told_as_far_as_it_can(as_alice, mon
     assert response.json() == {"msg": "half \\ud800"}
 
 
-def test_a_bug_answers_503_and_tells_nothing_inner(as_alice, monkeypatch):
+def test_an_exception_answers_503_without_details(as_alice, monkeypatch):
     def broken(*args, **options):
         raise RuntimeError("secret inner detail")
 
@@ -225,7 +225,7 @@ def test_lists_are_plain_newest_first_and_counted(as_alice):
         ("post", "users/nobody/datasets", {"name": 1}, "name"),
     ],
 )
-def test_what_the_interface_does_not_list_is_named_before_anything_is_looked_for(as_staff, method, path, body, field):
+def test_unknown_parameters_are_refused_before_objects_are_read(as_staff, method, path, body, field):
     assert as_staff.refused(method, path, body).startswith(f"{field}:")
 
 
@@ -238,5 +238,5 @@ def test_too_many_parameters_are_a_refusal(as_alice):
     assert as_alice.refused("get", "users/alice/jobs?" + "&".join(["limit=1"] * 5000))
 
 
-def test_nothing_of_the_interface_is_kept_by_a_cache(as_alice):
+def test_responses_are_not_cached(as_alice):
     assert as_alice.call("get", "users/alice/token")["Cache-Control"] == "no-store"

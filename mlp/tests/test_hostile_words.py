@@ -120,13 +120,13 @@ def harmless(response, address: str) -> None:
 
 
 @pytest.mark.parametrize("address", [*PAGES, "/aiops/line?id=evil"])
-def test_on_the_owners_pages(hostile, alice, address):
+def test_hostile_text_on_the_owners_pages(hostile, alice, address):
     response = visitor(alice).get(address)
     harmless(response, address)
     assert markup(response).inline == []
 
 
-def test_it_is_there_as_it_was_written(hostile, alice, staff):
+def test_hostile_text_is_shown_unchanged(hostile, alice, staff):
     for address in ("/notifications", "/account", "/settings", "/aiops", "/jobs/broken", "/models/net"):
         assert EVIL[:20] in html.unescape(visitor(alice).get(address).content.decode()), address
     operator = visitor(staff)
@@ -135,12 +135,12 @@ def test_it_is_there_as_it_was_written(hostile, alice, staff):
 
 
 @pytest.mark.parametrize("address", OPERATORS_PAGES)
-def test_on_the_operators_pages(hostile, staff, address):
+def test_hostile_text_on_the_operators_pages(hostile, staff, address):
     harmless(visitor(staff).get(address), address)
 
 
 @pytest.mark.parametrize("label", sorted(model._meta.label_lower for model in admin.site._registry))
-def test_in_the_admin(hostile, staff, label):
+def test_hostile_text_in_the_admin(hostile, staff, label):
     operator, row = visitor(staff), hostile[label]
     listed = list_address(label.replace(".", "_"))
     history = reverse(f"admin:{label.replace('.', '_')}_history", args=[row.pk])
@@ -149,7 +149,7 @@ def test_in_the_admin(hostile, staff, label):
 
 
 @pytest.mark.parametrize("address", ["/jobs/fit", "/datasets/digits", "/models/net", "/apps/calc", "/notifications"])
-def test_another_user_sees_none_of_it(hostile, bob, address):
+def test_hostile_text_is_not_shown_to_other_users(hostile, bob, address):
     response = visitor(bob).get(address)
     assert "alert(1)" not in html.unescape(response.content.decode())
 
@@ -158,7 +158,7 @@ def test_another_user_sees_none_of_it(hostile, bob, address):
     "users/alice/jobs", "users/alice/jobs/fit", "users/alice/jobs/fit/metrics", "users/alice/jobs/fit/artifacts",
     "users/alice/jobs/fit/log", "users/alice/datasets", "users/alice/models", "users/alice/apps",
 ])  # fmt: skip
-def test_what_the_api_answers_is_never_a_page(hostile, as_alice, address):
+def test_api_responses_are_never_html(hostile, as_alice, address):
     response = as_alice.call("get", address)
     assert response.status_code == 200
     assert response["Content-Type"].partition(";")[0] in {"application/json", "text/plain"}
@@ -166,7 +166,7 @@ def test_what_the_api_answers_is_never_a_page(hostile, as_alice, address):
 
 
 @pytest.mark.parametrize("address", ["/scripts/file/{}.py", "/datasets/digits/files/{}"])
-def test_files_are_downloaded_and_never_shown_as_pages(hostile, alice, address):
+def test_files_are_downloaded_and_never_rendered(hostile, alice, address):
     name = "page.html"
     (storage.home_dir("alice") / f"{name}.py").write_text(EVIL)
     (storage.dataset_dir("alice", "digits") / name).write_text(EVIL)

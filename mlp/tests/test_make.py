@@ -114,7 +114,7 @@ def test_a_venv_that_is_not_ready_is_repaired(copy, change):
     assert copy.bootstraps(DEV) == [f"{BOOTSTRAP} dev"]
 
 
-def test_what_only_tests_need_is_none_of_the_running_platforms_business(copy):
+def test_development_packages_are_not_needed_to_run(copy):
     (copy.folder / "requirements-dev.txt").write_text("-r requirements.txt\n")
     copy.stamps[DEV].unlink()
     assert copy.bootstraps(RUN) == []

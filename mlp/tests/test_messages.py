@@ -133,11 +133,11 @@ STANDALONE = {("datasets", "data_client"), ("apps", "serving"), ("jobs", "report
         ("job.fail(by=by, reason='')", False),
     ],
 )
-def test_what_is_put_together_is_noticed(source, offends):
+def test_text_built_at_run_time_is_detected(source, offends):
     assert bool(offences(source)) == offends
 
 
-def test_every_transition_says_why_it_is_refused():
+def test_every_transition_has_a_refusal_message():
     lifecycles = [model for model in apps.get_models() if hasattr(model, "get_all_state_transitions")]
     assert any(issubclass(model, Lifecycle) for model in lifecycles)
     for model in lifecycles:
@@ -145,7 +145,7 @@ def test_every_transition_says_why_it_is_refused():
             assert each.custom.get("refused"), f"{model.__name__}.{each.name}"
 
 
-def test_what_a_refusal_names_is_in_the_catalogue():
+def test_parameters_of_refusals_are_in_the_catalogue():
     used = {message.id: message for message in translations.used(translations.catalogue("zh_Hans"))}
     states, kinds = set(), set()
     for model in (one for one in apps.get_models() if hasattr(one, "get_all_state_transitions")):
@@ -197,7 +197,7 @@ def test_messages_are_joined_prefixed_clipped_and_cleaned():
     assert storable(Message("%(log)s", log="a\x00b")) == "a\ufffdb"
 
 
-def test_what_is_no_message_is_not_restored():
+def test_invalid_data_is_not_restored_as_a_message():
     for data in (None, "x", [], {}, {"template": "%(x)s", "params": {"y": 1}}, {"template": "x", "params": "y"}):
         assert restored(data, "as it was") == "as it was"
     assert restored(NESTED.as_data(), "").params["reason"] == CANCELLED
@@ -205,7 +205,7 @@ def test_what_is_no_message_is_not_restored():
 
 # --- stored --------------------------------------------------------------------------------------------------------
 @pytest.mark.django_db
-def test_a_stored_reason_is_the_message_again():
+def test_a_stored_reason_is_read_back_as_the_message():
     row = StateChange.objects.create(kind="job", owner="alice", name="train", object_id=1, by="alice", reason=NESTED)
     row.refresh_from_db()
     assert row.reason == NESTED
@@ -216,7 +216,7 @@ def test_a_stored_reason_is_the_message_again():
 
 @pytest.mark.django_db
 @pytest.mark.parametrize("text", ["", "exit code 1\n%(x)s", 'x{"template": "cancelled", "params": {}}'])
-def test_plain_reasons_of_older_releases_and_of_users_stay_as_they_are(text):
+def test_plain_reasons_of_older_releases_and_users_are_unchanged(text):
     row = StateChange.objects.create(kind="job", owner="alice", name="train", object_id=1, by="alice", reason=text)
     row.refresh_from_db()
     assert row.reason == text
@@ -224,7 +224,7 @@ def test_plain_reasons_of_older_releases_and_of_users_stay_as_they_are(text):
 
 
 @pytest.mark.django_db
-def test_nobody_forges_a_message():
+def test_messages_cannot_be_forged():
     forged = f'x{SEPARATOR}{{"template": "cancelled", "params": {{}}}}'
     row = StateChange.objects.create(kind="job", owner="alice", name="train", object_id=1, by="alice", reason=forged)
     row.refresh_from_db()
@@ -246,7 +246,7 @@ def test_a_serializer_keeps_the_messages_of_its_fields():
         assert translate(message).startswith("cpu: " + translate(Message("must be %(low)s to %(high)s", low=1, high=8)))
 
 
-def test_a_refusal_has_its_field_apart():
+def test_a_refusal_has_a_separate_field():
     refusal = Refused("must be %(low)s to %(high)s", field="cpu", low=1, high=8)
     assert (refusal.field, refusal.problem, refusal.msg) == ("cpu", "must be 1 to 8", "cpu: must be 1 to 8")
     assert Invalid(refusal.problem).detail == ["must be 1 to 8"]

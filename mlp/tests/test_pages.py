@@ -85,48 +85,48 @@ def drawn(request, address):
 
 
 class TestWhoMaySeeIt:
-    def test_every_address_leads_to_a_page(self):
+    def test_every_address_has_a_page(self):
         assert len(addresses()) > 15
         for address in addresses():
             assert resolve(address)
 
     @pytest.mark.parametrize("address", addresses())
     @pytest.mark.parametrize("method", ["get", "post"])
-    def test_a_stranger_is_asked_to_log_in_and_comes_back(self, default_tenant, address, method):
+    def test_anonymous_users_log_in_and_return_to_the_page(self, default_tenant, address, method):
         response = getattr(visitor(), method)(address)
         assert response.status_code == 302
         assert response["Location"] == f"/regist_login?next={address}"
 
     @pytest.mark.parametrize("address", addresses())
-    def test_somebody_de_registered_is_a_stranger(self, alice, alice_client, address):
+    def test_a_deactivated_user_is_anonymous(self, alice, alice_client, address):
         accounts.deregister(username="alice", by="test")
         assert alice_client.get(address)["Location"].startswith("/regist_login")
 
     @pytest.mark.parametrize("address", PAGES)
-    def test_nobody_elses_anything_is_on_it(self, alice, bob, shown, address):
+    def test_no_data_of_other_users_is_shown(self, alice, bob, shown, address):
         """Texts that only alice's objects contain; bob, who has none, requests every page."""
         words = ["alice", "exit code 1", "for the test", "epoch 1", "one.csv"]
         text = visitor(bob).get(address).content.decode()
         assert [word for word in words if word in text] == []
 
     @pytest.mark.parametrize("address", PAGES)
-    def test_its_owner_may(self, drawn, address):
+    def test_the_owner_can_open_every_page(self, drawn, address):
         assert drawn.status_code == 200
 
     @pytest.mark.parametrize("address", PAGES)
-    def test_pages_know_only_their_methods(self, alice_client, shown, address):
+    def test_pages_accept_only_their_methods(self, alice_client, shown, address):
         assert alice_client.delete(address).status_code == 405
         assert alice_client.put(address).status_code == 405
 
     @pytest.mark.parametrize("address", ["/index", "/account"])
-    def test_what_shows_the_token_is_not_kept(self, alice_client, address):
+    def test_pages_with_the_token_are_not_cached(self, alice_client, address):
         assert "no-store" in alice_client.get(address)["Cache-Control"]
 
-    def test_old_names_lead_to_the_same_pages(self, alice_client):
+    def test_old_addresses_redirect(self, alice_client):
         for name in ("index", "regist_login", "datasets", "jobs", "usage"):
             assert reverse(name) == f"/{name}"
 
-    def test_every_link_of_the_index_leads_somewhere(self, alice_client, shown):
+    def test_every_link_of_the_index_works(self, alice_client, shown):
         links = {attrs.get("href", "") for tag, attrs in markup(alice_client.get("/index")).tags if tag == "a"}
         for link in sorted(link for link in links if link.startswith("/")):
             assert alice_client.get(link).status_code == 200, link
@@ -134,7 +134,7 @@ class TestWhoMaySeeIt:
 
 
 class TestIndex:
-    def test_all_its_names_show_the_same(self, alice_client, shown):
+    def test_all_addresses_of_the_index_show_the_same(self, alice_client, shown):
         pages = []
         for name in ("/index", "/index.jsp", "/"):
             text = re.sub(r'name="csrfmiddlewaretoken" value="\w+"', "", alice_client.get(name).content.decode())
@@ -150,7 +150,7 @@ class TestIndex:
         assert any("mlp/index.js" in attrs.get("src", "") for tag, attrs in page.tags if tag == "script")
         assert "fit" in [attrs["data-job"] for _tag, attrs in page.tags if "data-live" in attrs]
 
-    def test_it_has_nothing_of_others(self, alice_client, bob):
+    def test_the_index_shows_no_data_of_other_users(self, alice_client, bob):
         put(Job, bob, "theirs", "running")
         put(Job, bob, "hisfailed", "error")
         put(Dataset, bob, "secret", "error")
@@ -159,7 +159,7 @@ class TestIndex:
             assert name not in words
 
     @pytest.mark.parametrize("address", ["/index", "/usage"])
-    def test_the_own_limits_are_shown_with_what_is_held_of_them(self, alice_client, alice, address):
+    def test_the_users_limits_and_usage_are_shown(self, alice_client, alice, address):
         assert "Your limits" not in visible_text(alice_client.get(address))
         limits.set_limit(tenant="default", user="*", by="test", ram=2000)
         job = put(Job, alice, "fit", "creating")
@@ -169,12 +169,12 @@ class TestIndex:
         [bar] = response.context["own"]
         assert (bar["kind"], bar["used"], bar["whole"], bar["percent"]) == ("ram", 1500, 2000, 75)
 
-    def test_a_new_user_is_shown_the_way(self, alice_client):
+    def test_a_new_user_is_offered_the_guided_tour(self, alice_client):
         response = alice_client.get("/index")
         links = [attrs.get("href", "") for tag, attrs in markup(response).tags if tag == "a"]
         assert any("/datasets" in link for link in links)
 
-    def test_what_is_served_is_on_it(self, alice_client, alice, bob):
+    def test_applications_are_on_the_index(self, alice_client, alice, bob):
         for user, name in ((alice, "calc"), (bob, "theirs")):
             put(Application, user, name, "ready")
         put(Application, alice, "ended", "error")
@@ -185,7 +185,7 @@ class TestIndex:
         assert "/apps/calc" in links
         assert links.count("/apps/ended") == 1  # among the failures
 
-    def test_failures_are_shown_until_they_are_seen(self, alice_client, alice):
+    def test_failures_are_shown_until_marked_as_read(self, alice_client, alice):
         job = put(Job, alice, "broken", "running")
         job.fail(by="test", reason="exit code 7")
         job.save()
@@ -193,7 +193,7 @@ class TestIndex:
         assert alice_client.get("/index/seen").status_code == 405
 
     @pytest.mark.parametrize("cookie", ["x", "", "9" * 99, "-1", "1e9", "\xff", EVIL])
-    def test_an_odd_cookie_does_no_harm(self, alice_client, shown, cookie):
+    def test_an_invalid_cookie_is_ignored(self, alice_client, shown, cookie):
         for name in ("seen_alice", "theme", "django_language", "messages"):
             alice_client.cookies[name] = cookie
         response = alice_client.get("/index")
@@ -205,21 +205,21 @@ class TestWhatRunsInIt:
     """The pages load only our own files, as the content security policy demands."""
 
     @pytest.mark.parametrize("address", [*PAGES, "/regist_login", "/regist_login?action=register", "/nothing"])
-    def test_nothing_inline_whatever_users_wrote(self, alice_client, alice, address):
+    def test_no_inline_code_whatever_users_enter(self, alice_client, alice, address):
         fill(alice, evil=True)
         response = (visitor() if "login" in address else alice_client).get(address)
         page = markup(response)
         assert page.inline == []
         assert not any(tag == "img" and attrs.get("src") == "x" for tag, attrs in page.tags)
 
-    def test_what_users_wrote_is_shown_as_they_wrote_it(self, alice_client, alice):
+    def test_text_of_users_is_shown_unchanged(self, alice_client, alice):
         fill(alice, evil=True)
         assert EVIL in visible_text(alice_client.get("/jobs/broken"))
         assert "<img src=x" in visible_text(alice_client.get("/datasets/digits"))
         assert "<img src=x" in visible_text(alice_client.get("/scripts"))
 
     @pytest.mark.parametrize("address", ["/datasets", "/jobs", "/usage", "/index", "/regist_login"])
-    def test_what_is_asked_is_escaped(self, alice_client, shown, address):
+    def test_query_parameters_are_escaped(self, alice_client, shown, address):
         asked = dict.fromkeys(("q", "state", "page", "next", "from", "entry", "dataset", "new", "action"), EVIL)
         response = (visitor() if "login" in address else alice_client).get(address, asked)
         assert response.status_code == 200
@@ -235,14 +235,14 @@ class TestWhatRunsInIt:
         assert drawn["X-Content-Type-Options"] == "nosniff"
         assert drawn["Referrer-Policy"] == "same-origin"
 
-    def test_the_reference_runs_our_files_too(self):
+    def test_the_api_reference_loads_our_files_only(self):
         response = visitor().get("/api/v1/docs")
         assert response.status_code == 200
         assert "'unsafe-eval'" not in response["Content-Security-Policy"]
         assert [entry for entry in markup(response).inline if entry != "script"] == []
 
     @pytest.mark.parametrize("address", [*PAGES, "/regist_login", "/api/v1/docs"])
-    def test_every_file_it_needs_is_there(self, drawn, address):
+    def test_every_static_file_exists(self, drawn, address):
         wanted = [attrs.get(name) or "" for _tag, attrs in markup(drawn).tags for name in ("src", "href")]
         static = {link.partition("#")[0] for link in wanted if link.startswith("/static/")}
         assert static
@@ -255,7 +255,7 @@ class TestForms:
                                          "/account/deregister", "/logout", "/jobs/fit/cancel", "/set_language",
                                          "/index/seen", "/datasets/digits/delete", "/models", "/models/net",
                                          "/models/net/delete", "/apps", "/apps/calc", "/apps/calc/delete"])  # fmt: skip
-    def test_without_their_token_they_are_refused(self, alice, shown, address):
+    def test_forms_without_csrf_token_are_refused(self, alice, shown, address):
         client = visitor(alice, enforce_csrf_checks=True)
         response = client.post(address, {"name": "new", "size": "1", "entry": "train.py", "confirm": "alice"})
         assert response.status_code == 403
@@ -266,20 +266,20 @@ class TestForms:
         assert not Job.objects.filter(name="new").exists()
         assert not Dataset.objects.filter(name="new").exists()
 
-    def test_nor_does_a_log_in_without_one(self, alice):
+    def test_login_without_csrf_token_is_refused(self, alice):
         client = visitor(enforce_csrf_checks=True)
         response = client.post("/regist_login", {"username": "alice", "password": PASSWORD, "action": "login"})
         assert response.status_code == 403
         assert "Request refused" in visible_text(response)
 
-    def test_with_it_they_are_taken(self, alice):
+    def test_forms_with_csrf_token_are_accepted(self, alice):
         client = visitor(alice, enforce_csrf_checks=True)
         token = markup(client.get("/datasets")).values["csrfmiddlewaretoken"]
         fields = {"name": "digits", "size": "1", "csrfmiddlewaretoken": token}
         assert client.post("/datasets", fields).status_code == 302
 
     @pytest.mark.parametrize("address", PAGES)
-    def test_every_form_that_posts_carries_one(self, drawn, address):
+    def test_every_post_form_has_a_csrf_token(self, drawn, address):
         text = drawn.content.decode()
         forms = re.findall(r"<form[^>]*>.*?</form>", text, re.DOTALL)
         posting = [form for form in forms if re.search(r'method="post"', form, re.IGNORECASE)]
@@ -300,23 +300,23 @@ class TestForms:
                 assert attrs.get("id") in labelled or "aria-label" in attrs or "hidden" in attrs, attrs
 
     @pytest.mark.parametrize("address", PAGES)
-    def test_no_id_twice(self, drawn, address):
+    def test_ids_are_unique(self, drawn, address):
         ids = [attrs["id"] for _tag, attrs in markup(drawn).tags if "id" in attrs]
         assert sorted(set(ids)) == sorted(ids)
 
 
 class TestWrongAddresses:
     @pytest.mark.parametrize("address", ["/nothing", "/jobs/", "/index/", "/index.php", "/jobs/a/b", "/é"])
-    def test_a_styled_page_says_so(self, alice_client, address):
+    def test_not_found_pages_are_styled(self, alice_client, address):
         response = alice_client.get(address)
         assert response.status_code == 404
         assert "Page not found" in visible_text(response)
 
-    def test_a_null_character_is_no_fault(self, alice_client):
+    def test_a_null_character_is_not_a_server_error(self, alice_client):
         """It is refused before any view is called."""
         assert alice_client.get("/%00").status_code == 404
 
-    def test_a_fault_is_told_without_its_inside(self, alice_client, monkeypatch):
+    def test_a_server_error_is_shown_without_details(self, alice_client, monkeypatch):
         monkeypatch.setattr("mlp.visitors.pages.accounts.token_of", lambda user: 1 / 0)
         response = alice_client.get("/index")
         assert response.status_code == 500
@@ -326,7 +326,7 @@ class TestWrongAddresses:
 
 
 class TestLanguage:
-    def test_it_is_kept(self, alice_client):
+    def test_the_language_is_remembered(self, alice_client):
         response = alice_client.post("/set_language", {"language": "zh-hans", "next": "/jobs"})
         assert response["Location"] == "/jobs"
         assert 'lang="zh-hans"' in alice_client.get("/index").content.decode()
@@ -334,11 +334,11 @@ class TestLanguage:
     @pytest.mark.parametrize(
         "target", ["//evil.example", "https://evil.example", "javascript:alert(1)", "/\\evil.example"]
     )
-    def test_it_never_leads_elsewhere(self, alice_client, target):
+    def test_changing_the_language_never_redirects_to_another_site(self, alice_client, target):
         assert "evil" not in alice_client.post("/set_language", {"language": "en", "next": target})["Location"]
 
     @pytest.mark.parametrize("address", PAGES)
-    def test_every_page_has_it(self, alice_client, shown, address):
+    def test_every_page_renders_in_chinese(self, alice_client, shown, address):
         alice_client.cookies["django_language"] = "zh-hans"
         response = alice_client.get(address)
         assert response.status_code == 200
@@ -347,7 +347,7 @@ class TestLanguage:
 
 class TestQueries:
     @pytest.mark.parametrize(("address", "most"), QUERIES.items())
-    def test_they_are_bounded_whatever_there_is(self, alice_client, alice, shown, address, most):
+    def test_the_number_of_queries_is_bounded(self, alice_client, alice, shown, address, most):
         few = self.count(alice_client, address)
         for number in range(12):
             name = "n" * (number + 1)
@@ -370,7 +370,7 @@ class TestQueries:
         return len(queries)
 
 
-def test_this_file_knows_every_page(alice_client, shown):
+def test_every_page_is_listed_in_this_file(alice_client, shown):
     """New pages must be added to PAGES, so that the rules for every page are checked."""
     known = {resolve(address.partition("?")[0]).func for address in PAGES}
     for address in addresses():

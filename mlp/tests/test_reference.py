@@ -106,5 +106,5 @@ def test_every_call_is_in_the_schema_with_its_statuses_and_no_other(client):
     assert all(statuses in ({"200", "403", "503"}, {"201", "403", "503"}) for statuses in operations.values())
 
 
-def test_the_schema_is_made_without_a_warning(capsys):
+def test_the_schema_is_generated_without_warnings(capsys):
     call_command("spectacular", "--validate", "--fail-on-warn", "--file", "/dev/null")

@@ -46,7 +46,7 @@ def test_every_entry_has_its_hashes():
     assert [entry.name for entry, text in entries if not HASH.search(text) or "==" not in str(entry.specifier)] == []
 
 
-def test_the_lock_has_all_that_is_depended_on_and_nothing_else():
+def test_the_lock_has_all_dependencies_and_nothing_else():
     """With --require-hashes pip refuses a dependency that the file lacks."""
     reached: dict[str, set[str]] = {}
     waiting = [one for one in requirements("requirements.txt") if one.name != UNLOCKED]
@@ -65,12 +65,12 @@ def test_the_lock_has_all_that_is_depended_on_and_nothing_else():
     assert set(reached) == set(locked_versions()), "run: make lock"
 
 
-def test_the_lock_leaves_out_what_has_other_hashes_for_each_build():
+def test_the_lock_leaves_out_packages_with_several_builds():
     assert UNLOCKED not in {entry.name for entry, _ in locked()}
     assert UNLOCKED in {one.name for one in requirements("requirements.txt")}
 
 
-def test_what_tests_need_is_not_installed_to_run_the_platform():
+def test_development_packages_are_not_in_requirements_txt():
     run = {one.name for one in requirements("requirements.txt")}
     development = {one.name for one in requirements("requirements-dev.txt")}
     assert not run & development

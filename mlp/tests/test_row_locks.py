@@ -318,7 +318,7 @@ def within_a_transaction(call: Callable[[], object]) -> None:
 
 
 @pytest.mark.parametrize("lifecycle", ALL, ids=lambda module: module.__name__)
-def test_no_verb_is_left_out(lifecycle):
+def test_every_lifecycle_function_is_covered(lifecycle):
     verbs = {
         name
         for name, value in vars(lifecycle).items()
@@ -338,7 +338,7 @@ def creates() -> dict[str, Callable[[User], object]]:
 
 
 @pytest.mark.parametrize("kind", creates())
-def test_nothing_is_made_for_a_user_who_is_deregistered_meanwhile(kind, alice, home):
+def test_nothing_is_created_for_a_user_during_deactivation(kind, alice, home):
     """De-registration ends existing objects; concurrent creations wait for it and are refused."""
     Model.objects.create(user=alice, tenant=alice.tenant, name="net", src="home/x", size=1, state="ready")
     with transaction.atomic():
@@ -350,7 +350,7 @@ def test_nothing_is_made_for_a_user_who_is_deregistered_meanwhile(kind, alice, h
         other.result(60)
 
 
-def test_a_model_that_is_deleted_meanwhile_gets_no_application(alice, home):
+def test_a_model_during_deletion_gets_no_application(alice, home):
     net = Model.objects.create(user=alice, tenant=alice.tenant, name="net", src="home/x", size=1, state="ready")
     hold(net, models_app, rom=1)
     with transaction.atomic():

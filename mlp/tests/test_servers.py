@@ -47,7 +47,7 @@ class Run:
         return Path(until(lambda: self.word.exists() and self.word.read_text(), 120, self.output.read_text))
 
 
-def test_they_end_with_the_run(tmp_path):
+def test_servers_end_with_the_test_run(tmp_path):
     """Also those of its workers, and one that ignores SIGTERM."""
     numbers = signal.SIGTERM, signal.SIGKILL
     runs = [Run(tmp_path / str(int(number))) for number in numbers]

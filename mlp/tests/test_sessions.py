@@ -22,7 +22,7 @@ DOORS = [
 
 
 @pytest.mark.parametrize(("door", "fields"), DOORS)
-def test_a_planted_session_is_never_taken_over(alice, staff, door, fields):
+def test_a_planted_session_is_never_used(alice, staff, door, fields):
     client = Client()
     client.cookies["sessionid"] = PLANTED
     assert client.post(door, fields).status_code == 302
@@ -34,7 +34,7 @@ def test_a_planted_session_is_never_taken_over(alice, staff, door, fields):
 
 
 @pytest.mark.parametrize(("door", "fields"), DOORS)
-def test_the_session_of_before_the_log_in_is_not_that_of_after(alice, staff, door, fields):
+def test_login_replaces_the_session(alice, staff, door, fields):
     client = Client()
     session = client.session  # somebody has opened one, and knows its key
     session["note"] = "before"
@@ -49,7 +49,7 @@ def test_the_session_of_before_the_log_in_is_not_that_of_after(alice, staff, doo
 
 
 @pytest.mark.parametrize("way", ["/logout", "/admin/logout/"])
-def test_after_the_log_out_its_key_opens_nothing(staff, way):
+def test_after_logout_the_session_key_is_invalid(staff, way):
     client = visitor(staff)
     key = client.cookies["sessionid"].value
     client.post(way)
@@ -59,7 +59,7 @@ def test_after_the_log_out_its_key_opens_nothing(staff, way):
     assert stranger.get("/admin/").status_code == 302
 
 
-def test_the_form_tokens_of_before_the_log_in_are_void(alice):
+def test_csrf_tokens_from_before_the_login_are_invalid(alice):
     client = Client(enforce_csrf_checks=True)
     client.get("/regist_login")
     planted = client.cookies["csrftoken"].value
@@ -69,7 +69,7 @@ def test_the_form_tokens_of_before_the_log_in_are_void(alice):
     assert client.post("/logout", {"csrfmiddlewaretoken": planted}).status_code == 403
 
 
-def test_scripts_do_not_read_the_sessions_cookie_and_other_sites_do_not_send_it(alice):
+def test_the_session_cookie_is_http_only_and_same_site(alice):
     client = Client()
     client.post("/regist_login", {"username": "alice", "password": PASSWORD, "action": "login"})
     cookie = client.cookies["sessionid"]
@@ -80,7 +80,7 @@ def test_scripts_do_not_read_the_sessions_cookie_and_other_sites_do_not_send_it(
 
 @pytest.mark.parametrize("address", ["/index", "/regist_login", "/admin/", "/admin/login/", "/admin/jobs/job/",
                                      "/api/v1/docs", "/nothing", "/aiops", "/models", "/apps"])  # fmt: skip
-def test_no_page_lets_itself_be_framed(staff, address):
+def test_no_page_can_be_framed(staff, address):
     client = Client() if "login" in address else visitor(staff)
     response = client.get(address)
     assert response["X-Frame-Options"] == "DENY"
@@ -90,7 +90,7 @@ def test_no_page_lets_itself_be_framed(staff, address):
 @pytest.mark.parametrize(
     "target", ["//evil.example", "https://evil.example/", "/\\evil.example", "javascript:alert(1)"]
 )
-def test_the_admin_leads_nowhere_else(client, staff, make_user, target):
+def test_the_admin_redirects_to_no_other_site(client, staff, make_user, target):
     fields = {"username": "oscar", "password": PASSWORD, "next": target}
     assert "evil" not in client.post("/admin/login/", fields)["Location"]
     waiting = make_user("carol", active=False)

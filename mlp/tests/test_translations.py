@@ -44,11 +44,11 @@ def test_every_string_of_the_source_is_translated():
     assert not missing, f"{len(missing)} strings need a translation: run tools/translations.py\n" + "\n".join(missing)
 
 
-def test_the_catalogue_has_nothing_else():
+def test_the_catalogue_has_no_unused_strings():
     assert not set(USED) - SOURCE, "run tools/translations.py"
 
 
-def test_translations_are_whole():
+def test_translations_are_complete():
     wrong = []
     for message in USED.values():
         source = translations.source_of(message)
@@ -63,7 +63,7 @@ def test_translations_are_whole():
     assert not wrong, "fuzzy, other placeholders, blanks at an end, or a colon more or less"
 
 
-def test_states_said_at_run_time_are_in_the_catalogue():
+def test_states_shown_at_run_time_are_in_the_catalogue():
     """`{% translate row.target %}` of the histories: all states of jobs and datasets."""
     for state in {*JobState.values, *DatasetState.values}:
         assert translations.is_translated(USED[None, state])
@@ -88,7 +88,7 @@ def test_the_files_are_as_the_tool_writes_them():
     assert (FOLDER / "django.mo").read_bytes() == translations.as_mo(CATALOGUE)
 
 
-def test_django_itself_reads_it():
+def test_django_reads_the_catalogue():
     with translation.override("zh-hans"):
         assert translation.gettext("datasets") == "数据集"
         assert translation.pgettext("a job", "Cancel") == "取消"
@@ -123,7 +123,7 @@ def test_strings_are_found_in_templates():
     assert set(translations.in_template(text)) == expected
 
 
-def test_translations_survive_the_file_and_a_string_that_went_and_came_back():
+def test_translations_of_removed_strings_are_kept_for_their_return():
     source, awkward = Catalog(), 'a "b"\n\\c %(d)s'
     for id, context in ((awkward, "k"), ("gone", None), (("%(n)s one", "%(n)s more"), None)):
         source.add(id, context=context)
@@ -185,12 +185,12 @@ def bare(source: str) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("path", sorted(TEMPLATES.rglob("*.html")), ids=lambda path: str(path.relative_to(TEMPLATES)))
-def test_templates_have_no_text_of_their_own(path):
+def test_templates_have_no_unmarked_text(path):
     allowed = {("text", "content_copy"), ("text", "data-theme")}  # the name of an icon
     assert not [text for text in bare(path.read_text()) if text not in allowed]
 
 
-def test_bare_text_is_noticed():
+def test_unmarked_text_is_detected():
     source = (
         '<p title="Hello there">{{ name|default:"nobody" }}</p><b>{% translate "x" %}</b><i class="all right">CPU</i>'
         '<code>ls</code><a data-confirm="Sure?">{# note #}Go</a>{% blocktranslate %}fine{% endblocktranslate %}'
@@ -237,7 +237,7 @@ def addresses() -> list[str]:
 
 
 @pytest.mark.django_db
-def test_pages_speak_chinese(chinese):
+def test_pages_are_shown_in_chinese(chinese):
     for address in addresses():
         response = chinese.get(address)
         assert response.status_code == (404 if address == "/nowhere" else 200), address
@@ -248,7 +248,7 @@ def test_pages_speak_chinese(chinese):
 
 @pytest.mark.django_db
 @pytest.mark.parametrize("query", ["", "?action=register"])
-def test_the_way_in_speaks_the_browser_s_language(client, query):
+def test_the_login_page_uses_the_browsers_language(client, query):
     html = client.get("/regist_login" + query, headers={"accept-language": "zh-CN,zh;q=0.9,en;q=0.5"}).content.decode()
     assert 'lang="zh-hans"' in html
     assert "登录" in html
@@ -256,7 +256,7 @@ def test_the_way_in_speaks_the_browser_s_language(client, query):
 
 
 @pytest.mark.django_db
-def test_empty_pages_speak_chinese(client, bob):
+def test_empty_pages_are_shown_in_chinese(client, bob):
     client.force_login(bob)
     client.cookies[settings.LANGUAGE_COOKIE_NAME] = "zh-hans"
     for address in ("/index", "/datasets", "/jobs", "/usage", "/scripts"):
@@ -264,7 +264,7 @@ def test_empty_pages_speak_chinese(client, bob):
 
 
 @pytest.mark.django_db
-def test_refusals_of_forms_speak_chinese(chinese):
+def test_form_errors_are_shown_in_chinese(chinese):
     """A page shows a refusal in its language; the same call over REST is answered in English."""
     html = chinese.post("/datasets", {"name": "Not Legal", "size": "1"}).content.decode()
     assert "必须为 1 至 50 个字符，只含 a-z 和点" in html
@@ -272,20 +272,20 @@ def test_refusals_of_forms_speak_chinese(chinese):
 
 
 @pytest.mark.django_db
-def test_rest_speaks_english_whoever_asks(as_alice):
+def test_rest_answers_in_english_always(as_alice):
     message = as_alice.refused("get", "users/alice/jobs/nosuch", HTTP_ACCEPT_LANGUAGE="zh-CN")
     assert message.isascii()
 
 
 @pytest.mark.django_db
-def test_english_stays_english(client, alice):
+def test_pages_in_english_have_no_chinese(client, alice):
     client.force_login(alice)
     client.cookies[settings.LANGUAGE_COOKIE_NAME] = "en"
     html = re.sub(r"<button name=\"language\".*?</button>", "", client.get("/index").content.decode(), flags=re.DOTALL)
     assert not re.search(r"[\u4e00-\u9fff]", html)
 
 
-def test_a_fault_speaks_chinese():
+def test_server_errors_are_shown_in_chinese():
     with translation.override("zh-hans"):
         html = pages.broken(None).content.decode()
     assert not untranslated(html)

@@ -96,7 +96,7 @@ def test_it_is_healthy_and_no_migration_is_missing(upgraded):
     upgraded.manage("migrate", "--check")
 
 
-def test_the_old_password_still_lets_in(upgraded):
+def test_the_old_password_is_still_valid(upgraded):
     browser = requests.Session()
     address = f"http://127.0.0.1:{upgraded.base + 1}/regist_login"
     browser.get(address)
@@ -106,7 +106,7 @@ def test_the_old_password_still_lets_in(upgraded):
     assert browser.cookies["sessionid"]
 
 
-def test_data_sets_and_their_files_are_there(upgraded):
+def test_datasets_and_their_files_are_kept(upgraded):
     """An unfinished upload ends in an error with a reason."""
     for name, state in upgraded.what["datasets"].items():
         dataset = partial(upgraded.own, f"datasets/{name}")
@@ -116,7 +116,7 @@ def test_data_sets_and_their_files_are_there(upgraded):
         assert upgraded.ask(f"/data/{upgraded.what['user']}/{path}").text == text
 
 
-def test_jobs_their_logs_and_their_output_are_there(upgraded):
+def test_jobs_with_logs_and_output_are_kept(upgraded):
     for name, state in upgraded.what["jobs"].items():
         assert upgraded.own(f"jobs/{name}").json()["state"] == state
     for name, text in upgraded.what["logs"].items():
@@ -126,7 +126,7 @@ def test_jobs_their_logs_and_their_output_are_there(upgraded):
         assert upgraded.own(f"jobs/{job}/artifacts/{file}").text == text
 
 
-def test_what_ran_when_the_machine_died_ends_with_a_reason(upgraded):
+def test_runs_that_the_crash_ended_have_a_reason(upgraded):
     for name, last_words in upgraded.what["died"].items():
         job = partial(upgraded.own, f"jobs/{name}")
         until(lambda job=job: job().json()["state"] == "error", 60, lambda job=job: job().text)
@@ -134,7 +134,7 @@ def test_what_ran_when_the_machine_died_ends_with_a_reason(upgraded):
         assert last_words in upgraded.own(f"jobs/{name}/log").text
 
 
-def test_metrics_and_the_model_of_anomalies_are_there(upgraded):
+def test_metrics_and_the_log_model_are_kept(upgraded):
     tokens = json.loads(upgraded.manage("shell", "-v", "0", "-c", TOKENS).replace("'", '"'))
     assert tokens[upgraded.what["user"]] == upgraded.token
     for path, (count, accuracy) in upgraded.what["metrics"].items():

@@ -69,7 +69,7 @@ def effect(row: models.Model, before: dict, request: str, tasks, pages: Recorder
 
 
 @pytest.mark.parametrize("lifecycle", EFFECTS, ids=lambda one: one.__name__)
-def test_each_verb_does_this_to_its_own_row_alone(lifecycle, tasks, pages):
+def test_each_verb_changes_its_own_row_only(lifecycle, tasks, pages):
     seen = {}
     for verb, row, call in list(ALL[lifecycle]()):
         request, alone = request_of(lifecycle, row), verb.partition(":")[0] not in WHOLE_USER

@@ -32,7 +32,7 @@ def read_to_the_end(link: websocket.WebSocket) -> None:
         pass
 
 
-def test_who_does_not_read_is_cut_and_others_are_served(server):
+def test_a_client_that_does_not_read_is_disconnected_without_affecting_others(server):
     port, process = server
     before = resident(process)
     stalled = websocket.create_connection(f"ws://{servers.HOST}:{port}/flood", timeout=20)
@@ -45,7 +45,7 @@ def test_who_does_not_read_is_cut_and_others_are_served(server):
     other.close()
 
 
-def test_who_reads_gets_all(server):
+def test_a_client_that_reads_gets_everything(server):
     port, _ = server
     reader = websocket.create_connection(f"ws://{servers.HOST}:{port}/", timeout=20)
     assert reader.recv() == "end"

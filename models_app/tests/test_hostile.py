@@ -37,19 +37,19 @@ os._exit(0)
         ('"{\\"inputs\\": [\\"" + "x" * 300_000 + "\\"]}"', "larger than 256 KiB"),
     ],
 )
-def test_a_result_that_cannot_be_stored_is_an_error_that_says_so(uploaded, make_model, settled, result, words):
+def test_an_unstorable_result_is_an_error_with_a_reason(uploaded, make_model, settled, result, words):
     model = settled(make_model(uploaded("net/predictor.py", LIAR.format(result=result))))
     assert model.state == "error"
     assert model.reason.startswith("does not load: the result of the load check is not valid: ")
     assert words in model.reason
 
 
-def test_no_result_is_an_error_that_says_so(uploaded, make_model, settled):
+def test_a_missing_result_is_an_error_with_a_reason(uploaded, make_model, settled):
     model = settled(make_model(uploaded("net/predictor.py", "import os\nos._exit(0)")))
     assert (model.state, model.reason) == ("error", "does not load: the load check left no result")
 
 
-def test_a_model_that_cannot_be_looked_at_does_not_keep_the_others_from_it(uploaded, make_model, settled, monkeypatch):
+def test_a_model_that_cannot_be_polled_does_not_block_others(uploaded, make_model, settled, monkeypatch):
     make_model(uploaded("net/predictor.py"), "first")
     second = make_model(uploaded("net/predictor.py"), "second")
     first = Model.objects.get(name="first").pk
@@ -67,9 +67,7 @@ def test_a_model_that_cannot_be_looked_at_does_not_keep_the_others_from_it(uploa
     assert looks
 
 
-def test_a_copy_that_takes_long_is_left_alone_by_the_messages_that_come_meanwhile(
-    uploaded, make_model, tasks, monkeypatch
-):
+def test_repeated_messages_do_not_disturb_a_long_copy(uploaded, make_model, tasks, monkeypatch):
     """Reconcile sends another message after a while, in case the first was lost; a worker has many threads."""
     model = make_model(uploaded("net/predictor.py"))
     begun, goes_on = threading.Event(), threading.Event()
@@ -101,7 +99,7 @@ def test_a_copy_that_takes_long_is_left_alone_by_the_messages_that_come_meanwhil
     assert (storage.model_dir("alice", "net") / "predictor.py").exists()
 
 
-def test_a_model_that_loads_for_long_has_one_look_waiting(uploaded, make_model, tasks):
+def test_a_slow_load_check_has_one_message_in_the_queue(uploaded, make_model, tasks):
     """Each reconcile round enqueues a check too; if each of them had a successor, their number would grow."""
     model = make_model(uploaded("net/predictor.py", "import time\ntime.sleep(600)"))
     tasks.run_once()  # the copy

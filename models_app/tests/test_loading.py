@@ -11,7 +11,7 @@ import pytest
 from models_app.launching import PROGRAM
 
 
-def test_a_folder_of_several_models_is_told_apart_or_refused(tmp_path):
+def test_a_folder_with_several_models_is_refused(tmp_path):
     for name in ("a.pt", "b.onnx"):
         (tmp_path / name).write_bytes(b"")
     done = subprocess.run(
@@ -30,7 +30,7 @@ def loaded(folder) -> tuple[int, str]:
     return done.returncode, done.stdout
 
 
-def test_a_signature_beside_the_model_says_what_its_file_does_not(tmp_path):
+def test_a_signature_file_describes_the_model(tmp_path):
     (tmp_path / "predictor.py").write_text(PREDICTOR % [])
     signature = {"inputs": [{"name": "x", "datatype": "INT64", "shape": [-1, 3]}]}
     (tmp_path / "signature.json").write_text(json.dumps(signature))
@@ -56,7 +56,7 @@ def test_a_predictor_that_describes_itself_wrongly_does_not_load(tmp_path):
     assert (code, "float is no datatype" in words) == (1, True)
 
 
-def test_torchscript_carries_a_signature_of_its_own(tmp_path):
+def test_torchscript_can_contain_its_signature(tmp_path):
     signature = {"inputs": [{"name": "x", "datatype": "INT64", "shape": [-1, 3]}], "outputs": []}
     code = (
         "import json, sys, torch\n"

@@ -41,7 +41,7 @@ def serve(model: Model, name: str = "calc") -> Application:
 
 
 class TestMaking:
-    def test_a_finished_jobs_output_is_proposed_with_a_name(self, alice_client, alice, trained):
+    def test_a_finished_jobs_output_is_proposed_as_a_model(self, alice_client, alice, trained):
         page = alice_client.get("/models?new=1")
         options = [attrs.get("value") for tag, attrs in markup(page).tags if tag == "option"]
         assert options[:2] == ["jobs/fit/ckpt/model.pt", "jobs/fit/ckpt/epoch.pt"]
@@ -49,7 +49,7 @@ class TestMaking:
         put(Model, alice, "fit", "ready")
         assert markup(alice_client.get("/models?src=jobs/fit/ckpt/model.pt")).values["name"] == "fitb"
 
-    def test_it_ends_at_the_model_which_tells_where_it_came_from(self, alice_client, trained):
+    def test_creating_leads_to_the_model_with_its_lineage(self, alice_client, trained):
         fields = {"name": "net", "src": "jobs/fit/ckpt/model.pt"}
         response = alice_client.post("/models", fields, follow=True)
         assert response.redirect_chain == [("/models/net", 302)]
@@ -58,7 +58,7 @@ class TestMaking:
             assert word in words
         assert Model.objects.get().src == fields["src"]
 
-    def test_sent_twice_it_is_made_once(self, alice_client, trained):
+    def test_submitted_twice_it_is_created_once(self, alice_client, trained):
         fields = {"name": "net", "src": "jobs/fit", "mark": markup(alice_client.get("/models")).values["mark"]}
         for _ in range(2):
             assert alice_client.post("/models", fields)["Location"] == "/models/net"
@@ -87,14 +87,14 @@ class TestMaking:
         assert markup(response).inline == []
         assert list(Model.objects.values_list("name", flat=True)) == ["taken"]
 
-    def test_nothing_of_others_is_proposed_or_taken(self, alice_client, bob, trained):
+    def test_other_users_files_are_neither_proposed_nor_accepted(self, alice_client, bob, trained):
         theirs = visitor(bob)
         assert "jobs/fit" not in theirs.get("/models?new=1").content.decode().replace("jobs/train", "")
         assert theirs.post("/models", {"name": "net", "src": "jobs/fit"}).status_code == 403
 
 
 class TestSources:
-    def test_they_know_the_formats_that_are_opened(self):
+    def test_the_known_suffixes_are_those_of_the_formats(self):
         assert set(sources.SUFFIXES) == set(FORMATS)
 
     @pytest.mark.parametrize(
@@ -108,19 +108,19 @@ class TestSources:
             (["predictor.py"], "home", ["home/predictor.py"]),
         ],
     )  # fmt: skip
-    def test_the_likeliest_comes_first(self, paths, base, expected):
+    def test_the_likeliest_source_comes_first(self, paths, base, expected):
         assert sources.of_files(paths, base) == expected
 
 
 class TestOne:
-    def test_somebody_elses_is_as_a_missing_one(self, alice_client, bob):
+    def test_another_users_model_is_not_found(self, alice_client, bob):
         put(Model, bob, "theirs", "ready")
         assert alice_client.get("/models/theirs").status_code == alice_client.get("/models/none").status_code == 404
         for action in ("/models/theirs", "/models/theirs/delete"):
             assert alice_client.post(action, {"notes": "mine"}).status_code == 404
         assert Model.objects.get().notes == ""
 
-    def test_what_is_served_is_not_deleted(self, alice_client, alice):
+    def test_a_deployed_model_is_not_deleted(self, alice_client, alice):
         model = put(Model, alice, "net", "ready")
         app = serve(model)
         assert "calc" in visible_text(alice_client.get("/models/net"))
@@ -136,7 +136,7 @@ class TestOne:
         put(Model, alice, "net", "error")
         assert "for the test" in visible_text(alice_client.get("/models/net"))
 
-    def test_a_job_that_is_gone_is_told_and_no_link(self, alice_client, alice):
+    def test_a_deleted_job_is_named_without_a_link(self, alice_client, alice):
         fill(alice)
         Job.objects.filter(name="done").delete()
         page = alice_client.get("/models/net")
@@ -145,14 +145,14 @@ class TestOne:
 
     @pytest.mark.parametrize("fields", [{}, {"lineage": {"metrics": {}}}, {"signature": {"inputs": [1, None, "x"]}},
                                       {"checksums": {}}, {"signature": {}}])  # fmt: skip
-    def test_whatever_was_told_of_it(self, alice_client, alice, fields):
+    def test_any_metadata_is_shown(self, alice_client, alice, fields):
         put(Model, alice, "net", "ready")
         Model.objects.update(**fields)
         assert alice_client.get("/models/net").status_code == 200
 
 
 class TestNotes:
-    def test_markdown_is_shown_and_kept_as_written(self, alice_client, alice):
+    def test_markdown_is_rendered_and_stored_unchanged(self, alice_client, alice):
         put(Model, alice, "net", "ready")
         text = "# Digits\n\n- **good** at 7\n\n| a | b |\n|---|---|\n| 1 | 2 |\n\n[more](https://example.org)"
         assert alice_client.post("/models/net", {"notes": text.replace("\n", "\r\n")})["Location"] == "/models/net"
@@ -166,20 +166,20 @@ class TestNotes:
         [EVIL, "<script>x</script>", "[a](javascript:alert(1))", "![a](https://evil.example/x.png)", "<b onclick=x>",
          "[a](data:text/html,x)", "<style>*{}</style>", "<https://x.example/\"onmouseover=x>", "```<script>```"],
     )  # fmt: skip
-    def test_nothing_in_it_runs(self, alice_client, alice, text):
+    def test_notes_run_no_code(self, alice_client, alice, text):
         put(Model, alice, "net", "ready")
         alice_client.post("/models/net", {"notes": text})
         page = markup(alice_client.get("/models/net"))
         assert page.inline == []
         assert "evil.example" not in str([attrs.get("src") for _tag, attrs in page.tags])
 
-    def test_they_have_an_end(self, alice_client, alice):
+    def test_notes_have_a_maximum_length(self, alice_client, alice):
         put(Model, alice, "net", "ready")
         response = alice_client.post("/models/net", {"notes": "x" * 20_001})
         assert response.status_code == 403
         assert Model.objects.get().notes == ""
 
-    def test_rest_writes_them_too(self, as_alice, as_bob, alice):
+    def test_notes_can_be_written_over_rest(self, as_alice, as_bob, alice):
         put(Model, alice, "net", "ready")
         assert as_alice.call("put", "users/alice/models/net/notes", {"notes": "good"}).json()["notes"] == "good"
         assert as_alice.refused("put", "users/alice/models/net/notes", {"notes": 1}).startswith("notes:")
@@ -197,7 +197,7 @@ class TestUploading:
         assert (storage.home_dir("alice") / "models/net/my-net--1-.onnx").read_bytes() == b"not really"
 
     @pytest.mark.parametrize("name", ["../../x.pt", "..", "a/b.pt", "\x00.pt", "é.pt", "x" * 300 + ".pt"])
-    def test_odd_file_names_stay_in_their_folder(self, alice_client, name):
+    def test_unusual_file_names_stay_in_their_folder(self, alice_client, name):
         file = SimpleUploadedFile("placeholder", b"not really")
         file._name = name
         alice_client.post("/models", {"name": "net", "file": file})
@@ -207,7 +207,7 @@ class TestUploading:
     @pytest.mark.parametrize(
         ("name", "words"), [("taken", "already have a model named taken"), ("../x", "1 to 50 lowercase")]
     )
-    def test_nothing_is_stored_for_a_name_that_cannot_be(self, alice_client, alice, name, words):
+    def test_nothing_is_stored_for_an_illegal_name(self, alice_client, alice, name, words):
         put(Model, alice, "taken", "ready")
         response = alice_client.post("/models", {"name": name, "file": SimpleUploadedFile("a.pt", b"x")})
         assert response.status_code == 403

@@ -38,7 +38,7 @@ def test_an_uploaded_predictor_becomes_ready_with_checksum_and_signature(as_alic
     assert [row["name"] for row in as_alice.call("get", "users/alice/models?state=ready").json()] == ["net"]
 
 
-def test_delete_removes_files_row_and_room(as_alice, uploaded, make_model, settled, tasks):
+def test_delete_removes_files_and_row_and_releases_the_space(as_alice, uploaded, make_model, settled, tasks):
     settled(make_model(uploaded("predictor.py")))
     assert as_alice.call("delete", "users/alice/models/net").json()["state"] == "deleting"
     tasks.run()
@@ -47,12 +47,12 @@ def test_delete_removes_files_row_and_room(as_alice, uploaded, make_model, settl
     assert rom() == 0
 
 
-def test_a_model_is_not_deleted_while_it_is_made(as_alice, uploaded, make_model):
+def test_a_model_is_not_deleted_during_its_creation(as_alice, uploaded, make_model):
     make_model(uploaded("predictor.py"))
     assert as_alice.refused("delete", "users/alice/models/net").startswith("state:")
 
 
-def test_one_file_is_downloaded_as_it_is_and_several_as_a_zip(as_alice, uploaded, make_model, settled):
+def test_one_file_is_downloaded_unchanged_and_several_as_a_zip(as_alice, uploaded, make_model, settled):
     uploaded("net/predictor.py")
     uploaded("net/weights/a.bin", b"\0\1\2")
     settled(make_model("home/net/predictor.py", name="one"))
@@ -74,7 +74,7 @@ def test_one_file_is_downloaded_as_it_is_and_several_as_a_zip(as_alice, uploaded
         ("x = 1", "no class Predictor"),
     ],
 )
-def test_what_does_not_load_is_an_error_with_the_reason(as_alice, uploaded, make_model, settled, text, words):
+def test_a_model_that_does_not_load_is_an_error_with_the_reason(as_alice, uploaded, make_model, settled, text, words):
     model = settled(make_model(uploaded("predictor.py", text)))
     assert model.state == "error"
     assert words in as_alice.call("get", "users/alice/models/net").json()["reason"]
@@ -106,7 +106,7 @@ class Trap:
         return (exec, (text + "\nif m: m.UNPICKLED_HERE.append(1)",))
 
 
-def test_a_pickle_is_read_by_a_run_of_its_own_only(uploaded, make_model, settled):
+def test_a_pickle_is_opened_by_a_separate_run_only(uploaded, make_model, settled):
     model = settled(make_model(uploaded("model.pkl", pickle.dumps(Trap()))))
     assert model.state == "error"
     assert "cannot predict" in model.reason  # what exec gives is no estimator
@@ -125,7 +125,7 @@ def test_links_are_not_followed(as_alice, home, uploaded, make_model, settled):
 
 
 @pytest.mark.parametrize("now", [ADDER[:-10], ADDER + "# more", ""], ids=["shrank", "grew", "empty"])
-def test_files_that_changed_before_they_were_copied_end_it(as_alice, uploaded, make_model, settled, now):
+def test_files_that_change_before_they_are_copied_cause_an_error(as_alice, uploaded, make_model, settled, now):
     """The size differs from the reserved one, and the requested files are gone."""
     src = uploaded("net/predictor.py")
     made = make_model(src)
@@ -135,7 +135,7 @@ def test_files_that_changed_before_they_were_copied_end_it(as_alice, uploaded, m
     assert "changed" in str(model.reason)
 
 
-def test_a_file_that_shrinks_while_it_is_copied_counts_with_what_was_read(uploaded, home, monkeypatch):
+def test_a_file_that_shrinks_during_the_copy_counts_with_its_read_size(uploaded, home, monkeypatch):
     uploaded("net/w.bin", b"x" * 5000)
     read, target = os.read, storage.model_dir("alice", "net")
 
@@ -157,7 +157,7 @@ def test_a_wrong_source_is_refused(as_alice, src):
     assert as_alice.refused("post", "users/alice/models", {"name": "net", "src": src}).startswith("src:")
 
 
-def test_a_name_is_taken_once_and_others_see_nothing(as_alice, as_bob, uploaded, make_model):
+def test_names_are_unique_and_others_see_nothing(as_alice, as_bob, uploaded, make_model):
     src = uploaded("predictor.py")
     make_model(src)
     assert as_alice.refused("post", "users/alice/models", {"name": "net", "src": src}).startswith("name:")
@@ -165,7 +165,7 @@ def test_a_name_is_taken_once_and_others_see_nothing(as_alice, as_bob, uploaded,
     assert as_alice.refused("get", "users/alice/models/net/download").startswith("state:")
 
 
-def test_no_room_is_refused_and_stores_nothing(as_alice, uploaded):
+def test_missing_space_is_refused_and_stores_nothing(as_alice, uploaded):
     Tenant.objects.update(rom=5)
     assert as_alice.refused("post", "users/alice/models", {"name": "net", "src": uploaded("p.pt")}).startswith("rom:")
     assert not Model.objects.exists()

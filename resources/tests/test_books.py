@@ -107,7 +107,7 @@ DAMAGE = {
 
 
 @pytest.mark.parametrize(("damage", "lines"), DAMAGE.values(), ids=DAMAGE)
-def test_damage_is_explained_and_repaired(world, damage, lines, caplog):
+def test_damage_is_listed_and_repaired(world, damage, lines, caplog):
     sql(damage.format(**world))
     code, text = run()
     assert code == 1
@@ -139,7 +139,7 @@ def test_a_request_without_its_object_is_released(world):
     assert in_use() == {"gpu": 1.0, "cpu": 0.5, "ram": 0.0, "rom": 1050.0}
 
 
-def test_after_a_repair_the_objects_end_as_ever(world, alice):
+def test_after_a_repair_objects_end_normally(world, alice):
     sql("DELETE FROM resource_request WHERE id LIKE 'dataset:%'")
     assert run("--repair")[0] == 0
     datasets.fail(int(world["dataset"].partition(":")[2]), "test", by="test")
@@ -180,7 +180,7 @@ SERVED = {**RIGHT, "cpu": 4.0, "ram": 756.0, "rom": 1350.0}
         ),
     ],
 )
-def test_models_and_applications_are_asked_too(served, damage, lines):
+def test_models_and_applications_are_compared_too(served, damage, lines):
     sql(damage.format(**served))
     code, text = run()
     assert code == 1
@@ -198,7 +198,7 @@ def test_resources_without_a_model_or_application_are_released(served):
     assert in_use() == SERVED
 
 
-def test_an_application_that_has_failed_holds_nothing(served, alice):
+def test_a_failed_application_uses_nothing(served, alice):
     pk = int(served["app"].partition(":")[2])
     apps.fail(pk, "test", by="test")
     assert run()[0] == 0

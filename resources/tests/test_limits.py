@@ -27,18 +27,18 @@ def ask(number: int, owner: str = "alice", **amounts):
     return tcc.try_(id=f"job:{number}", applier="jm", request_type="request", owner=owner, **amounts)
 
 
-def test_there_are_none_at_first(as_alice, as_staff):
+def test_there_are_no_limits_at_first(as_alice, as_staff):
     assert as_alice.call("get", f"{PATH}/alice").json() == {**NONE, "user": "alice"}
     assert as_staff.call("get", f"{PATH}/*").json() == {**NONE, "user": "*"}
     assert as_staff.call("get", PATH).json() == []
 
 
-def test_a_put_changes_what_it_names(put):
+def test_a_put_changes_only_the_given_fields(put):
     assert put("alice", cpu=2.5, gpu=1) == {**NONE, "user": "alice", "cpu": 2.5, "gpu": 1}
     assert put("alice", cpu=None, rom=0) == {**NONE, "user": "alice", "gpu": 1, "rom": 0}
 
 
-def test_a_users_own_limit_takes_the_place_of_everybodys(put, as_alice, as_bob):
+def test_a_users_own_limit_replaces_the_default(put, as_alice, as_bob):
     put("*", cpu=1)
     put("alice", gpu=1)
     assert as_alice.call("get", f"{PATH}/alice").json() == {**NONE, "user": "alice", "gpu": 1}
@@ -48,7 +48,7 @@ def test_a_users_own_limit_takes_the_place_of_everybodys(put, as_alice, as_bob):
         ask(2, "bob", cpu=1.5)
 
 
-def test_what_counts_is_what_the_user_holds(put):
+def test_the_limit_applies_to_what_the_user_has_in_use(put):
     put("alice", cpu=3)
     ask(1, cpu=2)
     ask(2, "bob", cpu=2)
@@ -61,7 +61,7 @@ def test_what_counts_is_what_the_user_holds(put):
     ask(3, cpu=1.5)
 
 
-def test_a_limit_below_what_is_held_only_keeps_more_from_being_added(put):
+def test_a_limit_below_the_use_only_prevents_more(put):
     ask(1, cpu=4, ram=500)
     put("alice", cpu=1)
     with pytest.raises(OverLimit, match="cpu: requested 1, but user alice has 0 left"):
@@ -69,20 +69,20 @@ def test_a_limit_below_what_is_held_only_keeps_more_from_being_added(put):
     ask(3, ram=500)
 
 
-def test_limits_are_each_of_one_tenant(put):
+def test_a_limit_applies_to_one_tenant(put):
     Tenant.objects.create(name="other", cpu=8)
     put("alice", cpu=1)
     tcc.try_(id="job:1", applier="jm", request_type="request", owner="alice", tenant="other", cpu=5)
     ask(2, cpu=1)
 
 
-def test_the_tenants_capacity_still_counts(put):
+def test_the_tenants_capacity_still_applies(put):
     put("alice", cpu=100)
     with pytest.raises(Refused, match="tenant default has 8 left"):
         ask(1, cpu=9)
 
 
-def test_what_can_never_fit_is_told_from_what_does_not_fit_now(put, default_tenant):
+def test_requests_that_never_fit_differ_from_those_that_do_not_fit_now(put, default_tenant):
     put("alice", cpu=3)
     ask(1, cpu=3)
     tcc.never_fits(default_tenant, "alice", cpu=3)
@@ -91,7 +91,7 @@ def test_what_can_never_fit_is_told_from_what_does_not_fit_now(put, default_tena
         tcc.never_fits(default_tenant, "alice", cpu=3.5)
 
 
-def test_a_delete_takes_it_away(put, as_staff):
+def test_a_delete_removes_the_limit(put, as_staff):
     put("alice", cpu=1)
     assert as_staff.call("delete", f"{PATH}/alice").json() == {**NONE, "user": "alice", "cpu": 1}
     assert as_staff.refused("delete", f"{PATH}/alice") == "limit: no such limit"
@@ -125,6 +125,6 @@ def test_users_see_their_own_and_change_none(put, as_alice, as_staff):
         ("tenants/none/limits/*", {"cpu": True}, "cpu"),
     ],
 )
-def test_a_wrong_put_names_the_field(as_staff, path, body, field):
+def test_an_invalid_put_names_the_field(as_staff, path, body, field):
     assert as_staff.refused("put", path, body).startswith(f"{field}:")
     assert not UserLimit.objects.exists()

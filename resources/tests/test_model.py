@@ -171,7 +171,7 @@ class Protocol(RuleBasedStateMachine):
 
 
 @pytest.mark.usefixtures("transactional_db")
-def test_the_protocol_does_what_the_reference_does(make_user):
+def test_the_protocol_matches_the_reference(make_user):
     Tenant.objects.create(name="other")
     limits.set_limit(tenant="default", user="*", by="test", cpu=1)
     limits.set_limit(tenant="default", user=make_user("alice").username, by="test", cpu=3, gpu=1)

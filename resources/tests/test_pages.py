@@ -19,7 +19,7 @@ def hold(user, name: str, **amounts) -> None:
     tcc.try_(id=f"job:{job.pk}", applier="jm", request_type="request", tenant="default", owner=user.username, **amounts)
 
 
-def test_it_shows_what_one_holds_and_not_others(alice, bob):
+def test_it_shows_the_users_own_usage_only(alice, bob):
     hold(alice, "mine", cpu=1.5, ram=300)
     hold(bob, "theirs", cpu=2, gpu=1)
     response = visitor(alice).get("/usage")
@@ -31,12 +31,12 @@ def test_it_shows_what_one_holds_and_not_others(alice, bob):
     assert "3.5 / 8" in words  # the tenant's own sum is everybody's
 
 
-def test_an_operator_holds_only_their_own_either(alice, staff):
+def test_operators_see_their_own_usage_too(alice, staff):
     hold(alice, "mine", cpu=1.5)
     assert "mine" not in visible_text(visitor(staff).get("/usage"))
 
 
-def test_with_nothing_held(alice):
+def test_without_any_usage(alice):
     assert visitor(alice).get("/usage").status_code == 200
 
 
@@ -49,7 +49,7 @@ def test_a_tenant_without_anything(alice):
 
 @pytest.mark.parametrize("name", ["hours", "by", "resource"])
 @pytest.mark.parametrize("typed", [EVIL, "", "0", "-1", "9" * 99, "\x00", "owner&owner=bob"])
-def test_odd_choices_become_the_usual_ones(alice, name, typed):
+def test_invalid_parameters_become_the_defaults(alice, name, typed):
     response = visitor(alice).get("/usage", {name: typed})
     assert response.status_code == 200
     page = markup(response)
@@ -58,7 +58,7 @@ def test_odd_choices_become_the_usual_ones(alice, name, typed):
     assert address == "/api/v1/tenants/default/usage?hours=24&by=kind"
 
 
-def test_what_its_script_asks_for_is_there(alice):
+def test_the_address_that_its_script_requests_exists(alice):
     client = visitor(alice)
     for hours in ("1", "24", "168", "720", "2160"):
         for by in ("owner", "kind"):
@@ -68,5 +68,5 @@ def test_what_its_script_asks_for_is_there(alice):
             assert client.get(address).status_code == 200
 
 
-def test_only_to_read(alice):
+def test_the_page_is_read_only(alice):
     assert visitor(alice).post("/usage").status_code == 405

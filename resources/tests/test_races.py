@@ -71,16 +71,16 @@ def settle(verb: str, id: str):
 
 
 class TestSingleRaces:
-    def test_only_as_many_tries_succeed_as_fit(self):
+    def test_concurrent_tries_succeed_as_far_as_they_fit(self):
         ask("a", cpu=5)()
         assert refusals(at_once(*[ask(f"b{number}", cpu=1) for number in range(12)])) == 9
         assert in_use() == 8
 
-    def test_one_id_tried_many_times_at_once_counts_once(self):
+    def test_concurrent_tries_of_one_id_count_once(self):
         assert refusals(at_once(*[ask("a", cpu=1) for _ in range(12)])) == 0
         assert in_use() == 1
 
-    def test_a_try_and_its_cancel_at_once_reserve_nothing(self):
+    def test_a_concurrent_try_and_cancel_reserve_nothing(self):
         for number in range(10):
             id = f"a{number}"
             calls = [ask(id, cpu=1), settle("cancel", id), ask(id, cpu=1), settle("cancel", id)]
@@ -88,7 +88,7 @@ class TestSingleRaces:
             assert ResourceRequest.objects.get(pk=id).state == State.CANCELLED
         assert in_use() == 0
 
-    def test_confirm_and_cancel_at_once_agree_on_one_end(self):
+    def test_concurrent_confirm_and_cancel_agree(self):
         for number in range(10):
             id = f"a{number}"
             ask(id, cpu=0.5)()
@@ -97,7 +97,7 @@ class TestSingleRaces:
         assert ResourceRequest.objects.filter(state=State.CANCELLED).count() == 10 - confirmed
         assert in_use() == Decimal("0.5") * confirmed
 
-    def test_what_many_give_back_is_given_back_once(self):
+    def test_concurrent_releases_count_once(self):
         ask("job:1", owner="alice", cpu=2)()
         settle("confirm", "job:1")()
         ask("a", cpu=1)()
@@ -106,11 +106,11 @@ class TestSingleRaces:
         assert refusals(at_once(*calls)) == 0
         assert in_use() == 0
 
-    def test_releases_earmarked_at_once_stay_within_what_is_in_use(self):
+    def test_concurrent_earmarks_stay_within_the_use(self):
         ask("a", cpu=3)()
         assert refusals(at_once(*[ask(f"r{number}", "release", cpu=1) for number in range(9)])) == 6
 
-    def test_a_smaller_capacity_and_a_try_never_both_win(self):
+    def test_a_smaller_capacity_and_a_try_never_both_succeed(self):
         for number in range(10):
             tcc.set_capacity(name="default", by="test", cpu=8)
             results = at_once(ask(f"a{number}", cpu=6), lambda: tcc.set_capacity(name="default", by="test", cpu=5))
@@ -118,7 +118,7 @@ class TestSingleRaces:
             settle("cancel", f"a{number}")()
             assert in_use() == 0
 
-    def test_a_users_limit_holds_against_tries_at_once(self, alice):
+    def test_a_users_limit_holds_under_concurrent_tries(self, alice):
         limits.set_limit(tenant="default", user="alice", by="test", cpu=2)
         calls = [ask(f"job:{number}", owner="alice", cpu=0.5) for number in range(12)]
         results = at_once(*calls)
@@ -146,7 +146,7 @@ class TestAlone:
         assert not ResourceRequest.objects.filter(pk="b").exists()
         assert (in_use(), in_use("rom")) == (Decimal("7.5"), 1)
 
-    def test_the_row_is_whole(self):
+    def test_the_row_is_complete(self):
         made = ask("it", gpu=1, cpu=0.5, ram=100, rom=7)()
         stored = ResourceRequest.objects.get()
         for field in ResourceRequest._meta.concrete_fields:
@@ -264,7 +264,7 @@ def deadlocks() -> int:
         return cursor.fetchone()[0]
 
 
-def test_a_storm_never_breaks_the_books(settings, make_user, capsys):
+def test_a_storm_keeps_the_accounting_consistent(settings, make_user, capsys):
     settings.TRY_TIMEOUT_S = 0.2
     Tenant.objects.create(name="other", cpu=6, gpu=2, ram=6000)
     for user, most in LIMIT.items():

@@ -44,7 +44,7 @@ def in_use(kind: str = "cpu"):
     return float(getattr(tenant, f"{kind}_inuse"))
 
 
-def test_try_reserves_confirm_keeps_cancel_gives_back(call):
+def test_try_reserves_confirm_keeps_cancel_releases(call):
     call("try", request_type="request", cpu=2.5, ram=200)
     assert (in_use(), in_use("ram")) == (2.5, 200)
     call("confirm")
@@ -78,7 +78,7 @@ def test_a_cancel_before_its_try_makes_the_try_reserve_nothing(call):
     assert in_use() == 0
 
 
-def test_a_release_is_earmarked_by_try_and_given_back_by_confirm(call, as_staff):
+def test_a_release_is_earmarked_by_try_and_done_by_confirm(call, as_staff):
     call("try", request_type="request", cpu=4)
     call("confirm")
     call("try", id="r", request_type="release", cpu=3)
@@ -104,7 +104,7 @@ def test_a_refusal_names_what_is_short_and_how_much_is_left(as_staff, fields, sh
     assert not ResourceRequest.objects.exists()
 
 
-def test_another_appliers_id_is_refused(call, as_staff):
+def test_an_id_of_another_applier_is_refused(call, as_staff):
     call("try", request_type="request", cpu=1)
     for verb in ("confirm", "cancel"):
         assert as_staff.refused("put", f"resource_request:{verb}", {"id": "a", "applier": "dm"}).startswith("applier:")
@@ -128,19 +128,19 @@ def test_another_appliers_id_is_refused(call, as_staff):
         ("size", 1),
     ],
 )
-def test_a_wrong_field_is_named(as_staff, default_tenant, field, value):
+def test_an_invalid_field_is_named(as_staff, default_tenant, field, value):
     body = {"id": "a", "applier": "jm", "request_type": "request", field: value}
     assert as_staff.refused("put", "resource_request:try", body).startswith(f"{field}:")
 
 
 class TestTenants:
-    def test_its_users_and_staff_see_it(self, as_alice, as_staff):
+    def test_users_of_the_tenant_and_staff_see_it(self, as_alice, as_staff):
         for caller in (as_alice, as_staff):
             answer = caller.call("get", "tenants/default").json()
             assert (answer["cpu"], answer["cpu_inuse"], answer["ram"]) == (8.0, 0.0, 16000)
         assert [row["name"] for row in as_alice.call("get", "tenants").json()] == ["default"]
 
-    def test_others_do_not(self, as_alice):
+    def test_others_do_not_see_it(self, as_alice):
         Tenant.objects.create(name="other")
         assert as_alice.refused("get", "tenants/other") == as_alice.refused("get", "tenants/none")
 

@@ -38,7 +38,7 @@ def in_use(kind: str = "cpu"):
 
 
 class TestUnkindOrders:
-    def test_a_release_cannot_give_back_what_a_cancel_has_given_back(self):
+    def test_a_release_cannot_repeat_a_cancel(self):
         ask("a", cpu=4)
         ask("r", "release", cpu=3)
         settle("cancel", "a")
@@ -48,7 +48,7 @@ class TestUnkindOrders:
         settle("cancel", "r")
         assert (state("r"), in_use()) == ("cancelled", 0)
 
-    def test_a_cancel_cannot_give_back_what_a_release_has_given_back(self):
+    def test_a_cancel_cannot_repeat_a_release(self):
         ask("a", cpu=4)
         ask("r", "release", cpu=3)
         settle("confirm", "r")
@@ -56,7 +56,7 @@ class TestUnkindOrders:
             settle("cancel", "a")
         assert (state("a"), in_use()) == ("tried", 1)
 
-    def test_releases_over_rest_never_touch_what_the_platforms_objects_hold(self):
+    def test_releases_over_rest_never_affect_the_platforms_objects(self):
         ask("job:1", cpu=5)
         ask("a", cpu=2)
         with pytest.raises(Refused, match="2 is in use"):
@@ -68,7 +68,7 @@ class TestUnkindOrders:
         settle("release", "job:1")
         assert in_use() == 0
 
-    def test_a_refused_try_leaves_no_trace_and_may_come_again(self):
+    def test_a_refused_try_leaves_no_trace_and_may_be_repeated(self):
         ask("a", cpu=8)
         with pytest.raises(Refused, match="0 left"):
             ask("b", cpu=1)
@@ -77,7 +77,7 @@ class TestUnkindOrders:
         ask("b", cpu=1)
         assert in_use() == 1
 
-    def test_a_mark_has_an_applier_too(self):
+    def test_a_tombstone_has_an_applier_too(self):
         settle("cancel", "a")
         with pytest.raises(Refused, match="belongs to jm"):
             tcc.try_(id="a", applier="dm", request_type="request", cpu=1)
@@ -88,7 +88,7 @@ class TestUnkindOrders:
 class TestRelease:
     """A release as the platform's managers make it: for an object that reserved, confirmed and has ended."""
 
-    def test_it_gives_back_what_was_tried_or_confirmed(self):
+    def test_it_releases_tried_and_confirmed_requests(self):
         ask("job:1", cpu=1)
         settle("release", "job:1")
         assert (state("job:1"), in_use()) == ("cancelled", 0)
@@ -98,7 +98,7 @@ class TestRelease:
             settle("release", "job:2")
         assert (state("job:2"), in_use(), in_use("ram")) == ("released", 0, 0)
 
-    def test_nothing_moves_after_it(self):
+    def test_nothing_changes_after_it(self):
         ask("job:1", cpu=1)
         settle("confirm", "job:1")
         settle("release", "job:1")
@@ -113,7 +113,7 @@ class TestRelease:
         with pytest.raises(Refused, match="belongs to jm"):
             tcc.release(id="job:1", applier="dm")
 
-    def test_platform_ids_and_only_they_have_an_owner(self):
+    def test_only_platform_ids_have_an_owner(self):
         for id, owner in (("job:1", ""), ("a", "alice"), ("aiops:x", "alice")):
             with pytest.raises(ValueError):
                 tcc.try_(id=id, applier="jm", request_type="request", owner=owner)
@@ -124,7 +124,7 @@ class TestRelease:
 class TestOutsiders:
     @pytest.mark.parametrize("id", ["job:1", "dataset:77", "model:3", "app:4", "aiops:" + "0a-" * 12])
     @pytest.mark.parametrize("verb", ["try", "confirm", "cancel"])
-    def test_the_ids_of_the_platforms_objects_are_not_theirs(self, as_staff, id, verb):
+    def test_ids_of_the_platforms_objects_are_refused_over_rest(self, as_staff, id, verb):
         body = {"id": id, "applier": "jm"} | ({"request_type": "request"} if verb == "try" else {})
         assert as_staff.refused("put", f"resource_request:{verb}", body).startswith(
             "id: is reserved for an object of the platform"
@@ -132,7 +132,7 @@ class TestOutsiders:
         assert not ResourceRequest.objects.exists()
 
     @pytest.mark.parametrize("id", ["job", "job:", "job:x", "jobs:1", "a:job:1", "x" * 64, "A.b_c:d-9"])
-    def test_every_other_id_is(self, as_staff, id):
+    def test_every_other_id_is_accepted_over_rest(self, as_staff, id):
         body = {"id": id, "applier": "jm", "request_type": "request"}
         assert as_staff.call("put", "resource_request:try", body).status_code == 200
 
@@ -149,7 +149,7 @@ class TestTenants:
         assert (again.tenant.name, again.request_type, in_use()) == ("default", "request", 1)
         assert Tenant.objects.get(name="other").cpu_inuse == 0
 
-    def test_a_known_id_is_ok_whatever_the_repeated_try_says(self, as_staff):
+    def test_a_repeated_try_is_ok_whatever_its_amounts(self, as_staff):
         ask("a", cpu=1)
         body = {"id": "a", "applier": "jm", "request_type": "request", "tenant": "none"}
         assert as_staff.call("put", "resource_request:try", body).status_code == 200
@@ -159,7 +159,7 @@ class TestTenants:
         assert as_staff.call("put", "tenants/default", {"cpu": 5}).json()["source"] == "set"
         as_staff.refused("put", "tenants/default", {"cpu": 5, "cpu_inuse": 1})
 
-    def test_what_was_discovered_follows_the_machine_but_not_below_what_is_in_use(self, monkeypatch):
+    def test_a_discovered_capacity_follows_the_machine_but_not_below_the_use(self, monkeypatch):
         ask("a", cpu=4, ram=1000)
         monkeypatch.setattr(inventory, "cpus", lambda: Decimal(2))
         monkeypatch.setattr(inventory, "ram_mib", lambda: 5000)
@@ -180,7 +180,7 @@ class TestNumbers:
         ask("c", rom=BIG - 1)
         assert in_use("rom") == BIG
 
-    def test_cpu_is_kept_to_a_millionth(self):
+    def test_cpu_is_rounded_to_a_millionth(self):
         for id, cpu in (("a", 0.1 + 0.2), ("b", 0.1), ("c", 1 / 3), ("d", 0.1234567)):
             ask(id, cpu=cpu)
         assert in_use() == Decimal("0.856790")
@@ -199,18 +199,18 @@ class TestNumbers:
     @pytest.mark.parametrize(
         ("kind", "value"), [("cpu", -1), ("cpu", float("nan")), ("cpu", 1e8), ("gpu", -1), ("rom", BIG + 1)]
     )
-    def test_what_no_column_could_hold_is_refused(self, kind, value):
+    def test_values_that_no_column_can_store_are_refused(self, kind, value):
         with pytest.raises(Refused, match=f"^{kind}: must be"):
             units.amounts(**{kind: value})
 
     @pytest.mark.parametrize(
         "wrong", [{"cpu_inuse": 8.1}, {"cpu_inuse": -0.1}, {"gpu_inuse": 3}, {"ram": -1}, {"rom_inuse": 11 << 30}]
     )
-    def test_the_database_itself_refuses_a_wrong_sum(self, wrong):
+    def test_the_database_refuses_an_invalid_sum(self, wrong):
         with pytest.raises(IntegrityError), transaction.atomic():
             Tenant.objects.filter(name="default").update(**wrong)
 
-    def test_a_request_for_nothing_is_a_request(self):
+    def test_a_request_for_nothing_is_accepted(self):
         ask("a")
         settle("confirm", "a")
         ask("r", "release")
@@ -222,7 +222,7 @@ class TestSweeper:
     def make_old(self, *ids: str) -> None:
         ResourceRequest.objects.filter(pk__in=ids).update(created=timezone.now() - timedelta(days=2))
 
-    def test_it_cancels_old_tries_of_outsiders_only(self):
+    def test_only_old_tries_from_rest_are_cancelled(self):
         for id in ("old", "new", "job:1", "kept"):
             ask(id, cpu=1)
         settle("confirm", "kept")
@@ -232,7 +232,7 @@ class TestSweeper:
         assert states == {"old": "cancelled", "new": "tried", "job:1": "tried", "kept": "confirmed"}
         assert in_use() == 3
 
-    def test_what_cannot_be_cancelled_any_more_is_confirmed(self):
+    def test_a_try_that_cannot_be_cancelled_any_more_is_confirmed(self):
         ask("stuck", cpu=4)
         ask("r", "release", cpu=4)
         settle("confirm", "r")

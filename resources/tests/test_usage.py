@@ -38,7 +38,7 @@ def chart(tenant, minutes: range, **options) -> dict:
     return {layer.pop("name"): layer for layer in series["layers"]} | {"times": series["times"]}
 
 
-def test_who_holds_what_now(day):
+def test_current_usage_by_owner_and_kind(day):
     assert usage.holders(day) == {day.pk: {("bob", "dm"): {"gpu": 0, "cpu": 0, "ram": 0, "rom": 100}}}
     tcc.try_(id="a", applier="am", request_type="request", cpu=1)
     tcc.try_(id="r", applier="am", request_type="release", cpu=0.25)
@@ -46,7 +46,7 @@ def test_who_holds_what_now(day):
     assert usage.holders()[day.pk]["", "am"]["cpu"] == Decimal("0.75")
 
 
-def test_a_picture_is_kept_when_it_differs_and_every_ten_minutes(default_tenant):
+def test_a_sample_is_stored_when_it_differs_and_every_ten_minutes(default_tenant):
     assert usage.record(at(0)) == 1
     assert usage.record(at(1)) == 0
     ask("job:1", cpu=1)
@@ -65,7 +65,7 @@ def test_a_picture_is_kept_when_it_differs_and_every_ten_minutes(default_tenant)
     ]
 
 
-def test_old_pictures_go(day):
+def test_old_samples_are_removed(day):
     usage.record(at(0) + timedelta(days=90, minutes=45))
     assert set(UsageSample.objects.values_list("at", flat=True)) == {at(60), at(90 * 24 * 60 + 45)}
 
@@ -80,21 +80,21 @@ def test_the_chart_has_a_layer_for_each_owner(day):
     assert (layers["bob"]["rom"][38], layers["bob"]["rom"][39], layers["bob"]["rom"][-1]) == (0, 100, 100)
 
 
-def test_or_for_each_kind_and_for_one_owner_alone(day):
+def test_the_chart_has_a_layer_for_each_kind_or_one_owner(day):
     assert set(chart(day, range(70), by="kind")) == {"jm", "dm", "times"}
     assert set(chart(day, range(70), by="kind", owner="bob")) == {"dm", "times"}
     assert set(chart(day, range(70), owner="nobody")) == {"times"}
 
 
 @pytest.mark.parametrize(("hours", "step"), [(1, 60), (24, 600), (24 * 7, 7200), (24 * 90, 86400)])
-def test_the_chart_has_few_round_moments_however_long_it_is(hours, step):
+def test_the_chart_has_few_points_at_round_times(hours, step):
     made, times = usage.grid(T0 - timedelta(hours=hours, seconds=7), T0 + timedelta(seconds=3))
     assert (made, times[-1]) == (step, T0 + timedelta(seconds=3))
     assert 20 < len(times) <= usage.POINTS + 2
     assert all(moment.timestamp() % step == 0 for moment in times[:-1])
 
 
-def test_the_reconcile_loop_records_once_a_minute(default_tenant, monkeypatch):
+def test_reconcile_samples_once_a_minute(default_tenant, monkeypatch):
     monkeypatch.setattr(reconcile, "_sampled", [-reconcile.SAMPLE_EVERY_S])
     clock = iter([5.0, 5.0, 40.0, 66.0, 66.0])
     monkeypatch.setattr(reconcile, "monotonic", lambda: next(clock))
@@ -106,7 +106,7 @@ def test_the_reconcile_loop_records_once_a_minute(default_tenant, monkeypatch):
 
 
 class TestRest:
-    def test_staff_see_everybody_and_users_their_own_share(self, default_tenant, as_staff, as_alice, as_bob):
+    def test_staff_see_all_usage_and_users_their_own(self, default_tenant, as_staff, as_alice, as_bob):
         ask("job:1", cpu=2)
         usage.record()
         answer = as_staff.call("get", "tenants/default/usage?hours=1").json()
@@ -118,9 +118,9 @@ class TestRest:
         assert as_staff.call("get", "tenants/default/usage?by=kind").json()["layers"][0]["name"] == "jm"
 
     @pytest.mark.parametrize("query", ["hours=0", "hours=2161", "hours=x", "by=name", "day=1"])
-    def test_a_wrong_parameter_is_named(self, as_alice, query):
+    def test_an_invalid_parameter_is_named(self, as_alice, query):
         assert as_alice.refused("get", f"tenants/default/usage?{query}").startswith(query.partition("=")[0] + ":")
 
-    def test_another_tenant_is_as_missing(self, as_alice):
+    def test_another_tenant_is_not_found(self, as_alice):
         Tenant.objects.create(name="other")
         assert as_alice.refused("get", "tenants/other/usage") == as_alice.refused("get", "tenants/none/usage")

@@ -14,7 +14,7 @@ from .helpers import end_of, eventually
 
 
 @each
-def test_memory_without_end_ends_the_run_with_the_reason(world):
+def test_unlimited_memory_use_ends_the_run_with_a_reason(world):
     """Many processes, each below any limit of a single process."""
     code = (
         "import time\n"
@@ -37,7 +37,7 @@ def test_one_process_that_takes_too_much_memory(world):
 
 
 @each
-def test_pages_that_processes_share_count_once(world):
+def test_shared_memory_pages_count_once(world):
     code = (
         "import time\n"
         "held = bytearray(os.urandom(1)) * (100 << 20)\n"
@@ -84,14 +84,14 @@ def test_a_fork_bomb_is_bounded_and_ends(world):
     ],
     ids=["files", "empty files", "files without a name"],
 )
-def test_a_disk_filled_ends_the_run_with_the_reason(world, how):
+def test_filling_the_disk_ends_the_run_with_a_reason(world, how):
     status = world.run("import time\n" + how, disk_mib=60, seconds=60)
     assert status.reason.startswith("wrote more than 60 MiB"), status
     assert not status.succeeded
 
 
 @each
-def test_one_file_cannot_be_larger_than_the_bound(world):
+def test_one_file_cannot_be_larger_than_the_limit(world):
     code = (
         "import time\n"
         "with open('big', 'wb', buffering=0) as file:\n"
@@ -106,7 +106,7 @@ def test_one_file_cannot_be_larger_than_the_bound(world):
 
 
 @each
-def test_the_shared_memory_and_the_rest_of_its_file_system_are_bounded(world):
+def test_shared_memory_and_tmpfs_are_limited(world):
     if not world.kind.startswith("bwrap"):
         pytest.skip("only walls give a run a shared memory of its own")
     code = (
@@ -124,7 +124,7 @@ def test_the_shared_memory_and_the_rest_of_its_file_system_are_bounded(world):
 
 
 @each
-def test_output_without_end_is_bounded(world):
+def test_endless_output_is_limited(world):
     world.runner.start(world.spec("while True: print('x' * 1000)", log_limit=100_000))
     log = world.workspace / "log/job.log"
     eventually(lambda: log.exists() and log.stat().st_size >= 100_000)
@@ -152,7 +152,7 @@ while True: time.sleep(1)
 
 
 @each
-def test_a_script_that_forks_and_ignores_the_signal_ends_with_all_it_has_begun(world):
+def test_a_script_that_forks_and_ignores_signals_ends_with_all_its_processes(world):
     world.runner.start(world.spec(DAEMON))
     eventually(lambda: (world.workspace / "daemon").exists() and (world.workspace / "daemon").stat().st_size == 2)
     assert len(processes_in(world.workspace)) >= 3
@@ -163,7 +163,7 @@ def test_a_script_that_forks_and_ignores_the_signal_ends_with_all_it_has_begun(w
 
 
 @each
-def test_killed_watchers_leave_nothing(world):
+def test_killed_watchers_leave_no_process(world):
     world.runner.start(world.spec(DAEMON))
     eventually(lambda: (world.workspace / "daemon").exists() and (world.workspace / "daemon").stat().st_size == 2)
     begun = json.loads((world.root / "run/runs/job-1-1/begun.json").read_text())
@@ -183,7 +183,7 @@ def test_killed_watchers_leave_nothing(world):
     ],
     ids=["folder", "file", "fifo"],
 )
-def test_the_next_attempt_is_not_led_astray_by_links(world, trap):
+def test_links_do_not_redirect_the_next_attempt(world, trap):
     secret = world.root / "run" / "kept"
     secret.mkdir(mode=0o755)
     (secret / "job.log").write_text("untouched")
@@ -196,7 +196,7 @@ def test_the_next_attempt_is_not_led_astray_by_links(world, trap):
 
 
 @each
-def test_a_link_does_not_change_the_owner_of_what_it_names(world):
+def test_ownership_changes_do_not_follow_links(world):
     if "ordinary user" in world.kind or os.geteuid() != 0:
         pytest.skip("only root gives files away")
     world.run(f"os.symlink({str(world.forbidden[0])!r}, 'file'); os.symlink({str(world.root / 'run')!r}, 'folder')")

@@ -12,7 +12,7 @@ from runners.shim import landlock
 from .confined import FILES, each, each_that_keeps_files
 
 
-def test_this_machine_keeps_files_somehow():
+def test_this_machine_can_isolate_files():
     assert FILES, "neither bubblewrap nor Landlock works here: nothing of this file has been tested"
 
 
@@ -32,7 +32,7 @@ def test_it_works_in_its_workspace_and_reads_its_dataset(world):
 
 
 @each_that_keeps_files
-def test_it_reads_nothing_of_others_and_changes_no_dataset(world):
+def test_it_cannot_read_other_users_files_or_change_datasets(world):
     code = (
         f"paths = {[str(path) for path in world.forbidden]!r} + ['/etc/shadow', '/etc/sudoers']\n"
         f"places = ['/tmp/of-another', '{world.dataset}/x.txt', '{world.dataset}/new', '/usr/x', '/new', '/dev/x']\n"
@@ -53,7 +53,7 @@ def test_it_reads_nothing_of_others_and_changes_no_dataset(world):
 
 
 @each_that_keeps_files
-def test_it_cannot_look_into_nor_end_the_platforms_processes(world):
+def test_it_cannot_inspect_or_kill_the_platforms_processes(world):
     me = os.getpid()
     if world.kind == "landlock, ordinary user":
         me = world.others_process()
@@ -69,7 +69,7 @@ def test_it_cannot_look_into_nor_end_the_platforms_processes(world):
 
 
 @each
-def test_it_has_no_privilege_and_gets_none(world):
+def test_it_has_no_privileges_and_cannot_gain_any(world):
     status = world.answer("print(json.dumps(dict(line.split(':', 1) for line in open('/proc/self/status'))))")
     assert status["NoNewPrivs"].strip() == "1"
     capabilities = int(status["CapEff"], 16) | int(status["CapPrm"], 16) | int(status["CapInh"], 16)

@@ -47,21 +47,21 @@ def test_it_is_running_meanwhile(runner, tmp_path):
     assert end_of(runner).exit_code == 0
 
 
-def test_it_tells_the_exit_code(runner, tmp_path):
+def test_it_reports_the_exit_code(runner, tmp_path):
     runner.start(spec(tmp_path, "raise SystemExit(3)"))
     status = end_of(runner)
     assert (status.exit_code, status.signal, status.reason) == (3, None, "exit code 3")
     assert not status.succeeded
 
 
-def test_it_tells_the_signal(runner, tmp_path):
+def test_it_reports_the_signal(runner, tmp_path):
     runner.start(spec(tmp_path, "import os; os.kill(os.getpid(), 9)"))
     status = end_of(runner)
     assert (status.exit_code, status.signal) == (None, 9)
     assert status.reason == "killed by signal 9 (SIGKILL)"
 
 
-def test_it_tells_a_command_that_is_not_there(runner, tmp_path):
+def test_it_reports_a_missing_command(runner, tmp_path):
     runner.start(spec(tmp_path, "", command=["no-such-program"]))
     status = end_of(runner)
     assert (status.state, status.exit_code, status.signal) == ("exited", None, None)
@@ -72,7 +72,7 @@ def test_it_tells_a_command_that_is_not_there(runner, tmp_path):
 ODD = ["$(HOME)", "$$(HOME)", "a$$b", "$$$", "$", "$(NOWHERE)", "$HOME", "a $(", ""]
 
 
-def test_words_and_variables_come_as_they_were_written(runner, tmp_path):
+def test_arguments_and_variables_are_unchanged(runner, tmp_path):
     code = "import sys, os, json; print(json.dumps([sys.argv[1:], os.environ['ODD']]))"
     given = spec(tmp_path, code, environment=ENVIRONMENT | {"ODD": " ".join(ODD)})
     runner.start(replace(given, command=[*given.command, *ODD]))
@@ -80,7 +80,7 @@ def test_words_and_variables_come_as_they_were_written(runner, tmp_path):
     assert json.loads((tmp_path / "job-1-1.log").read_text()) == [ODD, " ".join(ODD)]
 
 
-def test_it_gives_the_environment_of_the_spec_and_nothing_of_the_servers(runner, tmp_path, monkeypatch):
+def test_it_passes_the_environment_of_the_spec_only(runner, tmp_path, monkeypatch):
     monkeypatch.setenv("DATABASE_PASSWORD", "secret")
     code = "import os, json; print(json.dumps(dict(os.environ)))"
     runner.start(spec(tmp_path, code, environment=ENVIRONMENT | {"GREETING": "grüß", "EMPTY": ""}, cpu=3.5))
@@ -106,7 +106,7 @@ def test_it_appends_to_the_log(runner, tmp_path):
     assert tail(tmp_path / "a/b/job.log") == "attempt 1\nattempt 2"
 
 
-def test_it_bounds_the_log_and_keeps_its_end(runner, tmp_path):
+def test_it_limits_the_log_and_keeps_its_end(runner, tmp_path):
     code = "for i in range(20_000): print('line', i)\nprint('the last word')"
     runner.start(spec(tmp_path, code, log_limit=20_000))
     assert end_of(runner).succeeded
@@ -135,7 +135,7 @@ def test_it_starts_a_name_once_for_many_callers(runner, tmp_path):
     assert (tmp_path / "work/count").read_text() == "x"
 
 
-def test_it_forgets_an_ended_run_only(runner, tmp_path):
+def test_it_forgets_only_ended_runs(runner, tmp_path):
     one = spec(tmp_path, "import os; os.mkfifo('go'); open('go').read()")
     runner.forget("job-1-1")
     runner.start(one)
@@ -154,7 +154,7 @@ def test_it_forgets_an_ended_run_only(runner, tmp_path):
     assert runner.poll("job-1-1").state == "running"
 
 
-def test_it_knows_nothing_of_other_names(runner):
+def test_unknown_names_have_no_run(runner):
     runner.stop("nobody")
     assert runner.poll("nobody") == RunStatus("unknown", reason="no run of this name")
 
@@ -205,7 +205,7 @@ def test_it_kills_a_script_that_ignores_the_signal(runner, tmp_path):
     assert status.reason.startswith("stopped on request")
 
 
-def test_a_stopped_run_never_begins_again(runner, tmp_path):
+def test_a_stopped_run_never_starts_again(runner, tmp_path):
     one = spec(tmp_path, "import signal; open('count', 'a').write('x'); signal.pause()")
     runner.start(one)
     eventually((tmp_path / "work/count").exists)
@@ -228,7 +228,7 @@ def test_it_stops_all(runner, tmp_path):
 
 
 # --- what a run finds -------------------------------------------------------------------------------------------
-def test_it_finds_its_mounts_where_it_is_told(runner, tmp_path):
+def test_mounts_are_at_their_paths(runner, tmp_path):
     source = tmp_path / "datasets" / "digits"
     source.mkdir(parents=True)
     (source / "train.csv").write_text("1,2,3")
@@ -253,7 +253,7 @@ def test_a_service_has_an_address_while_it_runs(runner, tmp_path):
     assert runner.address("nobody") is None
 
 
-def test_a_service_that_cannot_stay_up_has_ended_with_its_reason(runner, tmp_path):
+def test_a_service_that_keeps_crashing_ends_with_a_reason(runner, tmp_path):
     code = "print('falling', flush=True)\nraise SystemExit(4)"
     runner.start(spec(tmp_path, code, name="app-1-1", kind="service", port=31999, owner=7))
     status = end_of(runner, "app-1-1")

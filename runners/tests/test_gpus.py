@@ -50,7 +50,7 @@ def begun(tmp_path, name: str) -> bool:
     return True
 
 
-def test_no_two_runs_have_the_same(runner, tmp_path):
+def test_no_two_runs_share_a_gpu(runner, tmp_path):
     names = [f"run-{number}" for number in range(3)]
     with ThreadPoolExecutor(3) as pool:
         list(pool.map(lambda name: eventually(lambda: begun(tmp_path, name)), names))
@@ -65,7 +65,7 @@ def test_no_two_runs_have_the_same(runner, tmp_path):
     assert devices_of(tmp_path, "late") == freed
 
 
-def test_one_that_asks_for_more_than_are_free_takes_none(runner, tmp_path):
+def test_a_run_that_needs_more_gpus_than_are_free_gets_none(runner, tmp_path):
     start(runner, tmp_path, "first", gpu=2)
     with pytest.raises(RunnerError, match="gpu: 2 wanted, 1 free"):
         start(runner, tmp_path, "second", gpu=2)

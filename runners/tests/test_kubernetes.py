@@ -92,7 +92,7 @@ def test_a_pod_has_no_more_rights_than_it_needs(kubernetes, cluster, tmp_path):
     assert labels["mlp.platform/owner"] == "7"
 
 
-def test_a_secret_is_in_the_secret_only(kubernetes, cluster, tmp_path):
+def test_secrets_are_in_the_secret_object_only(kubernetes, cluster, tmp_path):
     started(kubernetes, tmp_path, environment=ENVIRONMENT | {"MLP_TOKEN": "very-secret"})
     secret = only(cluster, "secrets")
     assert secret["metadata"]["ownerReferences"][0]["uid"] == only(cluster, "jobs")["metadata"]["uid"]
@@ -120,7 +120,7 @@ def test_nothing_is_left_of_a_forgotten_run(kubernetes, cluster, tmp_path):
         ({"environment": {"A": "x" * 2**20}}, "env: all variables together"),
     ],
 )
-def test_what_a_cluster_cannot_do_is_refused_with_its_reason(kubernetes, tmp_path, fields, words):
+def test_unsupported_specs_are_refused_with_a_reason(kubernetes, tmp_path, fields, words):
     with pytest.raises(ValueError, match=words.split("'")[0]):
         kubernetes.start(spec(tmp_path, "print(1)", owner=1, **fields))
 
@@ -137,7 +137,7 @@ def test_a_folder_of_the_platforms_own_code_is_copied_into_the_storage(kubernete
 
 
 # --- found again ----------------------------------------------------------------------------------------------
-def test_a_start_that_was_broken_off_is_taken_up(kubernetes, cluster, tmp_path, monkeypatch):
+def test_an_interrupted_start_is_completed(kubernetes, cluster, tmp_path, monkeypatch):
     with monkeypatch.context() as broken:
         broken.setattr(KubernetesRunner, "_begin", lambda *_: (_ for _ in ()).throw(RunnerError("killed")))
         with pytest.raises(RunnerError):
@@ -150,7 +150,7 @@ def test_a_start_that_was_broken_off_is_taken_up(kubernetes, cluster, tmp_path, 
     assert tail(tmp_path / "job-1-1.log") == "once"
 
 
-def test_another_process_finds_the_run_again(kubernetes, configured, tmp_path):
+def test_another_process_finds_the_run(kubernetes, configured, tmp_path):
     started(kubernetes, tmp_path)
     other = KubernetesRunner(configured())
     assert other.poll("job-1-1").state == "running"
@@ -159,7 +159,7 @@ def test_another_process_finds_the_run_again(kubernetes, configured, tmp_path):
     assert kubernetes.poll("job-1-1") == other.poll("job-1-1")
 
 
-def test_the_end_stays_known_when_the_pod_is_gone(kubernetes, cluster, tmp_path):
+def test_the_end_is_kept_when_the_pod_is_deleted(kubernetes, cluster, tmp_path):
     kubernetes.start(spec(tmp_path, "raise SystemExit(7)"))
     first = end_of(kubernetes)
     cluster.store.remove("pods", only(cluster, "pods")["metadata"]["name"])
@@ -167,7 +167,7 @@ def test_the_end_stays_known_when_the_pod_is_gone(kubernetes, cluster, tmp_path)
     assert first.exit_code == 7
 
 
-def test_an_end_that_nobody_saw_is_a_loss(kubernetes, cluster, tmp_path):
+def test_an_unobserved_end_is_a_lost_run(kubernetes, cluster, tmp_path):
     cluster.node.held = True
     kubernetes.start(spec(tmp_path, ""))
     pod = eventually(lambda: cluster.store.list("pods"))[0]["metadata"]["name"]
@@ -180,7 +180,7 @@ def test_an_end_that_nobody_saw_is_a_loss(kubernetes, cluster, tmp_path):
     assert status.reason.startswith("its pod was removed before its end was recorded (BackoffLimitExceeded")
 
 
-def test_a_cluster_that_does_not_answer_is_a_fault(kubernetes, cluster, tmp_path):
+def test_an_unreachable_cluster_is_a_fault(kubernetes, cluster, tmp_path):
     cluster.broken = True
     for verb in (kubernetes.poll, kubernetes.stop, kubernetes.forget):
         with pytest.raises(RunnerError, match="503 ServiceUnavailable: etcdserver"):
@@ -190,7 +190,7 @@ def test_a_cluster_that_does_not_answer_is_a_fault(kubernetes, cluster, tmp_path
 
 
 # --- what keeps a run from beginning ----------------------------------------------------------------------------
-def test_an_image_that_cannot_be_pulled_is_told_and_fails_the_run_in_the_end(cluster, configured, tmp_path):
+def test_an_image_that_cannot_be_pulled_is_reported_and_finally_fails_the_run(cluster, configured, tmp_path):
     runner = KubernetesRunner(configured())
     cluster.node.bad_images["registry.test/image:1"] = ("ImagePullBackOff", "Back-off pulling image: 401 Unauthorized")
     runner.start(spec(tmp_path, ""))
@@ -203,13 +203,13 @@ def test_an_image_that_cannot_be_pulled_is_told_and_fails_the_run_in_the_end(clu
     assert not (tmp_path / "job-1-1.log").exists()
 
 
-def test_what_waiting_cannot_mend_fails_at_once(kubernetes, cluster, tmp_path):
+def test_permanent_problems_fail_the_run_at_once(kubernetes, cluster, tmp_path):
     cluster.node.bad_images["registry.test/image:1"] = ("InvalidImageName", "invalid reference format")
     kubernetes.start(spec(tmp_path, ""))
     assert end_of(kubernetes).reason.startswith("could not start: its image's name is not legal")
 
 
-def test_it_says_that_no_node_has_room(kubernetes, tmp_path):
+def test_it_reports_that_no_node_has_room(kubernetes, tmp_path):
     kubernetes.start(spec(tmp_path, "", gpu=9))
     words = "no node has room for it: 0/1 nodes are available: 1 Insufficient nvidia.com/gpu."
     assert eventually(lambda: kubernetes.poll("job-1-1").reason) == words
@@ -217,7 +217,7 @@ def test_it_says_that_no_node_has_room(kubernetes, tmp_path):
     assert end_of(kubernetes).reason == "stopped before it started"
 
 
-def test_a_quota_on_pods_is_told(kubernetes, cluster, tmp_path, monkeypatch):
+def test_a_quota_on_pods_is_reported(kubernetes, cluster, tmp_path, monkeypatch):
     at_once(monkeypatch)
     cluster.store.quota["pods"] = 'pods "x" is forbidden: exceeded quota: team, requested: cpu=1, used: cpu=8'
     kubernetes.start(spec(tmp_path, ""))
@@ -232,7 +232,7 @@ def test_a_quota_on_jobs_refuses_the_start(kubernetes, cluster, tmp_path):
     assert kubernetes.names() == []
 
 
-def test_storage_that_cannot_be_mounted_is_told(kubernetes, cluster, tmp_path, monkeypatch):
+def test_storage_that_cannot_be_mounted_is_reported(kubernetes, cluster, tmp_path, monkeypatch):
     at_once(monkeypatch)
     cluster.node.held = True
     kubernetes.start(spec(tmp_path, ""))
@@ -242,7 +242,7 @@ def test_storage_that_cannot_be_mounted_is_told(kubernetes, cluster, tmp_path, m
     assert kubernetes.poll("job-1-1").reason == words
 
 
-def test_a_job_past_its_deadline_says_so(cluster, configured, tmp_path):
+def test_a_job_past_its_deadline_has_that_reason(cluster, configured, tmp_path):
     runner = KubernetesRunner(configured(deadline_s=1))
     runner.start(spec(tmp_path, WAITS))  # a cluster counts from a whole second on: it may not come to its first line
     status = end_of(runner)
@@ -289,7 +289,7 @@ def test_a_long_list_comes_in_pages(cluster, configured):
     assert len(api.list(api.core.list_namespaced_event)["items"]) == 1203
 
 
-def test_a_wrong_token_is_told(cluster, configured, tmp_path):
+def test_an_invalid_token_is_reported(cluster, configured, tmp_path):
     settings = configured()
     text = (tmp_path / "kubeconfig").read_text().replace("the-test-token", "another")
     (tmp_path / "kubeconfig").write_text(text)
@@ -313,7 +313,7 @@ def test_a_pod_of_the_cluster_uses_its_own_account(tmp_path, monkeypatch):
     assert callable(configuration.refresh_api_key_hook)
 
 
-def test_without_any_configuration_it_says_what_to_set(tmp_path, monkeypatch):
+def test_without_configuration_the_error_names_the_settings(tmp_path, monkeypatch):
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     with pytest.raises(RunnerError, match=r"no way to the cluster: .*MLP_K8S_KUBECONFIG"):
         KubernetesRunner(ClusterConfig(tmp_path, kubeconfig=str(tmp_path / "nowhere"))).names()

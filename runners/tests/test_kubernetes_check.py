@@ -61,7 +61,7 @@ def lines_of(config: ClusterConfig, **options) -> dict[str, list[str]]:
     return lines
 
 
-def test_nothing_is_missing(complete_cluster, configured):
+def test_a_complete_cluster_passes_every_check(complete_cluster, configured):
     lines = lines_of(configured(**ALL))
     assert set(lines) == {"ok"}
     assert f"RBAC: all {len(GRANTED)} permissions granted" in lines["ok"]
@@ -187,7 +187,7 @@ def test_the_commands_exit_code_tells_whether_jobs_can_run(complete_cluster, con
 
 
 # --- manifests ------------------------------------------------------------------------------------------------
-def test_the_manifests_are_what_the_api_takes():
+def test_the_manifests_are_valid():
     objects = manifests.manifests(ClusterConfig(Path("/mlp"), claim="mlp"))
     for body in objects:
         getattr(client, f"V1{body['kind']}").model_validate(body)
@@ -198,13 +198,13 @@ def test_the_manifests_are_what_the_api_takes():
     assert "PersistentVolumeClaim" not in [body["kind"] for body in without]
 
 
-def test_the_manifests_in_the_repository_are_these():
+def test_the_manifests_in_the_repository_are_current():
     text = (Path(django_settings.BASE_DIR) / "deploy/kubernetes.yaml").read_text()
     assert text.split("\n", 2)[2] == manifests.text(ClusterConfig(Path("/mlp"), claim="mlp"))
     assert len(list(yaml.safe_load_all(text))) == 9
 
 
-def test_the_platforms_own_manifest_is_what_the_api_takes_and_names_settings_that_exist():
+def test_the_platforms_own_manifest_is_valid_and_names_existing_settings():
     deploy = Path(django_settings.BASE_DIR) / "deploy"
     objects = list(yaml.safe_load_all((deploy / "platform.yaml").read_text()))
     assert [body["kind"] for body in objects] == ["Deployment", "Service", "Ingress"]
@@ -228,7 +228,7 @@ def test_the_images_have_the_versions_that_are_tested():
         assert re.search(r"^USER [1-9]\d*:[1-9]\d*$", image.read_text(), re.MULTILINE), image.name
 
 
-def test_no_right_is_asked_for_that_is_not_used(complete_cluster, configured, tmp_path, monkeypatch):
+def test_every_requested_permission_is_used(complete_cluster, configured, tmp_path, monkeypatch):
     """(The reverse holds too: in all tests the fake cluster refuses everything else.)"""
     at_once(monkeypatch)
     config = configured(**ALL)
@@ -262,7 +262,7 @@ def test_no_right_is_asked_for_that_is_not_used(complete_cluster, configured, tm
 
 
 # --- what there is --------------------------------------------------------------------------------------------
-def test_the_capacity_is_what_open_nodes_can_give(cluster, configured):
+def test_the_capacity_is_that_of_schedulable_nodes(cluster, configured):
     store = cluster.store
     of_gpus = [{"key": "nvidia.com/gpu", "effect": "NoSchedule"}]
     store.create("nodes", node("a", "7910m", "16Gi", "4", taints=of_gpus))
@@ -275,7 +275,7 @@ def test_the_capacity_is_what_open_nodes_can_give(cluster, configured):
     assert runner.capacity() == {"cpu": Decimal("9.910"), "ram": 16384 + 7812, "gpu": 4}
 
 
-def test_the_gpus_are_told_by_node_and_resource(cluster, configured):
+def test_gpus_are_listed_by_node_and_resource(cluster, configured):
     one = node("a", "8", "16Gi", "4")
     one["status"]["allocatable"] = one["status"]["allocatable"] | {"nvidia.com/gpu": "3", "nvidia.com/gpu.shared": "8"}
     cluster.store.create("nodes", one)

@@ -86,12 +86,12 @@ def disrupted(reason: str) -> list[dict]:
         ),
     ],
 )
-def test_a_failed_job_says_why(failed, code, number, reason):
+def test_a_failed_job_has_a_reason(failed, code, number, reason):
     result = status.assess(job(FAILED), [failed], NOW).ended
     assert (result.state, result.exit_code, result.signal, result.reason) == ("exited", code, number, reason)
 
 
-def test_a_deadline_says_how_long_it_was():
+def test_an_exceeded_deadline_names_its_length():
     record = job({"type": "Failed", "reason": "DeadlineExceeded"}, activeDeadlineSeconds=3600)
     assert status.assess(record, [], NOW).ended.reason == "stopped because it ran longer than 3600 s"
 
@@ -101,7 +101,7 @@ def test_success_needs_no_pod():
     assert (result.exit_code, result.ended) == (0, NOW - 5)
 
 
-def test_the_worker_that_failed_by_itself_is_the_reason():
+def test_the_worker_that_failed_by_itself_gives_the_reason():
     annotations = {"batch.kubernetes.io/job-completion-index": "0"}
     first = pod("Failed", ended(137), meta={"annotations": annotations, "deletionTimestamp": at(-6)})
     second = pod("Failed", ended(1), meta={"annotations": {"batch.kubernetes.io/job-completion-index": "1"}})
@@ -118,14 +118,14 @@ def test_the_worker_that_failed_by_itself_is_the_reason():
         ("CreateContainerError", "its container cannot be made: no such manifest"),
     ],
 )
-def test_a_waiting_pod_says_for_what(reason, words):
+def test_a_pending_pod_has_a_reason(reason, words):
     state = {"waiting": {"reason": reason, "message": "no such manifest"}}
     result = status.assess(job(), [pod("Pending", state)], NOW)
     assert (result.problem, result.ended, result.since) == (words, None, NOW - 60)
     assert result.hopeless == (reason == "InvalidImageName")
 
 
-def test_a_scheduler_is_cut_short():
+def test_a_schedulers_message_is_shortened():
     message = "0/3 nodes are available: 1 Insufficient cpu, 2 node(s) had untolerated taint. preemption: 0/3 nodes"
     conditions = [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}]
     result = status.assess(job(), [pod("Pending", conditions=conditions)], NOW)
@@ -133,7 +133,7 @@ def test_a_scheduler_is_cut_short():
     assert result.problem == words
 
 
-def test_making_a_container_is_no_problem():
+def test_a_container_being_created_is_not_a_problem():
     result = status.assess(job(), [pod("Pending", {"waiting": {"reason": "ContainerCreating"}})], NOW)
     assert not result.problem
     assert not result.ended
@@ -160,13 +160,13 @@ def test_a_stopped_run_runs_until_its_pods_are_gone():
     assert status.assess(job(SUSPENDED, stop=STOP), [], NOW).ended.reason == "stopped on request"
 
 
-def test_a_controller_that_never_says_that_it_took_notice_holds_nothing_up():
+def test_a_controller_that_never_handles_a_stop_does_not_block():
     early, late = STOP | {"at": NOW - 5}, STOP | {"at": NOW - status.NOTICE_S - 5}
     assert status.assess(job(stop=early), [], NOW).ended is None
     assert status.assess(job(stop=late), [], NOW).ended.state == "exited"
 
 
-def test_a_stopped_run_says_how_it_ended_where_that_was_seen():
+def test_a_stopped_run_reports_its_observed_end():
     handled = status.assess(job(SUSPENDED, stop=STOP), [pod("Succeeded", ended(0, "Completed"))], NOW).ended
     assert (handled.exit_code, handled.reason) == (0, "stopped on request, exit code 0")
     killed = status.assess(job(SUSPENDED, stop=STOP), [pod("Failed", ended(137))], NOW).ended
@@ -179,11 +179,11 @@ def test_a_run_that_ended_just_as_it_was_stopped_has_ended():
     assert (result.exit_code, result.reason) == (0, "stopped on request, exit code 0")
 
 
-def test_what_gave_up_says_why_it_never_began():
+def test_a_run_that_never_started_has_a_reason():
     stop = {"why": "could not start: its image cannot be pulled", "failed": True, "grace_s": 1.0}
     result = status.assess(job(SUSPENDED, stop=stop), [], time.time()).ended
     assert (result.state, result.exit_code, result.reason) == ("exited", None, stop["why"])
 
 
-def test_nobody_has_let_it_begin():
+def test_a_suspended_job_has_not_started():
     assert status.assess(job(suspend=True), [], NOW).begun is False

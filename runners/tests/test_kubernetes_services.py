@@ -90,7 +90,7 @@ def is_ready(each: dict) -> bool:
     return bool((each.get("status", {}).get("containerStatuses") or [{}])[0].get("ready"))
 
 
-def test_a_service_that_fell_is_brought_back_by_the_cluster(kubernetes, cluster, tmp_path, port):
+def test_a_crashed_service_is_restarted_by_the_cluster(kubernetes, cluster, tmp_path, port):
     code = "import os\nif not os.path.exists('fell'):\n    open('fell', 'w')\n    raise SystemExit(1)\n" + SERVER
     kubernetes.start(app(tmp_path, port, code))
     eventually(lambda: ready(cluster), what="readiness after a fall")
@@ -107,7 +107,7 @@ def test_a_service_that_fell_is_brought_back_by_the_cluster(kubernetes, cluster,
         ({"ingress_class": "nginx", "ingress_auth_url": "http://gate/auth?app={user}/{app}"}, {}, True),
     ],
 )
-def test_an_ingress_opens_nothing_by_mistake(cluster, configured, tmp_path, port, fields, labels, there):
+def test_an_ingress_exposes_nothing_by_mistake(cluster, configured, tmp_path, port, fields, labels, there):
     runner = KubernetesRunner(configured(ingress_host="apps.example.org", **fields))
     runner.start(app(tmp_path, port, **labels))
     ingresses = cluster.store.list("ingresses")
@@ -123,7 +123,7 @@ def test_an_ingress_opens_nothing_by_mistake(cluster, configured, tmp_path, port
     assert runner.stop_all(0) == []
 
 
-def test_with_a_gateway_any_class_will_do(cluster, configured, tmp_path, port):
+def test_with_a_gateway_any_ingress_class_works(cluster, configured, tmp_path, port):
     """The gateway checks tokens, so an application that is not public has an Ingress too."""
     runner = KubernetesRunner(configured(ingress_class="traefik", ingress_gateway="mlp-platform:30002"))
     runner.start(app(tmp_path, port))
@@ -135,7 +135,7 @@ def test_with_a_gateway_any_class_will_do(cluster, configured, tmp_path, port):
     assert runner.stop_all(0) == []
 
 
-def test_a_lost_node_loses_the_run_and_nothing_begins_a_second_time(kubernetes, cluster, tmp_path, monkeypatch):
+def test_a_lost_node_loses_the_run_and_nothing_starts_twice(kubernetes, cluster, tmp_path, monkeypatch):
     monkeypatch.setattr(status, "NODE_SILENCE_S", 0)
     kubernetes.start(spec(tmp_path, "import signal; open('ready', 'w'); signal.pause()", grace_s=1))
     eventually((tmp_path / "work/ready").exists)

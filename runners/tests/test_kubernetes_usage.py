@@ -31,7 +31,7 @@ def busy(samples: list[dict]) -> bool:
     return max(row["cpu"] for row in samples) > 0.1
 
 
-def test_processor_and_memory_are_written_as_time_goes_on(watched, tmp_path):
+def test_cpu_and_memory_are_recorded_over_time(watched, tmp_path):
     path = tmp_path / "work/log/usage.jsonl"
     watched.start(spec(tmp_path, BUSY, usage=path))
     eventually(lambda: len(samples := rows(path)) >= 3 and max(row["ram"] for row in samples) >= 60 and busy(samples))
@@ -55,7 +55,7 @@ def test_workers_are_counted_together(watched, tmp_path):
     assert eventually(lambda: [row for row in rows(path) if row["ram"] >= 120])
 
 
-def test_nobody_serves_it_and_then_somebody_does(watched, cluster, tmp_path):
+def test_usage_is_recorded_once_the_metrics_api_is_available(watched, cluster, tmp_path):
     cluster.measured = False
     path = tmp_path / "work/usage.jsonl"
     watched.start(spec(tmp_path, BUSY, usage=path))
@@ -67,13 +67,13 @@ def test_nobody_serves_it_and_then_somebody_does(watched, cluster, tmp_path):
     assert eventually(lambda: rows(path))
 
 
-def test_a_run_that_names_no_file_is_not_asked_about(watched, cluster, tmp_path):
+def test_a_run_without_a_usage_file_is_not_queried(watched, cluster, tmp_path):
     watched.start(spec(tmp_path, "print(1)"))
     assert end_of(watched).succeeded
     assert not any("metrics.k8s.io" in path for _, path in cluster.requests)
 
 
-def test_it_is_never_written_through_what_a_script_put_in_its_place(watched, cluster, tmp_path):
+def test_links_instead_of_the_usage_file_are_not_followed(watched, cluster, tmp_path):
     (tmp_path / "precious").write_text("unharmed")
     link = "os.symlink(os.path.abspath('../precious'), 'link'); os.replace('link', 'usage.jsonl')"
     code = f"import os; {link}\n{BUSY}"
@@ -85,7 +85,7 @@ def test_it_is_never_written_through_what_a_script_put_in_its_place(watched, clu
     assert (tmp_path / "precious").read_text() == "unharmed"
 
 
-def test_of_two_processes_one_writes(watched, configured, tmp_path):
+def test_only_one_of_two_processes_writes(watched, configured, tmp_path):
     path = tmp_path / "work/usage.jsonl"
     second = type(watched)(configured())
     with second.watch(lambda: None):

@@ -82,7 +82,7 @@ def test_polls_are_answered_from_memory(watched, cluster, tmp_path):
 
 
 @pytest.mark.parametrize("missed", ["all", "the end"])
-def test_an_end_is_told_whole_though_the_watch_of_pods_is_behind(watched, tmp_path, monkeypatch, missed):
+def test_an_end_is_complete_though_the_watch_of_pods_is_behind(watched, tmp_path, monkeypatch, missed):
     """Jobs and pods come in separate streams, in any order."""
     pods, take = watched._watcher.pods, watched._watcher.pods._take
 
@@ -97,7 +97,7 @@ def test_an_end_is_told_whole_though_the_watch_of_pods_is_behind(watched, tmp_pa
     assert (tmp_path / "job-1-1.log").read_text() == "last words\n"
 
 
-def test_a_change_is_told_at_once(kubernetes, tmp_path):
+def test_changes_are_reported_at_once(kubernetes, tmp_path):
     moved = []
     with kubernetes.watch(lambda: moved.append(time.monotonic())):
         kubernetes.start(spec(tmp_path, "print(1)"))
@@ -105,7 +105,7 @@ def test_a_change_is_told_at_once(kubernetes, tmp_path):
         assert end_of(kubernetes).succeeded
 
 
-def test_it_goes_on_where_the_stream_broke(watched, cluster, tmp_path):
+def test_a_broken_watch_is_resumed(watched, cluster, tmp_path):
     lists = [feed.relists for feed in watched._watcher.feeds]
     cluster.break_streams()
     watched.start(spec(tmp_path, "raise SystemExit(3)"))
@@ -114,7 +114,7 @@ def test_it_goes_on_where_the_stream_broke(watched, cluster, tmp_path):
     assert [feed.relists for feed in watched._watcher.feeds] == lists  # from the last version, not all again
 
 
-def test_it_lists_again_when_history_is_forgotten(watched, cluster, tmp_path):
+def test_it_lists_again_when_the_history_has_expired(watched, cluster, tmp_path):
     watched.start(spec(tmp_path, "import os; os.mkfifo('go'); open('go').read()"))
     eventually((tmp_path / "work/go").exists)
     jobs = watched._watcher.jobs
@@ -130,7 +130,7 @@ def test_it_lists_again_when_history_is_forgotten(watched, cluster, tmp_path):
     assert end_of(watched).succeeded
 
 
-def test_what_went_meanwhile_is_seen_as_gone(watched, cluster, tmp_path):
+def test_objects_deleted_meanwhile_are_removed(watched, cluster, tmp_path):
     watched.start(spec(tmp_path, "print(1)"))
     end_of(watched)
     jobs = watched._watcher.jobs
@@ -167,21 +167,21 @@ def test_an_end_stays_an_end_while_the_watch_is_behind(watched, tmp_path, monkey
     assert watched.poll("app-1-1") == status
 
 
-def test_an_old_version_is_gone(cluster, configured):
+def test_an_old_resource_version_is_410(cluster, configured):
     api = Cluster(configured())
     cluster.store.compact()
     with pytest.raises(Gone):
         list(api.watch(api.core.list_namespaced_pod, "1", "", 5))
 
 
-def test_a_stream_ends_in_its_time(cluster, configured):
+def test_a_stream_ends_at_its_time_out(cluster, configured):
     api = Cluster(configured())
     version = str(cluster.store.version)
     assert {event["type"] for event in api.watch(api.core.list_namespaced_pod, version, "", 3)} == {"BOOKMARK"}
 
 
 @pytest.mark.parametrize("end", [b"\n", b""])
-def test_an_event_that_comes_in_many_chunks_is_one_line_and_an_endless_one_is_refused(monkeypatch, end):
+def test_a_chunked_event_is_one_line_and_an_endless_one_is_refused(monkeypatch, end):
     chunk = b"x" * (PIECE - 1)
     assert list(lines(Stream(b"a\nb", *[chunk] * 5, b"y" + end))) == [b"a", b"b" + chunk * 5 + b"y"]
     monkeypatch.setattr("runners.kubernetes.cluster.LONGEST_LINE", 5 * PIECE)
@@ -203,7 +203,7 @@ class Stream:
 
 
 # --- logs -------------------------------------------------------------------------------------------------------
-def test_output_comes_while_it_is_written(watched, tmp_path, feed):
+def test_output_is_copied_while_it_is_written(watched, tmp_path, feed):
     watched.start(spec(tmp_path, TICKS))
     feed("one")
     shown(tmp_path, "one")
@@ -211,7 +211,7 @@ def test_output_comes_while_it_is_written(watched, tmp_path, feed):
     shown(tmp_path, "one", "two")
 
 
-def test_a_broken_log_goes_on_without_loss_and_without_doubles(watched, cluster, tmp_path, feed):
+def test_an_interrupted_log_continues_without_loss_or_duplicates(watched, cluster, tmp_path, feed):
     watched.start(spec(tmp_path, TICKS))
     lines = []
     for number in range(5):
@@ -224,7 +224,7 @@ def test_a_broken_log_goes_on_without_loss_and_without_doubles(watched, cluster,
     shown(tmp_path, *lines, "the end")
 
 
-def test_a_line_that_does_not_end_comes_in_pieces_and_goes_on_where_it_broke(watched, cluster, tmp_path, feed):
+def test_an_unterminated_line_is_copied_in_pieces_and_resumed(watched, cluster, tmp_path, feed):
     watched.start(spec(tmp_path, BITS))
     path, line = tmp_path / "job-1-1.log", ""
     for number in range(4):
@@ -237,7 +237,7 @@ def test_a_line_that_does_not_end_comes_in_pieces_and_goes_on_where_it_broke(wat
     shown(tmp_path, line, "after")
 
 
-def test_another_process_takes_the_log_over(kubernetes, configured, tmp_path, feed):
+def test_another_process_takes_over_the_log(kubernetes, configured, tmp_path, feed):
     with kubernetes.watch(lambda: None):
         kubernetes.start(spec(tmp_path, TICKS))
         feed("one", "two")
@@ -253,7 +253,7 @@ def test_another_process_takes_the_log_over(kubernetes, configured, tmp_path, fe
         shown(tmp_path, "one", "two", "three", "four")
 
 
-def test_lines_of_one_moment_are_told_apart():
+def test_lines_with_the_same_timestamp_are_distinguished():
     position = logs.Position(pod="p", second=1767268800, nano=5, same=2)
     skip = logs.Skip(position)
     stamp = b"2026-01-01T12:00:00.000000005Z "
@@ -263,7 +263,7 @@ def test_lines_of_one_moment_are_told_apart():
     assert (position.second, position.nano, position.same) == (1767268801, 0, 1)
 
 
-def test_pieces_of_a_line_are_told_apart():
+def test_pieces_of_a_line_are_distinguished():
     """The connection breaks after `ab`, in the second line of that time; the line before it comes in pieces, too."""
     position = logs.Position(pod="p", second=1767268800, nano=5, same=2, part=2)
     skip = logs.Skip(position)
@@ -288,7 +288,7 @@ with runner.watch(lambda: None):
 """
 
 
-def test_a_log_survives_the_death_of_who_copies_it(kubernetes, configured, tmp_path):
+def test_a_log_survives_kills_of_the_copying_process(kubernetes, configured, tmp_path):
     """Killed repeatedly at any moment: no line is lost or duplicated."""
     code = (
         "import itertools, os, time\n"
@@ -316,7 +316,7 @@ def test_a_log_survives_the_death_of_who_copies_it(kubernetes, configured, tmp_p
 @pytest.mark.parametrize(
     "trick", ["os.symlink(os.path.abspath('../precious'), 'log/job.log')", "os.mkfifo('log/job.log')"]
 )
-def test_a_log_is_never_written_through_what_a_script_put_in_its_place(kubernetes, tmp_path, trick):
+def test_links_instead_of_the_log_are_not_followed(kubernetes, tmp_path, trick):
     (tmp_path / "precious").write_text("unharmed")
     code = f"import os; LOG = 'log/job.log'; os.mkdir('log'); {trick}; print('overwritten')"
     kubernetes.start(spec(tmp_path, code, log=tmp_path / "work/log/job.log"))
@@ -324,7 +324,7 @@ def test_a_log_is_never_written_through_what_a_script_put_in_its_place(kubernete
     assert (tmp_path / "precious").read_text() == "unharmed"
 
 
-def test_nor_through_a_folder_on_the_way(kubernetes, tmp_path):
+def test_linked_folders_in_the_logs_path_are_not_followed(kubernetes, tmp_path):
     (tmp_path / "theirs").mkdir()
     code = "import os; os.symlink(os.path.abspath('../theirs'), 'log'); print('elsewhere')"
     kubernetes.start(spec(tmp_path, code, log=tmp_path / "work/log/job.log"))

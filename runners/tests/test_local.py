@@ -25,26 +25,26 @@ def runner(tmp_path):
     assert runner.stop_all(0) == []
 
 
-def test_it_tells_a_lack_of_memory(runner, tmp_path):
+def test_it_reports_missing_memory(runner, tmp_path):
     runner.start(spec(tmp_path, "b = bytearray(2 << 30); print('had it')", ram_mib=100))
     status = end_of(runner)
     assert status.exit_code == 1
     assert status.reason == "out of memory (requested 100 MiB), exit code 1"
 
 
-def test_it_tells_a_command_that_is_not_there(runner, tmp_path):
+def test_it_reports_a_missing_command(runner, tmp_path):
     runner.start(spec(tmp_path, "", command=["no-such-program"]))
     status = end_of(runner)
     assert (status.state, status.exit_code, status.signal) == ("exited", None, None)
     assert status.reason == "could not start: no-such-program: No such file or directory"
 
 
-def test_it_tells_a_working_folder_that_is_not_there(runner, tmp_path):
+def test_it_reports_a_missing_working_folder(runner, tmp_path):
     runner.start(spec(tmp_path, "", cwd=tmp_path / "nowhere"))
     assert end_of(runner).reason.startswith("could not start: its working folder")
 
 
-def test_it_gives_the_environment_of_the_spec_and_nothing_else(runner, tmp_path, monkeypatch):
+def test_it_passes_the_environment_of_the_spec_only(runner, tmp_path, monkeypatch):
     monkeypatch.setenv("DATABASE_PASSWORD", "secret")
     code = "import os, json; print(json.dumps(dict(os.environ))); print(os.listdir('/proc/self/fd'))"
     runner.start(spec(tmp_path, code, environment=ENVIRONMENT | {"GREETING": "grüß"}, cpu=3.5))
@@ -57,14 +57,14 @@ def test_it_gives_the_environment_of_the_spec_and_nothing_else(runner, tmp_path,
     assert descriptors == "['0', '1', '2', '3']"  # 3: the listing itself
 
 
-def test_it_leaves_a_given_number_of_threads(runner, tmp_path):
+def test_a_given_number_of_threads_is_kept(runner, tmp_path):
     code = "import os; print(os.environ['OMP_NUM_THREADS'])"
     runner.start(spec(tmp_path, code, environment=ENVIRONMENT | {"OMP_NUM_THREADS": "7"}, cpu=0.1))
     end_of(runner)
     assert tail(tmp_path / "job-1-1.log") == "7"
 
 
-def test_it_gives_the_script_default_signals_and_its_own_session(runner, tmp_path):
+def test_the_script_has_default_signals_and_its_own_session(runner, tmp_path):
     code = (
         "import os, signal\n"
         "print([s.name for s in signal.Signals if s not in (9, 19) and signal.getsignal(s) == signal.SIG_IGN])\n"
@@ -76,7 +76,7 @@ def test_it_gives_the_script_default_signals_and_its_own_session(runner, tmp_pat
     assert tail(tmp_path / "job-1-1.log").splitlines() == ["['SIGPIPE', 'SIGXFSZ']", "True False b''"]
 
 
-def test_it_keeps_its_records_to_itself(runner, tmp_path):
+def test_its_records_are_private(runner, tmp_path):
     runner.start(spec(tmp_path, "print(1)"))
     end_of(runner)
     folder = tmp_path / "runs" / "job-1-1"
@@ -91,7 +91,7 @@ def test_it_keeps_the_order_of_both_outputs(runner, tmp_path):
     assert (tmp_path / "job-1-1.log").read_text().split() == [str(i) for i in range(3000)]
 
 
-def test_it_bounds_the_log_and_keeps_its_end(runner, tmp_path):
+def test_it_limits_the_log_and_keeps_its_end(runner, tmp_path):
     code = "for i in range(100_000): print('line', i)\nprint('the last word')"
     runner.start(spec(tmp_path, code, log_limit=100_000))
     assert end_of(runner).succeeded
@@ -102,13 +102,13 @@ def test_it_bounds_the_log_and_keeps_its_end(runner, tmp_path):
     assert "bytes left out here: a log is kept up to 100000 bytes" in text
 
 
-def test_it_tells_a_log_that_cannot_be_written(runner, tmp_path):
+def test_it_reports_a_log_that_cannot_be_written(runner, tmp_path):
     (tmp_path / "log").mkdir()
     runner.start(spec(tmp_path, "print(1)", log=tmp_path / "log"))
     assert end_of(runner).reason == f"could not start: log file {tmp_path}/log: Is a directory"
 
 
-def test_it_forgets_an_ended_run_only(runner, tmp_path):
+def test_it_forgets_only_ended_runs(runner, tmp_path):
     one = spec(tmp_path, "import os; os.mkfifo('go'); open('go').read()")
     runner.forget("job-1-1")
     runner.start(one)
@@ -136,13 +136,13 @@ def test_it_refuses_a_name_that_cannot_be_a_folder(runner, tmp_path, name):
 
 
 @pytest.mark.parametrize("environment", [{"A": 1}, {"A=B": "x"}, {"": "x"}, {"A": "x\0"}])
-def test_it_refuses_a_bad_environment(tmp_path, environment):
+def test_it_refuses_an_invalid_environment(tmp_path, environment):
     with pytest.raises(ValueError, match="environment"):
         spec(tmp_path, "", environment=environment)
 
 
 @pytest.mark.parametrize("fields", [{"workers": 0}, {"kind": "service"}, {"port": 31000}])
-def test_it_refuses_what_makes_no_sense(tmp_path, fields):
+def test_it_refuses_contradictory_specs(tmp_path, fields):
     with pytest.raises(ValueError, match=r"workers|port"):
         spec(tmp_path, "", **fields)
 
@@ -258,7 +258,7 @@ def test_it_ends_daemons_when_the_script_ends(runner, tmp_path):
     assert not any(alive(pid) for pid in pids)
 
 
-def test_it_outruns_processes_that_multiply(runner, tmp_path):
+def test_it_kills_processes_that_keep_forking(runner, tmp_path):
     code = "import os, time\nopen('ready', 'w')\nwhile True:\n    if os.fork() == 0: os.setsid()\n    time.sleep(0.2)"
     runner.start(spec(tmp_path, code))
     eventually((tmp_path / "work/ready").exists)
@@ -292,7 +292,7 @@ def test_it_stops_all(runner, tmp_path):
 
 
 # --- helpers --------------------------------------------------------------------------------------------------
-def test_tail_gives_the_last_lines(tmp_path):
+def test_tail_returns_the_last_lines(tmp_path):
     log = tmp_path / "log"
     assert tail(log) == ""
     log.write_bytes(b"".join(b"line %d\n" % i for i in range(50_000)) + b"end \xff")
@@ -310,7 +310,7 @@ def test_the_setting_chooses_the_runner(settings, tmp_path):
         runners.get()
 
 
-def test_tail_can_be_stored_whatever_was_written(tmp_path):
+def test_tail_is_storable_whatever_was_written(tmp_path):
     log = tmp_path / "log"
     log.write_bytes(b"bad \0\n\xed\xa0\x80")
     assert "\0" not in tail(log)
@@ -318,5 +318,5 @@ def test_tail_can_be_stored_whatever_was_written(tmp_path):
     tail(log).encode()
 
 
-def test_a_reason_can_be_stored_whoever_gave_it():
+def test_reasons_are_always_storable():
     assert RunStatus("lost", reason="evicted \0\ud800").reason == "evicted \ufffd\ufffd"

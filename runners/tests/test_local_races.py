@@ -92,7 +92,7 @@ def test_twenty_processes_start_one_run(runner, tmp_path):
     assert (tmp_path / "work/count").read_text() == "x"
 
 
-def test_a_caller_killed_at_any_line_leaves_a_name_that_starts_once(tmp_path):
+def test_a_start_killed_at_any_line_can_be_repeated_once(tmp_path):
     """Kills the caller at the n-th line of our own code, for every n; then another caller starts the same name."""
     runner, killed = LocalRunner(tmp_path / "runs"), True
     number = 0
@@ -146,7 +146,7 @@ def test_it_outlives_the_process_that_started_it(runner, tmp_path):
     assert (tmp_path / "job-1-1.log").read_text() == "still here\n"
 
 
-def test_a_stop_outlives_the_process_that_asked_for_it(runner, tmp_path):
+def test_a_stop_outlives_the_process_that_requested_it(runner, tmp_path):
     runner.start(spec(tmp_path, "import signal; signal.signal(15, signal.SIG_IGN); " + WAIT))
     script = number_in(tmp_path / "work/pid")
 
@@ -170,7 +170,7 @@ FORKING = (
 )
 
 
-def test_a_killed_shim_is_a_lost_run_with_nothing_left(runner, tmp_path):
+def test_a_killed_shim_is_a_lost_run_without_remains(runner, tmp_path):
     one = spec(tmp_path, FORKING)
     runner.start(one)
     script, daemon = number_in(tmp_path / "work/pid"), number_in(tmp_path / "work/daemon")
@@ -189,7 +189,7 @@ def test_a_killed_shim_is_a_lost_run_with_nothing_left(runner, tmp_path):
     assert runner.poll("job-1-1").state == "unknown"
 
 
-def test_a_killed_guard_is_an_ended_run_with_nothing_left(runner, tmp_path):
+def test_a_killed_guard_is_an_ended_run_without_remains(runner, tmp_path):
     runner.start(spec(tmp_path, FORKING))
     script, daemon = number_in(tmp_path / "work/pid"), number_in(tmp_path / "work/daemon")
     os.kill(parent_of(script), signal.SIGKILL)
@@ -199,7 +199,7 @@ def test_a_killed_guard_is_an_ended_run_with_nothing_left(runner, tmp_path):
     assert not alive(daemon)
 
 
-def test_shim_and_guard_killed_in_one_blow_leave_nothing_after_a_poll(runner, tmp_path):
+def test_shim_and_guard_killed_together_leave_nothing_after_a_poll(runner, tmp_path):
     runner.start(spec(tmp_path, FORKING))
     script, daemon = number_in(tmp_path / "work/pid"), number_in(tmp_path / "work/daemon")
     shim, guard = record(tmp_path)["shim"], parent_of(script)
@@ -219,7 +219,7 @@ def test_a_killed_script_is_an_exited_run(runner, tmp_path):
     assert not alive(daemon)
 
 
-def test_a_shim_asked_to_end_stops_its_run_in_order(runner, tmp_path):
+def test_a_terminated_shim_stops_its_run_gracefully(runner, tmp_path):
     runner.start(spec(tmp_path, WAIT, grace_s=20))
     number_in(tmp_path / "work/pid")
     os.kill(record(tmp_path)["shim"], signal.SIGTERM)
@@ -228,7 +228,7 @@ def test_a_shim_asked_to_end_stops_its_run_in_order(runner, tmp_path):
     assert status.reason.startswith("stopped because its supervisor received SIGTERM")
 
 
-def test_a_request_that_comes_before_the_script_is_kept(runner, tmp_path):
+def test_a_stop_request_before_the_start_is_kept(runner, tmp_path):
     """The stop request is written before the shim starts, as when a stop comes during the start."""
     (tmp_path / "runs/job-1-1").mkdir(parents=True)
     (tmp_path / "runs/job-1-1/stop.json").write_text('{"grace_s": 5}')
@@ -238,7 +238,7 @@ def test_a_request_that_comes_before_the_script_is_kept(runner, tmp_path):
     assert not (tmp_path / "work/count").exists()
 
 
-def test_starts_stops_polls_and_forgets_at_once_agree(runner, tmp_path):
+def test_concurrent_starts_stops_polls_and_forgets_agree(runner, tmp_path):
     """Many callers, few names, all calls at once: never an error, never two runs of one name."""
     code = (
         "import fcntl, os, sys, time\n"
@@ -274,7 +274,7 @@ def test_starts_stops_polls_and_forgets_at_once_agree(runner, tmp_path):
     assert not (tmp_path / "work/twice").exists()
 
 
-def test_the_script_begins_quickly(runner, tmp_path):
+def test_the_script_starts_quickly(runner, tmp_path):
     """The limit is generous, for busy machines; the goal is 150 ms."""
     took, bare = [], []
     for number in range(5):
@@ -305,7 +305,7 @@ def test_a_run_that_ends_while_it_is_polled_is_not_lost(runner, tmp_path, monkey
     assert (runner.poll(one.name).state, runner.poll(one.name).signal) == ("exited", signal.SIGTERM)
 
 
-def test_a_run_that_ends_just_after_it_was_seen_to_run_is_exited_or_running_never_lost(runner, tmp_path, monkeypatch):
+def test_a_run_that_ends_during_a_poll_is_exited_or_running_but_never_lost(runner, tmp_path, monkeypatch):
     one = spec(tmp_path, WAIT)
     runner.start(one)
     pid, is_free = number_in(tmp_path / "work/pid"), local._is_free

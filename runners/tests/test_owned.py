@@ -88,7 +88,7 @@ def refuse_with(problem):
     return refuse
 
 
-def test_the_name_is_committed_and_no_lock_is_held_when_the_run_is_started(probes, row, runner, on_start):
+def test_the_run_is_started_after_the_commit_of_its_name_without_locks(probes, row, runner, on_start):
     seen = []
     on_start(lambda spec: seen.append((connection.in_atomic_block, Job.objects.filter(run_name=spec.name).count())))
     assert probes.launch(row.pk).pk == row.pk
@@ -104,14 +104,14 @@ def test_a_run_that_the_runner_knows_is_not_prepared_again(probes, row, runner, 
 
 
 @pytest.mark.parametrize("problem", [Refused("the script is gone"), ValueError("a null character")])
-def test_what_can_never_start_fails_at_once(probes, row, on_start, problem):
+def test_a_run_that_can_never_start_fails_at_once(probes, row, on_start, problem):
     on_start(refuse_with(problem))
     assert probes.launch(row.pk) is None
     assert probes.failures == [f"could not be started: {problem}"]
 
 
 @pytest.mark.parametrize("fault", [runners.RunnerError("no disk space"), OSError("no process")])
-def test_a_fault_of_the_runner_is_raised_while_it_is_worth_another_try(probes, row, on_start, fault):
+def test_faults_of_the_runner_are_raised_while_retries_are_left(probes, row, on_start, fault):
     on_start(refuse_with(fault))
     with pytest.raises(type(fault)):
         probes.launch(row.pk)
@@ -121,7 +121,7 @@ def test_a_fault_of_the_runner_is_raised_while_it_is_worth_another_try(probes, r
     assert probes.failures == [f"could not be started: {fault}"]
 
 
-def test_a_run_whose_row_is_deleted_while_it_starts_is_swept_away(probes, row, runner, on_start):
+def test_a_run_whose_row_is_deleted_during_its_start_is_swept(probes, row, runner, on_start):
     on_start(lambda spec: Job.objects.filter(pk=row.pk).delete())
     probes.launch(row.pk)
     name = f"probe-{row.pk}"
@@ -129,7 +129,7 @@ def test_a_run_whose_row_is_deleted_while_it_starts_is_swept_away(probes, row, r
     eventually(lambda: probes.sweep() or name not in runner.names())
 
 
-def test_a_clean_row_has_no_run_and_a_run_is_asked_once_to_stop(probes, row, runner):
+def test_cleaning_stops_the_run_once_and_clears_the_name(probes, row, runner):
     row = probes.launch(row.pk)
     assert not probes.clean(row, None)
     assert runner.poll(row.run_name).state == "running"
@@ -141,7 +141,7 @@ def test_a_clean_row_has_no_run_and_a_run_is_asked_once_to_stop(probes, row, run
     assert row.run_name == ""
 
 
-def test_cleaning_leaves_a_row_alone_that_has_another_run_by_now(probes, row, runner):
+def test_cleaning_skips_a_row_that_has_another_run(probes, row, runner):
     row = probes.launch(row.pk)
     runner.stop(row.run_name, 0)
     end_of(runner, row.run_name)

@@ -57,7 +57,7 @@ def left(world, name: str) -> list[str]:
     return processes
 
 
-def test_its_outer_process_alone(world):
+def test_a_killed_outer_process(world):
     for number in range(TRIES):
         name, _, outer = begin(world, number)
         os.kill(outer, signal.SIGKILL)
@@ -66,7 +66,7 @@ def test_its_outer_process_alone(world):
         eventually(lambda name=name: left(world, name) == [])
 
 
-def test_and_the_shim_right_after(world):
+def test_a_killed_outer_process_and_shim(world):
     for number in range(TRIES):
         name, shim, outer = begin(world, number)
         os.kill(outer, signal.SIGKILL)
@@ -75,7 +75,7 @@ def test_and_the_shim_right_after(world):
         eventually(lambda name=name: left(world, name) == [])
 
 
-def test_the_runner_goes_on(world):
+def test_the_runner_continues(world):
     name, shim, outer = begin(world, 1)
     os.kill(outer, signal.SIGKILL)
     os.kill(shim, signal.SIGKILL)

@@ -35,7 +35,7 @@ def test_two_workers_find_each_other_and_share_a_log(runner, tmp_path):
     assert {f"[{rank}] rank {rank} of 2 sum 3.0" for rank in (0, 1)} <= set(lines)
 
 
-def test_when_one_fails_the_others_are_stopped(runner, tmp_path):
+def test_a_failing_worker_stops_the_others(runner, tmp_path):
     code = "import os, time\nif os.environ['RANK'] == '1': raise SystemExit(4)\nwhile True: time.sleep(1)"
     runner.start(spec(tmp_path, code, owner=3, workers=3, grace_s=0.5))
     status = end_of(runner)

@@ -133,7 +133,7 @@ class TestTail:
         assert "odd" in received
 
 
-def test_messages_are_sent_at_a_fixed_rate():
+def test_the_rate_limiter_allows_a_burst_and_then_a_fixed_rate():
     now = [100.0]
     pace = tail.Pace(10, lambda: now[0])
     assert sum(pace() for _ in range(100)) == tail.AT_ONCE + 1

@@ -40,20 +40,20 @@ def test_settings_that_differ_come_first_and_last_values_are_shown(get, make):
     assert text.index('data-compared="one"') < text.index('data-compared="two"')
 
 
-def test_without_jobs_it_offers_them(get, make):
+def test_without_a_selection_it_offers_jobs(get, make):
     make("one")
     text = get("/compare").content.decode()
     assert 'value="one"' in text
     assert "data-compare " not in text
 
 
-def test_another_users_job_is_as_one_that_is_missing(get, make, bob):
+def test_another_users_job_is_not_found(get, make, bob):
     make("theirs", user=bob)
     assert "data-compared" not in get("/compare?job=theirs&job=none&job=%00").content.decode()
     assert get("/compare.csv?job=theirs").status_code == 404
 
 
-def test_at_most_ten_at_once(get, make):
+def test_at_most_ten_jobs_are_compared(get, make):
     for letter in "abcdefghijkl":
         make(letter)
     query = "&".join(f"job={letter}" for letter in "abcdefghijkl")
@@ -73,12 +73,12 @@ def test_the_csv_has_every_reported_number(get, make):
     }
 
 
-def test_what_a_user_can_fill_in_stays_text(get, make):
+def test_user_input_stays_text_in_the_csv(get, make):
     make("one", args=["<script>alert(1)</script>"], env={"A": "<img src=x>"})
     text = get("/compare?job=one").content.decode()
     assert "<script>alert" not in text
     assert "<img src=x>" not in text
 
 
-def test_visitors_are_sent_to_log_in(client):
+def test_anonymous_users_are_redirected_to_login(client):
     assert client.get("/compare").status_code == client.get("/compare.csv").status_code == 302

@@ -80,7 +80,7 @@ def epochs() -> list[int]:
     return list(Metrics.objects.values_list("epoch", flat=True))
 
 
-def test_what_a_script_sends_to_the_topic_is_stored_once(running, ingesting, topic, reading, monkeypatch):  # noqa: F811
+def test_messages_on_the_topic_are_stored_once(running, ingesting, topic, reading, monkeypatch):  # noqa: F811
     """Invalid messages are skipped, and those that NATS did not accept are read again."""
     real, calls = bus.publish, []
 
@@ -104,7 +104,7 @@ def test_what_a_script_sends_to_the_topic_is_stored_once(running, ingesting, top
 
 
 @pytest.mark.parametrize("value", [None, b"", b"x" * (2 << 20), json.dumps(mine(0, more="x" * (2 << 20))).encode()])
-def test_what_nats_would_never_take_is_passed_over(value):
+def test_messages_that_nats_would_refuse_are_skipped(value):
     """Otherwise it would be refused and read again for ever."""
     record = SimpleNamespace(topic="t", partition=0, offset=1, value=value)
     assert kafka_source._translate(record) is None
@@ -123,6 +123,6 @@ def test_what_nats_would_never_take_is_passed_over(value):
         ),
     ],
 )
-def test_the_address_says_how_to_connect(settings, url, expected):
+def test_the_url_gives_the_connections_options(settings, url, expected):
     settings.KAFKA_URL = url
     assert kafka_source._options().items() >= expected.items()

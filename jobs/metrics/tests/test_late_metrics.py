@@ -47,7 +47,7 @@ ENDS = {
 
 
 @pytest.mark.parametrize("end", ENDS.values(), ids=ENDS)
-def test_what_was_sent_before_the_end_is_stored_and_what_was_sent_after_it_is_not(
+def test_only_reports_sent_before_the_end_are_stored(
     as_alice,
     running,  # noqa: F811
     ingest_now,
@@ -68,14 +68,14 @@ def test_what_was_sent_before_the_end_is_stored_and_what_was_sent_after_it_is_no
     assert Value.objects.count() == 1
 
 
-def test_the_row_that_ends_it_ends_it_also_when_it_comes_late(as_alice, running, ingest_now):  # noqa: F811
+def test_a_late_final_row_still_ends_the_metrics(as_alice, running, ingest_now):  # noqa: F811
     as_alice.call("post", URL, [row(0), row(1, progress=100), row(2)])
     ENDS["finished"](as_alice)
     ingest_now()
     assert epochs() == [0, 1]
 
 
-def test_finish_keeps_what_was_sent_before_it(as_alice, as_staff, running, ingest_now):  # noqa: F811
+def test_finish_keeps_reports_sent_before_it(as_alice, as_staff, running, ingest_now):  # noqa: F811
     as_alice.call("post", URL, row(0))
     as_staff.call("put", f"{URL}:finish")
     as_alice.call("post", URL, row(1))
@@ -84,7 +84,7 @@ def test_finish_keeps_what_was_sent_before_it(as_alice, as_staff, running, inges
     assert epochs() == [0]
 
 
-def test_delete_deletes_also_what_is_on_its_way(as_alice, as_staff, running, ingest_now):  # noqa: F811
+def test_delete_also_removes_reports_in_flight(as_alice, as_staff, running, ingest_now):  # noqa: F811
     as_alice.call("post", URL, row(0))
     as_staff.call("put", f"{URL}:delete")
     as_alice.call("post", URL, row(1))
@@ -92,7 +92,7 @@ def test_delete_deletes_also_what_is_on_its_way(as_alice, as_staff, running, ing
     assert epochs() == [1]
 
 
-def test_rows_of_a_deleted_job_do_not_land_in_the_next(as_alice, running, ingest_now, submit, until, tasks):  # noqa: F811
+def test_rows_of_a_deleted_job_are_not_stored_for_the_next(as_alice, running, ingest_now, submit, until, tasks):  # noqa: F811
     as_alice.call("post", URL, [row(0), row(1)])
     ENDS["cancelled"](as_alice)
     until(running, "error")
@@ -121,7 +121,7 @@ def test_a_job_that_never_ran_has_no_metrics(as_alice, submit, ingest_now):
     assert until_it_is_made.attempt == 0
 
 
-def test_late_rows_of_an_attempt_that_failed_are_its_own(as_alice, submit, until, ingest_now, monkeypatch):
+def test_late_rows_belong_to_their_own_attempt(as_alice, submit, until, ingest_now, monkeypatch):
     """Including its final row, which does not close the next attempt's metrics."""
     monkeypatch.setattr("jobs.lifecycle.BACKOFF_S", (0,))
     job = until(submit(SLEEP, retries=1), "running")
@@ -135,7 +135,7 @@ def test_late_rows_of_an_attempt_that_failed_are_its_own(as_alice, submit, until
     assert list(rows) == [(0, 1), (1, 1), (0, 2), (1, 2)]
 
 
-def test_a_batch_that_comes_again_after_the_row_that_ends_it_is_stored(running):  # noqa: F811
+def test_a_redelivered_batch_with_the_final_row_is_stored(running):  # noqa: F811
     """The database failed at the first batch, and was available for the second."""
 
     def delivery(epoch: int, **fields) -> bus.Delivery:
@@ -148,7 +148,7 @@ def test_a_batch_that_comes_again_after_the_row_that_ends_it_is_stored(running):
 
 
 @pytest.mark.parametrize("strange", ["\u00e4-0", "a\0b", "x" * 5000], ids=["not ASCII", "a null", "long"])
-def test_a_strange_message_id_keeps_nobody_elses_rows_back(running, ingest_now, strange):  # noqa: F811
+def test_an_invalid_message_id_does_not_block_other_rows(running, ingest_now, strange):  # noqa: F811
     publish(SUBJECT, json.dumps(row(0)).encode(), strange)
     publish(SUBJECT, json.dumps(row(1)).encode(), f"{strange}?")
     publish(SUBJECT, json.dumps(row(2)).encode())
@@ -160,14 +160,14 @@ def test_a_strange_message_id_keeps_nobody_elses_rows_back(running, ingest_now, 
     assert Value.objects.count() == 6
 
 
-def test_half_a_character_in_a_message_id_is_stored_once(running):  # noqa: F811
+def test_a_lone_surrogate_in_a_message_id_is_stored_once(running):  # noqa: F811
     """As the library reads header bytes that are not valid text."""
     sent = running.created + timedelta(seconds=1)
     one = bus.Delivery(SUBJECT, json.dumps(row(0)).encode(), "m\udcff", 1, sent)
     assert [recording.record([one]) for _ in range(2)] == [1, 0]
 
 
-def test_what_the_database_can_never_take_is_dropped_and_the_rest_of_the_batch_kept(running, monkeypatch):  # noqa: F811
+def test_unstorable_rows_are_dropped_and_the_rest_of_the_batch_is_kept(running, monkeypatch):  # noqa: F811
     sent = running.created + timedelta(seconds=1)
     monkeypatch.setattr(
         "jobs.metrics.recording._id", lambda delivery: delivery.message_id
@@ -183,7 +183,7 @@ def test_what_the_database_can_never_take_is_dropped_and_the_rest_of_the_batch_k
 
 
 @pytest.mark.parametrize("comes", ["before the end", "after the end"])
-def test_a_follower_sees_them_in_order_before_the_end(as_alice, running, stream, request, comes):  # noqa: F811
+def test_a_websocket_gets_them_in_order_before_the_end(as_alice, running, stream, request, comes):  # noqa: F811
     token = accounts.token_of(running.user)
 
     async def work() -> list:

@@ -96,7 +96,7 @@ def publish(subject: str, body: bytes, message_id: str = "") -> None:
 
 
 class TestReport:
-    def test_what_is_posted_is_stored_in_order(self, as_alice, running, ingesting):
+    def test_posted_metrics_are_stored_in_order(self, as_alice, running, ingesting):
         assert as_alice.call("post", URL, row(0)).content == b'""'
         assert as_alice.call("post", URL, [row(1), row(2, user="alice", name="fit")]).status_code == 200
         wait_for(lambda: Metrics.objects.count() == 3)
@@ -106,7 +106,7 @@ class TestReport:
         assert newest["X-Total-Count"] == "3"
         assert as_alice.call("get", "users/alice/jobs/fit").json()["progress"] == 2
 
-    def test_a_report_that_is_sent_again_counts_once(self, as_alice, running, ingesting):
+    def test_a_repeated_report_counts_once(self, as_alice, running, ingesting):
         for _ in range(3):
             as_alice.call("post", URL, [row(0), row(1)], HTTP_X_MESSAGE_ID="fit:1:run:0")
         as_alice.call("post", URL, [row(1), row(2)], HTTP_X_MESSAGE_ID="fit:1:run:1")
@@ -129,7 +129,7 @@ class TestReport:
             ([row(0)] * 1001, "body"),
         ],
     )
-    def test_one_bad_element_refuses_the_whole(self, as_alice, running, stream, body, field):
+    def test_one_invalid_element_refuses_the_whole_request(self, as_alice, running, stream, body, field):
         assert as_alice.refused("post", URL, body).startswith(f"{field}:")
 
     def test_metrics_of_a_job_that_is_not_running_are_ignored(self, as_alice, running, ingesting):
@@ -140,7 +140,7 @@ class TestReport:
         assert recording.record([]) == 0
         assert not Metrics.objects.exists()
 
-    def test_nothing_is_taken_after_the_row_that_ends_it(self, as_alice, running, ingesting):
+    def test_nothing_is_accepted_after_the_final_row(self, as_alice, running, ingesting):
         as_alice.call("post", URL, [row(0), row(1, progress=100), row(2)])
         wait_for(lambda: Metrics.objects.count() >= 2)
         assert list(Metrics.objects.values_list("epoch", flat=True)) == [0, 1]
@@ -160,7 +160,7 @@ class TestReport:
 
 
 class TestNats:
-    def test_a_script_may_publish_itself_and_a_repeated_message_counts_once(self, running, ingesting):
+    def test_a_script_can_publish_to_nats_and_a_repeated_message_counts_once(self, running, ingesting):
         for _ in range(2):
             publish("job_metrics.alice.fit", json.dumps(row(0)).encode(), "mine-0")
         publish("job_metrics.alice.fit", json.dumps(row(1)).encode())
@@ -182,13 +182,13 @@ class TestNats:
             b'{"epoch": 0, "accuracy": 1e999, "loss": 0, "progress": 0}',
         ],
     )
-    def test_a_wrong_message_is_dropped_and_the_next_one_taken(self, running, ingesting, body):
+    def test_an_invalid_message_is_dropped_and_the_next_one_stored(self, running, ingesting, body):
         publish("job_metrics.alice.fit", body)
         publish("job_metrics.alice.fit", json.dumps(row(1)).encode())
         wait_for(Metrics.objects.exists)
         assert list(Metrics.objects.values_list("epoch", flat=True)) == [1]
 
-    def test_killed_before_the_acknowledgement_it_takes_the_batch_again_without_doubling(self, running, stream):
+    def test_killed_before_the_acknowledgement_it_stores_the_batch_once(self, running, stream):
         """The batch is recorded, its acknowledgement is lost, so it is delivered again."""
         publish("job_metrics.alice.fit", json.dumps(row(0)).encode())
         taken = asyncio.run(_pull_without_ack())
@@ -244,7 +244,7 @@ class TestWebsocket:
     def live(self, work):
         return asyncio.run(work())
 
-    def test_history_first_then_live_in_order_none_twice(self, running, token):
+    def test_history_then_live_rows_in_order_without_duplicates(self, running, token):
         record(running, 0, 1)
 
         async def work():
@@ -279,7 +279,7 @@ class TestWebsocket:
         lambda: accounts.set_staff(username="oscar", staff=False, by="test"),
         lambda: accounts.deregister(username="oscar", by="test"),
     ], ids=["rotated", "no operator", "de-registered"])  # fmt: skip
-    def test_a_row_after_the_right_was_taken_back_is_not_sent(self, running, staff, take):
+    def test_no_row_is_sent_after_access_was_revoked(self, running, staff, take):
         token = accounts.token_of(staff)
 
         async def work():
@@ -297,7 +297,7 @@ class TestWebsocket:
         lambda client: client.post("/logout"),
         lambda client: accounts.change_password(user=User.objects.get(username="alice"), password=OTHER, by="test"),
     ], ids=["logged out", "another password"])  # fmt: skip
-    def test_a_row_after_the_session_has_ended_is_not_sent_and_others_go_on(self, running, client, token, take):
+    def test_no_row_is_sent_after_the_session_ended_but_others_continue(self, running, client, token, take):
         client.force_login(running.user)
         cookie = f"sessionid={client.cookies['sessionid'].value}".encode()
 
@@ -316,13 +316,13 @@ class TestWebsocket:
         assert self.live(work) == ({"type": "websocket.close", "code": 4401}, 1)
 
     @pytest.mark.parametrize("path", ["/", "/api/v1/nothing", "/api/v1/users/alice/jobs/fit"])
-    def test_an_unknown_address_is_refused(self, path):
+    def test_an_unknown_job_is_refused(self, path):
         async def work():
             return (await socket(path=path).connect())[0]
 
         assert self.live(work) is False
 
-    def test_the_session_opens_it(self, running, client):
+    def test_a_session_can_open_it(self, running, client):
         client.force_login(running.user)
         cookie = f"sessionid={client.cookies['sessionid'].value}".encode()
 
@@ -335,7 +335,7 @@ class TestWebsocket:
 
         assert self.live(work)
 
-    def test_the_session_does_not_open_it_for_a_page_of_another_origin(self, running, client):
+    def test_a_page_of_another_origin_cannot_open_it(self, running, client):
         client.force_login(running.user)
         cookie = f"sessionid={client.cookies['sessionid'].value}".encode()
 
@@ -348,7 +348,9 @@ class TestWebsocket:
 
         assert not self.live(work)
 
-    def test_strangers_job_tokens_and_nobody_are_refused_and_staff_are_not(self, running, token, bob, staff):
+    def test_other_users_job_tokens_and_anonymous_callers_are_refused_but_staff_are_not(
+        self, running, token, bob, staff
+    ):
         async def connected(query: str, path: str = f"/api/v1/{URL}") -> bool:
             link = socket(query, path)
             answer, _ = await link.connect()

@@ -97,13 +97,13 @@ def test_a_job_reports_on_its_own_subjects(running, answering):  # noqa: F811
 
 
 @pytest.mark.parametrize("subject", ["job_metrics.alice.other", "job_metrics.bob.fit", "raw_logs", "$JS.API.INFO"])
-def test_it_may_publish_nothing_else(running, answering, subject):  # noqa: F811
+def test_a_job_may_publish_nothing_else(running, answering, subject):  # noqa: F811
     refused = asyncio.run(_refusal(running, lambda client: client.publish(subject, b"{}")))
     assert "permissions violation" in refused.lower()
 
 
 @pytest.mark.parametrize("subject", [">", "_INBOX.>", "job_metrics.>", "$SYS.>"])
-def test_it_may_listen_to_nothing_of_others(running, answering, subject):  # noqa: F811
+def test_a_job_cannot_subscribe_to_other_subjects(running, answering, subject):  # noqa: F811
     refused = asyncio.run(_refusal(running, lambda client: client.subscribe(subject)))
     assert "permissions violation" in refused.lower()
 
@@ -118,7 +118,7 @@ async def _refusal(job, action) -> str:
     return words
 
 
-def test_strangers_and_jobs_that_have_ended_are_not_let_in(running, answering, settings):  # noqa: F811
+def test_invalid_tokens_and_ended_jobs_are_refused(running, answering, settings):  # noqa: F811
     token = job_token(running)
 
     async def let_in(user: str, password: str) -> bool:
@@ -146,10 +146,10 @@ def test_strangers_and_jobs_that_have_ended_are_not_let_in(running, answering, s
 
 
 @pytest.mark.parametrize("claims", [b"{", b"[" * 200_000, b"[]", b'{"nats": {}}'])
-def test_what_is_no_question_is_not_answered(claims):
+def test_an_invalid_authorization_request_is_not_answered(claims):
     assert nats_auth.answer(b"head." + base64.urlsafe_b64encode(claims) + b".signature") is None
 
 
-def test_with_a_server_of_somebody_elses_there_is_no_address(running, settings):  # noqa: F811
+def test_with_an_external_server_jobs_get_no_address(running, settings):  # noqa: F811
     settings.EMBEDDED = {**settings.EMBEDDED, "nats": False}
     assert nats_address(running) is None

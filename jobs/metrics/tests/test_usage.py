@@ -31,7 +31,7 @@ def usage_of(client, query: str = "?points=100") -> dict:
     return {one["name"]: one for one in answer.json()}
 
 
-def test_processor_memory_and_disk_are_seen(as_alice, submit, until):
+def test_cpu_memory_and_disk_are_measured(as_alice, submit, until):
     until(submit(WORK, ram=512, args=["0"]), "finished")
     used = usage_of(as_alice)
     assert list(used) == ["cpu", "ram", "disk"]  # a job without a GPU uses none
@@ -45,7 +45,7 @@ def test_processor_memory_and_disk_are_seen(as_alice, submit, until):
     assert usage_of(as_alice, "")["ram"]["points"] == []
 
 
-def test_each_attempt_is_a_line_of_its_own(as_alice, submit, until, monkeypatch):
+def test_each_attempt_has_its_own_points(as_alice, submit, until, monkeypatch):
     monkeypatch.setattr("jobs.lifecycle.BACKOFF_S", (0,))
     folder = storage.job_dir("alice", "fit")
     again = WORK.replace('.count("after") < 4', '.count("after") < 2 * int(__import__("os").environ["MLP_ATTEMPT"])')
@@ -54,7 +54,7 @@ def test_each_attempt_is_a_line_of_its_own(as_alice, submit, until, monkeypatch)
     assert {attempt for _step, _value, attempt in usage_of(as_alice)["cpu"]["points"]} == {1, 2}
 
 
-def test_what_a_script_writes_there_does_no_harm(as_alice, submit, until):
+def test_a_script_that_writes_the_file_does_no_harm(as_alice, submit, until):
     until(submit("print('short')"), "finished")
     path = storage.job_dir("alice", "fit") / "log" / "usage.jsonl"
     rows = [
@@ -71,7 +71,7 @@ def test_what_a_script_writes_there_does_no_harm(as_alice, submit, until):
     assert usage_of(as_alice) == {}
 
 
-def test_of_many_points_the_peaks_stay(as_alice, submit, until):
+def test_thinned_points_keep_the_peaks(as_alice, submit, until):
     until(submit("print('short')"), "finished")
     rows = [{"after": second, "cpu": 3.5 if second == 777 else 0.1} for second in range(2000)]
     (storage.job_dir("alice", "fit") / "log" / "usage.jsonl").write_text("\n".join(map(json.dumps, rows)))
@@ -82,7 +82,7 @@ def test_of_many_points_the_peaks_stay(as_alice, submit, until):
 
 
 @pytest.mark.parametrize("query", ["?points=-1", "?points=x", "?points=2001"])
-def test_wrong_questions_are_refused(as_alice, submit, query):
+def test_invalid_parameters_are_refused(as_alice, submit, query):
     submit("print('short')")
     answer = as_alice.call("get", f"users/alice/jobs/fit/usage{query}")
     assert answer.status_code == 403

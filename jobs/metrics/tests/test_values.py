@@ -47,7 +47,7 @@ def record(job, *rows: dict, first: int = 0, sent=None) -> int:
 
 
 class TestReport:
-    def test_what_is_posted_is_stored_and_listed_newest_first(self, as_alice, running, ingesting):  # noqa: F811
+    def test_posted_values_are_stored_and_listed_newest_first(self, as_alice, running, ingesting):  # noqa: F811
         body = [numbers(0, lr=0.1, norm=3), {**numbers(1, lr=0.05), "time": 1700000000.5}]
         assert as_alice.call("post", URL, body).content == b'""'
         wait_for(lambda: Value.objects.count() == 3)
@@ -57,7 +57,7 @@ class TestReport:
         assert newest == {"name": "lr", "step": 1, "value": 0.05, "time": "2023-11-14T22:13:20.500000Z", "attempt": 1}
         assert {one["value"] for one in as_alice.call("get", URL + "?name=norm").json()} == {3.0}
 
-    def test_a_report_that_is_sent_again_counts_once(self, as_alice, running, ingesting):  # noqa: F811
+    def test_a_repeated_report_counts_once(self, as_alice, running, ingesting):  # noqa: F811
         for _ in range(3):
             as_alice.call("post", URL, [numbers(0), numbers(1)], HTTP_X_MESSAGE_ID="fit:1:run:0")
         as_alice.call("post", URL, [numbers(1), numbers(2)], HTTP_X_MESSAGE_ID="fit:1:run:1")
@@ -65,7 +65,7 @@ class TestReport:
         wait_for(lambda: Metrics.objects.exists() and Value.objects.filter(step=2).exists())
         assert list(Value.objects.values_list("step", flat=True)) == [0, 1, 2]
 
-    def test_a_jobs_token_reports_for_that_job_alone(self, api, submit, until, running, stream):  # noqa: F811
+    def test_a_job_token_reports_for_its_job_only(self, api, submit, until, running, stream):  # noqa: F811
         other = until(submit(SLEEP, name="other"), "running")
         reporter = api(job_token(other))
         assert reporter.refused("post", URL, numbers(0)).startswith("token:")
@@ -100,10 +100,10 @@ class TestReport:
             ([numbers(1)] * 1001, "body"),
         ],
     )
-    def test_one_bad_element_refuses_the_whole(self, as_alice, running, stream, body, field):  # noqa: F811
+    def test_one_invalid_element_refuses_the_whole_request(self, as_alice, running, stream, body, field):  # noqa: F811
         assert as_alice.refused("post", URL, body).startswith(f"{field}:")
 
-    def test_it_may_be_published_on_nats_and_a_wrong_message_is_dropped(self, running, ingesting):  # noqa: F811
+    def test_values_can_be_published_to_nats_and_invalid_messages_are_dropped(self, running, ingesting):  # noqa: F811
         target = recording.values_subject("alice", "fit")
         for body in (b"{", json.dumps(row(0)).encode(), json.dumps(numbers(1) | {"name": "other"}).encode()):
             publish(target, body)
@@ -113,24 +113,24 @@ class TestReport:
         assert list(Value.objects.values_list("step", flat=True)) == [7]
         assert not Metrics.objects.exists()
 
-    def test_of_a_job_that_is_not_running_nothing_is_stored(self, running, as_alice, stream):  # noqa: F811
+    def test_nothing_is_stored_for_a_job_that_is_not_running(self, running, as_alice, stream):  # noqa: F811
         lifecycle.cancel(user=running.user, name="fit", by="alice")
         assert as_alice.call("post", URL, numbers(0)).status_code == 200
         assert record(running, numbers(0), sent=timezone.now()) == 0
         assert not Value.objects.exists()
 
-    def test_a_batch_that_comes_again_is_stored_once(self, running, stream):  # noqa: F811
+    def test_a_redelivered_batch_is_stored_once(self, running, stream):  # noqa: F811
         record(running, numbers(0), numbers(1))
         record(running, numbers(0), numbers(1))
         assert Value.objects.count() == 2
 
-    def test_names_made_from_a_counter_do_not_fill_the_table(self, running, stream, monkeypatch):  # noqa: F811
+    def test_the_number_of_names_is_limited(self, running, stream, monkeypatch):  # noqa: F811
         monkeypatch.setattr(series, "MOST_NAMES", 3)
         record(running, *(numbers(step, **{f"n{step}": 1}) for step in range(5)), numbers(9, n0=2))
         assert set(Value.objects.values_list("name", flat=True)) == {"n0", "n1", "n2"}
         assert Value.objects.filter(name="n0", step=9).exists()
 
-    def test_metrics_and_numbers_of_one_batch_are_stored_together(self, running, stream):  # noqa: F811
+    def test_metrics_and_values_of_one_batch_are_stored_together(self, running, stream):  # noqa: F811
         sent = running.created + timedelta(seconds=1)
         mixed = [("job_metrics.alice.fit", row(0)), (recording.values_subject("alice", "fit"), numbers(0))]
         batch = [bus.Delivery(to, json.dumps(body).encode(), f"m{i}", i, sent) for i, (to, body) in enumerate(mixed)]
@@ -139,7 +139,7 @@ class TestReport:
 
 
 class TestSeries:
-    def test_each_name_with_its_range_and_thinned_points(self, as_alice, running, stream):  # noqa: F811
+    def test_series_have_their_range_and_thinned_points(self, as_alice, running, stream):  # noqa: F811
         record(running, *(numbers(step, lr=1 / (step + 1), norm=step) for step in range(100)))
         sent = running.created + timedelta(seconds=1)
         recording.record([bus.Delivery("job_metrics.alice.fit", json.dumps(row(0)).encode(), "m", 0, sent)])
@@ -157,12 +157,12 @@ class TestSeries:
         assert len(steps) == 20
         assert series["loss"]["points"] == [[0.0, 1.0, 1.0]]
 
-    def test_without_points_there_are_only_the_figures(self, as_alice, running, stream):  # noqa: F811
+    def test_without_points_only_the_statistics_are_returned(self, as_alice, running, stream):  # noqa: F811
         record(running, numbers(0))
         assert as_alice.call("get", "users/alice/jobs/fit/series").json() == [
             {"name": "lr", "count": 1, "last": 0.1, "min": 0.1, "max": 0.1, "points": []}
         ]
 
-    def test_another_users_are_not_there(self, as_bob, running, stream):  # noqa: F811
+    def test_another_users_series_are_not_found(self, as_bob, running, stream):  # noqa: F811
         assert "job" in as_bob.refused("get", "users/alice/jobs/fit/series")
         assert "job" in as_bob.refused("get", URL)

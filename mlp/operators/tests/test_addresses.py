@@ -10,7 +10,7 @@ from django.conf import settings
 CODE = "from django.urls import reverse; print(reverse('admin:audit'))"
 
 
-def test_a_fresh_process_knows_the_pages_of_the_admin_site():
+def test_a_fresh_process_routes_the_admins_pages():
     command = [sys.executable, "manage.py", "shell", "--no-imports", "-c", CODE]
     done = subprocess.run(command, cwd=settings.BASE_DIR, capture_output=True, text=True, timeout=120)
     assert done.stdout.strip() == "/admin/audit/", done.stderr

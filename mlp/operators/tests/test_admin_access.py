@@ -34,7 +34,7 @@ def pages(alice, staff):
     ]
 
 
-def test_a_stranger_gets_nothing(client, pages):
+def test_an_anonymous_user_gets_nothing(client, pages):
     for page in pages:
         answer = client.get(page)
         assert answer.status_code == 302
@@ -42,7 +42,7 @@ def test_a_stranger_gets_nothing(client, pages):
         assert client.post(page).status_code == 302
 
 
-def test_a_user_who_is_no_operator_gets_nothing(client, bob, pages):
+def test_a_user_without_staff_rights_gets_nothing(client, bob, pages):
     client.force_login(bob)
     for page in pages:
         assert client.get(page)["Location"].startswith(LOGIN), page
@@ -52,7 +52,7 @@ def test_a_user_who_is_no_operator_gets_nothing(client, bob, pages):
     assert Job.objects.get().state == "running"
 
 
-def test_an_operator_who_is_deregistered_is_out_at_once(staff_client, staff):
+def test_a_deactivated_operator_loses_access_at_once(staff_client, staff):
     assert staff_client.get("/admin/").status_code == 200
     user = User.objects.get(pk=staff.pk)
     user.deregister(by="test")
@@ -70,7 +70,7 @@ def reader(make_user, client):
     return client
 
 
-def test_who_may_only_look_sees_no_button_and_can_do_nothing(reader, alice):
+def test_view_permission_gives_no_buttons_and_no_actions(reader, alice):
     job = put(Job, alice, "train", "running")
     assert reader.get(url_of(job)).status_code == 200
     assert buttons(reader, job) == set()
@@ -81,7 +81,7 @@ def test_who_may_only_look_sees_no_button_and_can_do_nothing(reader, alice):
     assert Job.objects.get().state == "running"
 
 
-def test_who_may_only_look_at_jobs_sees_no_user(reader, alice):
+def test_view_permission_for_jobs_shows_no_users(reader, alice):
     assert reader.get(url_of(alice)).status_code == 403
     assert reader.get(reverse("admin:accounts_user_add")).status_code == 403
     overview = reader.get("/admin/").content.decode()
@@ -107,13 +107,13 @@ def test_an_operator_logs_in(client, staff):
     assert client.get("/admin/").status_code == 200
 
 
-def test_a_user_does_not(client, alice):
+def test_a_user_cannot_log_in(client, alice):
     page = log_in(client, "alice", PASSWORD)
     assert page.status_code == 200
     assert client.get("/admin/").status_code == 302
 
 
-def test_guessing_is_slowed_down(client, staff, settings, monkeypatch):
+def test_login_is_rate_limited(client, staff, settings, monkeypatch):
     settings.LOGIN_FAILURES_BEFORE_SLOWDOWN = 3
     monkeypatch.setattr(throttle, "FIRST_S", 60)
     for _ in range(4):
@@ -123,7 +123,7 @@ def test_guessing_is_slowed_down(client, staff, settings, monkeypatch):
     assert "too many failed logins; try again in" in page.content.decode()
 
 
-def test_a_success_forgets_ones_own_failures(client, staff, settings):
+def test_a_success_resets_the_users_failures(client, staff, settings):
     settings.LOGIN_FAILURES_BEFORE_SLOWDOWN = 3
     for _ in range(3):
         log_in(client, "oscar", "wrong guess")
@@ -133,7 +133,7 @@ def test_a_success_forgets_ones_own_failures(client, staff, settings):
 
 
 @pytest.mark.parametrize("form", [{"username": "oscar"}, {"username": "oscar", "password": ""}, {}])
-def test_an_empty_form_forgets_no_failures(client, staff, settings, monkeypatch, form):
+def test_an_empty_form_resets_no_failures(client, staff, settings, monkeypatch, form):
     settings.LOGIN_FAILURES_BEFORE_SLOWDOWN = 3
     monkeypatch.setattr(throttle, "FIRST_S", 60)
     for _ in range(4):

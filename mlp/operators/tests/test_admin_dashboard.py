@@ -52,7 +52,7 @@ def test_it_counts_every_state_and_links_to_the_filtered_list(staff_client, alic
     assert page.context["cl"].result_count == 2
 
 
-def test_it_shows_what_happened_and_what_failed_with_the_reason(staff_client, alice):
+def test_it_shows_recent_changes_and_failures_with_reasons(staff_client, alice):
     job = put(Job, alice, "train", "running")
     job.fail(by="runner", reason="exit code 1: Traceback\n  File x\nMemoryError: no more")
     job.save()
@@ -67,7 +67,7 @@ def test_it_shows_what_happened_and_what_failed_with_the_reason(staff_client, al
     assert url_of(job) in text
 
 
-def test_users_wait_until_they_are_let_in_and_never_again(staff_client, make_user):
+def test_users_awaiting_approval_are_listed_until_they_are_activated(staff_client, make_user):
     for name in ("carol", "dave"):
         make_user(name, active=False)
     accounts.deregister(username=make_user("erin").username, by="operator:oscar")
@@ -91,7 +91,7 @@ def test_it_shows_what_each_tenant_has_in_use(staff_client, default_tenant):
     assert 'value="25"' in bars["Memory"]
 
 
-def test_it_names_addresses_and_what_judges_the_logs(staff_client, alice, staff):
+def test_it_shows_addresses_and_the_log_models_state(staff_client, alice, staff):
     text = overview(staff_client).content.decode()
     assert "/api/v1/docs" in text
     assert "none yet" in text
@@ -101,7 +101,7 @@ def test_it_names_addresses_and_what_judges_the_logs(staff_client, alice, staff)
 
 
 # --- what it stands on --------------------------------------------------------------------------------------------
-def test_it_says_what_keeps_runs_apart_and_which_versions_run(staff_client):
+def test_it_shows_isolation_and_versions(staff_client):
     answer = staff_client.get(reverse("admin:machine"))
     versions = dict(answer.context["versions"])
     assert re.fullmatch(r"\d+\.\d+.*", versions["PostgreSQL"])
@@ -114,7 +114,7 @@ def test_it_says_what_keeps_runs_apart_and_which_versions_run(staff_client):
     assert all(str(how) in html.unescape(answer.content.decode()) for _what, how, _tone in (files, users, *bounds))
 
 
-def test_where_nothing_keeps_runs_apart_it_says_so_and_why(staff_client, monkeypatch):
+def test_missing_isolation_is_shown_with_its_reason(staff_client, monkeypatch):
     nothing = confine.Confinement("none", "", False, {}, ("bwrap: <b>not allowed</b>",))
     monkeypatch.setattr(runners.get(), "_confinement", nothing)
     answer = staff_client.get(reverse("admin:machine"))
@@ -142,7 +142,7 @@ def entries(answer) -> list[tuple]:
     return [(entry.who, entry.subject, entry.what) for entry in answer.context["rows"]]
 
 
-def test_the_record_joins_changes_of_state_and_operators_acts(staff_client, alice, staff):
+def test_the_audit_log_has_state_changes_and_operators_actions(staff_client, alice, staff):
     job = put(Job, alice, "train", "running")
     staff_client.post(reverse("admin:jobs_job_verb", args=[job.pk, "cancel"]), {"confirmed": "yes"})
     staff_client.post(reverse("admin:accounts_user_verb", args=[alice.pk, "rotate"]), {"confirmed": "yes"})
@@ -155,7 +155,7 @@ def test_the_record_joins_changes_of_state_and_operators_acts(staff_client, alic
     assert [what for _who, _subject, what in entries(audit(staff_client, q="train"))] == ["fail", "start", "create"]
 
 
-def test_the_record_is_read_page_by_page_and_none_is_missing_or_twice(staff_client, alice):
+def test_the_audit_log_is_paged_without_gaps_or_duplicates(staff_client, alice):
     for number in range(30):
         put(Job, alice, "n" * (number + 1), "running")
     first = audit(staff_client)
@@ -167,18 +167,18 @@ def test_the_record_is_read_page_by_page_and_none_is_missing_or_twice(staff_clie
 
 
 @pytest.mark.parametrize("asked", [{"before": "x"}, {"before": "2026-13-45T99:00"}, {"q": "\0"}, {"who": EVIL}])
-def test_the_record_takes_whatever_is_asked(staff_client, alice, asked):
+def test_the_audit_log_answers_any_filter(staff_client, alice, asked):
     assert "<script>alert" not in audit(staff_client, **asked).content.decode()
 
 
 @pytest.mark.parametrize("name", ["audit", "machine"])
-def test_these_are_for_operators_only(client, alice, name):
+def test_the_operators_pages_require_staff_rights(client, alice, name):
     client.force_login(alice)
     assert client.get(reverse(f"admin:{name}")).status_code in (302, 403)
 
 
 # --- notifications and sessions -----------------------------------------------------------------------------------
-def test_a_delivery_that_was_given_up_is_tried_again(staff_client, alice, staff):
+def test_a_failed_delivery_can_be_retried(staff_client, alice, staff):
     row = fill(alice, staff)["accounts.delivery"]
     Delivery.objects.filter(pk=row.pk).update(attempts=6)
     assert "failed" in staff_client.get(reverse("admin:accounts_delivery_changelist")).content.decode()
@@ -187,7 +187,7 @@ def test_a_delivery_that_was_given_up_is_tried_again(staff_client, alice, staff)
     assert (row.open, row.attempts) == (True, 0)
 
 
-def test_an_operator_ends_one_session(staff_client, alice):
+def test_an_operator_can_end_a_session(staff_client, alice):
     alice_page, other = Client(), Client()
     for client in (alice_page, other):
         client.force_login(alice)
@@ -198,12 +198,12 @@ def test_an_operator_ends_one_session(staff_client, alice):
 
 
 # --- the parts ----------------------------------------------------------------------------------------------------
-def test_the_overview_itself_asks_no_part(staff_client, monkeypatch):
+def test_the_overview_itself_queries_no_component(staff_client, monkeypatch):
     monkeypatch.setattr(health, "report", lambda: 1 / 0)
     assert reverse("admin:parts") in overview(staff_client).content.decode()
 
 
-def test_the_parts_are_told_one_by_one(staff_client, monkeypatch):
+def test_each_component_has_its_own_state(staff_client, monkeypatch):
     monkeypatch.setattr(health, "report", lambda: {"nats": "ok", "worker": "no heart-beat"})
     answer = staff_client.get(reverse("admin:parts"))
     assert [(row["name"], row["ok"]) for row in answer.context["parts"]] == [("nats", True), ("worker", False)]
@@ -211,7 +211,7 @@ def test_the_parts_are_told_one_by_one(staff_client, monkeypatch):
     assert "no-store" in answer["Cache-Control"]
 
 
-def test_a_part_that_hangs_does_not_hold_up_the_answer(staff_client, monkeypatch):
+def test_a_hanging_component_does_not_delay_the_answer(staff_client, monkeypatch):
     asked_long_enough = threading.Event()
     monkeypatch.setattr(health, "report", lambda: asked_long_enough.wait(60) and {})
     monkeypatch.setattr(site, "PATIENCE_S", 0.2)
@@ -223,7 +223,7 @@ def test_a_part_that_hangs_does_not_hold_up_the_answer(staff_client, monkeypatch
     assert "did not respond in time" in answer.content.decode()
 
 
-def test_a_report_that_breaks_is_no_answer_either(staff_client, monkeypatch):
+def test_a_broken_health_report_counts_as_no_answer(staff_client, monkeypatch):
     def broken():
         raise RuntimeError("broken")
 
@@ -232,7 +232,7 @@ def test_a_report_that_breaks_is_no_answer_either(staff_client, monkeypatch):
 
 
 # --- around the pages ------------------------------------------------------------------------------------------------
-def test_the_sidebar_leads_to_every_list(staff_client, alice, staff):
+def test_the_sidebar_links_to_every_list(staff_client, alice, staff):
     fill(alice, staff)
     text = overview(staff_client).content.decode()
     for model in site.admin.site._registry:
@@ -245,13 +245,13 @@ def test_the_search_finds_objects_by_their_names(staff_client, alice):
     assert url_of(job) in page
 
 
-def test_the_admin_speaks_chinese_where_it_can(staff_client):
+def test_the_admin_is_available_in_chinese(staff_client):
     page = staff_client.get("/admin/", headers={"accept-language": "zh-hans"})
     assert page.status_code == 200
     assert 'lang="zh-hans"' in page.content.decode()
 
 
-def test_a_long_reason_is_cut_to_its_beginning_and_its_end():
+def test_a_long_reason_is_shortened_in_the_middle():
     assert short("plain words") == "plain words"
     assert "exit code 1: … Boom" in short("exit code 1: Traceback\n  line\nBoom")
     assert short("x" * 500).count("x") == 500 + 90
@@ -259,6 +259,6 @@ def test_a_long_reason_is_cut_to_its_beginning_and_its_end():
     assert "<b>" not in short("<b>\n<i>")
 
 
-def test_everybodys_limit_has_a_name(staff_client, default_tenant):
+def test_the_default_limit_has_a_name(staff_client, default_tenant):
     UserLimit.objects.create(tenant=default_tenant, user="", gpu=1)
     assert "all users" in staff_client.get(reverse("admin:resources_userlimit_changelist")).content.decode()

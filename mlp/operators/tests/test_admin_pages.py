@@ -39,7 +39,7 @@ def address(label: str, page: str, *args) -> str:
     return reverse(f"admin:{label.replace('.', '_')}_{page}", args=args)
 
 
-def test_it_knows_every_model_of_the_platform():
+def test_every_model_of_the_platform_is_registered():
     ours = {"accounts", "resources", "datasets", "jobs", "models_app", "apps", "kernel"}
     registered = {model for model in admin.site._registry if model._meta.app_label in ours}
     assert {model._meta.label_lower for model in registered} >= {
@@ -78,13 +78,13 @@ def test_its_object_page_and_history_open(staff_client, world, label):
 
 
 @pytest.mark.parametrize("label", MODELS)
-def test_it_adds_only_what_a_lifecycle_can_create(staff_client, world, label):
+def test_only_objects_with_a_create_function_can_be_added(staff_client, world, label):
     page = staff_client.get(address(label, "add"))
     assert page.status_code == (200 if label in CREATED_HERE else 403)
 
 
 @pytest.mark.parametrize("label", MODELS)
-def test_djangos_own_deleting_is_closed(staff_client, world, label):
+def test_djangos_own_deletion_is_disabled(staff_client, world, label):
     obj = world[label]
     answer = staff_client.post(address(label, "delete", obj.pk), {"post": "yes"})
     has_verb = "delete" in admin.site._registry[type(obj)].verbs
@@ -101,7 +101,7 @@ def test_app_pages_open(staff_client, app):
     assert staff_client.get(reverse("admin:app_list", args=[app])).status_code == 200
 
 
-def test_an_object_that_is_gone_leads_back_with_a_message(staff_client):
+def test_a_missing_object_redirects_with_a_message(staff_client):
     answer = staff_client.get(reverse("admin:jobs_job_change", args=[12345]), follow=True)
     assert answer.status_code == 200
     assert "exist" in str(next(iter(answer.context["messages"])))
@@ -117,7 +117,7 @@ def test_no_page_shows_a_token_or_what_it_is_derived_from(staff_client, world, a
         assert not any(secret in text for secret in hidden), page
 
 
-def test_what_users_wrote_is_escaped(staff_client, alice):
+def test_text_of_users_is_escaped(staff_client, alice):
     job = put(Job, alice, "train", "creating")
     job.fail(by="runner", reason="<script>alert(1)</script>")
     job.args = ["<b>bold</b>"]
@@ -166,7 +166,7 @@ def test_lists_of_thirty_rows_cost_no_more_queries_than_short_ones(staff_client,
     assert max(after.values()) <= 25, after
 
 
-def test_its_own_pages_are_there_in_a_process_that_imported_nothing_by_itself():
+def test_its_own_pages_are_registered_in_a_fresh_process():
     """Checks that Django loads the operators' app, which these tests import by name."""
     code = "import django; django.setup(); from django.urls import reverse; print(reverse('admin:audit'))"
     environment = {**os.environ, "DJANGO_SETTINGS_MODULE": "mlp.settings"}

@@ -73,12 +73,12 @@ def act(client, model, name: str, *objects, **values):
 
 # --- jobs and datasets ----------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(("model", "state"), LEGAL, ids=lambda part: getattr(part, "__name__", part))
-def test_the_buttons_are_the_legal_verbs(staff_client, alice, model, state):
+def test_the_buttons_are_the_allowed_verbs(staff_client, alice, model, state):
     assert buttons(staff_client, put(model, alice, "thing", state)) == LEGAL[model, state]
 
 
 @pytest.mark.parametrize(("model", "state"), LEGAL, ids=lambda part: getattr(part, "__name__", part))
-def test_a_verb_that_is_not_legal_changes_nothing_and_says_so(staff_client, alice, model, state):
+def test_a_verb_that_is_not_allowed_is_refused_with_a_message(staff_client, alice, model, state):
     obj = put(model, alice, "thing", state)
     rows = StateChange.objects.count()
     for name in set(admin.site._registry[model].verbs) - LEGAL[model, state]:
@@ -101,7 +101,7 @@ def test_a_verb_that_is_not_legal_changes_nothing_and_says_so(staff_client, alic
         (Dataset, "error", "delete", "deleting"),
     ],
 )
-def test_a_verb_asks_then_changes_the_state_in_the_operators_name(staff_client, alice, model, state, name, after):
+def test_a_verb_is_confirmed_and_recorded_in_the_operators_name(staff_client, alice, model, state, name, after):
     obj = put(model, alice, "thing", state)
     page = staff_client.get(verb_url(obj, name))
     assert page.status_code == 200
@@ -117,7 +117,7 @@ def test_a_verb_asks_then_changes_the_state_in_the_operators_name(staff_client, 
     assert "operator:oscar" in staff_client.get(url_of(obj)).content.decode()
 
 
-def test_a_refusal_of_the_lifecycle_is_a_red_message(staff_client, alice, monkeypatch):
+def test_a_refusal_is_shown_as_an_error_message(staff_client, alice, monkeypatch):
     job = put(Job, alice, "train", "running")
 
     def refuse(*, user, name, by):
@@ -151,7 +151,7 @@ def test_verbs_that_do_not_exist_are_not_found(staff_client, alice):
     assert do(staff_client, job, "explode").status_code == 404
 
 
-def test_the_way_back_is_never_another_site(staff_client, alice):
+def test_the_return_address_is_never_another_site(staff_client, alice):
     for index, wanted in enumerate(("https://example.org/", "//example.org/", "javascript:alert(1)")):
         job = put(Job, alice, "abc"[index], "running")
         assert do(staff_client, job, "cancel", next=wanted)["Location"] == url_of(job)
@@ -160,7 +160,7 @@ def test_the_way_back_is_never_another_site(staff_client, alice):
 
 
 # --- lists ----------------------------------------------------------------------------------------------------------
-def test_an_action_asks_once_and_tells_each_result(staff_client, alice):
+def test_a_bulk_action_is_confirmed_once_and_reports_each_result(staff_client, alice):
     good = [put(Job, alice, name, "running") for name in ("one", "two")]
     bad = put(Job, alice, "three", "finished")
     page = act(staff_client, Job, "cancel", *good, bad)
@@ -176,7 +176,7 @@ def test_an_action_asks_once_and_tells_each_result(staff_client, alice):
     assert StateChange.objects.filter(target="error", by="operator:oscar").count() == 2
 
 
-def test_a_fault_half_way_leaves_what_was_done_done_and_told(staff_client, alice, monkeypatch):
+def test_a_fault_during_a_bulk_action_keeps_and_reports_the_finished_part(staff_client, alice, monkeypatch):
     jobs = [put(Job, alice, name, "running") for name in ("one", "two")]
     real, calls = jobs_admin.lifecycle.cancel, []
 
@@ -194,7 +194,7 @@ def test_a_fault_half_way_leaves_what_was_done_done_and_told(staff_client, alice
     assert any(level == "success" and f"alice/{calls[0]}" in text for level, text in messages_of(answer))
 
 
-def test_an_action_may_go_over_all_pages(staff_client, alice, monkeypatch):
+def test_a_bulk_action_can_cover_all_pages(staff_client, alice, monkeypatch):
     monkeypatch.setattr(jobs_admin.JobAdmin, "list_per_page", 2)
     jobs = [put(Job, alice, name, "running") for name in ("one", "two", "three")]
     page = act(staff_client, Job, "cancel", jobs[0], select_across="1", index="0")
@@ -204,7 +204,7 @@ def test_an_action_may_go_over_all_pages(staff_client, alice, monkeypatch):
 
 
 # --- users ----------------------------------------------------------------------------------------------------------
-def test_users_are_activated_and_deregistered(staff_client, make_user):
+def test_users_are_activated_and_deactivated(staff_client, make_user):
     carol = make_user("carol", active=False)
     assert buttons(staff_client, carol) == {"activate", "password"}
     assert do(staff_client, carol, "activate").status_code == 302
@@ -217,7 +217,7 @@ def test_users_are_activated_and_deregistered(staff_client, make_user):
     assert changes[-2:] == [("activate", "operator:oscar"), ("deregister", "operator:oscar")]
 
 
-def test_operators_are_made_and_unmade_and_it_is_written_down(staff_client, alice):
+def test_granting_and_revoking_staff_rights_is_recorded(staff_client, alice):
     do(staff_client, alice, "operator")
     alice = User.objects.get(pk=alice.pk)
     assert alice.is_staff
@@ -230,7 +230,7 @@ def test_operators_are_made_and_unmade_and_it_is_written_down(staff_client, alic
 
 
 @pytest.mark.parametrize("name", ["deregister", "takeback"])
-def test_nobody_shuts_themselves_out(staff_client, staff, name):
+def test_operators_cannot_lock_themselves_out(staff_client, staff, name):
     answer = do(staff_client, staff, name)
     assert messages_of(answer)[0][0] == "error"
     again = User.objects.get(pk=staff.pk)
@@ -252,7 +252,7 @@ def test_a_password_is_set_through_the_lifecycle(staff_client, alice):
     assert "horse" not in page
 
 
-def test_ones_own_new_password_keeps_the_session(staff_client, staff):
+def test_changing_ones_own_password_keeps_the_session(staff_client, staff):
     assert staff_client.get(reverse("admin:password_change"))["Location"] == verb_url(staff, "password")
     in_another_thread = visitor(staff)
     do(staff_client, staff, "password", password="new horse staple", again="new horse staple")
@@ -266,7 +266,7 @@ def test_ones_own_new_password_keeps_the_session(staff_client, staff):
     assert staff_client.get("/admin/").status_code == 302
 
 
-def test_a_new_password_for_somebody_ends_their_sessions_for_good(staff_client, alice):
+def test_a_password_set_by_an_operator_ends_the_users_sessions(staff_client, alice):
     alice_page = visitor(alice)
     do(staff_client, alice, "password", password="new horse staple", again="new horse staple")
     assert sessions.of(alice) == []
@@ -341,7 +341,7 @@ def test_open_requests_are_settled(staff_client, default_tenant, name, after):
     assert "operator:oscar" in staff_client.get(url_of(row)).content.decode()
 
 
-def test_a_living_objects_request_is_left_to_it(staff_client, alice):
+def test_a_request_of_an_existing_object_cannot_be_settled(staff_client, alice):
     job = put(Job, alice, "train", "creating")
     row = tcc.try_(id=f"job:{job.pk}", applier="jm", request_type="request", owner="alice", cpu=1)
     assert buttons(staff_client, row) == set()
@@ -349,7 +349,7 @@ def test_a_living_objects_request_is_left_to_it(staff_client, alice):
     assert buttons(staff_client, lost) == {"cancel"}
 
 
-def test_a_users_limit_is_made_changed_and_removed(staff_client, alice, default_tenant):
+def test_a_users_limit_is_created_changed_and_removed(staff_client, alice, default_tenant):
     add = reverse("admin:resources_userlimit_add")
     assert "no such user" in staff_client.post(add, {"tenant": default_tenant.pk, "user": "nobody"}).content.decode()
     staff_client.post(add, {"tenant": default_tenant.pk, "user": "alice", "gpu": 1})
@@ -362,7 +362,7 @@ def test_a_users_limit_is_made_changed_and_removed(staff_client, alice, default_
 
 
 # --- the class itself -------------------------------------------------------------------------------------------------
-def test_every_verb_has_words_an_icon_and_a_known_tone():
+def test_every_verb_has_a_label_an_icon_and_a_tone():
     for model_admin in admin.site._registry.values():
         for name, verb in getattr(model_admin, "verbs", {}).items():
             assert isinstance(verb, Verb)

@@ -19,7 +19,7 @@ def written():
         (folder / "current.log").write_text(text)
 
 
-def test_logs_by_part_level_and_words(staff_client, written):
+def test_logs_are_filtered_by_component_level_and_text(staff_client, written):
     page = staff_client.get("/admin/logs/?part=web")
     assert "ERROR two" in visible_text(page)
     assert "<script>alert" not in page.content.decode()
@@ -29,11 +29,11 @@ def test_logs_by_part_level_and_words(staff_client, written):
 
 
 @pytest.mark.parametrize("part", ["../../run", "nothing", "/etc", "..", "web/current.log"])
-def test_no_way_out_of_the_logs(staff_client, written, part):
+def test_no_file_outside_of_the_logs_is_shown(staff_client, written, part):
     assert staff_client.get("/admin/logs/", {"part": part}).status_code == 404
 
 
-def test_settings_without_secrets(staff_client, settings):
+def test_settings_are_shown_without_secrets(staff_client, settings):
     settings.DATABASE_URL = "postgresql://someone:hidden-word@db.example/mlp"
     text = staff_client.get("/admin/settings/").content.decode()
     assert "MLP_ROOT" in text

@@ -21,13 +21,13 @@ def alice_client(alice):
 
 
 class TestFirstSteps:
-    def test_a_new_users_index_leads_there(self, default_tenant):
+    def test_a_new_users_index_links_to_the_tour(self, default_tenant):
         carol = visitor()
         form = {"username": "carol", "password": "correct horse battery", "action": "register"}
         assert carol.post("/regist_login", form).url == "/index"
         assert 'href="/start"' in carol.get("/index").content.decode()
 
-    def test_the_example_is_put_there_once(self, alice_client):
+    def test_the_example_dataset_is_added_once(self, alice_client):
         for _ in range(2):
             assert alice_client.post("/start/dataset").url == "/start"
         dataset = Dataset.objects.get()
@@ -36,7 +36,7 @@ class TestFirstSteps:
         assert len((folder / "train" / "digits_x.csv").read_text().splitlines()) == 1500
         assert len((folder / "test" / "digits_y.csv").read_text().splitlines()) == 297
 
-    def test_the_job_runs_the_example_once(self, alice_client):
+    def test_the_example_job_is_created_once(self, alice_client):
         alice_client.post("/start/dataset")
         for _ in range(2):
             assert alice_client.post("/start/job").url == "/jobs/digits"
@@ -44,7 +44,7 @@ class TestFirstSteps:
         assert (storage.home_dir("alice") / job.entry).is_file()
         assert "digits" in visible_text(alice_client.get("/start"))
 
-    def test_the_model_and_the_application_follow_once_each(self, alice_client, alice):
+    def test_model_and_application_are_created_once(self, alice_client, alice):
         put(Job, alice, "digits", "finished")
         folder = storage.job_dir("alice", "digits") / "ckpt"
         folder.mkdir(parents=True)
@@ -62,14 +62,14 @@ class TestFirstSteps:
         assert Application.objects.get().model == model
         assert "/apps/digits" in alice_client.get("/start").content.decode()
 
-    def test_nothing_is_made_of_a_job_that_runs(self, alice_client, alice):
+    def test_no_model_is_created_from_a_running_job(self, alice_client, alice):
         put(Job, alice, "digits", "running")
         assert "its output is available once it has finished" in visible_text(
             alice_client.post("/start/model", follow=True)
         )
         assert not Model.objects.exists()
 
-    def test_a_script_of_ones_own_is_not_overwritten(self, alice_client):
+    def test_the_users_own_script_is_not_overwritten(self, alice_client):
         script = storage.home_dir("alice") / "digits" / "train.py"
         script.parent.mkdir()
         script.write_text("mine")
@@ -78,7 +78,7 @@ class TestFirstSteps:
         assert script.read_text() == "mine"
 
     @pytest.mark.parametrize("taken", ["digits", "plain_python"])
-    def test_a_file_in_the_way_of_the_example_is_told(self, alice_client, taken):
+    def test_a_conflicting_file_is_reported(self, alice_client, taken):
         (storage.home_dir("alice") / taken).write_text("mine")
         alice_client.post("/start/dataset")
         answer = alice_client.post("/start/job", follow=True)
@@ -94,7 +94,7 @@ class TestFirstSteps:
         assert not Job.objects.exists()
         assert not [*storage.home_dir("alice").rglob("*.py")]
 
-    def test_what_cannot_be_is_told(self, alice_client, default_tenant):
+    def test_impossible_steps_are_explained(self, alice_client, default_tenant):
         type(default_tenant).objects.update(rom=10)
         answer = alice_client.post("/start/dataset", follow=True)
         assert "rom" in visible_text(answer)
@@ -102,7 +102,7 @@ class TestFirstSteps:
 
 
 class TestSearch:
-    def test_everything_of_ones_own_and_nothing_of_others(self, alice_client, alice, bob):
+    def test_the_search_finds_own_objects_only(self, alice_client, alice, bob):
         fill(alice)
         (storage.home_dir("bob") / "trainer.py").write_text("x")
         words = visible_text(alice_client.get("/search?q=i"))
@@ -110,14 +110,14 @@ class TestSearch:
         assert "trainer.py" not in words
         assert "fit" not in visible_text(visitor(bob).get("/search?q=fit")).replace("Found for “fit”", "")
 
-    def test_the_field_gets_the_list_alone(self, alice_client, alice):
+    def test_the_search_field_gets_only_the_list(self, alice_client, alice):
         fill(alice)
         answer = alice_client.get("/search?q=fit", headers={"HX-Request": "true"})
         assert "/jobs/fit" in answer.content.decode()
         assert "<html" not in answer.content.decode()
 
     @pytest.mark.parametrize("query", [EVIL, "%", "\x00", "x" * 5000, "'; drop table job; --"])
-    def test_odd_questions_do_no_harm(self, alice_client, alice, query):
+    def test_unusual_queries_are_answered(self, alice_client, alice, query):
         fill(alice)
         answer = alice_client.get("/search", {"q": query})
         assert answer.status_code == 200

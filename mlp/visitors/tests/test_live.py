@@ -72,7 +72,7 @@ async def rows(link, until: int) -> list[int]:
 
 
 class TestDoor:
-    def test_a_session_and_our_own_origin_or_nothing(self, alice):
+    def test_a_session_and_the_same_origin_are_required(self, alice):
         async def connected(user, origin: str) -> bool:
             link = await sync_to_async(link_of)(user, origin)
             answer, _ = await link.connect()
@@ -95,7 +95,7 @@ class TestDoor:
         '{"watch": [{"kind": "metrics", "user": "alice", "job": "a", "after": 99999999999999999999}]}',
         "[" * 9000, '{"watch": [' + " " * 20000 + "]}",
     ])  # fmt: skip
-    def test_nonsense_closes_it(self, alice, text):
+    def test_invalid_messages_close_it(self, alice, text):
         async def work():
             link = await opened(alice)
             await link.send_to(text)
@@ -103,7 +103,7 @@ class TestDoor:
 
         assert asyncio.run(work()) == {"type": "websocket.close", "code": 4400}
 
-    def test_it_ends_with_the_account(self, alice):
+    def test_it_closes_when_the_account_is_deactivated(self, alice):
         async def work():
             link = await opened(alice)
             await sync_to_async(accounts.deregister)(username="alice", by="test")
@@ -125,7 +125,7 @@ class TestRights:
         lambda user, client: accounts.change_password(user=user, password="another good one", by="test"),
         lambda user, client: sessions.end_others(user, keep=""),
     ], ids=["logout", "the admin's logout", "password", "ended elsewhere"])  # fmt: skip
-    def test_a_page_ends_with_its_session(self, staff, end):
+    def test_it_closes_when_its_session_ends(self, staff, end):
         client = Client()
 
         async def work():
@@ -147,7 +147,7 @@ class TestRights:
         assert asyncio.run(work())["kind"] == "session"
 
     @pytest.mark.parametrize("before", [True, False])
-    def test_other_rights_close_it_and_the_page_comes_back_with_them(self, bob, make_user, before):
+    def test_changed_permissions_close_it_and_apply_after_reconnecting(self, bob, make_user, before):
         make_user("olga", is_staff=before)
         running(bob)
 
@@ -178,7 +178,7 @@ class TestRights:
     @pytest.mark.parametrize("entry", [
         {"kind": "metrics", "user": "alice", "job": "fit"}, {"kind": "lines", "query": ""}, {"kind": "parts"},
     ])  # fmt: skip
-    def test_what_an_operator_of_before_asks_for_is_not_given_though_the_news_was_lost(self, alice, staff, entry):
+    def test_a_former_operator_gets_nothing_though_the_notification_was_lost(self, alice, staff, entry):
         running(alice)
         report("alice", 1)
 
@@ -196,7 +196,7 @@ class TestRights:
         (lambda: User.objects.filter(username="oscar").update(is_staff=False), 4403),
         (lambda: Session.objects.all().delete(), 4401),
     ])  # fmt: skip
-    def test_a_watched_job_is_not_told_on_though_the_news_was_lost(self, alice, staff, take, code):
+    def test_metrics_stop_after_revocation_though_the_notification_was_lost(self, alice, staff, take, code):
         running(alice)
         report("alice", 1)
 
@@ -212,7 +212,7 @@ class TestRights:
 
         assert asyncio.run(work()) == closed(code)
 
-    def test_a_beat_judges_anew(self, staff, monkeypatch):
+    def test_permissions_are_checked_again_at_each_beat(self, staff, monkeypatch):
         monkeypatch.setattr("mlp.visitors.live.BEAT_S", 0.05)
 
         async def work():
@@ -228,7 +228,7 @@ class TestRights:
 
 
 class TestParts:
-    def test_operators_are_told_when_the_parts_are_different_and_nobody_else(self, alice, staff, monkeypatch):
+    def test_operators_only_are_notified_of_component_changes(self, alice, staff, monkeypatch):
         reports = {"now": {"nats": "ok"}}
         monkeypatch.setattr("mlp.visitors.live.health.report", lambda: dict(reports["now"]))
         monkeypatch.setattr("mlp.visitors.live.PARTS_S", 0.05)
@@ -250,7 +250,7 @@ class TestParts:
 
 
 class TestChanges:
-    def test_the_owner_and_operators_hear_of_a_change_of_state_and_a_stranger_does_not(self, alice, bob, staff):
+    def test_the_owner_and_operators_are_notified_of_state_changes(self, alice, bob, staff):
         job = put(Job, alice, "fit", "running")
 
         async def work():
@@ -264,7 +264,7 @@ class TestChanges:
         assert mine == {"type": "changed", "kind": "job", "name": "fit", "mine": True, "moving": False}
         assert others == {"type": "changed", "kind": "job", "name": "", "mine": False, "moving": False}
 
-    def test_many_changes_are_told_together(self, alice, monkeypatch):
+    def test_many_changes_are_sent_as_one_message(self, alice, monkeypatch):
         monkeypatch.setattr("mlp.visitors.live.TOGETHER_S", 2)
 
         async def work():
@@ -277,7 +277,7 @@ class TestChanges:
 
         assert asyncio.run(work())["moving"] is False
 
-    def test_progress_is_told_as_moving(self, alice):
+    def test_progress_is_sent_as_moving(self, alice):
         running(alice)
 
         async def work():
@@ -289,7 +289,7 @@ class TestChanges:
 
 
 class TestMetrics:
-    def test_history_then_rows_in_order_none_twice_of_several_jobs(self, alice):
+    def test_history_then_live_rows_of_several_jobs_in_order(self, alice):
         for name in ("fit", "other"):
             running(alice, name)
         report("alice", 1, 2)
@@ -319,7 +319,7 @@ class TestMetrics:
         assert asyncio.run(asked(id=job.pk, after=2)) == (False, [3])
         assert asyncio.run(asked(id=job.pk + 1, after=2)) == (True, [1, 2, 3])
 
-    def test_the_end_is_told(self, alice):
+    def test_the_end_is_sent(self, alice):
         job = running(alice)
         report("alice", 1)
         lifecycle.fail(job.pk, "exit code 1", "test")
@@ -333,7 +333,7 @@ class TestMetrics:
         assert message["ended"] is True
         assert [row["epoch"] for row in message["rows"]] == [1]
 
-    def test_what_is_not_ones_own_is_gone_and_operators_see_it(self, alice, bob, staff):
+    def test_other_users_jobs_are_gone_except_for_operators(self, alice, bob, staff):
         running(alice)
         report("alice", 1)
 
