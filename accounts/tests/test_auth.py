@@ -103,6 +103,11 @@ class TestLiving:
         lifecycle.deregister(username="bob", by="test")
         assert auth.living([entry, auth.Entry(alice.pk, token="mlp_u1_x")]) == {}
 
+    def test_a_remaining_session_of_an_inactive_user_is_invalid(self, alice, bob):
+        entries = [auth.entry_by_session(user, with_session(user).session.session_key) for user in (alice, bob)]
+        User.objects.filter(pk=bob.pk).update(state="NotActive")
+        assert auth.living(entries) == {entries[0]: alice}
+
     def test_any_number_of_entries_takes_three_queries(self, alice, bob, django_assert_num_queries):
         entries = [auth.Entry(user.pk, token=lifecycle.token_of(user)) for user in (alice, bob)]
         entries.append(auth.entry_by_session(alice, with_session(alice).session.session_key))
@@ -160,6 +165,10 @@ class TestWhoseTheTokenIs:
         status, _, body = self.ask(header)
         assert status == "403 Forbidden"
         assert set(body) == {"msg"}
+
+    def test_the_message_names_the_field(self):
+        assert self.ask(None)[2] == {"msg": "not authenticated: send Authorization: Bearer {token}"}
+        assert self.ask("Bearer mlp_u1_x")[2] == {"msg": "token: not valid"}
 
     def test_without_a_database_it_answers_503_with_retry_after(self, alice, monkeypatch):
         def away(_):
@@ -238,7 +247,8 @@ class TestLogin:
 
     def test_only_the_right_password_reveals_that_a_user_is_inactive(self, request_, alice):
         lifecycle.deregister(username="alice", by="test")
-        with pytest.raises(Refused, match="not active"):
+        refusal = r"^username: this account is not active; an administrator can activate it$"
+        with pytest.raises(Refused, match=refusal):
             auth.login(request_, "alice", PASSWORD)
         with pytest.raises(Refused, match="wrong"):
             auth.login(request_, "alice", "wrong")

@@ -19,7 +19,7 @@ ROW_LOCKS, VERBS = "mlp/tests/test_row_locks.py", "mlp/tests/test_verbs.py"
 GUARDS = {
     "kernel.after_commit": ["kernel/tests/test_after_commit.py"],
     "kernel.locking": ["kernel/tests/test_locking.py", ROW_LOCKS],
-    "accounts.auth": ["accounts/tests", "mlp/tests/test_websockets.py", "jobs/tests/test_log.py"],
+    "accounts.auth": ["accounts/tests/test_auth.py", "accounts/tests/test_users.py"],
     "accounts.lifecycle": ["accounts/tests/test_lifecycle.py", ROW_LOCKS, VERBS],
     "resources.tcc": [f"resources/tests/test_{name}.py" for name in ("tcc", "tcc_edges", "tcc_tenants", "limits")],
     "datasets.lifecycle": ["datasets/tests/test_lifecycle.py", "datasets/tests/test_meanwhile.py", ROW_LOCKS, VERBS],
@@ -41,7 +41,8 @@ def files(module: str) -> list[str]:
 
 def row(result: dict) -> str:
     """Return the module's row of the table in docs/testing.md."""
-    whole = "whole" if result["tried"] == result["of"] else f"{result['tried']} of {result['of']}"
+    part = f"{result['tried']} of {result['of']}, seed {result['seed']}"
+    whole = "whole" if result["tried"] == result["of"] else part
     share = 100 * result["killed"] / max(1, result["tried"])
     return f"| `{result['module']}` | {whole} | {result['killed']} of {result['tried']} | {share:.0f} % |"
 

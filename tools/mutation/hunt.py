@@ -81,7 +81,8 @@ class Hunt:
         if broken:
             self.say(f"  fail without any fault, so left out: {', '.join(broken)}")
         by_test = {name: (run["seconds"], set(run["lines"])) for name, run in runs.items() if not run["failed"]}
-        self.result = {"module": self.module, "of": len(all_mutants), "tried": 0, "killed": 0, "survivors": []}
+        counts = {"of": len(all_mutants), "tried": 0, "killed": 0}
+        self.result = {"module": self.module, "seed": self.seed, **counts, "survivors": []}
         for mutant in chosen:
             end, why = self._try(session, mutant, by_test)
             self.result["tried"] += 1
