@@ -119,11 +119,12 @@ def harmless(response, address: str) -> None:
             assert not (led and (value or "").lower().lstrip().startswith("javascript:")), (address, value)
 
 
-@pytest.mark.parametrize("address", [*PAGES, "/aiops/line?id=evil"])
-def test_hostile_text_on_the_owners_pages(hostile, alice, address):
-    response = visitor(alice).get(address)
-    harmless(response, address)
-    assert markup(response).inline == []
+def test_hostile_text_on_the_owners_pages(hostile, alice):
+    owner = visitor(alice)
+    for address in (*PAGES, "/aiops/line?id=evil"):
+        response = owner.get(address)
+        harmless(response, address)
+        assert markup(response).inline == [], address
 
 
 def test_hostile_text_is_shown_unchanged(hostile, alice, staff):
@@ -134,35 +135,35 @@ def test_hostile_text_is_shown_unchanged(hostile, alice, staff):
         assert EVIL[:20] in html.unescape(operator.get(address).content.decode()), address
 
 
-@pytest.mark.parametrize("address", OPERATORS_PAGES)
-def test_hostile_text_on_the_operators_pages(hostile, staff, address):
-    harmless(visitor(staff).get(address), address)
-
-
-@pytest.mark.parametrize("label", sorted(model._meta.label_lower for model in admin.site._registry))
-def test_hostile_text_in_the_admin(hostile, staff, label):
-    operator, row = visitor(staff), hostile[label]
-    listed = list_address(label.replace(".", "_"))
-    history = reverse(f"admin:{label.replace('.', '_')}_history", args=[row.pk])
-    for address in (listed, f"{listed}?q=script", url_of(row), history):
+def test_hostile_text_on_the_operators_pages(hostile, staff):
+    operator = visitor(staff)
+    for address in OPERATORS_PAGES:
         harmless(operator.get(address), address)
 
 
-@pytest.mark.parametrize("address", ["/jobs/fit", "/datasets/digits", "/models/net", "/apps/calc", "/notifications"])
-def test_hostile_text_is_not_shown_to_other_users(hostile, bob, address):
-    response = visitor(bob).get(address)
-    assert "alert(1)" not in html.unescape(response.content.decode())
+def test_hostile_text_in_the_admin(hostile, staff):
+    operator, models = visitor(staff), list(admin.site._registry)
+    assert models
+    for label in (model._meta.label_lower for model in models):
+        row, listed = hostile[label], list_address(label.replace(".", "_"))
+        history = reverse(f"admin:{label.replace('.', '_')}_history", args=[row.pk])
+        for address in (listed, f"{listed}?q=script", url_of(row), history):
+            harmless(operator.get(address), address)
 
 
-@pytest.mark.parametrize("address", [
-    "users/alice/jobs", "users/alice/jobs/fit", "users/alice/jobs/fit/metrics", "users/alice/jobs/fit/artifacts",
-    "users/alice/jobs/fit/log", "users/alice/datasets", "users/alice/models", "users/alice/apps",
-])  # fmt: skip
-def test_api_responses_are_never_html(hostile, as_alice, address):
-    response = as_alice.call("get", address)
-    assert response.status_code == 200
-    assert response["Content-Type"].partition(";")[0] in {"application/json", "text/plain"}
-    assert response["X-Content-Type-Options"] == "nosniff"
+def test_hostile_text_is_not_shown_to_other_users(hostile, bob):
+    other = visitor(bob)
+    for address in ("/jobs/fit", "/datasets/digits", "/models/net", "/apps/calc", "/notifications"):
+        assert "alert(1)" not in html.unescape(other.get(address).content.decode()), address
+
+
+def test_api_responses_are_never_html(hostile, as_alice):
+    of_a_job = ("jobs/fit", "jobs/fit/metrics", "jobs/fit/artifacts", "jobs/fit/log")
+    for resource in (*of_a_job, "jobs", "datasets", "models", "apps"):
+        response = as_alice.call("get", f"users/alice/{resource}")
+        assert response.status_code == 200, resource
+        assert response["Content-Type"].partition(";")[0] in {"application/json", "text/plain"}, resource
+        assert response["X-Content-Type-Options"] == "nosniff", resource
 
 
 @pytest.mark.parametrize("address", ["/scripts/file/{}.py", "/datasets/digits/files/{}"])
