@@ -61,7 +61,7 @@ def others_stay_as_they_are(others):
 
 
 class TestRegister:
-    def test_a_user_has_a_token_and_no_more_rights_than_that(self, default_tenant):
+    def test_a_user_has_a_token_and_no_special_rights(self, default_tenant):
         user = fresh(lifecycle.register(username="carol", password=PASSWORD, by="carol"))
         assert (user.is_active, user.is_staff, user.is_superuser) == (True, False, False)
         assert (user.tenant, user.check_password(PASSWORD)) == (default_tenant, True)
@@ -73,7 +73,7 @@ class TestRegister:
         user = lifecycle.register(username="carol", password=PASSWORD, by="test", is_staff=True)
         assert (fresh(user).is_staff, fresh(user).is_superuser) == (True, True)
 
-    def test_one_who_needs_approval_is_not_active(self):
+    def test_a_user_who_needs_approval_is_not_active(self):
         user = lifecycle.register(username="carol", password=PASSWORD, by="test", active=False)
         assert not fresh(user).is_active
         assert [row.transition for row in history_of(user)] == ["create"]
@@ -88,7 +88,7 @@ class TestRegister:
         with pytest.raises(Refused, match=r"^username:"):
             lifecycle.register(username=username, password=PASSWORD, by="test")
 
-    def test_only_the_platforms_own_settings_may_have_a_weak_password(self):
+    def test_a_weak_password_is_refused_unless_it_is_not_validated(self):
         with pytest.raises(Refused, match=r"^password:"):
             lifecycle.register(username="carol", password="password", by="test")
         user = lifecycle.register(username="carol", password="password", by="test", judge=False)
@@ -97,21 +97,21 @@ class TestRegister:
 
 class TestPassword:
     @pytest.mark.parametrize("length", [8, 128])
-    def test_it_has_8_to_128_characters(self, alice, length):
+    def test_a_password_of_8_to_128_characters_is_accepted(self, alice, length):
         lifecycle.change_password(user=alice, password=("tiger lily " * 20)[:length], by="alice")
 
     @pytest.mark.parametrize("length", [0, 7, 129])
-    def test_no_fewer_and_no_more(self, alice, length):
+    def test_a_password_of_another_length_is_refused(self, alice, length):
         with pytest.raises(Refused, match=r"^password: must have 8 to 128 characters$"):
             lifecycle.change_password(user=alice, password=("tiger lily " * 20)[:length], by="alice")
         assert fresh(alice).check_password(PASSWORD)
 
-    def test_one_that_is_easily_guessed_is_refused(self, alice):
+    def test_an_easily_guessed_password_is_refused(self, alice):
         for password in ("12345678901", "password"):
             with pytest.raises(Refused, match=r"^password: This password"):
                 lifecycle.check_password(password, alice)
 
-    def test_the_new_one_takes_the_place_of_the_old(self, alice, monkeypatch):
+    def test_a_new_password_replaces_the_old_one(self, alice, monkeypatch):
         pages = Recorder(monkeypatch)
         lifecycle.change_password(user=alice, password="battery horse staple", by="alice")
         assert fresh(alice).check_password("battery horse staple")
@@ -154,7 +154,7 @@ class TestAccount:
             lifecycle.deregistered.disconnect(receive)
         assert heard == [(User, alice, False, "oscar")]
 
-    def test_an_active_user_can_be_held_and_no_other(self, alice):
+    def test_only_an_active_user_can_be_locked_for_a_new_object(self, alice):
         lifecycle.deregister(username="alice", by="test")
         gone = User(pk=alice.pk + 1000, username="gone")
         for user in (alice, gone):
@@ -164,7 +164,7 @@ class TestAccount:
         with transaction.atomic():
             lifecycle.hold_active(alice)
 
-    def test_an_administrators_rights_hold_at_once_and_end_at_once(self, alice, monkeypatch):
+    def test_administrator_rights_take_effect_immediately(self, alice, monkeypatch):
         token = lifecycle.token_of(alice)
         assert not lookup(token).is_staff
         lifecycle.set_staff(username="alice", staff=True, by="test")
@@ -179,7 +179,7 @@ class TestAccount:
 
 
 class TestTokens:
-    def test_a_rotated_token_is_another_and_the_old_one_is_dead(self, alice):
+    def test_rotation_revokes_the_old_token(self, alice):
         before = lifecycle.token_of(alice)
         assert lookup(before) is not None
         after = lifecycle.rotate_token(user=alice, by="alice")
@@ -187,7 +187,7 @@ class TestTokens:
         assert lifecycle.token_of(alice) == after
         assert timezone.now() - Token.objects.get(user=alice).rotated < timedelta(minutes=1)
 
-    def test_a_user_who_is_not_active_rotates_none(self, alice):
+    def test_an_inactive_user_cannot_rotate_the_token(self, alice):
         lifecycle.deregister(username="alice", by="test")
         with pytest.raises(Refused, match=NOT_ACTIVE):
             lifecycle.rotate_token(user=alice, by="alice")
@@ -210,7 +210,7 @@ class TestTokens:
         assert lookup(lifecycle.rotate_token(user=user, by="alice")).kind == "user"
         assert lookup(text).kind == "service"
 
-    def test_of_several_service_tokens_one_is_revoked(self, alice):
+    def test_other_service_tokens_stay_valid_when_one_is_revoked(self, alice):
         lifecycle.set_staff(username="alice", staff=True, by="test")
         names = ("first", "metrics", "last")
         texts = [lifecycle.create_service_token(user=fresh(alice), name=name, by="test") for name in names]
@@ -220,7 +220,7 @@ class TestTokens:
             lifecycle.revoke_service_token(pk=pk, by="test")
         assert [lookup(text) is not None for text in texts] == [True, False, True]
 
-    def test_a_users_own_token_is_not_revoked_as_one_of_a_service(self, alice):
+    def test_a_user_token_is_not_revoked_as_a_service_token(self, alice):
         text = lifecycle.token_of(alice)
         lifecycle.revoke_service_token(pk=Token.objects.get(user=alice).pk, by="test")
         assert user_of_token(text) == alice

@@ -67,7 +67,7 @@ def is_soon(moment: datetime, within: timedelta = SECOND) -> bool:
 
 
 class TestCreate:
-    def test_it_keeps_what_is_asked_for_and_charges_the_users_tenant(self, create, alice, tasks):
+    def test_all_fields_are_stored_and_the_users_tenant_is_charged(self, create, alice, tasks):
         alice.tenant = Tenant.objects.create(name="other", cpu=8, gpu=2, ram=9000)
         alice.save()
         app = fresh(create(alice, gpu=1, cpu=0.5, ram=300, public=True, tenant="other"))
@@ -79,7 +79,7 @@ class TestCreate:
         assert [(task.actor_name, task.args) for task in tasks.queue] == [("apps.launch", (app.pk,))]
         assert [(row.transition, row.by) for row in history_of(app)] == [("create", "test")]
 
-    def test_by_default_it_asks_for_little_and_is_private(self, create, alice):
+    def test_the_defaults(self, create, alice):
         app = fresh(create(alice))
         assert (app.gpu, app.cpu, app.ram, app.public) == (0, 1, 512, False)
 
@@ -117,7 +117,7 @@ class TestCreate:
             create(alice, name)
         assert create(bob, name).name == name
 
-    def test_any_other_conflict_is_a_fault(self, create, alice):
+    def test_any_other_integrity_error_is_raised_as_it_is(self, create, alice):
         with pytest.raises(IntegrityError, match="app_group_gpu_check"):
             create(alice, gpu=-1)
 
@@ -129,7 +129,7 @@ class TestPorts:
         monkeypatch.setattr(ports, "choose", lambda taken: offers.pop(0))
         assert create(alice, "second").port == first + 1
 
-    def test_when_all_it_tries_are_taken_it_is_refused(self, create, alice, monkeypatch):
+    def test_when_every_port_it_tries_is_taken_it_is_refused(self, create, alice, monkeypatch):
         first = create(alice, "first").port
         monkeypatch.setattr(ports, "choose", lambda taken: first)
         with pytest.raises(Refused, match=r"^port: no free port was found; try again$"):
@@ -141,7 +141,7 @@ class TestPorts:
         with pytest.raises(Refused, match=r"^port: all application ports of the platform are in use$"):
             create(alice, "second")
 
-    def test_a_move_takes_a_port_of_no_other_and_renames_the_run(self, create, alice, monkeypatch):
+    def test_a_move_takes_a_free_port_and_renames_the_run(self, create, alice, monkeypatch):
         app, other = create(alice), create(alice, "other")
         first = min(app.port, other.port)
         monkeypatch.setattr(ports, "PORTS", range(first - 5, first + 1 + abs(app.port - other.port)))
@@ -164,14 +164,14 @@ class TestRuns:
         change(app, not_before=timezone.now() + MINUTE)
         assert lifecycle.note_order(app.pk) is None
 
-    def test_one_that_is_up_has_its_address_and_its_resources(self, served, alice):
+    def test_a_ready_application_has_an_address_and_confirmed_resources(self, served, alice):
         app = served(alice)
         assert (app.state, app.address) == ("ready", "127.0.0.1:1")
         assert timezone.now() - app.ready_since < MINUTE
         assert ResourceRequest.objects.get().state == "confirmed"
         assert lifecycle.note_order(app.pk) is None
 
-    def test_one_that_fails_is_started_again_after_a_pause(self, served, alice, monkeypatch, settings):
+    def test_a_failed_run_is_restarted_with_growing_pauses(self, served, alice, monkeypatch, settings):
         settings.APP_MOST_FAILURES = len(PAUSES_S) + 1
         delays, app = [], served(alice)
         keep = SimpleNamespace(enqueue=lambda message, delay=None: delays.append((message.actor_name, delay)))
@@ -191,13 +191,15 @@ class TestRuns:
         assert (now.reserved, ResourceRequest.objects.get().state) == (False, "released")
 
     @pytest.mark.parametrize(("seconds", "failures"), [(61, 1), (58, 4)])
-    def test_after_a_minute_of_service_earlier_failures_no_longer_count(self, served, alice, seconds, failures):
+    def test_after_a_minute_of_uptime_earlier_failures_no_longer_count(self, served, alice, seconds, failures):
         app = served(alice)
         change(app, failures=3, ready_since=timezone.now() - timedelta(seconds=seconds))
         lifecycle.end_run(app.pk, app.run_name, "x", by="runner")
         assert fresh(app).failures == failures
 
-    def test_the_port_of_one_that_was_up_is_kept_while_the_gateway_remembers_it(self, served, create, alice, settings):
+    def test_a_ready_applications_port_stays_taken_while_the_gateway_caches_its_address(
+        self, served, create, alice, settings
+    ):
         settings.APP_MOST_FAILURES = 1
         app, other = served(alice), create(alice, "other")
         lifecycle.note_order(other.pk)
@@ -209,7 +211,7 @@ class TestRuns:
         lifecycle.delete_app(user=alice, name="deleted", by="test")
         assert is_soon(fresh(deleted).not_before)
 
-    def test_one_that_is_stopped_on_request_has_not_failed(self, served, alice, tasks):
+    def test_a_requested_restart_is_no_failure(self, served, alice, tasks):
         app = change(served(alice), failures=2)
         tasks.queue.clear()
         lifecycle.restart(app.pk, by="test")
@@ -222,13 +224,13 @@ class TestRuns:
             ("apps.launch", (app.pk,)),
         ]
 
-    def test_only_one_that_is_ready_can_be_restarted(self, create, alice):
+    def test_only_a_ready_application_can_be_restarted(self, create, alice):
         app = create(alice)
         refusal = r"^state: the application is creating; it can be restarted once it is ready$"
         with pytest.raises(WrongState, match=refusal):
             lifecycle.restart(app.pk, by="test")
 
-    def test_without_another_try_it_gives_its_resources_back(self, create, alice):
+    def test_a_final_failure_releases_the_resources(self, create, alice):
         app = create(alice)
         lifecycle.note_order(app.pk)
         lifecycle.fail(app.pk, "no such program", by="runner")
@@ -238,7 +240,7 @@ class TestRuns:
 
 
 class TestEnd:
-    def test_a_deletion_reaches_the_users_application_of_that_name(self, served, alice, bob, tasks):
+    def test_a_deletion_changes_only_the_users_application_of_that_name(self, served, alice, bob, tasks):
         others = [served(bob), served(alice, "before")]
         app = served(alice)
         others.append(served(alice, "behind"))
@@ -248,7 +250,7 @@ class TestEnd:
         assert [(task.actor_name, task.args) for task in tasks.queue] == [("apps.erase", (app.pk,))]
         assert {fresh(other).state for other in others} == {"ready"}
 
-    def test_the_end_of_an_account_deletes_all_its_applications(self, served, create, alice, bob):
+    def test_deactivation_deletes_all_applications_of_the_user(self, served, create, alice, bob):
         starting, ready, deleting, other = create(alice, "a"), served(alice, "b"), served(alice, "c"), served(bob)
         lifecycle.delete_app(user=alice, name="c", by="before")
         with locked(User, pk=alice.pk):
@@ -257,7 +259,7 @@ class TestEnd:
         assert fresh(starting).reason == "cancelled: the account was deactivated"
         assert [history_of(app).first().by for app in (starting, ready, deleting)] == ["test", "test", "before"]
 
-    def test_one_whose_run_is_gone_leaves_nothing(self, served, alice):
+    def test_a_removed_application_releases_its_resources(self, served, alice):
         app, other = served(alice), served(alice, "other")
         lifecycle.delete_app(user=alice, name="calc", by="test")
         lifecycle.forget(app.pk)

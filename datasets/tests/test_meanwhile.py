@@ -79,7 +79,7 @@ class TestReady:
         report(alice)
         assert (fresh(dataset).stored, fresh(dataset).progress) == (3, 100)
 
-    def test_one_that_is_created_again_meanwhile_is_another(self, alice, monkeypatch):
+    def test_a_dataset_replaced_by_one_of_the_same_name_is_checked_again(self, alice, monkeypatch):
         dataset = new_dataset(alice)
         store(alice)
 
@@ -93,7 +93,7 @@ class TestReady:
             report(alice)
 
     @pytest.mark.parametrize("state", ["ready", "creating", "error"])
-    def test_one_that_has_left_creating_accepts_no_report(self, alice, monkeypatch, state):
+    def test_after_the_upload_no_heartbeat_is_accepted(self, alice, monkeypatch, state):
         dataset = new_dataset(alice)
         lifecycle.fail(dataset.pk, "x", by="test")
         counts = during(monkeypatch, "tree_size", timezone.now)
@@ -102,7 +102,7 @@ class TestReady:
             report(alice, state)
         assert counts == []  # a folder may have millions of files
 
-    def test_one_that_fails_while_its_bytes_are_counted_stays_failed(self, alice, monkeypatch):
+    def test_a_dataset_that_fails_while_its_bytes_are_counted_stays_failed(self, alice, monkeypatch):
         dataset = new_dataset(alice)
         store(alice)
         during(monkeypatch, "tree_size", lambda: lifecycle.fail(dataset.pk, "silent", by="reconcile"))
@@ -110,12 +110,12 @@ class TestReady:
             report(alice)
         assert (fresh(dataset).state, fresh(dataset).reason) == ("error", "silent")
 
-    def test_without_such_a_dataset_it_is_refused(self, alice):
+    def test_a_heartbeat_for_a_missing_dataset_is_refused(self, alice):
         for state in ("ready", "creating", "error"):
             with pytest.raises(Missing, match="no such dataset"):
                 report(alice, state, name="none")
 
-    def test_another_users_dataset_of_that_name_and_the_users_own_others_stay_as_they_are(self, alice, bob):
+    def test_other_users_and_other_names_are_not_affected(self, alice, bob):
         others = [new_dataset(bob), new_dataset(alice, "letters")]
         dataset = new_dataset(alice)
         others += [new_dataset(alice, "words")]
@@ -128,7 +128,7 @@ class TestReady:
         assert {(fresh(other).state, fresh(other).progress) for other in others} == {("creating", 0)}
 
     @pytest.mark.parametrize("progress", [0, 99])
-    def test_ready_before_the_end_says_which_progress_is_expected(self, alice, progress):
+    def test_ready_with_another_progress_than_100_is_refused(self, alice, progress):
         new_dataset(alice)
         store(alice)
         with pytest.raises(Refused, match=rf"^progress: must be 100 for ready, not {progress}$"):
@@ -156,7 +156,7 @@ class TestCreate:
             new_dataset(alice, name)
         assert not Dataset.objects.exists()
 
-    def test_any_other_conflict_is_a_fault(self, alice):
+    def test_any_other_integrity_error_is_raised_as_it_is(self, alice):
         with pytest.raises(IntegrityError, match="dataset_sizes"):
             new_dataset(alice, size=-1)
 
@@ -175,12 +175,12 @@ class TestErase:
         names = ("digits", "letters", "words")
         return [name for name in names if storage.dataset_dir("alice", name).exists()]
 
-    def test_of_several_that_are_deleted_only_that_one_is_erased(self, deleting):
+    def test_other_deleted_datasets_are_not_erased(self, deleting):
         lifecycle.erase(deleting[1].pk)
         assert self.stored() == ["digits", "words"]
         assert set(Dataset.objects.all()) == {deleting[0], deleting[2]}
 
-    def test_one_that_is_not_being_deleted_is_kept(self, alice, deleting):
+    def test_a_dataset_that_is_not_being_deleted_is_kept(self, alice, deleting):
         kept = new_dataset(alice, "kept")
         lifecycle.erase(kept.pk)
         lifecycle.erase(kept.pk + 5)
@@ -203,7 +203,7 @@ class TestRecount:
         lifecycle.recount(dataset.pk)
         assert (counts, fresh(dataset).stored, fresh(beside).stored) == ([3, 5], 5, 0)
 
-    def test_without_an_upload_it_counts_once(self, alice, monkeypatch):
+    def test_without_an_upload_the_bytes_are_counted_once(self, alice, monkeypatch):
         dataset = new_dataset(alice)
         store(alice)
         counts = during(monkeypatch, "tree_size", timezone.now)

@@ -29,28 +29,28 @@ def job(alice, bob) -> Job:
     return job
 
 
-class TestWhoseTokenItIs:
-    def test_it_is_that_of_its_job_while_that_runs(self, job):
+class TestToken:
+    def test_a_token_is_valid_while_its_job_runs(self, job):
         token = auth.job_token(job)
         assert token.startswith("mlp_j")
         assert auth.job_of_token(token) == job
         Job.objects.filter(pk=job.pk).update(state="finished")
         assert auth.job_of_token(token) is None
 
-    def test_it_is_derived_from_what_only_the_platform_knows(self, job, settings):
+    def test_a_token_depends_on_the_jobs_nonce_and_the_secret_key(self, job, settings):
         token = auth.job_token(job)
         Job.objects.filter(pk=job.pk).update(nonce="another")
         assert auth.job_of_token(token) is None
         settings.SECRET_KEY = "another key altogether"
         assert auth.job_token(job) != token
 
-    def test_a_job_whose_user_is_not_active_has_none(self, job):
+    def test_a_token_of_an_inactive_users_job_is_invalid(self, job):
         token = auth.job_token(job)
         type(job.user).objects.filter(pk=job.user_id).update(state="NotActive")
         assert auth.job_of_token(token) is None
 
     @pytest.mark.parametrize("pk", [35, 36, 36**11, 36**12 - 1])
-    def test_a_job_of_any_number_has_one(self, alice, pk):
+    def test_a_job_of_any_number_has_a_token(self, alice, pk):
         job = new_job(alice, pk=pk)
         assert auth.job_of_token(auth.job_token(job)) == job
 
@@ -59,16 +59,16 @@ class TestWhoseTokenItIs:
         ["", "-1", "+1", "1 ", "!", "１", "²", "0" * 12 + "1", "z" * 100],
         ids=lambda number: ascii(number)[:9],
     )
-    def test_what_is_no_number_is_not_looked_for(self, job, django_assert_num_queries, number):
+    def test_an_invalid_number_is_not_looked_up(self, job, django_assert_num_queries, number):
         with django_assert_num_queries(0):
             assert auth.job_of_token(f"mlp_j{number}_x") is None
 
-    def test_the_token_of_a_user_is_not_looked_for(self, job, django_assert_num_queries):
+    def test_a_user_token_is_not_looked_up(self, job, django_assert_num_queries):
         token = accounts.token_of(job.user)
         with django_assert_num_queries(0):
             assert auth.job_of_token(token) is None
 
-    def test_no_other_text_is_one(self, job):
+    def test_any_other_text_is_invalid(self, job):
         token = auth.job_token(job)
         others = [token[:-1], token + "x", token.replace("mlp_j", "mlp_u"), token[5:], f"x{token}", "", "mlp_j"]
         assert [auth.job_of_token(text) for text in others] == [None] * len(others)
@@ -80,7 +80,7 @@ class TestCalls:
         assert answer.status_code == 200
         assert Job.objects.get(pk=job.pk).progress == 7
 
-    def test_it_does_not_for_another_of_the_same_user(self, api, job):
+    def test_it_does_not_report_for_another_job_of_the_same_user(self, api, job):
         refusal = api(auth.job_token(job)).refused("put", "users/alice/jobs/behind:heartbeat", HEARTBEAT)
         assert refusal == "token: this token belongs to another job"
 
@@ -88,11 +88,11 @@ class TestCalls:
         for name in ("fit", "behind"):
             assert as_alice.call("put", f"users/alice/jobs/{name}:heartbeat", HEARTBEAT).status_code == 200
 
-    def test_a_wrong_one_is_refused(self, api, as_anonymous, job):
+    def test_an_invalid_token_is_refused(self, api, as_anonymous, job):
         assert api("mlp_j1_x").refused("put", "users/alice/jobs/fit:heartbeat", HEARTBEAT) == "token: not valid"
         assert "not authenticated" in as_anonymous.refused("put", "users/alice/jobs/fit:heartbeat", HEARTBEAT)
 
-    def test_other_tokens_are_left_to_others(self, job):
+    def test_other_credentials_are_left_to_other_authenticators(self, job):
         authentication = auth.JobTokenAuthentication()
         for header in ("", "Basic YTpi", f"Bearer {accounts.token_of(job.user)}"):
             request = APIRequestFactory().get("/", HTTP_AUTHORIZATION=header)
@@ -119,9 +119,9 @@ class TestNats:
         settings.NATS_URL = "nats://127.0.0.1:4222"
         assert auth.nats_address(job) == f"nats://job:{auth.job_token(job)}@127.0.0.1:4222"
 
-    def test_an_external_server_has_none(self, job, settings):
+    def test_an_external_server_gets_no_credentials(self, job, settings):
         settings.EMBEDDED = {**settings.EMBEDDED, "nats": False}
         assert auth.nats_address(job) is None
 
-    def test_its_answers_come_to_a_subject_of_its_own(self):
+    def test_the_inbox_is_the_jobs_own_subject(self):
         assert auth.nats_inbox("alice", "fit") == "_INBOX_alice_fit"

@@ -53,16 +53,16 @@ def started(job: Job) -> Job:
 
 
 class TestCreate:
-    def test_it_keeps_all_that_is_asked_for(self, create, alice):
+    def test_all_fields_are_stored(self, create, alice):
         Dataset.objects.create(user=alice, tenant=alice.tenant, name="digits", size=0, state="ready")
-        fields = {"runtime": "torch", "gpu": 1, "cpu": 2.5, "ram": 300, "retries": 3, "workers": 1}
+        fields = {"runtime": "torch", "gpu": 1, "cpu": 2.5, "ram": 300, "retries": 3, "workers": 2}
         lists = {"datasets": ["digits"], "args": ["-x"], "env": {"A": "b"}}
         job = fresh(create(alice, **fields, **lists))
         assert {name: getattr(job, name) for name in fields | lists} == fields | lists
         assert (job.user, job.tenant, job.name, job.entry) == (alice, alice.tenant, "fit", "train.py")
         assert [(row.transition, row.by) for row in history_of(job)] == [("create", "test")]
 
-    def test_by_default_it_asks_for_little(self, create, alice):
+    def test_the_defaults(self, create, alice):
         job = fresh(create(alice))
         assert (job.runtime, job.gpu, job.cpu, job.ram, job.retries, job.workers) == ("python", 0, 1, 512, 0, 1)
         assert (job.datasets, job.args, job.env) == ([], [], {})
@@ -94,11 +94,11 @@ class TestCreate:
             create(alice)
         assert create(bob).name == "fit"
 
-    def test_any_other_conflict_is_a_fault(self, create, alice):
+    def test_any_other_integrity_error_is_raised_as_it_is(self, create, alice):
         with pytest.raises(IntegrityError, match="retries"):
             create(alice, retries=-1)
 
-    def test_a_runner_may_be_one_for_a_single_worker(self, create, alice, monkeypatch):
+    def test_a_runner_without_many_workers_refuses_two(self, create, alice, monkeypatch):
         monkeypatch.setattr(type(runners.get()), "many_workers", False)
         with pytest.raises(Refused, match=r"^workers: must be 1: this platform does not run jobs with more than one"):
             create(alice, workers=2)
@@ -140,7 +140,7 @@ class TestAdmission:
         assert job.reserved
         assert [(task.actor_name, task.args) for task in tasks.queue] == [("jobs.launch", (job.pk,))]
 
-    def test_behind_one_that_waits_it_waits(self, create, alice, tasks):
+    def test_a_job_queues_behind_a_waiting_job(self, create, alice, tasks):
         self.queue(create, (alice, "big", 8))
         tasks.queue.clear()
         assert not create(alice, "small").reserved
@@ -153,7 +153,7 @@ class TestAdmission:
         assert self.admitted() == ["ba", "bb", "aa", "bc"]
         assert fresh(held).reserved
 
-    def test_then_the_one_whose_last_start_is_longest_ago(self, create, alice, bob, make_user):
+    def test_then_the_user_whose_last_start_is_longest_ago_is_first(self, create, alice, bob, make_user):
         carol, dave = make_user("carol"), make_user("dave")
         self.queue(create, *[(user, f"{user.username}-job", 1) for user in (alice, bob, carol, dave)])
         now = timezone.now()
@@ -177,13 +177,13 @@ class TestAdmission:
         Tenant.objects.filter(name="default").update(cpu_inuse=0)
         assert self.admitted() == ["large"]
 
-    def test_a_users_own_limit_stops_that_users_jobs_alone(self, create, alice, bob):
+    def test_a_users_limit_stops_only_that_users_jobs(self, create, alice, bob):
         self.queue(create, (alice, "aa", 3), (alice, "ab", 1), (bob, "ba", 3))
         limits.set_limit(tenant="default", user="alice", by="test", cpu=2)
         assert self.admitted() == ["ba"]
 
     @pytest.mark.parametrize("gone", ["deleted", "cancelled", "admitted"])
-    def test_one_that_has_moved_on_meanwhile_is_passed_over(self, create, alice, monkeypatch, gone, tasks):
+    def test_a_job_that_has_changed_meanwhile_is_skipped(self, create, alice, monkeypatch, gone, tasks):
         self.queue(create, (alice, "first", 1), (alice, "second", 1))
         first, real = Job.objects.get(name="first"), lifecycle.lock_row
 
@@ -211,7 +211,7 @@ class TestRuns:
         change(job, not_before=timezone.now() + timedelta(minutes=1))
         assert lifecycle.order_run(job.pk) is None
 
-    def test_its_number_is_kept(self, create, alice):
+    def test_the_run_is_named_after_the_attempt(self, create, alice):
         job = change(create(alice), attempt=3)
         assert lifecycle.order_run(job.pk).run_name == f"job-{job.pk}-3"
 
@@ -224,7 +224,7 @@ class TestRuns:
         assert lifecycle.order_run(job.pk) is None
         assert fresh(job).run_name == ""
 
-    def test_one_that_does_not_exist_gets_none(self, create, alice):
+    def test_a_missing_job_gets_no_run(self, create, alice):
         job = create(alice)
         with pytest.raises(Missing, match="no such job"):
             lifecycle.order_run(job.pk + 1)
@@ -237,7 +237,7 @@ class TestRuns:
         assert timezone.now() - job.started < timedelta(minutes=1)
         assert ResourceRequest.objects.get().state == "confirmed"
 
-    def test_a_run_that_is_gone_releases_them_and_lets_the_next_job_in(self, create, alice, tasks):
+    def test_a_cleaned_up_run_releases_its_resources_and_admits_the_next_job(self, create, alice, tasks):
         job = started(create(alice))
         tasks.queue.clear()
         with locked(Job, pk=job.pk) as row:
@@ -273,7 +273,7 @@ class TestRuns:
 
 
 class TestEnd:
-    def test_a_report_reaches_the_users_job_of_that_name(self, create, alice, bob):
+    def test_a_heartbeat_changes_only_the_users_job_of_that_name(self, create, alice, bob):
         others = [started(create(bob)), started(create(alice, "before"))]
         job = started(create(alice))
         others.append(started(create(alice, "behind")))
@@ -290,7 +290,7 @@ class TestEnd:
             report("running", 60)
         assert {(fresh(other).state, fresh(other).progress) for other in others} == {("running", 0)}
 
-    def test_cancel_and_delete_reach_the_users_job_of_that_name(self, create, alice, bob):
+    def test_cancel_and_delete_change_only_the_users_job_of_that_name(self, create, alice, bob):
         others = [create(bob), create(alice, "before")]
         job = create(alice)
         others.append(create(alice, "behind"))
@@ -300,7 +300,7 @@ class TestEnd:
         assert fresh(job).state == "deleting"
         assert {fresh(other).state for other in others} == {"creating"}
 
-    def test_the_end_of_an_account_cancels_what_is_queued_and_runs(self, create, alice, bob):
+    def test_deactivation_cancels_queued_and_running_jobs(self, create, alice, bob):
         ended, queued, other = create(alice, "ended"), create(alice, "queued"), create(bob)
         lifecycle.cancel(user=alice, name="ended", by="test")
         running = started(create(alice, "running"))
@@ -316,7 +316,7 @@ class TestEnd:
         assert (fresh(job).reserved, ResourceRequest.objects.get().state) == (False, "cancelled")
         assert timezone.now() - fresh(job).ended < timedelta(minutes=1)
 
-    def test_with_a_run_they_are_kept_until_it_is_gone(self, create, alice):
+    def test_with_a_run_the_resources_are_kept_until_it_is_cleaned_up(self, create, alice):
         job = started(create(alice))
         lifecycle.fail(job.pk, "x", by="test")
         assert (fresh(job).reserved, ResourceRequest.objects.get().state) == (True, "confirmed")

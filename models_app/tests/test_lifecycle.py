@@ -55,7 +55,7 @@ def fresh(model: Model) -> Model:
 
 
 class TestCreate:
-    def test_it_keeps_what_is_asked_for_and_charges_the_users_tenant(self, create, alice, tasks):
+    def test_all_fields_are_stored_and_the_users_tenant_is_charged(self, create, alice, tasks):
         alice.tenant = Tenant.objects.create(name="other", rom=100)
         alice.save()
         model = fresh(create(alice, tenant="other"))
@@ -87,7 +87,7 @@ class TestCreate:
             create(alice)
         assert create(bob).name == "net"
 
-    def test_any_other_conflict_is_a_fault(self, create, alice, monkeypatch):
+    def test_any_other_integrity_error_is_raised_as_it_is(self, create, alice, monkeypatch):
         monkeypatch.setattr("models_app.copying.size", lambda source: -1)
         with pytest.raises(IntegrityError, match="model_size"):
             create(alice)
@@ -101,7 +101,7 @@ class TestCreate:
             ("jobs/early", "the job early is running; its output is available once it has finished"),
         ],
     )
-    def test_what_is_wrong_with_a_source_is_said(self, create, alice, job, src, problem):
+    def test_an_unusable_source_is_refused_with_the_reason(self, create, alice, job, src, problem):
         home = storage.home_dir("alice")
         (home / "empty").mkdir()
         (home / "link").symlink_to(home / "empty")
@@ -110,7 +110,7 @@ class TestCreate:
         assert refusal.value.msg == f"src: {problem}"
         assert not ResourceRequest.objects.exists()
 
-    def test_a_source_that_goes_away_meanwhile_is_refused(self, create, alice, monkeypatch):
+    def test_a_source_that_is_removed_meanwhile_is_refused(self, create, alice, monkeypatch):
         monkeypatch.setattr("models_app.copying.origin", lambda user, src: storage.home_dir(user) / "gone")
         refusal = r"^src: home/net\.bin cannot be read, or its path contains a symbolic link$"
         with pytest.raises(Refused, match=refusal):
@@ -118,7 +118,7 @@ class TestCreate:
 
 
 class TestLineage:
-    def test_it_says_which_job_with_which_data_made_the_model(self, create, alice, bob, job):
+    def test_the_lineage_names_the_job_its_datasets_and_its_metrics(self, create, alice, bob, job):
         for owner, name, size in ((alice, "digits", 7), (alice, "letters", 9), (bob, "gone", 5)):
             Dataset.objects.create(user=owner, tenant=owner.tenant, name=name, size=size, state="ready")
         ended = timezone.now()
@@ -139,12 +139,12 @@ class TestLineage:
             "ended": ended.isoformat(),
         }
 
-    def test_a_job_without_metrics_has_none_in_it(self, create, alice, job):
+    def test_the_lineage_of_a_job_without_metrics(self, create, alice, job):
         lineage = create(alice, src="jobs/fit").lineage
         assert (lineage["metrics"], lineage["ended"], lineage["datasets"]) == ({}, None, [])
 
 
-class TestMaking:
+class TestCreation:
     def test_copied_files_are_recorded_once_and_their_check_is_enqueued(self, create, alice, tasks):
         model, files = create(alice), {"a": {"size": 1, "sha256": "x"}, "b": {"size": 2, "sha256": "y"}}
         tasks.queue.clear()
@@ -154,14 +154,14 @@ class TestMaking:
         assert (now.copied, now.checksums, now.run_name) == (True, files, f"model-{model.pk}")
         assert [(task.actor_name, task.args) for task in tasks.queue] == [("models.check", (model.pk,))]
 
-    def test_files_of_another_size_end_it(self, create, alice):
+    def test_files_of_another_size_fail_the_model(self, create, alice):
         model = create(alice)
         lifecycle.note_copy(model.pk, {"a": {"size": 4}})
         now = fresh(model)
         assert (now.state, now.reason) == ("error", "the files changed while they were being copied")
         assert (now.copied, now.checksums, now.run_name) == (False, {}, "")
 
-    def test_the_first_order_of_the_check_counts(self, create, alice):
+    def test_the_time_of_the_first_check_order_is_kept(self, create, alice):
         model = create(alice)
         first = lifecycle.note_order(model.pk).run_ordered
         assert timezone.now() - first < timedelta(minutes=1)
@@ -169,7 +169,7 @@ class TestMaking:
         with pytest.raises(Missing, match="no such model"):
             lifecycle.note_order(model.pk + 1)
 
-    def test_the_result_of_the_check_is_kept_as_far_as_it_is_one(self, create, alice):
+    def test_only_valid_parts_of_the_check_result_are_stored(self, create, alice):
         model = create(alice)
         result = {"format": "abcdefghijklmnopqrstuvwxyz", "inputs": [{"name": "x"}], "outputs": "odd", "more": []}
         lifecycle.complete(model.pk, result, by="runner")
@@ -178,7 +178,7 @@ class TestMaking:
         assert ResourceRequest.objects.get().state == "confirmed"
         assert history_of(model).first().by == "runner"
 
-    def test_the_end_of_an_account_ends_what_is_being_made(self, create, alice, bob):
+    def test_deactivation_fails_models_that_are_being_created(self, create, alice, bob):
         ready, making, other = create(alice, "ready"), create(alice, "making"), create(bob)
         lifecycle.complete(ready.pk, {}, by="runner")
         with locked(User, pk=alice.pk):
@@ -186,7 +186,7 @@ class TestMaking:
         states = [(fresh(model).state, fresh(model).reason) for model in (ready, making, other)]
         assert states == [("ready", ""), ("error", "cancelled: the account was deactivated"), ("creating", "")]
 
-    def test_one_that_does_not_exist_is_not_failed(self, create, alice):
+    def test_a_missing_model_is_ignored(self, create, alice):
         model = create(alice)
         lifecycle.fail(model.pk + 1, "x", by="test")
         lifecycle.forget(model.pk + 1)
@@ -202,14 +202,14 @@ class TestEnd:
             lifecycle.complete(model.pk, {}, by="runner")
         return made
 
-    def test_notes_and_deletion_reach_the_users_model_of_that_name(self, models, alice):
+    def test_notes_and_deletion_change_only_the_users_model_of_that_name(self, models, alice):
         net = models.pop(2)
         assert lifecycle.set_notes(user=alice, name="net", notes="good").notes == "good"
         assert lifecycle.delete_model(user=alice, name="net", by="test") == net
         assert (fresh(net).state, fresh(net).notes) == ("deleting", "good")
         assert {(fresh(model).state, fresh(model).notes) for model in models} == {("ready", "")}
 
-    def test_a_model_in_use_names_the_application_to_delete_first(self, models, alice):
+    def test_the_refusal_for_a_model_in_use_names_the_application(self, models, alice):
         net = models[2]
         for number, name in enumerate(("first", "second")):
             Application.objects.create(user=alice, tenant=alice.tenant, model=net, name=name, port=31000 + number)
@@ -218,7 +218,7 @@ class TestEnd:
             lifecycle.delete_model(user=alice, name="net", by="test")
         assert fresh(net).state == "ready"
 
-    def test_one_that_is_gone_gives_its_room_back(self, models, alice):
+    def test_a_removed_model_releases_its_disk_space(self, models, alice):
         net = models[2]
         lifecycle.delete_model(user=alice, name="net", by="test")
         lifecycle.forget(net.pk)

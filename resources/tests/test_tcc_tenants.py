@@ -5,7 +5,7 @@ from __future__ import annotations
 from decimal import Decimal
 
 import pytest
-from django.db import transaction
+from django.db import connection, transaction
 
 from datasets.models import Dataset
 from kernel.errors import Refused
@@ -67,7 +67,7 @@ class TestOneOfSeveral:
         assert ask("unknown", cpu=1).state == "cancelled"
         assert in_use() == 0
 
-    def test_what_others_hold_cannot_be_released(self):
+    def test_a_release_cannot_exceed_what_rest_requests_hold(self):
         with pytest.raises(Refused, match=r"^cpu: cannot release 1: 0 is in use$"):
             ask("r", "release", cpu=1)
         ask("b", cpu=1)
@@ -79,7 +79,7 @@ class TestOneOfSeveral:
         settle("confirm", "s")
         assert in_use() == 0
 
-    def test_a_platforms_object_gives_back_what_it_holds_whatever_else_is_held(self):
+    def test_platform_objects_release_independently_of_each_other(self):
         for number in (1, 2):
             ask(f"job:{number}", owner="alice", cpu=2)
         settle("confirm", "job:2")
@@ -88,7 +88,7 @@ class TestOneOfSeveral:
         settle("release", "job:3")
         assert (in_use(), state("job:1"), state("job:2")) == (0, "cancelled", "released")
 
-    def test_a_release_over_rest_is_no_object_that_ends(self):
+    def test_a_release_request_itself_is_not_released(self):
         ask("b", cpu=2)
         ask("r", "release", cpu=2)
         settle("release", "r")
@@ -119,7 +119,7 @@ class TestWhatFits:
         ask("job:2", owner="alice", cpu=3)
         assert in_use() == 8
 
-    def test_waiting_is_no_use_for_more_than_the_tenant_has(self, default_tenant):
+    def test_more_than_the_tenants_capacity_never_fits(self, default_tenant):
         tcc.never_fits(default_tenant, cpu=8, gpu=2)
         for asked, problem in (({"cpu": 8.5}, "cpu: requested 8.5, but this tenant has 8"), ({"gpu": 3}, "gpu: ")):
             with pytest.raises(Refused) as refusal:
@@ -176,6 +176,7 @@ class TestAtOnce:
         ask("b", cpu=3)
         with transaction.atomic():
             Dataset.objects.create(user=alice, tenant=alice.tenant, name="digits", size=0)
+            connection.check_constraints()  # now, not only at the commit
             in_thread(lambda: ask("r", "release", cpu=1)).result(WITHIN_S)
             in_thread(lambda: settle("confirm", "r")).result(WITHIN_S)
             in_thread(lambda: settle("cancel", "c")).result(WITHIN_S)
