@@ -24,7 +24,7 @@ from pathlib import Path
 import django.test.utils
 import pytest
 from django.core.management import call_command
-from django.db import connection, connections
+from django.db import OperationalError, connection, connections
 from pytest_django.plugin import blocking_manager_key
 
 from . import graft
@@ -32,6 +32,7 @@ from .mutants import Mutant, mutants_of
 
 PATIENCE_S, PATIENCE_TIMES = 20.0, 4.0
 WHOLE_S = 1800
+TRIES = 10
 
 
 class Hunt:
@@ -160,7 +161,19 @@ def quiet(session) -> None:
 
 
 def clean_database() -> None:
-    """Remove what a killed process has left: its connections, with their locks, and its rows."""
+    """Remove what a killed process has left: its connections, with their locks, and its rows.
+
+    Tried again while the server does not answer in time, as on a machine with much other work.
+    """
+    for _ in range(TRIES - 1):
+        with contextlib.suppress(OperationalError):
+            _clean_database()
+            return
+        connections.close_all()
+    _clean_database()
+
+
+def _clean_database() -> None:
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
