@@ -46,19 +46,19 @@ def test_the_wheels_program_comes_first(folder, tmp_path):
 
 
 @pytest.mark.parametrize("text", ["\x7fELF of another machine", "#!/bin/sh\nexit 1\n", "#!/no/such/loader\n"])
-def test_one_that_does_not_run_here_is_passed_over(folder, tmp_path, text):
+def test_a_program_that_does_not_run_here_is_skipped(folder, tmp_path, text):
     program(folder / "other", saying("3.0"))
     assert binaries.find(server(program(tmp_path / "packaged", text))) == str(folder / "other")
 
 
-def test_the_name_that_is_preferred_comes_first(folder):
+def test_the_preferred_name_comes_first(folder):
     program(folder / "other", saying("3.0"))
     assert binaries.find(server()) == str(folder / "other")
     program(folder / "preferred", saying("2.10"))
     assert binaries.find(server()) == str(folder / "preferred")
 
 
-def test_where_none_will_do_it_says_what_it_saw_and_what_to_install(folder, tmp_path):
+def test_without_a_usable_program_the_error_names_what_to_install(folder, tmp_path):
     broken = program(tmp_path / "packaged", "nothing to run")
     program(folder / "other", saying("2.9.10"))
     with pytest.raises(ImproperlyConfigured) as refusal:
@@ -70,7 +70,7 @@ def test_where_none_will_do_it_says_what_it_saw_and_what_to_install(folder, tmp_
     )
 
 
-def test_a_cluster_is_run_by_the_version_that_made_it_only(folder, monkeypatch):
+def test_a_database_cluster_is_run_by_its_own_version_only(folder, monkeypatch):
     monkeypatch.setattr(binaries, "DEBIAN_POSTGRES", folder)
     for major in (14, 15, 9):
         (folder / f"{major}" / "bin").mkdir(parents=True)
@@ -136,7 +136,7 @@ def test_the_platform_runs_on_the_systems_program(server, installed, platform):
 
 
 @pytest.mark.e2e
-def test_words_of_every_script_are_compared_without_case(platform, installed):
+def test_text_of_every_script_is_compared_case_insensitively(platform, installed):
     if not installed["PostgreSQL"][0]:
         pytest.skip(installed["PostgreSQL"][1])
     place = {"host": "127.0.0.1", "port": platform.base + 11, "user": "platform", "dbname": "mlp"}

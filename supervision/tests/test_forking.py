@@ -33,11 +33,11 @@ def log(tmp_path):
     ],
     ids=["returns", "exits", "with a number", "with a sentence", "fails", "is ended"],
 )
-def test_its_status_is_that_of_a_program(log, work, status):
+def test_its_exit_status_is_that_of_a_program(log, work, status):
     assert Child(work, log).wait(LIMIT_S) == status
 
 
-def test_what_it_says_is_in_its_log(log):
+def test_its_output_is_in_its_log(log):
     def work() -> None:
         print("printed")
         sys.exit("no server")
@@ -47,7 +47,7 @@ def test_what_it_says_is_in_its_log(log):
     assert log.stat().st_mode & 0o777 == 0o600
 
 
-def test_it_has_none_of_its_parents_files_and_signal_handlers(log, tmp_path):
+def test_it_inherits_no_files_and_signal_handlers(log, tmp_path):
     def work() -> None:
         handlers = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGCHLD)]
         print(
@@ -89,7 +89,7 @@ def test_it_ends_as_python_ends(log):
     assert log.read_text().splitlines() == ["main", "thread", "exit function"]
 
 
-def test_it_begins_when_no_thread_may_hold_a_lock(log):
+def test_it_forks_while_no_thread_can_hold_a_lock(log):
     lock, held, go_on = threading.Lock(), threading.Event(), threading.Event()
 
     def holds_it() -> None:

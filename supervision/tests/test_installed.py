@@ -104,7 +104,7 @@ def test_the_wheel_needs_what_requirements_txt_names(wheel):
     assert sorted(needed) == sorted(line.lower() for line in wanted)
 
 
-def test_all_that_the_product_reads_is_in_the_wheel(wheel):
+def test_the_wheel_has_every_file_that_the_product_reads(wheel):
     """Every file of our packages that is not Python, such as templates and catalogues."""
     names = set(zipfile.ZipFile(wheel).namelist())
     folders = {name.split("/")[1] for name in names if name.startswith(HOLDER) and name.count("/") > 1}
@@ -114,7 +114,7 @@ def test_all_that_the_product_reads_is_in_the_wheel(wheel):
     assert [name for name in product if f"{HOLDER}/{name}" not in names] == []
 
 
-def test_unknown_commands_are_answered_by_django(installed, tmp_path):
+def test_unknown_commands_are_reported_by_django(installed, tmp_path):
     environment = {**os.environ, "MLP_ROOT": str(tmp_path)}
     done = subprocess.run([installed / "mlp", "fly"], capture_output=True, text=True, env=environment, timeout=LIMIT_S)
     assert done.returncode == 1
@@ -122,7 +122,7 @@ def test_unknown_commands_are_answered_by_django(installed, tmp_path):
     assert "mlp help" in done.stderr
 
 
-def test_the_data_of_an_installed_platform_is_the_users(installed, tmp_path):
+def test_an_installed_platform_keeps_its_data_in_the_users_home(installed, tmp_path):
     environment = {key: value for key, value in os.environ.items() if not key.startswith("MLP_")}
     question = "from django.conf import settings; print(settings.MLP_ROOT)"
     for given, root in [({"XDG_DATA_HOME": "d"}, "d/mlp"), ({"HOME": "h", "XDG_DATA_HOME": ""}, "h/.local/share/mlp")]:

@@ -26,7 +26,7 @@ def program(tmp_path, monkeypatch):
     return tmp_path / "says"
 
 
-def test_a_program_that_was_slow_once_is_asked_again(program, monkeypatch):
+def test_a_program_that_was_slow_once_is_queried_again(program, monkeypatch):
     monkeypatch.setattr(programs, "LIMIT_S", 0.2)
     assert programs.nginx_version() == ""
     monkeypatch.setattr(programs, "LIMIT_S", 30)
@@ -69,7 +69,7 @@ def stalled(tmp_path, monkeypatch):
         thread.join()
 
 
-def test_a_late_start_of_a_part_is_a_start_and_a_late_answer_none(stalled):
+def test_a_late_start_of_a_part_succeeds_but_a_late_answer_fails(stalled):
     supervisord = control.Supervisord([])
     supervisord.start_part(Part("web", ["true"], "front"))
     assert [b"startProcess" in call for call in stalled.calls] == [True]
@@ -85,7 +85,7 @@ def test_a_late_start_of_a_part_is_a_start_and_a_late_answer_none(stalled):
         (70, control.SupervisorGone, None),  # not running
     ],
 )
-def test_a_refusal_is_harmless_or_a_supervisord_that_is_of_no_use(stalled, code, started, stopped):
+def test_a_refusal_is_harmless_or_means_an_unusable_supervisord(stalled, code, started, stopped):
     stalled.answer = Fault(code, "so it is")
     stalled.ended.set()
     supervisord = control.Supervisord([])

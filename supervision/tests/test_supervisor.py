@@ -45,7 +45,7 @@ def platform(tmp_path_factory):
     platform.kill(*platform.everything())
 
 
-def test_it_is_healthy_and_says_so_part_by_part(platform):
+def test_health_is_reported_for_each_part(platform):
     body = platform.wait_healthy()
     assert body["status"] == "ok"
     assert set(body["parts"]) == PARTS | {"app-gateway"}
@@ -77,7 +77,7 @@ def test_it_listens_on_its_own_address_and_ports_only(platform):
     assert {port - platform.base for _, port in bound} == {1, 2, 3, 4, 5, 10, 11, 12}
 
 
-def test_no_secret_is_on_a_command_line_or_readable_by_others(platform):
+def test_secrets_are_not_on_command_lines_or_readable_by_others(platform):
     names = ("secret-key", "admin-password", "nats-password", "valkey-password", "database-password")
     secrets = [(platform.root / name).read_bytes().strip() for name in names]
     for pid in platform.everything():
@@ -100,7 +100,7 @@ def whole(link: socket.socket) -> bytes:
     return answer
 
 
-def test_the_gateway_speaks_the_api_s_form_for_every_refusal(platform):
+def test_the_gateways_refusals_have_the_apis_form(platform):
     cases = {
         "unreadable": b"get /api/v1/users HTTP/1.1\r\n\r\n",
         "no host": b"GET /api/v1/users HTTP/1.1\r\n\r\n",
@@ -126,7 +126,7 @@ def test_the_gateway_speaks_the_api_s_form_for_every_refusal(platform):
         assert set(json.loads(body)) == {"msg"}, (name, answer)
 
 
-def test_what_is_inside_stays_inside(platform):
+def test_internal_addresses_are_not_reachable(platform):
     for path in ("/internal/data/verb", "/%69nternal/data/verb", "//internal/data/verb", "/x/../internal/data/verb"):
         assert platform.get(path)[0] == 404
     assert platform.get("/healthz", port=2)[0] == 200
@@ -144,14 +144,14 @@ def test_tokens_are_not_logged(platform):
 
 
 @pytest.mark.parametrize("part", sorted(PARTS))
-def test_a_killed_part_is_back_within_30_seconds(platform, part):
+def test_a_killed_part_is_restarted_within_30_seconds(platform, part):
     platform.healed(part, set())  # the blow before this one may have taken it along
     first = platform.pids(part)[0]
     platform.kill(first)
     platform.healed(part, {first})
 
 
-def test_killed_children_of_parts_are_back_within_30_seconds(platform):
+def test_killed_children_of_parts_are_restarted_within_30_seconds(platform):
     """Workers of gunicorn, dramatiq and nginx, sessions and helpers of PostgreSQL."""
     for part in ("web", "worker", "worker-gpu", "gateway", "database"):
         end = time.monotonic() + platform.heal_s
@@ -162,7 +162,7 @@ def test_killed_children_of_parts_are_back_within_30_seconds(platform):
         platform.healed(part, children)
 
 
-def test_without_web_the_gateway_still_answers_in_form(platform):
+def test_without_web_the_gateway_answers_in_the_apis_form(platform):
     web = set(platform.pids("web"))
     platform.kill(*web)
     platform.kill(*platform.pids("web"))  # a worker born between the look and the blow
@@ -174,7 +174,7 @@ def test_without_web_the_gateway_still_answers_in_form(platform):
     platform.healed("web", web)
 
 
-def test_a_killed_supervisord_is_back_with_all_parts_and_runs_go_on(platform, tmp_path):
+def test_a_killed_supervisord_is_restarted_and_runs_continue(platform, tmp_path):
     runner = LocalRunner(platform.root / "run" / "runs")
     environment = {"PATH": os.environ["PATH"]}
     runner.start(RunSpec("probe", ["sleep", "600"], tmp_path, environment, tmp_path / "log"))
@@ -185,7 +185,7 @@ def test_a_killed_supervisord_is_back_with_all_parts_and_runs_go_on(platform, tm
     assert runner.poll("probe").state == "running"
 
 
-def test_a_supervisord_that_is_told_to_end_is_back_with_all_parts(platform):
+def test_a_terminated_supervisord_is_restarted_with_all_parts(platform):
     """While it shuts down it refuses every call, which must not end `up`."""
     parts = {pid for part in PARTS for pid in platform.pids(part)}
     os.kill(platform.pids("supervisor")[0], signal.SIGTERM)
@@ -193,14 +193,14 @@ def test_a_supervisord_that_is_told_to_end_is_back_with_all_parts(platform):
         platform.healed(part, parts)
 
 
-def test_a_blow_to_all_processes_but_up_is_survived(platform):
+def test_a_kill_of_all_processes_but_up_is_survived(platform):
     everything = {pid for part in ("supervisor", *PARTS) for pid in platform.pids(part)}
     platform.kill(*everything)
     for part in ("supervisor", *sorted(PARTS)):
         platform.healed(part, everything)
 
 
-def test_after_a_killed_up_the_next_one_starts_cleanly(platform):
+def test_after_a_kill_of_up_the_next_one_starts_cleanly(platform):
     everything = {pid for part in ("supervisor", *PARTS) for pid in platform.pids(part)}
     platform.kill(platform.process.pid)
     platform.process.wait(60)
@@ -238,7 +238,7 @@ def test_given_servers_are_used_and_two_platforms_run_side_by_side(platform, tmp
     platform.wait_healthy()
 
 
-def test_it_ends_in_order_and_leaves_nothing(platform):
+def test_it_shuts_down_gracefully_and_leaves_no_process(platform):
     began = time.monotonic()
     assert platform.stop() == 0
     print(f"\nend: {time.monotonic() - began:.1f} s")
@@ -248,21 +248,21 @@ def test_it_ends_in_order_and_leaves_nothing(platform):
     assert LocalRunner(platform.root / "run" / "runs").poll("probe").state == "exited"
 
 
-def test_the_next_start_finds_everything_as_it_was(platform):
+def test_the_next_start_finds_all_data(platform):
     password = (platform.root / "admin-password").read_text()
     print(f"\nsecond start: {platform.start():.1f} s")
     assert (platform.root / "admin-password").read_text() == password
     platform.wait_healthy()
 
 
-def test_ctrl_c_and_a_second_one_end_it_at_once(platform):
+def test_a_second_ctrl_c_ends_it_at_once(platform):
     platform.process.send_signal(signal.SIGINT)
     time.sleep(1.1)  # what comes sooner counts as the same wish
     assert platform.stop(signal.SIGINT) == 0
     assert platform.everything() == []
 
 
-def test_a_taken_port_is_named_with_its_setting(platform):
+def test_a_port_in_use_is_reported_with_its_setting(platform):
     with closing(socket.socket()) as other:
         other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         other.bind(("127.0.0.1", platform.base + 11))
@@ -274,7 +274,7 @@ def test_a_taken_port_is_named_with_its_setting(platform):
     assert platform.everything() == []
 
 
-def test_a_part_that_cannot_live_is_named_and_everything_ends(platform):
+def test_a_part_that_cannot_start_is_named_and_everything_ends(platform):
     broken = platform.root.with_name("broken-nginx")
     broken.write_text("#!/bin/sh\necho this nginx is broken\nexit 1\n")
     broken.chmod(0o700)
@@ -298,7 +298,7 @@ def end_with_its_supervisord(platform: Platform, folder: Path) -> None:
     assert runner.poll("probe").state == "exited"
 
 
-def test_a_kill_at_any_moment_of_the_first_start_is_healed(tmp_path):
+def test_a_kill_at_any_moment_of_the_first_start_is_recovered(tmp_path):
     """`up` is killed while it creates the database, migrates, starts the parts; each time the next one continues."""
     fresh = Platform(tmp_path / "root")
     try:
