@@ -164,7 +164,7 @@ def _same_origin(scope: dict) -> bool:
     return bool(host) and urlsplit(origin).netloc == host
 
 
-def living(entries: Collection[Entry]) -> dict[Entry, User]:
+def valid_entries(entries: Collection[Entry]) -> dict[Entry, User]:
     """Return the entries that are still valid, each with its user; three queries for any number of entries.
 
     An entry is left out once its user is not active, its token was rotated, or its session has ended: by a log-out, by
@@ -186,7 +186,7 @@ def living(entries: Collection[Entry]) -> dict[Entry, User]:
     return {entry: users[entry.user_id] for entry in entries if entry.user_id in users and is_valid(entry)}
 
 
-def still_let_in(request: HttpRequest, owner_id: int) -> Callable[[], bool]:
+def access_check(request: HttpRequest, owner_id: int) -> Callable[[], bool]:
     """Return a function that tells whether a streaming response's caller may still read the owner's objects.
 
     It is always true for a job's own token: that reads only its own job, and the response ends with the job.
@@ -198,7 +198,7 @@ def still_let_in(request: HttpRequest, owner_id: int) -> Callable[[], bool]:
     entry = Entry(user.pk, token=token) if token else entry_by_session(user, request.session.session_key)
 
     def may_still_read() -> bool:
-        current = living([entry]).get(entry)
+        current = valid_entries([entry]).get(entry)
         return current is not None and (current.pk == owner_id or current.is_staff)
 
     return may_still_read

@@ -23,7 +23,7 @@ DOWN = ("application", "lose")  # it was up, and is being restarted
 DOWN_AGAIN = timedelta(minutes=10)  # the cooldown for an application that fails repeatedly
 
 
-def tell(*, user: User, kind: str, name: str, event: str, reason: str = "") -> Notice:
+def notify(*, user: User, kind: str, name: str, event: str, reason: str = "") -> Notice:
     """Write a notice and its deliveries. Called inside the transaction of the event."""
     notice = Notice.objects.create(
         user=user, kind=kind, name=name[:64], event=event[:16], reason=clip(reason, REASON_LENGTH)
@@ -58,7 +58,7 @@ def _of_change(sender, instance: StateChange, created: bool, **_others) -> None:
         if down and _in_cooldown(user, instance):
             return
         event = "down" if down else instance.target
-        tell(user=user, kind=instance.kind, name=instance.name, event=event, reason=instance.reason)
+        notify(user=user, kind=instance.kind, name=instance.name, event=event, reason=instance.reason)
 
 
 def _in_cooldown(user: User, change: StateChange) -> bool:

@@ -193,7 +193,7 @@ def serve_version(version: str) -> ModelVersion:
         return _serve(version, row.manifest, None)
 
 
-def serve_nothing() -> None:
+def deactivate() -> None:
     ModelVersion.objects.filter(serving=True).update(serving=False)
     after_commit.wake("aiops", 0)
 

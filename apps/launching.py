@@ -91,7 +91,7 @@ class ApplicationRuns(owned.OwnedRuns[Application]):
         reason = status.reason or Message("the run no longer exists")
         if app.state == State.READY and reason.startswith(STOPPED):
             with contextlib.suppress(Missing):
-                lifecycle.end_asked(app.pk, app.run_name, reason, by="runner")
+                lifecycle.end_requested(app.pk, app.run_name, reason, by="runner")
         else:
             _end(app, owned.with_log(reason, log_path(app)))
 

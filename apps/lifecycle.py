@@ -173,7 +173,7 @@ def end_run(pk: int, run_name: str, reason: str, by: str) -> None:
         after_commit.changed(app.user.username, "application", app.name)
 
 
-def end_asked(pk: int, run_name: str, reason: str, by: str) -> None:
+def end_requested(pk: int, run_name: str, reason: str, by: str) -> None:
     """Record that a run was stopped with the platform or by an administrator: restart it at once."""
     with locked(Application, pk=pk) as app:
         if app.run_name != run_name or app.state != State.READY:

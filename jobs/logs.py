@@ -19,7 +19,7 @@ from django.core.handlers.asgi import ASGIRequest
 from django.db import connection
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 
-from accounts.auth import still_let_in
+from accounts.auth import access_check
 from kernel import storage
 
 from . import environment
@@ -78,7 +78,7 @@ def followed(request: HttpRequest, owner_id: int, reader: Follower) -> HttpRespo
     """
     if not isinstance(request, ASGIRequest):
         return HttpResponse(content_type=TEXT, headers={"X-Accel-Redirect": ELSEWHERE})
-    reader.may = still_let_in(request, owner_id)
+    reader.may = access_check(request, owner_id)
     return StreamingHttpResponse(_pieces(reader), content_type=TEXT, headers={"X-Accel-Buffering": "no"})
 
 

@@ -259,7 +259,7 @@ def ensure_streams(streams: list[Stream], timeout_s: float = 10) -> None:
     _connection().call(work, timeout_s)
 
 
-def is_through(stream: Stream, durable: str, subject: str, since: datetime, timeout_s: float = 5) -> bool:
+def is_consumed(stream: Stream, durable: str, subject: str, since: datetime, timeout_s: float = 5) -> bool:
     """Return whether the durable consumer has acknowledged all messages on the subject sent after `since`. Raises
     Fault.
     """

@@ -150,7 +150,7 @@ class _Host:
         async with self.locks.get(id(service)) or contextlib.nullcontext():
             return await asyncio.get_running_loop().run_in_executor(self.threads, guarded)
 
-    def let_go(self) -> None:
+    def end_threads(self) -> None:
         """End the threads, each with its database connections; a handler that is still at work keeps its own."""
         count = len(self.threads._threads)
         meet = threading.Barrier(max(1, count))
@@ -256,4 +256,4 @@ async def _close(host: _Host, opened: list[_Subscription], tasks: list[asyncio.T
         await host.publish((), flush=True)
     with contextlib.suppress(NatsError, OSError, TimeoutError):
         await asyncio.wait_for(host.client.close(), 1)
-    await loop.run_in_executor(None, host.let_go)
+    await loop.run_in_executor(None, host.end_threads)

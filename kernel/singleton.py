@@ -70,10 +70,10 @@ class Holder:
             self.link.execute("SELECT 1")
         except psycopg.Error as problem:
             log.warning("%s: the lock is not available or was lost: %s", self.name, problem)
-            self.let_go()
+            self.release()
         return self.link is not None
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         if self.link is not None:
             self.link.close()
             self.link = None

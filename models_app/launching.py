@@ -35,7 +35,7 @@ def folder(model: Model) -> Path:
     return storage.model_dir(model.user.username, model.name)
 
 
-def work(model: Model) -> Path:
+def work_folder(model: Model) -> Path:
     """Return the check's own folder, whose name no model can have."""
     return storage.root() / "models" / model.user.username / f".check-{model.pk}"
 
@@ -47,7 +47,7 @@ def copy(pk: int) -> None:
         try:
             _copy(pk)
         finally:
-            alone.let_go()
+            alone.release()
 
 
 def _copy(pk: int) -> None:
@@ -103,11 +103,12 @@ class CheckRuns(owned.OwnedRuns[Model]):
                 lifecycle.complete(model.pk, result, by="check")
                 return after_commit.enqueue("models.clean", model.pk, queue="files")
         self.fail(
-            model.pk, owned.with_log(Message("does not load: %(reason)s", reason=reason), work(model) / "check.log")
+            model.pk,
+            owned.with_log(Message("does not load: %(reason)s", reason=reason), work_folder(model) / "check.log"),
         )
 
     def discard(self, model: Model) -> None:
-        storage.remove_tree(work(model))
+        storage.remove_tree(work_folder(model))
         copying.sweep(folder(model))
 
 
@@ -140,12 +141,12 @@ def erase(pk: int, follow: bool = True) -> None:
             after_commit.enqueue("models.erase", pk, queue="files", delay_ms=LOOK_AGAIN_MS)
         return
     storage.remove_tree(folder(model))
-    storage.remove_tree(work(model))
+    storage.remove_tree(work_folder(model))
     lifecycle.forget(pk)
 
 
 def _spec(model: Model) -> RunSpec:
-    runner, place = runners.get(), work(model)
+    runner, place = runners.get(), work_folder(model)
     place.mkdir(parents=True, exist_ok=True)
     seen = runner.place(place, WORK)
     return RunSpec(
@@ -171,7 +172,7 @@ def _result(model: Model) -> dict:
     at most RESULT_BYTES are read, and only what the database can store is accepted. Raises ValueError with the reason.
     """
     try:
-        handle = os.open(work(model) / "told.json", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        handle = os.open(work_folder(model) / "told.json", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         with os.fdopen(handle, "rb") as file:
             data = file.read(RESULT_BYTES + 1)
     except OSError:

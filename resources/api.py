@@ -128,7 +128,7 @@ class LimitDetail(ContractView):
         row = visible_tenant(request.user, tenant)
         if not request.user.is_staff and name != request.user.username:
             raise Missing("limit")
-        return self.answer(limits.holds_for(row, name))
+        return self.answer(limits.effective_limit(row, name))
 
     def put(self, request, tenant, name):
         only_staff(request.user, Message("only administrators can set limits"))

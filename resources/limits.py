@@ -27,13 +27,13 @@ def limit_of(tenant_id: int, user: str) -> UserLimit | None:
     return rows.get(user) or rows.get("")
 
 
-def holds_for(tenant: Tenant, user: str) -> UserLimit:
+def effective_limit(tenant: Tenant, user: str) -> UserLimit:
     """Return the limit that applies to the user, else an empty one that is not stored. Raises Missing."""
     name = _known(user)
     return limit_of(tenant.pk, name) or UserLimit(tenant=tenant, user=name)
 
 
-def held(tenant_id: int, user: str, but: str = "") -> dict:
+def used_by(tenant_id: int, user: str, but: str = "") -> dict:
     """Return what the user's objects hold in the tenant, without the request `but`."""
     live = ResourceRequest.objects.filter(LIVE, tenant_id=tenant_id, owner=user).exclude(pk=but)
     return kinds_of(live.aggregate(**{f"{kind}_sum": Sum(kind) for kind in KINDS}), "_sum")
@@ -41,7 +41,7 @@ def held(tenant_id: int, user: str, but: str = "") -> dict:
 
 def check(row: ResourceRequest, limit: UserLimit) -> None:
     """Raise OverLimit if the row exceeds the limit. The tenant's row is locked, so the user's sum does not change."""
-    user, has = row.owner, held(row.tenant_id, row.owner, but=row.pk)
+    user, has = row.owner, used_by(row.tenant_id, row.owner, but=row.pk)
     for kind, value in row.amounts().items():
         most = getattr(limit, kind)
         if most is not None and value and has[kind] + value > most:

@@ -26,8 +26,8 @@ def own_bars(user) -> list[dict]:
     """Return the same for what the user holds, for each kind on which the user has a limit."""
     limit = limits.limit_of(user.tenant_id, user.username)
     limited = [kind for kind in LABELS if getattr(limit, kind, None) is not None]
-    held = limits.held(user.tenant_id, user.username) if limited else {}
-    return [_bar(kind, held[kind], getattr(limit, kind)) for kind in limited]
+    used = limits.used_by(user.tenant_id, user.username) if limited else {}
+    return [_bar(kind, used[kind], getattr(limit, kind)) for kind in limited]
 
 
 def _bar(kind: str, used, whole) -> dict:

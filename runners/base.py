@@ -152,7 +152,7 @@ class Runner(ABC):
     def forget(self, name: str) -> None:
         """Remove the records of an ended, lost or unknown run. Raises RunnerError while it runs."""
 
-    def let_go(self, name: str) -> None:
+    def discard(self, name: str) -> None:
         """Kill a run, or forget it when it has ended; called again and again for a run that belongs to nothing."""
         if self.poll(name).state == "running":
             self.stop(name, 0)

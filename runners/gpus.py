@@ -77,7 +77,7 @@ def nodes(taken: list[Device]) -> list[str]:
 
 
 @contextlib.contextmanager
-def take(folder: Path, candidates: list[Device], count: int):
+def acquire(folder: Path, candidates: list[Device], count: int):
     """Lock `count` free GPUs and yield them as (device, open lock) pairs; fewer pairs when not so many are free.
 
     The run inherits the locks; those of the caller are closed at the end of the block.

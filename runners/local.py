@@ -88,7 +88,7 @@ class LocalRunner(Runner):
         if free_mib < self.reserve_mib:
             raise RunnerError(f"the disk of the machine is nearly full: {free_mib} MiB left")
         wanted = spec.gpu * spec.workers
-        with gpus.take(self.folder.with_name("gpus"), self.devices() if wanted else [], wanted) as taken:
+        with gpus.acquire(self.folder.with_name("gpus"), self.devices() if wanted else [], wanted) as taken:
             if len(taken) < wanted:
                 raise RunnerError(f"gpu: {wanted} wanted, {len(taken)} free on this machine now")
             devices, locks = [device for device, _ in taken], [fd for _, fd in taken]

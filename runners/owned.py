@@ -160,7 +160,7 @@ class OwnedRuns(ABC, Generic[Row]):
         # The runner first: a run that starts between the two questions has its name in a row already.
         names = [name for name in runner.names() if name.startswith(self.prefix)]
         owned = set(self.model.objects.filter(run_name__in=names).values_list("run_name", flat=True))
-        healing.each(runner.let_go, sorted(set(names) - owned))
+        healing.each(runner.discard, sorted(set(names) - owned))
 
 
 def stop(run_name: str, grace_s: float | None) -> bool:

@@ -43,11 +43,11 @@ def asks(request):
 
 class TestStillLetIn:
     def test_only_the_owner_and_operators_may_continue(self, alice, bob, staff, asks):
-        still = {user.username: auth.still_let_in(asks(user), alice.pk) for user in (alice, bob, staff)}
+        still = {user.username: auth.access_check(asks(user), alice.pk) for user in (alice, bob, staff)}
         assert {name: ask() for name, ask in still.items()} == {"alice": True, "bob": False, "oscar": True}
 
     def test_every_check_reads_the_database(self, alice, staff, asks):
-        own, others = auth.still_let_in(asks(alice), alice.pk), auth.still_let_in(asks(staff), alice.pk)
+        own, others = auth.access_check(asks(alice), alice.pk), auth.access_check(asks(staff), alice.pk)
         assert own()
         assert others()
         lifecycle.set_staff(username="oscar", staff=False, by="test")
@@ -57,15 +57,15 @@ class TestStillLetIn:
 
     def test_a_token_is_valid_until_it_is_rotated(self, alice):
         token, session = (
-            auth.still_let_in(with_token(alice), alice.pk),
-            auth.still_let_in(with_session(alice), alice.pk),
+            auth.access_check(with_token(alice), alice.pk),
+            auth.access_check(with_session(alice), alice.pk),
         )
         lifecycle.rotate_token(user=alice, by="test")
         assert not token()
         assert session()
 
     def test_a_session_is_valid_until_it_ends_or_the_password_changes(self, alice):
-        token, first = auth.still_let_in(with_token(alice), alice.pk), auth.still_let_in(with_session(alice), alice.pk)
+        token, first = auth.access_check(with_token(alice), alice.pk), auth.access_check(with_session(alice), alice.pk)
         assert first()
         Session.objects.update(expire_date=timezone.now() - timedelta(seconds=1))
         assert not first()
@@ -73,7 +73,7 @@ class TestStillLetIn:
         assert first()
         Session.objects.all().delete()
         assert not first()
-        second = auth.still_let_in(with_session(alice), alice.pk)
+        second = auth.access_check(with_session(alice), alice.pk)
         assert second()
         lifecycle.change_password(user=alice, password="battery horse staple", by="test")
         assert not second()
@@ -82,37 +82,39 @@ class TestStillLetIn:
     def test_a_job_token_is_valid_until_the_job_ends(self, alice):
         request = RequestFactory().get("/", HTTP_AUTHORIZATION="Bearer mlp_j1_x")
         request.user = alice
-        assert auth.still_let_in(request, alice.pk)() is True
+        assert auth.access_check(request, alice.pk)() is True
 
 
 class TestLiving:
     def test_each_entry_gets_its_own_user(self, alice, bob):
         by_token = auth.Entry(alice.pk, token=lifecycle.token_of(alice))
         by_session = auth.entry_by_session(bob, with_session(bob).session.session_key)
-        assert auth.living([by_token, by_session]) == {by_token: alice, by_session: bob}
-        assert auth.living([]) == {}
+        assert auth.valid_entries([by_token, by_session]) == {by_token: alice, by_session: bob}
+        assert auth.valid_entries([]) == {}
 
     def test_a_session_is_invalid_for_another_user(self, alice, bob):
         key = with_session(alice).session.session_key
-        assert auth.living([auth.entry_by_session(bob, key), auth.Entry(alice.pk, session_key=key)]) != {}
-        assert auth.living([auth.Entry(alice.pk, session_key=key, session_hash="x")]) == {}
-        assert auth.living([auth.Entry(alice.pk, session_key="", session_hash=alice.get_session_auth_hash())]) == {}
+        assert auth.valid_entries([auth.entry_by_session(bob, key), auth.Entry(alice.pk, session_key=key)]) != {}
+        assert auth.valid_entries([auth.Entry(alice.pk, session_key=key, session_hash="x")]) == {}
+        assert (
+            auth.valid_entries([auth.Entry(alice.pk, session_key="", session_hash=alice.get_session_auth_hash())]) == {}
+        )
 
     def test_a_valid_token_of_an_inactive_user_is_refused(self, alice, bob):
         entry = auth.Entry(bob.pk, token=lifecycle.token_of(bob))
         lifecycle.deregister(username="bob", by="test")
-        assert auth.living([entry, auth.Entry(alice.pk, token="mlp_u1_x")]) == {}
+        assert auth.valid_entries([entry, auth.Entry(alice.pk, token="mlp_u1_x")]) == {}
 
     def test_a_remaining_session_of_an_inactive_user_is_invalid(self, alice, bob):
         entries = [auth.entry_by_session(user, with_session(user).session.session_key) for user in (alice, bob)]
         User.objects.filter(pk=bob.pk).update(state="NotActive")
-        assert auth.living(entries) == {entries[0]: alice}
+        assert auth.valid_entries(entries) == {entries[0]: alice}
 
     def test_any_number_of_entries_takes_three_queries(self, alice, bob, django_assert_num_queries):
         entries = [auth.Entry(user.pk, token=lifecycle.token_of(user)) for user in (alice, bob)]
         entries.append(auth.entry_by_session(alice, with_session(alice).session.session_key))
         with django_assert_num_queries(3):
-            assert len(auth.living(entries)) == 3
+            assert len(auth.valid_entries(entries)) == 3
 
     def test_secrets_are_not_in_its_repr(self, alice):
         entry = auth.Entry(1, token="secret", session_key="secret", session_hash="secret")
@@ -128,7 +130,7 @@ class TestSessionOfAWebsocket:
     def test_a_same_origin_page_gets_its_user_and_a_valid_entry(self, alice):
         user, entry = auth.user_and_entry_of_session(self.scope(alice))
         assert user == alice
-        assert auth.living([entry]) == {entry: alice}
+        assert auth.valid_entries([entry]) == {entry: alice}
 
     @pytest.mark.parametrize(
         "origin", [None, b"", b"null", b"https://evil.example", b"https://mlp.example.evil.example"]

@@ -61,7 +61,7 @@ def line(
     }
 
 
-def take(lines: Sequence[dict]) -> int:
+def store(lines: Sequence[dict]) -> int:
     """Store lines and return how many were new; forward those to be judged.
 
     Within a transaction they are forwarded once it is committed, never when it is rolled back. Raises Fault, with

@@ -106,7 +106,7 @@ class Follower:
             row = self.known.get(key)
             if source.rotated and (row is None or row.head != head):
                 return 0, False  # rotated before it was followed
-            if row is None or row.head != head or not _goes_on(file, row):
+            if row is None or row.head != head or not _has_same_content(file, row):
                 row, ours = _begin(row, key, head, source.path)
                 self.known[key] = row
                 if not ours:
@@ -157,7 +157,7 @@ def _begin(known: FollowedFile | None, key: Key, head: str, path: Path) -> tuple
         return row, True
 
 
-def _goes_on(file: int, row: FollowedFile) -> bool:
+def _has_same_content(file: int, row: FollowedFile) -> bool:
     """Return whether the bytes read before are still there: the file was neither truncated nor rewritten."""
     return os.fstat(file).st_size >= row.offset and row.tail in ("", _tail(file, row.offset))
 

@@ -98,7 +98,7 @@ def _take(request: HttpRequest, read) -> HttpResponse | None:
         user = _user(request)
         if user is None:
             return _refusal(401, "send the API token: Authorization: Bearer {token}, or Basic with it as the password")
-        accept.take(read(_body(request), user))
+        accept.store(read(_body(request), user))
     except Unreadable as problem:
         return _refusal(400, str(problem))
     except Refused as problem:

@@ -68,7 +68,7 @@ def _settle(seen: AlertRule, now: datetime, finding: Finding | None) -> bool:
             rule.last_fired = now
             Alert.objects.create(rule=rule, at=now, words=finding.words, workload=finding.workload, count=finding.count)
             reason = under(finding.workload, finding.words)
-            notices.tell(user=rule.owner, kind="alert", name=rule.name, event="alert", reason=reason)
+            notices.notify(user=rule.owner, kind="alert", name=rule.name, event="alert", reason=reason)
         rule.save(update_fields=["checked", "last_fired"])
         return finding is not None
 

@@ -72,7 +72,7 @@ def settle() -> None:
             if begun - row.at > IN_FLIGHT:
                 Feedback.objects.filter(pk=row.pk, at=row.at).update(settled=True)
     finally:
-        alone.let_go()
+        alone.release()
 
 
 def heal() -> None:

@@ -84,7 +84,7 @@ class WorkloadDrain:
         if self.loaded and self.active.hold():
             if self.changed:
                 self.save()
-            self.active.let_go()
+            self.active.release()
 
     def save(self) -> None:
         folders.write(folders.drain_file(), self.cache.dump())

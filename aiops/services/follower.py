@@ -29,7 +29,7 @@ class FollowerService:
             self.follower = None  # another replica reads; what is in memory gets outdated
             return
         if self.follower is None:
-            self.follower = follow.Follower(storage.root(), accept.take)
+            self.follower = follow.Follower(storage.root(), accept.store)
         try:
             with reachable():
                 self.follower.look()
@@ -38,4 +38,4 @@ class FollowerService:
             log.warning("the logs cannot be stored now: %s", problem.msg)
 
     def stop(self) -> None:
-        self.active.let_go()
+        self.active.release()

@@ -43,7 +43,7 @@ class Housekeeping:
         )
 
     def stop(self) -> None:
-        self.active.let_go()
+        self.active.release()
 
     def count(self) -> None:
         """Count the lines of each workload. On any error the counts stay as they were."""

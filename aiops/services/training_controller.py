@@ -106,7 +106,7 @@ class TrainingController:
         """Start the training of `train`, unless one runs or this request has been trained."""
         payload = training_data.check(base.read_json(data))
         uuid = lifecycle.uuid_of(payload)
-        if lifecycle.find(uuid) is not None or not lease.take(uuid, "training controller"):
+        if lifecycle.find(uuid) is not None or not lease.acquire(uuid, "training controller"):
             log.info("%s: %s is already being trained, or another training runs", subjects.TRAIN, uuid)
             return None
         self.busy = True
@@ -117,7 +117,7 @@ class TrainingController:
         """Keep the lease of trainers that are not ours; our own trainings keep theirs."""
         if data == subjects.JOB_START:
             self.busy = True
-            lease.take("", "another training controller", lease.FOREIGN_S)
+            lease.acquire("", "another training controller", lease.FOREIGN_S)
         elif data == subjects.JOB_END:
             held = lease.current()
             if lease.is_live(held) and lifecycle.find(held.get("uuid") or "") is None:
@@ -136,7 +136,7 @@ class TrainingController:
                 requests.failed(held.get("uuid") or "", Message("the trainer stopped reporting and its lease expired"))
             held = {}
         self.busy = lease.is_live(held)
-        self.gpu_ready = gpu_info.any_there() and (self.busy or self.gpu_runs(LOOK_TIMEOUT_S))
+        self.gpu_ready = gpu_info.has_gpus() and (self.busy or self.gpu_runs(LOOK_TIMEOUT_S))
 
     def gpu_runs(self, timeout_s: float = subjects.RUNNING_TIMEOUT_S) -> bool:
         """Return whether a GPU controller answers."""

@@ -32,8 +32,8 @@ def test_from_the_watchlist_to_a_verdict(served, tasks, peer, settings):
         peer.listen(subject)
     work = working(tasks)
     lines = [f"session {n} {WORDS[n % 6]} for user{n % 5} on 10.0.0.{n % 250}" for n in range(300)]
-    accept.take([line(text, f"n{n}") for n, text in enumerate(lines)])
-    accept.take([line("error: the disk is full", "trouble"), line("not watched at all", "other", **ELSEWHERE)])
+    accept.store([line(text, f"n{n}") for n, text in enumerate(lines)])
+    accept.store([line("error: the disk is full", "trouble"), line("not watched at all", "other", **ELSEWHERE)])
     served(*[make(name) for name in SERVICES if name not in LEFT_OUT])
     assert requests.request_training(WORKLOADS) == "training job submitted"
     run = work(settled)
@@ -54,7 +54,7 @@ def test_from_the_watchlist_to_a_verdict(served, tasks, peer, settings):
 
 def judged(work, **lines: str) -> list[dict]:
     """Send the lines; return them from the log store once they all have a verdict."""
-    accept.take([line(text, name) for name, text in lines.items()])
+    accept.store([line(text, name) for name, text in lines.items()])
     wanted = {"query": {"bool": {"filter": [{"ids": {"values": list(lines)}}, {"exists": {"field": "anomaly_level"}}]}}}
 
     def verdicts():

@@ -257,6 +257,6 @@ class TestVersions:
         assert self.served() == ["v2"]
 
     def test_serving_can_be_stopped(self, versions, pages):
-        lifecycle.serve_nothing()
+        lifecycle.deactivate()
         assert (self.served(), lifecycle.serving()) == ([], None)
         assert pages.sent == {"aiops.0"}

@@ -72,7 +72,7 @@ def step(send: Send, gpu_runs: Callable[[], bool]) -> None:
 def reset(send: Send) -> None:
     """Return to no model: cancel a running training, serve nothing, watch nothing."""
     lifecycle.cancel_running(CANCELLED, by="training controller")
-    versions.serve_nothing()
+    versions.deactivate()
     kv.put_last_trained({})
     send([(subjects.MODEL_UPDATE, keyvalue.dump({"status": subjects.STATUS_RESET}))])
     publish_watchlist(send, {}, subjects.STATUS_RESET)

@@ -273,7 +273,7 @@ def _keep_lease(run: TrainingRun) -> None:
     owner = run.run_name or "platform"
     held = lease.current()
     if not lease.is_live(held):
-        lease.take(str(run.uuid), owner)
+        lease.acquire(str(run.uuid), owner)
     elif held.get("uuid") in {"", str(run.uuid)}:
         lease.renew(held.get("uuid") or "", owner)
 

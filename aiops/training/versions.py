@@ -39,9 +39,9 @@ def serve(version: str) -> ModelVersion:
     return row
 
 
-def serve_nothing() -> None:
+def deactivate() -> None:
     """Serve no model until the next training. Called after a reset."""
-    lifecycle.serve_nothing()
+    lifecycle.deactivate()
     follow()
 
 

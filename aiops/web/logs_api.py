@@ -64,7 +64,7 @@ class Logs(ContractView):
         named = [line for line, row in zip(lines, rows, strict=True) if row.get("_id")]
         if named and request.user.is_staff:
             accept.check_ids(named)
-        return self.answer({"taken": len(lines), "new": accept.take(lines)})
+        return self.answer({"taken": len(lines), "new": accept.store(lines)})
 
     def _line(self, row: dict) -> dict:
         user = self.request.user

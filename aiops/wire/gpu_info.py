@@ -39,7 +39,7 @@ def info() -> list[dict]:
         return list(_kept[1])
 
 
-def any_there() -> bool:
+def has_gpus() -> bool:
     return any(int(item["allocatable"]) > 0 for item in info() if item["allocatable"].isdecimal())
 
 

@@ -30,7 +30,7 @@ def is_overdue(lease: dict) -> bool:
     return is_live(lease) and float(lease.get("until") or 0) < time.time()
 
 
-def take(uuid: str, owner: str, seconds: float = LEASE_S) -> bool:
+def acquire(uuid: str, owner: str, seconds: float = LEASE_S) -> bool:
     """Take the lease; return False while there is a trainer, also the same one. An expired lease
     must be ended first.
     """

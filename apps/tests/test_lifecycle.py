@@ -219,7 +219,7 @@ class TestRuns:
         app = change(served(alice), failures=2)
         tasks.queue.clear()
         lifecycle.restart(app.pk, by="test")
-        lifecycle.end_asked(app.pk, app.run_name, "stopped", by="runner")
+        lifecycle.end_requested(app.pk, app.run_name, "stopped", by="runner")
         now = fresh(app)
         assert (now.state, now.failures, now.reason) == ("creating", 2, "")
         assert (now.run_name, now.address, now.ready_since, now.not_before) == ("", "", None, None)

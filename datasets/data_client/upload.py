@@ -123,7 +123,7 @@ class Upload:
         if local.size == 0:
             return True
         digest = hashlib.sha256()
-        for _ in _blocks(local, self.alive, digest):
+        for _ in _blocks(local, self.check_stopping, digest):
             pass
         return digest.hexdigest() == (remote.sha256 or self.platform.sha256(self.name, local.path))
 
@@ -145,7 +145,7 @@ class Upload:
         path = self.platform.file_path(self.name, local.path)
         if local.size <= WHOLE:
             digest = hashlib.sha256()
-            body = b"".join(_blocks(local, self.alive, digest))
+            body = b"".join(_blocks(local, self.check_stopping, digest))
             headers = {"Repr-Digest": f"sha-256=:{base64.b64encode(digest.digest()).decode()}:"}
             answer = self.deliver(path, len(body), lambda: [body] if body else [], headers)
             if answer.status == 405:  # an empty folder of an earlier upload has that name
@@ -155,7 +155,7 @@ class Upload:
             return digest.hexdigest()
         return PartsOf(self, local, path).send()
 
-    def alive(self, _count: int) -> None:
+    def check_stopping(self, _count: int) -> None:
         """Raise Failure as soon as another thread has failed."""
         if self.platform.web.stopping.is_set():
             raise Failure(UNREACHABLE, "stopped")
@@ -177,7 +177,7 @@ class PartsOf:
         while True:
             have = self._arrived()
             digest = hashlib.sha256()
-            for _ in _blocks(self.local, self.job.alive, digest, 0, have):
+            for _ in _blocks(self.local, self.job.check_stopping, digest, 0, have):
                 pass
             self._count(have, moved=False)
             while have < self.local.size:
@@ -220,7 +220,7 @@ class PartsOf:
         return remote is not None and remote.size == self.local.size
 
     def _sent(self, length: int) -> None:
-        self.job.alive(length)
+        self.job.check_stopping(length)
         self._count(self.counted + length)
 
     def _count(self, size: int, moved: bool = True) -> None:

@@ -97,7 +97,7 @@ def _direct(steps: tuple[str, ...]) -> Iterator[Entry]:
 
 
 @dataclass
-class Asked:
+class Requested:
     """The properties asked for; `all`: also those that clients have set; `names`: without values."""
 
     tags: list[str]
@@ -105,20 +105,20 @@ class Asked:
     names: bool = False
 
 
-def _asked(body: bytes) -> Asked:
+def _asked(body: bytes) -> Requested:
     """Parse the request's body; without one all properties are asked for. Raises HttpError 400."""
     if not body.strip():
-        return Asked(LIVE, all=True)
+        return Requested(LIVE, all=True)
     document = read(body, "propfind")
     asked = document.find(f"{{{DAV}}}prop")
     if asked is not None:
-        return Asked([prop.tag for prop in asked if isinstance(prop.tag, str)][:100])
+        return Requested([prop.tag for prop in asked if isinstance(prop.tag, str)][:100])
     more = document.find(f"{{{DAV}}}include")
     extra = [prop.tag for prop in more if isinstance(prop.tag, str)][:100] if more is not None else []
-    return Asked(LIVE + extra, True, document.find(f"{{{DAV}}}propname") is not None)
+    return Requested(LIVE + extra, True, document.find(f"{{{DAV}}}propname") is not None)
 
 
-def _document(entries: Iterator[Entry], asked: Asked, row, compute: bool, locks: list[Lock]) -> Iterator[str]:
+def _document(entries: Iterator[Entry], asked: Requested, row, compute: bool, locks: list[Lock]) -> Iterator[str]:
     yield f'<?xml version="1.0" encoding="utf-8"?>\n<d:multistatus xmlns:d="{DAV}" xmlns:m="{OURS}">'
     asks_more = asked.all or any(not tag.startswith((f"{{{DAV}}}", f"{{{OURS}}}")) for tag in asked.tags)
     for steps, info in entries:

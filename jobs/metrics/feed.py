@@ -22,7 +22,7 @@ from channels.db import database_sync_to_async
 from channels.layers import get_channel_layer
 from django.utils import timezone
 
-from accounts.auth import Entry, living
+from accounts.auth import Entry, valid_entries
 from accounts.models import User
 from jobs.models import Job, Metrics, State
 from kernel.after_commit import group
@@ -234,8 +234,10 @@ class Feed:
 
     def _entitled(self, entries: set[Entry]) -> set[Entry]:
         """Return the entries that may see the job now. Asked after the rows were read, so that nothing is sent to
-        somebody whose right was revoked before. A deleted job has no rows, so any living entry passes.
+        somebody whose right was revoked before. A deleted job has no rows, so any valid entry passes.
         """
         if self.owner is None:
             self.owner = Job.objects.filter(pk=self.job_id).values_list("user_id", flat=True).first()
-        return {entry for entry, user in living(entries).items() if user.is_staff or self.owner in (user.pk, None)}
+        return {
+            entry for entry, user in valid_entries(entries).items() if user.is_staff or self.owner in (user.pk, None)
+        }

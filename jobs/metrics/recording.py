@@ -157,7 +157,7 @@ def all_recorded(job: Job) -> bool:
 
     Raises Fault when the message bus is away.
     """
-    return bus.is_through(STREAM, DURABLE, subject(job.user.username, job.name), job.created, timeout_s=2)
+    return bus.is_consumed(STREAM, DURABLE, subject(job.user.username, job.name), job.created, timeout_s=2)
 
 
 def as_object(row: Metrics, user: str, name: str) -> dict:

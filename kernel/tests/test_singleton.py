@@ -32,7 +32,7 @@ def holders():
     made = Holder("test"), Holder("test")
     yield made
     for holder in made:
-        holder.let_go()
+        holder.release()
 
 
 class TestHolder:
@@ -46,14 +46,14 @@ class TestHolder:
         other = Holder("another")
         assert first.hold()
         assert other.hold()
-        other.let_go()
+        other.release()
 
     def test_the_other_acquires_a_released_lock(self, holders):
         first, second = holders
         assert first.hold()
         assert not second.hold()
-        first.let_go()
-        first.let_go()
+        first.release()
+        first.release()
         assert second.hold()
         assert not first.hold()
 
@@ -64,7 +64,7 @@ class TestHolder:
         assert second.hold()
         assert not first.hold()
         assert not first.hold()
-        second.let_go()
+        second.release()
         assert first.hold()
 
     def test_without_the_database_there_is_no_lock_and_no_error(self, holders, monkeypatch, caplog):

@@ -258,7 +258,7 @@ class TestLive:
         rows = alice_page.locator("[data-tail] tbody tr")
         expect(rows).to_have_count(1)
         in_another_thread(
-            lambda: accept.take([accept.line("disk gone", namespace="alice", deployment="fit", id="odd")])
+            lambda: accept.store([accept.line("disk gone", namespace="alice", deployment="fit", id="odd")])
         )
         expect(rows).to_have_count(2, timeout=LIVE_MS)
         expect(rows.first).to_contain_text("disk gone")
@@ -267,7 +267,7 @@ class TestLive:
         in_another_thread(lambda: tail.send_verdicts([("odd", "Anomaly")]))
         expect(rows.first.locator(".state-error")).to_be_visible(timeout=LIVE_MS)
         alice_page.uncheck("[data-live-switch]")
-        in_another_thread(lambda: accept.take([accept.line("later", namespace="alice", deployment="fit")]))
+        in_another_thread(lambda: accept.store([accept.line("later", namespace="alice", deployment="fit")]))
         alice_page.locator("tr", has_text="disk gone").locator("a").click()
         alice_page.wait_for_url("**/aiops/line?id=odd")
         assert len(loaded) == 1

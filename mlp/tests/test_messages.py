@@ -28,7 +28,7 @@ ROOT = Path(settings.BASE_DIR)
 MECHANISM = ROOT / "kernel" / "messages.py"
 # The parameter that is a reason, by its place in a call that has it without its name.
 REASONS = {
-    "fail": 1, "_fail": 1, "fail_silent": 2, "end_attempt": 2, "end_run": 2, "end_asked": 2, "cancel_running": 0,
+    "fail": 1, "_fail": 1, "fail_silent": 2, "end_attempt": 2, "end_run": 2, "end_requested": 2, "cancel_running": 0,
     "note_trouble": 1, "failed": 1, "_ended": 1, "_asked": 1, "RunStatus": 3, "HttpError": 1,
 }  # fmt: skip
 FIELD = re.compile(r"[A-Za-z][\w-]*: ")

@@ -47,7 +47,7 @@ LOCKLESS = {
     jobs: {"request_id", "run_name_of", "begin", "give_back", "release_run", "create_job"},
     models_app: {"request_id", "create_model"},
     apps: {"request_id", "create_app"},
-    trainings: {"request_id", "uuid_of", "find", "create_run", "order_again", "note_sent", "serving", "serve_nothing"}
+    trainings: {"request_id", "uuid_of", "find", "create_run", "order_again", "note_sent", "serving", "deactivate"}
     | {"give_back"},
     tcc: {"try_", "never_fits", "allocated", "add_up", "lock_tenant"},
 }
@@ -221,9 +221,9 @@ def of_apps() -> Iterator[Case]:
         ("end_run: the last", last, lambda one: apps.end_run(one.pk, "run", "x", by="test")),
         ("end_run: another run", served, lambda one: apps.end_run(one.pk, "another", "x", by="test")),
         ("end_run: once failed", {"state": "error"}, lambda one: apps.end_run(one.pk, "run", "x", by="test")),
-        ("end_asked", served, lambda one: apps.end_asked(one.pk, "run", "x", by="test")),
-        ("end_asked: another run", served, lambda one: apps.end_asked(one.pk, "another", "x", by="test")),
-        ("end_asked: while starting", {}, lambda one: apps.end_asked(one.pk, "run", "x", by="test")),
+        ("end_requested", served, lambda one: apps.end_requested(one.pk, "run", "x", by="test")),
+        ("end_requested: another run", served, lambda one: apps.end_requested(one.pk, "another", "x", by="test")),
+        ("end_requested: while starting", {}, lambda one: apps.end_requested(one.pk, "run", "x", by="test")),
         ("restart", served, lambda one: apps.restart(one.pk, by="test")),
         ("fail", {}, lambda one: apps.fail(one.pk, "x", by="test")),
         ("fail: once ready", served, lambda one: apps.fail(one.pk, "x", by="test")),

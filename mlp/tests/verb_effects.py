@@ -254,7 +254,7 @@ EFFECTS = {
         ),
         "end_run: another run": Effect("ready", "tried"),
         "end_run: once failed": Effect("error", "tried"),
-        "end_asked": Effect(
+        "end_requested": Effect(
             "creating",
             "tried",
             tasks="apps.launch@default",
@@ -262,8 +262,8 @@ EFFECTS = {
             fields="run_name, ready_since, address",
             history="renew by test: x",
         ),
-        "end_asked: another run": Effect("ready", "tried"),
-        "end_asked: while starting": Effect("creating", "tried"),
+        "end_requested: another run": Effect("ready", "tried"),
+        "end_requested: while starting": Effect("creating", "tried"),
         "restart": Effect("ready", "tried", tasks="apps.stop@default"),
         "fail": Effect(
             "error", "cancelled", groups="pages", fields="reason, reserved, run_name", history="fail by test: x"

@@ -41,7 +41,7 @@ from channels.db import database_sync_to_async
 from channels.generic.websocket import AsyncWebsocketConsumer
 from django.db.utils import DatabaseError
 
-from accounts.auth import living, user_and_entry_of_session
+from accounts.auth import user_and_entry_of_session, valid_entries
 from aiops.intake import tail
 from jobs.metrics import feed, recording
 from jobs.models import Metrics
@@ -170,7 +170,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
         """Return whether the session is valid and its user has the rights of when it was opened; else close."""
         if self.over:
             return False
-        user = (await database_sync_to_async(living)([self.entry])).get(self.entry)
+        user = (await database_sync_to_async(valid_entries)([self.entry])).get(self.entry)
         if user is not None and user.is_staff == self.user.is_staff:
             return True
         if not self.over:

@@ -234,9 +234,9 @@ def of_worker(path: Path, worker: int) -> Path:
     return path.with_name(f"{path.stem}.worker-{worker}{path.suffix}") if worker else path
 
 
-def broke_off(name: str, error: Exception) -> None:
-    """Log that the stream of a log broke off, which is normal."""
-    log.debug("the log stream of %s broke off, retrying: %s", name, error)
+def log_interruption(name: str, error: Exception) -> None:
+    """Log that the stream of a log was interrupted, which is normal."""
+    log.debug("the log stream of %s was interrupted, retrying: %s", name, error)
 
 
 def remove(folder: Path, object_name: str) -> None:

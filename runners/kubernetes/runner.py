@@ -55,7 +55,7 @@ class KubernetesRunner(Runner):
         record = self._record(spec.name)
         if record is None:
             mounts = staging.mounts(spec, self.config)
-            staging.hand_over(spec, self.config)
+            staging.chown_to_user(spec, self.config)
             record = self._create(spec, mounts)
         if object_names.END in record["metadata"]["annotations"] or status.stop_of(record) or status.is_begun(record):
             return

@@ -57,7 +57,7 @@ def shared(source: Path, config: ClusterConfig) -> Path:
     return target
 
 
-def hand_over(spec: RunSpec, config: ClusterConfig) -> None:
+def chown_to_user(spec: RunSpec, config: ClusterConfig) -> None:
     """Give the working folder to the run's user, if the platform is root; else both have the same user."""
     if os.geteuid() or not spec.cwd.is_dir():
         return

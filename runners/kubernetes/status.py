@@ -120,7 +120,7 @@ def _job_end(job: dict, condition: dict, pods: list[dict], stop: dict, started: 
     ended = seconds(condition.get("lastTransitionTime")) or (ends[-1].ended if ends else None)
     if condition["type"] == "Complete":
         last = max((end.ended or 0 for end in ends), default=0) or ended
-        return RunStatus("exited", 0, None, _with_stop(stop, how_it_ended(0)), started, last)
+        return RunStatus("exited", 0, None, _with_stop(stop, end_reason(0)), started, last)
     bad = [(pod, end) for pod in pods if (end := _end(pod)) and end.exit_code != 0]
     if bad:
         # The one that failed by itself, not one that was stopped because of it. Times are whole seconds.
@@ -217,7 +217,7 @@ def _end(pod: dict) -> RunStatus | None:
         problem = short(terminated.get("message") or reason)
         return RunStatus("exited", None, None, Message("could not start: %(problem)s", problem=problem), *times)
     number = terminated.get("signal") or (code - 128 if code in SIGNALS else None)
-    end = how_it_ended(-number if number else code)
+    end = end_reason(-number if number else code)
     if reason == "ContainerStatusUnknown":
         lost = disruption or Message("its node lost track of it")
         return RunStatus("exited", None, None, lost, *times)
@@ -283,7 +283,7 @@ def restored_end(data: dict) -> RunStatus:
     return RunStatus(**data | {"reason": read_stored(data["reason"])})
 
 
-def how_it_ended(code: int) -> Message:
+def end_reason(code: int) -> Message:
     """Return the message of an exit code, or of a signal (below zero)."""
     if code >= 0:
         return Message("exit code %(code)s", code=code)

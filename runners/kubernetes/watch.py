@@ -187,7 +187,7 @@ class Watcher:
                         if mine:
                             copy.follow(pod, lambda: not self.stopped.is_set())
                 except (RunnerError, OSError) as error:
-                    logs.broke_off(name, error)
+                    logs.log_interruption(name, error)
             # A stream that lasted a while was healthy, also when silence ended it.
             pause = PAUSE_S if time.monotonic() - began > LONGEST_PAUSE_S else min(LONGEST_PAUSE_S, pause * 2)
             self.stopped.wait(pause)

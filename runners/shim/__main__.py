@@ -296,7 +296,7 @@ class Shim:
                 return message("could not start: %(problem)s", problem=problem)
         if code is None:
             return message("killed together with its guard process")
-        end = reasons.how_it_ended(code)
+        end = reasons.end_reason(code)
         if code and self.spec["workers"] > 1:
             end = message("worker %(rank)s: %(end)s", rank=self.end["rank"], end=end)
         why = self.why(code)

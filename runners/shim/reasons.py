@@ -24,7 +24,7 @@ def text(reason: Reason) -> str:
     return reason["template"] % params if params else reason["template"]
 
 
-def how_it_ended(code: int) -> Reason:
+def end_reason(code: int) -> Reason:
     """Return the message of an exit code, or of a signal (below zero)."""
     if code >= 0:
         return message("exit code %(code)s", code=code)

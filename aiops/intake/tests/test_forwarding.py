@@ -33,7 +33,7 @@ def texts() -> list[str]:
 
 @pytest.fixture
 def reader(tmp_path):
-    return follow.Follower(tmp_path, accept.take)
+    return follow.Follower(tmp_path, accept.store)
 
 
 def test_lines_and_offset_are_committed_before_the_lines_are_published(reader, log_file, peer, monkeypatch):
@@ -86,7 +86,7 @@ def test_lines_not_forwarded_by_a_killed_process_are_forwarded_by_the_sweep(
         with pytest.raises(SystemExit):
             reader.look()
     assert texts() == ["one"]
-    assert follow.Follower(tmp_path, accept.take).look() == 0  # the offset is behind them
+    assert follow.Follower(tmp_path, accept.store).look() == 0  # the offset is behind them
     monkeypatch.setattr("aiops.services.housekeeping.UNJUDGED_AFTER_S", -60)
     peer.listen(subjects.STORED_LOGS)
     keeper = Housekeeping()

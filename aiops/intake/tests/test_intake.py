@@ -222,16 +222,16 @@ class TestTake:
     def test_lines_are_stored_and_then_forwarded(self, peer):
         peer.listen(subjects.STORED_LOGS)
         made = [accept.line(f"line {number}", deployment="web", namespace="shop") for number in range(3)]
-        assert accept.take(made) == 3
+        assert accept.store(made) == 3
         items = payloads.decode(peer.wait(subjects.STORED_LOGS)[0])
         assert [(item._id, item.log, item.cluster_id) for item in items] == [
             (one["_id"], one["log"], "local") for one in made
         ]
         again = [accept.line("line 9", id="fresh"), {**made[0], "log": "another text"}, accept.line("", id="fresh")]
-        assert accept.take(again) == 1
+        assert accept.store(again) == 1
         (item,) = payloads.decode(peer.wait(subjects.STORED_LOGS, 2)[1])  # what was stored, and nothing else
         assert (item._id, item.log) == ("fresh", "line 9")
-        assert accept.take(made) == 0
+        assert accept.store(made) == 0
 
     def test_without_nats_nothing_is_acknowledged_or_stored(self, monkeypatch):
         def away(*_):
@@ -239,7 +239,7 @@ class TestTake:
 
         monkeypatch.setattr(bus, "check", away)
         with pytest.raises(Fault):
-            accept.take([accept.line("x")])
+            accept.store([accept.line("x")])
         assert not LogLine.objects.exists()
 
     @pytest.mark.parametrize(

@@ -76,7 +76,7 @@ def test_during_an_outage_the_collector_keeps_its_lines(logger, monkeypatch):
         raise Fault("the log store is not available; try again later")
 
     with monkeypatch.context() as patch:
-        patch.setattr(accept, "take", away)
+        patch.setattr(accept, "store", away)
         logger.warning("order 1 is paid")
         until(lambda: len(asked) >= 2)
     until(lambda: logstore.get().count({}) == 1)

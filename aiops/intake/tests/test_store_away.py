@@ -100,14 +100,14 @@ def test_a_shipper_gets_503_with_retry_after_and_succeeds_later(client, alice, d
 
 @pytest.mark.parametrize("door", DOORS)
 def test_an_outage_between_authentication_and_storing(client, alice, database, door, monkeypatch):
-    real = accept.take
+    real = accept.store
 
     def take(lines):
         database.go()
         return real(lines)
 
     headers = {"authorization": f"Bearer {accounts.token_of(alice)}"}
-    monkeypatch.setattr(accept, "take", take)
+    monkeypatch.setattr(accept, "store", take)
     answer = client.post(door, json.dumps(DOORS[door]), content_type="application/json", headers=headers)
     assert (answer.status_code, answer["Retry-After"]) == (503, "5")
 
@@ -181,7 +181,7 @@ class Always:
     def hold(self) -> bool:
         return True
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         pass
 
 

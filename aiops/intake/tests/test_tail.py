@@ -56,7 +56,7 @@ class TestTail:
     def test_a_line_is_sent_when_it_is_stored_and_again_when_it_is_classified(self, alice):
         async def work():
             link = await following(alice, "deployment=fit")
-            await sync_to_async(accept.take)(stored("epoch one"))
+            await sync_to_async(accept.store)(stored("epoch one"))
             first = await heard(link)
             item = payload(
                 1, _id="id-epoch one", cluster_id=accept.LOCAL, namespace_name="alice", anomaly_level="Anomaly"
@@ -72,8 +72,8 @@ class TestTail:
     def test_users_get_lines_of_their_namespace_and_operators_all_lines(self, alice, staff):
         async def work():
             links = [await following(user, "") for user in (alice, staff)]
-            await sync_to_async(accept.take)(stored("secret", namespace="bob"))
-            await sync_to_async(accept.take)(stored("mine"))
+            await sync_to_async(accept.store)(stored("secret", namespace="bob"))
+            await sync_to_async(accept.store)(stored("mine"))
             received = [await texts(links[1]), await texts(links[1]), await texts(links[0])]
             assert await links[0].receive_nothing(QUIET_S)
             return received
@@ -83,8 +83,8 @@ class TestTail:
     def test_only_matching_lines_are_sent(self, alice):
         async def work():
             link = await following(alice, "q=disk&deployment=fit")
-            await sync_to_async(accept.take)(stored("epoch one", "disk gone", "no diskette"))
-            await sync_to_async(accept.take)(stored("disk full", deployment="other"))
+            await sync_to_async(accept.store)(stored("epoch one", "disk gone", "no diskette"))
+            await sync_to_async(accept.store)(stored("disk full", deployment="other"))
             received = await texts(link)
             assert await link.receive_nothing(QUIET_S)
             return received
@@ -105,7 +105,7 @@ class TestTail:
         async def work():
             link = await following(alice, "")
             await link.send_to(json.dumps({"watch": []}))
-            await sync_to_async(accept.take)(stored("late"))
+            await sync_to_async(accept.store)(stored("late"))
             return await link.receive_nothing(QUIET_S)
 
         assert asyncio.run(work())

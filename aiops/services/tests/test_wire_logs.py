@@ -38,7 +38,7 @@ class Active:
     def hold(self) -> bool:
         return self.yes
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         self.yes = False
 
 

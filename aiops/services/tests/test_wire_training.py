@@ -251,7 +251,7 @@ def test_two_controllers_have_the_effect_of_one(served, gpu_side):
 
 def test_a_restart_during_a_training_keeps_the_count_right(served, gpu_side):
     """Bug 1: the counter restarted at 0, JobEnd made it -1, and no model could be trained any more."""
-    assert lease.take(UUID, "somebody", 60)
+    assert lease.acquire(UUID, "somebody", 60)
     g3(WORKLOADS)
     kv.put_last_trained(order())
     served(TrainingController())
@@ -266,7 +266,7 @@ def test_a_restart_during_a_training_keeps_the_count_right(served, gpu_side):
 def test_a_trainer_that_goes_silent_loses_its_lease(served, gpu_side):
     """Bug 2 and issue 90: the page stayed in `training` for ever, and the GPU was never free again."""
     kv.put_model_status({"status": "training", "statistics": None})
-    lease.take("", "another", 0.3)
+    lease.acquire("", "another", 0.3)
     served(TrainingController())
     assert gpu_side.wait("gpu_trainingjob_status") == [b"JobEnd"]
     until(lambda: (kv.model_status() or {}).get("status") == "training failed")
@@ -318,7 +318,7 @@ def test_without_a_gpu_offers_are_declined(served, gpu_side):
 
 
 def test_with_a_free_gpu_the_offer_is_forwarded_unchanged(served, gpu_side, monkeypatch):
-    monkeypatch.setattr("aiops.wire.gpu_info.any_there", lambda: True)
+    monkeypatch.setattr("aiops.wire.gpu_info.has_gpus", lambda: True)
     gpu_side.listen("gpu_service_inference_internal")
     controller = TrainingController()
     served(controller)
@@ -328,7 +328,7 @@ def test_with_a_free_gpu_the_offer_is_forwarded_unchanged(served, gpu_side, monk
 
 
 def test_during_a_training_offers_are_declined_quickly(served, gpu_side, monkeypatch):
-    monkeypatch.setattr("aiops.wire.gpu_info.any_there", lambda: True)
+    monkeypatch.setattr("aiops.wire.gpu_info.has_gpus", lambda: True)
     controller = TrainingController()
     served(controller)
     until(lambda: controller.gpu_ready)
@@ -339,7 +339,7 @@ def test_during_a_training_offers_are_declined_quickly(served, gpu_side, monkeyp
 
 def test_a_silent_gpu_controller_does_not_delay_the_answer(served, peer, monkeypatch):
     """Bug 5: the original waited five seconds for it, but its caller waits for one."""
-    monkeypatch.setattr("aiops.wire.gpu_info.any_there", lambda: True)
+    monkeypatch.setattr("aiops.wire.gpu_info.has_gpus", lambda: True)
     peer.listen("gpu_service_running")  # hears, and says nothing
     served(TrainingController())
     peer.wait("gpu_service_running")
@@ -384,7 +384,7 @@ def test_an_invalid_order_starts_no_training(served, listening, wrong):
 
 
 def test_a_jobend_of_another_trainer_does_not_end_our_training(served, gpu_side):
-    lease.take(UUID, "ours", 60)
+    lease.acquire(UUID, "ours", 60)
     lifecycle.create_run(order=order(), by="test")
     served(TrainingController())
     gpu_side.publish("gpu_trainingjob_status", b"JobEnd")

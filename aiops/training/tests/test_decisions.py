@@ -28,7 +28,7 @@ class Wire:
         for subject, data in messages:
             self.sent.append(subject)
             if subject == TRAIN and self.taken:
-                assert lease.take(json.loads(data)["parameters"]["uuid"], "another controller")
+                assert lease.acquire(json.loads(data)["parameters"]["uuid"], "another controller")
             if subject == self.last and self.sent.count(subject) == 1:
                 raise KeyboardInterrupt
 

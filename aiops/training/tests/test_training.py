@@ -361,7 +361,7 @@ def test_without_nats_the_end_is_announced_later(tasks, monkeypatch):
 def test_a_lease_that_could_not_be_ended_is_ended_later(tasks, monkeypatch):
     order = {"source": "drain", "model": "nulog-train", "payload": {"parameters": {"uuid": str(uuid.uuid4())}}}
     run, _ = lifecycle.create_run(order=order, by="test")
-    assert lease.take(str(run.uuid), "test")
+    assert lease.acquire(str(run.uuid), "test")
     lifecycle.fail(run.pk, "for a test", by="test")
     with monkeypatch.context() as patch:
         patch.setattr(lease, "end", lambda uuid: False)

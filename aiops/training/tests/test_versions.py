@@ -200,7 +200,7 @@ def test_a_slow_process_does_not_reactivate_a_reset_version(trained, monkeypatch
 
     def held_up(files, wanted):
         monkeypatch.setattr(Versions, "serve", real)
-        versions.serve_nothing()
+        versions.deactivate()
         real(files, wanted)
 
     monkeypatch.setattr(Versions, "serve", held_up)

@@ -355,7 +355,7 @@ class TestDoors:
         def away(*_):
             raise Fault("the log store is not available")
 
-        monkeypatch.setattr(accept, "take", away)
+        monkeypatch.setattr(accept, "store", away)
         body = b'{"streams": []}' if "loki" in door else b"{}"
         answer = client.post(door, body, content_type="application/json", headers=headers)
         assert (answer.status_code, answer["Retry-After"]) == (503, "5")

@@ -199,7 +199,7 @@ def test_a_token_is_required_and_only_operators_and_services_write(client, alice
 
 
 def test_a_foreign_trainers_report_keeps_its_lease(opni):
-    lease.take("", "another", 1)
+    lease.acquire("", "another", 1)
     opni("put", "model/current_status", REPORT)
     assert lease.current()["until"] > lease.current()["since"] + 60
 
@@ -231,7 +231,7 @@ def test_trainings_and_versions_are_listed(as_staff):
     order = {"source": "drain", "model": "nulog-train", "payload": {"parameters": {"workloads": WORKLOADS}}}
     run, _ = lifecycle.create_run(order=order, by="test")
     lifecycle.complete(run.pk, version="v1", manifest={"lines": 3}, by="test")
-    lifecycle.serve_nothing()
+    lifecycle.deactivate()
     (row,) = as_staff.call("get", "aiops/trainings?state=completed").json()
     assert (row["uuid"], row["state"], row["percent"]) == (str(run.uuid), "completed", 100)
     (version,) = as_staff.call("get", "aiops/versions").json()

@@ -16,17 +16,17 @@ def buckets():
 
 def test_it_is_acquired_once_until_it_is_ended():
     assert lease.current() == {}
-    assert lease.take("a", "first", 60)
+    assert lease.acquire("a", "first", 60)
     taken = lease.current()
     assert (taken["uuid"], taken["owner"], lease.is_live(taken), lease.is_overdue(taken)) == ("a", "first", True, False)
     assert 50 < taken["until"] - time.time() <= 60
-    assert not lease.take("b", "second")
-    assert not lease.take("a", "first")
+    assert not lease.acquire("b", "second")
+    assert not lease.acquire("a", "first")
     assert lease.current() == taken
 
 
 def test_another_requests_lease_is_not_ended():
-    lease.take("a", "first", 60)
+    lease.acquire("a", "first", 60)
     before = lease.current()
     assert not lease.end("b")
     assert lease.current() == before
@@ -34,20 +34,20 @@ def test_another_requests_lease_is_not_ended():
 
 
 def test_of_concurrent_ends_one_succeeds():
-    lease.take("a", "first", 60)
+    lease.acquire("a", "first", 60)
     assert [lease.end("a"), lease.end("a"), lease.end()] == [True, False, False]
     assert not lease.is_live(lease.current())
-    assert lease.take("b", "second")
+    assert lease.acquire("b", "second")
 
 
 def test_without_a_request_any_lease_is_ended():
     assert not lease.end()
-    lease.take("a", "first", 60)
+    lease.acquire("a", "first", 60)
     assert lease.end()
 
 
 def test_only_its_own_request_renews_it_and_not_after_its_end():
-    lease.take("a", "first", 1)
+    lease.acquire("a", "first", 1)
     before = lease.current()
     lease.renew("b", seconds=60)
     assert lease.current() == before
@@ -62,7 +62,7 @@ def test_only_its_own_request_renews_it_and_not_after_its_end():
 
 
 def test_it_is_renewed_only_after_part_of_its_time():
-    lease.take("a", "first", 60)
+    lease.acquire("a", "first", 60)
     before = lease.current()
     lease.renew("a", "first", seconds=60)
     assert lease.current() == before
@@ -71,9 +71,9 @@ def test_it_is_renewed_only_after_part_of_its_time():
 
 
 def test_an_expired_lease_is_ended_before_it_is_acquired_again():
-    lease.take("a", "first", -1)
+    lease.acquire("a", "first", -1)
     assert lease.is_overdue(lease.current())
-    assert not lease.take("b", "second")
+    assert not lease.acquire("b", "second")
     assert lease.end("a")
     assert not lease.is_overdue(lease.current())
-    assert lease.take("b", "second")
+    assert lease.acquire("b", "second")

@@ -34,7 +34,7 @@ def ingest_now(stream, request, alice):  # noqa: F811
     def begin() -> None:
         request.getfixturevalue("ingesting")
         for subject in (SUBJECT, f"{SUBJECT}.values"):
-            wait_for(lambda: bus.is_through(recording.STREAM, recording.DURABLE, subject, alice.created))  # noqa: B023
+            wait_for(lambda: bus.is_consumed(recording.STREAM, recording.DURABLE, subject, alice.created))  # noqa: B023
 
     return begin
 
