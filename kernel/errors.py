@@ -22,7 +22,7 @@ REFUSED = 403
 FAULT = 503
 NOT_VALID = Message("the request is not valid")
 NOT_AUTHENTICATED = Message("not authenticated: send Authorization: Bearer {token}")
-BROKEN = Message("the platform has a fault; try again later")
+BROKEN = Message("internal error of the platform; try again later")
 
 
 class Refused(Exception):

@@ -50,7 +50,7 @@ class ApiErrors:
         if response.status_code in ALLOWED and (response.status_code < 400 or self.has_msg(response)):
             return response
         if response.status_code >= 500:
-            return error_response(FAULT, "the platform has a fault; try again later")
+            return error_response(FAULT, "internal error of the platform; try again later")
         return error_response(REFUSED, WORDS.get(response.status_code, "the request is not valid"))
 
     def process_exception(self, request: HttpRequest, exc: Exception) -> HttpResponse | None:

@@ -197,7 +197,7 @@ def _earmark(row: ResourceRequest, tenant: Tenant) -> None:
 def _give_back(row: ResourceRequest, tenant: Tenant) -> None:
     """Subtract from what the locked tenant has in use. Raises Refused when a row of REST names more than REST holds."""
     if not row.owner:
-        _must_be_left(row, tenant, HELD, _("cannot give back %(asked)s: %(left)s is in use"))
+        _must_be_left(row, tenant, HELD, _("cannot release %(asked)s: %(left)s is in use"))
     _change(tenant, {kind: -value for kind, value in row.amounts().items() if value})
 
 

@@ -55,7 +55,7 @@ def call(method: str, *, everybody: bool = False) -> Callable:
                 return _error(UNAVAILABLE, problem.msg)
             except Exception as problem:
                 log.error("fault in %s %s", request.method, request.path, exc_info=problem)
-                return _error(INTERNAL, "the platform has a fault; try again later")
+                return _error(INTERNAL, "internal error of the platform; try again later")
 
         return view
 

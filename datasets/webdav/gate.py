@@ -132,7 +132,7 @@ def _disk_error(where: str, problem: OSError) -> HttpError:
     if isinstance(problem, FileNotFoundError):
         return HttpError(409, "was removed in the meantime; try again", field="path")
     log.error("data service: %s failed", where, exc_info=problem)
-    return HttpError(503, "the platform's storage has a fault; try again later", Retry_After="2")
+    return HttpError(503, "storage error of the platform; try again later", Retry_After="2")
 
 
 def respond(error: HttpError) -> HttpResponse:

@@ -141,7 +141,7 @@ class Server:
         except ValueError:
             return connection.send(respond(HttpError(404, "no such dataset", field="path")))
         if not self.archives.acquire(blocking=False):
-            return connection.send(respond(HttpError(503, "too many archives are being made", Retry_After="10")))
+            return connection.send(respond(HttpError(503, "too many archives are being created", Retry_After="10")))
         connection.transport.pause_reading()
         link = socket.socket(fileno=os.dup(connection.transport.get_extra_info("socket").fileno()))
 

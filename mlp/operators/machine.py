@@ -53,7 +53,7 @@ def isolation() -> dict:
         "landlock": (gettext("each run may open its own files only (Landlock)"), "success"),
         "none": (gettext("no isolation: a script can read what the platform can"), "danger"),
     }
-    users = (gettext("each owner's runs have a user of their own"), "success")
+    users = (gettext("each owner's runs have a separate user"), "success")
     if not confinement.own_uid:
         users = (gettext("all runs use the platform's user"), "warning" if confinement.walls == "none" else "plain")
     rows = [(gettext("Files"), *files[confinement.walls]), (gettext("Users"), *users)]

@@ -42,7 +42,7 @@ class TestUnkindOrders:
         ask("a", cpu=4)
         ask("r", "release", cpu=3)
         settle("cancel", "a")
-        with pytest.raises(Refused, match=r"^cpu: cannot give back 3: 0 is in use$"):
+        with pytest.raises(Refused, match=r"^cpu: cannot release 3: 0 is in use$"):
             settle("confirm", "r")
         assert (state("r"), in_use()) == ("tried", 0)
         settle("cancel", "r")
@@ -52,7 +52,7 @@ class TestUnkindOrders:
         ask("a", cpu=4)
         ask("r", "release", cpu=3)
         settle("confirm", "r")
-        with pytest.raises(Refused, match=r"^cpu: cannot give back 4: 1 is in use$"):
+        with pytest.raises(Refused, match=r"^cpu: cannot release 4: 1 is in use$"):
             settle("cancel", "a")
         assert (state("a"), in_use()) == ("tried", 1)
 

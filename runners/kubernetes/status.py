@@ -28,16 +28,16 @@ WAITING = {
     "ImageInspectError": Message("its image cannot be read"),
     "RegistryUnavailable": Message("the registry of its image does not answer"),
     "CreateContainerConfigError": Message("its container cannot be configured"),
-    "CreateContainerError": Message("its container cannot be made"),
+    "CreateContainerError": Message("its container cannot be created"),
     "RunContainerError": Message("its container cannot be started"),
-    "CreatePodSandboxError": Message("its pod cannot be made"),
+    "CreatePodSandboxError": Message("its pod cannot be created"),
 }
 DISRUPTIONS = {
-    "PreemptionByScheduler": Message("made room for a more important pod"),
+    "PreemptionByScheduler": Message("preempted by a pod of higher priority"),
     "DeletionByTaintManager": Message("removed from a node that was lost or closed"),
     "DeletionByPodGC": Message("its node is gone"),
-    "EvictionByEvictionAPI": Message("evicted: its node is being emptied"),
-    "TerminationByKubelet": Message("ended by its node, which was short of something or shut down"),
+    "EvictionByEvictionAPI": Message("evicted: its node is being drained"),
+    "TerminationByKubelet": Message("ended by its node, which ran out of a resource or shut down"),
 }
 
 

@@ -20,7 +20,7 @@ PROBLEMS = {
     "FailedCreate": Message("its pod is refused"),
     "FailedMount": Message("its storage cannot be mounted"),
     "FailedAttachVolume": Message("its storage cannot be attached"),
-    "FailedCreatePodSandBox": Message("its pod cannot be made"),
+    "FailedCreatePodSandBox": Message("its pod cannot be created"),
 }
 
 

@@ -63,7 +63,7 @@ def disrupted(reason: str) -> list[dict]:
             pod("Failed", ended(137), conditions=disrupted("PreemptionByScheduler")),
             None,
             9,
-            "made room for a more important pod, killed by signal 9 (SIGKILL)",
+            "preempted by a pod of higher priority, killed by signal 9 (SIGKILL)",
         ),
         (pod("Failed", ended(137, "ContainerStatusUnknown")), None, None, "its node lost track of it"),
         (
@@ -115,7 +115,7 @@ def test_the_worker_that_failed_by_itself_gives_the_reason():
         ("ImagePullBackOff", "its image cannot be pulled (i:1): no such manifest"),
         ("InvalidImageName", "its image's name is not legal (i:1): no such manifest"),
         ("CreateContainerConfigError", "its container cannot be configured: no such manifest"),
-        ("CreateContainerError", "its container cannot be made: no such manifest"),
+        ("CreateContainerError", "its container cannot be created: no such manifest"),
     ],
 )
 def test_a_pending_pod_has_a_reason(reason, words):

@@ -29,7 +29,7 @@ def admit(target: Target, part: Part, length: int | None) -> tuple[Dataset | Non
     if length != part.length:
         raise HttpError(
             400,
-            Message("names %(named)s bytes, but Content-Length is %(length)s", named=part.length, length=length),
+            Message("declares %(named)s bytes, but Content-Length is %(length)s", named=part.length, length=length),
             field="Content-Range",
         )
     admitted = admit_write(target, part.total, held=lambda: unfinished.bytes_of_others(target), coming=part.length)

@@ -108,7 +108,7 @@ class TestSearch:
         words = visible_text(alice_client.get("/search?q=i"))
         assert all(name in words for name in ("fit", "waiting", "digits", "coming", "train.py"))
         assert "trainer.py" not in words
-        assert "fit" not in visible_text(visitor(bob).get("/search?q=fit")).replace("Found for “fit”", "")
+        assert "fit" not in visible_text(visitor(bob).get("/search?q=fit")).replace("Results for “fit”", "")
 
     def test_the_search_field_gets_only_the_list(self, alice_client, alice):
         fill(alice)
