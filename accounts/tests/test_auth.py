@@ -176,7 +176,7 @@ class TestWhoseTheTokenIs:
         def away(_):
             raise OperationalError("gone")
 
-        monkeypatch.setattr(auth.tokens, "person", away)
+        monkeypatch.setattr(auth.tokens, "user_holder", away)
         closed = []
         monkeypatch.setattr(auth, "close_old_connections", lambda: closed.append(True))
         status, _, body = self.ask(f"Bearer {lifecycle.token_of(alice)}")
