@@ -182,7 +182,6 @@ def end_requested(pk: int, run_name: str, reason: str, by: str) -> None:
         app.run_name, app.address, app.ready_since, app.not_before = "", "", None, None
         app.save()
         after_commit.enqueue("apps.launch", pk)
-        after_commit.changed(app.user.username, "application", app.name)
 
 
 def restart(pk: int, by: str) -> None:
