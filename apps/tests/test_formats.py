@@ -47,8 +47,8 @@ class Predictor:
 
     def predict(self, inputs):
         (x,) = inputs
-        found = [2 * a + 10 * b + 1 for a, b in zip(x["data"][::2], x["data"][1::2])]
-        return [{"name": "y", "datatype": "FP32", "shape": [x["shape"][0], 1], "data": found}]
+        sums = [2 * a + 10 * b + 1 for a, b in zip(x["data"][::2], x["data"][1::2])]
+        return [{"name": "y", "datatype": "FP32", "shape": [x["shape"][0], 1], "data": sums}]
 """
 MAKE = {
     "torchscript": (TORCH + "torch.jit.trace(net, torch.zeros(1, 2)).save('model.pt')", "FP32", "input"),

@@ -98,5 +98,5 @@ def test_a_folder_that_is_removed_during_an_upload(alice_data, service, gone):
     assert service.path("alice", "big", "inner", "second").exists() == (status == 201)
     assert alice_data.put("/data/alice/big/inner/second", data=MIB * 4).status_code in {201, 204}
     assert service.path("alice", "big", "inner", "second").stat().st_size == 4 << 20
-    # What the books still say of files that nobody can find any more is put right when the dataset is finished.
+    # The recorded size of files that were lost is corrected when the dataset is finished.
     assert alice_data.put("/data/alice/big/inner/first", data=MIB).status_code in {201, 204}

@@ -1,6 +1,6 @@
 """Many clients at once on the real PostgreSQL: single races, and a storm whose invariants are read all the time.
 
-The storm lasts MLP_STORM_S seconds (5 unless told) with MLP_STORM_CLIENTS clients (32), each a connection of its own.
+The storm lasts MLP_STORM_S seconds (default 5) with MLP_STORM_CLIENTS clients (default 32), each with a connection.
 """
 
 from __future__ import annotations

@@ -136,7 +136,7 @@ def test_a_folder_of_the_platforms_own_code_is_copied_into_the_storage(kubernete
     assert tail(one.log) == "from the tool"
 
 
-# --- found again ----------------------------------------------------------------------------------------------
+# --- recovery ------------------------------------------------------------------------------------------------
 def test_an_interrupted_start_is_completed(kubernetes, cluster, tmp_path, monkeypatch):
     with monkeypatch.context() as broken:
         broken.setattr(KubernetesRunner, "_begin", lambda *_: (_ for _ in ()).throw(RunnerError("killed")))

@@ -125,7 +125,7 @@ class Platform:
         pytest.fail(f"{part} is not back: {self.health()}\n{self.output.read_text()}")
 
     def everything(self) -> list[int]:
-        """Return all processes that use this root, whoever started them."""
+        """Return all processes that use this root, including those of earlier starts."""
         pids = []
         for entry in Path("/proc").iterdir():
             with suppress(OSError):

@@ -79,7 +79,7 @@ def test_a_late_start_of_a_part_succeeds_but_a_late_answer_fails(stalled):
 @pytest.mark.parametrize(
     ("code", "started", "stopped"),
     [
-        (6, control.SupervisorEnding, control.SupervisorEnding),  # a signal has told it to end
+        (6, control.SupervisorEnding, control.SupervisorEnding),  # a signal has requested its end
         (50, control.SupervisorGone, control.SupervisorGone),  # it could not fork
         (60, None, control.SupervisorGone),  # started already
         (70, control.SupervisorGone, None),  # not running

@@ -48,7 +48,7 @@ def row(result: dict) -> str:
 
 
 def main() -> int:
-    """Try the modules; 1 when a run could not be made or fewer than MINIMUM (85) % of a module's faults were found."""
+    """Try the modules; 1 when a run failed or less than MINIMUM (85) % of a module's mutants were killed."""
     chosen = [name for name in GUARDS if os.environ.get("MODULE", "") in ("", name)]
     if not chosen:
         print(f"MODULE is one of: {', '.join(GUARDS)}")
@@ -67,7 +67,7 @@ def main() -> int:
         result = json.loads((RESULTS / f"{module}.json").read_text())
         rows.append(row(result))
         weak = weak or 100 * result["killed"] < minimum * result["tried"]
-    print("\n".join(["", "| module | mutants tried | found | score |", "|---|---|---|---|", *rows]))
+    print("\n".join(["", "| module | mutants tried | killed | score |", "|---|---|---|---|", *rows]))
     return int(weak)
 
 

@@ -1,8 +1,8 @@
 """The pytest plugin of `make mutants`: collects once, makes the database once, then forks a process for each fault.
 
 The servers stay up, and so does the test database. A fault is tried by the tests that run its lines, those that have
-found faults nearby first, then the quickest; the first that fails ends it. A process that takes much longer than its
-tests take without the fault is killed, which counts as found, and what it has left in the database is removed.
+killed mutants nearby first, then the quickest; the first that fails ends it. A process that takes much longer than its
+tests take without the fault is killed, which counts as killed, and what it has left in the database is removed.
 """
 
 from __future__ import annotations

@@ -123,19 +123,19 @@ class TestFollower:
         reader.look()
         assert texts() == ["one", "two", "three", "four"]
 
-    @pytest.mark.parametrize("anew", [False, True], ids=["goes on", "restarted"])
+    @pytest.mark.parametrize("restarted", [False, True], ids=["continued", "restarted"])
     @pytest.mark.parametrize(
         "later",
         ["begin\nfour\n", "begin\nfour\nfive\nsix\n", "begin\nTWO\nTHREE\n"],
         ids=["shorter", "longer", "as long"],
     )
-    def test_a_file_rewritten_with_the_same_first_line_loses_no_line(self, follower, log_file, later, anew):
+    def test_a_file_rewritten_with_the_same_first_line_loses_no_line(self, follower, log_file, later, restarted):
         add(log_file, "begin\ntwo\nthree\n")
         reader = follower()
         reader.look()
         log_file.write_text(later)
         os.utime(log_file, (1, 1))  # by now its time has changed, whatever the file system's clock
-        (follower() if anew else reader).look()
+        (follower() if restarted else reader).look()
         assert texts() == ["begin", "two", "three", *later.split()]
 
     def test_a_new_file_with_the_inode_of_a_removed_one_is_read_completely(self, follower, log_file):

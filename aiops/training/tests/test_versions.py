@@ -222,5 +222,5 @@ def test_files_that_differ_from_the_rows_are_repaired(trained, caplog):
     ModelVersion.objects.filter(pk=row.pk).update(serving=False)
     ModelVersion.objects.filter(version=first).update(serving=True)
     reconcile.run()
-    assert files.serving() == second  # the last good one goes on, and why is told
+    assert files.serving() == second  # the last good one keeps serving, and the reason is logged
     assert "manifest.json" in caplog.text
