@@ -41,7 +41,7 @@ def asks(request):
     return request.param
 
 
-class TestStillLetIn:
+class TestAccessCheck:
     def test_only_the_owner_and_operators_may_continue(self, alice, bob, staff, asks):
         still = {user.username: auth.access_check(asks(user), alice.pk) for user in (alice, bob, staff)}
         assert {name: ask() for name, ask in still.items()} == {"alice": True, "bob": False, "oscar": True}
@@ -85,7 +85,7 @@ class TestStillLetIn:
         assert auth.access_check(request, alice.pk)() is True
 
 
-class TestLiving:
+class TestValidEntries:
     def test_each_entry_gets_its_own_user(self, alice, bob):
         by_token = auth.Entry(alice.pk, token=lifecycle.token_of(alice))
         by_session = auth.entry_by_session(bob, with_session(bob).session.session_key)
@@ -147,7 +147,7 @@ class TestSessionOfAWebsocket:
             assert auth.user_and_entry_of_session({**own, "user": user}) == (None, None)
 
 
-class TestWhoseTheTokenIs:
+class TestAuthEndpoint:
     """`GET /api/v1/auth`, which the gateway calls for every data request."""
 
     @staticmethod

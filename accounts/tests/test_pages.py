@@ -133,7 +133,7 @@ class TestLogIn:
         assert client.cookies["sessionid"]["samesite"] == "Lax"
 
 
-class TestNext:
+class TestRedirect:
     @pytest.mark.parametrize("target", ["/jobs", "/jobs/fit?x=1&y=2", "/datasets#main"])
     def test_login_redirects_to_the_next_address(self, alice, target):
         assert visitor().post("/regist_login", form(next=target))["Location"] == target

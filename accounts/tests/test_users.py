@@ -235,7 +235,7 @@ class TestServiceToken:
         as_alice.refused("put", "resource_request:try", {"id": "x", "applier": "jm", "request_type": "request"})
 
 
-class TestTidying:
+class TestCleanUp:
     @pytest.fixture
     def hour(self, monkeypatch):
         """Let an hour pass between two reconcile rounds; the first round cleans up."""

@@ -32,7 +32,7 @@ def form(**fields) -> dict:
     return {"name": "calc", "model_name": "net", "cpu": "0.5", "gpu": "0", "ram": "400", **fields}
 
 
-class TestMaking:
+class TestCreation:
     def test_a_models_page_proposes_a_name_for_its_application(self, alice_client, alice):
         put(Model, alice, "net", "ready")
         values = markup(alice_client.get("/models/net")).values
@@ -96,7 +96,7 @@ class TestMaking:
         assert alice_client.post("/apps", form()).status_code == 403
 
 
-class TestOne:
+class TestDetail:
     def test_another_users_application_is_not_found(self, alice_client, bob, staff):
         put(Application, bob, "theirs", "ready")
         for who in (alice_client, visitor(staff)):
@@ -231,7 +231,7 @@ class TestAnswers:
         assert playground._readable(b'{"error": "one\\ntwo"}') == ("one\ntwo", ())
 
 
-class TestTrying:
+class TestPlayground:
     @pytest.fixture
     def app(self, alice):
         server = ThreadingHTTPServer(("127.0.0.1", 0), FakeApplication)

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 @pytest.fixture(autouse=True)
-def nothing_remembered():
+def empty_cache():
     gateway_access._places.clear()
 
 

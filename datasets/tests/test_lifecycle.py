@@ -231,7 +231,7 @@ def locked_path(owner, dataset: str, holder: str) -> Lock:
     )
 
 
-class TestOnlyWhatIsMeant:
+class TestOwnDatasetOnly:
     """Each verb changes its own dataset only."""
 
     def test_deactivation_ends_only_the_users_own_uploads_and_locks(self, alice, bob):

@@ -87,7 +87,7 @@ class TestCreate:
         assert not Dataset.objects.filter(user=bob).exists()
 
 
-class TestOne:
+class TestDetail:
     @pytest.mark.parametrize("address", ["", "/files/one.csv"])
     def test_another_users_dataset_is_not_found(self, alice_client, bob, address):
         fill(bob)

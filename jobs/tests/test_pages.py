@@ -158,7 +158,7 @@ class TestSubmit:
         assert "--secret" not in alice_client.get("/jobs?from=done").content.decode()
 
 
-class TestOne:
+class TestDetail:
     def test_another_users_job_is_not_found(self, alice_client, bob):
         fill(bob)
         theirs, missing = alice_client.get("/jobs/fit"), alice_client.get("/jobs/nothing")

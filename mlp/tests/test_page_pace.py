@@ -56,7 +56,7 @@ def name(number: int) -> str:
 
 
 @pytest.fixture
-def much(alice, staff):
+def many_objects(alice, staff):
     fill(alice)
     own = {"user": alice, "tenant": alice.tenant}
     states = ("finished", "finished", "error", "finished")
@@ -144,9 +144,9 @@ def slow(client, addresses: list[str], most: int) -> dict[str, str]:
     return slow_pages
 
 
-def test_every_page_of_a_user(much, alice):
+def test_every_page_of_a_user(many_objects, alice):
     assert slow(visitor(alice), PAGES, MOST_QUERIES) == {}
 
 
-def test_every_page_of_an_operator(much, staff):
+def test_every_page_of_an_operator(many_objects, staff):
     assert slow(visitor(staff), OPERATORS_PAGES, MOST_QUERIES_OF_OPERATORS) == {}

@@ -76,7 +76,7 @@ DRAWN = {}
 
 
 @pytest.fixture
-def drawn(request, address):
+def rendered(request, address):
     """Return the page as its owner sees it; all are rendered once, for the tests that only read them."""
     if not DRAWN:
         request.getfixturevalue("shown")
@@ -92,7 +92,7 @@ def problems(addresses, problem_of) -> dict:
     return {address: problem for address, problem in results.items() if problem}
 
 
-class TestWhoMaySeeIt:
+class TestAccess:
     def test_every_address_has_a_page(self):
         assert len(addresses()) > 15
         for address in addresses():
@@ -125,8 +125,8 @@ class TestWhoMaySeeIt:
         assert problems(PAGES, others_words) == {}
 
     @pytest.mark.parametrize("address", PAGES)
-    def test_the_owner_can_open_every_page(self, drawn, address):
-        assert drawn.status_code == 200
+    def test_the_owner_can_open_every_page(self, rendered, address):
+        assert rendered.status_code == 200
 
     def test_pages_accept_only_their_methods(self, alice_client, shown):
         for address in PAGES:
@@ -216,7 +216,7 @@ class TestIndex:
         assert markup(response).inline == []
 
 
-class TestWhatRunsInIt:
+class TestContentSecurity:
     """The pages load only our own files, as the content security policy demands."""
 
     def test_no_inline_code_whatever_users_enter(self, alice_client, alice):
@@ -242,14 +242,14 @@ class TestWhatRunsInIt:
         assert markup(response).inline == []
 
     @pytest.mark.parametrize("address", [*PAGES, "/regist_login", "/nothing", "/data_client.pyz", "/logout"])
-    def test_the_headers(self, drawn, address):
-        policy = dict(part.strip().split(" ", 1) for part in drawn["Content-Security-Policy"].split(";"))
+    def test_the_headers(self, rendered, address):
+        policy = dict(part.strip().split(" ", 1) for part in rendered["Content-Security-Policy"].split(";"))
         assert policy["default-src"] == policy["script-src"] == policy["style-src"] == "'self'"
         assert policy["object-src"] == policy["base-uri"] == policy["frame-ancestors"] == "'none'"
         assert policy["form-action"] == "'self'"
-        assert drawn["X-Frame-Options"] == "DENY"
-        assert drawn["X-Content-Type-Options"] == "nosniff"
-        assert drawn["Referrer-Policy"] == "same-origin"
+        assert rendered["X-Frame-Options"] == "DENY"
+        assert rendered["X-Content-Type-Options"] == "nosniff"
+        assert rendered["Referrer-Policy"] == "same-origin"
 
     def test_the_api_reference_loads_our_files_only(self):
         response = visitor().get("/api/v1/docs")
@@ -258,8 +258,8 @@ class TestWhatRunsInIt:
         assert [entry for entry in markup(response).inline if entry != "script"] == []
 
     @pytest.mark.parametrize("address", [*PAGES, "/regist_login", "/api/v1/docs"])
-    def test_every_static_file_exists(self, drawn, address):
-        wanted = [attrs.get(name) or "" for _tag, attrs in markup(drawn).tags for name in ("src", "href")]
+    def test_every_static_file_exists(self, rendered, address):
+        wanted = [attrs.get(name) or "" for _tag, attrs in markup(rendered).tags for name in ("src", "href")]
         static = {link.partition("#")[0] for link in wanted if link.startswith("/static/")}
         assert static
         for link in static:
@@ -295,8 +295,8 @@ class TestForms:
         assert client.post("/datasets", fields).status_code == 302
 
     @pytest.mark.parametrize("address", PAGES)
-    def test_every_post_form_has_a_csrf_token(self, drawn, address):
-        text = drawn.content.decode()
+    def test_every_post_form_has_a_csrf_token(self, rendered, address):
+        text = rendered.content.decode()
         forms = re.findall(r"<form[^>]*>.*?</form>", text, re.DOTALL)
         posting = [form for form in forms if re.search(r'method="post"', form, re.IGNORECASE)]
         assert posting
@@ -306,8 +306,8 @@ class TestForms:
             assert action is None or resolve(action[1].partition("?")[0])
 
     @pytest.mark.parametrize("address", PAGES)
-    def test_every_field_has_a_label(self, drawn, address):
-        tags = markup(drawn).tags
+    def test_every_field_has_a_label(self, rendered, address):
+        tags = markup(rendered).tags
         labelled = {attrs.get("for") for tag, attrs in tags if tag == "label"}
         for tag, attrs in tags:
             if tag in {"select", "textarea"} or (
@@ -316,12 +316,12 @@ class TestForms:
                 assert attrs.get("id") in labelled or "aria-label" in attrs or "hidden" in attrs, attrs
 
     @pytest.mark.parametrize("address", PAGES)
-    def test_ids_are_unique(self, drawn, address):
-        ids = [attrs["id"] for _tag, attrs in markup(drawn).tags if "id" in attrs]
+    def test_ids_are_unique(self, rendered, address):
+        ids = [attrs["id"] for _tag, attrs in markup(rendered).tags if "id" in attrs]
         assert sorted(set(ids)) == sorted(ids)
 
 
-class TestWrongAddresses:
+class TestInvalidAddresses:
     @pytest.mark.parametrize("address", ["/nothing", "/jobs/", "/index/", "/index.php", "/jobs/a/b", "/é"])
     def test_not_found_pages_are_styled(self, alice_client, address):
         response = alice_client.get(address)

@@ -40,7 +40,7 @@ def serve(model: Model, name: str = "calc") -> Application:
     )
 
 
-class TestMaking:
+class TestCreation:
     def test_a_finished_jobs_output_is_proposed_as_a_model(self, alice_client, alice, trained):
         page = alice_client.get("/models?new=1")
         options = [attrs.get("value") for tag, attrs in markup(page).tags if tag == "option"]
@@ -112,7 +112,7 @@ class TestSources:
         assert sources.of_files(paths, base) == expected
 
 
-class TestOne:
+class TestDetail:
     def test_another_users_model_is_not_found(self, alice_client, bob):
         put(Model, bob, "theirs", "ready")
         assert alice_client.get("/models/theirs").status_code == alice_client.get("/models/none").status_code == 404

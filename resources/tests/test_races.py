@@ -127,7 +127,7 @@ class TestSingleRaces:
         assert in_use() == 2
 
 
-class TestAlone:
+class TestSingleTry:
     """A try outside of a transaction, as REST makes it, gives the same result as one inside."""
 
     def test_refusals_are_the_same(self, default_tenant):

@@ -37,7 +37,7 @@ def in_use(kind: str = "cpu"):
     return getattr(tenant, f"{kind}_inuse")
 
 
-class TestUnkindOrders:
+class TestSettlementOrder:
     def test_a_release_cannot_repeat_a_cancel(self):
         ask("a", cpu=4)
         ask("r", "release", cpu=3)
@@ -121,7 +121,7 @@ class TestRelease:
         assert ResourceRequest.objects.get().owner == "it's; DROP TABLE tenant --"
 
 
-class TestOutsiders:
+class TestReservedIds:
     @pytest.mark.parametrize("id", ["job:1", "dataset:77", "model:3", "app:4", "aiops:" + "0a-" * 12])
     @pytest.mark.parametrize("verb", ["try", "confirm", "cancel"])
     def test_ids_of_the_platforms_objects_are_refused_over_rest(self, as_staff, id, verb):

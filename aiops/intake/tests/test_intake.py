@@ -218,7 +218,7 @@ class TestFollower:
         assert follower().look() == 0
 
 
-class TestTake:
+class TestStore:
     def test_lines_are_stored_and_then_forwarded(self, peer):
         peer.listen(subjects.STORED_LOGS)
         made = [accept.line(f"line {number}", deployment="web", namespace="shop") for number in range(3)]

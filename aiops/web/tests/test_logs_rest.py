@@ -313,7 +313,7 @@ class TestLoki:
 
 
 @pytest.mark.parametrize("door", ["/v1/logs", "/loki/api/v1/push"])
-class TestDoors:
+class TestIntakeEndpoints:
     @pytest.fixture
     def headers(self, alice):
         return {"authorization": f"Bearer {accounts.token_of(alice)}"}

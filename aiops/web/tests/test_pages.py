@@ -121,7 +121,7 @@ class TestLines:
         assert visitor(alice).get("/aiops/line?id=nothing").status_code == 404
 
 
-class TestOverTime:
+class TestHistogram:
     def test_the_bars_link_to_their_lines(self, lines, alice):
         answer = visitor(alice).get("/aiops?level=Anomaly")
         chart = answer.context["chart"]
@@ -188,7 +188,7 @@ class TestTemplates:
         assert not Feedback.objects.exists()
 
 
-class TestAWord:
+class TestLabels:
     def test_a_label_is_stored_published_and_used_in_trainings(self, lines, operator, peer, tmp_path):
         peer.listen("mlp.aiops.feedback")
         assert operator.post("/aiops/tell", {"id": "a2", "level": "Normal"}).status_code == 302

@@ -71,7 +71,7 @@ async def rows(link, until: int) -> list[int]:
     return epochs
 
 
-class TestDoor:
+class TestHandshake:
     def test_a_session_and_the_same_origin_are_required(self, alice):
         async def connected(user, origin: str) -> bool:
             link = await sync_to_async(link_of)(user, origin)
