@@ -229,7 +229,7 @@ class Platform:
         password = "as given in MLP_ADMIN_PASSWORD"
         if not settings.ADMIN_PASSWORD:
             password = f"password in {settings.MLP_ROOT / 'admin-password'}"
-        apps = f"http://{health.gateway_host()}:{settings.APP_GATEWAY_PORT}"
+        apps = settings.APP_GATEWAY_URL or f"http://{health.gateway_host()}:{settings.APP_GATEWAY_PORT}"
         say(f"\nReady after {time.monotonic() - self.began:.1f} s.\n")
         say(f"  Platform        {settings.GATEWAY_URL}")
         say(f"  Applications    {apps}")

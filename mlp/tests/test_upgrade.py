@@ -6,6 +6,7 @@ without the embedded servers' own files), `release.json` (what is in them) and t
 
 from __future__ import annotations
 
+import hashlib
 import json
 import lzma
 import os
@@ -33,6 +34,7 @@ TOKENS = """
 from accounts import lifecycle, models
 print({user.username: lifecycle.token_of(user) for user in models.User.objects.all()})
 """
+HISTORY = "SELECT kind, name, array_agg(transition ORDER BY id) FROM state_change WHERE owner = %s GROUP BY kind, name"
 SCRIPT = "import pathlib; print('a new job reads', pathlib.Path('/datasets/old.data/a.txt').read_text())"
 
 
@@ -43,11 +45,11 @@ class Upgraded(Platform):
         self.what = json.loads((release / "release.json").read_text())
         self.token = (release / f"{self.what['user']}.token").read_text().strip()
         self.database = f"upgrade_{release.name}"
-        url = urlsplit(os.environ["DATABASE_URL"])._replace(path=f"/{self.database}").geturl()
-        super().__init__(folder / "root", DATABASE_URL=url, MLP_SECRET_KEY=self.what["signed_with"])
+        self.url = urlsplit(os.environ["DATABASE_URL"])._replace(path=f"/{self.database}").geturl()
+        super().__init__(folder / "root", DATABASE_URL=self.url, MLP_SECRET_KEY=self.what["signed_with"])
         self.statement(f"DROP DATABASE IF EXISTS {self.database} WITH (FORCE)")
         self.statement(f"CREATE DATABASE {self.database} TEMPLATE template0")
-        load(lzma.decompress((release / "database.sql.xz").read_bytes()).decode(), url)
+        load(lzma.decompress((release / "database.sql.xz").read_bytes()).decode(), self.url)
         with tarfile.open(release / "root.tar.xz") as archive:
             archive.extractall(self.root, filter="tar")
 
@@ -68,6 +70,27 @@ class Upgraded(Platform):
     def own(self, path: str, **options) -> requests.Response:
         """Call REST for one of the user's objects."""
         return self.ask(f"/api/v1/users/{self.what['user']}/{path}", **options)
+
+    def log_in(self) -> requests.Session:
+        """Return a browser in which the user has logged in with the old password."""
+        browser = requests.Session()
+        address = f"http://127.0.0.1:{self.base + 1}/regist_login"
+        browser.get(address)
+        form = {"action": "login", "username": self.what["user"], "password": self.what["password"]}
+        form["csrfmiddlewaretoken"] = browser.cookies["csrftoken"]
+        assert browser.post(address, form, allow_redirects=False).status_code == 302
+        return browser
+
+    def histories(self) -> dict[tuple[str, str], list[str]]:
+        """Return kind and name of the user's objects -> their transitions, oldest first."""
+        with psycopg.connect(self.url) as link:
+            return {(kind, name): steps for kind, name, steps in link.execute(HISTORY, [self.what["user"]])}
+
+    def infer(self, application: str, model: str, values: list[float]) -> requests.Response:
+        """Send one row to an application through the application gateway."""
+        address = f"http://127.0.0.1:{self.base + 2}/{self.what['user']}/{application}/v2/models/{model}/infer"
+        tensor = {"name": "x", "shape": [1, len(values)], "datatype": "FP32", "data": values}
+        return requests.post(address, json={"inputs": [tensor]}, headers={"Authorization": f"Bearer {self.token}"})
 
 
 def load(dump: str, url: str) -> None:
@@ -97,13 +120,7 @@ def test_it_is_healthy_and_no_migration_is_missing(upgraded):
 
 
 def test_the_old_password_is_still_valid(upgraded):
-    browser = requests.Session()
-    address = f"http://127.0.0.1:{upgraded.base + 1}/regist_login"
-    browser.get(address)
-    form = {"action": "login", "username": upgraded.what["user"], "password": upgraded.what["password"]}
-    form["csrfmiddlewaretoken"] = browser.cookies["csrftoken"]
-    assert browser.post(address, form, allow_redirects=False).status_code == 302
-    assert browser.cookies["sessionid"]
+    assert upgraded.log_in().cookies["sessionid"]
 
 
 def test_datasets_and_their_files_are_kept(upgraded):
@@ -143,6 +160,50 @@ def test_metrics_and_the_log_model_are_kept(upgraded):
         assert (len(rows), {row["epoch"]: row["accuracy"] for row in rows}[count]) == (count, accuracy)
     versions = upgraded.ask("/api/v1/aiops/versions", tokens["admin"]).json()
     assert [version["version"] for version in versions if version["serving"]] == [upgraded.what["serving"]]
+
+
+def test_models_are_kept_with_their_files_lineage_and_history(upgraded):
+    models, histories = {row["name"]: row for row in upgraded.own("models").json()}, upgraded.histories()
+    expected = upgraded.what["models"]
+    assert {name: row["state"] for name, row in models.items()} == {
+        name: row["state"] for name, row in expected.items()
+    }
+    for name, row in expected.items():
+        assert {field: models[name][field] for field in row["fields"]} == row["fields"]
+        assert models[name]["reason"].partition("\n")[0] == row["reason"]
+        assert histories["model", name] == row["history"]
+        if row["state"] == "ready":
+            file = upgraded.own(f"models/{name}/download").content
+            assert hashlib.sha256(file).hexdigest() == row["sha256"]
+
+
+def test_applications_are_ready_again_and_answer(upgraded):
+    """They ended with the old release, as at any stop, which is no failure of theirs."""
+    for name, row in upgraded.what["applications"].items():
+        infer = partial(upgraded.infer, name, row["model"], row["input"])
+        until(lambda infer=infer: infer().ok, 120, lambda name=name: upgraded.own(f"apps/{name}").text)
+        assert infer().json()["outputs"][0]["data"] == row["output"]
+        application = upgraded.own(f"apps/{name}").json()
+        assert (application["state"], application["failures"]) == ("ready", 0)
+        assert upgraded.histories()["application", name] == [*row["history"], "renew", "up"]
+
+
+def test_deleted_applications_are_in_the_history_only(upgraded):
+    assert {row["name"] for row in upgraded.own("apps").json()} == set(upgraded.what["applications"])
+    histories = upgraded.histories()
+    for name, transitions in upgraded.what["deleted applications"].items():
+        assert histories["application", name] == transitions
+
+
+def test_pages_of_old_models_and_applications_open(upgraded):
+    browser = upgraded.log_in()
+    names = [f"models/{name}" for name in upgraded.what["models"]] + [
+        f"apps/{name}" for name in upgraded.what["applications"]
+    ]
+    for path in names:
+        page = browser.get(f"http://127.0.0.1:{upgraded.base + 1}/{path}")
+        assert page.ok, (path, page.status_code)
+        assert path.partition("/")[2] in page.text
 
 
 def test_a_new_job_runs_on_the_old_data_and_the_accounting_is_consistent(upgraded):
