@@ -207,13 +207,14 @@ def test_it_kills_a_script_that_ignores_the_signal(runner, tmp_path):
 
 def test_a_stopped_run_never_starts_again(runner, tmp_path):
     one = spec(tmp_path, "import signal; open('count', 'a').write('x'); signal.pause()")
+    count = tmp_path / "work/count"
     runner.start(one)
-    eventually((tmp_path / "work/count").exists)
+    eventually(lambda: count.exists() and count.read_text() == "x")
     runner.stop(one.name, 0)
     first = end_of(runner)
     runner.start(one)
     assert runner.poll(one.name) == first
-    assert (tmp_path / "work/count").read_text() == "x"
+    assert count.read_text() == "x"
 
 
 def test_it_stops_all(runner, tmp_path):
