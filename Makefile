@@ -39,6 +39,8 @@ WORKERS = -n $(shell echo $$((2 * $$(nproc) < 7 ? 2 * $$(nproc) : 7))) --dist lo
 BROWSER := $(wildcard */tests/test_*browser*.py)
 SEEN := test-artifacts/browser.txt
 
+# Compiled modules are kept, whatever the environment says: hundreds of processes load the same ones.
+test test-fast mutants: export PYTHONDONTWRITEBYTECODE :=
 test: export MLP_ROOT := $(CURDIR)/test-artifacts/root
 test: lint
 	@$(VENV)/python manage.py check --deploy --fail-level WARNING

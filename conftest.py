@@ -14,6 +14,7 @@ import hypothesis
 import pytest
 from django.conf import settings
 from django.core.cache import cache
+from django.db import connection
 from django.test import Client, TransactionTestCase
 
 import mlp.worker  # noqa: F401 (registers every actor)
@@ -21,7 +22,7 @@ from accounts import lifecycle as accounts
 from apps.models import PORTS
 from kernel import broker as kernel_broker
 from kernel import storage
-from mlp.tests import servers
+from mlp.tests import servers, template
 from mlp.tests.emptying import empty_database
 from mlp.tests.slow import is_slow
 from resources.models import Tenant
@@ -49,6 +50,14 @@ def pytest_collection_modifyitems(items):
         if mark := item.get_closest_marker("begins"):
             order[item] = mark.args[0]
     items.sort(key=order.get)
+
+
+@pytest.fixture(scope="session")
+def django_db_modify_db_settings(django_db_modify_db_settings_parallel_suffix, django_db_blocker):
+    """Each process's database is a copy of one that is migrated once, by whichever process is first."""
+    if servers.ours():  # on a server that was given, the next run would find what this one has left
+        with django_db_blocker.unblock():
+            connection.settings_dict["TEST"]["TEMPLATE"] = template.make()
 
 
 @pytest.fixture(autouse=True)

@@ -58,7 +58,7 @@ def until(tasks):
             reconcile.run()
             if done():
                 return
-            time.sleep(0.05)
+            time.sleep(0.2)  # a round costs more than it waits
         raise AssertionError(f"not after {seconds} s: {list(Application.objects.values())}")
 
     return wait

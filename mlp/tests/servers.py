@@ -171,6 +171,11 @@ def prepare_environment(folder: Path) -> None:
         os.environ[OWN_NATS] = "1"
 
 
+def ours() -> bool:
+    """Whether this run has started its servers."""
+    return OWN_NATS in os.environ
+
+
 def separate_worker() -> None:
     """Give each process of a parallel run, and a second run, its own storage root, ports and Valkey database."""
     worker = os.environ.get("PYTEST_XDIST_WORKER", "gw15")

@@ -61,7 +61,7 @@ def settled(tasks):
             model.refresh_from_db()
             if model.state in ("ready", "error") and not model.run_name:
                 return model
-            time.sleep(0.05)
+            time.sleep(0.2)  # a round costs more than it waits
         raise AssertionError(f"the model is {model.state} ({model.reason}) after {DEADLINE_S} s")
 
     return wait

@@ -118,7 +118,7 @@ def working(tasks):
             value = true()
             if value:
                 return value
-            time.sleep(0.05)
+            time.sleep(0.2)  # a round costs more than it waits
         raise AssertionError(f"not within {DEADLINE_S} s: {words()} {requests.state()}")
 
     return work
