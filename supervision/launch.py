@@ -44,7 +44,7 @@ def become(folder: Path) -> None:
         sys.exit("supervisord is gone")  # it died before die_with_parent took effect
     take_turn(folder)
     if not end_leftovers(folder, LEFTOVER_GRACE_S.get(folder.name, 2.0)):
-        sys.exit("a process of this part's predecessor does not end")
+        sys.exit("a process of this part's predecessor does not stop")
     remove_stale_pid_file(spec)
     write(folder / "group", str(os.getpgrp()))
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

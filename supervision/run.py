@@ -77,17 +77,17 @@ def down() -> int:
             return 0
     pid = holder()
     if pid:
-        say(f"Ending the platform on {settings.MLP_ROOT} (process {pid}) ...")
+        say(f"Stopping the platform on {settings.MLP_ROOT} (process {pid}) ...")
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGTERM)
     end = time.monotonic() + 40
     while time.monotonic() < end:
         with lock() as held:
             if held:
-                say("Ended.")
+                say("Stopped.")
                 return 0
         time.sleep(0.1)
-    say("It has not ended within 40 s.")
+    say("It has not stopped within 40 s.")
     return 1
 
 
@@ -163,7 +163,7 @@ class Platform:
         """Stop what a killed `up` has left, in order. Job runs go on: they outlive every server."""
         folders = [part.folder for part in [self.supervisord.part, *self.parts]]
         if any(launch.send(folder, 0) for folder in folders):
-            say("A killed platform's processes are still there: ending them first.")
+            say("Processes of a killed platform are still running: stopping them first.")
             self.end_processes()
         clear_socket()
 
@@ -196,7 +196,7 @@ class Platform:
     def revive(self) -> bool:
         """Start supervisord and its parts again when it has died; return whether it had."""
         if not self.supervisord.alive():
-            say(f"{now()}  supervisord ended unexpectedly; starting it and its parts again")
+            say(f"{now()}  supervisord ended unexpectedly; restarting it and all parts")
             self.idle = True
             self.supervisord.start()
         elif not self.idle:
@@ -210,7 +210,7 @@ class Platform:
         self.revive()
         for part in parts:
             if part.quick_ends() >= TOO_OFTEN:
-                raise Failed(what_failed(part, "ends again and again"))
+                raise Failed(what_failed(part, "keeps ending right after its start"))
 
     def wait_healthy(self) -> None:
         end = time.monotonic() + START_LIMIT_S
@@ -236,8 +236,8 @@ class Platform:
         say(f"  Administration  {settings.GATEWAY_URL}/admin/ as admin; {password}")
         say(f"  Logs            {settings.MLP_ROOT / 'log'}")
         if settings.MLP_RUNNER == "local":
-            say(f"  Runs apart      {runners.get().confinement.summary()}")
-        say("\nCtrl-C ends everything.")
+            say(f"  Isolation       {runners.get().confinement.summary()}")
+        say("\nPress Ctrl-C to stop the platform.")
 
     def progress(self, what: str, how: str) -> None:
         say(f"  {time.monotonic() - self.began:5.1f} s  {what} {how}")
@@ -264,7 +264,7 @@ class Platform:
         after = self.supervisord.pids()
         for name, pid in after.items():
             if pid and before.get(name) and pid != before[name]:
-                say(f"{now()}  {name} ended and was started again; its log: {self.log_of(name)}")
+                say(f"{now()}  {name} ended and was restarted; its log: {self.log_of(name)}")
         return {name: pid or before.get(name, 0) for name, pid in after.items()}
 
     def log_of(self, name: str) -> Path:
@@ -273,7 +273,7 @@ class Platform:
     # --- end ---------------------------------------------------------------------------------------------------------
     def end(self) -> None:
         """Stop job runs and all parts in order and wait for them. A second signal kills them at once."""
-        say("\nEnding the platform ...")
+        say("\nStopping the platform ...")
         asked = self.signals
         began = time.monotonic()
         self.end_processes(lambda: self.signals > asked, runs=settings.MLP_RUNNER == "local")
@@ -282,7 +282,7 @@ class Platform:
         clear_socket()
         for path in (pid_file(), run_dir() / "nginx" / "nginx.pid"):
             path.unlink(missing_ok=True)
-        say(f"Ended after {time.monotonic() - began:.1f} s.")
+        say(f"Stopped after {time.monotonic() - began:.1f} s.")
 
     def end_processes(self, hurry: Callable[[], bool] = lambda: False, runs: bool = False) -> None:
         """Stop what starts new work first, then the runs, the front, the servers, and supervisord."""
@@ -388,7 +388,7 @@ def port_words(part: Part, host: str, port: int, problem: OSError) -> str:
 
 def what_failed(part: Part, how: str) -> str:
     tail = "\n".join("    " + line for line in part.log_tail().splitlines())
-    return f"{part.name} {how}.\n  The end of its log, {part.log}:\n{tail}"
+    return f"{part.name} {how}.\n  The last lines of its log, {part.log}:\n{tail}"
 
 
 def now() -> str:

@@ -54,7 +54,7 @@ def run(pause: Callable[[float], None]) -> None:
             os.waitpid(child, 0)
     if status:
         tail = "\n".join("    " + line for line in log.read_text(errors="replace").splitlines()[-15:])
-        raise SetupFailed(f"the set-up failed.\n  The end of its log, {log}:\n{tail}")
+        raise SetupFailed(f"the set-up failed.\n  The last lines of its log, {log}:\n{tail}")
 
 
 def _in_child(log: Path) -> None:

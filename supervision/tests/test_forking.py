@@ -11,9 +11,16 @@ import threading
 
 import pytest
 
+from supervision import forking
 from supervision.forking import Child, run_python
 
 LIMIT_S = 60
+
+
+@pytest.fixture(autouse=True)
+def parallel_run(monkeypatch):
+    """A worker of a parallel test run has threads that never end; they hold no lock of the tests."""
+    monkeypatch.setattr(forking, "THREADS_LIMIT_S", 0.5)
 
 
 @pytest.fixture
