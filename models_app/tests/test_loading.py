@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 
+import onnx
 import pytest
 
 from models_app.launching import PROGRAM
@@ -67,3 +69,19 @@ def test_torchscript_can_contain_its_signature(tmp_path):
     subprocess.run(made, check=True)
     assert loaded(tmp_path)[0] == 0
     assert json.loads((tmp_path / "told.json").read_text()) == {"format": "torchscript", **signature}
+
+
+def test_onnxruntime_keeps_no_identity_of_the_machine(tmp_path):
+    """It would store one in the home folder, and send it to its vendor with each session."""
+    ends = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, ["n"]) for name in "xy"]
+    graph = onnx.helper.make_graph([onnx.helper.make_node("Neg", ["x"], ["y"])], "negative", ends[:1], ends[1:])
+    opset = [onnx.helper.make_opsetid("", 17)]
+    model, home, work = (tmp_path / name for name in ("model", "home", "work"))
+    for folder in (model, home, work):
+        folder.mkdir()
+    onnx.save(onnx.helper.make_model(graph, opset_imports=opset, ir_version=9), model / "model.onnx")
+    environment = {name: value for name, value in os.environ.items() if name != "XDG_CACHE_HOME"} | {"HOME": str(home)}
+    command = [sys.executable, str(PROGRAM), str(model), str(work)]
+    subprocess.run(command, env=environment, check=True)
+    assert json.loads((work / "told.json").read_text())["format"] == "onnx"
+    assert not list(home.iterdir())
