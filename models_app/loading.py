@@ -198,7 +198,7 @@ def _fake(name: str, value) -> dict:
 
 
 def _onnx(kind: str, path: Path) -> Loaded:
-    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # read at the import; without it, it reports each session
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # read at the import; else it keeps an id in the home
     import onnxruntime
 
     options = onnxruntime.SessionOptions()

@@ -72,7 +72,7 @@ def test_torchscript_can_contain_its_signature(tmp_path):
 
 
 def test_onnxruntime_keeps_no_identity_of_the_machine(tmp_path):
-    """It would store one in the home folder, and send it to its vendor with each session."""
+    """With its telemetry on, it stores one in the home folder."""
     ends = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, ["n"]) for name in "xy"]
     graph = onnx.helper.make_graph([onnx.helper.make_node("Neg", ["x"], ["y"])], "negative", ends[:1], ends[1:])
     opset = [onnx.helper.make_opsetid("", 17)]
