@@ -7,11 +7,11 @@ which ends afterwards; nothing is put back.
 from __future__ import annotations
 
 import sys
-from datetime import timedelta
+from datetime import datetime, timedelta
 from types import FunctionType, ModuleType
 from typing import Any
 
-PLAIN = (bool, int, float, str, bytes, tuple, frozenset, set, list, dict, timedelta)
+PLAIN = (bool, int, float, str, bytes, tuple, frozenset, set, list, dict, datetime, timedelta)
 
 
 def install(module: ModuleType, source: str) -> None:
