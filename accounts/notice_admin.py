@@ -8,7 +8,7 @@ from django.utils.translation import gettext_lazy as _
 from unfold.decorators import display
 
 from kernel.admin import LifecycleAdmin, Verb
-from kernel.admin_display import badge, link, moment, short, url_of
+from kernel.admin_display import badge, link, moment, short, url_of, word_of_kind, word_of_state
 from kernel.messages import translate
 
 from . import delivery, sessions
@@ -18,16 +18,16 @@ from .models import Delivery, Notice, Visit
 @admin.register(Notice)
 class NoticeAdmin(LifecycleAdmin):
     icon = "notifications"
-    list_display = ("at_text", "user_link", "what", "event", "read", "why")
+    list_display = ("at_text", "user_link", "what", "event_text", "read", "why")
     list_display_links = ("at_text",)
     list_filter = ("kind", "event", "read")
     search_fields = ("user__username", "name", "reason")
-    search_help_text = _("Username, name or why")
+    search_help_text = _("Username, name or reason")
     date_hierarchy = "at"
     ordering = ("-id",)
     list_select_related = ("user",)
     show_full_result_count = False
-    fieldsets = ((None, {"fields": (("at_text", "user_link"), ("what", "event", "read"), "reason_text", "sent")}),)
+    fieldsets = ((None, {"fields": (("at_text", "user_link"), ("what", "event_text", "read"), "reason_text", "sent")}),)
 
     @display(description=_("at"), ordering="at")
     def at_text(self, row: Notice) -> str:
@@ -39,7 +39,11 @@ class NoticeAdmin(LifecycleAdmin):
 
     @display(description=_("object"), ordering="name")
     def what(self, row: Notice) -> str:
-        return f"{row.kind} {row.name}"
+        return f"{word_of_kind(row.kind)} {row.name}"
+
+    @display(description=_("event"), ordering="event")
+    def event_text(self, row: Notice) -> str:
+        return word_of_state(row.kind, row.event)
 
     @display(description=_("why"))
     def why(self, row: Notice) -> str:
@@ -69,7 +73,7 @@ class DeliveryAdmin(LifecycleAdmin):
     list_display_links = None
     list_filter = ("channel", "open")
     search_fields = ("notice__user__username", "notice__name", "error")
-    search_help_text = _("Username, name or what went wrong")
+    search_help_text = _("Username, name or error")
     ordering = ("-id",)
     list_select_related = ("notice__user",)
     show_full_result_count = False

@@ -88,15 +88,19 @@ class LogLineAdmin(_Looked):
     fieldsets = (
         (
             None,
-            {"fields": (("line_id", "when"), ("cluster", "namespace", "deployment"), ("service", "pod", "log_type"))},
+            {"fields": ("line_id", "when", ("cluster", "namespace", "deployment"), ("service", "pod", "log_type"))},
         ),
         (_("Line"), {"fields": ("log", "masked", "template", "template_id")}),
-        (_("Verdict"), {"fields": (("verdict", "confidence", "model"), "unexpected")}),
+        (_("Verdict"), {"fields": (("verdict", "confidence", "model"), "unexpected_words")}),
     )
 
     @display(description=_("time"), ordering="time")
     def when(self, row: LogLine) -> str:
         return moment(datetime.fromtimestamp(row.time / 1000, UTC))
+
+    @display(description=_("unexpected words"))
+    def unexpected_words(self, row: LogLine) -> str:
+        return ", ".join(str(word) for _position, word in row.unexpected or []) or "-"
 
     @display(description=_("line"))
     def text(self, row: LogLine) -> str:

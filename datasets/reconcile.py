@@ -8,6 +8,7 @@ from django.conf import settings
 from django.utils import timezone
 
 from kernel import after_commit, healing
+from kernel.messages import Message
 from kernel.models import StateChange
 
 from . import lifecycle
@@ -22,7 +23,7 @@ def run() -> None:
     """Run one round."""
     now = timezone.now()
     since = now - timedelta(seconds=settings.DATASET_SILENCE_S)
-    reason = f"no heartbeat and no bytes for {settings.DATASET_SILENCE_S} s"
+    reason = Message("no heartbeat and no bytes for %(seconds)s s", seconds=settings.DATASET_SILENCE_S)
     for pk in Dataset.objects.filter(state=State.CREATING, touched__lt=since).values_list("pk", flat=True)[:200]:
         healing.attempt(lifecycle.fail_silent, pk, since, reason)
     for pk in Dataset.objects.filter(state=State.DELETING).values_list("pk", flat=True)[:200]:

@@ -122,7 +122,7 @@ class JobAdmin(OwnedAdmin):
 @admin.register(Metrics)
 class MetricsAdmin(LifecycleAdmin):
     icon = "monitoring"
-    list_display = ("job_link", "seq", "attempt", "epoch", "accuracy", "loss", "progress", "at_text")
+    list_display = ("job_link", "seq", "attempt", "epoch", "accuracy_text", "loss_text", "progress", "at_text")
     list_display_links = ("seq",)
     list_filter = ("job__state",)
     search_fields = ("=job__name", "=job__user__username")
@@ -141,6 +141,14 @@ class MetricsAdmin(LifecycleAdmin):
     @display(description=_("at"), ordering="at")
     def at_text(self, row: Metrics) -> str:
         return moment(row.at)
+
+    @display(description=_("accuracy"), ordering="accuracy")
+    def accuracy_text(self, row: Metrics) -> str:
+        return f"{row.accuracy:.4g}"
+
+    @display(description=_("loss"), ordering="loss")
+    def loss_text(self, row: Metrics) -> str:
+        return f"{row.loss:.4g}"
 
     @display(description=_("job"), ordering="job")
     def job_link(self, row: Metrics) -> str:

@@ -27,7 +27,18 @@ from django_fsm import can_proceed
 from unfold.admin import ModelAdmin
 from unfold.decorators import display
 
-from .admin_display import badge, link, moment, object_url, short, state_name, timeline_of, url_of, word_of_state
+from .admin_display import (
+    badge,
+    link,
+    moment,
+    object_url,
+    short,
+    state_name,
+    timeline_of,
+    url_of,
+    word_of_kind,
+    word_of_state,
+)
 from .errors import Refused
 from .messages import translate
 from .models import StateChange
@@ -299,11 +310,11 @@ class StateChangeAdmin(LifecycleAdmin):
     """The history of all objects, deleted ones included."""
 
     icon = "history"
-    list_display = ("at_text", "kind", "subject", "transition", "from_state", "to_state", "by", "why")
+    list_display = ("at_text", "kind_text", "subject", "transition", "from_state", "to_state", "by", "why")
     list_display_links = ("at_text",)
     list_filter = ("kind", "target", "transition")
     search_fields = ("owner", "name", "by", "reason")
-    search_help_text = _("Owner, name, who or why")
+    search_help_text = _("Owner, name, actor or reason")
     date_hierarchy = "at"
     ordering = ("-id",)
     show_full_result_count = False
@@ -311,13 +322,24 @@ class StateChangeAdmin(LifecycleAdmin):
     fieldsets = (
         (
             None,
-            {"fields": (("at", "by"), ("kind", "subject"), ("from_state", "to_state", "transition"), "reason_text")},
+            {
+                "fields": (
+                    ("at", "by"),
+                    ("kind_text", "subject"),
+                    ("from_state", "to_state", "transition"),
+                    "reason_text",
+                )
+            },
         ),
     )
 
     @display(description=_("at"), ordering="at")
     def at_text(self, row: StateChange) -> str:
         return moment(row.at)
+
+    @display(description=_("kind"), ordering="kind")
+    def kind_text(self, row: StateChange) -> str:
+        return word_of_kind(row.kind)
 
     @display(description=_("object"), ordering="name")
     def subject(self, row: StateChange) -> str:
@@ -331,7 +353,7 @@ class StateChangeAdmin(LifecycleAdmin):
 
     @display(description=_("to"), ordering="target")
     def to_state(self, row: StateChange) -> str:
-        return badge(row.target, word_of_state(row.kind, row.target))
+        return badge(row.shown_target, word_of_state(row.kind, row.shown_target))
 
     @display(description=_("why"))
     def why(self, row: StateChange) -> str:

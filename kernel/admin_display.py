@@ -14,6 +14,7 @@ from django.db.models import Model
 from django.urls import NoReverseMatch, reverse
 from django.utils import timezone
 from django.utils.html import format_html
+from django.utils.translation import gettext
 
 from .messages import translate
 from .models import StateChange, history_of
@@ -154,10 +155,11 @@ def word_of_kind(kind: str) -> str:
 
 
 def word_of_state(kind: str, state: str) -> str:
-    """Return the name of a state of that kind of object in the reader's language."""
+    """Return the name of a state or event of that kind of object in the reader's language."""
     model = _model_of(kind)
     has_state = any(field.name == "state" for field in model._meta.fields) if model else False
-    return str(dict(model._meta.get_field("state").choices or ()).get(state, state)) if has_state else state
+    choices = dict(model._meta.get_field("state").choices or ()) if has_state else {}
+    return str(choices.get(state) or (gettext(state) if state else ""))
 
 
 def timeline_of(obj: Model, limit: int = HISTORY_ROWS) -> list[Entry]:
@@ -174,7 +176,15 @@ def timeline_of(obj: Model, limit: int = HISTORY_ROWS) -> list[Entry]:
 def changed(row: StateChange) -> Entry:
     url = object_url(row.kind, row.object_id)
     return Entry(
-        row.at, row.by, row.kind, subject_of(row), url, row.source, row.target, row.transition, translate(row.reason)
+        row.at,
+        row.by,
+        row.kind,
+        subject_of(row),
+        url,
+        row.source,
+        row.shown_target,
+        row.transition,
+        translate(row.reason),
     )
 
 

@@ -40,6 +40,11 @@ class StateChange(models.Model):
     def __str__(self) -> str:
         return f"{self.kind} {self.owner}/{self.name}: {self.source} > {self.target}"
 
+    @property
+    def shown_target(self) -> str:
+        """Return the new state as pages show it: a cancelled object is not an error."""
+        return "cancelled" if self.target == "error" and self.reason.startswith("cancelled") else self.target
+
 
 class Lifecycle(models.Model):
     """The base of every object with a lifecycle; `history_owner` and `history_name` key its StateChange rows."""

@@ -24,9 +24,10 @@ from unfold.widgets import (
 from kernel.admin import LifecycleAdmin, Verb
 from kernel.admin_display import bar, link, list_address, moment, object_url, url_of
 from kernel.errors import Refused
+from kernel.units import memory
 
 from . import limits, tcc
-from .models import KINDS, ResourceRequest, State, Tenant, UsageSample, UserLimit
+from .models import KINDS, Applier, ResourceRequest, State, Tenant, UsageSample, UserLimit
 
 NAMES = {"gpu": _("GPU"), "cpu": _("CPU"), "ram": _("Memory"), "rom": _("Disk")}
 # Whose request it is, by the beginning of its id (see the managers' `request_id`).
@@ -35,11 +36,11 @@ OWNERS = {"job": "jobs.Job", "dataset": "datasets.Dataset", "model": "models_app
 
 # --- amounts as text -----------------------------------------------------------------------------------------------
 def amount(kind: str, value) -> str:
-    """Format an amount for people: `2`, `1.5`, `4.0 GB`."""
+    """Format an amount for people: `2`, `1.5`, `4 GiB`."""
     if kind == "rom":
         return filesizeformat(value)
     if kind == "ram":
-        return filesizeformat(int(value) << 20)
+        return memory(int(value))
     if kind == "cpu":
         return f"{Decimal(value).normalize():f}"
     return str(value)
@@ -53,7 +54,7 @@ def share(tenant: Tenant, kind: str) -> str:
 
 
 def in_words(row) -> str:
-    """Format all amounts that are not zero: `1 GPU, 2 CPU, 512 MB RAM`."""
+    """Format all amounts that are not zero: `1 GPU, 2 CPU, 512 MiB RAM`."""
     given = [f"{amount(kind, getattr(row, kind))} {NAMES[kind]}" for kind in KINDS if getattr(row, kind)]
     return ", ".join(given) or "-"
 
@@ -256,7 +257,7 @@ class UserLimitAdmin(LifecycleAdmin):
 @admin.register(UsageSample)
 class UsageSampleAdmin(LifecycleAdmin):
     icon = "query_stats"
-    list_display = ("at_text", "tenant", "owner", "applier", "amounts")
+    list_display = ("at_text", "tenant", "owner", "applier_text", "amounts")
     list_filter = ("tenant", "applier")
     search_fields = ("=owner",)
     search_help_text = _("Owner (exact match)")
@@ -264,7 +265,11 @@ class UsageSampleAdmin(LifecycleAdmin):
     ordering = ("-id",)
     list_select_related = ("tenant",)
     show_full_result_count = False
-    fieldsets = ((None, {"fields": (("at", "amounts"), ("tenant", "owner"), "applier")}),)
+    fieldsets = ((None, {"fields": (("at", "amounts"), ("tenant", "owner"), "applier_text")}),)
+
+    @display(description=_("applier"), ordering="applier")
+    def applier_text(self, row: UsageSample) -> str:
+        return str(dict(Applier.choices).get(row.applier, row.applier)) or "-"
 
     @display(description=_("at"), ordering="at")
     def at_text(self, row: UsageSample) -> str:

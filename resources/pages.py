@@ -47,12 +47,18 @@ def _chosen(request, name: str, legal: list[str], default: str) -> str:
     return value if value in legal else default
 
 
+def _kind_and_number(row: ResourceRequest) -> tuple[str, str]:
+    """Return the history's kind and the key of the object that the request is for, from its id: `app:7`."""
+    kind, _colon, number = row.pk.partition(":")
+    return ("application" if kind == "app" else kind), number
+
+
 def _with_objects(held: list[ResourceRequest]) -> list[tuple[ResourceRequest, str, str]]:
     """Return each request with the kind and the name of its object, as far as the history has them.
 
     The history is used because the objects' apps import this one.
     """
-    keys = {row.pk: row.pk.partition(":")[::2] for row in held}
+    keys = {row.pk: _kind_and_number(row) for row in held}
     ids = [int(number) for _kind, number in keys.values() if number.isdigit()]
     made = StateChange.objects.filter(transition="create", object_id__in=ids).values_list("kind", "object_id", "name")
     names = {(kind, str(pk)): name for kind, pk, name in made}

@@ -23,9 +23,9 @@ from kernel.models import Lifecycle, refused
 
 
 class State(models.TextChoices):
-    TRAINING = "training", _("training")
+    TRAINING = "training", _("running")
     COMPLETED = "completed", _("completed")
-    ERROR = "error", _("error")
+    ERROR = "error", _("failed")
 
 
 ENDED = (State.COMPLETED, State.ERROR)

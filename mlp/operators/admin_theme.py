@@ -25,7 +25,7 @@ GROUPS = (
 UNFOLD: dict = {
     "SITE_TITLE": _("ML platform"),
     "SITE_HEADER": _("ML platform"),
-    "SITE_SUBHEADER": _("Operation"),
+    "SITE_SUBHEADER": _("Administration"),
     "SITE_SYMBOL": "neurology",
     "SITE_URL": "/",
     "SITE_FAVICONS": [

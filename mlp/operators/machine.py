@@ -107,7 +107,8 @@ def valkey() -> str:
 
 def nats() -> str:
     async def work(client: bus.Client) -> str:
-        return str(client.connected_server_version)
+        version = client.connected_server_version
+        return f"{version.major}.{version.minor}.{version.patch}"
 
     return bus.call(work, ASK_S)
 

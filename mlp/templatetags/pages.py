@@ -12,8 +12,10 @@ from kernel import markdown as kernel_markdown
 from kernel import messages
 from kernel.admin_display import word_of_state
 from kernel.models import StateChange
+from kernel.units import memory
 
 register = template.Library()
+register.filter(memory)
 
 # Actors that are no users (`by` of a state change), and the metrics that every job has: for the translation catalogue.
 ACTORS = {
@@ -40,15 +42,9 @@ def metric(name: str) -> str:
 
 
 @register.filter
-def shown_target(row: StateChange) -> str:
-    """Return the target state of a row of the history as pages show it: a cancelled object is not an error."""
-    return "cancelled" if row.target == "error" and row.reason.startswith("cancelled") else row.target
-
-
-@register.filter
 def target_word(row: StateChange) -> str:
     """Return the translated target state of a row of the history."""
-    return _("cancelled") if shown_target(row) == "cancelled" else word_of_state(row.kind, row.target)
+    return word_of_state(row.kind, row.shown_target)
 
 
 @register.filter
@@ -92,15 +88,6 @@ def short(number) -> str:
     if size and not 0.001 <= size < 100000:
         return f"{float(number):.2e}"
     return number_format(float(f"{float(number):.4g}"))
-
-
-@register.filter
-def memory(mebi) -> str:
-    """Return an amount of memory: `512 MiB`, `1.5 GiB`."""
-    if mebi >= 1024:
-        gibi = mebi / 1024
-        return f"{number_format(gibi, 0 if gibi >= 100 or gibi == int(gibi) else 1)} GiB"
-    return f"{number_format(mebi, 0)} MiB"
 
 
 @register.filter

@@ -23,9 +23,9 @@ HOPELESS = {"InvalidImageName"}  # waiting does not help
 WAITING = {
     "ErrImagePull": Message("its image cannot be pulled"),
     "ImagePullBackOff": Message("its image cannot be pulled"),
-    "InvalidImageName": Message("its image's name is not legal"),
+    "InvalidImageName": Message("its image name is invalid"),
     "ErrImageNeverPull": Message("its image is not on the node, and pulling is off"),
-    "ImageInspectError": Message("its image cannot be read"),
+    "ImageInspectError": Message("its image cannot be inspected"),
     "RegistryUnavailable": Message("the registry of its image does not answer"),
     "CreateContainerConfigError": Message("its container cannot be configured"),
     "CreateContainerError": Message("its container cannot be created"),

@@ -55,7 +55,7 @@ class Trouble:
             return ""
         last = max(relevant, key=_time)
         message = status.short(last.get("message") or "")
-        problem = Message("a quota is used up") if "exceeded quota" in message else PROBLEMS[last["reason"]]
+        problem = Message("a quota is exceeded") if "exceeded quota" in message else PROBLEMS[last["reason"]]
         return Message("%(problem)s: %(message)s", problem=problem, message=message)
 
 

@@ -206,7 +206,7 @@ def test_an_image_that_cannot_be_pulled_is_reported_and_finally_fails_the_run(cl
 def test_permanent_problems_fail_the_run_at_once(kubernetes, cluster, tmp_path):
     cluster.node.bad_images["registry.test/image:1"] = ("InvalidImageName", "invalid reference format")
     kubernetes.start(spec(tmp_path, ""))
-    assert end_of(kubernetes).reason.startswith("could not start: its image's name is not legal")
+    assert end_of(kubernetes).reason.startswith("could not start: its image name is invalid")
 
 
 def test_it_reports_that_no_node_has_room(kubernetes, tmp_path):
@@ -221,7 +221,7 @@ def test_a_quota_on_pods_is_reported(kubernetes, cluster, tmp_path, monkeypatch)
     at_once(monkeypatch)
     cluster.store.quota["pods"] = 'pods "x" is forbidden: exceeded quota: team, requested: cpu=1, used: cpu=8'
     kubernetes.start(spec(tmp_path, ""))
-    assert "a quota is used up: " in eventually(lambda: kubernetes.poll("job-1-1").reason)
+    assert "a quota is exceeded: " in eventually(lambda: kubernetes.poll("job-1-1").reason)
     assert "exceeded quota: team" in kubernetes.poll("job-1-1").reason
 
 

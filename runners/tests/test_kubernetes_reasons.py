@@ -113,7 +113,7 @@ def test_the_worker_that_failed_by_itself_gives_the_reason():
     [
         ("ErrImagePull", "its image cannot be pulled (i:1): no such manifest"),
         ("ImagePullBackOff", "its image cannot be pulled (i:1): no such manifest"),
-        ("InvalidImageName", "its image's name is not legal (i:1): no such manifest"),
+        ("InvalidImageName", "its image name is invalid (i:1): no such manifest"),
         ("CreateContainerConfigError", "its container cannot be configured: no such manifest"),
         ("CreateContainerError", "its container cannot be created: no such manifest"),
     ],

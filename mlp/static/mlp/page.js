@@ -125,7 +125,7 @@ const STEPS = [["second", 60], ["minute", 60], ["hour", 24], ["day", 7]];
 function ago(date) {
   let amount = (date - Date.now()) / 1000;
   for (const [unit, next] of STEPS) {
-    if (Math.abs(amount) < next) return near.format(Math.trunc(amount), unit);
+    if (Math.abs(amount) < next) return near.format(Math.trunc(amount), unit).replace(/(\d)(?=\p{Script=Han})/u, "$1 ");
     amount /= next;
   }
   return whole.format(date);
