@@ -23,6 +23,21 @@ ACTORS = {
 }  # fmt: skip
 
 
+# The stages of a training of the log model, as it reports them.
+STAGES = {
+    "fetching data": noop("Fetching log lines"),
+    "read": noop("Reading log lines"),
+    "train": noop("Training"),
+    "done": noop("Done"),
+}
+
+
+@register.filter
+def stage(reported: str) -> str:
+    """Return what a training is doing, in the reader's language; a stage that is not known as it is reported."""
+    return _(STAGES[reported]) if reported in STAGES else reported
+
+
 @register.filter
 def say(message: str) -> str:
     """Return a reason or refusal in the reader's language."""
