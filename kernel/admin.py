@@ -27,18 +27,7 @@ from django_fsm import can_proceed
 from unfold.admin import ModelAdmin
 from unfold.decorators import display
 
-from .admin_display import (
-    badge,
-    link,
-    moment,
-    object_url,
-    short,
-    state_name,
-    timeline_of,
-    url_of,
-    word_of_kind,
-    word_of_state,
-)
+from .admin_display import badge, changed, link, moment, object_url, short, state_name, timeline_of, url_of
 from .errors import Refused
 from .messages import translate
 from .models import StateChange
@@ -339,21 +328,19 @@ class StateChangeAdmin(LifecycleAdmin):
 
     @display(description=_("kind"), ordering="kind")
     def kind_text(self, row: StateChange) -> str:
-        return word_of_kind(row.kind)
+        return changed(row).kind_word
 
     @display(description=_("object"), ordering="name")
     def subject(self, row: StateChange) -> str:
-        return link(
-            object_url(row.kind, row.object_id), f"{row.owner}/{row.name}" if row.owner != row.name else row.name
-        )
+        return link(object_url(row.kind, row.object_id), changed(row).subject)
 
     @display(description=_("from"), ordering="source")
     def from_state(self, row: StateChange) -> str:
-        return badge(row.source, word_of_state(row.kind, row.source)) if row.source else "-"
+        return badge(row.source, changed(row).source_word) if row.source else "-"
 
     @display(description=_("to"), ordering="target")
     def to_state(self, row: StateChange) -> str:
-        return badge(row.shown_target, word_of_state(row.kind, row.shown_target))
+        return badge(row.shown_target, changed(row).target_word)
 
     @display(description=_("why"))
     def why(self, row: StateChange) -> str:
