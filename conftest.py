@@ -22,7 +22,7 @@ from accounts import lifecycle as accounts
 from apps.models import PORTS
 from kernel import broker as kernel_broker
 from kernel import storage
-from mlp.tests import servers, template
+from mlp.tests import chromium, servers, template
 from mlp.tests.emptying import empty_database
 from mlp.tests.slow import is_slow
 from resources.models import Tenant
@@ -236,7 +236,7 @@ def tasks(monkeypatch, transactional_db):
 def browser_type_launch_args():
     """Use Debian's Chromium, also as root."""
     flags = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
-    return {"executable_path": shutil.which("chromium"), "headless": True, "args": flags}
+    return {"executable_path": chromium.program(), "headless": True, "args": flags}
 
 
 assert Path(settings.BASE_DIR) / "var" != settings.MLP_ROOT, "the tests must not run on the platform's own data"

@@ -21,11 +21,13 @@ from pathlib import Path
 from playwright.sync_api import Browser, Page, sync_playwright
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "examples"))
+sys.path[:0] = [str(ROOT / "examples"), str(ROOT)]
 
 import demo  # noqa: E402 (found beside the examples)
 import demo_aiops  # noqa: E402
 import demo_serve  # noqa: E402
+
+from mlp.tests import chromium  # noqa: E402
 
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
 SIZE = {"width": 1280, "height": 860}
@@ -130,7 +132,7 @@ def main() -> None:
     try:
         world.prepare()
         with sync_playwright() as playwright:
-            browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=FLAGS)
+            browser = playwright.chromium.launch(executable_path=chromium.program(), args=FLAGS)
             password = demo_aiops.operator_password()
             photograph(Camera(browser, options.url, options.out), world, password, options.quick)
             browser.close()

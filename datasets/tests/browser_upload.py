@@ -1,6 +1,6 @@
 """An upload in a real browser, interrupted by a reload; run by test_upload_browser.py in a separate process.
 
-    browser_upload.py URL SESSION FOLDER [SCREENSHOTS]
+    browser_upload.py BROWSER URL SESSION FOLDER [SCREENSHOTS]
 
 Prints as JSON which parts of the large file were sent before and after the reload.
 """
@@ -8,7 +8,6 @@ Prints as JSON which parts of the large file were sent before and after the relo
 from __future__ import annotations
 
 import json
-import shutil
 import sys
 from pathlib import Path
 
@@ -18,11 +17,11 @@ LARGE = "large.bin"
 PATIENCE_MS = 240_000
 
 
-def run(url: str, session: str, folder: str, pictures: str = "") -> dict:
+def run(program: str, url: str, session: str, folder: str, pictures: str = "") -> dict:
     sent: dict[str, list[str]] = {"before": [], "after": []}
     ranges = sent["before"]
     with sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+        browser = driver.chromium.launch(executable_path=program, args=["--no-sandbox"])
         page = browser.new_page(base_url=url, locale="en")
         page.set_default_timeout(PATIENCE_MS)
         page.on("dialog", lambda dialog: dialog.accept())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -13,12 +12,13 @@ import pytest
 from django.test import Client
 
 from datasets.models import Dataset
+from mlp.tests import chromium
 
 SCRIPT = Path(__file__).with_name("browser_upload.py")
 MIB = 1 << 20
 
 
-@pytest.mark.skipif(shutil.which("chromium") is None and "CI" not in os.environ, reason="chromium is not installed")
+@pytest.mark.skipif(chromium.program() is None and "CI" not in os.environ, reason=chromium.MISSING)
 def test_a_folder_upload_is_resumed_after_a_reload(alice_data, service, alice, tmp_path):
     from_here = tmp_path / "digits"
     (from_here / "sub").mkdir(parents=True)
@@ -29,7 +29,7 @@ def test_a_folder_upload_is_resumed_after_a_reload(alice_data, service, alice, t
     browser = Client()
     browser.force_login(alice)
     session = browser.cookies["sessionid"].value
-    command = [sys.executable, str(SCRIPT), service.url, session, str(from_here), pictures]
+    command = [sys.executable, str(SCRIPT), chromium.program(), service.url, session, str(from_here), pictures]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr[-3000:]
     ranges = json.loads(done.stdout)

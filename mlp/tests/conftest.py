@@ -6,19 +6,18 @@ A bare machine has no Chromium: there they are left out, and say so. CI installs
 from __future__ import annotations
 
 import os
-import shutil
 
 import pytest
 from playwright.sync_api import expect
 
 from .browser_world import LIVE_MS, Site, log_in
+from .chromium import MISSING, program
 
 
 @pytest.fixture(scope="session")
 def chromium():
-    if shutil.which("chromium") is None:
-        words = "chromium is not installed: the browser tests are left out"
-        pytest.fail(words) if os.environ.get("CI") else pytest.skip(words)
+    if program() is None:
+        pytest.fail(MISSING) if os.environ.get("CI") else pytest.skip(MISSING)
 
 
 @pytest.fixture(scope="session")
