@@ -9,19 +9,26 @@ import time
 from collections.abc import Callable
 
 import pytest
+from nats.js.errors import NotFoundError
 
 import runners
 from aiops.wire import folders, payloads, subjects
 from kernel import bus
 from kernel.tests.nats_tools import Peer, Served
 
+LIMIT_S = 60  # on a busy machine
+
 
 @pytest.fixture(autouse=True)
 def empty_buckets():
     """Delete the buckets of the test's NATS server before each test."""
-    for bucket in subjects.BUCKETS:
-        with contextlib.suppress(Exception):  # missing
-            bus.call(lambda client, bucket=bucket: client.jetstream().delete_stream(f"KV_{bucket}"))
+
+    async def delete(client) -> None:
+        for bucket in subjects.BUCKETS:
+            with contextlib.suppress(NotFoundError):
+                await client.jetstream(timeout=LIMIT_S).delete_stream(f"KV_{bucket}")
+
+    bus.call(delete, LIMIT_S)
     shutil.rmtree(folders.folder(), ignore_errors=True)
 
 

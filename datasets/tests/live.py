@@ -55,7 +55,7 @@ class Service:
             "-b",
             f"127.0.0.1:{self.web_port}",
         ]
-        options = ["-k", "gthread", "-w", "2", "--threads", "8", "--no-control-socket"]
+        options = ["--preload", "-k", "gthread", "-w", "2", "--threads", "8", "--no-control-socket"]
         taker = [sys.executable, "manage.py", "data", "--port", str(self.data_port)]
         self.web, self.data = self._begin(command + options), self._begin(taker)
         _wait(self.web_port)

@@ -18,7 +18,7 @@ from runners.base import RunSpec
 from runners.local import LocalRunner
 from supervision.tests.running import PARTS, SERVERS, Platform, is_free
 
-pytestmark = [pytest.mark.e2e, pytest.mark.begins(0.5)]
+pytestmark = [pytest.mark.e2e, pytest.mark.begins(0)]
 
 
 def listening() -> dict[str, tuple[str, int]]:
