@@ -35,8 +35,8 @@ CUT = 0
 
 
 class Load(threading.Thread):
-    """Calls one application continuously through the gateway: `seen` has (time, status, whether the answer was right).
-    The status of a response whose connection ended in its body is `CUT`.
+    """Calls one application continuously through the gateway: `seen` has (time, status, whether the answer was right),
+    the time when it came. The status of a response whose connection ended in its body is `CUT`.
     """
 
     def __init__(self, address: str, headers: dict):
@@ -47,7 +47,8 @@ class Load(threading.Thread):
     def run(self) -> None:
         with requests.Session() as session:
             while not self.over.is_set():
-                self.seen.append((time.monotonic(), *self.answer(session)))
+                status, right = self.answer(session)
+                self.seen.append((time.monotonic(), status, right))
                 time.sleep(0.005)
 
     def answer(self, session: requests.Session) -> tuple[int, bool]:
