@@ -25,8 +25,11 @@ def empty_buckets():
 
     async def delete(client) -> None:
         for bucket in subjects.BUCKETS:
+            stream, jetstream = f"KV_{bucket}", client.jetstream(timeout=LIMIT_S)
             with contextlib.suppress(NotFoundError):
-                await client.jetstream(timeout=LIMIT_S).delete_stream(f"KV_{bucket}")
+                # A stream of the same name, made right after this one is deleted, was seen to have its messages.
+                await jetstream.purge_stream(stream)
+                await jetstream.delete_stream(stream)
 
     bus.call(delete, LIMIT_S)
     shutil.rmtree(folders.folder(), ignore_errors=True)

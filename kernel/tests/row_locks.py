@@ -29,6 +29,10 @@ def in_thread(call: Callable) -> Future:
 
 def waiting_for_us() -> list[str]:
     """Return the statements that wait for a lock of this thread's transaction."""
+    return _waiting() and _waiting()  # who waits is read after the statements: those of the first look may be older
+
+
+def _waiting() -> list[str]:
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_stat_clear_snapshot()")
         cursor.execute(

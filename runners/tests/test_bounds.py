@@ -12,6 +12,8 @@ import pytest
 from .confined import each, processes_in
 from .helpers import end_of, eventually
 
+pytestmark = pytest.mark.begins(0.1)  # minutes
+
 
 @each
 def test_unlimited_memory_use_ends_the_run_with_a_reason(world):
