@@ -27,7 +27,7 @@ def empty_buckets():
         for bucket in subjects.BUCKETS:
             stream, jetstream = f"KV_{bucket}", client.jetstream(timeout=LIMIT_S)
             with contextlib.suppress(NotFoundError):
-                # A stream of the same name, made right after this one is deleted, was seen to have its messages.
+                # Purged first: tests have read old values from a bucket that was made right after it was deleted.
                 await jetstream.purge_stream(stream)
                 await jetstream.delete_stream(stream)
 

@@ -76,7 +76,7 @@ def test_two_clicks_lead_from_a_finished_job_to_an_application_that_answers(alic
     expect(alice_page.locator("[data-log]")).to_contain_text("serving fit")
     expect(alice_page.locator("[data-requests]")).to_have_text(
         "1", timeout=WAIT_MS
-    )  # it counts, and the page hears of it
+    )  # the gateway counts the request and updates the page
     alice_page.fill("#input", "{")
     alice_page.click("[data-try] button")
     expect(alice_page.locator("[data-answer]")).to_contain_text("must be JSON")

@@ -6,10 +6,12 @@ import atexit
 import json
 import os
 import signal
+import subprocess
 import sys
 import threading
 
 import pytest
+from django.conf import settings
 
 from supervision import forking
 from supervision.forking import Child, run_python
@@ -96,20 +98,29 @@ def test_it_ends_as_python_ends(log):
     assert log.read_text().splitlines() == ["main", "thread", "exit function"]
 
 
+HOLDS_A_LOCK = """
+import sys, threading
+from pathlib import Path
+from supervision.forking import Child
+
+lock, held, release = threading.Lock(), threading.Event(), threading.Event()
+
+def hold():
+    with lock:
+        held.set()
+        release.wait()
+
+threading.Thread(target=hold).start()
+held.wait()
+threading.Timer(0.2, release.set).start()
+sys.exit(Child(lambda: sys.exit(0 if lock.acquire(timeout=0) else 7), Path(sys.argv[1])).wait(60))
+"""
+
+
 def test_it_forks_while_no_thread_can_hold_a_lock(log):
-    lock, held, go_on = threading.Lock(), threading.Event(), threading.Event()
-
-    def holds_it() -> None:
-        with lock:
-            held.set()
-            go_on.wait(LIMIT_S)
-
-    thread = threading.Thread(target=holds_it)
-    thread.start()
-    held.wait(LIMIT_S)
-    threading.Timer(0.2, go_on.set).start()
-    assert Child(lambda: sys.exit(0 if lock.acquire(timeout=0) else 7), log).wait(LIMIT_S) == 0
-    thread.join()
+    """In a process of its own, which has only the threads of the test."""
+    command = [sys.executable, "-c", HOLDS_A_LOCK, str(log)]
+    assert subprocess.run(command, cwd=settings.BASE_DIR, timeout=2 * LIMIT_S).returncode == 0
 
 
 def test_it_runs_files_and_modules_under_their_own_names(log, tmp_path):
