@@ -6,12 +6,14 @@ tries is where it comes back.
 
 from __future__ import annotations
 
+import asyncio
 import json
 from types import SimpleNamespace
 
 import psycopg
 import pytest
-from django.db import connection
+from asgiref.sync import sync_to_async
+from django.db import connection, connections
 
 from accounts import lifecycle as accounts
 from aiops import logstore
@@ -60,6 +62,8 @@ def database():
     made.come()
     made.link.close()
     connection.close()
+    # The thread in which `sync_to_async` runs lives as long as the process, and so would its dead connection.
+    asyncio.run(sync_to_async(connections.close_all)())
 
 
 @pytest.fixture
