@@ -5,6 +5,7 @@ The servers themselves (PostgreSQL, Valkey, NATS) are started once for the whole
 
 from __future__ import annotations
 
+import gc
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
@@ -50,6 +51,12 @@ def pytest_collection_modifyitems(items):
         if mark := item.get_closest_marker("begins"):
             order[item] = mark.args[0]
     items.sort(key=order.get)
+
+
+def pytest_collection_finish():
+    """Leave what was loaded by now out of the garbage collector's rounds: it stays to the end."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

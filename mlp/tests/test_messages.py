@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -59,6 +60,7 @@ def is_bare(node: ast.expr | None) -> bool:
     )
 
 
+@cache
 def plain_constants() -> set[str]:
     """Return the names of constants of the product that are plain text, and so not in the catalogue."""
     texts, messages = set(), set()
@@ -70,11 +72,8 @@ def plain_constants() -> set[str]:
     return texts - messages
 
 
-PLAIN = plain_constants()
-
-
 def is_plain(node: ast.expr | None) -> bool:
-    return getattr(node, "id", getattr(node, "attr", "")) in PLAIN
+    return getattr(node, "id", getattr(node, "attr", "")) in plain_constants()
 
 
 def offences(source: str) -> list[tuple[int, str]]:

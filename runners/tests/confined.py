@@ -26,6 +26,7 @@ from .helpers import end_of
 USER = 1_899_999_999
 # The interpreter of this test run may be closed to other users; the system's is not.
 PYTHON = "/usr/bin/python3"
+KNOWN = "MLP_TEST_CONFINEMENTS"
 CALL = """
 import pickle, sys
 from runners import confine
@@ -66,7 +67,16 @@ class UsersRunner(LocalRunner):
 
 
 def kinds() -> list[str]:
-    """Return the names of the kinds of confinement that can be tested here."""
+    """Return the names of the kinds of confinement that can be tested here.
+
+    Asked once in a test run: the processes beside the first one have the answer in their environment.
+    """
+    if KNOWN not in os.environ:
+        os.environ[KNOWN] = ";".join(possible())
+    return os.environ[KNOWN].split(";")
+
+
+def possible() -> list[str]:
     names = []
     for level in ("bwrap", "landlock", "none"):
         if level == "landlock" and not landlock.version():
