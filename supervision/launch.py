@@ -31,6 +31,7 @@ SHORT_LIFE_S = 10
 MAX_DELAY_S = 5.0
 LEFTOVER_GRACE_S = {"database": 10.0}  # it ends its sessions in order; others have nothing left to do
 NOBODY = 65534
+NOT_OURS = None, {}, -1
 
 
 def become(folder: Path) -> None:
@@ -96,29 +97,46 @@ def recent_starts(folder: Path) -> tuple[float, int]:
 
 
 # --- leftovers -----------------------------------------------------------------------------------------------------
-def leftovers(folder: Path) -> Iterator[int]:
-    """Return the part's running processes, each as an open pidfd, which the caller closes.
+def leftovers(*folders: Path) -> Iterator[tuple[Path, int]]:
+    """Return the running processes of these parts: (folder, open pidfd), which the caller closes.
 
     Two marks identify them: they work in the part's own folder, and they belong to the process group that the part was
     started as (or, for a part whose children leave the group, run its program). Names prove nothing.
     """
-    try:
-        spec = read_spec(folder)
-    except FileNotFoundError:
-        return  # never configured, never started
-    try:
-        group = int((folder / "group").read_text())
-    except (OSError, ValueError):
-        group = -1
-    for entry in os.listdir("/proc"):
+    parts = {}  # by working folder: one look at each process tells whose it is, however many parts there are
+    for folder in folders:
+        with contextlib.suppress(FileNotFoundError):  # never configured, never started
+            spec = read_spec(folder)
+            parts[spec["cwd"]] = folder, spec, group_of(folder)
+    for entry in os.listdir("/proc") if parts else []:
         if not entry.isdigit() or int(entry) == os.getpid():
             continue
         with contextlib.suppress(OSError):
-            pidfd = os.pidfd_open(int(entry))  # opened first, so that the next checks are about this process
+            folder, spec, group = parts.get(os.readlink(f"/proc/{entry}/cwd"), NOT_OURS)
+            if folder is None:
+                continue
+            pidfd = os.pidfd_open(int(entry))  # opened before the next checks, so that they are about this process
             if belongs(int(entry), spec, group):
-                yield pidfd
+                yield folder, pidfd
             else:
                 os.close(pidfd)
+
+
+def group_of(folder: Path) -> int:
+    """Return the process group that the part was started as, -1 where it never was."""
+    try:
+        return int((folder / "group").read_text())
+    except (OSError, ValueError):
+        return -1
+
+
+def living(*folders: Path) -> set[Path]:
+    """Return the folders of the parts that have a running process."""
+    found = set()
+    for folder, pidfd in leftovers(*folders):
+        found.add(folder)
+        os.close(pidfd)
+    return found
 
 
 def belongs(pid: int, spec: dict, group: int) -> bool:
@@ -137,7 +155,7 @@ def belongs(pid: int, spec: dict, group: int) -> bool:
 def send(folder: Path, number: int) -> int:
     """Signal all of the part's processes and return how many there were."""
     count = 0
-    for pidfd in leftovers(folder):
+    for _, pidfd in leftovers(folder):
         count += 1
         with contextlib.suppress(ProcessLookupError):
             signal.pidfd_send_signal(pidfd, number)

@@ -162,7 +162,7 @@ class Platform:
     def end_predecessor(self) -> None:
         """Stop what a killed `up` has left, in order. Job runs go on: they outlive every server."""
         folders = [part.folder for part in [self.supervisord.part, *self.parts]]
-        if any(launch.send(folder, 0) for folder in folders):
+        if launch.living(*folders):
             say("Processes of a killed platform are still running: stopping them first.")
             self.end_processes()
         clear_socket()
@@ -297,8 +297,8 @@ class Platform:
             self.supervisord.shutdown()
         self.end_parts([self.supervisord.part], hurry)
         # Parts that a supervisord which does not answer has started again meanwhile.
-        for part in self.parts:
-            launch.end_leftovers(part.folder, 1)
+        for folder in launch.living(*(part.folder for part in self.parts)):
+            launch.end_leftovers(folder, 1)
 
     def end_parts(self, parts: list[Part], hurry: Callable[[], bool]) -> None:
         for part in parts:
@@ -306,8 +306,9 @@ class Platform:
                 with contextlib.suppress(SupervisorGone):
                     self.supervisord.stop_part(part)
         began = time.monotonic()
-        while alive := [part for part in parts if launch.send(part.folder, 0)]:
+        while living := launch.living(*(part.folder for part in parts)):
             waited = time.monotonic() - began
+            alive = [part for part in parts if part.folder in living]
             for part in alive:
                 if waited > part.stop_wait_s + 1 or (hurry() and waited > (1 if part.name == "database" else 0)):
                     launch.send(part.folder, signal.SIGKILL)

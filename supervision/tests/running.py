@@ -96,7 +96,7 @@ class Platform:
         """Return the live processes of a part, its first one first."""
         folder = self.root / "run" / "parts" / part
         pids = []
-        for pidfd in launch.leftovers(folder):
+        for _, pidfd in launch.leftovers(folder):
             info = Path(f"/proc/self/fdinfo/{pidfd}").read_text()
             pids.append(int(info.split("Pid:")[1].split()[0]))
             os.close(pidfd)

@@ -1,0 +1,112 @@
+"""The task queue: a message is delivered when it arrives, also when its notification is lost."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+from dramatiq import Message
+from dramatiq.brokers.redis import RedisBroker
+from dramatiq.errors import ConnectionClosed
+
+from kernel import broker as kernel_broker
+
+LIMIT_S = 60
+QUEUE = "default"
+
+
+@pytest.fixture
+def broker():
+    return kernel_broker.broker()
+
+
+@pytest.fixture
+def consumer(broker):
+    made = broker.consume(QUEUE)
+    yield made
+    made.close()
+
+
+def message(text: str) -> Message:
+    return Message(queue_name=QUEUE, actor_name="kernel.beat.default", args=(text,), kwargs={}, options={})
+
+
+def waiting(consumer) -> tuple[threading.Thread, list]:
+    """Wait for one message in a thread."""
+    found = []
+
+    def wait() -> None:
+        found.append(next(one for one in consumer if one is not None))
+
+    thread = threading.Thread(target=wait, daemon=True)
+    thread.start()
+    return thread, found
+
+
+def test_an_idle_consumer_is_notified_of_a_message(broker, consumer, monkeypatch):
+    monkeypatch.setattr(kernel_broker, "IDLE_LOOK_S", 10 * LIMIT_S)
+    assert next(consumer) is None  # the confirmation of the subscription
+    thread, found = waiting(consumer)
+    broker.enqueue(message("one"))
+    thread.join(LIMIT_S)
+    assert [one.args for one in found] == [("one",)]
+
+
+def test_a_message_whose_notification_is_lost_is_found(broker, consumer, monkeypatch):
+    monkeypatch.setattr(kernel_broker, "IDLE_LOOK_S", 0.05)
+    thread, found = waiting(consumer)
+    RedisBroker.enqueue(broker, message("one"))
+    thread.join(LIMIT_S)
+    assert [one.args for one in found] == [("one",)]
+
+
+def test_one_look_finds_all_messages(broker, consumer, monkeypatch):
+    monkeypatch.setattr(kernel_broker, "IDLE_LOOK_S", 10 * LIMIT_S)
+    assert next(consumer) is None
+    for number in range(3):
+        broker.enqueue(message(str(number)))
+    assert [taken(consumer) for _ in range(3)] == [("0",), ("1",), ("2",)]
+    assert next(consumer) is None
+    assert not consumer.notices.get_message()
+
+
+def taken(consumer: Iterator) -> tuple:
+    one = next(one for one in consumer if one is not None)
+    consumer.ack(one)
+    return one.args
+
+
+def test_a_consumer_with_unfinished_messages_waits_for_no_notification(broker, consumer, monkeypatch):
+    """They may end at any time, and leave room for the next one."""
+    monkeypatch.setattr(kernel_broker, "IDLE_LOOK_S", 10 * LIMIT_S)
+    for number in range(2):
+        broker.enqueue(message(str(number)))
+    first = next(one for one in consumer if one is not None)
+    thread, found = waiting(consumer)  # of what it may hold it holds one already
+    assert not found
+    consumer.ack(first)
+    thread.join(LIMIT_S)
+    assert [one.args for one in found] == [("1",)]
+
+
+def test_the_end_of_the_worker_does_not_wait_for_its_consumers(broker, consumer, monkeypatch):
+    monkeypatch.setattr(kernel_broker, "IDLE_LOOK_S", 10 * LIMIT_S)
+    assert next(consumer) is None
+    monkeypatch.setattr(broker, "ending", threading.Event())
+    broker.emit_before("worker_shutdown", None)
+    thread = threading.Thread(target=lambda: next(consumer), daemon=True)
+    thread.start()
+    thread.join(LIMIT_S)
+    assert not thread.is_alive()
+
+
+def test_a_lost_connection_ends_the_consumer(consumer, monkeypatch):
+    """Dramatiq then makes another one."""
+
+    def lost(timeout: float) -> None:
+        raise kernel_broker.redis.ConnectionError("it is gone")
+
+    monkeypatch.setattr(consumer.notices, "get_message", lost)
+    with pytest.raises(ConnectionClosed):
+        next(consumer)
