@@ -307,8 +307,7 @@ class Platform:
                     self.supervisord.stop_part(part)
         began = time.monotonic()
         while living := launch.living(*(part.folder for part in parts)):
-            waited = time.monotonic() - began
-            alive = [part for part in parts if part.folder in living]
+            alive, waited = [part for part in parts if part.folder in living], time.monotonic() - began
             for part in alive:
                 if waited > part.stop_wait_s + 1 or (hurry() and waited > (1 if part.name == "database" else 0)):
                     launch.send(part.folder, signal.SIGKILL)
