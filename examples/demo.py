@@ -146,13 +146,13 @@ def client(platform: Platform, username: str, folder: Path, *arguments: str) -> 
         raise Failed(f"data client: {' '.join(arguments)} failed")
 
 
-def submit(platform: Platform, username: str, slow: float) -> str:
+def submit(platform: Platform, username: str, epochs: int, slow: float) -> str:
     body = {
         "name": "digits",
         "entry": "train.py",
         "runtime": "torch",
         "datasets": ["digits"],
-        "args": ["--dataset", "digits", "--epochs", "12", "--slow", str(slow)],
+        "args": ["--dataset", "digits", "--epochs", str(epochs), "--slow", str(slow)],
         "cpu": 1,
         "ram": 1500,
         "retries": 5,
@@ -220,7 +220,7 @@ def wait_for_resources(platform: Platform, ram_before: int) -> None:
     say(f"  in use now: {tenant['cpu_inuse']:g} of {tenant['cpu']:g} CPU, {tenant['ram_inuse']} MiB of RAM")
 
 
-def walk(platform: Platform, slow: float, steps: int) -> None:
+def walk(platform: Platform, epochs: int, slow: float, steps: int) -> None:
     username = "demo" + "".join(random.choices(string.ascii_lowercase, k=6))
     password = "".join(random.choices(string.ascii_letters + string.digits, k=16))
     with tempfile.TemporaryDirectory(prefix="mlp-demo-") as temporary:
@@ -236,17 +236,17 @@ def walk(platform: Platform, slow: float, steps: int) -> None:
         client(platform, username, folder, "upload", str(folder / "digits"), "--name", "digits")
         client(platform, username, folder, "script", "put", str(HERE / "digits" / "train.py"), "train.py")
         if steps >= 6:
-            job = train(platform, username, slow, ram_before)
+            job = train(platform, username, epochs, slow, ram_before)
         if steps >= 9:
             serve(platform, username, job, folder)
         if steps >= 11:
             find_the_fault(platform, username, folder)
 
 
-def train(platform: Platform, username: str, slow: float, ram_before: int) -> str:
+def train(platform: Platform, username: str, epochs: int, slow: float, ram_before: int) -> str:
     """Run the training job and check everything it leaves behind; return its name."""
     step(3, "submit the training job")
-    job = submit(platform, username, slow)
+    job = submit(platform, username, epochs, slow)
     say(f"  see {platform.url}/jobs/{job}")
     step(4, "follow its metrics over the websocket, as the index page does")
     rows = follow(platform, username, job)
@@ -294,6 +294,7 @@ def main() -> int:
     host = os.environ.get("MLP_HOST") or "127.0.0.1"
     parser = argparse.ArgumentParser(description="Tries every part of the product on the running platform.")
     parser.add_argument("--url", default=os.environ.get("MLP_URL") or f"http://{host}:{base + 1}")
+    parser.add_argument("--epochs", type=int, default=12, help="how often the training sees all pictures")
     parser.add_argument(
         "--slow", type=float, default=1.0, help="seconds to pause after each epoch, to have time to watch"
     )
@@ -305,7 +306,7 @@ def main() -> int:
     )
     options = parser.parse_args()
     try:
-        walk(Platform(options.url), options.slow, options.steps)
+        walk(Platform(options.url), options.epochs, options.slow, options.steps)
     except (Failed, subprocess.CalledProcessError, urllib.error.URLError) as problem:
         print(f"\ndemo failed: {problem}", file=sys.stderr)
         return 1
