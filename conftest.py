@@ -41,6 +41,13 @@ TransactionTestCase._fixture_teardown = empty_database
 settings.WHITENOISE_AUTOREFRESH = True  # else each test's first request lists all static files
 
 
+def pytest_ignore_collect(collection_path, config):
+    """Do not even load the slow files when they are not asked for."""
+    if "not slow" in config.option.markexpr and is_slow(collection_path.relative_to(config.rootpath).as_posix()):
+        return True
+    return None  # let pytest decide
+
+
 def pytest_collection_modifyitems(items):
     """Mark the slow files, and start those that take minutes early, so that other workers are not idle at the end."""
     for item in items:

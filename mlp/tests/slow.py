@@ -6,6 +6,7 @@ Each name is a pattern of a path below the root of the repository.
 from __future__ import annotations
 
 from fnmatch import fnmatch
+from functools import cache
 
 SLOW = (
     "*/test_*browser*.py",
@@ -64,6 +65,7 @@ SLOW = (
 )
 
 
+@cache
 def is_slow(path: str) -> bool:
     """Whether `make test-fast` leaves this file out."""
     return any(fnmatch(path, pattern) for pattern in SLOW)
