@@ -35,17 +35,16 @@ lint: venv-dev
 # Twice as many workers as cores: half of the time a test waits for a process, a server or a time-out.
 WORKERS = -n $(shell echo $$((2 * $$(nproc) < 7 ? 2 * $$(nproc) : 7))) --dist loadfile --no-loadscope-reorder
 # In a process of their own, beside the others: the browser's driver keeps an event loop in the main thread, which they
-# must not meet. What it prints comes last.
+# must not meet, after Django's own checks. What they print comes last.
 BROWSER := $(wildcard */tests/test_*browser*.py)
 SEEN := test-artifacts/browser.txt
+CHECKS = $(VENV)/python manage.py check --deploy --fail-level WARNING && $(VENV)/python manage.py makemigrations --check --dry-run
 
 # Compiled modules are kept, whatever the environment says: hundreds of processes load the same ones.
 test test-fast mutants: export PYTHONDONTWRITEBYTECODE :=
 test: export MLP_ROOT := $(CURDIR)/test-artifacts/root
 test: lint
-	@$(VENV)/python manage.py check --deploy --fail-level WARNING
-	@$(VENV)/python manage.py makemigrations --check --dry-run
-	@mkdir -p $(dir $(SEEN)); $(VENV)/python -m pytest $(BROWSER) >$(SEEN) 2>&1 & browser=$$!; \
+	@mkdir -p $(dir $(SEEN)); ($(CHECKS) && exec $(VENV)/python -m pytest $(BROWSER)) >$(SEEN) 2>&1 & browser=$$!; \
 	trap 'kill $$browser 2>/dev/null' EXIT; \
 	$(VENV)/python -m pytest $(WORKERS) --durations 40 $(addprefix --ignore=,$(BROWSER)); code=$$?; \
 	wait $$browser || code=1; cat $(SEEN); exit $$code
