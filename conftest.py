@@ -48,6 +48,17 @@ def pytest_ignore_collect(collection_path, config):
     return None  # let pytest decide
 
 
+@pytest.hookimpl(hookwrapper=True)
+def pytest_collection():
+    """Load the tests without the garbage collector's rounds, and leave what was loaded out of all later ones: it stays to
+    the end.
+    """
+    gc.disable()
+    yield
+    gc.freeze()
+    gc.enable()
+
+
 def pytest_collection_modifyitems(items):
     """Mark the slow files, and start those that take minutes early, so that other workers are not idle at the end."""
     for item in items:
@@ -58,12 +69,6 @@ def pytest_collection_modifyitems(items):
         if mark := item.get_closest_marker("begins"):
             order[item] = mark.args[0]
     items.sort(key=order.get)
-
-
-def pytest_collection_finish():
-    """Leave what was loaded by now out of the garbage collector's rounds: it stays to the end."""
-    gc.collect()
-    gc.freeze()
 
 
 @pytest.fixture(scope="session")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from importlib import import_module
 
 from django.apps import AppConfig
@@ -36,3 +37,7 @@ class KernelConfig(AppConfig):
         register_converter(AnyPath, "anypath")
         # django_fsm's signals can be imported only after the models
         import_module("kernel.models").listen()
+        # What has been imported by now stays to the end: no collection looks at it again, also not the one at the exit.
+        # The settings had turned them off, for the same reason.
+        gc.freeze()
+        gc.enable()

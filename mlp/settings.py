@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import ipaddress
 import os
 from pathlib import Path
@@ -14,6 +15,8 @@ from kernel.environment import Section, default_root, postgres_settings
 from kernel.secrets import secret
 from mlp import cluster_settings, rest_settings
 from mlp.operators import admin_theme
+
+gc.disable()  # until everything is imported (kernel/apps.py): a third of the time that a process takes to start
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 

@@ -9,6 +9,7 @@ it did. The progress file gets a JSON line a second; the last one has `error` af
 from __future__ import annotations
 
 import argparse
+import gc
 import hashlib
 import json
 import os
@@ -269,4 +270,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    gc.freeze()  # torch's modules stay to the end: no collection looks at them again, also not the one at the exit
     sys.exit(main())
