@@ -1,7 +1,8 @@
 """Runners of every kind of confinement that this machine offers, for the tests of containment.
 
 As root each level is tried with a user of its own; and once more as an ordinary user, who has neither root's rights nor
-control groups: that runner's `start` and `stop` are called in a process of that user, everything else by us.
+control groups: that runner's `start` and `stop` are called in a process of that user, everything else by us. All tests
+share that process, since its imports take longer than most runs.
 """
 
 from __future__ import annotations
@@ -27,13 +28,56 @@ USER = 1_899_999_999
 # The interpreter of this test run may be closed to other users; the system's is not.
 PYTHON = "/usr/bin/python3"
 KNOWN = "MLP_TEST_CONFINEMENTS"
-CALL = """
-import pickle, sys
+SERVE = """
+import pickle, sys, traceback
 from runners import confine
 from runners.local import LocalRunner
-folder, level, options, verb, arguments = pickle.load(sys.stdin.buffer)
-getattr(LocalRunner(folder, confine.decide(level), **options), verb)(*arguments)
+while True:
+    try:
+        folder, level, options, verb, arguments = pickle.load(sys.stdin.buffer)
+    except EOFError:
+        break
+    problem = ""
+    try:
+        getattr(LocalRunner(folder, confine.decide(level), **options), verb)(*arguments)
+    except Exception:
+        problem = traceback.format_exc()
+    pickle.dump(problem, sys.stdout.buffer)
+    sys.stdout.flush()
 """
+
+
+def as_user(code: str) -> dict:
+    """Return the options of a process of the ordinary user that runs `code` with our modules and packages."""
+    path = os.pathsep.join([str(settings.BASE_DIR), *(part for part in sys.path if part.endswith("-packages"))])
+    return {
+        "args": [PYTHON, "-c", code], "cwd": "/", "user": USER, "group": USER, "extra_groups": [],
+        "env": {"PYTHONPATH": path, "PATH": os.defpath, "PYTHONDONTWRITEBYTECODE": "1"},
+    }  # fmt: skip
+
+
+class OrdinaryUser:
+    """The process of that user, started by its first call."""
+
+    def __init__(self):
+        self.process: subprocess.Popen | None = None
+
+    def call(self, *order) -> None:
+        """Have a runner's method called there. Raises RunnerError with what it raised."""
+        if self.process is None or self.process.poll() is not None:
+            self.process = subprocess.Popen(**as_user(SERVE), stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        pickle.dump(order, self.process.stdin)
+        self.process.stdin.flush()
+        if problem := pickle.load(self.process.stdout):
+            raise RunnerError(problem)
+
+    def end(self) -> None:
+        """End the process."""
+        if self.process is not None:
+            self.process.communicate()
+
+
+ordinary_user = OrdinaryUser()
 
 
 class UsersRunner(LocalRunner):
@@ -52,14 +96,7 @@ class UsersRunner(LocalRunner):
         self.call("stop", name, grace_s)
 
     def call(self, verb: str, *arguments) -> None:
-        order = pickle.dumps((self.folder, self.level, self.options, verb, arguments))
-        path = os.pathsep.join([str(settings.BASE_DIR), *(part for part in sys.path if part.endswith("-packages"))])
-        done = subprocess.run(
-            [PYTHON, "-c", CALL], input=order, capture_output=True, cwd="/", user=USER, group=USER, extra_groups=[],
-            env={"PYTHONPATH": path, "PATH": os.defpath, "PYTHONDONTWRITEBYTECODE": "1"},
-        )  # fmt: skip
-        if done.returncode:
-            raise RunnerError(done.stderr.decode())
+        ordinary_user.call(self.folder, self.level, self.options, verb, arguments)
 
     @property
     def python(self) -> str:
@@ -94,13 +131,15 @@ def possible() -> list[str]:
 
 def users_can() -> bool:
     """Whether another user of this machine can read our code, its packages and an interpreter of the same version."""
-    same = f"import sys, django, runners.base; sys.exit(sys.version_info[:2] != {tuple(sys.version_info[:2])})"
-    path = os.pathsep.join([str(settings.BASE_DIR), *(part for part in sys.path if part.endswith("-packages"))])
+    ours = str(settings.BASE_DIR / "runners" / "base.py")
+    code = (
+        "import importlib.util, sys\n"
+        f"open({ours!r}).close()\n"
+        f"same = sys.version_info[:2] == {tuple(sys.version_info[:2])}\n"
+        "sys.exit(not (same and importlib.util.find_spec('django')))"
+    )
     try:
-        return not subprocess.run(
-            [PYTHON, "-c", same], capture_output=True, cwd="/", user=USER, group=USER, extra_groups=[],
-            env={"PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"},
-        ).returncode  # fmt: skip
+        return not subprocess.run(**as_user(code), capture_output=True).returncode
     except OSError:
         return False
 

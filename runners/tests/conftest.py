@@ -12,7 +12,7 @@ import pytest
 from runners.kubernetes import ClusterConfig, KubernetesRunner
 
 from .cluster import FakeCluster
-from .confined import World
+from .confined import World, ordinary_user
 
 IMAGE = "registry.test/image:1"
 
@@ -43,8 +43,15 @@ def kubernetes(configured):
     assert runner.stop_all(0) == []
 
 
+@pytest.fixture(scope="session")
+def users_process():
+    """End the process of the ordinary user after the last test."""
+    yield
+    ordinary_user.end()
+
+
 @pytest.fixture
-def world(request):
+def world(request, users_process):
     root = Path(tempfile.mkdtemp(prefix="world-"))  # pytest's own folders are closed to other users
     made = World(request.param, root)
     yield made
