@@ -10,8 +10,11 @@ import pytest
 import runners
 from apps import reconcile
 from apps.models import Application
+from datasets.tests.live import servers, service
 from kernel import storage
 from models_app.models import Model
+
+__all__ = ["servers", "service"]  # nginx and the web server, started once
 
 DEADLINE_S = 240
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import itertools
 import json
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from string import ascii_lowercase
 
 import numpy as np
 import pytest
@@ -16,10 +18,11 @@ import websocket
 
 from accounts import lifecycle as accounts
 from apps.models import Application
-from datasets.tests.live import Service
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
+# The web server outlives a test and remembers the address of an application for a second: no two tests use one name.
+NAMES = ("calc" + "".join(two) for two in itertools.product(ascii_lowercase, repeat=2))
 TENSOR = {"name": "x", "datatype": "FP32", "shape": [2], "data": [1, 2]}
 
 
@@ -74,7 +77,7 @@ def echo(adder):
     server.arrived = threading.Event()
     threading.Thread(target=server.serve_forever, daemon=True).start()
     app = Application.objects.create(
-        user=adder.user, tenant=adder.tenant, model=adder, name="calc", port=31000, state="ready", reserved=False,
+        user=adder.user, tenant=adder.tenant, model=adder, name=next(NAMES), port=31000, state="ready", reserved=False,
         run_name="none", address=f"127.0.0.1:{server.server_port}",
     )  # fmt: skip
     app.arrived = server.arrived
@@ -84,13 +87,9 @@ def echo(adder):
 
 
 @pytest.fixture
-def front(tmp_path, transactional_db):
-    service = Service(tmp_path)
-    service.start_web()
-    service.start_nginx()
-    yield f"http://127.0.0.1:{service.app_port}"
-    service.stop(service.nginx)
-    service.stop_web()
+def front(service):
+    """The address of the gateway of applications."""
+    return f"http://127.0.0.1:{service.app_port}"
 
 
 def bearer_of(user) -> dict:
@@ -98,9 +97,10 @@ def bearer_of(user) -> dict:
 
 
 def test_only_the_owners_token_reaches_the_application(front, deploy, ready, alice, bob, staff, as_alice, until):
-    address = f"{front}/alice/calc"
+    name = next(NAMES)
+    address = f"{front}/alice/{name}"
     assert requests.get(f"{address}/v2", headers=bearer_of(alice)).status_code == 404
-    app = deploy()
+    app = deploy(name)
     starting = requests.get(f"{address}/v2", headers={**bearer_of(alice), "Accept": "text/html"})
     assert (starting.status_code, starting.headers["Retry-After"]) == (503, "2")
     assert "starting" in starting.text
@@ -109,30 +109,30 @@ def test_only_the_owners_token_reaches_the_application(front, deploy, ready, ali
         answer = requests.post(f"{address}/v2/models/adder/infer", json={"inputs": [TENSOR]}, headers=bearer_of(user))
         assert answer.json()["outputs"][0]["data"] == [2, 3]
     assert requests.get(f"{address}/v2").status_code == 401
-    other, nothing = (requests.get(f"{front}/alice/{name}/v2", headers=bearer_of(bob)) for name in ("calc", "no"))
+    other, nothing = (requests.get(f"{front}/alice/{one}/v2", headers=bearer_of(bob)) for one in (name, "no"))
     assert (other.status_code, other.content) == (nothing.status_code, nothing.content) == (404, nothing.content)
-    assert as_alice.call("delete", "users/alice/apps/calc").status_code == 200
+    assert as_alice.call("delete", f"users/alice/apps/{name}").status_code == 200
     until(lambda: not Application.objects.exists())
     assert requests.get(f"{address}/v2", headers=bearer_of(alice)).status_code == 404
 
 
 def test_a_public_one_needs_no_token(front, deploy, ready, alice, until):
-    app = deploy(public=True)
+    app = deploy(next(NAMES), public=True)
     ready(app)
-    address = f"{front}/alice/calc"
+    address = f"{front}/alice/{app.name}"
     assert requests.post(f"{address}/predict", json={"x": [1, 2]}).json() == {"y": [2, 3]}
     bad = requests.post(f"{address}/v2/models/adder/infer", json={"inputs": []})
     assert (bad.status_code, set(bad.json())) == (400, {"error"})
-    assert requests.get(f"{front}/alice/calc?x=1", allow_redirects=False).headers["Location"] == "/alice/calc/?x=1"
+    assert requests.get(f"{address}?x=1", allow_redirects=False).headers["Location"] == f"/alice/{app.name}/?x=1"
     assert "sandbox" in requests.get(f"{address}/v2").headers["Content-Security-Policy"]
 
 
 def test_tokens_and_cookies_are_neither_forwarded_nor_set(front, echo, alice):
     headers = {**bearer_of(alice), "Cookie": "sessionid=secret", "X-Internal-Key": "guess", "X-Own": "kept"}
-    answer = requests.get(f"{front}/alice/calc/a%2Fb/../c?token=x&y=%20", headers=headers)
+    answer = requests.get(f"{front}/alice/{echo.name}/a%2Fb/../c?token=x&y=%20", headers=headers)
     seen = answer.json()
     assert seen["headers"]["x-own"] == "kept"
-    assert seen["headers"]["x-forwarded-prefix"] == "/alice/calc"
+    assert seen["headers"]["x-forwarded-prefix"] == f"/alice/{echo.name}"
     assert not {"authorization", "cookie", "x-internal-key"} & set(seen["headers"])
     assert seen["path"].endswith("?token=x&y=%20")
     assert "Set-Cookie" not in answer.headers
@@ -140,33 +140,33 @@ def test_tokens_and_cookies_are_neither_forwarded_nor_set(front, echo, alice):
 
 def test_internal_redirects_of_applications_are_ignored(front, echo, alice):
     """With this header one of our servers makes nginx answer from an internal location."""
-    answer = requests.get(f"{front}/alice/calc/elsewhere", headers=bearer_of(alice))
+    answer = requests.get(f"{front}/alice/{echo.name}/elsewhere", headers=bearer_of(alice))
     assert (answer.status_code, answer.json()["path"]) == (200, "/elsewhere")
 
 
 def test_an_application_that_does_not_answer_is_a_503(front, echo, alice):
     Application.objects.filter(pk=echo.pk).update(address="127.0.0.1:9")
-    answer = requests.get(f"{front}/alice/calc/v2", headers=bearer_of(alice))
+    answer = requests.get(f"{front}/alice/{echo.name}/v2", headers=bearer_of(alice))
     assert answer.status_code == 503
     assert "is being restarted" in answer.json()["error"]
 
 
 def test_websockets_and_streams_are_forwarded(front, echo, alice):
     there = websocket.create_connection(
-        f"{front.replace('http', 'ws')}/alice/calc/talk", header=bearer_of(alice), timeout=10
+        f"{front.replace('http', 'ws')}/alice/{echo.name}/talk", header=bearer_of(alice), timeout=10
     )
     there.send("hello")
     assert there.recv() == "hello"
     there.close()
-    with requests.get(f"{front}/alice/calc/slow", headers=bearer_of(alice), stream=True, timeout=20) as answer:
+    with requests.get(f"{front}/alice/{echo.name}/slow", headers=bearer_of(alice), stream=True, timeout=20) as answer:
         assert answer.raw.read(1) == b"1"  # while the application holds the rest back
         echo.arrived.set()
         assert answer.raw.read(1) == b"2"
 
 
 def test_the_standard_client_works_unchanged(front, deploy, ready, alice):
-    ready(deploy())
-    client = triton.InferenceServerClient(f"{front.removeprefix('http://')}/alice/calc")
+    app = ready(deploy(next(NAMES)))
+    client = triton.InferenceServerClient(f"{front.removeprefix('http://')}/alice/{app.name}")
     try:
         headers = bearer_of(alice)
         assert client.is_server_ready(headers=headers)

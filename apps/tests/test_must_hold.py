@@ -26,7 +26,7 @@ from kernel import storage
 from models_app.models import Model
 
 from .test_apps import in_use, infer, process_of
-from .test_gateway import TENSOR, bearer_of, front  # noqa: F401 (a fixture)
+from .test_gateway import NAMES, TENSOR, bearer_of, front  # noqa: F401 (a fixture)
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -67,7 +67,7 @@ class Load(threading.Thread):
 
 
 def test_after_a_kill_under_load_it_recovers_and_others_lose_no_request(front, deploy, ready, until, alice):  # noqa: F811
-    app, other = deploy(), deploy("other")
+    app, other = deploy(next(NAMES)), deploy(next(NAMES))
     began = time.monotonic()
     ready(app)
     first = time.monotonic() - began
