@@ -50,7 +50,7 @@ def pytest_ignore_collect(collection_path, config):
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_collection():
-    """Load the tests without the garbage collector's rounds; what was loaded stays to the end, so later ones omit it."""
+    """Load the tests without the garbage collector's rounds, and leave what was loaded out of all later ones."""
     gc.disable()
     yield
     gc.freeze()
