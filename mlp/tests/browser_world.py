@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 import threading
 import time
@@ -23,18 +24,29 @@ LIVE_MS = 60_000  # how long a page may take to notice; a busy machine is slow
 class Site:
     """Daphne on the tests' own database, storage and Valkey; it can be stopped and restarted at the same address."""
 
-    def __init__(self, log: Path):
-        self.log, self.port, self.process = log, free_port(), None
+    def __init__(self, folder: Path):
+        self.port, self.log = free_port(), folder / "daphne.log"
         self.url = f"http://{HOST}:{self.port}"
-
-    def start(self) -> None:
         database = urlsplit(os.environ["DATABASE_URL"])._replace(path="/" + connection.settings_dict["NAME"]).geturl()
         environment = {**os.environ, "DATABASE_URL": database, "MLP_SECRET_KEY": settings.SECRET_KEY}
-        command = [sys.executable, "-m", "daphne", "-b", HOST, "-p", str(self.port), "mlp.asgi:application"]
-        self.process = begin(command, self.log, env=environment, cwd=settings.BASE_DIR)
+        command = [sys.executable, "-m", "mlp.tests.forked_site", str(self.log), "-b", HOST, "-p", str(self.port)]
+        pipe, self.trouble = subprocess.PIPE, folder / "site.log"
+        self.process = begin(
+            command, self.trouble, stdin=pipe, stdout=pipe, text=True, env=environment, cwd=settings.BASE_DIR
+        )
+
+    def tell(self, command: str) -> bool:
+        """Have the process that runs Daphne do this, and return whether Daphne runs then."""
+        print(command, file=self.process.stdin, flush=True)
+        answer = self.process.stdout.readline()
+        assert answer, self.trouble.read_text()[-2000:]
+        return answer == "running\n"
+
+    def start(self) -> None:
+        self.tell("start")
         end = time.monotonic() + WAIT_S
         while not self.answers():
-            assert self.process.poll() is None, self.log.read_text()[-2000:]
+            assert self.runs(), self.log.read_text()[-2000:]
             assert time.monotonic() < end, "the server does not come up"
             time.sleep(0.05)
 
@@ -42,13 +54,20 @@ class Site:
         """Whether it is our server, and not another process that was given the port meanwhile."""
         try:
             with urlopen(f"{self.url}/healthz/live", timeout=5) as answer:
-                return answer.status == 200 and self.process.poll() is None
+                return answer.status == 200 and self.runs()
         except (OSError, HTTPException):
             return False
 
+    def runs(self) -> bool:
+        return self.tell("look")
+
     def stop(self) -> None:
+        self.tell("kill")
+
+    def close(self) -> None:
+        """End it for good."""
         self.process.kill()
-        self.process.wait()
+        self.process.communicate()
 
 
 def in_another_thread(action) -> None:

@@ -23,15 +23,15 @@ def chromium():
 @pytest.fixture(scope="session")
 def server(chromium, tmp_path_factory, django_db_setup, django_db_blocker):
     with django_db_blocker.unblock():
-        site = Site(tmp_path_factory.mktemp("browser") / "daphne.log")
+        site = Site(tmp_path_factory.mktemp("browser"))
         site.start()
     yield site
-    site.stop()
+    site.close()
 
 
 @pytest.fixture
 def site(server, transactional_db, default_tenant):
-    if server.process.poll() is not None:
+    if not server.runs():
         server.start()
     return server
 

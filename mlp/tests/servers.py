@@ -84,7 +84,8 @@ def begin(
 ) -> subprocess.Popen:
     """Start a process that does not outlive this one; `ended_by` is the signal for its graceful shutdown."""
     with log.open("ab") as output:
-        process = subprocess.Popen(command, stdout=output, stderr=output, start_new_session=True, **options)
+        streams = {"stdout": output, "stderr": output} | options
+        process = subprocess.Popen(command, start_new_session=True, **streams)
     watch(process, ended_by, grace_s)
     return process
 
