@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
-import importlib
 import os
 import signal
 import socket
@@ -28,7 +27,7 @@ from django.core.exceptions import ImproperlyConfigured
 import runners
 from supervision import health
 
-from . import launch, setup
+from . import forking, launch, setup
 from .control import Supervisord, SupervisorEnding, SupervisorGone, clear_socket, pid_file
 from .part import Part, run_dir
 from .parts import LOADED, platform_parts
@@ -146,8 +145,7 @@ class Platform:
         for part in self.parts:
             part.forget_starts()
         self.supervisord.configure()
-        for module in LOADED:
-            importlib.import_module(module)
+        forking.load(LOADED)
         self.supervisord.start()
         servers = [part for part in self.parts if part.stage == "servers"]
         self.start_parts(servers)
