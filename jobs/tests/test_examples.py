@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -46,14 +47,20 @@ def job(tmp_path):
     runner.stop_all(0)
 
 
-@pytest.fixture
-def digits(tmp_path):
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
     """The dataset, as the example's own script writes it."""
     pytest.importorskip("sklearn")
-    folder = tmp_path / "datasets" / "digits"
+    folder = tmp_path_factory.mktemp("written") / "digits"
     command = [sys.executable, str(EXAMPLES / "digits" / "make_dataset.py"), str(folder)]
     subprocess.run(command, check=True, capture_output=True)
     return folder
+
+
+@pytest.fixture
+def digits(written, tmp_path):
+    """The dataset in the folder that the job of this test is given."""
+    return shutil.copytree(written, tmp_path / "datasets" / "digits")
 
 
 def accuracy(log: str) -> float:
