@@ -42,7 +42,7 @@ class Migration(migrations.Migration):
                         verbose_name="state",
                     ),
                 ),
-                ("is_staff", models.BooleanField(default=False, verbose_name="administrator")),
+                ("is_staff", models.BooleanField(default=False, verbose_name="operator")),
                 ("created", models.DateTimeField(auto_now_add=True, verbose_name="created")),
                 (
                     "groups",

@@ -24,7 +24,7 @@ class Migration(migrations.Migration):
                 (
                     "state",
                     django_fsm.FSMField(
-                        choices=[("training", "running"), ("completed", "completed"), ("error", "failed")],
+                        choices=[("training", "training"), ("completed", "completed"), ("error", "error")],
                         default="training",
                         max_length=50,
                         protected=True,
@@ -34,7 +34,7 @@ class Migration(migrations.Migration):
                 ("reason", models.TextField(blank=True, verbose_name="reason")),
                 ("owner", models.CharField(blank=True, max_length=120, verbose_name="leased to")),
                 ("lease_until", models.DateTimeField(blank=True, null=True, verbose_name="lease until")),
-                ("heartbeat", models.DateTimeField(blank=True, null=True, verbose_name="last activity")),
+                ("heartbeat", models.DateTimeField(blank=True, null=True, verbose_name="last sign of life")),
                 ("attempt", models.PositiveSmallIntegerField(default=0, verbose_name="attempt")),
                 ("run_name", models.CharField(blank=True, max_length=100, verbose_name="run")),
                 ("run_started", models.BooleanField(default=False)),

@@ -1,5 +1,4 @@
-"""Nothing: words only were changed, which are in the earlier migrations, where they cost a first start no time."""
-
+import django_fsm
 from django.db import migrations
 
 
@@ -8,4 +7,16 @@ class Migration(migrations.Migration):
         ("aiops", "0007_page_words"),
     ]
 
-    operations = []
+    operations = [
+        migrations.AlterField(
+            model_name="trainingrun",
+            name="state",
+            field=django_fsm.FSMField(
+                choices=[("training", "running"), ("completed", "completed"), ("error", "failed")],
+                default="training",
+                max_length=50,
+                protected=True,
+                verbose_name="state",
+            ),
+        ),
+    ]

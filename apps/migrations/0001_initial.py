@@ -23,16 +23,16 @@ class Migration(migrations.Migration):
                 ("name", models.CharField(max_length=50, verbose_name="name")),
                 ("gpu", models.PositiveSmallIntegerField(default=0, verbose_name="GPU")),
                 ("cpu", models.FloatField(default=1, verbose_name="CPU")),
-                ("ram", models.PositiveIntegerField(default=512, verbose_name="Memory (MiB)")),
+                ("ram", models.PositiveIntegerField(default=512, verbose_name="RAM (Mi)")),
                 ("public", models.BooleanField(default=False, verbose_name="public")),
                 ("port", models.PositiveIntegerField(unique=True, verbose_name="port")),
                 (
                     "state",
                     django_fsm.FSMField(
                         choices=[
-                            ("creating", "starting"),
+                            ("creating", "creating"),
                             ("ready", "ready"),
-                            ("error", "failed"),
+                            ("error", "error"),
                             ("deleting", "deleting"),
                         ],
                         default="creating",

@@ -29,7 +29,7 @@ class Migration(migrations.Migration):
                         choices=[
                             ("creating", "creating"),
                             ("ready", "ready"),
-                            ("error", "failed"),
+                            ("error", "error"),
                             ("deleting", "deleting"),
                         ],
                         default="creating",
@@ -41,7 +41,7 @@ class Migration(migrations.Migration):
                 ("progress", models.PositiveSmallIntegerField(default=0, verbose_name="progress")),
                 ("reason", models.TextField(blank=True, verbose_name="reason")),
                 ("created", models.DateTimeField(auto_now_add=True, verbose_name="created")),
-                ("touched", models.DateTimeField(default=django.utils.timezone.now, verbose_name="last activity")),
+                ("touched", models.DateTimeField(default=django.utils.timezone.now, verbose_name="last sign of life")),
                 (
                     "tenant",
                     models.ForeignKey(

@@ -20,8 +20,8 @@ class Migration(migrations.Migration):
                 ("path", models.TextField(blank=True, verbose_name="path")),
                 ("holder", models.CharField(max_length=150, verbose_name="holder")),
                 ("exclusive", models.BooleanField(verbose_name="exclusive")),
-                ("deep", models.BooleanField(verbose_name="including everything in it")),
-                ("owner", models.TextField(blank=True, verbose_name="as reported by the client")),
+                ("deep", models.BooleanField(verbose_name="with all that is in it")),
+                ("owner", models.TextField(blank=True, verbose_name="as the client says")),
                 ("expires", models.DateTimeField(verbose_name="ends")),
                 (
                     "user",

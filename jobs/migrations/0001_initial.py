@@ -34,7 +34,7 @@ class Migration(migrations.Migration):
                 ("entry", models.CharField(max_length=200, verbose_name="script")),
                 ("gpu", models.PositiveSmallIntegerField(default=0, verbose_name="GPU")),
                 ("cpu", models.FloatField(default=1, verbose_name="CPU")),
-                ("ram", models.PositiveIntegerField(default=512, verbose_name="Memory (MiB)")),
+                ("ram", models.PositiveIntegerField(default=512, verbose_name="RAM (Mi)")),
                 ("datasets", models.JSONField(blank=True, default=list, verbose_name="datasets")),
                 ("args", models.JSONField(blank=True, default=list, verbose_name="arguments")),
                 ("env", models.JSONField(blank=True, default=dict, verbose_name="environment")),
@@ -43,10 +43,10 @@ class Migration(migrations.Migration):
                     "state",
                     django_fsm.FSMField(
                         choices=[
-                            ("creating", "queued"),
+                            ("creating", "creating"),
                             ("running", "running"),
                             ("finished", "finished"),
-                            ("error", "failed"),
+                            ("error", "error"),
                             ("deleting", "deleting"),
                         ],
                         default="creating",

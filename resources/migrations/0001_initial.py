@@ -19,8 +19,8 @@ class Migration(migrations.Migration):
                 ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
                 ("cpu", models.DecimalField(decimal_places=6, default=Decimal("0"), max_digits=14, verbose_name="CPU")),
                 ("gpu", models.BigIntegerField(default=0, verbose_name="GPU")),
-                ("ram", models.BigIntegerField(default=0, verbose_name="Memory (MiB)")),
-                ("rom", models.BigIntegerField(default=0, verbose_name="Disk (bytes)")),
+                ("ram", models.BigIntegerField(default=0, verbose_name="RAM (Mi)")),
+                ("rom", models.BigIntegerField(default=0, verbose_name="ROM (bytes)")),
                 ("name", models.CharField(max_length=50, unique=True, verbose_name="name")),
                 (
                     "cpu_inuse",
@@ -29,8 +29,8 @@ class Migration(migrations.Migration):
                     ),
                 ),
                 ("gpu_inuse", models.BigIntegerField(default=0, verbose_name="GPU in use")),
-                ("ram_inuse", models.BigIntegerField(default=0, verbose_name="Memory in use")),
-                ("rom_inuse", models.BigIntegerField(default=0, verbose_name="Disk in use")),
+                ("ram_inuse", models.BigIntegerField(default=0, verbose_name="RAM in use")),
+                ("rom_inuse", models.BigIntegerField(default=0, verbose_name="ROM in use")),
                 (
                     "source",
                     models.CharField(
@@ -70,8 +70,8 @@ class Migration(migrations.Migration):
             fields=[
                 ("cpu", models.DecimalField(decimal_places=6, default=Decimal("0"), max_digits=14, verbose_name="CPU")),
                 ("gpu", models.BigIntegerField(default=0, verbose_name="GPU")),
-                ("ram", models.BigIntegerField(default=0, verbose_name="Memory (MiB)")),
-                ("rom", models.BigIntegerField(default=0, verbose_name="Disk (bytes)")),
+                ("ram", models.BigIntegerField(default=0, verbose_name="RAM (Mi)")),
+                ("rom", models.BigIntegerField(default=0, verbose_name="ROM (bytes)")),
                 ("id", models.CharField(max_length=64, primary_key=True, serialize=False)),
                 (
                     "applier",
@@ -163,8 +163,8 @@ class Migration(migrations.Migration):
                 ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
                 ("cpu", models.DecimalField(decimal_places=6, default=Decimal("0"), max_digits=14, verbose_name="CPU")),
                 ("gpu", models.BigIntegerField(default=0, verbose_name="GPU")),
-                ("ram", models.BigIntegerField(default=0, verbose_name="Memory (MiB)")),
-                ("rom", models.BigIntegerField(default=0, verbose_name="Disk (bytes)")),
+                ("ram", models.BigIntegerField(default=0, verbose_name="RAM (Mi)")),
+                ("rom", models.BigIntegerField(default=0, verbose_name="ROM (bytes)")),
                 ("at", models.DateTimeField(verbose_name="at")),
                 ("owner", models.CharField(blank=True, max_length=50, verbose_name="owner")),
                 ("applier", models.CharField(blank=True, max_length=2, verbose_name="applier")),
@@ -203,8 +203,8 @@ class Migration(migrations.Migration):
                     models.DecimalField(blank=True, decimal_places=6, max_digits=14, null=True, verbose_name="CPU"),
                 ),
                 ("gpu", models.BigIntegerField(blank=True, null=True, verbose_name="GPU")),
-                ("ram", models.BigIntegerField(blank=True, null=True, verbose_name="Memory (MiB)")),
-                ("rom", models.BigIntegerField(blank=True, null=True, verbose_name="Disk (bytes)")),
+                ("ram", models.BigIntegerField(blank=True, null=True, verbose_name="RAM (Mi)")),
+                ("rom", models.BigIntegerField(blank=True, null=True, verbose_name="ROM (bytes)")),
                 (
                     "tenant",
                     models.ForeignKey(
