@@ -38,6 +38,14 @@ def submit(as_alice, script):
     return post
 
 
+def rest(job: Job) -> None:
+    """Wait for the end of the job's run, at most for the time after which the platform would look again."""
+    runner, end = runners.get(), time.monotonic() + 0.2
+    time.sleep(0.02)
+    while job.run_name and runner.poll(job.run_name).state == "running" and time.monotonic() < end:
+        time.sleep(0.005)
+
+
 @pytest.fixture
 def until(tasks):
     """Run the workers and the reconcile loop until the job is in that state and its run is cleaned up."""
@@ -50,7 +58,7 @@ def until(tasks):
             job.refresh_from_db()
             if job.state == state and not (clean and state != "running" and (job.run_name or job.reserved)):
                 return job
-            time.sleep(0.02)
+            rest(job)
         raise AssertionError(f"the job is {job.state} ({job.reason}), not {state}, after {DEADLINE_S} s")
 
     return wait

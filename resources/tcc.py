@@ -135,12 +135,13 @@ def set_capacity(*, name: str, by: str, **capacity) -> Tenant:
 
 def allocated(tenant: Tenant) -> dict:
     """Return what is in use by the requests: live ones minus confirmed releases. Equals the tenant's own sums."""
-    sums = ResourceRequest.objects.filter(tenant=tenant).aggregate(
-        **{f"{kind}_taken": Sum(kind, filter=LIVE) for kind in KINDS},
-        **{f"{kind}_given": Sum(kind, filter=GIVEN_BACK) for kind in KINDS},
-    )
-    taken, given = kinds_of(sums, "_taken"), kinds_of(sums, "_given")
-    return {kind: taken[kind] - given[kind] for kind in KINDS}
+    counted = ResourceRequest.objects.filter(LIVE | GIVEN_BACK, tenant=tenant).values("request_type").order_by()
+    total = {kind: zero(kind) for kind in KINDS}
+    for row in counted.annotate(**{f"{kind}_sum": Sum(kind) for kind in KINDS}):
+        sign = -1 if row["request_type"] == RequestType.RELEASE else 1
+        for kind, amount in kinds_of(row, "_sum").items():
+            total[kind] += sign * amount
+    return total
 
 
 def add_up(requests: QuerySet) -> dict:
