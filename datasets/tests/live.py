@@ -47,6 +47,13 @@ class Service:
         }  # fmt: skip
 
     def start_web(self) -> None:
+        """Start both processes of the application."""
+        self.data = self._begin([sys.executable, "manage.py", "data", "--port", str(self.data_port)])
+        self.start_requests()
+        _wait(self.data_port)
+
+    def start_requests(self) -> None:
+        """Start the server of requests only; the other process takes what nginx has spooled."""
         command = [
             sys.executable,
             "-m",
@@ -56,10 +63,8 @@ class Service:
             f"127.0.0.1:{self.web_port}",
         ]
         options = ["--preload", "-k", "gthread", "-w", "2", "--threads", "8", "--no-control-socket"]
-        taker = [sys.executable, "manage.py", "data", "--port", str(self.data_port)]
-        self.web, self.data = self._begin(command + options), self._begin(taker)
+        self.web = self._begin(command + options)
         _wait(self.web_port)
-        _wait(self.data_port)
 
     def _begin(self, command: list[str]) -> subprocess.Popen:
         return begin(command, self.folder / "web.log", cwd=settings.BASE_DIR, env=self.environment())

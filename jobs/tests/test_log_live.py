@@ -26,13 +26,12 @@ LIMIT_S = 120
 @pytest.fixture
 def front(tmp_path, transactional_db):
     service = Service(tmp_path)
-    service.start_web()
+    service.start_requests()
     service.start_websockets()
     service.start_nginx()
     yield service
-    for process in (service.nginx, service.websockets):
+    for process in (service.nginx, service.websockets, service.web):
         service.stop(process)
-    service.stop_web()
 
 
 @pytest.fixture

@@ -79,17 +79,17 @@ def test_a_fork_bomb_is_bounded_and_ends(world):
 @pytest.mark.parametrize(
     "how",
     [
-        "n = 0\nwhile True: open(f'f{n}', 'wb').write(bytes(1 << 20)); n += 1; time.sleep(0.002)",
+        "n = 0\nwhile True: open(f'f{n}', 'wb').write(bytes(1 << 20)); n += 1; time.sleep(0.02)",
         "n = 0\nwhile True:\n    open(f'f{n}', 'wb'); n += 1\n    if n % 25 == 0: time.sleep(0.01)",
         "n, held = 0, []\nwhile True:\n"
-        "    held.append(open('f', 'wb')); os.unlink('f'); held[-1].write(bytes(4 << 20)); held[-1].flush()\n"
-        "    time.sleep(0.01)",
+        "    held.append(open('f', 'wb')); os.unlink('f'); held[-1].write(bytes(1 << 20)); held[-1].flush()\n"
+        "    time.sleep(0.02)",
     ],
     ids=["files", "empty files", "files without a name"],
 )
 def test_filling_the_disk_ends_the_run_with_a_reason(world, how):
-    status = world.run("import time\n" + how, disk_mib=8, seconds=60)
-    assert status.reason.startswith("wrote more than 8 MiB"), status
+    status = world.run("import time\n" + how, disk_mib=2, seconds=60)
+    assert status.reason.startswith("wrote more than 2 MiB"), status
     assert not status.succeeded
 
 
