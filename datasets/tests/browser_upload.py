@@ -19,7 +19,6 @@ PATIENCE_MS = 240_000
 
 def run(program: str, url: str, session: str, folder: str, pictures: str = "") -> dict:
     sent: dict[str, list[str]] = {"before": [], "after": []}
-    ranges = sent["before"]
     with sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=program, args=["--no-sandbox"])
         page = browser.new_page(base_url=url, locale="en")
@@ -27,24 +26,28 @@ def run(program: str, url: str, session: str, folder: str, pictures: str = "") -
         page.on("dialog", lambda dialog: dialog.accept())
         page.context.add_cookies([{"name": "sessionid", "value": session, "url": url}])
 
-        def watch(route):
-            span = route.request.headers.get("content-range", "")
-            if LARGE not in route.request.url or "*" in span or not span:
-                return route.continue_()
-            if ranges is sent["before"] and ranges:  # the first part has arrived: the second never does
-                return None
-            ranges.append(span)
-            return route.continue_()
+        def hold(route):
+            """Let the first part through; the second never arrives."""
+            if span := part_in(route.request):
+                if sent["before"]:
+                    return
+                sent["before"].append(span)
+            route.continue_()
 
-        page.route("**/data/**", watch)
+        def note(request):
+            if span := part_in(request):
+                sent["after"].append(span)
+
+        page.route("**/data/**", hold)
         page.goto("/datasets?new=1")
         page.locator("input[webkitdirectory]").set_input_files(folder)
         name = page.locator("#name").input_value()
         with page.expect_request(lambda request: "bytes 16777216-" in request.headers.get("content-range", "")):
             page.locator("[data-upload-button]").click()
         _picture(page, pictures, "uploading")
-        ranges = sent["after"]
         page.goto(f"/datasets/{name}")
+        page.unroute_all(behavior="ignoreErrors")  # what a route sees goes through the driver, and all its bytes
+        page.on("request", note)
         page.locator("input[webkitdirectory]").set_input_files(folder)
         page.locator("[data-upload-button]").click()
         page.wait_for_selector("text=Train on this dataset")
@@ -55,6 +58,12 @@ def run(program: str, url: str, session: str, folder: str, pictures: str = "") -
                 _picture(page, pictures, place)
         browser.close()
     return {"name": name, **sent}
+
+
+def part_in(request) -> str:
+    """Return which part of the large file the request sends; empty if it sends none."""
+    span = request.headers.get("content-range", "")
+    return span if LARGE in request.url and "*" not in span else ""
 
 
 def _picture(page, folder: str, name: str) -> None:

@@ -1,10 +1,12 @@
 """A new user and an operator on the real platform, from registration to a job with live metrics.
 
-In both languages, both themes, on a desk and on a phone. Pictures of each step: test-artifacts/screenshots.
+In both languages, both themes, on a desk and on a phone. Pictures of the last pages: test-artifacts/screenshots; with
+MLP_PICTURES=FOLDER, one of each step there.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from dataclasses import dataclass
@@ -20,6 +22,7 @@ from supervision.tests.running import PARTS, Platform
 pytestmark = [pytest.mark.e2e]
 
 PICTURES = settings.BASE_DIR / "test-artifacts" / "screenshots"
+PICTURES_OF_STEPS = os.environ.get("MLP_PICTURES", "")
 EXAMPLE = settings.BASE_DIR / "examples" / "plain_python" / "train.py"
 OPERATOR_PASSWORD = "quite a long one for tests"
 LIMIT_MS = 60_000
@@ -80,11 +83,14 @@ class Walk:
         """Check that the page is in the user's language, fits the window and has reported no error."""
         expect(self["html"]).to_have_attribute("lang", self.look.language)
         too_wide = self.page.evaluate("document.documentElement.scrollWidth - window.innerWidth")
-        PICTURES.mkdir(parents=True, exist_ok=True)
-        file = f"{self.who}-{step}-{self.look.language}-{self.look.theme}-{self.look.width}.png"
-        self.page.screenshot(path=PICTURES / file)
+        if PICTURES_OF_STEPS:
+            self.picture(Path(PICTURES_OF_STEPS), step)
         assert too_wide <= 0, f"{step} is {too_wide} px too wide"
         assert self.errors == [], step
+
+    def picture(self, folder: Path, step: str) -> None:
+        file = f"{self.who}-{step}-{self.look.language}-{self.look.theme}-{self.look.width}.png"
+        self.page.screenshot(path=folder / file)
 
     def enter(self, username: str, password: str, action: str = "login") -> None:
         self.page.fill("#username", username)
@@ -103,6 +109,7 @@ def walks(browser, platform):
 
     yield opened
     for walk in made:
+        walk.picture(PICTURES, "last")
         walk.context.close()
 
 
