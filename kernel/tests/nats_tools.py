@@ -67,12 +67,13 @@ class Peer:
 
 def until(true: Callable[[], object], timeout: float = WAIT_S, words: Callable[[], str] = str):
     """Wait for the condition to become true; return its value."""
-    end = time.monotonic() + timeout
+    end, pause = time.monotonic() + timeout, 0.01
     while time.monotonic() < end:
         value = true()
         if value:
             return value
-        time.sleep(0.01)
+        time.sleep(pause)
+        pause = min(1.2 * pause, 0.05)  # a look may cost what it waits for: processor time
     raise AssertionError(f"not within {timeout} s: {words()}")
 
 

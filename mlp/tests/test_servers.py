@@ -57,8 +57,8 @@ def test_servers_end_with_the_test_run(tmp_path):
         run.process.send_signal(number)
     for run, folder in zip(runs, folders, strict=True):
         run.process.wait(120)
-        until(lambda folder=folder: not living(folder), 120, lambda folder=folder: str(living(folder)))
         until(lambda folder=folder: not folder.exists(), 120, lambda folder=folder: str(list(folder.rglob("*"))))
+        until(lambda folder=folder: not living(folder), 120, lambda folder=folder: str(living(folder)))
 
 
 def living(folder: Path) -> dict[int, str]:
