@@ -56,12 +56,12 @@ def settled(tasks):
     def wait(model: Model) -> Model:
         end = time.monotonic() + DEADLINE_S
         while time.monotonic() < end:
-            tasks.run()
+            tasks.run_once()
             reconcile.run()
             model.refresh_from_db()
             if model.state in ("ready", "error") and not model.run_name:
                 return model
-            time.sleep(0.2)  # a round costs more than it waits
+            time.sleep(0.1)
         raise AssertionError(f"the model is {model.state} ({model.reason}) after {DEADLINE_S} s")
 
     return wait
