@@ -6,12 +6,10 @@ Every other command (`manage.py help` lists them) is in the management/commands/
 
 from __future__ import annotations
 
-import gc
 import os
 import sys
 from pathlib import Path
 
-import django
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management import execute_from_command_line
@@ -24,14 +22,10 @@ def main() -> None:
     if BASE_DIR not in sys.path:  # the installed `mlp` command: our packages lie in a folder of their own
         sys.path.insert(0, BASE_DIR)
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "mlp.settings")
-    gc.disable()  # what is loaded stays; looking for garbage in it takes a sixth of the start
     try:
         _ = settings.MLP_ROOT  # reads the settings: an error in them is reported in one line
     except (ImproperlyConfigured, OSError) as problem:
         sys.exit(f"settings: {problem}")
-    django.setup()
-    gc.freeze()
-    gc.enable()
     execute_from_command_line(sys.argv)
 
 
