@@ -119,10 +119,13 @@ class Service:
         return self.root.joinpath("datasets", *steps)
 
     def clean(self) -> None:
-        for path in (self.root / "datasets").iterdir():
-            if path.name != ".spool":
-                shutil.rmtree(path)
-        shutil.rmtree(self.root / "datasets" / ".spool" / "parts", ignore_errors=True)
+        """Delete all files, also what killed servers left in the spool, which no test may take for its own upload."""
+        top = self.root / "datasets"
+        for path in [*top.iterdir(), *(top / ".spool").iterdir()]:
+            if path.is_file():
+                path.unlink(missing_ok=True)
+            elif path.name != ".spool":
+                shutil.rmtree(path, ignore_errors=path.parent != top)
 
 
 def _listens(port: int) -> bool:
