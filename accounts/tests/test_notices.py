@@ -50,7 +50,7 @@ def hook():
             """Suppress the access log."""
 
     server = HTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
     server.got, server.answers = got, answers
     server.url = f"http://127.0.0.1:{server.server_port}/in?x=1"
     yield server

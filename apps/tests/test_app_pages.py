@@ -235,7 +235,7 @@ class TestPlayground:
     @pytest.fixture
     def app(self, alice):
         server = ThreadingHTTPServer(("127.0.0.1", 0), FakeApplication)
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
         app = put(Application, alice, "calc", "ready")
         Application.objects.filter(pk=app.pk).update(address=f"127.0.0.1:{server.server_port}")
         yield app

@@ -75,7 +75,7 @@ def echo(adder):
     """A ready application of alice's, served by Echo."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), Echo)
     server.arrived = threading.Event()
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
     app = Application.objects.create(
         user=adder.user, tenant=adder.tenant, model=adder, name=next(NAMES), port=31000, state="ready", reserved=False,
         run_name="none", address=f"127.0.0.1:{server.server_port}",

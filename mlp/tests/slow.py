@@ -59,6 +59,7 @@ SLOW = (
     "mlp/tests/test_make.py",
     "mlp/tests/test_page_pace.py",
     "mlp/tests/test_pages.py",
+    "mlp/tests/test_reference.py",
     "mlp/tests/test_servers.py",
     "mlp/tests/test_upgrade.py",
     "mlp/tests/test_websockets.py",
