@@ -127,7 +127,8 @@ def start_database(folder: Path) -> str:
     initdb = [str(Path(postgres).with_name("initdb")), "-D", str(data), "-U", "platform", "-A", "trust"]
     options = ["--locale-provider=libc", "-E", "UTF8", "--no-sync"]
     subprocess.run([*unprivileged(), *initdb, *options], check=True, capture_output=True)
-    fast = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off", "max_connections": "200"}
+    fast = {"full_page_writes": "off", "autovacuum": "off", "jit": "off", "max_connections": "200"}
+    fast |= {"fsync": "off", "synchronous_commit": "off"}
     options = [word for name, value in fast.items() for word in ("-c", f"{name}={value}")]
     command = [postgres, "-D", str(data), "-h", HOST, "-p", str(port), "-k", "", *options]
     start(folder, "postgres", [*unprivileged(), *command], port, ended_by=signal.SIGQUIT)  # nothing of it is kept
