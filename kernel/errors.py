@@ -1,8 +1,8 @@
 """The two families of errors, decided where they are raised, and their one form on the wire.
 
 Refused: the caller's fault, described exactly (403). Fault: the platform's, described in general terms, logged whole
-(503). Both carry a Message: REST answers in English, pages translate. Used by every app; `exception_handler` is DRF's,
-`kernel.middleware.ApiErrors` covers what DRF never sees.
+(503). Both carry a Message: pages translate, REST answers in English unless the script of a page asks for its language.
+Used by every app; `exception_handler` is DRF's, `kernel.middleware.ApiErrors` covers what DRF never sees.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from django.http import Http404, JsonResponse
 from rest_framework import exceptions as drf
 from rest_framework.response import Response
 
-from .messages import Message, joined, under
+from .messages import Message, for_caller, joined, under
 
 log = logging.getLogger(__name__)
 
@@ -90,10 +90,10 @@ def describe(exc: Exception) -> tuple[int, str]:
 def exception_handler(exc: Exception, context: dict) -> Response:
     """DRF's hook: whatever a view raises leaves as `{"msg"}` with 403 or 503."""
     status, msg = describe(exc)
+    request = context.get("request")
     if status == FAULT:
-        request = context.get("request")
         log.error("fault in %s %s", getattr(request, "method", "?"), getattr(request, "path", "?"), exc_info=exc)
-    return Response({"msg": writable(msg)}, status=status)
+    return Response({"msg": writable(for_caller(msg, getattr(request, "META", {})))}, status=status)
 
 
 def error_response(status: int, msg: str) -> JsonResponse:

@@ -8,11 +8,12 @@ literal, which tools/translations.py extracts; `mlp/tests/test_messages.py` chec
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
+from django.conf import settings
 from django.db import models
 from django.db.models.lookups import Exact
-from django.utils.translation import gettext
+from django.utils.translation import gettext, override
 
 from . import sanitize
 
@@ -128,6 +129,17 @@ def clip(text: str, length: int) -> str:
 def translate(text):
     """Return a Message in the active language; anything else is returned as it is."""
     return text.translated() if isinstance(text, Message) else text
+
+
+def for_caller(text: str, meta: Mapping[str, str]) -> str:
+    """Return the message as the caller reads it: in the language that a page of ours names in its requests, else in
+    English. `meta` are the request's headers with names as WSGI has them.
+    """
+    language = meta.get("HTTP_X_PAGE_LANGUAGE", "")
+    if language not in dict(settings.LANGUAGES):
+        return text
+    with override(language):
+        return translate(text)
 
 
 def storable(text: str) -> str:

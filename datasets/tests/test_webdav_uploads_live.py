@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import socket
 import threading
 import time
@@ -221,6 +222,17 @@ def test_the_database_connection_is_restored_after_an_outage(photos, service):
     for codes in ended:
         assert set(codes[:-5]) <= {201, 503}
         assert set(codes[-5:]) == {201}
+
+
+@pytest.mark.parametrize("size", [1, 200_000])
+def test_a_refusal_is_in_the_language_of_the_page_that_uploads(alice_data, size):
+    refused = {}
+    for language in ("", "zh-hans"):
+        headers = {"X-Page-Language": language} if language else {"Accept-Language": "zh-CN"}
+        refused[language] = alice_data.put("/data/alice/nosuch/x", data=b"x" * size, headers=headers)
+    assert {answer.status_code for answer in refused.values()} == {refused[""].status_code}
+    assert refused[""].json()["msg"].isascii()
+    assert re.search(r"[\u4e00-\u9fff]", refused["zh-hans"].json()["msg"]), refused["zh-hans"].text
 
 
 @pytest.mark.parametrize("size", [1, 200_000])

@@ -17,5 +17,10 @@ class HttpError(Exception):
         self.headers = {name.replace("_", "-"): value for name, value in headers.items()}
 
     def body(self) -> str:
-        """Return `{"msg": …}` in ASCII, so that it also fits into a header."""
-        return json.dumps({"msg": self.msg})
+        """Return `{"msg": …}` as `body_of` does."""
+        return body_of(self.msg)
+
+
+def body_of(msg: str) -> str:
+    """Return `{"msg": …}` in ASCII, so that it also fits into a header."""
+    return json.dumps({"msg": msg})

@@ -23,8 +23,9 @@ from accounts.auth import basic, bearer
 from accounts.tokens import Holder
 from kernel.database import AWAY
 from kernel.errors import NOT_AUTHENTICATED, Fault, Refused
+from kernel.messages import for_caller
 
-from .errors import HttpError
+from .errors import HttpError, body_of
 
 log = logging.getLogger(__name__)
 
@@ -66,7 +67,7 @@ def guarded(view):
         try:
             return view(request)
         except Exception as problem:
-            return error_response(problem, request.path)
+            return for_page(error_response(problem, request.path), request.META)
 
     return wrapper
 
@@ -137,4 +138,13 @@ def _disk_error(where: str, problem: OSError) -> HttpError:
 
 def respond(error: HttpError) -> HttpResponse:
     """Return the error as a response with its `{"msg"}`."""
-    return HttpResponse(error.body(), status=error.status, content_type="application/json", headers=error.headers)
+    answer = HttpResponse(error.body(), status=error.status, content_type="application/json", headers=error.headers)
+    answer.msg = error.msg
+    return answer
+
+
+def for_page(response: HttpResponse, meta: Mapping[str, str]) -> HttpResponse:
+    """Translate an error of `respond` when a page of ours asks for it; programs are answered in English."""
+    if msg := getattr(response, "msg", ""):
+        response.content = body_of(for_caller(msg, meta))
+    return response

@@ -28,7 +28,7 @@ from django.http import HttpResponse
 
 from . import archive
 from .errors import HttpError
-from .gate import error_response, has_internal_key, respond
+from .gate import error_response, for_page, has_internal_key, respond
 from .put.batch import store_all
 from .put.store import store
 from .put.upload import Upload
@@ -120,19 +120,19 @@ class Server:
             results = store_all([meta for _, meta in requests])
         except Exception as problem:  # a bug: the requests after these must still be served
             results = [error_response(problem, STORE)] * len(requests)
-        for (connection, _), result in zip(requests, results, strict=True):
+        for (connection, meta), result in zip(requests, results, strict=True):
             if isinstance(result, Upload):
-                self.pool.submit(self._store_alone, connection, result)
+                self.pool.submit(self._store_alone, connection, meta, result)
             else:
-                connection.send(result)
+                connection.send(for_page(result, meta))
 
-    def _store_alone(self, connection: Connection, upload: Upload) -> None:
+    def _store_alone(self, connection: Connection, meta: dict[str, str], upload: Upload) -> None:
         close_old_connections()
         try:
             response = store(upload)
         except Exception as problem:
             response = error_response(problem, STORE)
-        self.loop.call_soon_threadsafe(connection.send, response)
+        self.loop.call_soon_threadsafe(connection.send, for_page(response, meta))
 
     def _archive(self, connection: Connection, path: str) -> None:
         """Start a thread that writes to the connection's socket itself: asyncio would copy the bytes to its buffers."""

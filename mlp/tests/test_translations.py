@@ -283,6 +283,17 @@ def test_rest_answers_in_english_always(as_alice):
 
 
 @pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("language", "expected"), [("zh-hans", "必须为 1 至 50 个字符"), ("en", "must be"), ("x", "must be")]
+)
+def test_rest_answers_the_scripts_of_a_page_in_its_language(as_alice, language, expected):
+    body = {"name": "Not Legal", "size": 1}
+    message = as_alice.refused("post", "users/alice/datasets", body, HTTP_X_PAGE_LANGUAGE=language)
+    assert message.startswith("name")
+    assert expected in message
+
+
+@pytest.mark.django_db
 def test_pages_in_english_have_no_chinese(client, alice):
     client.force_login(alice)
     client.cookies[settings.LANGUAGE_COOKIE_NAME] = "en"

@@ -13,7 +13,8 @@ file.addEventListener("change", () => {
 });
 
 async function token() {
-  const answer = await fetch(`/api/v1/users/${words.user}/token`, { credentials: "same-origin" });
+  const headers = { "X-Page-Language": document.documentElement.lang };
+  const answer = await fetch(`/api/v1/users/${words.user}/token`, { headers, credentials: "same-origin" });
   if (!answer.ok) throw new Error((await answer.json().catch(() => ({}))).msg ?? `HTTP ${answer.status}`);
   return answer.json();
 }
@@ -23,6 +24,7 @@ function send(address, bearer, body) {
     const request = new XMLHttpRequest(); // fetch does not report upload progress
     request.open("PUT", address);
     request.setRequestHeader("Authorization", `Bearer ${bearer}`);
+    request.setRequestHeader("X-Page-Language", document.documentElement.lang);
     request.upload.addEventListener("progress", (event) => {
       const percent = Math.floor((100 * event.loaded) / (event.total || 1));
       part("progress").value = percent;

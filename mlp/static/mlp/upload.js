@@ -62,7 +62,8 @@ function choose(entries) {
 
 // --- sending --------------------------------------------------------------------------------------------------------------
 async function call(method, path, token, body) {
-  const headers = token ? { Authorization: `Bearer ${token}` } : {};
+  const headers = { "X-Page-Language": document.documentElement.lang };
+  if (token) headers.Authorization = `Bearer ${token}`;
   if (body) headers["Content-Type"] = "application/json";
   const answer = await fetch(form.dataset.api + path, { method, headers, credentials: "same-origin", body: body && JSON.stringify(body) });
   const value = await answer.json().catch(() => ({}));
@@ -77,13 +78,14 @@ function send(address, token, body, moved, range = "") {
     const request = new XMLHttpRequest(); // fetch does not report upload progress
     request.open("PUT", address);
     request.setRequestHeader("Authorization", `Bearer ${token}`);
+    request.setRequestHeader("X-Page-Language", document.documentElement.lang);
     if (range) request.setRequestHeader("Content-Range", `bytes ${range}`);
     request.upload.addEventListener("progress", (event) => moved(event.loaded));
     request.addEventListener("load", () => {
       if (request.status < 300) { resolve(request); return; }
       let message = `HTTP ${request.status}`;
       try { message = JSON.parse(request.responseText).msg ?? message; } catch { /* not JSON: the status only */ }
-      if (range && message.startsWith("Content-Range:")) resolve(null);
+      if (range && message.startsWith("Content-Range")) resolve(null);
       else reject(request.status < 500 ? new Refusal(message) : new Error(message));
     });
     request.addEventListener("error", () => reject(new Error(form.dataset.wordFailed)));
