@@ -17,12 +17,12 @@ STATES = tuple(State.values)
 
 
 class UserList(ContractView):
-    """Registration is open to all and rate-limited; the list is for staff."""
+    """Registration is open to all and rate-limited; only administrators can list users."""
 
     permission_classes = [AllowAny]
     calls = {
-        "POST": Call("Register", body=UserIn, out=UserOut, status=201),
-        "GET": Call("All users (staff)", out=UserOut, many=True, states=STATES),
+        "POST": Call("Register a user", body=UserIn, out=UserOut, status=201),
+        "GET": Call("List users (administrators only)", out=UserOut, many=True, states=STATES),
     }
 
     def post(self, request):
@@ -47,8 +47,8 @@ class UserList(ContractView):
 
 class UserDetail(ContractView):
     calls = {
-        "GET": Call("One user", out=UserOut),
-        "PUT": Call("Deactivate the account: revoke its tokens, cancel its work", out=UserOut, ignores_body=True),
+        "GET": Call("Get a user", out=UserOut),
+        "PUT": Call("Deactivate the account: revoke tokens, cancel running work", out=UserOut, ignores_body=True),
     }
 
     def get(self, request, user):
@@ -63,7 +63,7 @@ class UserToken(ContractView):
 
     authentication_classes = [PasswordAuthentication, BearerAuthentication, SessionAuthentication]
     security = ("basic", "bearer", "session")
-    calls = {"GET": Call("The token: the same one until it is rotated", out=str)}
+    calls = {"GET": Call("Get the token; it stays the same until rotated", out=str)}
 
     def get(self, request, user):
         return self.answer(lifecycle.token_of(self.owner))
@@ -81,7 +81,7 @@ class Auth(ContractView):
 
     authentication_classes: list = []
     permission_classes = [AllowAny]
-    calls = {"GET": Call("Whose token this is", out=str)}
+    calls = {"GET": Call("Get the username of a token", out=str)}
 
     def get(self, request):
         return self.answer(username_of_header(request.META.get("HTTP_AUTHORIZATION", "")))

@@ -37,7 +37,7 @@ class AppList(AppView):
 
     calls = {
         "POST": Call("Deploy a model as an application", body=AppIn, out=AppOut, status=201),
-        "GET": Call("The user's applications, newest first", out=AppOut, many=True, states=STATES),
+        "GET": Call("List the user's applications, newest first", out=AppOut, many=True, states=STATES),
     }
 
     def post(self, request, user):
@@ -51,8 +51,8 @@ class AppDetail(AppView):
     """users/{user}/apps/{name}."""
 
     calls = {
-        "GET": Call("One application", out=AppOut),
-        "DELETE": Call("Delete, in ready or error", out=AppOut),
+        "GET": Call("Get an application", out=AppOut),
+        "DELETE": Call("Delete an application in state ready or error", out=AppOut),
     }
 
     def get(self, request, user, name):
@@ -63,16 +63,16 @@ class AppDetail(AppView):
 
 
 class AppLog(AppView):
-    """stdout and stderr together, from byte `offset`, 16 MiB at most; X-Next-Offset says where to go on.
+    """stdout and stderr together, from byte `offset`, 16 MiB at most; X-Next-Offset is the offset of the next request.
 
-    With `follow=1` the answer goes on with what is written, until the application has ended; it has no X-Next-Offset.
+    With `follow=1` new output is sent until the application has ended; there is no X-Next-Offset.
     """
 
     calls = {
         "GET": Call(
-            "The log",
+            "Get the log",
             media="text/plain",
-            query=(("offset", int, "the first byte wanted"), ("follow", int, "1: stay, and send what comes")),
+            query=(("offset", int, "first byte to return"), ("follow", int, "1: follow the log")),
         ),
     }
 

@@ -16,7 +16,7 @@ class AppIn(StrictSerializer):
     gpu = StrictInt(required=False, min_value=0, max_value=16)
     cpu = StrictNumber(required=False, min_value=0.1, max_value=10)
     ram = StrictInt(required=False, min_value=100, max_value=10000, help_text="MiB")
-    public = StrictBool(required=False, help_text="true: no token is asked for")
+    public = StrictBool(required=False, help_text="Public (no token required)")
 
 
 class AppOut(serializers.Serializer):

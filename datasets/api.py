@@ -16,8 +16,8 @@ STATES = tuple(State.values)
 class DatasetList(ContractView):
     kind = "dataset"
     calls = {
-        "POST": Call("Reserve room and create", body=DatasetIn, out=DatasetOut, status=201),
-        "GET": Call("The user's datasets, newest first", out=DatasetOut, many=True, states=STATES),
+        "POST": Call("Create a dataset and reserve its disk space", body=DatasetIn, out=DatasetOut, status=201),
+        "GET": Call("List the user's datasets, newest first", out=DatasetOut, many=True, states=STATES),
     }
 
     def post(self, request, user):
@@ -33,8 +33,8 @@ class DatasetList(ContractView):
 class DatasetDetail(ContractView):
     kind = "dataset"
     calls = {
-        "GET": Call("One dataset", out=DatasetOut),
-        "DELETE": Call("Delete, in ready or error: files first, then the row", out=DatasetOut),
+        "GET": Call("Get a dataset", out=DatasetOut),
+        "DELETE": Call("Delete a dataset in state ready or error, with its files", out=DatasetOut),
     }
 
     def get(self, request, user, name):
@@ -49,7 +49,7 @@ class DatasetDetail(ContractView):
 
 class DatasetHeartbeat(ContractView):
     kind = "dataset"
-    calls = {"PUT": Call("The uploader's report", body=DatasetHeartbeatIn)}
+    calls = {"PUT": Call("Report upload progress", body=DatasetHeartbeatIn)}
 
     def put(self, request, user, name):
         lifecycle.heartbeat(user=self.owner, name=name, by=self.by, **self.body())

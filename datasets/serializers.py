@@ -13,8 +13,8 @@ BIG = 2**63 - 1
 
 class DatasetIn(StrictSerializer):
     name = DatasetNameField()
-    size = StrictInt(min_value=0, max_value=BIG, help_text="bytes, the sum of all files")
-    user = NameField(required=False, help_text="when given, the user of the path")
+    size = StrictInt(min_value=0, max_value=BIG, help_text="total size of all files in bytes")
+    user = NameField(required=False, help_text="if given, must be the user in the path")
     tenant = NameField(required=False)
 
 

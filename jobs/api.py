@@ -33,7 +33,7 @@ class JobView(ContractView):
 class JobList(JobView):
     calls = {
         "POST": Call("Submit a training job", body=JobIn, out=JobOut, status=201),
-        "GET": Call("The user's jobs, newest first", out=JobOut, many=True, states=STATES),
+        "GET": Call("List the user's jobs, newest first", out=JobOut, many=True, states=STATES),
     }
 
     def post(self, request, user):
@@ -45,8 +45,8 @@ class JobList(JobView):
 
 class JobDetail(JobView):
     calls = {
-        "GET": Call("One job", out=JobOut),
-        "DELETE": Call("Delete, in finished or error", out=JobOut),
+        "GET": Call("Get a job", out=JobOut),
+        "DELETE": Call("Delete a job in state finished or error", out=JobOut),
     }
 
     def get(self, request, user, name):
@@ -58,7 +58,7 @@ class JobDetail(JobView):
 
 class JobHeartbeat(JobView):
     accepted = frozenset({"user", "job"})
-    calls = {"PUT": Call("The job's own report", body=JobHeartbeatIn)}
+    calls = {"PUT": Call("Report the job's progress", body=JobHeartbeatIn)}
 
     def put(self, request, user, name):
         body = self.body()
@@ -68,23 +68,23 @@ class JobHeartbeat(JobView):
 
 
 class JobCancel(JobView):
-    calls = {"PUT": Call("Stop it: SIGTERM, grace, SIGKILL", out=JobOut)}
+    calls = {"PUT": Call("Cancel the job: SIGTERM, then SIGKILL after a grace period", out=JobOut)}
 
     def put(self, request, user, name):
         return self.answer(lifecycle.cancel(user=self.owner, name=name, by=self.by))
 
 
 class JobLog(JobView):
-    """stdout and stderr together, from byte `offset`, 16 MiB at most; X-Next-Offset says where to go on.
+    """stdout and stderr together, from byte `offset`, 16 MiB at most; X-Next-Offset is the offset of the next request.
 
-    With `follow=1` the answer goes on with what is written, until the job has ended; it has no X-Next-Offset.
+    With `follow=1` new output is sent until the job has ended; there is no X-Next-Offset.
     """
 
     calls = {
         "GET": Call(
-            "The log",
+            "Get the log",
             media="text/plain",
-            query=(("offset", int, "the first byte wanted"), ("follow", int, "1: stay, and send what comes")),
+            query=(("offset", int, "first byte to return"), ("follow", int, "1: follow the log")),
         ),
     }
 
@@ -98,7 +98,7 @@ class JobLog(JobView):
 
 
 class JobArtifacts(JobView):
-    calls = {"GET": Call("Output files, relative to the workspace", out=ArtifactOut, many=True)}
+    calls = {"GET": Call("List output files, relative to the workspace", out=ArtifactOut, many=True)}
 
     def get(self, request, user, name):
         workspace = storage.job_dir(user, self.job(name).name)
@@ -113,7 +113,7 @@ class JobArtifacts(JobView):
 
 
 class JobArtifact(JobView):
-    calls = {"GET": Call("One output file", media="application/octet-stream")}
+    calls = {"GET": Call("Download an output file", media="application/octet-stream")}
 
     def get(self, request, user, name, path):
         job = self.job(name)

@@ -57,7 +57,7 @@ class StrictList(serializers.ListField):
 
 class JobIn(StrictSerializer):
     name = NameField()
-    entry = EntryField(help_text="the script, below .home")
+    entry = EntryField(help_text="path of the script, relative to .home")
     tenant = NameField(required=False)
     runtime = StrictChoice(choices=Runtime.values, required=False)
     gpu = StrictInt(required=False, min_value=0, max_value=16)
@@ -67,7 +67,9 @@ class JobIn(StrictSerializer):
     args = StrictList(child=StrictString(allow_blank=True, max_length=MAX_BYTES), required=False, max_length=100)
     env = EnvField(required=False)
     retries = StrictInt(required=False, min_value=0, max_value=10)
-    workers = StrictInt(required=False, min_value=1, max_value=16, help_text="copies; gpu, cpu and ram are for each")
+    workers = StrictInt(
+        required=False, min_value=1, max_value=16, help_text="number of workers; gpu, cpu and ram are per worker"
+    )
 
 
 class JobHeartbeatIn(StrictSerializer):
@@ -155,8 +157,8 @@ class MetricsIn(StrictSerializer):
     accuracy = StrictNumber()
     loss = StrictNumber()
     progress = StrictInt(min_value=-1, max_value=100)
-    user = StrictString(required=False, help_text="when given, the user of the path")
-    name = StrictString(required=False, help_text="when given, the job of the path")
+    user = StrictString(required=False, help_text="if given, must be the user in the path")
+    name = StrictString(required=False, help_text="if given, must be the job in the path")
 
 
 class MetricsOut(serializers.Serializer):
@@ -195,17 +197,17 @@ class NumbersField(serializers.Field):
 
 
 class ValuesIn(StrictSerializer):
-    """Numbers under names that the script chooses, at one step; a POST takes one object or a list of up to 1000."""
+    """Values by name at one step; a POST takes one object or a list of up to 1000."""
 
     @classmethod
     def read(cls, data) -> dict:
         return data if _plain_values(data) else super().read(data)
 
     step = StrictInt(min_value=0, max_value=2**63 - 1)
-    values = NumbersField(help_text="name: number")
+    values = NumbersField(help_text="values by name")
     time = StrictNumber(required=False, min_value=0, max_value=1e11, help_text="seconds since 1970; default: now")
-    user = StrictString(required=False, help_text="when given, the user of the path")
-    name = StrictString(required=False, help_text="when given, the job of the path")
+    user = StrictString(required=False, help_text="if given, must be the user in the path")
+    name = StrictString(required=False, help_text="if given, must be the job in the path")
 
 
 class ValueOut(serializers.Serializer):

@@ -21,7 +21,7 @@ class Invalid(serializers.ValidationError):
 
 
 class StrictSerializer(serializers.Serializer):
-    """A request body: an object with exactly the declared fields. Raises Refused naming the first wrong field."""
+    """A request body: unknown fields are refused. Raises Refused naming the first invalid field."""
 
     def to_internal_value(self, data):
         if not isinstance(data, dict):

@@ -24,7 +24,7 @@ class PatternExtension(OpenApiSerializerFieldExtension):
 
 
 class Error(serializers.Serializer):
-    msg = serializers.CharField(help_text="what is wrong")
+    msg = serializers.CharField(help_text="error message")
 
 
 class ContractSchema(AutoSchema):
@@ -42,7 +42,7 @@ class ContractSchema(AutoSchema):
     def get_description(self):
         lines = [self.view.__class__.__doc__ or ""]
         if self.view.internal:
-            lines.append("Internal: needs a service token, or staff.")
+            lines.append("Internal: requires a service token or an administrator.")
         return "\n\n".join(line.strip() for line in lines if line)
 
     def get_tags(self):
@@ -75,7 +75,7 @@ class ContractSchema(AutoSchema):
         if self._call.many:
             parameters += [
                 OpenApiParameter("limit", int, OpenApiParameter.QUERY, description=f"1 to {PAGE_LIMIT}"),
-                OpenApiParameter("offset", int, OpenApiParameter.QUERY, description="how many to skip"),
+                OpenApiParameter("offset", int, OpenApiParameter.QUERY, description="number of entries to skip"),
             ]
         if self._call.states:
             parameters.append(OpenApiParameter("state", str, OpenApiParameter.QUERY, enum=list(self._call.states)))
@@ -84,16 +84,17 @@ class ContractSchema(AutoSchema):
     def get_response_serializers(self):
         call = self._call
         if call.media:
-            success = OpenApiResponse(OpenApiTypes.BINARY if call.media != "text/plain" else OpenApiTypes.STR, "done")
+            kind = OpenApiTypes.STR if call.media == "text/plain" else OpenApiTypes.BINARY
+            success = OpenApiResponse(kind, "success")
             success = {(call.status, call.media): success}
         elif call.out in (None, str):
-            success = {call.status: OpenApiResponse(OpenApiTypes.STR, "done")}
+            success = {call.status: OpenApiResponse(OpenApiTypes.STR, "success")}
         else:
-            success = {call.status: OpenApiResponse(call.out(many=True) if call.many else call.out, "done")}
+            success = {call.status: OpenApiResponse(call.out(many=True) if call.many else call.out, "success")}
         return {
             **success,
-            403: OpenApiResponse(Error, "refused: msg says what is wrong"),
-            503: OpenApiResponse(Error, "a fault of the platform: try again later"),
+            403: OpenApiResponse(Error, "refused: msg gives the reason"),
+            503: OpenApiResponse(Error, "platform error: try again later"),
         }
 
     def get_filter_backends(self):

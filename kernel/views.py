@@ -41,7 +41,7 @@ class Call:
 class ContractView(APIView):
     calls: dict[str, Call] = {}
     kind = "user"
-    internal = False  # only staff and service tokens (▣ in the contract)
+    internal = False  # only administrators and service tokens (▣ in the contract)
     accepted = frozenset({"user"})  # kinds of token; staff's own and service tokens join when `internal`
     security: tuple[str, ...] = ("bearer", "session")  # for the reference
     metadata_class = None

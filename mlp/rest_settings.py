@@ -19,7 +19,7 @@ REST_FRAMEWORK = {
 }
 SPECTACULAR_SETTINGS = {
     "TITLE": "ML platform",
-    "DESCRIPTION": 'The platform\'s REST interface. Every refusal is `403 {"msg"}`, every fault `503 {"msg"}`.',
+    "DESCRIPTION": 'The platform\'s REST interface. Refusals return `403 {"msg"}`, platform errors `503 {"msg"}`.',
     "VERSION": "1",
     "SERVE_INCLUDE_SCHEMA": False,
     "SERVE_AUTHENTICATION": [],

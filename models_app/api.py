@@ -36,8 +36,8 @@ class ModelView(ContractView):
 
 class ModelList(ModelView):
     calls = {
-        "POST": Call("Make a model of a job's output or of an uploaded file", body=ModelIn, out=ModelOut, status=201),
-        "GET": Call("The user's models, newest first", out=ModelOut, many=True, states=STATES),
+        "POST": Call("Create a model from a job's output or an uploaded file", body=ModelIn, out=ModelOut, status=201),
+        "GET": Call("List the user's models, newest first", out=ModelOut, many=True, states=STATES),
     }
 
     def post(self, request, user):
@@ -49,8 +49,8 @@ class ModelList(ModelView):
 
 class ModelDetail(ModelView):
     calls = {
-        "GET": Call("One model", out=ModelOut),
-        "DELETE": Call("Delete, in ready or error", out=ModelOut),
+        "GET": Call("Get a model", out=ModelOut),
+        "DELETE": Call("Delete a model in state ready or error", out=ModelOut),
     }
 
     def get(self, request, user, name):
@@ -61,14 +61,14 @@ class ModelDetail(ModelView):
 
 
 class ModelNotes(ModelView):
-    calls = {"PUT": Call("What its owner has to say of it", body=NotesIn, out=ModelOut)}
+    calls = {"PUT": Call("Set the notes", body=NotesIn, out=ModelOut)}
 
     def put(self, request, user, name):
         return self.answer(lifecycle.set_notes(user=self.owner, name=name, **self.body()))
 
 
 class ModelDownload(ModelView):
-    calls = {"GET": Call("Its file, or a zip of its files", media="application/octet-stream")}
+    calls = {"GET": Call("Download the model: its file, or a zip of its files", media="application/octet-stream")}
 
     def get(self, request, user, name):
         model = self.model(name)

@@ -43,7 +43,7 @@ class ModelOut(serializers.Serializer):
     reason = serializers.CharField(allow_blank=True)
     format = serializers.CharField(allow_blank=True)
     signature = serializers.JSONField()
-    checksums = serializers.JSONField(help_text="path: size and sha256")
+    checksums = serializers.JSONField(help_text="size and sha256 by path")
     lineage = serializers.JSONField()
     notes = serializers.CharField(allow_blank=True, help_text="Markdown")
     created = serializers.DateTimeField()

@@ -20,7 +20,7 @@ MAX_HOURS = usage.KEPT.days * 24
 
 class TryRequest(ContractView):
     internal = True
-    calls = {"PUT": Call("Reserve, or earmark a release; idempotent by id", body=TryIn)}
+    calls = {"PUT": Call("Request resources, or request a release; idempotent by id", body=TryIn)}
 
     def put(self, request):
         tcc.try_(**self.body())
@@ -29,7 +29,7 @@ class TryRequest(ContractView):
 
 class ConfirmRequest(ContractView):
     internal = True
-    calls = {"PUT": Call("Make a try stay; idempotent", body=SettleIn)}
+    calls = {"PUT": Call("Confirm a request; idempotent", body=SettleIn)}
 
     def put(self, request):
         tcc.confirm(**self.body())
@@ -38,7 +38,7 @@ class ConfirmRequest(ContractView):
 
 class CancelRequest(ContractView):
     internal = True
-    calls = {"PUT": Call("Give a try back; idempotent", body=SettleIn)}
+    calls = {"PUT": Call("Cancel a request; idempotent", body=SettleIn)}
 
     def put(self, request):
         tcc.cancel(**self.body())
@@ -46,10 +46,10 @@ class CancelRequest(ContractView):
 
 
 class TenantList(ContractView):
-    """Staff see all; a user sees their own tenant."""
+    """Administrators see all tenants, other users their own."""
 
     kind = "tenant"
-    calls = {"GET": Call("Tenants", out=TenantOut, many=True)}
+    calls = {"GET": Call("List tenants", out=TenantOut, many=True)}
 
     def get(self, request):
         mine = {} if request.user.is_staff else {"pk": request.user.tenant_id}
@@ -59,29 +59,29 @@ class TenantList(ContractView):
 class TenantDetail(ContractView):
     kind = "tenant"
     calls = {
-        "GET": Call("One tenant", out=TenantOut),
-        "PUT": Call("Change the capacity, never below what is in use (staff)", body=CapacityIn, out=TenantOut),
+        "GET": Call("Get a tenant", out=TenantOut),
+        "PUT": Call("Set the capacity; not below current usage (administrators only)", body=CapacityIn, out=TenantOut),
     }
 
     def get(self, request, tenant):
         return self.answer(visible_tenant(request.user, tenant))
 
     def put(self, request, tenant):
-        only_staff(request.user, "tenant: only staff may change a capacity")
+        only_staff(request.user, "tenant: only an administrator can change the capacity")
         return self.answer(tcc.set_capacity(name=tenant, by=self.by, **self.body()))
 
 
 class TenantUsage(ContractView):
-    """Staff see everybody; a user sees their own share. Layer "" is what came over REST without an object."""
+    """Administrators see all users' usage, other users their own. Layer "" is usage requested over REST directly."""
 
     kind = "tenant"
     calls = {
         "GET": Call(
-            "Usage over time",
+            "Get usage over time",
             out=UsageOut,
             query=(
-                ("hours", int, f"how far back, 1 to {MAX_HOURS}; default 24"),
-                ("by", str, "a layer for each owner or kind; default owner"),
+                ("hours", int, f"hours up to now, 1 to {MAX_HOURS}; default 24"),
+                ("by", str, "group by owner or kind; default owner"),
             ),
         )
     }
@@ -100,10 +100,10 @@ class TenantUsage(ContractView):
 
 
 class LimitList(ContractView):
-    """Staff see all; a user sees the one that holds for them."""
+    """Administrators see all limits, other users the one that applies to them."""
 
     kind = "tenant"
-    calls = {"GET": Call("Limits of users", out=LimitOut, many=True)}
+    calls = {"GET": Call("List user limits", out=LimitOut, many=True)}
 
     def get(self, request, tenant):
         row = visible_tenant(request.user, tenant)
@@ -115,13 +115,13 @@ class LimitList(ContractView):
 
 
 class LimitDetail(ContractView):
-    """`*` in place of a user is everybody who has no limit of their own."""
+    """The user `*` stands for all users without a limit of their own."""
 
     kind = "limit"
     calls = {
-        "GET": Call("The limit that holds for a user", out=LimitOut),
-        "PUT": Call("Set a limit; null is none (staff)", body=LimitIn, out=LimitOut),
-        "DELETE": Call("Take a limit away (staff)", out=LimitOut),
+        "GET": Call("Get the limit of a user", out=LimitOut),
+        "PUT": Call("Set a limit; null means no limit (administrators only)", body=LimitIn, out=LimitOut),
+        "DELETE": Call("Remove the limit (administrators only)", out=LimitOut),
     }
 
     def get(self, request, tenant, name):
@@ -140,7 +140,7 @@ class LimitDetail(ContractView):
 
 
 def visible_tenant(user, name: str) -> Tenant:
-    """Return the tenant to operators and its own users. Raises Missing for everybody else, as for a missing one."""
+    """Return the tenant to administrators and its own users. Raises Missing for all others."""
     tenant = Tenant.objects.filter(name=name).first()
     if tenant is None or not (user.is_staff or user.tenant_id == tenant.pk):
         raise Missing("tenant")

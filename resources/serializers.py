@@ -58,7 +58,7 @@ class TenantOut(serializers.Serializer):
 
 
 class LimitIn(StrictSerializer):
-    """A limit that is not named stays as it is; null is no limit."""
+    """Limits that are not given stay unchanged; null removes a limit."""
 
     cpu = StrictNumber(required=False, allow_null=True, min_value=0, max_value=1_000_000)
     gpu = StrictInt(required=False, allow_null=True, min_value=0, max_value=1_000_000)
@@ -67,7 +67,7 @@ class LimitIn(StrictSerializer):
 
 
 class LimitOut(serializers.Serializer):
-    """User `*` is everybody who has no limit of their own; null is no limit."""
+    """User `*`: all users without a limit of their own. Null: no limit."""
 
     tenant = serializers.CharField(source="tenant.name")
     user = serializers.CharField(source="who")
@@ -78,7 +78,7 @@ class LimitOut(serializers.Serializer):
 
 
 class LayerOut(serializers.Serializer):
-    """One colour of the stacked chart: a value for each of `times`."""
+    """A layer of the stacked chart: one value per entry of `times`."""
 
     name = serializers.CharField(allow_blank=True)
     cpu = serializers.ListField(child=serializers.FloatField())

@@ -18,9 +18,9 @@ from .logs_serializers import LineIn, LineOut, TakenOut, shown
 MOST = 10_000
 MOST_OFFSET = 9000
 FILTERS = (
-    ("cluster", str, "its cluster"),
-    ("namespace", str, "its namespace: a user, or platform"),
-    ("deployment", str, "its job, application or component"),
+    ("cluster", str, "cluster"),
+    ("namespace", str, "namespace: a username, or platform"),
+    ("deployment", str, "job, application or component"),
     ("level", str, "Normal or Anomaly"),
     ("q", str, "words, AND, OR, NOT, “phrases”; at most 1000 characters"),
     ("since", int, "ms since 1970"),
@@ -45,14 +45,14 @@ class NdjsonParser(BaseParser):
 
 
 class Logs(ContractView):
-    """A line is stored before the answer, and judged afterwards if its workload is watched."""
+    """Lines are stored before the response is sent, and classified afterwards if their workload is watched."""
 
     kind = "log"
     accepted = frozenset({"user", "service"})
     parser_classes = [StrictJSONParser, NdjsonParser]
     calls = {
-        "POST": Call("Take in log lines", body=LineIn, out=TakenOut, one_or_many=True),
-        "GET": Call("Stored lines, newest first", out=LineOut, many=True, query=FILTERS),
+        "POST": Call("Ingest log lines", body=LineIn, out=TakenOut, one_or_many=True),
+        "GET": Call("List stored lines, newest first", out=LineOut, many=True, query=FILTERS),
     }
 
     def post(self, request):

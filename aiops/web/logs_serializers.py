@@ -8,7 +8,7 @@ from rest_framework import serializers
 from aiops.intake import accept
 from kernel.fields import Invalid, StrictSerializer, StrictString
 
-ID_HELP = "a line that is sent again counts once; a user's is answered as {username}:{_id}, an operator's as it is"
+ID_HELP = "lines with the same id are stored once; returned as {username}:{_id}, for administrators unchanged"
 KINDS = ("workload", "controlplane", "rancher", "longhorn", "event", "auditlog")
 
 
@@ -28,7 +28,7 @@ class TimeField(serializers.Field):
 
 
 class LineIn(StrictSerializer):
-    """One line; a POST takes one, a list of up to 10,000, or one a line (application/x-ndjson)."""
+    """A log line; a POST takes one, a list of up to 10,000, or one per line (application/x-ndjson)."""
 
     log = StrictString(max_length=1 << 20)
     time = TimeField(required=False)
@@ -42,8 +42,8 @@ class LineIn(StrictSerializer):
 
 
 class TakenOut(serializers.Serializer):
-    taken = serializers.IntegerField(help_text="lines that are stored now")
-    new = serializers.IntegerField(help_text="those of them that were not before")
+    taken = serializers.IntegerField(help_text="number of lines stored")
+    new = serializers.IntegerField(help_text="number of lines that were not stored before")
 
 
 class LineOut(serializers.Serializer):
@@ -57,11 +57,11 @@ class LineOut(serializers.Serializer):
     log_type = serializers.CharField()
     log = serializers.CharField(allow_blank=True)
     masked_log = serializers.CharField(allow_blank=True)
-    anomaly_level = serializers.CharField(allow_blank=True, help_text="empty: not judged yet")
+    anomaly_level = serializers.CharField(allow_blank=True, help_text="empty: not classified yet")
     template_matched = serializers.CharField(allow_blank=True)
     template_cluster_id = serializers.IntegerField(allow_null=True)
     inference_model = serializers.CharField(allow_blank=True)
-    opnilog_confidence = serializers.FloatField(allow_null=True, help_text="0..1, low for an anomaly")
+    opnilog_confidence = serializers.FloatField(allow_null=True, help_text="0 to 1; low for an anomaly")
 
 
 NUMBERS = ("template_cluster_id", "opnilog_confidence")

@@ -43,9 +43,9 @@ class OperatorView(ContractView):
 
 
 class Train(OperatorView):
-    """Answered as soon as the training controller has taken the request; its progress is in the status."""
+    """Returns when the training controller has accepted the request; the status shows its progress."""
 
-    calls = {"POST": Call("Watch exactly these workloads; train when some were added", body=TrainIn, out=TrainOut)}
+    calls = {"POST": Call("Set the watchlist; train if workloads were added", body=TrainIn, out=TrainOut)}
 
     def post(self, request):
         items, retrain = self.body()["items"], self.body().get("anew", False)
@@ -54,7 +54,7 @@ class Train(OperatorView):
 
 
 class CurrentStatus(OperatorView):
-    calls = {"PUT": Call("A trainer's own report", body=StatusIn)}
+    calls = {"PUT": Call("Report training status", body=StatusIn)}
 
     def put(self, request):
         requests.put_status(status.read(dict(self.body())))
@@ -62,9 +62,9 @@ class CurrentStatus(OperatorView):
 
 
 class CurrentStatistics(OperatorView):
-    """The older form of the report: the statistics only."""
+    """An older form of the status report, with the statistics only."""
 
-    calls = {"PUT": Call("A trainer's own report, statistics alone", body=StatisticsIn)}
+    calls = {"PUT": Call("Report training statistics", body=StatisticsIn)}
 
     def put(self, request):
         requests.put_statistics(status.read_statistics(dict(self.body())))
@@ -73,21 +73,21 @@ class CurrentStatistics(OperatorView):
 
 class Status(ContractView):
     accepted = STAFF
-    calls = {"GET": Call("State and progress of the training", out=StatusOut)}
+    calls = {"GET": Call("Get the state and progress of the training", out=StatusOut)}
 
     def get(self, request):
         return self.answer(requests.state())
 
 
 class Parameters(OperatorView):
-    calls = {"GET": Call("The watchlist that was asked for last", out=WorkloadOut, many=True)}
+    calls = {"GET": Call("Get the watchlist of the last training request", out=WorkloadOut, many=True)}
 
     def get(self, request):
         return self.rows(requests.watched_rows())
 
 
 class Aggregation(OperatorView):
-    calls = {"GET": Call("Lines stored of each workload of a cluster", out=AggregationOut, many=True)}
+    calls = {"GET": Call("Count stored log lines by workload of a cluster", out=AggregationOut, many=True)}
 
     def get(self, request, cluster):
         return self.rows(requests.count_rows(cluster) or [])
@@ -95,7 +95,7 @@ class Aggregation(OperatorView):
 
 class GpuInfo(ContractView):
     accepted = STAFF
-    calls = {"GET": Call("What GPUs there are; an empty list without any", out=GpuOut, many=True)}
+    calls = {"GET": Call("List GPUs", out=GpuOut, many=True)}
     rows = OperatorView.rows
 
     def get(self, request):
@@ -103,21 +103,21 @@ class GpuInfo(ContractView):
 
 
 class Trainings(OperatorView):
-    calls = {"GET": Call("Trainings, newest first", out=TrainingOut, many=True, states=tuple(State.values))}
+    calls = {"GET": Call("List trainings, newest first", out=TrainingOut, many=True, states=tuple(State.values))}
 
     def get(self, request):
         return self.page(TrainingRun.objects.all())
 
 
 class Versions(OperatorView):
-    calls = {"GET": Call("Versions of the model, newest first", out=VersionOut, many=True)}
+    calls = {"GET": Call("List model versions, newest first", out=VersionOut, many=True)}
 
     def get(self, request):
         return self.page(ModelVersion.objects.all())
 
 
 class ServeVersion(OperatorView):
-    calls = {"PUT": Call("Let this version serve (roll back)", out=VersionOut)}
+    calls = {"PUT": Call("Activate this version", out=VersionOut)}
 
     def put(self, request, version):
         return self.answer(versions.serve(version))

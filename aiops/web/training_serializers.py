@@ -31,14 +31,14 @@ class TrainIn(StrictSerializer):
     """The whole watchlist; an empty list clears it."""
 
     items = WorkloadList(max_length=MOST)
-    anew = StrictBool(required=False, help_text="train also when no workload was added")
+    anew = StrictBool(required=False, help_text="also train if no workload was added")
 
 
 class StatisticsIn(StrictSerializer):
     timeElapsed = StrictInt(required=False, min_value=0, max_value=INT64, help_text="seconds")
     percentageCompleted = StrictInt(required=False, min_value=0, max_value=100)
     remainingTime = StrictInt(required=False, min_value=0, max_value=INT64, help_text="seconds")
-    currentEpoch = StrictInt(required=False, min_value=0, max_value=INT64, help_text="from 1")
+    currentEpoch = StrictInt(required=False, min_value=0, max_value=INT64, help_text="starts at 1")
     modelAccuracy = StrictNumber(required=False)
     stage = StrictString(required=False, allow_blank=True, max_length=100)
 
@@ -82,9 +82,9 @@ class StatusOut(serializers.Serializer):
     statistics = StatisticsOut(allow_null=True)
     reason = serializers.CharField(allow_blank=True, help_text="why the last training failed")
     loss = serializers.FloatField(allow_null=True)
-    epochs = serializers.IntegerField(help_text="how many there will be; 0 when it is not known")
-    device = serializers.CharField(allow_blank=True, help_text="gpu or cpu, while training")
-    queued = serializers.BooleanField(help_text="a request waits for the running training to end")
+    epochs = serializers.IntegerField(help_text="total number of epochs; 0: unknown")
+    device = serializers.CharField(allow_blank=True, help_text="gpu or cpu; set during training")
+    queued = serializers.BooleanField(help_text="whether a training request is queued")
 
 
 class TrainingOut(serializers.Serializer):

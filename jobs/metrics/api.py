@@ -22,7 +22,7 @@ MESSAGE_ID_LENGTH = 100
 
 
 class JobMetricsRows(JobView):
-    calls = {"GET": Call("Stored metrics, newest first", out=MetricsOut, many=True)}
+    calls = {"GET": Call("List stored metrics, newest first", out=MetricsOut, many=True)}
 
     def get(self, request, user, name):
         job = self.job(name)
@@ -108,9 +108,9 @@ class JobMetricsBegin(_Registration):
 
 class JobMetricsFinish(_Registration):
     verb = staticmethod(recording.finish)
-    calls = {"PUT": Call("Unregister it: later metrics are ignored; idempotent")}
+    calls = {"PUT": Call("Unregister a job: later metrics are ignored; idempotent")}
 
 
 class JobMetricsDelete(_Registration):
     verb = staticmethod(recording.delete)
-    calls = {"PUT": Call("Delete its metrics; idempotent")}
+    calls = {"PUT": Call("Delete a job's metrics; idempotent")}

@@ -23,8 +23,13 @@ class JobValues(JobView):
 
     accepted = frozenset({"user", "job"})
     calls = {
-        "POST": Call("Report numbers of any name, at a step", body=ValuesIn, one_or_many=True),
-        "GET": Call("Reported numbers, newest first", out=ValueOut, many=True, query=(("name", str, "only these"),)),
+        "POST": Call("Report values of any name at a step", body=ValuesIn, one_or_many=True),
+        "GET": Call(
+            "List reported values, newest first",
+            out=ValueOut,
+            many=True,
+            query=(("name", str, "only values of this name"),),
+        ),
     }
 
     def post(self, request, user, name):
@@ -48,14 +53,14 @@ class JobValues(JobView):
 
 
 class JobSeries(JobView):
-    """One series for each name, accuracy and loss among them, each thinned out to `points` points."""
+    """One series for each name, accuracy and loss among them, each downsampled to `points` points."""
 
     calls = {
         "GET": Call(
-            "What a job reported, by name",
+            "Get reported values as series by name",
             out=SeriesOut,
             many=True,
-            query=(("points", int, "how many points of each, 0 to 2000; default 0"),),
+            query=(("points", int, "points of each series, 0 to 2000; default 0"),),
         )
     }
 
@@ -69,10 +74,10 @@ class JobUsage(JobView):
 
     calls = {
         "GET": Call(
-            "What a job used over time: cpu (cores), ram, disk, gpu_ram (MiB), gpu (%)",
+            "Get a job's resource usage over time: cpu (cores), ram, disk, gpu_ram (MiB), gpu (%)",
             out=SeriesOut,
             many=True,
-            query=(("points", int, "how many points of each, 0 to 2000; default 0; a point's step is its second"),),
+            query=(("points", int, "points of each series, 0 to 2000; default 0; a step is a second"),),
         )
     }
 
