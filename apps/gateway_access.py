@@ -65,7 +65,7 @@ def route(request: HttpRequest) -> HttpResponse:
 
 
 def _place(user: str, name: str) -> Place | None:
-    """The cached or queried place. A port is not reused before all caches have expired (PLACE_REMEMBERED_S)."""
+    """Return the cached or queried place. A port is not reused before all caches have expired (PLACE_REMEMBERED_S)."""
     now, key = time.monotonic(), (user, name)
     place = _places.get(key)
     if place is not None and now < place.until:

@@ -80,12 +80,12 @@ def create_app(
 
 
 def _insert(**values) -> Application:
-    """Creates the row with a free port."""
+    """Create the row with a free port."""
     return _with_port(lambda port: Application.objects.create(port=port, **values))
 
 
 def _with_port(write, besides: Collection[int] = ()) -> Application:
-    """Calls `write(port)`, which stores a row, with a free port that is not in `besides`. The database's constraint
+    """Call `write(port)`, which stores a row, with a free port that is not in `besides`. The database's constraint
     decides between two that chose the same. Raises Refused when there is none.
     """
     for _ in range(PORT_TRIES):

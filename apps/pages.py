@@ -133,7 +133,7 @@ def application(request, name):
 
 
 def _shell(text: str) -> str:
-    """The argument of curl's `-d`: the quoted input, or a file name when it is long."""
+    """Return the argument of curl's `-d`: the quoted input, or a file name when it is long."""
     return shlex.quote(text) if 0 < len(text) <= LONGEST_COMMAND else "@input.json"
 
 

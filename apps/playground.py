@@ -145,7 +145,7 @@ def _post(address: str, body: bytes) -> PredictResponse:
 
 
 def _readable(data: bytes) -> tuple[str, tuple]:
-    """The text and scores: one output a line; an error message with its line breaks; anything else unchanged."""
+    """Return the text and scores: one output a line; an error with its line breaks; anything else unchanged."""
     text = data.decode(errors="replace")
     try:
         reply = sanitize.read_json(text)

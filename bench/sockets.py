@@ -29,7 +29,7 @@ class Client:
             raise RuntimeError(head.decode(errors="replace"))
 
     async def read(self) -> None:
-        """Until the other side closes."""
+        """Read until the other side closes."""
         while True:
             first, second = await self.reader.readexactly(2)
             length = second & 127

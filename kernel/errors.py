@@ -88,7 +88,7 @@ def describe(exc: Exception) -> tuple[int, str]:
 
 
 def exception_handler(exc: Exception, context: dict) -> Response:
-    """DRF's hook: whatever a view raises leaves as `{"msg"}` with 403 or 503."""
+    """Turn whatever a view raises into `{"msg"}` with 403 or 503; Django REST framework calls it."""
     status, msg = describe(exc)
     request = context.get("request")
     if status == FAULT:

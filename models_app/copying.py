@@ -90,7 +90,7 @@ def sweep(target: Path) -> None:
 
 
 def _open_files(source: Path) -> Iterator[tuple[str, int]]:
-    """(relative path, open descriptor) of each regular file; the descriptor is closed after its turn."""
+    """Yield (relative path, open descriptor) of each regular file; the descriptor is closed after its turn."""
     with _folder(source.parent) as parent:
         info = os.stat(source.name, dir_fd=parent, follow_symlinks=False)
         if stat.S_ISREG(info.st_mode):
@@ -125,7 +125,7 @@ def _one(folder: int, name: str, path: str) -> Iterator[tuple[str, int]]:
 
 @contextlib.contextmanager
 def _folder(path: Path) -> Iterator[int]:
-    """The folder, opened step by step below the root without following a link."""
+    """Yield the folder, opened step by step below the root without following a link."""
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
     handle = os.open(storage.root(), flags)
     try:

@@ -171,7 +171,7 @@ def _finished_job(user, name: str) -> Job:
 
 
 def _lineage(job: Job | None) -> dict:
-    """The origin of the model as of now: the job, its datasets with their sizes, its last metrics."""
+    """Return the origin of the model as of now: the job, its datasets with their sizes, its last metrics."""
     if job is None:
         return {}
     sizes = dict(Dataset.objects.filter(user=job.user_id, name__in=job.datasets).values_list("name", "size"))

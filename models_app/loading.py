@@ -124,7 +124,7 @@ def _signature(text: bytes, loaded: Loaded) -> tuple[list[dict], list[dict]]:
 
 
 def _described(one: dict) -> dict:
-    """One tensor's description, checked. Raises ValueError, KeyError or TypeError."""
+    """Check a tensor's description and return it. Raises ValueError, KeyError or TypeError."""
     name, kind, shape = str(one["name"]), one.get("datatype", "FP32"), list(one.get("shape", [-1]))
     if kind not in DATATYPES:
         raise ValueError(f"{name}: {kind} is no datatype of the protocol")
@@ -206,7 +206,7 @@ def _exported(kind: str, path: Path) -> Loaded:
 
 
 def _fake(name: str, value) -> dict:
-    """The description of a tensor in an exported program; dimensions that are not fixed are -1."""
+    """Return the description of a tensor in an exported program; dimensions that are not fixed are -1."""
     kinds = {"bool": "BOOL", "float16": "FP16", "float32": "FP32", "float64": "FP64"}
     kinds |= {f"{sign}int{bits}": f"{sign}int{bits}".upper() for sign in ("", "u") for bits in (8, 16, 32, 64)}
     kind = str(getattr(value, "dtype", "torch.float32")).removeprefix("torch.")

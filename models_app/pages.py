@@ -84,7 +84,7 @@ def _create(request) -> None:
 
 
 def _uploaded(request) -> str:
-    """Stores the form's file and returns its source, `home/models/{name of the model}/{name of the file}`.
+    """Store the form's file and return its source, `home/models/{name of the model}/{name of the file}`.
 
     The page's script uploads files of any size through the data service instead.
     """
@@ -99,7 +99,7 @@ def _uploaded(request) -> str:
 
 
 def _first_values(request) -> dict:
-    """The initial values of the form; `?src=` sets the source and proposes a name."""
+    """Return the initial values of the form; `?src=` sets the source and proposes a name."""
     src = request.GET.get("src", "")
     return {"src": src, "name": proposed_name(request.user, src) if src else ""}
 

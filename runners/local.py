@@ -241,7 +241,7 @@ def _write(path: Path, value: dict) -> None:
 
 @contextlib.contextmanager
 def _lock(path: Path, kind: int):
-    """The run's lock as an open file, None while another process has it. A child that inherits the file keeps it."""
+    """Yield the run's lock as an open file, None while another process has it. A child that inherits it keeps it."""
     try:
         fd = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except (FileNotFoundError, NotADirectoryError):  # the folder was forgotten just now
@@ -259,7 +259,7 @@ def _lock(path: Path, kind: int):
 
 
 def _is_free(path: Path) -> bool:
-    """Whether no process of the run is left. Takes a shared lock, so that many callers may ask at once."""
+    """Return whether no process of the run is left. Takes a shared lock, so that many callers may ask at once."""
     try:
         fd = os.open(path / "lock", os.O_RDONLY | os.O_CLOEXEC)
     except (FileNotFoundError, NotADirectoryError):
@@ -358,7 +358,7 @@ def _kill(matches: Callable[[Path], bool]) -> bool:
 
 
 def _words(file: Path) -> set[bytes]:
-    """The words of a process's command line or environment; none when it is gone or not readable."""
+    """Return the words of a process's command line or environment; none when it is gone or not readable."""
     with contextlib.suppress(OSError):
         return set(file.read_bytes().split(b"\0"))
     return set()

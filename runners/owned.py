@@ -112,7 +112,7 @@ class OwnedRuns(ABC, Generic[Row]):
         return row
 
     def _start(self, row: Row) -> bool:
-        """Whether the runner knows the run now."""
+        """Start the run unless the runner knows it already; return whether the runner knows it now."""
         try:
             runner = runners.get()
             if runner.poll(row.run_name).state != "unknown":

@@ -68,7 +68,7 @@ class World:
         self.platform.must("POST", f"users/{self.username}/jobs", {**body, "args": arguments})
 
     def watch_logs(self, operator_password: str) -> None:
-        """A job that fails in a way its log never showed, judged by what was learned from the logs."""
+        """Run a job that fails in a way its log never showed; it is judged by what was learned from the logs."""
         operator = demo.Platform(self.platform.url)
         operator.token = operator.must("GET", "users/admin/token", basic=("admin", operator_password))
         (self.folder / "watched.py").write_text(demo_aiops.SCRIPT)

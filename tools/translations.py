@@ -96,7 +96,7 @@ def in_template(text: str) -> Iterator[tuple[str | None, str | tuple[str, str]]]
 
 
 def has_words(template: str) -> bool:
-    """Whether there is anything to translate besides placeholders and punctuation."""
+    """Return whether there is anything to translate besides placeholders and punctuation."""
     return re.search(r"[^\W\d_]", PLACEHOLDER.sub("", template)) is not None
 
 
@@ -150,7 +150,7 @@ def used(catalog: Catalog) -> list[Message]:
 
 
 def is_translated(message: Message) -> bool:
-    """Whether all forms of the message have a translation."""
+    """Return whether all forms of the message have a translation."""
     return all(forms(message)) and not message.fuzzy
 
 

@@ -60,7 +60,7 @@ class Attention(nn.Module):
         self.linears = nn.ModuleList(nn.Linear(width, width) for _ in range(4))
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
-        """x [batch, length, width]; mask [batch, 1, 1, length], true where a word is."""
+        """Return x [batch, length, width] after attention; mask [batch, 1, 1, length] is true where a word is."""
         batch, length, width = x.shape
         parts = [
             linear(x).view(batch, length, self.heads, width // self.heads).transpose(1, 2)

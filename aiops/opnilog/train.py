@@ -181,7 +181,7 @@ def out_of_fold(
 
 
 def write(folder: Path, model: LogModel, tokenizer: Tokenizer, lines: Lines, facts: dict) -> None:
-    """Everything into the folder, which must be there."""
+    """Write everything into the folder, which must exist."""
     keys = sorted(judging.key_of(text) for text in lines.counts)
     feedback = {judging.key_of(text): normal for text, normal in lines.feedback.items()}
     extras = {

@@ -123,7 +123,7 @@ def _count(query: dict) -> int:
 
 
 def _look_after(made: dict, asked: kv.Parameters, send: Send) -> None:
-    """After `train` was published: check that a controller has taken it, and that the watchlist was published."""
+    """Check, after `train` was published, that a controller has taken it and that the watchlist was published."""
     age = time.time() - float(made.get("at") or 0)
     if lease.current().get("uuid") == made["uuid"] or lifecycle.find(made["uuid"]) is not None:
         published = made.get("told", True)

@@ -49,7 +49,7 @@ def read(body: bytes, content_type: str, inputs: list[dict]) -> list[dict]:
 
 
 def _one(body: bytes, kind: str, declared: dict[str, dict]) -> dict:
-    """The arrays or nested lists in one file, by the names of the inputs."""
+    """Return the arrays or nested lists in one file, by the names of the inputs."""
     first = next(iter(declared.values()))
     if kind in JSON:
         return _json(body, first["name"])
@@ -178,7 +178,7 @@ def _text(value: bytes | str | None) -> str:
 
 
 def _tensor(one: dict, data) -> dict:
-    """The data as a tensor of the declared type. Raises ValueError, TypeError or OverflowError."""
+    """Return the data as a tensor of the declared type. Raises ValueError, TypeError or OverflowError."""
     kind = one["datatype"]
     if kind == "BYTES":
         array = np.array(data, np.object_)

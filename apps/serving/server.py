@@ -105,7 +105,7 @@ class Batcher:
             return problem
 
     def _prove(self, batch: list, results: list) -> None:
-        """Sets `together`: whether the batch gives the same as its requests alone."""
+        """Set `together`: whether the batch gives the same as its requests alone."""
         if any(isinstance(one, Exception) for one in results):
             return
         first, wanted, _done = batch[0]
@@ -216,7 +216,7 @@ class Application:
         return {"model": self._metadata(), "predict": {**schema, "example": example, "takes": bodies.TAKES}}
 
     def _arranged(self, tensors: list[dict]) -> list[dict]:
-        """The tensors in the order of the model's inputs. A model with one input accepts any name for it."""
+        """Return the tensors in the order of the model's inputs. A model with one input accepts any name for it."""
         names = [one["name"] for one in self.model.inputs]
         if self.model.format == "predictor" or not names:
             return tensors
@@ -243,7 +243,7 @@ class Application:
         return 200, body, [*binary, (b"inference-header-content-length", str(head).encode())]
 
     async def _predict(self, scope, receive):
-        """Plain JSON or a file as the request, {"name of an output": nested list, ...} as the response (bodies.py)."""
+        """Answer plain JSON or a file (see bodies.py) with {"name of an output": nested list, ...}."""
         content_type = dict(scope["headers"]).get(b"content-type", b"").decode("latin-1")
         tensors = bodies.read(await _body(receive), content_type, self.model.inputs)
         outputs = await self.batcher.predict(self._arranged(tensors))
@@ -273,7 +273,7 @@ def _open(shape: list[int], several: bool) -> list[int]:
 
 
 def _check(given: dict, one: dict) -> None:
-    """Raises BadRequest where a tensor is not what the model declares."""
+    """Raise BadRequest where a tensor is not what the model declares."""
     if given["datatype"] != one["datatype"]:
         raise BadRequest(f"{one['name']}: must be {one['datatype']}, given was {given['datatype']}")
     pairs = zip(given["shape"], one["shape"], strict=False)

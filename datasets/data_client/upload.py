@@ -161,7 +161,7 @@ class Upload:
             raise Failure(UNREACHABLE, "stopped")
 
     def deliver(self, path: str, size: int, blocks, headers: dict, expect=(405,)):
-        """PUT a body of `size` bytes, with retries; return the response. Raises Failure."""
+        """Send a body of `size` bytes with PUT, with retries; return the response. Raises Failure."""
         return self.platform.web.send("PUT", path, size, blocks, headers, expect)
 
 

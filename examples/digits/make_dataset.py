@@ -24,7 +24,7 @@ Source: the UCI ML hand-written digits set, as it comes with scikit-learn.
 
 
 def shifted(pictures: np.ndarray) -> np.ndarray:
-    """The pictures, and each shifted by one pixel up, down, left and right; white comes in at the edge."""
+    """Return the pictures, and each shifted by one pixel up, down, left and right; white comes in at the edge."""
     padded = np.pad(pictures, ((0, 0), (1, 1), (1, 1)))
     corners = ((1, 1), (2, 1), (0, 1), (1, 2), (1, 0))
     return np.concatenate([padded[:, row : row + 8, column : column + 8] for row, column in corners])

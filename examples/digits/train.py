@@ -49,7 +49,7 @@ class Network(nn.Module):
 
 
 def load(folder: Path) -> tuple[torch.Tensor, torch.Tensor]:
-    """One part of the data set."""
+    """Return one part of the data set: pictures and labels."""
     x = np.loadtxt(folder / "digits_x.csv", delimiter=",", dtype=np.float32, ndmin=2)
     y = np.loadtxt(folder / "digits_y.csv", dtype=np.int64, ndmin=1)
     if len(x) != len(y) or x.shape[1] != 64:
@@ -58,14 +58,14 @@ def load(folder: Path) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def save(state: dict) -> None:
-    """All of the checkpoint or none of it, also when the job is killed meanwhile."""
+    """Store the whole checkpoint or nothing, also when the job is killed meanwhile."""
     draft = LAST.with_suffix(".part")
     torch.save(state, draft)
     draft.replace(LAST)
 
 
 def train_epoch(network: Network, optimizer: torch.optim.Optimizer, x: torch.Tensor, y: torch.Tensor) -> float:
-    """One pass over the training part in random order; the mean loss."""
+    """Train once on the training part, in random order; return the mean loss."""
     network.train()
     total = 0.0
     for rows in torch.randperm(len(y)).split(BATCH):
@@ -79,13 +79,13 @@ def train_epoch(network: Network, optimizer: torch.optim.Optimizer, x: torch.Ten
 
 @torch.inference_mode()
 def test(network: Network, x: torch.Tensor, y: torch.Tensor) -> float:
-    """The part of the test pictures that is recognised."""
+    """Return the part of the test pictures that is recognised."""
     network.eval()
     return (network(x).argmax(1) == y).float().mean().item()
 
 
 def export(network: Network, path: Path) -> None:
-    """The network as TorchScript, on the CPU. PyTorch 2.13 says of every way to write TorchScript that it is
+    """Write the network as TorchScript, on the CPU. PyTorch 2.13 says of every way to write TorchScript that it is
     deprecated; it is still the only form that a server can load without the class above, so the warning is muted.
     """
     network.cpu().eval()

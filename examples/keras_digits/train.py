@@ -23,7 +23,7 @@ CHECKPOINT = Path("ckpt/last.weights.h5")
 
 
 def load(dataset: str) -> tuple[np.ndarray, ...]:
-    """train x, train y, test x, test y; pixels from 0 to 1, as 8 by 8 pictures of one channel."""
+    """Return train x, train y, test x, test y; pixels from 0 to 1, as 8 by 8 pictures of one channel."""
     folder = Path(os.environ.get("MLP_DATASETS", ".")) / dataset
     arrays = []
     for part in ("train", "test"):

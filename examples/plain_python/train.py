@@ -21,7 +21,7 @@ TRUTH = (2.0, -3.0, 0.5)  # what is to be found, up to scale: two weights and th
 
 
 def points(count: int, seed: int) -> list[tuple[float, float, int]]:
-    """Points in a square, labelled by the side of a line they are on, with some noise near the line."""
+    """Return points in a square, labelled by the side of a line they are on, with some noise near the line."""
     draw = random.Random(seed)
     points = []
     for _ in range(count):
@@ -32,7 +32,7 @@ def points(count: int, seed: int) -> list[tuple[float, float, int]]:
 
 
 def chance(weights: list[float], x: float, y: float) -> float:
-    """The chance of label 1 by the model, kept off 0 and 1."""
+    """Return the chance of label 1 by the model, kept off 0 and 1."""
     score = max(-30.0, min(30.0, weights[0] * x + weights[1] * y + weights[2]))
     return 1 / (1 + math.exp(-score))
 

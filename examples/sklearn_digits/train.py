@@ -19,7 +19,7 @@ from sklearn.neural_network import MLPClassifier
 
 
 def load(dataset: str) -> tuple[np.ndarray, ...]:
-    """train x, test x, train y, test y; pixels from 0 to 1."""
+    """Return train x, test x, train y, test y; pixels from 0 to 1."""
     folder = Path(os.environ.get("MLP_DATASETS", ".")) / dataset
     if not folder.is_dir():
         print(f"no data set {dataset}: scikit-learn's own copy is used", flush=True)

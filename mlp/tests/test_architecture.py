@@ -20,6 +20,20 @@ PACKAGES = sorted({package.split(".")[0] for level in layers.LEVELS for package 
 MAX_LINES = 400
 MAX_FUNCTION = 60
 
+# How the docstring of a function may begin. Add a verb when none of these fits.
+VERBS = """
+    Account Acknowledge Act Activate Add Adjust Admit Announce Answer Append Apply Ask Assign Attempt
+    Authenticate Become Bring Call Cancel Change Check Close Commit Compare Complete Compute Confirm Connect
+    Continue Convert Copy Count Create Deactivate Decorate Delay Delete Deliver Deploy Detach Do Download Drop
+    Edit Empty End Enqueue Execute Fail Fetch Follow Forget Fork Format Forward Give Grant Have Ignore Import
+    Insert Invalidate Join Judge Keep Kill Learn Let Limit Link List Load Lock Log Make Mark Mask Match Measure
+    Move Name Notify Open Order Parse Patch Poll Prepare Prevent Preview Print Prompt Publish Pull Put Raise
+    Read Record Redirect Refresh Refuse Register Release Remove Rename Render Renew Repair Repeat Replace Report
+    Reserve Reset Restart Restrict Retry Return Run Sample Save Score Send Serve Set Show Signal Sleep Start
+    Stop Store Stream Subscribe Subtract Take Tell Terminate Train Translate Truncate Try Turn Unregister Unsubscribe
+    Update Upload Use Validate Wait Watch Work Wrap Write Yield
+"""
+
 
 def sources() -> list[Path]:
     inside = [path for name in PACKAGES for path in (ROOT / name).rglob("*.py")]
@@ -178,6 +192,28 @@ def test_functions_are_short():
 def test_every_module_has_a_docstring():
     silent = [say(path) for path in product() if path.read_text().strip() and not ast.get_docstring(tree(path))]
     assert silent == []
+
+
+def is_named_by_a_noun(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """Return whether the docstring may begin with a noun or a state: that of a property or of a transition."""
+    names = {ast.unparse(one).partition("(")[0].rpartition(".")[2] for one in function.decorator_list}
+    return bool(names & {"property", "cached_property", "transition"})
+
+
+def test_docstrings_of_functions_begin_with_a_verb_in_the_imperative():
+    """As in "Return the …", not "Returns the …", "The …" or "Whether …"."""
+    others = [path for name in ("bench", "examples", "tools") for path in (ROOT / name).rglob("*.py")]
+    begins = {
+        f"{say(path)}:{node.lineno} {node.name}": re.match(r"\w*", docstring)[0]
+        for path in [*product(), *others]
+        for node in ast.walk(tree(path))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not is_named_by_a_noun(node)
+        if (docstring := ast.get_docstring(node)) is not None
+    }
+    assert len(begins) > 1000
+    allowed = VERBS.split()
+    wrong = {function: word for function, word in begins.items() if word not in allowed}
+    assert wrong == {}, "begin with one of VERBS, or add your verb there"
 
 
 def test_state_is_changed_by_transitions_only():

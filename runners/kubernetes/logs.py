@@ -154,7 +154,7 @@ class Copy:
         self._record()
 
     def _remark(self, text: bytes) -> None:
-        """Appends the text on a line of its own."""
+        """Append the text on a line of its own."""
         broken, self.position.part = self.position.part, 0
         self._append(b"\n" + text if broken else text)
 

@@ -190,7 +190,7 @@ def _index(pod: dict) -> int | None:
 
 
 def _is_silent(pod: dict, now: float) -> bool:
-    """Whether the pod should have ended long ago and no end was reported: the node does not respond. (A pod's
+    """Return whether the pod should have ended long ago and no end was reported: the node does not respond. (A pod's
     deletionTimestamp is the latest time at which it should be gone.)
     """
     due = seconds(pod["metadata"].get("deletionTimestamp"))
@@ -202,7 +202,7 @@ def _node(pod: dict) -> str:
 
 
 def _end(pod: dict) -> RunStatus | None:
-    """How the pod's container ended; None while it has not, or when the pod was removed before it reported."""
+    """Return how the pod's container ended; None before that, or when the pod was removed before it reported."""
     status = pod.get("status") or {}
     terminated = (_container(pod).get("state") or {}).get("terminated")
     disruption = _disruption(status)
@@ -235,7 +235,7 @@ def memory(pod: dict) -> str:
 
 
 def _disruption(status: dict) -> str:
-    """Why the cluster or the node ended the pod; empty when the run ended by itself."""
+    """Return why the cluster or the node ended the pod; empty when the run ended by itself."""
     reason, message = status.get("reason") or "", short(status.get("message") or "")
     if reason == "Evicted":
         return Message("evicted by its node: %(message)s", message=message)
@@ -267,7 +267,9 @@ def waiting(pod: dict) -> tuple[str, bool]:
 
 
 def _crash_loop(pods: list[dict]) -> RunStatus | None:
-    """The end of a service that failed again right after a restart by the cluster; the platform decides what next."""
+    """Return the end of a service that failed again right after a restart by the cluster, None for any other pods; the
+    platform decides what comes next.
+    """
     for pod in pods:
         container = _container(pod)
         state = (container.get("state") or {}).get("waiting") or {}

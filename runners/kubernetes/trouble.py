@@ -65,7 +65,7 @@ def _events(cluster: Cluster, subject: dict) -> list[dict]:
 
 
 def _replica_sets(cluster: Cluster, record: dict) -> list[dict]:
-    """The ReplicaSets of a Deployment, which have the events about refused pods."""
+    """Return the ReplicaSets of a Deployment, which have the events about refused pods."""
     if record["kind"] != "Deployment":
         return []
     selector = ",".join(f"{key}={value}" for key, value in record["spec"]["selector"]["matchLabels"].items())

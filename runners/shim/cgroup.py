@@ -37,8 +37,8 @@ def find(root: str = ROOT) -> dict[str, str]:
 
 
 def _find_unified(root: str) -> dict[str, str]:
-    """The folders in the unified hierarchy: below the root for root, else below the highest group that was delegated to
-    this user, usually by systemd.
+    """Return the folders in the unified hierarchy: below the root for root, else below the highest group that was
+    delegated to this user, usually by systemd.
     """
     mine = _own("")
     if mine is None:
@@ -63,7 +63,7 @@ def _find_unified(root: str) -> dict[str, str]:
 
 
 def _own(kind: str) -> str | None:
-    """The group of this process in the hierarchy of the controller ("" is the unified one)."""
+    """Return the group of this process in the hierarchy of the controller ("" is the unified one)."""
     for line in read("/proc/self/cgroup").splitlines():
         _, kinds, path = line.split(":", 2)
         if kind in kinds.split(","):
@@ -72,7 +72,7 @@ def _own(kind: str) -> str | None:
 
 
 def _try(folder: str, kinds: set[str], unified: bool) -> bool:
-    """Whether a child process can join a new group there with limits that the kernel accepts."""
+    """Return whether a child process can join a new group there with limits that the kernel accepts."""
     group = Group(dict.fromkeys(kinds, folder), f"try-{os.getpid()}-{time.monotonic_ns()}")
     try:
         os.makedirs(folder, exist_ok=True)

@@ -231,9 +231,7 @@ def entries(folder: str) -> Iterator[os.stat_result]:
 
 
 def oom_kills() -> int:
-    """How often the kernel has killed for want of memory since the machine started; 0 where it does not
-    say.
-    """
+    """Return how often the kernel has killed for want of memory since the machine started; 0 when unknown."""
     with contextlib.suppress(OSError), open("/proc/vmstat", "rb") as file:
         for line in file:
             if line.startswith(b"oom_kill "):

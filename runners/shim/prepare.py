@@ -26,7 +26,7 @@ def prepare(spec: dict) -> None:
 
 
 def _change(path: str, change) -> None:
-    """Calls `change` with the descriptor and the status of the path and of everything below that `change.wants`."""
+    """Call `change` with the descriptor and the status of the path and of everything below that `change.wants`."""
     try:
         top = os.open(path, os.O_RDONLY | KEEP)
     except FileNotFoundError:
