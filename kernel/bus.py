@@ -228,9 +228,11 @@ def request(subject: str, data: bytes, timeout_s: float) -> bytes:
         try:
             return (await client.request(subject, data, timeout=timeout_s)).data
         except NoRespondersError as problem:
-            raise NoAnswer(f"{subject}: no subscriber") from problem
+            raise NoAnswer("%(subject)s: no subscriber", subject=subject) from problem
         except NatsTimeout as problem:
-            raise NoAnswer(f"{subject}: no answer within {timeout_s:g} s") from problem
+            raise NoAnswer(
+                "%(subject)s: no answer within %(seconds)g s", subject=subject, seconds=timeout_s
+            ) from problem
 
     return _connection().call(work, timeout_s + 3)
 

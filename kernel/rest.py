@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import re
 
-from rest_framework.exceptions import ParseError
 from rest_framework.negotiation import BaseContentNegotiation
 from rest_framework.parsers import JSONParser
 from rest_framework.renderers import JSONRenderer
 
-from .errors import writable
+from .errors import Refused, writable
 from .sanitize import no_constant
 
 PAGE_LIMIT = 1000
@@ -21,7 +20,7 @@ HALF_ESCAPED = re.compile(rb"\\u[dD][89a-fA-F]")
 def read_json(data: bytes):
     """Return the value of a JSON body.
 
-    Raises ParseError naming the field with text that cannot be encoded; ValueError or RecursionError for anything but
+    Raises Refused naming the field with text that cannot be encoded; ValueError or RecursionError for anything but
     JSON in UTF-8 with finite numbers and bounded nesting.
     """
     value = json.loads(data.decode("utf-8"), parse_constant=no_constant)
@@ -40,7 +39,7 @@ def _refuse_halves(value) -> None:
         elif isinstance(value, list):
             left += [(name, inner) for inner in value]
         elif isinstance(value, str) and HALF.search(value):
-            raise ParseError(f"{writable(name or 'body')}: must be valid text")
+            raise Refused("must be valid text", field=writable(name or "body"))
 
 
 class StrictJSONParser(JSONParser):
@@ -54,7 +53,7 @@ class StrictJSONParser(JSONParser):
         try:
             return read_json(stream.read())
         except (ValueError, RecursionError):
-            raise ParseError("body: not valid JSON")
+            raise Refused("not valid JSON", field="body")
 
 
 class PlainJSONRenderer(JSONRenderer):

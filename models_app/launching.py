@@ -16,7 +16,7 @@ from django.conf import settings
 import runners
 from kernel import after_commit, sanitize, storage
 from kernel.errors import Refused
-from kernel.messages import Message, message_of
+from kernel.messages import Message, message_of, storable
 from kernel.singleton import Holder
 from runners import Mount, RunSpec, RunStatus, owned
 
@@ -179,14 +179,13 @@ def _result(model: Model) -> dict:
         raise ValueError(Message("the load check left no result")) from None
     try:
         if len(data) > RESULT_BYTES:
-            raise ValueError(f"larger than {RESULT_BYTES >> 10} KiB")
+            raise ValueError(Message("larger than %(limit)s KiB", limit=RESULT_BYTES >> 10))
         result = sanitize.read_storable(data)
         if not isinstance(result, dict):
-            raise ValueError("not a JSON object")
+            raise ValueError(Message("not a JSON object"))
     except ValueError as problem:
-        raise ValueError(
-            Message("the result of the load check is not valid: %(problem)s", problem=sanitize.text(str(problem)))
-        ) from None
+        reason = storable(message_of(problem))
+        raise ValueError(Message("the result of the load check is not valid: %(problem)s", problem=reason)) from None
     return result
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from kernel.messages import Message, storable
+from kernel.messages import Message, storable, under
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
@@ -26,9 +26,13 @@ State = Literal["unknown", "running", "exited", "lost"]
 
 
 class RunnerError(Exception):
-    """A fault of the platform or the machine, which may pass: worth another try."""
+    """A fault of the platform or the machine, which may pass: worth another try. `msg` may be stored as a reason."""
 
     passes = True
+
+    def __init__(self, template: str, /, **params):
+        self.msg = Message(template, **params)
+        super().__init__(self.msg)
 
 
 @dataclass(frozen=True)
@@ -93,14 +97,16 @@ class RunSpec:
     def __post_init__(self) -> None:
         check_name(self.name)
         if self.workers < 1:
-            raise ValueError(f"workers: {self.workers} cannot run")
+            raise ValueError(under("workers", Message("%(count)s cannot run", count=self.workers)))
         if (self.kind == "service") != (self.port is not None):
-            raise ValueError("port: a service has one, a job has none")
+            raise ValueError(under("port", Message("a service has one, a job has none")))
         if not self.command or not all(isinstance(part, str) and "\0" not in part for part in self.command):
-            raise ValueError("command: a list of strings, at least one, none with a null character")
+            problem = Message("a list of strings, at least one, none with a null character")
+            raise ValueError(under("command", problem))
         for key, value in self.environment.items():
             if not isinstance(key, str) or not isinstance(value, str) or not key or "=" in key or "\0" in key + value:
-                raise ValueError(f"environment: {key!r} is not a name with a string value")
+                problem = Message("%(name)s is not a name with a string value", name=repr(key))
+                raise ValueError(under("environment", problem))
 
 
 @dataclass(frozen=True)
@@ -219,5 +225,5 @@ class Runner(ABC):
 def check_name(name: str) -> str:
     """Return the name if it is legal for a run (it becomes a folder name). Raises ValueError."""
     if not isinstance(name, str) or not NAME.fullmatch(name):
-        raise ValueError(f"name: {name!r} is not legal for a run")
+        raise ValueError(under("name", Message("%(name)s is not legal for a run", name=repr(name))))
     return name

@@ -80,17 +80,23 @@ class LocalRunner(Runner):
                     self._begin(spec, path, lock)
                     return
             if time.monotonic() > deadline:
-                raise RunnerError(f"run {spec.name}: another caller has been starting it for {START_LIMIT_S} s")
+                raise RunnerError(
+                    "run %(run)s: another caller has been starting it for %(seconds)s s",
+                    run=spec.name,
+                    seconds=START_LIMIT_S,
+                )
             time.sleep(0.01)
 
     def _begin(self, spec: RunSpec, path: Path, lock: int) -> None:
         free_mib = shutil.disk_usage(path).free >> 20
         if free_mib < self.reserve_mib:
-            raise RunnerError(f"the disk of the machine is nearly full: {free_mib} MiB left")
+            raise RunnerError("the disk of the machine is nearly full: %(free)s MiB left", free=free_mib)
         wanted = spec.gpu * spec.workers
         with gpus.acquire(self.folder.with_name("gpus"), self.devices() if wanted else [], wanted) as taken:
             if len(taken) < wanted:
-                raise RunnerError(f"gpu: {wanted} wanted, {len(taken)} free on this machine now")
+                raise RunnerError(
+                    "gpu: %(wanted)s wanted, %(free)s free on this machine now", wanted=wanted, free=len(taken)
+                )
             devices, locks = [device for device, _ in taken], [fd for _, fd in taken]
             values = _spec(spec, path, devices)
             values |= {"gpu_locks": locks, "reserve_mib": self.reserve_mib}
@@ -154,7 +160,7 @@ class LocalRunner(Runner):
                     _remove(gone)
                     return
             if time.monotonic() > deadline:  # a reader holds the lock briefly, a run until it has ended
-                raise RunnerError(f"run {name}: still running")
+                raise RunnerError("run %(run)s: still running", run=name)
             time.sleep(0.01)
 
     def names(self) -> list[str]:
@@ -306,7 +312,8 @@ def _spawn(path: Path, lock: int, locks: list[int]) -> None:
             start_new_session=True,
         )
     if done.returncode:
-        raise RunnerError(f"run {path.name}: it could not be put on record: {tail(path / 'shim.log', 3) or done}")
+        said = tail(path / "shim.log", 3) or done
+        raise RunnerError("run %(run)s: it could not be put on record: %(problem)s", run=path.name, problem=said)
 
 
 def _remove(folder: Path) -> None:

@@ -11,6 +11,8 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+from kernel.messages import Message, under
+
 # The fields of a document: keywords, texts that are searched by word, numbers.
 _LINE = ("_id", "cluster_id", "namespace_name", "deployment", "service", "pod_name")
 KEYWORDS = frozenset([*_LINE, "log_type", "anomaly_level", "inference_model"])
@@ -91,7 +93,7 @@ def matches(node: Any, document: dict) -> bool:
             return sum(matches(part, document) for part in parts) >= least
         case Not(part):
             return not matches(part, document)
-    raise ValueError(f"{node}: unknown")
+    raise ValueError(under(str(node), Message("unknown")))
 
 
 def _has(text: tuple[str, ...], words: tuple[str, ...]) -> bool:
@@ -102,7 +104,7 @@ def field_of(name: Any) -> str:
     """Return the field without its suffix `.keyword`. Raises ValueError for an unknown one."""
     plain = name.removesuffix(".keyword") if isinstance(name, str) else ""
     if plain not in FIELDS:
-        raise ValueError(f"{str(name)[:50]!r}: no such field")
+        raise ValueError(under(repr(str(name)[:50]), Message("no such field")))
     return plain
 
 
@@ -116,7 +118,7 @@ def typed(name: str, value: Any) -> Any:
     except (TypeError, ValueError, OverflowError):
         valid = False
     if not valid:
-        raise ValueError(f"{name}: {str(value)[:50]!r} is not a number")
+        raise ValueError(under(name, Message("%(value)s is not a number", value=repr(str(value)[:50]))))
     return number
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from rest_framework.exceptions import ParseError
 from rest_framework.parsers import BaseParser
 from rest_framework.response import Response
 
@@ -40,7 +39,7 @@ class NdjsonParser(BaseParser):
                 try:
                     rows.append(read_json(text))
                 except (ValueError, RecursionError):
-                    raise ParseError(f"body: line {number} is not valid JSON")
+                    raise Refused("line %(number)s is not valid JSON", field="body", number=number)
         return rows
 
 

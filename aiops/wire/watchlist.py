@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from kernel.messages import Message, under
+
 Triple = tuple[str, str, str]
 MAX_NAME = 253
 TRAIN, UPDATE, RESET, NOTHING = "train", "update", "reset", "nothing"
@@ -19,7 +21,7 @@ def check(data) -> dict[str, dict[str, list[str]]]:
     for cluster, namespaces in _items(data, "workloads"):
         for namespace, deployments in _items(namespaces, f"workloads.{cluster}"):
             if not isinstance(deployments, list):
-                raise ValueError(f"workloads.{cluster}.{namespace}: must be a list of deployments")
+                raise ValueError(under(f"workloads.{cluster}.{namespace}", Message("must be a list of deployments")))
             for deployment in deployments:
                 workloads.add((cluster, namespace, _name(deployment, f"workloads.{cluster}.{namespace}")))
     return tree(workloads)
@@ -55,12 +57,12 @@ def decide(current: dict, last: dict) -> str:
 
 def _items(data, where: str):
     if not isinstance(data, dict):
-        raise ValueError(f"{where}: must be an object")
+        raise ValueError(under(where, Message("must be an object")))
     for name, value in data.items():
         yield _name(name, where), value
 
 
 def _name(value, where: str) -> str:
     if not isinstance(value, str) or not value or len(value) > MAX_NAME or not value.isprintable():
-        raise ValueError(f"{where}: {value!r} is no name")
+        raise ValueError(under(where, Message("%(value)s is no name", value=repr(value))))
     return value

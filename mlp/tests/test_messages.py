@@ -10,19 +10,37 @@ from __future__ import annotations
 import ast
 import re
 from functools import cache
+from io import BytesIO
 from pathlib import Path
 
 import pytest
 from django.apps import apps
 from django.conf import settings
+from django.contrib.auth.models import AnonymousUser
 from django.utils import translation
 from rest_framework import serializers
 
+from aiops.intake import tail
+from aiops.logstore import query
+from aiops.wire import watchlist
 from kernel.errors import Refused, flatten
 from kernel.fields import Invalid, StrictInt, StrictSerializer
 from kernel.locking import DELETING, KINDS
-from kernel.messages import SEPARATOR, Message, clip, joined, restored, storable, translate, under, with_lines, word
+from kernel.messages import (
+    SEPARATOR,
+    Message,
+    clip,
+    joined,
+    message_of,
+    restored,
+    storable,
+    translate,
+    under,
+    with_lines,
+    word,
+)
 from kernel.models import Lifecycle, StateChange
+from kernel.rest import StrictJSONParser
 from tools import translations
 
 ROOT = Path(settings.BASE_DIR)
@@ -33,6 +51,16 @@ REASONS = {
     "note_trouble": 1, "failed": 1, "_ended": 1, "_asked": 1, "RunStatus": 3, "HttpError": 1,
 }  # fmt: skip
 FIELD = re.compile(r"[A-Za-z][\w-]*: ")
+WITHOUT_FIELD = {"Message", "message", "RunnerError"}  # no answer of REST by itself, so its template may name a field
+# DRF's own, which keep plain text only: Refused and kernel.fields.Invalid keep the message.
+MESSAGELESS = {"ParseError", "serializers.ValidationError"}
+# Whose message `message_of` finds; ValueError only where the code that raises it is in CARRIERS.
+WITH_MESSAGE = {"Refused", "Fault", "NoAnswer", "RunnerError", "ValueError"}
+# Files and folders whose ValueErrors end in refusals and stored reasons.
+CARRIERS = (
+    "runners/base.py", "runners/local.py", "runners/kubernetes/", "models_app/launching.py", "aiops/wire/watchlist.py",
+    "aiops/logstore/query_string.py", "aiops/logstore/query_tree.py", "aiops/logstore/query.py",
+)  # fmt: skip
 
 
 def put_together(node: ast.expr | None) -> bool:
@@ -83,13 +111,13 @@ def offences(source: str) -> list[tuple[int, str]]:
         if not isinstance(node, ast.Call):
             continue
         called = getattr(node.func, "id", getattr(node.func, "attr", ""))
-        if ast.unparse(node.func) == "serializers.ValidationError":  # kernel.fields.Invalid keeps the message
+        if ast.unparse(node.func) in MESSAGELESS:
             calls.append((node.lineno, ast.unparse(node)))
         elif called in translations.MESSAGES:
             place = 1 if called == "HttpError" else 0
             template = node.args[place] if len(node.args) > place else None
             named = isinstance(template, ast.Constant) and FIELD.match(str(template.value)) is not None
-            if put_together(template) or is_plain(template) or (named and called not in {"Message", "message"}):
+            if put_together(template) or is_plain(template) or (named and called not in WITHOUT_FIELD):
                 calls.append((node.lineno, ast.unparse(node)))
         elif called in REASONS or any(keyword.arg == "reason" for keyword in node.keywords):
             place = REASONS.get(called, len(node.args))
@@ -99,13 +127,39 @@ def offences(source: str) -> list[tuple[int, str]]:
     return calls
 
 
+def foreign_texts(source: str) -> list[tuple[int, str]]:
+    """Return (line, code) of each refusal with the text of a caught exception that carries no message."""
+    calls = []
+    for handler in ast.walk(ast.parse(source)):
+        if not isinstance(handler, ast.ExceptHandler) or handler.name is None:
+            continue
+        caught = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
+        if {ast.unparse(each).rpartition(".")[2] for each in caught} <= WITH_MESSAGE:
+            continue
+        for node in ast.walk(handler):
+            called = getattr(node.func, "id", getattr(node.func, "attr", "")) if isinstance(node, ast.Call) else ""
+            if called in translations.MESSAGES and f"message_of({handler.name})" in map(ast.unparse, node.args):
+                calls.append((node.lineno, ast.unparse(node)))
+    return calls
+
+
+def bare_value_errors(source: str) -> list[tuple[int, str]]:
+    """Return (line, code) of each ValueError with plain text, which `message_of` could only return as it is."""
+    calls = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)]
+    errors = [node for node in calls if ast.unparse(node.func) == "ValueError"]
+    return [(node.lineno, ast.unparse(node)) for node in errors if any(map(is_bare, node.args))]
+
+
 def test_every_refusal_and_reason_is_a_message_that_can_be_translated():
-    problems = [
-        f"{path.relative_to(ROOT)}:{line}: {code}"
-        for path in translations.source_files()
-        if path.suffix == ".py" and path != MECHANISM and path.relative_to(ROOT).parts[:2] not in STANDALONE
-        for line, code in offences(path.read_text())
-    ]
+    problems = []
+    for path in translations.source_files():
+        name = path.relative_to(ROOT)
+        if path.suffix != ".py" or path == MECHANISM or name.parts[:2] in STANDALONE:
+            continue
+        source = path.read_text()
+        found = offences(source) + foreign_texts(source)
+        found += bare_value_errors(source) if str(name).startswith(CARRIERS) else []
+        problems += [f"{name}:{line}: {code}" for line, code in found]
     assert not problems, "\n".join(problems)
 
 
@@ -123,6 +177,10 @@ STANDALONE = {("datasets", "data_client"), ("apps", "serving"), ("jobs", "report
         ("raise Refused(_('must be short'))", True),
         ("raise Refused(str(problem))", True),
         ("raise serializers.ValidationError('must be a list')", True),
+        ("raise ParseError('not valid')", True),
+        ("raise RunnerError(f'run {name}: still running')", True),
+        ("raise NoAnswer(f'{subject}: no subscriber')", True),
+        ("raise RunnerError('gpu: %(free)s free', free=free)", False),
         ("raise HttpError(404, 'path: no such file')", True),
         ("lifecycle.fail(pk, 'broken', by=by)", True),
         ("job.fail(by=by, reason=f'attempt {n}')", True),
@@ -134,6 +192,57 @@ STANDALONE = {("datasets", "data_client"), ("apps", "serving"), ("jobs", "report
 )
 def test_text_built_at_run_time_is_detected(source, offends):
     assert bool(offences(source)) == offends
+
+
+@pytest.mark.parametrize(
+    ("caught", "offends"),
+    [("SuspiciousOperation", True), ("(ValueError, OSError)", True), ("(Refused, ValueError)", False)],
+)
+def test_the_text_of_an_exception_without_a_message_is_detected(caught, offends):
+    source = f"try:\n    work()\nexcept {caught} as problem:\n    raise Refused(message_of(problem), field='q')"
+    assert bool(foreign_texts(source)) == offends
+
+
+@pytest.mark.parametrize(
+    ("source", "offends"),
+    [
+        ("raise ValueError('mount: too large')", True),
+        ("raise ValueError(f'{name}: unknown')", True),
+        ("raise ValueError(under('mount', Message('too large')))", False),
+        ("raise ValueError(problem)", False),
+    ],
+)
+def test_a_value_error_with_plain_text_is_detected(source, offends):
+    assert bool(bare_value_errors(source)) == offends
+
+
+@pytest.mark.parametrize(
+    ("work", "english", "chinese"),
+    [
+        (
+            lambda: watchlist.check({"c1": {"shop": "cart"}}),
+            "workloads.c1.shop: must be a list of deployments",
+            "workloads.c1.shop: 必须是部署列表",
+        ),
+        (
+            lambda: query.parse({"query": {"query_string": {"query": "(cart"}}}),
+            "query_string: the parenthesis at position 1 is not closed",
+            "query_string: 位置 1 处的括号没有闭合",
+        ),
+        (lambda: StrictJSONParser().parse(BytesIO(b"{")), "body: not valid JSON", "body: 不是有效的 JSON"),
+        (
+            lambda: tail.Reader(AnonymousUser(), "&".join(["q=x"] * 2000)),
+            "query: must have fewer fields",
+            "query: 字段过多",
+        ),
+    ],
+)
+def test_what_is_wrong_with_a_request_is_translated_to_its_end(work, english, chinese):
+    with pytest.raises((Refused, ValueError)) as problem:
+        work()
+    assert str(problem.value) == english
+    with translation.override("zh-hans"):
+        assert translate(message_of(problem.value)) == chinese
 
 
 def test_every_transition_has_a_refusal_message():

@@ -18,6 +18,7 @@ from kubernetes.client.exceptions import ApiException
 from kubernetes.config.config_exception import ConfigException
 from pydantic import ValidationError
 
+from kernel.messages import Message, clip
 from runners.base import RunnerError
 
 from .config import ClusterConfig
@@ -26,6 +27,7 @@ log = logging.getLogger(__name__)
 
 CALL_S = (5, 30)  # to connect, to answer
 MERGE = "application/merge-patch+json"
+LONGEST_MESSAGE = 1000  # characters of an error
 PIECE = 64 << 10  # bytes of a log line that are buffered; a longer line is yielded in pieces
 LONGEST_LINE = 64 << 20  # bytes of an event; etcd stores objects of 1.5 MiB at most
 Watched = Iterator[dict]
@@ -39,7 +41,8 @@ class ApiError(RunnerError):
     """An error status of the API server: the HTTP status, the reason, the message."""
 
     def __init__(self, status: int, reason: str, message: str):
-        super().__init__(f"the cluster answered {status} {reason}: {message}"[:1000])
+        answer = Message("the cluster answered %(answer)s: %(message)s", answer=f"{status} {reason}", message=message)
+        super().__init__(clip(answer, LONGEST_MESSAGE))
         self.status, self.reason, self.message = status, reason, message
 
 
@@ -70,7 +73,9 @@ def connection(settings: ClusterConfig) -> client.ApiClient:
             except ConfigException:
                 config.load_kube_config(client_configuration=configuration)
     except (ConfigException, OSError, ValueError, TypeError) as error:
-        raise RunnerError(f"no way to the cluster: {error} (MLP_K8S_KUBECONFIG, MLP_K8S_CONTEXT)") from error
+        raise RunnerError(
+            "no way to the cluster: %(problem)s (MLP_K8S_KUBECONFIG, MLP_K8S_CONTEXT)", problem=error
+        ) from error
     configuration.retries = urllib3.Retry(connect=1, read=0, redirect=0, status=0, other=0)
     configuration.connection_pool_maxsize = 32
     return client.ApiClient(configuration)
@@ -114,9 +119,9 @@ class Cluster:
         except ApiException as error:
             raise api_error(error.status or 0, error.reason or "", (error.body or "").encode()) from error
         except ValidationError as error:
-            raise ValueError(f"the cluster would refuse this: {error}") from error
+            raise ValueError(Message("the cluster would refuse this: %(problem)s", problem=error)) from error
         except urllib3.exceptions.HTTPError as error:
-            raise RunnerError(f"the cluster does not answer: {error}") from error
+            raise RunnerError("the cluster does not answer: %(problem)s", problem=error) from error
         response = getattr(response, "response", response)
         if 200 <= response.status <= 299:
             return response
@@ -134,7 +139,7 @@ class Cluster:
         try:
             return json.loads(response.data or b"{}")
         except (ValueError, urllib3.exceptions.HTTPError) as error:
-            raise RunnerError(f"the cluster's answer was cut off: {error}") from error
+            raise RunnerError("the cluster's answer was cut off: %(problem)s", problem=error) from error
         finally:
             response.release_conn()
 
@@ -216,7 +221,7 @@ def lines(response: urllib3.HTTPResponse) -> Iterator[bytes]:
                 begun, size = [], 0
         if size > LONGEST_LINE:
             response.close()
-            raise RunnerError(f"the cluster's stream has a line longer than {LONGEST_LINE} bytes")
+            raise RunnerError("the cluster's stream has a line longer than %(limit)s bytes", limit=LONGEST_LINE)
     if begun:
         yield b"".join(begun)
 
@@ -240,7 +245,7 @@ def portions(response: urllib3.HTTPResponse) -> Iterator[list[bytes]]:
         if begun:
             yield [b"".join(begun)]
     except (urllib3.exceptions.HTTPError, OSError) as error:
-        raise RunnerError(f"the cluster's stream broke off: {error}") from error
+        raise RunnerError("the cluster's stream broke off: %(problem)s", problem=error) from error
     finally:
         response.close()
 

@@ -12,6 +12,8 @@ from pathlib import Path
 
 from django.conf import settings
 
+from kernel.messages import Message
+
 RUNTIMES = ("python", "torch", "tf", "serve")
 
 
@@ -56,7 +58,10 @@ class ClusterConfig:
         """Return the image of the runtime. Raises ValueError when there is none: the run can never start."""
         image = self.images.get(runtime, "")
         if not image:
-            raise ValueError(f"runtime {runtime}: no image; set MLP_K8S_IMAGE_{runtime.upper()}")
+            variable = f"MLP_K8S_IMAGE_{runtime.upper()}"
+            raise ValueError(
+                Message("runtime %(runtime)s: no image; set %(variable)s", runtime=runtime, variable=variable)
+            )
         return image
 
     @property

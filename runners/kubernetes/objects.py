@@ -12,6 +12,7 @@ import math
 import re
 from pathlib import Path
 
+from kernel.messages import Message, under
 from runners.base import RunSpec
 
 from . import object_names
@@ -204,7 +205,7 @@ def storage(config: ClusterConfig) -> dict:
         return {"persistentVolumeClaim": {"claimName": config.claim}}
     server, path = config.nfs_parts
     if not config.nfs or not server:
-        raise ValueError("storage: none for the cluster; set MLP_K8S_PVC or MLP_K8S_NFS")
+        raise ValueError(under("storage", Message("none for the cluster; set MLP_K8S_PVC or MLP_K8S_NFS")))
     return {"nfs": {"server": server, "path": path}}
 
 
@@ -213,7 +214,10 @@ def mount(source: Path, target: str, read_only: bool, config: ClusterConfig) -> 
     try:
         sub_path = Path(source).relative_to(config.storage_root)
     except ValueError:
-        raise ValueError(f"mount: {source} is not below {config.storage_root}, which the cluster shares") from None
+        problem = Message(
+            "%(path)s is not below %(root)s, which the cluster shares", path=source, root=config.storage_root
+        )
+        raise ValueError(under("mount", problem)) from None
     body = {"name": STORAGE, "mountPath": target, "readOnly": read_only}
     return body | ({"subPath": str(sub_path)} if sub_path.parts else {})
 
@@ -229,9 +233,12 @@ def secret(spec: RunSpec, owner: dict) -> dict:
     values = threads | dict(spec.environment) | hidden
     for key in values:
         if not VARIABLE.fullmatch(key) or key in {".", ".."}:
-            raise ValueError(f"env: {key!r} cannot be a variable's name in a cluster (letters, digits, '_', '.', '-')")
+            problem = Message(
+                "%(name)s cannot be a variable's name in a cluster (letters, digits, '_', '.', '-')", name=repr(key)
+            )
+            raise ValueError(under("env", problem))
     if sum(len(value.encode()) for value in values.values()) > SECRET_LIMIT - (64 << 10):
-        raise ValueError("env: all variables together may have just under 1 MiB in a cluster")
+        raise ValueError(under("env", Message("all variables together may have just under 1 MiB in a cluster")))
     data = {key: base64.b64encode(value.encode()).decode() for key, value in values.items()}
     body = {"apiVersion": "v1", "kind": "Secret", "type": "Opaque", "immutable": True, "data": data}
     return body | {"metadata": metadata(spec, owner=owner)}

@@ -108,7 +108,7 @@ class KubernetesRunner(Runner):
 
     def forget(self, name: str) -> None:
         if self.poll(name).state == "running":
-            raise RunnerError(f"run {name}: still running")
+            raise RunnerError("run %(run)s: still running", run=name)
         key, core = object_names.object_name(name), self.cluster.core
         # These first: a run of the same name that starts right after must not see the old ones.
         self.cluster.delete(core.delete_namespaced_secret, key)
@@ -179,7 +179,7 @@ class KubernetesRunner(Runner):
         body = make(spec, self.config, mounts)
         created = self.cluster.create(create, body) or self._record(spec.name)
         if created is None:
-            raise RunnerError(f"run {spec.name}: forgotten while it was being started")
+            raise RunnerError("run %(run)s: forgotten while it was being started", run=spec.name)
         return {"kind": body["kind"], "apiVersion": body["apiVersion"]} | created
 
     def _belongings(self, spec: RunSpec, record: dict) -> Iterator[tuple[str, dict]]:
@@ -203,7 +203,8 @@ class KubernetesRunner(Runner):
             if existing:
                 self.cluster.delete(calls["delete"], body["metadata"]["name"])
             time.sleep(0.1)
-        raise RunnerError(f"run {record['metadata']['name']}: an earlier one of this name is still being removed")
+        name = record["metadata"]["name"]
+        raise RunnerError("run %(run)s: an earlier one of this name is still being removed", run=name)
 
     def _begin(self, name: str, record: dict) -> None:
         """Let the pods start, unless the run was asked to stop meanwhile."""
@@ -214,10 +215,10 @@ class KubernetesRunner(Runner):
                 return
             record = self._record(name)
             if record is None:
-                raise RunnerError(f"run {name}: forgotten while it was being started")
+                raise RunnerError("run %(run)s: forgotten while it was being started", run=name)
             if status.stop_of(record) or status.is_begun(record):
                 return
-        raise RunnerError(f"run {name}: changed by others again and again while it was being started")
+        raise RunnerError("run %(run)s: changed by others again and again while it was being started", run=name)
 
     # --- ending -------------------------------------------------------------------------------------------
     def _halt(self, record: dict, pods: list[dict], stop: dict) -> None:
@@ -308,7 +309,12 @@ class KubernetesRunner(Runner):
         if record is None or record["metadata"].get("deletionTimestamp"):
             return None
         if record["metadata"].get("annotations", {}).get(object_names.NAME) != name:
-            raise RunnerError(f"run {name}: {key} in namespace {self.config.namespace} is not the platform's")
+            raise RunnerError(
+                "run %(run)s: %(object)s in namespace %(namespace)s is not the platform's",
+                run=name,
+                object=key,
+                namespace=self.config.namespace,
+            )
         return record
 
     def _records(self) -> list[dict]:

@@ -11,6 +11,7 @@ import secrets
 import shutil
 from pathlib import Path
 
+from kernel.messages import Message, under
 from runners.base import RunSpec
 
 from . import objects
@@ -39,7 +40,8 @@ def shared(source: Path, config: ClusterConfig) -> Path:
     files = [source] if source.is_file() else sorted(path for path in source.rglob("*") if path.is_file())
     files = [path for path in files if "__pycache__" not in path.parts]
     if sum(path.stat().st_size for path in files) > LARGEST_COPY:
-        raise ValueError(f"mount: {source} is too large to be copied into the storage")
+        problem = Message("%(path)s is too large to be copied into the storage", path=source)
+        raise ValueError(under("mount", problem))
     digest = hashlib.sha256()
     for path in files:
         digest.update(f"{path.relative_to(source.parent)}\0{path.stat().st_size}\0".encode() + path.read_bytes())

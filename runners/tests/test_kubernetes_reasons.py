@@ -7,8 +7,11 @@ import time
 from datetime import UTC, datetime
 
 import pytest
+from django.utils import translation
 
+from kernel.messages import message_of, translate
 from runners.kubernetes import object_names, status
+from runners.kubernetes.cluster import LONGEST_MESSAGE, api_error
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC).timestamp()
 
@@ -187,3 +190,13 @@ def test_a_run_that_never_started_has_a_reason():
 
 def test_a_suspended_job_has_not_started():
     assert status.assess(job(suspend=True), [], NOW).begun is False
+
+
+def test_the_words_of_the_cluster_stay_as_they_are_in_a_translated_error():
+    error = api_error(403, "Forbidden", json.dumps({"reason": "Forbidden", "message": "exceeded quota"}).encode())
+    assert str(error) == "the cluster answered 403 Forbidden: exceeded quota"
+    long = api_error(500, "", json.dumps({"message": "x" * 2000}).encode())
+    assert len(str(long)) == LONGEST_MESSAGE
+    with translation.override("zh-hans"):
+        assert translate(message_of(error)) == "集群返回 403 Forbidden：exceeded quota"
+        assert translate(message_of(long)).startswith("集群返回 500 ：xxx")

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from django.db import connection, transaction
+from django.utils import translation
 
 import runners
 from aiops.training.launching import RUNS as TRAININGS
@@ -11,6 +14,7 @@ from apps.launching import RUNS as APPLICATIONS
 from jobs.launching import RUNS as JOBS
 from jobs.models import Job
 from kernel.errors import Refused
+from kernel.messages import translate
 from kernel.tests.row_locks import blocked, in_thread
 from mlp.tests.page_world import put
 from models_app.launching import RUNS as CHECKS
@@ -119,6 +123,16 @@ def test_faults_of_the_runner_are_raised_while_retries_are_left(probes, row, on_
     probes.is_patient = False
     assert probes.launch(row.pk) is None
     assert probes.failures == [f"could not be started: {fault}"]
+
+
+def test_the_reason_of_a_run_that_could_not_be_started_is_translated_to_its_end(probes, row, runner, monkeypatch):
+    monkeypatch.setattr(runner, "reserve_mib", 1 << 40)
+    probes.is_patient = False
+    assert probes.launch(row.pk) is None
+    (reason,) = probes.failures
+    assert reason.startswith("could not be started: the disk of the machine is nearly full: ")
+    with translation.override("zh-hans"):
+        assert re.fullmatch(r"无法启动：机器磁盘即将写满，仅剩 \d+ MiB", translate(reason))
 
 
 def test_a_run_whose_row_is_deleted_during_its_start_is_swept(probes, row, runner, on_start):
