@@ -274,7 +274,7 @@ def serve(platform: Platform, username: str, job: str, folder: Path) -> None:
 def find_the_fault(platform: Platform, username: str, folder: Path) -> None:
     password = demo_aiops.operator_password()
     if password is None:
-        say("\nSkipping AIOps: the operator's password cannot be read (set MLP_ADMIN_PASSWORD).")
+        say("\nSkipping AIOps: the administrator's password cannot be read (set MLP_ADMIN_PASSWORD).")
         return
     operator = Platform(platform.url)
     operator.token = operator.must("GET", "users/admin/token", basic=("admin", password))

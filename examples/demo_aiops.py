@@ -1,7 +1,8 @@
 """The demo's AIOps part: the platform's logs are watched, a model learns them, a job fails in a way that its log has
 never shown, and the line is marked as an anomaly.
 
-Only operators may do this, so it needs the operator's password: MLP_ADMIN_PASSWORD, or {MLP_ROOT}/admin-password.
+Only administrators may do this, so it needs an administrator's password: MLP_ADMIN_PASSWORD, or the file
+{MLP_ROOT}/admin-password.
 """
 
 from __future__ import annotations

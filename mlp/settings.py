@@ -104,7 +104,7 @@ SECRET_KEY = access.text(
 ADMIN_PASSWORD = access.text(
     "MLP_ADMIN_PASSWORD",
     shown="random, kept in `{root}/admin-password` (mode 600)",
-    help="the password of the operator `admin`, set at each start",
+    help="the password of the administrator `admin`, set at each start",
 )
 DEBUG = False
 ALLOWED_HOSTS = access.items(
@@ -115,7 +115,7 @@ CSRF_TRUSTED_ORIGINS = access.items(
     help="origins (`https://…`, separated by commas) whose forms are accepted, where a proxy changes the host name",
 )
 REGISTRATION_NEEDS_APPROVAL = access.flag(
-    "MLP_REGISTRATION_NEEDS_APPROVAL", False, help="whether an operator must activate new users"
+    "MLP_REGISTRATION_NEEDS_APPROVAL", False, help="whether an administrator must activate new users"
 )
 REGISTRATIONS_PER_HOUR = access.integer(
     "MLP_REGISTRATIONS_PER_HOUR", 60, 1, help="registrations allowed from one address per hour"

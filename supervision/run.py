@@ -151,7 +151,7 @@ class Platform:
         self.start_parts(servers)
         self.pause(0)
         setup.run(self.pause)
-        self.progress("migrations, operator, static files", "ready")
+        self.progress("migrations, administrator, static files", "ready")
         rest = [part for part in self.parts if part.stage != "servers"]
         self.start_parts(rest)
         self.wait_healthy()

@@ -41,9 +41,9 @@ TAIL = f"""\
 
 ## Attaching Opni's own services
 
-They log in to NATS as a user that an operator adds, and use the subjects and buckets above. Their reports go to
-`PUT /ModelTraining/model/current_status`, which requires the token of an operator or a service (as Bearer, or as the
-password of HTTP Basic); Opni's address `opni-internal:11080` has to be a proxy to the gateway
+They log in to NATS as a user that an administrator adds, and use the subjects and buckets above. Their reports go to
+`PUT /ModelTraining/model/current_status`, which requires the token of an administrator or a service (as Bearer, or as
+the password of HTTP Basic); Opni's address `opni-internal:11080` has to be a proxy to the gateway
 that adds the header. Unknown fields of the protobuf are passed on.
 """
 

@@ -18,8 +18,8 @@ HEADER = """\
 <!-- Written by tools/settings.py from mlp/settings.py and mlp/cluster_settings.py; change it there. -->
 
 All settings are environment variables, read when the platform starts: `MLP_PORT_BASE=31000 make up`. An empty variable
-counts as unset. A value that cannot be used ends the start with a message that names the variable. Operators see the
-effective settings, without secrets, under `/admin/`, "Effective settings".
+counts as unset. A value that cannot be used stops the start with a message that names the variable.
+Administrators see the effective settings, without secrets, under `/admin/`, "Effective settings".
 
 `{root}` is `MLP_ROOT`, `{base}` is `MLP_PORT_BASE`. MiB are units of 1,048,576 bytes.
 """

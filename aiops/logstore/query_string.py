@@ -1,7 +1,8 @@
 """The parser of query_string, the syntax of the logs' search field: words, "phrases", field:value, AND, OR, NOT, ( ).
 
-Words side by side are joined by the default operator. A library for Lucene's syntax does not serve: log lines bring
-apostrophes, `<ip>` and lone signs, which such a grammar takes for syntax errors or ranges.
+Words side by side are joined by the default operator. Text of log lines must be searchable as it is, which rules out
+luqum, a parser of Lucene's syntax: `[1] boot`, `{x}`, a lone `-` or `/` and a leading apostrophe are errors there,
+`<ip>` is a range and `ok ~` a fuzzy search (docs/dependencies.md).
 """
 
 from __future__ import annotations

@@ -127,7 +127,7 @@ SUBJECTS = {
         Subject(EXPLANATIONS, "inference, gpu-controller", "write-back", "workers",
                 '`[{"_id":…,"cluster_id":…,"namespace_name":…,"masked_log":…,"unexpected":[[position,word],…]}]`',
                 note="our own: which words of an anomaly the model did not expect"),
-        Subject(FEEDBACK, "pages, REST", "drain", "", LIST, note="our own: an operator's label for a masked text"),
+        Subject(FEEDBACK, "pages, REST", "drain", "", LIST, note="our own: an administrator's label for a masked text"),
     )
 }  # fmt: skip
 

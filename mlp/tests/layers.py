@@ -27,7 +27,7 @@ LEVELS = (
     Level(7, ("apps",), "applications and the process that serves them"),
     Level(8, ("aiops",), "log anomaly detection; imports levels 0 to 3 only"),
     Level(9, ("supervision",), "`make up`: processes, embedded servers, nginx, health"),
-    Level(10, ("mlp",), "the wiring: settings, URLs, operators' and visitors' pages; imported by none"),
+    Level(10, ("mlp",), "the wiring: settings, URLs, administrators' and visitors' pages; imported by none"),
 )
 AIOPS_MAY = {0, 1, 2, 3}
 

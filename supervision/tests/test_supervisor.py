@@ -310,7 +310,7 @@ def migrates(fresh: Platform) -> bool:
 
 
 def parts_start(fresh: Platform) -> bool:
-    return "migrations, operator, static files ready" in words(fresh.output)
+    return "migrations, administrator, static files ready" in words(fresh.output)
 
 
 # On a busy machine a moment may have passed when it is seen; then the kill comes later. That `up` is killed when all
