@@ -194,6 +194,28 @@ def test_text_built_at_run_time_is_detected(source, offends):
     assert bool(offences(source)) == offends
 
 
+def overlooked(source: str) -> list[str]:
+    """Return the templates that the extraction does not see: those of a message inside another call of a message."""
+    seen: set[str] = set()
+    for _context, texts in translations.in_python(source):
+        seen |= {texts} if isinstance(texts, str) else set(texts)
+    calls = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call) and node.args]
+    templates = [
+        call.args[0].value
+        for call in calls
+        if getattr(call.func, "id", getattr(call.func, "attr", "")) in translations.MESSAGES
+        and isinstance(call.args[0], ast.Constant)
+        and isinstance(call.args[0].value, str)
+    ]
+    return [template for template in templates if translations.has_words(template) and template not in seen]
+
+
+def test_every_template_is_extracted():
+    assert overlooked("raise RunnerError(under('gpu', Message('none is free')))") == ["none is free"]
+    files = [path for path in translations.source_files() if path.suffix == ".py"]
+    assert [f"{path}: {each}" for path in files for each in overlooked(path.read_text())] == []
+
+
 @pytest.mark.parametrize(
     ("caught", "offends"),
     [("SuspiciousOperation", True), ("(ValueError, OSError)", True), ("(Refused, ValueError)", False)],
