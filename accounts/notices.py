@@ -1,7 +1,7 @@
 """Notices: a user's notifications, shown on pages and, if configured, sent by e-mail or webhook.
 
 A receiver of StateChange writes a notice and its deliveries in the transaction of the change, so that neither exists
-without the other. Events that are no change of state, such as an alert, are written by calling `tell`.
+without the other. Events that are no change of state, such as an alert, are written by calling `notify`.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ class Consumer(dramatiq.Consumer):
 
     def _wait(self) -> None:
         if self.notices.get_message(timeout=IDLE_LOOK_S):
-            while self.notices.get_message():  # the next look finds all that these tell of
+            while self.notices.get_message():  # one look at the queue finds all messages notified so far
                 pass
 
     def close(self) -> None:

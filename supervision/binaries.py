@@ -91,7 +91,6 @@ NGINX = Server(
     "MLP_NGINX",
     "-v",
 )
-SERVERS = (POSTGRES, VALKEY, NATS, NGINX)
 
 
 def find(server: Server, major: int = 0) -> str:

@@ -132,11 +132,11 @@ def group_of(folder: Path) -> int:
 
 def living(*folders: Path) -> set[Path]:
     """Return the folders of the parts that have a running process."""
-    found = set()
+    occupied = set()
     for folder, pidfd in leftovers(*folders):
-        found.add(folder)
+        occupied.add(folder)
         os.close(pidfd)
-    return found
+    return occupied
 
 
 def belongs(pid: int, spec: dict, group: int) -> bool:

@@ -217,7 +217,7 @@ def test_the_database_connection_is_restored_after_an_outage(photos, service):
         while len(codes) < 200 and (len(codes) < 40 or set(codes[-5:]) != {201}):
             codes.append(photos.put(f"/data/alice/big/{size}-{len(codes)}", data=b"x" * size).status_code)
         ended.append(codes)
-    service.stop_web()  # what still holds a dead connection is not for the next test
+    service.stop_web()  # processes with a closed database connection must not serve the next test
     service.start_web()
     for codes in ended:
         assert set(codes[:-5]) <= {201, 503}

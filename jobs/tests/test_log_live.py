@@ -71,7 +71,7 @@ def test_followers_of_a_silent_job_do_not_block_the_web_server(front, quiet, ali
         assert requests.get(f"{front.url}/-followed", timeout=LIMIT_S).status_code == 403
         accounts.rotate_token(user=alice, by="test")
         for spelling, answer in followers:
-            assert answer.read() == b"", spelling  # what lets nobody in any more lets nobody read on
+            assert answer.read() == b"", spelling  # a rotated token ends the responses that it opened
         last = held.enter_context(follow(front, "follow=1", alice))
         assert last.readline() == b"begun\n"
         Job.objects.filter(pk=quiet.pk).update(state="finished", ended=timezone.now(), run_name="")

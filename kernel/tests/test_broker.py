@@ -34,31 +34,31 @@ def message(text: str) -> Message:
 
 def waiting(consumer) -> tuple[threading.Thread, list]:
     """Wait for one message in a thread."""
-    found = []
+    messages = []
 
     def wait() -> None:
-        found.append(next(one for one in consumer if one is not None))
+        messages.append(next(one for one in consumer if one is not None))
 
     thread = threading.Thread(target=wait, daemon=True)
     thread.start()
-    return thread, found
+    return thread, messages
 
 
 def test_an_idle_consumer_is_notified_of_a_message(broker, consumer, monkeypatch):
     monkeypatch.setattr(kernel_broker, "IDLE_LOOK_S", 10 * LIMIT_S)
     assert next(consumer) is None  # the confirmation of the subscription
-    thread, found = waiting(consumer)
+    thread, messages = waiting(consumer)
     broker.enqueue(message("one"))
     thread.join(LIMIT_S)
-    assert [one.args for one in found] == [("one",)]
+    assert [one.args for one in messages] == [("one",)]
 
 
 def test_a_message_whose_notification_is_lost_is_found(broker, consumer, monkeypatch):
     monkeypatch.setattr(kernel_broker, "IDLE_LOOK_S", 0.05)
-    thread, found = waiting(consumer)
+    thread, messages = waiting(consumer)
     RedisBroker.enqueue(broker, message("one"))
     thread.join(LIMIT_S)
-    assert [one.args for one in found] == [("one",)]
+    assert [one.args for one in messages] == [("one",)]
 
 
 def test_one_look_finds_all_messages(broker, consumer, monkeypatch):
@@ -83,11 +83,11 @@ def test_a_consumer_with_unfinished_messages_waits_for_no_notification(broker, c
     for number in range(2):
         broker.enqueue(message(str(number)))
     first = next(one for one in consumer if one is not None)
-    thread, found = waiting(consumer)  # of what it may hold it holds one already
-    assert not found
+    thread, messages = waiting(consumer)  # it holds one unfinished message and may hold no more
+    assert not messages
     consumer.ack(first)
     thread.join(LIMIT_S)
-    assert [one.args for one in found] == [("1",)]
+    assert [one.args for one in messages] == [("1",)]
 
 
 def test_the_end_of_the_worker_does_not_wait_for_its_consumers(broker, consumer, monkeypatch):

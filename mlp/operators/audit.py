@@ -45,7 +45,7 @@ def audit(request: HttpRequest) -> HttpResponse:
         "newest": urlencode(filters) if before else "",
         "first": before is None,
     }
-    return render(request, "admin/inside/audit.html", context)
+    return render(request, "admin/operator_logs/audit.html", context)
 
 
 def entries(who: str, query: str, only_operators: bool, before: datetime | None) -> list:

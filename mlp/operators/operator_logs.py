@@ -49,7 +49,7 @@ def logs(request: HttpRequest) -> HttpResponse:
         "lines": lines[-LINES:],
         "shown": LINES,
     }
-    return render(request, "admin/inside/logs.html", context)
+    return render(request, "admin/operator_logs/logs.html", context)
 
 
 def components() -> dict[str, list[Path]]:
@@ -87,7 +87,7 @@ def shown_settings(request: HttpRequest) -> HttpResponse:
     names = sorted(name for name in safe if settings.is_overridden(name) and name not in LEFT_OUT)
     rows = [(name, PASSWORD_IN_URL.sub(r"\1:********@", str(safe[name]))) for name in names]
     context = {**admin.site.each_context(request), "title": gettext("Effective settings"), "rows": rows}
-    return render(request, "admin/inside/settings.html", context)
+    return render(request, "admin/operator_logs/settings.html", context)
 
 
 def operators_only(request: HttpRequest) -> None:

@@ -112,7 +112,9 @@ class TestOneOfSeveral:
 
 class TestWhatFits:
     def test_all_that_is_left_can_be_taken_and_no_more(self, alice):
-        limits.set_limit(tenant="default", user="alice", by="test", cpu=100)  # so that it takes the way with locks
+        limits.set_limit(
+            tenant="default", user="alice", by="test", cpu=100
+        )  # with a limit, requests are checked under the tenant's lock
         ask("job:1", owner="alice", cpu=5)
         with pytest.raises(Refused, match=r"^cpu: requested 3\.5, but tenant default has 3 left$"):
             ask("job:2", owner="alice", cpu=3.5)

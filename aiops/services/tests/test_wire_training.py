@@ -340,7 +340,7 @@ def test_during_a_training_offers_are_declined_quickly(served, gpu_side, monkeyp
 def test_a_silent_gpu_controller_does_not_delay_the_answer(served, peer, monkeypatch):
     """Bug 5: the original waited five seconds for it, but its caller waits for one."""
     monkeypatch.setattr("aiops.wire.gpu_info.has_gpus", lambda: True)
-    peer.listen("gpu_service_running")  # hears, and says nothing
+    peer.listen("gpu_service_running")  # receives the request and does not answer
     served(TrainingController())
     peer.wait("gpu_service_running")
     assert quickest(lambda: peer.ask("gpu_service_inference", BATCH), b"NO") < 1
