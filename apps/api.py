@@ -33,8 +33,6 @@ class AppView(ContractView):
 
 
 class AppList(AppView):
-    """users/{user}/apps."""
-
     calls = {
         "POST": Call("Deploy a model as an application", body=AppIn, out=AppOut, status=201),
         "GET": Call("List the user's applications, newest first", out=AppOut, many=True, states=STATES),
@@ -48,8 +46,6 @@ class AppList(AppView):
 
 
 class AppDetail(AppView):
-    """users/{user}/apps/{name}."""
-
     calls = {
         "GET": Call("Get an application", out=AppOut),
         "DELETE": Call("Delete an application in state ready or error", out=AppOut),

@@ -49,7 +49,7 @@ class DatasetDetail(ContractView):
 
 class DatasetHeartbeat(ContractView):
     kind = "dataset"
-    calls = {"PUT": Call("Report upload progress", body=DatasetHeartbeatIn)}
+    calls = {"PUT": Call("Report upload state and progress", body=DatasetHeartbeatIn)}
 
     def put(self, request, user, name):
         lifecycle.heartbeat(user=self.owner, name=name, by=self.by, **self.body())

@@ -58,7 +58,7 @@ class JobDetail(JobView):
 
 class JobHeartbeat(JobView):
     accepted = frozenset({"user", "job"})
-    calls = {"PUT": Call("Report the job's progress", body=JobHeartbeatIn)}
+    calls = {"PUT": Call("Report the job's state and progress", body=JobHeartbeatIn)}
 
     def put(self, request, user, name):
         body = self.body()

@@ -21,7 +21,7 @@ class Invalid(serializers.ValidationError):
 
 
 class StrictSerializer(serializers.Serializer):
-    """A request body: unknown fields are refused. Raises Refused naming the first invalid field."""
+    """A request body. Unknown fields are refused; the refusal names the first invalid field."""
 
     def to_internal_value(self, data):
         if not isinstance(data, dict):
