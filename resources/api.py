@@ -67,7 +67,7 @@ class TenantDetail(ContractView):
         return self.answer(visible_tenant(request.user, tenant))
 
     def put(self, request, tenant):
-        only_staff(request.user, "tenant: only an administrator can change the capacity")
+        only_staff(request.user, Message("only administrators can change the capacity"), field="tenant")
         return self.answer(tcc.set_capacity(name=tenant, by=self.by, **self.body()))
 
 
@@ -131,11 +131,11 @@ class LimitDetail(ContractView):
         return self.answer(limits.effective_limit(row, name))
 
     def put(self, request, tenant, name):
-        only_staff(request.user, Message("only administrators can set limits"))
+        only_staff(request.user, Message("only administrators can set limits"), field="limit")
         return self.answer(limits.set_limit(tenant=tenant, user=name, by=self.by, **self.body()))
 
     def delete(self, request, tenant, name):
-        only_staff(request.user, Message("only administrators can remove limits"))
+        only_staff(request.user, Message("only administrators can remove limits"), field="limit")
         return self.answer(limits.remove_limit(tenant=tenant, user=name, by=self.by))
 
 
@@ -147,7 +147,7 @@ def visible_tenant(user, name: str) -> Tenant:
     return tenant
 
 
-def only_staff(user, problem: Message) -> None:
+def only_staff(user, problem: Message, *, field: str) -> None:
     """Raise Refused with the problem unless the user is an administrator."""
     if not user.is_staff:
-        raise Refused(problem, field="limit")
+        raise Refused(problem, field=field)

@@ -146,7 +146,8 @@ class TestTenants:
 
     def test_staff_change_a_capacity_but_never_below_what_is_in_use(self, as_staff, as_alice, call):
         call("try", request_type="request", cpu=4)
-        as_alice.refused("put", "tenants/default", {"cpu": 5})
+        refused = as_alice.refused("put", "tenants/default", {"cpu": 5})
+        assert refused == "tenant: only administrators can change the capacity"
         assert as_staff.call("put", "tenants/default", {"cpu": 5}).json()["cpu"] == 5.0
         assert as_staff.refused("put", "tenants/default", {"cpu": 3.9}).startswith("cpu:")
         assert as_staff.refused("put", "tenants/default", {"cpu": "3"}).startswith("cpu:")
