@@ -115,7 +115,7 @@ class LimitList(ContractView):
 
 
 class LimitDetail(ContractView):
-    """The user `*` stands for all users without a limit of their own."""
+    """The user `*` means all users without a limit of their own."""
 
     kind = "limit"
     calls = {

@@ -1,4 +1,4 @@
-"""`python -m mlp.tests.forked_site LOG ARGUMENT…`: Daphne, which starts and ends as often as it is told.
+"""`python -m mlp.tests.forked_site LOG ARGUMENT…`: Daphne, started and stopped on request.
 
 This process loads the platform once; each Daphne is a fork of it, which starts in a tenth of a second. Its input is one
 command a line: `start`, `kill`, or `look`, which does nothing. It answers each with `running` or `ended`.

@@ -66,7 +66,7 @@ class Upgraded(Platform):
 
     @cached_property
     def tokens(self) -> dict[str, str]:
-        """The users' tokens, derived anew; reading them checks that no migration is missing."""
+        """The users' tokens, derived from the secret key; reading them checks that no migration is missing."""
         return json.loads(self.manage("shell", "-v", "0", "-c", TOKENS).replace("'", '"'))
 
     def ask(self, path: str, token: str = "", method: str = "get", **options) -> requests.Response:
