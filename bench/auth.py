@@ -10,7 +10,7 @@ import load
 
 
 def main() -> None:
-    with instance.running() as platform:
+    with instance.running(MLP_INNER_PORTS="true") as platform:
         headers = {"Authorization": f"Bearer {platform.token}"}
         for name, port, path in (
             ("auth, at gunicorn", platform.base + 3, "/api/v1/auth"),

@@ -15,6 +15,7 @@ import subprocess
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
+from urllib.parse import quote
 
 import instance
 import peers
@@ -162,7 +163,8 @@ def mlflow_server(platform: instance.Instance) -> Iterator[tuple[Callable, str]]
 
 def database_url(platform: instance.Instance) -> str:
     password = (platform.root / "database-password").read_text().strip()
-    return f"postgresql://platform:{password}@{instance.HOST}:{platform.base + 11}/mlp"
+    folder = quote(str(platform.root / "run" / "sockets"), safe="")
+    return f"postgresql://platform:{password}@{folder}:{platform.base + 11}/mlp"
 
 
 def report(name: str, taken: float, stored: float) -> None:

@@ -27,6 +27,7 @@ from nats.errors import TimeoutError as NatsTimeout
 from nats.js.api import AckPolicy, ConsumerConfig, DiscardPolicy, RetentionPolicy, StreamConfig
 from nats.js.errors import APIError, NotFoundError
 
+from . import nats_jwt
 from .errors import Fault
 from .messages import Message
 
@@ -71,7 +72,9 @@ class Delivery:
 async def connect() -> Client:
     """Return a new connection with the platform's credentials, which reconnects for ever."""
     options = {"user": settings.NATS_USER, "password": settings.NATS_PASSWORD} if settings.NATS_USER else {}
-    if settings.NATS_NKEY_SEED:
+    if settings.EMBEDDED["nats"]:
+        options = {"nkeys_seed_str": nats_jwt.platform().seed.decode()}
+    elif settings.NATS_NKEY_SEED:
         options = {"nkeys_seed": settings.NATS_NKEY_SEED}
     client = await nats.connect(
         settings.NATS_URL,

@@ -7,6 +7,7 @@ ImproperlyConfigured with the variable's name.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -76,11 +77,15 @@ class Section:
         return known[value.lower()]
 
     def url(self, name: str, schemes: Sequence[str], default: str = "", *, help: str, shown: str = "") -> str:
-        """Return a URL with a host, of one of the schemes, or "" when there is none; the error shows no password."""
+        """Return a URL of one of the schemes with a host (or the path of a unix socket), or "" when there is none.
+
+        The error shows no password.
+        """
         value = self.text(name, default, help=help, shown=shown)
         try:
             parts = urlsplit(value.partition(",")[0])  # some take several hosts
-            good = parts.scheme in schemes and bool(parts.hostname) and (parts.port or 1) > 0
+            place = parts.path if parts.scheme == "unix" else parts.hostname
+            good = parts.scheme in schemes and bool(place) and (parts.port or 1) > 0
         except ValueError:
             good = False
         if value and not good:
@@ -103,6 +108,12 @@ def default_root(base: Path) -> Path:
     return Path(env("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "mlp"
 
 
+def host_of(netloc: str) -> str:
+    """Return the host of an address; a folder of sockets is written with percent signs (`%2Frun%2Fpostgresql`)."""
+    host = netloc.rpartition("@")[2]
+    return unquote(re.sub(r":\d*$", "", host).strip("[]"))
+
+
 def postgres_settings(url: str) -> dict:
     """Return Django's DATABASES entry for `postgresql://user:password@host:port/name?option=value`."""
     parts = urlsplit(url)
@@ -114,7 +125,7 @@ def postgres_settings(url: str) -> dict:
         "NAME": unquote(parts.path.lstrip("/")) or "mlp",
         "USER": unquote(parts.username or ""),
         "PASSWORD": unquote(parts.password or ""),
-        "HOST": parts.hostname or "",
+        "HOST": host_of(parts.netloc),
         "PORT": str(parts.port or ""),
         "CONN_MAX_AGE": 600,
         "CONN_HEALTH_CHECKS": True,

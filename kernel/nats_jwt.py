@@ -23,6 +23,25 @@ HEADER = {"typ": "JWT", "alg": "ed25519-nkey"}
 GLOBAL_ACCOUNT = "$G"
 
 
+class Platform:
+    """The platform's own user on the embedded server. Its key is derived from a secret, as the issuer's is."""
+
+    def __init__(self, secret: str):
+        seed = hashlib.sha256(b"nats-platform:" + secret.encode()).digest()
+        self.seed = nkeys.encode_seed(seed, nkeys.PREFIX_BYTE_USER)
+        self._pair = nkeys.from_seed(self.seed)
+
+    @property
+    def public(self) -> str:
+        """The public nkey, which the server's configuration names."""
+        return self._pair.public_key.decode()
+
+    def hello(self, nonce: str) -> dict:
+        """Return the CONNECT options that answer the server's challenge."""
+        signature = base64.urlsafe_b64encode(self._pair.sign(nonce.encode())).rstrip(b"=").decode()
+        return {"verbose": False, "pedantic": False, "nkey": self.public, "sig": signature}
+
+
 class Issuer:
     """Signs responses. The key is derived from a secret of the platform, so each process has the same one."""
 
@@ -68,6 +87,12 @@ class Issuer:
         whole = {"iss": self.public, "iat": int(time.time()), "jti": secrets.token_hex(16), **claims}
         text = f"{_encode(HEADER)}.{_encode(whole)}"
         return f"{text}.{_base64(self._pair.sign(text.encode()))}"
+
+
+@cache
+def platform() -> Platform:
+    """Return the platform's own user."""
+    return Platform(secret(settings.MLP_ROOT, "nats-platform"))
 
 
 @cache

@@ -13,6 +13,7 @@ from django.utils.translation import gettext_lazy as _
 
 from kernel.environment import Section, default_root, postgres_settings
 from kernel.secrets import secret
+from kernel.sockets import folder as socket_folder
 from mlp import cluster_settings, rest_settings
 from mlp.operators import admin_theme
 
@@ -135,7 +136,10 @@ _database_url = servers.text(
     help="a PostgreSQL server to use: `postgresql://user:password@host:port/name`",
 )
 _redis_url = servers.url(
-    "REDIS_URL", ("redis", "rediss"), shown="the embedded server", help="a Valkey or Redis server to use"
+    "REDIS_URL",
+    ("redis", "rediss", "unix"),
+    shown="the embedded server",
+    help="a Valkey or Redis server to use: `redis://:password@host:6379/0` or `unix://:password@/path?db=0`",
 )
 _nats_url = servers.url(
     "NATS_URL", ("nats", "tls"), shown="the embedded server", help="a NATS server with JetStream to use"
@@ -144,17 +148,43 @@ _nkey_seed = servers.text(
     "NKEY_SEED_FILENAME",
     help="a file with the seed of the NKey that the platform uses to log in to the NATS server of `NATS_URL`",
 )
-EMBEDDED = {"database": not _database_url, "nats": not _nats_url, "valkey": not _redis_url}
-DATABASE_URL = _database_url or (
-    f"postgresql://platform:{quote(secret(MLP_ROOT, 'database-password'))}@{INTERNAL_HOST}:{DATABASE_PORT}/mlp"
+INNER_PORTS = servers.flag(
+    "MLP_INNER_PORTS",
+    False,
+    help="whether the platform's own servers listen on ports of the loopback interface instead of unix sockets, which "
+    "no other process of this machine can take or reach",
 )
-REDIS_URL = _redis_url or f"redis://:{quote(secret(MLP_ROOT, 'valkey-password'))}@{INTERNAL_HOST}:{VALKEY_PORT}/0"
+EMBEDDED = {"database": not _database_url, "nats": not _nats_url, "valkey": not _redis_url}
+SOCKETS = socket_folder(MLP_ROOT)
+
+
+def _inner(name: str, port: int) -> tuple[str, int] | str:
+    """Return the address of a server of ours: the path of its socket, or its (host, port)."""
+    return (INTERNAL_HOST, port) if INNER_PORTS else str(SOCKETS / f"{name}.sock")
+
+
+WEB_ADDRESS = _inner("web", WEB_PORT)
+WEBSOCKET_ADDRESS = _inner("websockets", WEBSOCKET_PORT)
+DATA_ADDRESS = _inner("data", DATA_PORT)
+VALKEY_ADDRESS = _inner("valkey", VALKEY_PORT)
+_database_host = INTERNAL_HOST if INNER_PORTS else quote(str(SOCKETS), safe="")
+# require_auth: whoever answers is sent proofs, never the password itself.
+DATABASE_URL = _database_url or (
+    f"postgresql://platform:{quote(secret(MLP_ROOT, 'database-password'))}@{_database_host}:{DATABASE_PORT}/mlp"
+    "?require_auth=scram-sha-256"
+)
+_valkey_password = quote(secret(MLP_ROOT, "valkey-password"))
+REDIS_URL = _redis_url or (
+    f"redis://:{_valkey_password}@{INTERNAL_HOST}:{VALKEY_PORT}/0"
+    if INNER_PORTS
+    else f"unix://:{_valkey_password}@{quote(VALKEY_ADDRESS)}?db=0"
+)
 _nats_host = INTERNAL_HOST if _loopback else _public_host
 _nats = urlsplit(_nats_url or f"nats://{_nats_host}:{NATS_PORT}")
 NATS_URL = f"{_nats.scheme}://{_nats.hostname}:{_nats.port or 4222}"
-NATS_USER = unquote(_nats.username or "") if not EMBEDDED["nats"] else "platform"
+NATS_USER = unquote(_nats.username or "") if not EMBEDDED["nats"] else ""
 NATS_NKEY_SEED = _nkey_seed if not EMBEDDED["nats"] else ""
-NATS_PASSWORD = unquote(_nats.password or "") if not EMBEDDED["nats"] else secret(MLP_ROOT, "nats-password")
+NATS_PASSWORD = unquote(_nats.password or "") if not EMBEDDED["nats"] else ""
 KAFKA_URL = servers.url(
     "KAFKA_URL",
     ("kafka", "kafka+ssl"),

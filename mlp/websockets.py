@@ -8,6 +8,8 @@ else is Daphne's own (https://github.com/django/daphne). Runs as the component `
 from __future__ import annotations
 
 import logging
+import sys
+from pathlib import Path
 
 from daphne.cli import CommandLineInterface
 from daphne.ws_protocol import WebSocketFactory, WebSocketProtocol
@@ -48,6 +50,10 @@ class BoundedProtocol(WebSocketProtocol):
 
 
 def main() -> None:
+    if "-u" in sys.argv:  # what a killed server left would be in the way
+        path = Path(sys.argv[sys.argv.index("-u") + 1])
+        for left in (path, path.with_name(f"{path.name}.lock")):
+            left.unlink(missing_ok=True)
     WebSocketFactory.protocol = BoundedProtocol
     CommandLineInterface.entrypoint()
 

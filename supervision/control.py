@@ -6,21 +6,19 @@ there, so a part that keeps failing is started again for ever, but never more of
 
 from __future__ import annotations
 
-import hashlib
 import http.client
 import os
 import resource
 import shlex
 import shutil
-import socket
-import stat
 import sys
-import tempfile
 import time
 import xmlrpc.client
 from pathlib import Path
 
 from django.conf import settings
+
+from kernel import sockets
 
 from . import launch
 from .forking import Child
@@ -43,22 +41,15 @@ class SupervisorEnding(SupervisorGone):
     """supervisord is shutting down after a signal: it stops its parts and starts none."""
 
 
-class _Connection(http.client.HTTPConnection):
-    """A connection to the socket with a time limit: supervisor's own transport (supervisor.xmlrpc) sets none."""
-
-    def connect(self) -> None:
-        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.sock.settimeout(self.timeout)
-        self.sock.connect(str(socket_path()))
-
-
 class _Transport(xmlrpc.client.Transport):
+    """Connections to the socket with a time limit: supervisor's own transport (supervisor.xmlrpc) sets none."""
+
     def __init__(self, limit_s: float):
         super().__init__()
         self.limit_s = limit_s
 
-    def make_connection(self, host) -> _Connection:
-        return _Connection("supervisord", timeout=self.limit_s)
+    def make_connection(self, host) -> sockets.HttpConnection:
+        return sockets.HttpConnection(str(socket_path()), self.limit_s)
 
 
 def pid_file() -> Path:
@@ -70,26 +61,15 @@ def socket_path() -> Path:
     path = run_dir() / "supervisor.sock"
     if len(os.fsencode(path)) <= LONGEST_SOCKET:
         return path
-    mark = hashlib.sha256(os.fsencode(settings.MLP_ROOT)).hexdigest()[:16]
-    return Path(tempfile.gettempdir()) / f"mlp-{os.geteuid()}-{mark}" / "supervisor.sock"
+    return sockets.short_folder(settings.MLP_ROOT) / "supervisor.sock"
 
 
-def make_socket_folder() -> None:
-    """Create the socket's folder. Raises PermissionError where it belongs to another user."""
-    folder = socket_path().parent
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    info = folder.lstat()
-    if folder != run_dir() and (info.st_uid != os.geteuid() or not stat.S_ISDIR(info.st_mode) or info.st_mode & 0o077):
-        raise PermissionError(f"{folder} must be a folder that is ours alone; remove it, or choose a shorter MLP_ROOT")
-
-
-def clear_socket() -> None:
-    """Remove the socket and what a killed supervisord left beside it."""
+def clear_sockets() -> None:
+    """Remove the sockets of the platform, and what killed servers left beside them. None of its servers runs."""
     path = socket_path()
     for name in (path, *path.parent.glob(path.name + ".*")):
         name.unlink(missing_ok=True)
-    if path.parent != run_dir():
-        shutil.rmtree(path.parent, ignore_errors=True)
+    shutil.rmtree(settings.SOCKETS, ignore_errors=True)
 
 
 class Supervisord:
@@ -111,9 +91,9 @@ class Supervisord:
 
     def start(self) -> None:
         """Start it and wait until it answers. It has a session of its own, so Ctrl-C does not reach it."""
-        make_socket_folder()
-        clear_socket()
-        make_socket_folder()
+        clear_sockets()
+        for folder in {socket_path().parent, settings.SOCKETS} - {run_dir()}:
+            sockets.make_folder(folder)
         pid_file().unlink(missing_ok=True)
         startup = self.part.log.parent / "startup.log"
         self.process = Child(self._become, startup)

@@ -7,7 +7,6 @@ requests cost nothing.
 
 from __future__ import annotations
 
-import http.client
 import logging
 import threading
 import time
@@ -20,6 +19,7 @@ from redis.exceptions import RedisError
 
 from kernel import broker, bus, heartbeats
 from kernel.errors import Fault
+from kernel.sockets import Address, HttpConnection
 
 log = logging.getLogger(__name__)
 
@@ -68,8 +68,8 @@ def checks() -> dict[str, Callable[[], None]]:
         "valkey": lambda: broker.broker().client.ping(),
         "nats": bus.check,
         "web": lambda: None,  # it is answering this request
-        "websockets": lambda: answers(settings.INTERNAL_HOST, settings.WEBSOCKET_PORT, "/healthz/live"),
-        "data": lambda: answers(settings.INTERNAL_HOST, settings.DATA_PORT, "/healthz/live"),
+        "websockets": lambda: answers(settings.WEBSOCKET_ADDRESS, "/healthz/live"),
+        "data": lambda: answers(settings.DATA_ADDRESS, "/healthz/live"),
         **{name: lambda name=name: check_beat(name) for name in BEATING},
         "gateway": check_gateway,
         "app-gateway": check_app_gateway,
@@ -127,11 +127,11 @@ def check_beat(part: str) -> None:
 
 
 def check_gateway() -> None:
-    answers(gateway_host(), settings.GATEWAY_PORT, "/healthz/nginx")
+    answers((gateway_host(), settings.GATEWAY_PORT), "/healthz/nginx")
 
 
 def check_app_gateway() -> None:
-    answers(gateway_host(), settings.APP_GATEWAY_PORT, "/healthz/nginx")
+    answers((gateway_host(), settings.APP_GATEWAY_PORT), "/healthz/nginx")
 
 
 def gateway_host() -> str:
@@ -139,17 +139,17 @@ def gateway_host() -> str:
     return settings.INTERNAL_HOST if settings.MLP_HOST in {"0.0.0.0", "::"} else settings.MLP_HOST
 
 
-def answers(host: str, port: int, path: str) -> None:
+def answers(address: Address, path: str) -> None:
     """Raise unless there is an answer. A 400 counts: ALLOWED_HOSTS need not contain the internal addresses."""
-    status, _ = get(host, port, path)
+    status, _ = get(address, path)
     if status not in {200, 400}:
         raise Unwell(f"answers {status}")
 
 
-def get(host: str, port: int, path: str, timeout_s: float = LIMIT_S) -> tuple[int, bytes]:
+def get(address: Address, path: str, timeout_s: float = LIMIT_S) -> tuple[int, bytes]:
     """Make a plain GET, with a Host header that ALLOWED_HOSTS accepts where possible."""
     allowed = [name for name in settings.ALLOWED_HOSTS if name != "*"]
-    link = http.client.HTTPConnection(host, port, timeout=timeout_s)
+    link = HttpConnection(address, timeout_s)
     try:
         link.request("GET", path, headers={"Host": allowed[0].lstrip(".")} if allowed else {})
         answer = link.getresponse()

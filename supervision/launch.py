@@ -46,7 +46,8 @@ def become(folder: Path) -> None:
     take_turn(folder)
     if not end_leftovers(folder, LEFTOVER_GRACE_S.get(folder.name, 2.0)):
         sys.exit("a process of this part's predecessor does not stop")
-    remove_stale_pid_file(spec)
+    for path in spec["pid_files"]:
+        remove_stale(Path(path), spec["cwd"])
     write(folder / "group", str(os.getpgrp()))
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = 65536 if hard == resource.RLIM_INFINITY else min(hard, 65536)
@@ -176,17 +177,15 @@ def end_leftovers(folder: Path, grace_s: float, patience_s: float = 5.0) -> bool
     return False
 
 
-def remove_stale_pid_file(spec: dict) -> None:
-    """Remove the pid file of a killed PostgreSQL: it does not start while any process has the number in the file.
+def remove_stale(path: Path, cwd: str) -> None:
+    """Remove a pid file of a killed PostgreSQL that worked in `cwd`. The next one does not start while any process has
+    the number in the file.
 
     Leftovers have ended by now. The file stays only when its process still works in the data folder, or hides that.
     """
-    if not spec["pid_file"]:
-        return
-    path = Path(spec["pid_file"])
     try:
         pid = int(path.read_text().split()[0])
-        if os.readlink(f"/proc/{pid}/cwd") == spec["cwd"]:
+        if os.readlink(f"/proc/{pid}/cwd") == cwd:
             return
     except FileNotFoundError:
         pass  # no such file, or no such process

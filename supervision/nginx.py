@@ -7,7 +7,7 @@ gateway.conf.tmpl and, where it exists, to data.conf.tmpl (the locations below /
     run                      nginx's own folder: pid, temporary files, rendered configuration
     gateway_listen           address:port of the gateway, and of the application gateway
     app_listen
-    web_upstream             name of the upstream of the web processes; web_server is its address:port
+    web_upstream             name of the upstream of the web processes; web_server is its address:port or socket
     websocket_upstream       the same for websockets; websocket_server is its address:port
     data_upstream            the same for the process that takes uploads; data_server is its address:port
     scheme                   the scheme passed on to the application: https when the gateway's address says so
@@ -28,6 +28,7 @@ from django.conf import settings
 
 from datasets.webdav.gate import internal_key
 from kernel import storage
+from kernel.sockets import Address
 
 from . import binaries
 from .part import run_dir, write_private
@@ -62,7 +63,6 @@ def render() -> None:
 
 
 def variables() -> dict[str, str]:
-    inner = authority(settings.INTERNAL_HOST)
     data = (TEMPLATES / "data.conf.tmpl").exists()
     return {
         "root": str(settings.MLP_ROOT),
@@ -72,17 +72,22 @@ def variables() -> dict[str, str]:
         "gateway_listen": f"{authority(settings.MLP_HOST)}:{settings.GATEWAY_PORT}",
         "app_listen": f"{authority(settings.MLP_HOST)}:{settings.APP_GATEWAY_PORT}",
         "web_upstream": "web",
-        "web_server": f"{inner}:{settings.WEB_PORT}",
+        "web_server": server(settings.WEB_ADDRESS),
         "websocket_upstream": "websockets",
-        "websocket_server": f"{inner}:{settings.WEBSOCKET_PORT}",
+        "websocket_server": server(settings.WEBSOCKET_ADDRESS),
         "data_upstream": "data",
-        "data_server": f"{inner}:{settings.DATA_PORT}",
+        "data_server": server(settings.DATA_ADDRESS),
         "scheme": "https" if urlsplit(settings.GATEWAY_URL).scheme == "https" else "$scheme",
         "internal_key": internal_key(),
         "user": "user root;" if os.geteuid() == 0 else "",
         "data_include": f'include "{folder()}/data.conf";' if data else "",
         "apps": str(folder() / "apps"),
     }
+
+
+def server(address: Address) -> str:
+    """Return the address as an upstream names it."""
+    return f"{authority(address[0])}:{address[1]}" if isinstance(address, tuple) else f'"unix:{address}"'
 
 
 def authority(host: str) -> str:

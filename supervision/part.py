@@ -43,7 +43,7 @@ class Part:
     loaded       runs Python with code that supervisord has loaded: see forking.py
     cwd          its working folder, by which its leftovers are recognised; else its own folder below run/parts
     program      for a part whose children leave the process group: the executable they all run
-    pid_file     left by a kill, and in the way of the next start
+    pid_files    left by a kill, and in the way of the next start
     configure    renders its configuration and creates its folders, before supervisord starts
     """
 
@@ -59,7 +59,7 @@ class Part:
     environment: dict[str, str] = field(default_factory=dict)
     cwd: Path | None = None
     program: str = ""
-    pid_file: Path | None = None
+    pid_files: tuple[Path, ...] = ()
     configure: Callable[[], None] | None = None
 
     @property
@@ -88,7 +88,7 @@ class Part:
             "death_signal": self.stop_signal if parent else "",
             "parent": str(parent or ""),
             "program": self.program,
-            "pid_file": str(self.pid_file or ""),
+            "pid_files": [str(path) for path in self.pid_files],
         }
         write_private(self.folder / "launch.json", json.dumps(spec, indent=1))
 

@@ -7,6 +7,7 @@ import sys
 
 from django.conf import settings
 
+from kernel.sockets import Address
 from supervision import health
 
 from . import nginx, servers
@@ -39,34 +40,39 @@ def _python(name: str, arguments: list[str], stage: str, **options) -> Part:
     return Part(name, [PYTHON, *arguments], stage, loaded=True, environment=environment, **options)
 
 
+def _serving(name: str, arguments: list[str], address: Address, **options) -> Part:
+    """Return a part that nginx passes requests to."""
+    ready = functools.partial(health.answers, address, "/healthz/live")
+    return _python(name, arguments, "front", ports=servers.ports(address), ready=ready, **options)
+
+
 def web() -> Part:
     """Return the web server: REST, pages, admin. Loaded once and then forked: half the start-up time, and a killed
     worker is replaced at once.
     """
-    address = (settings.INTERNAL_HOST, settings.WEB_PORT)
-    arguments = ["-m", "gunicorn", "mlp.wsgi:application", "--bind", servers.authority(*address), "--preload"]
+    address = settings.WEB_ADDRESS
+    bind = servers.authority(*address) if isinstance(address, tuple) else f"unix:{address}"
+    arguments = ["-m", "gunicorn", "mlp.wsgi:application", "--bind", bind, "--preload"]
     arguments += ["--worker-class", "gthread", "--workers", str(WEB_WORKERS), "--threads", str(WEB_THREADS)]
     # Longer than nginx keeps idle connections, so that nginx never uses a closed one.
     arguments += ["--keep-alive", "75", "--timeout", "120", "--graceful-timeout", "3", "--limit-request-line", "8190"]
     arguments += ["--no-control-socket", "--log-level", "warning"]
-    return _python("web", arguments, "front", ports=(address,), ready=lambda: health.answers(*address, "/healthz/live"))
+    return _serving("web", arguments, address)
 
 
 def websockets() -> Part:
-    address = (settings.INTERNAL_HOST, settings.WEBSOCKET_PORT)
-    arguments = ["-m", "mlp.websockets", "-b", address[0], "-p", str(address[1]), "--no-server-name", "--proxy-headers"]
+    address = settings.WEBSOCKET_ADDRESS
+    place = ["-b", address[0], "-p", str(address[1])] if isinstance(address, tuple) else ["-u", address]
+    arguments = ["-m", "mlp.websockets", *place, "--no-server-name", "--proxy-headers"]
     # -v 0: no access log, which would contain tokens; nginx writes one.
     arguments += ["--application-close-timeout", "2", "-v", "0", "mlp.asgi:application"]
     # Daphne may ignore SIGTERM while clients are connected.
-    options = {"stop_wait_s": 2, "ready": lambda: health.answers(*address, "/healthz/live")}
-    return _python("websockets", arguments, "front", ports=(address,), **options)
+    return _serving("websockets", arguments, address, stop_wait_s=2)
 
 
 def data() -> Part:
     """Return the process that takes the uploads which nginx has spooled."""
-    address = (settings.INTERNAL_HOST, settings.DATA_PORT)
-    ready = functools.partial(health.answers, *address, "/healthz/live")
-    return _python("data", [MANAGE, "data"], "front", ports=(address,), ready=ready)
+    return _serving("data", [MANAGE, "data"], settings.DATA_ADDRESS)
 
 
 def workers() -> list[Part]:

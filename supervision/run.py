@@ -28,7 +28,7 @@ import runners
 from supervision import health
 
 from . import forking, launch, setup
-from .control import Supervisord, SupervisorEnding, SupervisorGone, clear_socket, pid_file
+from .control import Supervisord, SupervisorEnding, SupervisorGone, clear_sockets, pid_file
 from .part import Part, run_dir
 from .parts import LOADED, platform_parts
 
@@ -163,7 +163,7 @@ class Platform:
         if launch.living(*folders):
             say("Processes of a killed platform are still running: stopping them first.")
             self.end_processes()
-        clear_socket()
+        clear_sockets()
 
     def start_parts(self, parts: list[Part]) -> None:
         """Start all parts at once and wait until those with a readiness check pass it."""
@@ -277,7 +277,7 @@ class Platform:
         self.end_processes(lambda: self.signals > asked, runs=settings.MLP_RUNNER == "local")
         if self.supervisord.process:
             self.supervisord.process.wait(5)
-        clear_socket()
+        clear_sockets()
         for path in (pid_file(), run_dir() / "nginx" / "nginx.pid"):
             path.unlink(missing_ok=True)
         say(f"Stopped after {time.monotonic() - began:.1f} s.")

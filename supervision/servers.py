@@ -24,6 +24,7 @@ from django.core.exceptions import ImproperlyConfigured
 
 from kernel import nats_jwt
 from kernel.secrets import secret
+from kernel.sockets import Address
 
 from . import binaries
 from .launch import NOBODY, die_with_parent
@@ -39,6 +40,11 @@ def embedded() -> list[Part]:
     return [make() for name, make in makers.items() if settings.EMBEDDED[name]]
 
 
+def ports(address: Address) -> tuple[tuple[str, int], ...]:
+    """Return the ports that a server with this address listens on."""
+    return (address,) if isinstance(address, tuple) else ()
+
+
 def authority(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
@@ -48,7 +54,8 @@ POSTGRES_CONF = """\
 hba_file = '{hba}'
 listen_addresses = '{host}'
 port = {port}
-unix_socket_directories = ''
+unix_socket_directories = '{sockets}'
+unix_socket_permissions = 0700
 max_connections = 200
 shared_buffers = 128MB
 effective_cache_size = 1GB
@@ -81,23 +88,29 @@ def database() -> Part:
         [*prefix, _tool("postgres"), "-D", str(data), f"--config-file={conf}"],
         "servers",
         ready=check_database,
-        ports=((settings.INTERNAL_HOST, settings.DATABASE_PORT),),
+        ports=((settings.INTERNAL_HOST, settings.DATABASE_PORT),) if settings.INNER_PORTS else (),
         stop_signal="INT",  # "fast": ends sessions without waiting for them
         stop_wait_s=8,
         plain=True,
         cwd=data,
         program="postgres",
-        pid_file=data / "postmaster.pid",
+        pid_files=(data / "postmaster.pid", settings.SOCKETS / f".s.PGSQL.{settings.DATABASE_PORT}.lock"),
         configure=functools.partial(configure_database, conf, data),
     )
 
 
 def configure_database(conf: Path, data: Path) -> None:
     hba = conf.with_name("pg_hba.conf")
-    host = settings.INTERNAL_HOST
-    write_private(hba, "host all platform 127.0.0.0/8 scram-sha-256\nhost all platform ::1/128 scram-sha-256\n")
-    quoted = str(hba).replace("'", "''")
-    write_private(conf, POSTGRES_CONF.format(hba=quoted, host=host, port=settings.DATABASE_PORT))
+    addresses = ("127.0.0.0/8", "::1/128")
+    clients = [f"host all platform {one}" for one in addresses] if settings.INNER_PORTS else ["local all platform"]
+    write_private(hba, "".join(f"{one} scram-sha-256\n" for one in clients))
+    places = {
+        "hba": hba,
+        "host": settings.INTERNAL_HOST if settings.INNER_PORTS else "",
+        "sockets": "" if settings.INNER_PORTS else settings.SOCKETS,
+    }
+    quoted = {name: str(value).replace("'", "''") for name, value in places.items()}
+    write_private(conf, POSTGRES_CONF.format(**quoted, port=settings.DATABASE_PORT))
     if not (data / "PG_VERSION").exists():
         make_cluster(data)
     owner = _database_owner()
@@ -184,14 +197,13 @@ def check_database() -> None:
     values = settings.DATABASES["default"]
     parameters = {"dbname": "NAME", "user": "USER", "password": "PASSWORD", "host": "HOST", "port": "PORT"}
     given = {name: values[key] for name, key in parameters.items() if values[key]}
-    with psycopg.connect(**given, connect_timeout=3) as link:
+    with psycopg.connect(**{**values["OPTIONS"], **given, "connect_timeout": 3}) as link:
         link.execute("SELECT 1")
 
 
 # --- Valkey --------------------------------------------------------------------------------------------------------
 VALKEY_CONF = """\
-bind {host}
-port {port}
+{listen}
 protected-mode yes
 requirepass {password}
 dir "{data}"
@@ -215,7 +227,7 @@ def valkey() -> Part:
         [binaries.find(binaries.VALKEY), str(conf)],
         "servers",
         ready=check_valkey,
-        ports=((settings.INTERNAL_HOST, settings.VALKEY_PORT),),
+        ports=ports(settings.VALKEY_ADDRESS),
         plain=True,
         cwd=data,
         configure=functools.partial(configure_valkey, conf, data),
@@ -223,8 +235,13 @@ def valkey() -> Part:
 
 
 def configure_valkey(conf: Path, data: Path) -> None:
-    values = {"host": settings.INTERNAL_HOST, "port": settings.VALKEY_PORT, "data": data}
-    write_private(conf, VALKEY_CONF.format(**values, password=secret(settings.MLP_ROOT, "valkey-password")))
+    address = settings.VALKEY_ADDRESS
+    if isinstance(address, tuple):
+        listen = f"bind {address[0]}\nport {address[1]}"
+    else:
+        listen = f'port 0\nunixsocket "{address}"\nunixsocketperm 700'
+    password = secret(settings.MLP_ROOT, "valkey-password")
+    write_private(conf, VALKEY_CONF.format(listen=listen, data=data, password=password))
 
 
 def check_valkey() -> None:
@@ -248,9 +265,10 @@ jetstream {{
 }}
 authorization {{
   timeout: 10  # on a busy machine an answer takes a while
-  users: [ {{ user: platform, password: {password} }} ]
+  # The platform signs a challenge: another server at this port would learn nothing. The password is for operators.
+  users: [ {{ nkey: {nkey} }}, {{ user: platform, password: {password} }} ]
   # Everybody else is asked about: a job may report on its own subjects (jobs/metrics/nats_auth.py).
-  auth_callout {{ issuer: {issuer}, auth_users: [ platform ] }}
+  auth_callout {{ issuer: {issuer}, auth_users: [ {nkey}, platform ] }}
 }}
 """
 
@@ -280,7 +298,8 @@ def configure_nats(conf: Path) -> None:
         listen=json.dumps(authority(*nats_address())),
         name=f"platform-{settings.MLP_PORT_BASE}",
         store=json.dumps(str(store)),
-        password=json.dumps(settings.NATS_PASSWORD),
+        nkey=nats_jwt.platform().public,
+        password=json.dumps(secret(settings.MLP_ROOT, "nats-password")),
         issuer=nats_jwt.issuer().public,
     )
     write_private(conf, text)
@@ -288,12 +307,12 @@ def configure_nats(conf: Path) -> None:
 
 def check_nats() -> None:
     """Connect as the platform's user and wait for the answer; a server with JetStream answers at once."""
-    hello = {"verbose": False, "pedantic": False, "user": settings.NATS_USER, "pass": settings.NATS_PASSWORD}
     host = settings.INTERNAL_HOST if nats_address()[0] in {"0.0.0.0", "::"} else nats_address()[0]
     with socket.create_connection((host, settings.NATS_PORT), timeout=2) as link, link.makefile("rwb") as stream:
         info = json.loads(stream.readline().removeprefix(b"INFO "))
         if not info.get("jetstream"):
             raise RuntimeError("JetStream is not ready")
+        hello = nats_jwt.platform().hello(info.get("nonce", ""))
         stream.write(b"CONNECT %s\r\nPING\r\n" % json.dumps(hello).encode())
         stream.flush()
         answer = stream.readline().strip()

@@ -26,6 +26,8 @@ import httptools
 from django.db import close_old_connections
 from django.http import HttpResponse
 
+from kernel.sockets import Address
+
 from . import archive
 from .errors import HttpError
 from .gate import error_response, for_page, has_internal_key, respond
@@ -166,11 +168,15 @@ def _meta_name(name: bytes) -> str:
     return "HTTP_" + name.decode("latin-1").upper().replace("-", "_")
 
 
-async def serve(host: str, port: int, stop: asyncio.Event) -> None:
-    """Serve until `stop` is set, then finish the requests that were accepted."""
+async def serve(address: Address, stop: asyncio.Event) -> None:
+    """Serve at a port or a unix socket until `stop` is set, then finish the requests that were accepted."""
     os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "1"  # the loop's own thread blocks on purpose: see Server._store_waiting
     server = Server()
-    listener = await server.loop.create_server(lambda: Connection(server), host, port, backlog=1024)
+    made = functools.partial(Connection, server)
+    if isinstance(address, tuple):
+        listener = await server.loop.create_server(made, *address, backlog=1024)
+    else:
+        listener = await server.loop.create_unix_server(made, address, backlog=1024)
     await stop.wait()
     listener.close()
     await asyncio.to_thread(server.pool.shutdown)

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
+from urllib.parse import quote
 
 import psycopg
 import pytest
@@ -218,13 +219,14 @@ def test_after_a_kill_of_up_the_next_one_starts_cleanly(platform):
 def test_given_servers_are_used_and_two_platforms_run_side_by_side(platform, tmp_path):
     """The second one, below a path too long for a socket, uses the first one's servers by their URLs."""
     words = {name: (platform.root / f"{name}-password").read_text().strip() for name in SERVERS}
-    database = f"postgresql://platform:{words['database']}@127.0.0.1:{platform.base + 11}"
+    sockets = platform.root / "run" / "sockets"
+    database = f"postgresql://platform:{words['database']}@{quote(str(sockets), safe='')}:{platform.base + 11}"
     with psycopg.connect(f"{database}/mlp", autocommit=True) as link:
         link.execute("CREATE DATABASE second")
     second = Platform(
         tmp_path / ("long" * 30) / "root",
         DATABASE_URL=f"{database}/second",
-        REDIS_URL=f"redis://:{words['valkey']}@127.0.0.1:{platform.base + 12}/1",
+        REDIS_URL=f"unix://:{words['valkey']}@{sockets}/valkey.sock?db=1",
         NATS_URL=f"nats://platform:{words['nats']}@127.0.0.1:{platform.base + 10}",
     )
     second.root.parent.mkdir()
@@ -268,11 +270,11 @@ def test_a_second_ctrl_c_ends_it_at_once(platform):
 def test_a_port_in_use_is_reported_with_its_setting(platform):
     with closing(socket.socket()) as other:
         other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        other.bind(("127.0.0.1", platform.base + 11))
+        other.bind(("127.0.0.1", platform.base + 10))
         other.listen()
         refused = platform.call()
     assert refused.returncode != 0
-    assert str(platform.base + 11) in refused.stdout
+    assert str(platform.base + 10) in refused.stdout
     assert "MLP_PORT_BASE" in refused.stdout
     assert platform.everything() == []
 

@@ -9,19 +9,20 @@ from django.conf import settings
 from django.core.management.base import BaseCommand
 
 from datasets.webdav.server import serve
+from kernel.sockets import Address
 
 
 class Command(BaseCommand):
     help = "Store the uploads that nginx has spooled, until SIGTERM or SIGINT."
 
     def add_arguments(self, parser):
-        parser.add_argument("--port", type=int, default=settings.DATA_PORT)
+        parser.add_argument("--port", type=int, help="a port to listen on, instead of the settings' address")
 
-    def handle(self, *args, port: int, **options):
-        asyncio.run(self._run(port))
+    def handle(self, *args, port: int | None, **options):
+        asyncio.run(self._run((settings.INTERNAL_HOST, port) if port else settings.DATA_ADDRESS))
 
-    async def _run(self, port: int) -> None:
+    async def _run(self, address: Address) -> None:
         stop, loop = asyncio.Event(), asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stop.set)
-        await serve(settings.INTERNAL_HOST, port, stop)
+        await serve(address, stop)

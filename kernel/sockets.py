@@ -1,0 +1,71 @@
+"""Unix sockets of the platform's own servers, in a folder that only its user can enter.
+
+A port belongs to whoever binds it first: a job could take the port of a server that is being restarted, and would be
+sent what its clients send. A name in this folder cannot be taken.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import http.client
+import os
+import socket
+import stat
+import tempfile
+from pathlib import Path
+
+LONGEST = 100  # bytes of a socket's address; the kernel's limit is 107
+LONGEST_NAME = len("/.s.PGSQL.65535")
+
+# (host, port), or the path of a unix socket
+Address = tuple[str, int] | str
+
+
+def folder(root: Path) -> Path:
+    """Return the folder for sockets: in the run folder, or in one of ours in the temporary folder where that path is
+    too long for a socket's address.
+    """
+    usual = root / "run" / "sockets"
+    if len(os.fsencode(usual)) + LONGEST_NAME <= LONGEST:
+        return usual
+    return short_folder(root)
+
+
+def short_folder(root: Path) -> Path:
+    """Return a folder of ours with a short path, for the sockets of this storage root."""
+    mark = hashlib.sha256(os.fsencode(root)).hexdigest()[:16]
+    return Path(tempfile.gettempdir()) / f"mlp-{os.geteuid()}-{mark}"
+
+
+def make_folder(path: Path) -> None:
+    """Create the folder. Raises PermissionError where it is not ours alone."""
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    info = path.lstat()
+    if info.st_uid != os.geteuid() or not stat.S_ISDIR(info.st_mode) or info.st_mode & 0o077:
+        raise PermissionError(f"{path} must be a folder that is ours alone; remove it, or choose a shorter MLP_ROOT")
+
+
+def connect(address: Address, timeout_s: float) -> socket.socket:
+    """Return a connection to a server of ours. Raises OSError."""
+    if isinstance(address, tuple):
+        return socket.create_connection(address, timeout=timeout_s)
+    link = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    link.settimeout(timeout_s)
+    try:
+        link.connect(address)
+    except OSError:
+        link.close()
+        raise
+    return link
+
+
+class HttpConnection(http.client.HTTPConnection):
+    """HTTP to a port or to a unix socket."""
+
+    def __init__(self, address: Address, timeout_s: float):
+        host, port = address if isinstance(address, tuple) else ("localhost", None)
+        super().__init__(host, port, timeout=timeout_s)
+        self.address = address
+
+    def connect(self) -> None:
+        self.sock = connect(self.address, self.timeout)
