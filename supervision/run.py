@@ -216,7 +216,7 @@ class Platform:
         status, body = 0, b""
         while time.monotonic() < end:
             with contextlib.suppress(OSError, health.Unwell):
-                status, body = health.get(*address, "/healthz", timeout_s=5)
+                status, body = health.get(address, "/healthz", timeout_s=5)
                 if status == 200:
                     return
             self.keep(self.parts)
