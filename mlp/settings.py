@@ -15,11 +15,11 @@ from kernel.environment import Section, default_root, postgres_settings
 from kernel.secrets import secret
 from kernel.sockets import folder as socket_folder
 from mlp import cluster_settings, rest_settings
+from mlp.django_settings import *  # noqa: F403
+from mlp.django_settings import BASE_DIR
 from mlp.operators import admin_theme
 
 gc.disable()  # until everything is imported (kernel/apps.py): a third of the time that a process takes to start
-
-BASE_DIR = Path(__file__).resolve().parent.parent
 
 # --- addresses and data -----------------------------------------------------------------------------------------------
 place = Section("Addresses and data")
@@ -295,87 +295,6 @@ MLP_K8S = cluster_settings.read()
 SECTIONS = [place, access, servers, runs, logs, notices, cluster_settings.CLUSTER]
 
 # --- Django ---------------------------------------------------------------------------------------------------------
-INSTALLED_APPS = [
-    "unfold",
-    "unfold.contrib.filters",
-    "django.contrib.admin",
-    "django.contrib.auth",
-    "django.contrib.contenttypes",
-    "django.contrib.sessions",
-    "django.contrib.messages",
-    "django.contrib.staticfiles",
-    "django.contrib.humanize",
-    "channels",
-    "django_htmx",
-    "rest_framework",
-    "drf_spectacular",
-    "drf_spectacular_sidecar",
-    "kernel",
-    "mlp",
-    "mlp.operators",
-    "supervision",
-    "accounts",
-    "resources",
-    "datasets",
-    "jobs",
-    "models_app",
-    "apps",
-    "aiops",
-]
-MIDDLEWARE = [
-    "kernel.middleware.ApiErrors",
-    "django.middleware.security.SecurityMiddleware",
-    "whitenoise.middleware.WhiteNoiseMiddleware",
-    "kernel.middleware.ContentSecurityPolicy",
-    "django.contrib.sessions.middleware.SessionMiddleware",
-    "django.middleware.locale.LocaleMiddleware",
-    "django.middleware.common.CommonMiddleware",
-    "django.middleware.csrf.CsrfViewMiddleware",
-    "django.contrib.auth.middleware.AuthenticationMiddleware",
-    "django.contrib.messages.middleware.MessageMiddleware",
-    "django.middleware.clickjacking.XFrameOptionsMiddleware",
-]
-ROOT_URLCONF = "mlp.urls"
-WSGI_APPLICATION = "mlp.wsgi.application"
-ASGI_APPLICATION = "mlp.asgi.application"
-APPEND_SLASH = False
-CSRF_FAILURE_VIEW = "mlp.visitors.pages.forbidden"
-TEMPLATES = [
-    {
-        "BACKEND": "django.template.backends.django.DjangoTemplates",
-        "DIRS": [BASE_DIR / "templates"],
-        "APP_DIRS": True,
-        "OPTIONS": {
-            "context_processors": [
-                "django.template.context_processors.request",
-                "django.template.context_processors.i18n",
-                "django.contrib.auth.context_processors.auth",
-                "django.contrib.messages.context_processors.messages",
-                "accounts.settings_pages.unread",
-            ]
-        },
-    }
-]
-
-AUTH_USER_MODEL = "accounts.User"
-AUTHENTICATION_BACKENDS = ["django.contrib.auth.backends.ModelBackend"]
-LOGIN_URL = "/regist_login"
-LOGIN_REDIRECT_URL = "/index"
-LOGOUT_REDIRECT_URL = "/regist_login"
-AUTH_PASSWORD_VALIDATORS = [
-    {"NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator"},
-    {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator", "OPTIONS": {"min_length": 8}},
-    {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
-    {"NAME": "django.contrib.auth.password_validation.NumericPasswordValidator"},
-]
-
-LANGUAGE_CODE = "en"
-LANGUAGES = [("en", "English"), ("zh-hans", "简体中文")]
-LOCALE_PATHS = [BASE_DIR / "locale"]
-USE_I18N = True
-USE_TZ = True
-TIME_ZONE = "UTC"
-
 STATIC_URL = "/static/"
 STATIC_ROOT = MLP_ROOT / "run" / "static"
 STATIC_ROOT.mkdir(parents=True, exist_ok=True)
