@@ -20,7 +20,8 @@ from . import sanitize
 from .secrets import secret
 
 HEADER = {"typ": "JWT", "alg": "ed25519-nkey"}
-GLOBAL_ACCOUNT = "$G"
+# Accounts of the embedded server: subjects of one do not exist in the other, but for what is exported.
+PLATFORM_ACCOUNT, JOBS_ACCOUNT = "PLATFORM", "JOBS"
 
 
 class Platform:
@@ -55,9 +56,9 @@ class Issuer:
         return self._pair.public_key.decode()
 
     def user(self, nkey: str, name: str, *, publish: list[str], subscribe: list[str], seconds: int) -> str:
-        """Return the JWT of a user of the global account with these permissions, valid for `seconds`."""
+        """Return the JWT of a user of the jobs' account with these permissions, valid for `seconds`."""
         claims = {
-            "aud": GLOBAL_ACCOUNT,
+            "aud": JOBS_ACCOUNT,
             "sub": nkey,
             "name": name,
             "exp": int(time.time()) + seconds,

@@ -251,6 +251,7 @@ def check_valkey() -> None:
 
 
 # --- NATS ----------------------------------------------------------------------------------------------------------
+REPORTS = "job_metrics.>"  # the only subjects of the platform that jobs can publish on
 NATS_CONF = """\
 listen: {listen}
 server_name: {name}
@@ -263,12 +264,21 @@ jetstream {{
   max_file_store: 1TB  # a promise of streams, not of the disk: each has its own limit
   sync_interval: "1s"  # at most a second is lost with the machine's power, nothing with a process
 }}
+accounts {{
+  {platform} {{
+    jetstream: enabled
+    # The platform signs a challenge: another server at this port would learn nothing. The password is for operators.
+    users: [ {{ nkey: {nkey} }}, {{ user: platform, password: {password} }} ]
+    exports: [ {{ service: "{reports}", accounts: [ {jobs} ] }} ]
+  }}
+  # A message may name any subject for its reply, and the server would publish there. In an account of their own that
+  # is a subject of the jobs only: no stream, key or service of the platform is behind it.
+  {jobs} {{ imports: [ {{ service: {{ account: {platform}, subject: "{reports}" }} }} ] }}
+}}
 authorization {{
   timeout: 10  # on a busy machine an answer takes a while
-  # The platform signs a challenge: another server at this port would learn nothing. The password is for operators.
-  users: [ {{ nkey: {nkey} }}, {{ user: platform, password: {password} }} ]
   # Everybody else is asked about: a job may report on its own subjects (jobs/metrics/nats_auth.py).
-  auth_callout {{ issuer: {issuer}, auth_users: [ {nkey}, platform ] }}
+  auth_callout {{ issuer: {issuer}, account: {platform}, auth_users: [ {nkey}, platform ] }}
 }}
 """
 
@@ -294,7 +304,11 @@ def nats_address() -> tuple[str, int]:
 def configure_nats(conf: Path) -> None:
     store = settings.MLP_ROOT / "nats"
     store.mkdir(mode=0o700, parents=True, exist_ok=True)
+    keep_streams(store / "jetstream")
     text = NATS_CONF.format(
+        platform=nats_jwt.PLATFORM_ACCOUNT,
+        jobs=nats_jwt.JOBS_ACCOUNT,
+        reports=REPORTS,
         listen=json.dumps(authority(*nats_address())),
         name=f"platform-{settings.MLP_PORT_BASE}",
         store=json.dumps(str(store)),
@@ -303,6 +317,13 @@ def configure_nats(conf: Path) -> None:
         issuer=nats_jwt.issuer().public,
     )
     write_private(conf, text)
+
+
+def keep_streams(folder: Path) -> None:
+    """Give the platform's account the streams of earlier versions, where there was only the global account."""
+    before, now = folder / "$G", folder / nats_jwt.PLATFORM_ACCOUNT
+    if before.is_dir() and not now.exists():
+        before.rename(now)
 
 
 def check_nats() -> None:

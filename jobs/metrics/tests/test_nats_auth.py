@@ -110,6 +110,60 @@ def test_a_job_cannot_subscribe_to_other_subjects(running, answering, subject): 
     assert "permissions violation" in refused.lower()
 
 
+@pytest.mark.parametrize(
+    "reply", ["$JS.API.STREAM.INFO.JOB_METRICS", "$KV.mlp-aiops.key", "raw_logs", "job_metrics.bob.fit"]
+)
+def test_a_reply_does_not_reach_other_subjects(running, answering, reply):  # noqa: F811
+    """JetStream acknowledges to whatever subject a message names for its reply, with the server's own rights."""
+
+    async def work() -> list[str]:
+        heard: asyncio.Queue = asyncio.Queue()
+        platform = await bus.connect()
+        await platform.subscribe(reply, cb=heard.put)
+        await platform.subscribe("job_metrics.alice.fit", cb=heard.put)
+        await bus.settle(platform)
+        client = await connect(nats_address(running), inbox_prefix=nats_inbox("alice", "fit"))
+        await client.publish("job_metrics.alice.fit", json.dumps(row(0)).encode(), reply=reply)
+        await client.jetstream().publish("job_metrics.alice.fit", json.dumps(row(1)).encode())  # after the reply's turn
+        await bus.settle(platform)
+        await client.close()
+        await platform.close()
+        return [heard.get_nowait().subject for _ in range(heard.qsize())]
+
+    assert asyncio.run(work()) == ["job_metrics.alice.fit"] * 2
+
+
+def test_streams_of_the_global_account_are_kept(tmp_path, server):
+    """Earlier versions had no accounts; an upgrade finds what they stored."""
+    conf, port = server
+    new, store = conf.read_text(), tmp_path / "nats"
+    command = [binaries.find(binaries.NATS), "-a", "127.0.0.1", "-p", str(port), "-c", str(conf)]
+
+    def served(text: str, work):
+        conf.write_text(text)
+        process = test_servers.start(tmp_path, "nats", command, port)
+        answer = asyncio.run(work())
+        test_servers.stop(process)
+        return answer
+
+    async def store_one():
+        client = await connect(f"nats://127.0.0.1:{port}")
+        await client.jetstream().add_stream(name="JOB_METRICS", subjects=["job_metrics.>"])
+        await client.jetstream().publish("job_metrics.alice.fit", b"{}")
+        await client.close()
+
+    async def stored() -> int:
+        password = (tmp_path / "nats-password").read_text().strip()
+        client = await connect(f"nats://127.0.0.1:{port}", user="platform", password=password)
+        info = await client.jetstream().stream_info("JOB_METRICS")
+        await client.close()
+        return info.state.messages
+
+    served(f"jetstream {{ store_dir: {json.dumps(str(store))} }}", store_one)
+    servers.keep_streams(store / "jetstream")
+    assert served(new, stored) == 1
+
+
 async def _refusal(job, action) -> str:
     errors: asyncio.Queue = asyncio.Queue()
     client = await connect(nats_address(job), error_cb=errors.put)
