@@ -21,6 +21,7 @@ from django.views.decorators.csrf import csrf_exempt
 from accounts import tokens
 from accounts.auth import bearer
 from datasets.webdav.gate import from_nginx
+from kernel import sockets
 from kernel.errors import Refused
 
 from .lifecycle import PLACE_REMEMBERED_S
@@ -65,7 +66,7 @@ def route(request: HttpRequest) -> HttpResponse:
 
 
 def _place(user: str, name: str) -> Place | None:
-    """Return the cached or queried place. A port is not reused before all caches have expired (PLACE_REMEMBERED_S)."""
+    """Return the cached or queried place."""
     now, key = time.monotonic(), (user, name)
     place = _places.get(key)
     if place is not None and now < place.until:
@@ -75,16 +76,22 @@ def _place(user: str, name: str) -> Place | None:
     row = rows.values_list("user_id", "public", "address").first()
     if row is None:
         return None
-    host, _colon, port = row[2].rpartition(":")
     try:
-        address = socket.getaddrinfo(host, int(port), type=socket.SOCK_STREAM)[0][4][0]
+        base = _base(sockets.parse(row[2]))
     except OSError:
         return None
-    numeric_host = f"[{address}]" if ":" in address else address
     if len(_places) >= MOST_PLACES:
         _places.clear()
-    place = _places[key] = Place(row[0], row[1], f"http://{numeric_host}:{port}", now + PLACE_REMEMBERED_S)
+    place = _places[key] = Place(row[0], row[1], base, now + PLACE_REMEMBERED_S)
     return place
+
+
+def _base(address: sockets.Address) -> str:
+    """Return the address as the beginning of a URL for nginx, which looks up no names. Raises OSError."""
+    if isinstance(address, str):
+        return f"http://unix:{address}:"
+    numeric = socket.getaddrinfo(*address, type=socket.SOCK_STREAM)[0][4][0]
+    return f"http://[{numeric}]:{address[1]}" if ":" in numeric else f"http://{numeric}:{address[1]}"
 
 
 @for_nginx

@@ -14,7 +14,7 @@ from django.conf import settings
 from django.utils import timezone
 
 import runners
-from kernel import after_commit, outbound, storage
+from kernel import after_commit, outbound, sockets, storage
 from kernel.locking import Missing
 from kernel.messages import Message
 from models_app.launching import LOADING, MODEL, PROGRAM
@@ -30,7 +30,6 @@ PROBE_S = 2.0
 STOP_GRACE_S = 10
 LOG_LIMIT, DISK_MIB = 64 << 20, 1024
 TRAFFIC = "traffic.json"  # in the application's folder: what its process counts
-PORT_TRIES = 50
 
 
 def folder(app: Application) -> Path:
@@ -50,17 +49,6 @@ class ApplicationRuns(owned.OwnedRuns[Application]):
 
     order = staticmethod(lifecycle.note_order)
 
-    def prepare(self, app: Application) -> bool:
-        """Move the application to another port while another process has its own."""
-        runner, tried = runners.get(), []
-        while not runner.can_listen(app.port):
-            tried.append(app.port)
-            moved = lifecycle.move(app.pk, app.run_name, tried)
-            if moved is None or len(tried) >= PORT_TRIES:
-                return False
-            app.port, app.attempt, app.run_name = moved.port, moved.attempt, moved.run_name
-        return True
-
     def spec(self, app: Application) -> RunSpec:
         return _spec(app)
 
@@ -74,7 +62,7 @@ class ApplicationRuns(owned.OwnedRuns[Application]):
         runner = runners.get()
         address = runner.address(app.run_name)
         if address and _answers(address):
-            lifecycle.up(app.pk, app.run_name, f"{address[0]}:{address[1]}", by="runner")
+            lifecycle.up(app.pk, app.run_name, sockets.text(address), by="runner")
         elif _too_old(app):
             runner.stop(app.run_name, 0)
             _end(app, Message("did not answer within %(seconds)s s", seconds=settings.APP_START_S))
@@ -128,7 +116,7 @@ def erase(pk: int, follow: bool = True) -> None:
     if app is None:
         return
     stopping = app.run_name and not owned.stop(app.run_name, STOP_GRACE_S)
-    # While `not_before` is ahead the gateway may still have the address of the run, so the port stays taken.
+    # While `not_before` is ahead the gateway may still have the address of the run, so it stays taken.
     if stopping or (app.not_before and app.not_before > timezone.now()):
         if follow:
             after_commit.enqueue("apps.erase", pk, delay_ms=LOOK_AGAIN_MS)
@@ -143,7 +131,9 @@ def _spec(app: Application) -> RunSpec:
     files = storage.model_dir(app.user.username, app.model.name)
     program = runner.place(SERVING, SERVING_SEEN)
     command = [runner.python, "-u", f"{program}/server.py", "--model", runner.place(files, MODEL)]
-    command += ["--name", app.model.name, "--host", runner.listen, "--port", str(app.port)]
+    command += ["--name", app.model.name]
+    if runner.listen:
+        command += ["--host", runner.listen, "--port", str(app.port)]
     seen = runner.place(place, WORK)
     return RunSpec(
         name=app.run_name,
@@ -181,7 +171,7 @@ def _too_old(app: Application) -> bool:
     return owned.seconds_since(app.ordered) > settings.APP_START_S
 
 
-def _answers(address: tuple[str, int]) -> bool:
+def _answers(address: sockets.Address) -> bool:
     try:
         return outbound.exchange(address, "GET", "/v2/health/ready", limit_s=PROBE_S, most=0)[0] == 200
     except (OSError, http.client.HTTPException):

@@ -6,7 +6,6 @@ when it is erased or has failed, always after its run is gone. Its port belongs 
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from contextlib import suppress
 from datetime import datetime, timedelta
 
@@ -33,7 +32,7 @@ PORT_TRIES = 20
 PORT_IS_UNIQUE = "app_group_port_key"
 BACKOFF_S = (0.5, 1, 2, 5, 10, 20, 40)
 STEADY_AFTER_S = 60  # after this uptime earlier failures no longer count
-PLACE_REMEMBERED_S = 1.0  # how long the gateway caches the address of an application; its port stays taken meanwhile
+PLACE_REMEMBERED_S = 1.0  # how long the gateway caches the address of an application, which stays taken meanwhile
 
 
 def request_id(pk: int) -> str:
@@ -80,43 +79,21 @@ def create_app(
 
 
 def _insert(**values) -> Application:
-    """Create the row with a free port."""
-    return _with_port(lambda port: Application.objects.create(port=port, **values))
+    """Create the row with a free port. The database's constraint decides between two that chose the same.
 
-
-def _with_port(write, besides: Collection[int] = ()) -> Application:
-    """Call `write(port)`, which stores a row, with a free port that is not in `besides`. The database's constraint
-    decides between two that chose the same. Raises Refused when there is none.
+    Raises Refused when there is none.
     """
     for _ in range(PORT_TRIES):
-        port = ports.choose({*Application.objects.values_list("port", flat=True), *besides})
+        port = ports.choose(set(Application.objects.values_list("port", flat=True)))
         if port is None:
             raise Refused("all application ports of the platform are in use", field="port")
         try:
             with transaction.atomic():
-                return write(port)
+                return Application.objects.create(port=port, **values)
         except IntegrityError as problem:
             if violated(problem) != PORT_IS_UNIQUE:
                 raise
     raise Refused("no free port was found; try again", field="port")
-
-
-def move(pk: int, run_name: str, besides: Collection[int]) -> Application | None:
-    """Change the port of an application whose run is ordered but not started to one not in `besides`, and rename the
-    run, so that one started meanwhile is swept. Return None when the application has moved on.
-    """
-    with locked(Application, pk=pk) as app:
-        if app.run_name != run_name or app.state != State.CREATING:
-            return None
-
-        def write(port: int) -> Application:
-            app.port = port
-            app.save(update_fields=["port", "attempt", "run_name"])
-            return app
-
-        app.attempt += 1
-        app.run_name = _run_name(app)
-        return _with_port(write, besides)
 
 
 def _run_name(app: Application) -> str:

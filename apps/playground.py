@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from django.core.cache import cache
 
-from kernel import outbound, sanitize
+from kernel import outbound, sanitize, sockets
 from kernel.errors import Refused
 from kernel.messages import word
 
@@ -124,12 +124,10 @@ def predict(app: Application, text: str, user_pk: int) -> PredictResponse:
 
 
 def _post(address: str, body: bytes) -> PredictResponse:
-    host, _colon, port = address.rpartition(":")
     began = time.monotonic()
     try:
-        endpoint = (host.strip("[]"), int(port))
         status, data = outbound.exchange(
-            endpoint,
+            sockets.parse(address),
             "POST",
             "/predict",
             body,

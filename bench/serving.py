@@ -1,4 +1,4 @@
-"""Applications: from POST to ready; a small model through the gateway, at its own port, and under MLServer.
+"""Applications: from POST to ready; a small model through the gateway, its server by itself, and under MLServer.
 
 The model is a scikit-learn classifier of four features, one row in each request, by the Open Inference Protocol as
 JSON. The load generator shares the machine's cores with the servers.
@@ -105,6 +105,28 @@ def measure(title: str, port: int, path: str, headers: dict[str, str]) -> dict[i
 
 
 @contextlib.contextmanager
+def alone() -> Iterator[int]:
+    """Serve the same model with our server, outside of a platform; return its port."""
+    code = Path(__file__).resolve().parents[1]
+    with tempfile.TemporaryDirectory() as folder, contextlib.closing(socket.create_server((instance.HOST, 0))) as probe:
+        port = probe.getsockname()[1]
+        probe.close()
+        subprocess.run([sys.executable, "-c", MAKE, str(Path(folder, "model.joblib"))], check=True)
+        command = [sys.executable, str(code / "apps/serving/server.py"), "--model", folder, "--name", "net"]
+        loading = str(code / "models_app/loading.py")
+        process = subprocess.Popen(
+            [*command, "--host", instance.HOST, "--port", str(port)],
+            env={**os.environ, "OMP_NUM_THREADS": "1", "MLP_LOADING": loading},
+        )
+        try:
+            wait("our server", lambda: is_ready(port))
+            yield port
+        finally:
+            process.terminate()
+            process.wait(30)
+
+
+@contextlib.contextmanager
 def mlserver() -> Iterator[int | None]:
     """Serve the same model with MLServer, in one process as ours; return its port, None if it cannot be installed."""
     try:
@@ -158,10 +180,11 @@ def main() -> None:
         app = deploy(platform)
         path = "/v2/models/net/infer"
         token = {"Authorization": f"Bearer {platform.token}"}
-        direct = measure("at the application's port", app["port"], path, {})
         through = measure("through the gateway", platform.base + 2, f"/bench/{app['name']}{path}", token)
-        added = through[1]["median_ms"] - direct[1]["median_ms"]
-        print(f"the gateway adds {added:.2f} ms to a request (median, one at a time)", flush=True)
+    with alone() as port:
+        direct = measure("its server alone, at a port", port, path, {})
+    added = through[1]["median_ms"] - direct[1]["median_ms"]
+    print(f"the gateway adds {added:.2f} ms to a request (median, one at a time)", flush=True)
     with mlserver() as port:
         if port:
             theirs = measure("MLServer, at its port", port, path, {})

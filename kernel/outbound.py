@@ -13,9 +13,11 @@ import ssl
 import threading
 import time
 
+from . import sockets
+
 
 def exchange(
-    address: tuple[str, int],
+    address: sockets.Address,
     method: str,
     path: str,
     body: bytes | None = None,
@@ -31,9 +33,9 @@ def exchange(
     longer than `limit_s` seconds, OSError or HTTPException for any other failure.
     """
     begun, over = time.monotonic(), threading.Event()
-    connection = http.client.HTTPConnection(*address, timeout=limit_s)
+    connection = sockets.HttpConnection(address, limit_s)
     connection.auto_open = 0  # to this address only
-    connection.sock = link = socket.create_connection(address, limit_s)
+    connection.sock = link = sockets.connect(address, limit_s)
 
     def cut() -> None:
         over.set()

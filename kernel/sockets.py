@@ -6,6 +6,7 @@ sent what its clients send. A name in this folder cannot be taken.
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import http.client
 import os
@@ -16,17 +17,24 @@ from pathlib import Path
 
 LONGEST = 100  # bytes of a socket's address; the kernel's limit is 107
 LONGEST_NAME = len("/.s.PGSQL.65535")
+SCHEME = "unix:"
+OF_RUN = "run-"  # how the name of a run's socket begins: it outlives the servers
 
 # (host, port), or the path of a unix socket
 Address = tuple[str, int] | str
 
 
 def folder(root: Path) -> Path:
-    """Return the folder for sockets: in the run folder, or in one of ours in the temporary folder where that path is
-    too long for a socket's address.
+    """Return the folder for the sockets of this storage root."""
+    return fitting(root / "run" / "sockets", root)
+
+
+def fitting(usual: Path, root: Path) -> Path:
+    """Return the usual folder, or one of ours in the temporary folder where that path is too long for a socket's
+    address, or has a character that nginx could not be told.
     """
-    usual = root / "run" / "sockets"
-    if len(os.fsencode(usual)) + LONGEST_NAME <= LONGEST:
+    path = str(usual)
+    if len(os.fsencode(path)) + LONGEST_NAME <= LONGEST and path.isascii() and ":" not in path:
         return usual
     return short_folder(root)
 
@@ -43,6 +51,25 @@ def make_folder(path: Path) -> None:
     info = path.lstat()
     if info.st_uid != os.geteuid() or not stat.S_ISDIR(info.st_mode) or info.st_mode & 0o077:
         raise PermissionError(f"{path} must be a folder that is ours alone; remove it, or choose a shorter MLP_ROOT")
+
+
+def of_run(name: str) -> str:
+    """Return the name of the socket of the run with this name, which may be longer than a socket's may."""
+    mark = base64.b32encode(hashlib.sha256(name.encode()).digest()).decode()[:10]
+    return OF_RUN + mark.lower()
+
+
+def text(address: Address) -> str:
+    """Return the address as it is stored: `host:port`, or `unix:` and the path."""
+    return f"{address[0]}:{address[1]}" if isinstance(address, tuple) else f"{SCHEME}{address}"
+
+
+def parse(stored: str) -> Address:
+    """Return the address that `text` gave this form. Raises ValueError."""
+    if stored.startswith(SCHEME):
+        return stored.removeprefix(SCHEME)
+    host, _colon, port = stored.rpartition(":")
+    return host.strip("[]"), int(port)
 
 
 def connect(address: Address, timeout_s: float) -> socket.socket:

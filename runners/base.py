@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Literal
 
 from kernel.messages import Message, storable, under
+from kernel.sockets import Address
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
@@ -57,8 +58,9 @@ class RunSpec:
 
     `labels` are for people, and for the Ingress of an application: `user`, `app`, `public` ("true": no token required).
 
-    `kind` is "job" (runs to its end) or "service" (listens on `port` until it is stopped). `runtime` selects the image
-    where runs are containers. `owner` is the number of the user for whom it runs: runs of two owners are isolated, and
+    `kind` is "job" (runs to its end) or "service" (serves until it is stopped: on `port` where each has a network of
+    its own, else on a listening socket that it is handed, see `Runner.listen`). `runtime` selects the image where runs
+    are containers. `owner` is the number of the user for whom it runs: runs of two owners are isolated, and
     see of the platform's files only `cwd`, `mounts` and the interpreter with its packages (not the platform's own code:
     mount what a program needs of it). None is a program of the platform, which is trusted: it has limits, and sees what
     the platform sees. `disk_mib` limits what it may add to `cwd` and `processes` their number (None: the runner's
@@ -170,8 +172,8 @@ class Runner(ABC):
         """Return the names of all runs on record, running or not, sorted."""
 
     @abstractmethod
-    def address(self, name: str) -> tuple[str, int] | None:
-        """Return (host, port) of a running service, None for any other run."""
+    def address(self, name: str) -> Address | None:
+        """Return the address of a running service, None for any other run."""
 
     @abstractmethod
     def place(self, source: Path, target: str) -> str:
@@ -196,12 +198,10 @@ class Runner(ABC):
 
     @property
     def listen(self) -> str:
-        """Return the address on which a service has to listen, for `command`."""
-        return "127.0.0.1"
-
-    def can_listen(self, port: int) -> bool:
-        """Return whether `port` is free for a service; always true where each has a network namespace of its own."""
-        return True
+        """Return the host on which a service has to listen with its port; empty where it is handed a listening socket
+        as descriptor 3, announced by LISTEN_FDS and LISTEN_PID as systemd does.
+        """
+        return ""
 
     def capacity(self) -> dict | None:
         """Return the capacity for all runs, {"cpu": cores, "ram": MiB, "gpu": count}; None means this machine.

@@ -30,7 +30,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
-from kernel import sanitize, storage
+from kernel import sanitize, sockets, storage
 from kernel.messages import Message, restored
 
 from . import confine, gpus
@@ -62,6 +62,7 @@ class LocalRunner(Runner):
         self.folder = Path(folder).absolute()
         self._confinement, self.devices = confinement, devices
         self.disk_mib, self.reserve_mib = disk_mib, reserve_mib
+        self.sockets = sockets.fitting(self.folder.with_name("sockets"), self.folder.parents[1])
 
     @property
     def confinement(self) -> confine.Confinement:
@@ -99,7 +100,7 @@ class LocalRunner(Runner):
                 )
             devices, locks = [device for device, _ in taken], [fd for _, fd in taken]
             values = _spec(spec, path, devices)
-            values |= {"gpu_locks": locks, "reserve_mib": self.reserve_mib}
+            values |= {"gpu_locks": locks, "reserve_mib": self.reserve_mib, "socket": self._socket(spec)}
             if spec.disk_mib is None and spec.owner is not None:
                 values["disk_mib"] = self.disk_mib
             (path / "tmp").mkdir(mode=0o700, exist_ok=True)
@@ -109,6 +110,18 @@ class LocalRunner(Runner):
             if not Path(spec.log).is_relative_to(spec.cwd):  # in `cwd` the shim makes the folders
                 Path(spec.log).parent.mkdir(parents=True, exist_ok=True)
             _spawn(path, lock, locks)
+
+    def _socket(self, spec: RunSpec) -> str:
+        """Return the path at which the shim of a service listens, empty for a job."""
+        if spec.kind != "service":
+            return ""
+        try:
+            sockets.make_folder(self.sockets)
+        except PermissionError as problem:
+            raise RunnerError(
+                "run %(run)s: it could not be put on record: %(problem)s", run=spec.name, problem=str(problem)
+            )
+        return str(self.sockets / sockets.of_run(spec.name))
 
     def poll(self, name: str) -> RunStatus:
         path = self.folder / check_name(name)
@@ -153,7 +166,9 @@ class LocalRunner(Runner):
             with _lock(path, fcntl.LOCK_EX) as lock:
                 if lock is not None:
                     spec = _read(path / "spec.json") or {}
-                    Group(spec.get("cgroup", {}), spec.get("run_id", "")).remove()  # left by a shim that was killed
+                    # Left by a shim that was killed.
+                    Group(spec.get("cgroup", {}), spec.get("run_id", "")).remove()
+                    (self.sockets / sockets.of_run(name)).unlink(missing_ok=True)
                     # Renamed first: readers see all of the records or none.
                     gone = self.folder / f".{name}.{secrets.token_hex(6)}.forgotten"
                     path.rename(gone)
@@ -168,13 +183,22 @@ class LocalRunner(Runner):
             return []
         for rest in self.folder.glob(".*.forgotten"):  # left by a caller that was killed meanwhile
             _remove(rest)
-        return sorted(entry.name for entry in self.folder.iterdir() if not entry.name.startswith("."))
+        doors = list(self.sockets.glob(f"{sockets.OF_RUN}*"))  # before the runs, whose folders are there first
+        found = sorted(entry.name for entry in self.folder.iterdir() if not entry.name.startswith("."))
+        known = set(map(sockets.of_run, found))
+        for door in doors:
+            if door.name not in known:
+                door.unlink(missing_ok=True)
+        return found
 
-    def address(self, name: str) -> tuple[str, int] | None:
+    def address(self, name: str) -> sockets.Address | None:
         if self.poll(name).state != "running":
             return None
-        port = (_read(self.folder / name / "spec.json") or {}).get("port")
-        return (LOOPBACK, port) if port else None
+        spec = _read(self.folder / name / "spec.json") or {}
+        if spec.get("socket"):
+            return spec["socket"]
+        # Started by a release whose services listened on their port; it goes on until it is restarted.
+        return (LOOPBACK, spec["port"]) if spec.get("port") else None
 
     def place(self, source: Path, target: str) -> str:
         return target if self.confinement.walls == "bwrap" else str(source)
@@ -185,17 +209,6 @@ class LocalRunner(Runner):
 
     @property
     def many_workers(self) -> bool:
-        return True
-
-    def can_listen(self, port: int) -> bool:
-        with socket.socket() as probe:
-            probe.setsockopt(
-                socket.SOL_SOCKET, socket.SO_REUSEADDR, 1
-            )  # as servers do: closed connections do not count
-            try:
-                probe.bind((LOOPBACK, port))
-            except OSError:
-                return False
         return True
 
     def stop_all(self, grace: float = 10) -> list[str]:

@@ -10,10 +10,10 @@ import http.client
 import os
 import resource
 import shlex
-import shutil
 import sys
 import time
 import xmlrpc.client
+from contextlib import suppress
 from pathlib import Path
 
 from django.conf import settings
@@ -65,11 +65,15 @@ def socket_path() -> Path:
 
 
 def clear_sockets() -> None:
-    """Remove the sockets of the platform, and what killed servers left beside them. None of its servers runs."""
+    """Remove the sockets of the platform's servers, and what killed ones left beside them. None of them runs."""
     path = socket_path()
     for name in (path, *path.parent.glob(path.name + ".*")):
         name.unlink(missing_ok=True)
-    shutil.rmtree(settings.SOCKETS, ignore_errors=True)
+    for name in settings.SOCKETS.glob("*"):
+        if not name.name.startswith(sockets.OF_RUN):
+            name.unlink(missing_ok=True)
+    with suppress(OSError):  # not empty: runs that outlive the servers have theirs there
+        settings.SOCKETS.rmdir()
 
 
 class Supervisord:

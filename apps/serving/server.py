@@ -1,6 +1,8 @@
 """The server of one model by the Open Inference Protocol v2 (REST) on uvicorn; started by apps.launching as a run.
 
-    python server.py --model FOLDER --name NAME --host HOST --port PORT      (MLP_LOADING: the path of loading.py)
+    python server.py --model FOLDER --name NAME [--host HOST --port PORT]      (MLP_LOADING: the path of loading.py)
+
+It serves on the listening socket that it is handed (LISTEN_FDS, as systemd does), else on the port.
 
 The model computes in one thread. While it is busy requests queue, and compatible ones (same names, types and
 dimensions but the first) are then computed as one batch, without added latency; batches are used only after one gave
@@ -14,6 +16,7 @@ import argparse
 import asyncio
 import importlib.util
 import os
+import socket
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -29,6 +32,7 @@ from request_counter import Traffic
 MOST_AT_ONCE = 64
 BODY_BYTES = 64 << 20
 STOP_S = 8
+FIRST_HANDED_OVER = 3  # descriptor
 EXTENSIONS = ["binary_tensor_data"]
 CERTAIN = ("onnx", "torch.export")  # formats whose files declare types and shapes
 
@@ -306,22 +310,36 @@ async def _body(receive) -> bytes:
             return b"".join(pieces)
 
 
+def handed_over() -> list[socket.socket] | None:
+    """Return the listening socket that this process was started with, None where there is none."""
+    if os.environ.get("LISTEN_PID") != str(os.getpid()) or os.environ.get("LISTEN_FDS") != "1":
+        return None
+    os.set_inheritable(FIRST_HANDED_OVER, False)  # not for programs that the model starts
+    return [socket.socket(fileno=FIRST_HANDED_OVER)]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
-    for option in ("--model", "--name", "--host", "--port"):
+    for option in ("--model", "--name"):
         parser.add_argument(option, required=True)
-    given = parser.parse_args()
+    parser.add_argument("--host")
+    parser.add_argument("--port", type=int)
+    given, door = parser.parse_args(), handed_over()
+    if door is None and not given.host:
+        parser.error("--host and --port are required where no listening socket was handed over")
     model = open_model(given.model)
     application = Application(model, given.name)
     application.warm_up()
     if os.environ.get("MLP_TRAFFIC"):
         application.traffic = Traffic(Path(os.environ["MLP_TRAFFIC"]))
         application.traffic.begin()
-    print(f"serving {given.name} ({model.format}) on port {given.port}", flush=True)
-    uvicorn.run(
-        application, host=given.host, port=int(given.port), log_level="warning",
+    where = f" on port {given.port}" if door is None else ""
+    print(f"serving {given.name} ({model.format}){where}", flush=True)
+    config = uvicorn.Config(
+        application, host=given.host or "localhost", port=given.port or 0, log_level="warning",
         access_log=False, lifespan="off", timeout_graceful_shutdown=STOP_S, server_header=False,
     )  # fmt: skip
+    uvicorn.Server(config).run(sockets=door)
 
 
 if __name__ == "__main__":

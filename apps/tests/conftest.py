@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
 import time
+from string import ascii_lowercase
 
 import pytest
 
 import runners
+from accounts import lifecycle as accounts
 from apps import reconcile
 from apps.models import Application
 from datasets.tests.live import servers, service
@@ -17,6 +20,8 @@ from models_app.models import Model
 __all__ = ["servers", "service"]  # nginx and the web server, started once
 
 DEADLINE_S = 240
+# The web server outlives a test and remembers the address of an application for a second: no two tests use one name.
+NAMES = ("calc" + "".join(two) for two in itertools.product(ascii_lowercase, repeat=2))
 
 ADDER = """
 class Predictor:
@@ -48,6 +53,16 @@ def deploy(as_alice, adder):
         return Application.objects.get(name=name, user__username="alice")
 
     return post
+
+
+@pytest.fixture
+def front(service):
+    """The address of the gateway of applications."""
+    return f"http://127.0.0.1:{service.app_port}"
+
+
+def bearer_of(user) -> dict:
+    return {"Authorization": f"Bearer {accounts.token_of(user)}"}
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import urllib.request
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,7 @@ import runners
 from accounts.models import Notice
 from apps import launching
 from apps.models import PORTS, Application
-from kernel import storage
+from kernel import outbound, sockets, storage
 from resources import tcc
 from resources.models import Tenant
 
@@ -28,9 +27,12 @@ def in_use() -> dict:
 
 
 def ask(app: Application, path: str, body: dict | None = None) -> dict:
-    request = urllib.request.Request(f"http://{app.address}{path}", data=body and json.dumps(body).encode())
-    with urllib.request.urlopen(request, timeout=10) as answer:
-        return json.loads(answer.read())
+    status, answer = outbound.exchange(
+        sockets.parse(app.address), "POST" if body else "GET", path, body and json.dumps(body).encode(),
+        limit_s=10, most=1 << 20,
+    )  # fmt: skip
+    assert status == 200, answer
+    return json.loads(answer)
 
 
 def infer(app: Application, values: list) -> list:
@@ -39,19 +41,22 @@ def infer(app: Application, values: list) -> list:
 
 
 def process_of(app: Application) -> int:
-    """Return the serving process, found by its command line."""
+    """Return the serving process, found by its command line and the mark of its run."""
+    spec = json.loads((runners.get().folder / app.run_name / "spec.json").read_bytes())
+    mark = f"MLP_RUN_ID={spec['run_id']}".encode()
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
                 words = (entry / "cmdline").read_bytes().split(b"\0")
+                ours = mark in (entry / "environ").read_bytes().split(b"\0")
             except OSError:
                 continue
-            if any(word.endswith(b"/server.py") for word in words[:4]) and str(app.port).encode() in words:
+            if ours and any(word.endswith(b"/server.py") for word in words[:4]):
                 return int(entry.name)
     raise AssertionError("the application has no process")
 
 
-def test_it_starts_answers_and_is_deleted_completely(as_alice, deploy, ready, until):
+def test_it_starts_answers_and_is_deleted_completely(as_alice, deploy, ready, until, settings):
     app = deploy()
     assert app.state == "creating"
     assert app.port in PORTS
@@ -59,7 +64,8 @@ def test_it_starts_answers_and_is_deleted_completely(as_alice, deploy, ready, un
     ready(app)
     assert infer(app, [1, 2.5]) == [2, 3.5]
     log = as_alice.call("get", "users/alice/apps/calc/log")
-    assert f"on port {app.port}".encode() in log.content
+    assert b"serving adder (predictor)" in log.content
+    assert app.address.startswith(f"unix:{settings.SOCKETS}/run-")
     assert log["X-Next-Offset"] == str(len(log.content))
     assert as_alice.call("get", f"users/alice/apps/calc/log?offset={len(log.content)}").content == b""
     assert as_alice.refused("delete", "users/alice/models/adder").startswith("state: the application calc uses")
@@ -67,6 +73,7 @@ def test_it_starts_answers_and_is_deleted_completely(as_alice, deploy, ready, un
     until(lambda: not Application.objects.exists())
     assert in_use() == {"cpu": 0, "ram": 0}
     assert runners.get().names() == []
+    assert list(settings.SOCKETS.glob("run-*")) == []
     assert as_alice.call("delete", "users/alice/models/adder").status_code == 200
 
 

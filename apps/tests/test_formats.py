@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import shutil
 import subprocess
@@ -18,6 +19,7 @@ from jobs.models import Job
 from models_app import reconcile as models_reconcile
 from models_app.models import Model
 
+from .conftest import NAMES, bearer_of
 from .test_serving import serving
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -122,7 +124,7 @@ def served(as_alice, until, ready):
         until(checked)
         model = Model.objects.get()
         assert model.state == "ready", model.reason
-        order = {"name": "calc", "model_name": "net", "cpu": 1, "ram": 1000}
+        order = {"name": next(NAMES), "model_name": "net", "cpu": 1, "ram": 1000}
         assert as_alice.call("post", "users/alice/apps", order).status_code == 201
         from_order = model.served_by.get()
         return model, ready(from_order)
@@ -155,14 +157,20 @@ def test_a_classifier_returns_the_requested_outputs(files):
         client.close()
 
 
-def ask(app, datatype: str, name: str, *, binary: bool) -> np.ndarray:
+@pytest.fixture
+def ask(front, alice):
+    """Return a function that makes one inference with the public client through the application gateway."""
+    return functools.partial(infer, front.removeprefix("http://"), bearer_of(alice))
+
+
+def infer(front: str, headers: dict, app, datatype: str, name: str, *, binary: bool) -> np.ndarray:
     """Make one inference with the public client, after checking that server and model are ready."""
-    client = triton.InferenceServerClient(app.address)
+    client = triton.InferenceServerClient(f"{front}/alice/{app.name}")
     try:
-        assert client.is_server_live()
-        assert client.is_server_ready()
-        assert client.is_model_ready("net")
-        metadata = client.get_model_metadata("net")
+        assert client.is_server_live(headers=headers)
+        assert client.is_server_ready(headers=headers)
+        assert client.is_model_ready("net", headers=headers)
+        metadata = client.get_model_metadata("net", headers=headers)
         assert [(one["name"], one["datatype"], one["shape"]) for one in metadata["inputs"]] == [
             (name, datatype, [-1, 2])
         ]
@@ -172,13 +180,14 @@ def ask(app, datatype: str, name: str, *, binary: bool) -> np.ndarray:
         tensor = triton.InferInput(name, list(data.shape), datatype)
         tensor.set_data_from_numpy(data, binary_data=binary)
         wanted = triton.InferRequestedOutput(output["name"], binary_data=binary)
-        return client.infer("net", [tensor], outputs=[wanted], request_id="1").as_numpy(output["name"])
+        sent = {**headers}  # it writes into them
+        return client.infer("net", [tensor], outputs=[wanted], request_id="1", headers=sent).as_numpy(output["name"])
     finally:
         client.close()
 
 
 @pytest.mark.parametrize("kind", MAKE)
-def test_each_format_is_checked_and_served_with_the_right_numbers(home, files, served, kind):
+def test_each_format_is_checked_and_served_with_the_right_numbers(home, files, served, ask, kind):
     _make, datatype, name = MAKE[kind]
     shutil.copytree(files / kind, home / "net")
     model, app = served("home/net")
@@ -187,7 +196,7 @@ def test_each_format_is_checked_and_served_with_the_right_numbers(home, files, s
         assert np.allclose(ask(app, datatype, name, binary=binary), WANTED)
 
 
-def test_weights_from_a_job_are_served_by_its_predictor(home, as_alice, served, tasks):
+def test_weights_from_a_job_are_served_by_its_predictor(home, as_alice, served, ask, tasks):
     (home / "train.py").write_text(TRAINING)
     order = {"name": "fit", "entry": "train.py", "cpu": 1, "ram": 1000}
     assert as_alice.call("post", "users/alice/jobs", order).status_code == 201

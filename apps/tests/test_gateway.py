@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import itertools
 import json
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from string import ascii_lowercase
 
 import numpy as np
 import pytest
@@ -16,13 +14,12 @@ import requests
 import tritonclient.http as triton
 import websocket
 
-from accounts import lifecycle as accounts
 from apps.models import Application
+
+from .conftest import NAMES, bearer_of
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
-# The web server outlives a test and remembers the address of an application for a second: no two tests use one name.
-NAMES = ("calc" + "".join(two) for two in itertools.product(ascii_lowercase, repeat=2))
 TENSOR = {"name": "x", "datatype": "FP32", "shape": [2], "data": [1, 2]}
 
 
@@ -84,16 +81,6 @@ def echo(adder):
     yield app
     server.shutdown()
     server.server_close()
-
-
-@pytest.fixture
-def front(service):
-    """The address of the gateway of applications."""
-    return f"http://127.0.0.1:{service.app_port}"
-
-
-def bearer_of(user) -> dict:
-    return {"Authorization": f"Bearer {accounts.token_of(user)}"}
 
 
 def test_only_the_owners_token_reaches_the_application(front, deploy, ready, alice, bob, staff, as_alice, until):

@@ -142,16 +142,6 @@ class TestPorts:
         with pytest.raises(Refused, match=r"^port: all application ports of the platform are in use$"):
             create(alice, "second")
 
-    def test_a_move_takes_a_free_port_and_renames_the_run(self, create, alice, monkeypatch):
-        app, other = create(alice), create(alice, "other")
-        first = min(app.port, other.port)
-        monkeypatch.setattr(ports, "PORTS", range(first - 5, first + 1 + abs(app.port - other.port)))
-        lifecycle.note_order(app.pk)
-        besides = [port for port in ports.PORTS if port != first - 2]
-        moved = lifecycle.move(app.pk, f"app-{app.pk}-1", besides)
-        assert (moved.port, moved.attempt, moved.run_name) == (first - 2, 2, f"app-{app.pk}-2")
-        assert (fresh(app).port, fresh(app).run_name) == (first - 2, f"app-{app.pk}-2")
-
 
 class TestRuns:
     def test_each_run_has_a_name_of_its_own(self, create, alice):

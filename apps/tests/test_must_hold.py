@@ -6,12 +6,10 @@ import json
 import os
 import random
 import signal
-import socket
 import threading
 import time
-import urllib.request
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -22,11 +20,12 @@ import runners
 from accounts import lifecycle as accounts
 from apps import launching
 from apps.models import PORTS, Application
-from kernel import storage
+from kernel import outbound, sockets, storage
 from models_app.models import Model
 
+from .conftest import NAMES, bearer_of
 from .test_apps import in_use, infer, process_of
-from .test_gateway import NAMES, TENSOR, bearer_of, front  # noqa: F401 (a fixture)
+from .test_gateway import TENSOR
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -66,7 +65,7 @@ class Load(threading.Thread):
         self.join(40)
 
 
-def test_after_a_kill_under_load_it_recovers_and_others_lose_no_request(front, deploy, ready, until, alice):  # noqa: F811
+def test_after_a_kill_under_load_it_recovers_and_others_lose_no_request(front, deploy, ready, until, alice):
     app, other = deploy(next(NAMES)), deploy(next(NAMES))
     began = time.monotonic()
     ready(app)
@@ -100,8 +99,8 @@ STAND_IN = """
 import json, socket, sys
 
 given = dict(zip(sys.argv[1::2], sys.argv[2::2]))
-body = json.dumps({"name": given["--name"], "port": int(given["--port"])}).encode()
-listening = socket.create_server((given["--host"], int(given["--port"])))
+body = json.dumps({"name": given["--name"]}).encode()
+listening = socket.socket(fileno=3)
 while True:
     one, _ = listening.accept()
     with one:
@@ -143,21 +142,14 @@ class Customer:
             assert time.monotonic() < end, app
             time.sleep(0.3)  # a call costs the same processor that the start needs
         assert app["state"] == "ready", app
-        with urllib.request.urlopen(f"http://127.0.0.1:{app['port']}/", timeout=10) as answer:
-            assert json.loads(answer.read()) == {"name": f"of{self.user.username}", "port": app["port"]}
+        address = Application.objects.get(user=self.user, name=name).address
+        answer = outbound.exchange(sockets.parse(address), "GET", "/", limit_s=10, most=1000)
+        assert (answer[0], json.loads(answer[1])) == (200, {"name": f"of{self.user.username}"})
         assert self.api.call("delete", f"{self.path}/{name}").status_code == 200
 
 
-def free(port: int) -> bool:
-    try:
-        with closing(socket.create_server(("127.0.0.1", port))):
-            return True
-    except OSError:
-        return False
-
-
-def test_fifty_created_and_deleted_by_ten_users_leak_nothing(make_user, api, until, tmp_path, monkeypatch):
-    """Real REST and runs; a small program replaces the serving process at the same port."""
+def test_fifty_created_and_deleted_by_ten_users_leak_nothing(make_user, api, until, tmp_path, monkeypatch, settings):
+    """Real REST and runs; a small program replaces the serving process."""
     (tmp_path / "server.py").write_text(STAND_IN)
     for folder in (tmp_path, *tmp_path.parents[:2]):
         folder.chmod(0o755)
@@ -169,7 +161,6 @@ def test_fifty_created_and_deleted_by_ten_users_leak_nothing(make_user, api, unt
         values = {"src": "home/p.py", "size": 1, "state": "ready", "reserved": False}
         Model.objects.create(user=user, tenant=user.tenant, name=f"of{user.username}", **values)
         customers.append(Customer(user, api, number))
-    ports = set()
 
     with ThreadPoolExecutor(len(customers)) as pool:
         lives = [pool.submit(one.live) for one in customers]
@@ -178,7 +169,6 @@ def test_fifty_created_and_deleted_by_ten_users_leak_nothing(make_user, api, unt
             now = list(Application.objects.values_list("port", flat=True))
             assert len(now) == len(set(now))
             assert set(now) <= set(PORTS)
-            ports.update(now)
             return all(life.done() for life in lives) and not Application.objects.exists()
 
         until(over, 180)
@@ -186,8 +176,7 @@ def test_fifty_created_and_deleted_by_ten_users_leak_nothing(make_user, api, unt
     assert in_use() == {"cpu": 0, "ram": 0}
     until(lambda: runners.get().names() == [])
     assert list((storage.root() / "apps").glob("*/*")) == []
-    for port in ports:
-        until(lambda port=port: free(port))
+    assert list(settings.SOCKETS.glob("run-*")) == []
 
 
 LOOP = "while True:\n    pass\n"

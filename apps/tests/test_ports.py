@@ -1,73 +1,46 @@
-"""The port of an application: chosen to avoid conflicts, and replaced when another process has taken it."""
+"""The port of an application: a number that no other has, and on one machine nothing more than that."""
 
 from __future__ import annotations
 
 import os
 import signal
 import socket
-from contextlib import closing
-from pathlib import Path
 
 import pytest
+import requests
 
-import runners
-from apps import lifecycle, ports
-from apps.models import PORTS, Application
+from apps import ports
+from apps.models import PORTS
 
+from .conftest import NAMES, bearer_of
 from .test_apps import infer, process_of
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-def taken(port: int) -> socket.socket:
-    """Occupy the port with an outgoing connection that happens to use it."""
-    with socket.create_server(("127.0.0.1", 0)) as far:
-        link = socket.socket()
-        link.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # what a server has left behind does not matter here
-        link.bind(("127.0.0.1", port))
-        link.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)  # from now on it is ours alone
-        link.connect(far.getsockname())
-        return link
-
-
-def test_ports_of_outgoing_connections_are_used_last(monkeypatch):
+def test_any_free_port_of_the_range_is_chosen(monkeypatch):
     monkeypatch.setattr(ports, "PORTS", PORTS)
-    monkeypatch.setattr(ports, "OUTGOING", range(31010, 60000))
-    assert ports.choose(range(31000, 31009)) == 31009
-    assert ports.choose(range(31000, 31010)) in range(31010, PORTS.stop)
+    assert ports.choose(range(PORTS.start, PORTS.stop - 1)) == PORTS.stop - 1
+    assert ports.choose(range(PORTS.start, PORTS.stop - 10)) in range(PORTS.stop - 10, PORTS.stop)
     assert ports.choose(PORTS) is None
-    assert ports.outgoing(Path("/none")) == range(0)
 
 
-def test_a_port_that_is_in_use_is_replaced_before_the_start(deploy, ready):
-    app = deploy()
-    before = app.port
-    with closing(taken(before)):
+def test_whoever_listens_on_its_port_is_sent_nothing(front, deploy, ready, until, alice):
+    """Not at its start, not while it serves, and not while its killed process is away."""
+    app = deploy(next(NAMES))
+    call = {"url": f"{front}/alice/{app.name}/predict", "json": {"x": [1]}, "headers": bearer_of(alice)}
+    with socket.create_server(("127.0.0.1", app.port)) as intruder:
         ready(app)
-        assert (app.port != before, app.port in PORTS, app.failures) == (True, True, 0)
-        assert app.address.endswith(f":{app.port}")
+        assert requests.post(**call).json() == {"y": [2]}
+        os.kill(process_of(app), signal.SIGKILL)
+        assert requests.post(**call).status_code == 503
+
+        def is_back() -> bool:
+            app.refresh_from_db()
+            return app.attempt == 2 and app.state == "ready"
+
+        until(is_back)
         assert infer(app, [1]) == [2]
-    assert runners.get().names() == [app.run_name]
-
-
-def test_an_application_that_lost_its_port_restarts_on_another(deploy, ready, until):
-    app = ready(deploy())
-    before = app.port
-    os.kill(process_of(app), signal.SIGKILL)
-
-    def lost() -> bool:
-        app.refresh_from_db()
-        return app.state == "creating"
-
-    until(lost)
-    with closing(taken(before)):
-        ready(app)
-        assert app.port != before
-        assert infer(app, [1]) == [2]
-
-
-def test_a_late_change_of_port_has_no_effect(deploy, ready):
-    app = ready(deploy())
-    assert lifecycle.move(app.pk, app.run_name, [app.port]) is None
-    assert lifecycle.move(app.pk, "app-1-0", [app.port]) is None
-    assert Application.objects.get().port == app.port
+        intruder.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            intruder.accept()

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import sys
 import time
-import urllib.request
 from pathlib import Path
 
 import pytest
 
 from apps import launching, reconcile, request_rates
 from apps.models import Application
+from kernel import outbound, sockets
 from mlp.operators.tests.admin_world import put
 from mlp.tests.page_world import visible_text, visitor
 
@@ -115,7 +115,7 @@ class TestReading:
 def test_a_real_application_counts_its_requests(deploy, ready):
     app = ready(deploy())
     for body in (b'{"x": [1]}', b'{"x": [2]}'):
-        urllib.request.urlopen(f"http://{app.address}/predict", data=body, timeout=10).read()
+        outbound.exchange(sockets.parse(app.address), "POST", "/predict", body, limit_s=10, most=1000)
     end = time.monotonic() + WAIT_S
     while (traffic := request_rates.read(app)) is None or traffic.requests < 2:
         assert time.monotonic() < end, traffic

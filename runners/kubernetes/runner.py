@@ -24,6 +24,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from kernel.messages import Message, clip, stored
+from kernel.sockets import Address
 from runners.base import NO_SUCH_RUN, STOPPED, Runner, RunnerError, RunSpec, RunStatus, check_name
 
 from . import inventory, logs, object_names, objects, staging, status
@@ -121,7 +122,7 @@ class KubernetesRunner(Runner):
     def names(self) -> list[str]:
         return sorted(each["metadata"]["annotations"][object_names.NAME] for each in self._records())
 
-    def address(self, name: str) -> tuple[str, int] | None:
+    def address(self, name: str) -> Address | None:
         record, _ = self._look(name)
         if record is None or record["kind"] != "Deployment" or self.poll(name).state != "running":
             return None

@@ -17,7 +17,7 @@ first process of the run's own PID namespace: when it ends, the kernel kills eve
 
 Files in the run's folder: `spec.json`, `lock`, `begun.json` (written before the script exists; from then on
 the name is never started again), `stop.json` (a request), `control` (a FIFO that wakes the shim),
-`exit.json`, `shim.log`, `tmp` (the run's own /tmp).
+`exit.json`, `shim.log`, `tmp` (the run's own /tmp). A service has a listening socket elsewhere (`door.py`).
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ import sys
 import time
 
 import cgroup
+import door
 import guard
 import limits
 import privileges
@@ -119,6 +120,7 @@ class Shim:
             return
         try:
             prepare(self.spec)
+            self.spec["listener"] = door.listen(self.spec["socket"]) if self.spec["socket"] else None
         except (OSError, RecursionError) as error:
             self.end = {"failed": message("its files could not be prepared: %(problem)s", problem=str(error))}
             return
@@ -162,7 +164,7 @@ class Shim:
                 behind_walls(self.spec, [self.lock, *self.spec["gpu_locks"]], log_ends, command_end, report_end)
             guard.main(self.spec, log_ends, command_end, report_end)
         self.gone = guard.end_of(child)
-        for fd in (*log_ends, report_end, command_end, *self.spec["join"]):
+        for fd in (*log_ends, report_end, command_end, *guard.handed(self.spec)):
             os.close(fd)
         return outputs, reports, commands
 
@@ -323,6 +325,8 @@ class Shim:
 
     def finish(self) -> None:
         """Write the record of the end, again and again until it is on disk: until then the run counts as running."""
+        if self.spec["socket"]:
+            door.remove(self.spec["socket"])
         while True:
             try:
                 return write_record(self.path("exit.json"), self.record(), room=self.path("exit.part"))
@@ -337,7 +341,7 @@ def behind_walls(spec: dict, locks: list[int], logs: list[int], commands: int, r
         order = os.memfd_create("order", 0)
         os.write(order, json.dumps([spec, logs, commands, reports]).encode())
         os.lseek(order, 0, os.SEEK_SET)
-        for fd in (order, *locks, *logs, commands, reports, *spec["join"]):
+        for fd in (order, *locks, *logs, commands, reports, *guard.handed(spec)):
             os.set_inheritable(fd, True)
         os.execve(spec["bwrap"][0], [*spec["bwrap"], "guard", str(order)], {})
     except Exception as error:
@@ -350,7 +354,7 @@ def guard_inside(order: int) -> None:
     """Start the guard inside of bubblewrap."""
     with open(order, "rb") as file:
         spec, logs, commands, reports = json.load(file)
-    for fd in (*logs, commands, reports, *spec["join"]):
+    for fd in (*logs, commands, reports, *guard.handed(spec)):
         os.set_inheritable(fd, False)
     guard.main(spec, logs, commands, reports)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import fcntl
 import json
 import os
 import select
@@ -17,6 +18,7 @@ import sys
 import time
 
 import cgroup
+import door
 import landlock
 import limits
 import privileges
@@ -93,6 +95,8 @@ def main(spec: dict, logs: list[int], commands: int, reports: int) -> None:
             os.close(log)
             if failure:
                 break
+        if spec["listener"] is not None:
+            os.close(spec["listener"])  # the script's alone: nobody can connect once it has ended
         if failure:
             report(reports, failed=failure)
         else:
@@ -109,6 +113,11 @@ def main(spec: dict, logs: list[int], commands: int, reports: int) -> None:
             sys.excepthook(*sys.exc_info())
             kill_below()
         os._exit(0)
+
+
+def handed(spec: dict) -> list[int]:
+    """Return the descriptors that the shim hands to the guard by the spec."""
+    return [*spec["join"], *([] if spec["listener"] is None else [spec["listener"]])]
 
 
 def report(pipe: int, **facts) -> None:
@@ -223,8 +232,12 @@ def become_script(spec: dict, rank: int, log: int, guard: int, failing: int) -> 
         null = os.open(os.devnull, os.O_RDONLY)
         for source, target in ((null, 0), (log, 1), (log, 2)):
             os.dup2(source, target)
-        # The command inherits nothing else; the pipe for failures is closed by exec.
-        os.closerange(3, failing)
+        # The command inherits nothing but its listening socket; the pipe for failures is closed by exec.
+        failing, first = fcntl.fcntl(failing, fcntl.F_DUPFD_CLOEXEC, door.HANDED_OVER + 1), door.HANDED_OVER
+        announced = {}
+        if spec["listener"] is not None:
+            announced, first = door.hand_over(spec["listener"]), first + 1
+        os.closerange(first, failing)
         os.closerange(failing + 1, 1 << 20)
         step = f"its working folder {spec['cwd']}"
         confine(spec)
@@ -232,7 +245,7 @@ def become_script(spec: dict, rank: int, log: int, guard: int, failing: int) -> 
         if os.getppid() != guard:
             return
         step = spec["command"][0]
-        os.execvpe(spec["command"][0], spec["command"], spec["environment"] | ranks(spec, rank))
+        os.execvpe(spec["command"][0], spec["command"], spec["environment"] | ranks(spec, rank) | announced)
     except OSError as error:
         os.write(failing, f"{step}: {error.strerror}".encode(errors="replace")[:1000])
     except Exception as error:

@@ -7,6 +7,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -245,9 +246,8 @@ def test_a_service_has_an_address_while_it_runs(runner, tmp_path):
     code = "import signal; open('ready', 'w'); signal.pause()"
     runner.start(spec(tmp_path, code, name="app-1-1", kind="service", port=31999, owner=7))
     eventually((tmp_path / "work/ready").exists)
-    host, port = runner.address("app-1-1")
-    assert host
-    assert port == 31999
+    address = runner.address("app-1-1")
+    assert (address[1] == 31999) if runner.listen else Path(address).is_socket()
     runner.stop("app-1-1", 0)
     assert end_of(runner, "app-1-1").state == "exited"
     assert runner.address("app-1-1") is None

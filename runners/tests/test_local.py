@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
+import json
 import os
-import socket
+import shutil
+import signal
 import stat
 import time
+from pathlib import Path
 
 import pytest
 from django.core.exceptions import ImproperlyConfigured
 
 import runners
+from kernel import sockets
 from runners import RunnerError, RunStatus, tail
 from runners.local import LocalRunner
 
@@ -148,23 +151,49 @@ def test_it_refuses_contradictory_specs(tmp_path, fields):
 
 
 def test_a_service_has_an_address_while_it_runs(runner, tmp_path):
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    code = f"import socket; s = socket.create_server(('127.0.0.1', {port}))\nwhile True: s.accept()[0].sendall(b'here')"
+    """It serves on a socket that it was handed as services of systemd are, and a client may come before it is ready."""
+    code = """
+import os, socket
+assert (os.environ['LISTEN_PID'], os.environ['LISTEN_FDS']) == (str(os.getpid()), '1')
+assert os.listdir('/proc/self/fd') == ['0', '1', '2', '3', '4'], 'the last one is that of the listing'
+door = socket.socket(fileno=3)
+while True: door.accept()[0].sendall(b'here')
+"""
     assert runner.address("app") is None
-    runner.start(spec(tmp_path, code, name="app", kind="service", port=port))
-    host, port = runner.address("app")
-
-    def answer() -> bytes:
-        with contextlib.suppress(ConnectionRefusedError), socket.create_connection((host, port), 5) as link:
-            return link.recv(10)
-        return b""
-
-    assert eventually(answer) == b"here"
+    runner.start(spec(tmp_path, code, name="app", kind="service", port=31000))
+    with sockets.connect(runner.address("app"), 60) as link:
+        assert link.recv(10) == b"here"
+    door = Path(runner.address("app"))
+    records = tmp_path / "runs" / "app" / "spec.json"
+    values = json.loads(records.read_text())
+    records.write_text(json.dumps({key: value for key, value in values.items() if key != "socket"}))
+    assert runner.address("app") == ("127.0.0.1", 31000), "that of a run which an older release has started"
     runner.stop("app", 0)
     end_of(runner, "app")
     assert runner.address("app") is None
+    assert not door.exists()
+
+
+def test_the_socket_of_a_killed_service_is_removed_with_its_records(runner, tmp_path):
+    for name in ("app", "other"):
+        runner.start(spec(tmp_path, "import time; time.sleep(600)", name=name, kind="service", port=31000))
+    doors = [Path(runner.address(name)) for name in ("app", "other")]
+    for name in ("app", "other"):
+        begun = eventually(lambda name=name: _with_script(tmp_path / "runs" / name / "begun.json"))
+        os.kill(begun["shim"], signal.SIGKILL)
+        assert end_of(runner, name).state == "lost"
+    assert all(door.is_socket() for door in doors)
+    with pytest.raises(ConnectionRefusedError):
+        sockets.connect(str(doors[0]), 5)
+    runner.forget("app")
+    shutil.rmtree(tmp_path / "runs" / "other")
+    assert runner.names() == []
+    assert not any(door.exists() for door in doors)
+
+
+def _with_script(path: Path) -> dict | None:
+    begun = json.loads(path.read_bytes())
+    return begun if begun["script"] else None
 
 
 # --- stopping -------------------------------------------------------------------------------------------------

@@ -182,12 +182,14 @@ def test_without_web_the_gateway_answers_in_the_apis_form(platform):
 def test_a_killed_supervisord_is_restarted_and_runs_continue(platform, tmp_path):
     runner = LocalRunner(platform.root / "run" / "runs")
     environment = {"PATH": os.environ["PATH"]}
-    runner.start(RunSpec("probe", ["sleep", "600"], tmp_path, environment, tmp_path / "log"))
+    kind = {"kind": "service", "port": 31000}
+    runner.start(RunSpec("probe", ["sleep", "600"], tmp_path, environment, tmp_path / "log", **kind))
     everything = {pid for part in ("supervisor", *PARTS) for pid in platform.pids(part)}
     platform.kill(platform.pids("supervisor")[0])
     for part in ("supervisor", *sorted(PARTS)):
         platform.healed(part, everything)
     assert runner.poll("probe").state == "running"
+    assert Path(runner.address("probe")).is_socket()
 
 
 def test_a_terminated_supervisord_is_restarted_with_all_parts(platform):

@@ -1,0 +1,38 @@
+"""The listening socket of a service: bound by the shim, outside of the run, and handed to the script as an open file.
+
+The run never sees its name or its folder, so that nobody but the shim decides who listens there. The script gets it as
+services of systemd do: descriptor 3, announced by LISTEN_FDS and LISTEN_PID. Standard library only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+
+BACKLOG = 2048  # as many as uvicorn asks for; the kernel has a limit of its own
+HANDED_OVER = 3  # the first descriptor after those of input, output and errors
+
+
+def listen(path: str) -> int:
+    """Open a listening socket at the path and return its descriptor. Raises OSError."""
+    remove(path)  # left by an earlier run of this name whose shim was killed
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as door:
+        door.bind(path)
+        os.chmod(path, 0o600)
+        door.listen(BACKLOG)
+        return door.detach()
+
+
+def hand_over(listener: int) -> dict[str, str]:
+    """Make the socket the script's descriptor; return the variables that announce it to this process."""
+    if listener != HANDED_OVER:
+        os.dup2(listener, HANDED_OVER)
+    os.set_inheritable(HANDED_OVER, True)
+    return {"LISTEN_FDS": "1", "LISTEN_PID": str(os.getpid())}
+
+
+def remove(path: str) -> None:
+    """Remove the socket's name."""
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)
