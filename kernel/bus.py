@@ -18,7 +18,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-import nats
 from django.conf import settings
 from nats.aio.client import Client
 from nats.errors import Error as NatsError
@@ -27,7 +26,7 @@ from nats.errors import TimeoutError as NatsTimeout
 from nats.js.api import AckPolicy, ConsumerConfig, DiscardPolicy, RetentionPolicy, StreamConfig
 from nats.js.errors import APIError, NotFoundError
 
-from . import nats_jwt
+from . import nats_jwt, nats_tls
 from .errors import Fault
 from .messages import Message
 
@@ -76,7 +75,8 @@ async def connect() -> Client:
         options = {"nkeys_seed_str": nats_jwt.platform().seed.decode()}
     elif settings.NATS_NKEY_SEED:
         options = {"nkeys_seed": settings.NATS_NKEY_SEED}
-    client = await nats.connect(
+    client = nats_tls.client() if settings.EMBEDDED["nats"] else Client()
+    await client.connect(
         settings.NATS_URL,
         name=f"platform-{os.getpid()}",
         connect_timeout=3,

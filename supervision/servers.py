@@ -22,7 +22,7 @@ import redis
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 
-from kernel import nats_jwt
+from kernel import nats_jwt, nats_tls
 from kernel.secrets import secret
 from kernel.sockets import Address
 
@@ -275,6 +275,9 @@ accounts {{
   # is a subject of the jobs only: no stream, key or service of the platform is behind it.
   {jobs} {{ imports: [ {{ service: {{ account: {platform}, subject: "{reports}" }} }} ] }}
 }}
+# The platform's own connections begin with TLS (kernel/nats_tls.py); clients that say nothing are sent the greeting.
+tls {{ cert_file: {certificate}, key_file: {key}, handshake_first: "100ms", timeout: 10 }}
+allow_non_tls: true
 authorization {{
   timeout: 10  # on a busy machine an answer takes a while
   # Everybody else is asked about: a job may report on its own subjects (jobs/metrics/nats_auth.py).
@@ -315,7 +318,10 @@ def configure_nats(conf: Path) -> None:
         nkey=nats_jwt.platform().public,
         password=json.dumps(secret(settings.MLP_ROOT, "nats-password")),
         issuer=nats_jwt.issuer().public,
+        certificate=json.dumps(str(nats_tls.certificate_path())),
+        key=json.dumps(str(nats_tls.key_path())),
     )
+    nats_tls.ensure()
     write_private(conf, text)
 
 
@@ -329,7 +335,11 @@ def keep_streams(folder: Path) -> None:
 def check_nats() -> None:
     """Connect as the platform's user and wait for the answer; a server with JetStream answers at once."""
     host = settings.INTERNAL_HOST if nats_address()[0] in {"0.0.0.0", "::"} else nats_address()[0]
-    with socket.create_connection((host, settings.NATS_PORT), timeout=2) as link, link.makefile("rwb") as stream:
+    with (
+        socket.create_connection((host, settings.NATS_PORT), timeout=2) as bare,
+        nats_tls.context().wrap_socket(bare, server_hostname=nats_tls.HOSTNAME) as link,
+        link.makefile("rwb") as stream,
+    ):
         info = json.loads(stream.readline().removeprefix(b"INFO "))
         if not info.get("jetstream"):
             raise RuntimeError("JetStream is not ready")

@@ -16,7 +16,7 @@ from jobs import lifecycle
 from jobs.auth import job_token, nats_address, nats_inbox
 from jobs.metrics import ingest, nats_auth
 from jobs.models import Metrics, Value
-from kernel import bus, nats_jwt
+from kernel import bus, nats_jwt, nats_tls
 from mlp.tests import servers as test_servers
 from supervision import binaries, servers
 
@@ -28,13 +28,14 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 @pytest.fixture
-def server(tmp_path, settings):
+def server(tmp_path, settings, monkeypatch):
     """A NATS server with the embedded one's configuration, on its own port."""
     port = test_servers.free_port()
     settings.NATS_PORT = port
     settings.NATS_URL, settings.NATS_USER, settings.NATS_PASSWORD = f"nats://127.0.0.1:{port}", "platform", "s3cret"
     settings.EMBEDDED = {**settings.EMBEDDED, "nats": True}
     conf = tmp_path / "nats.conf"
+    monkeypatch.setattr(nats_tls, "certificate_path", lambda: tmp_path / "certificate.pem")
     nats_jwt.issuer()  # from the storage root, before only the server's files go elsewhere
     root, settings.MLP_ROOT = settings.MLP_ROOT, tmp_path
     servers.configure_nats(conf)
