@@ -72,7 +72,7 @@ async def connect() -> Client:
     """Return a new connection with the platform's credentials, which reconnects for ever."""
     options = {"user": settings.NATS_USER, "password": settings.NATS_PASSWORD} if settings.NATS_USER else {}
     if settings.EMBEDDED["nats"]:
-        options = {"nkeys_seed_str": nats_jwt.platform().seed.decode()}
+        options = {"nkeys_seed_str": nats_jwt.platform().seed.decode(), "tls": nats_tls.context()}
     elif settings.NATS_NKEY_SEED:
         options = {"nkeys_seed": settings.NATS_NKEY_SEED}
     client = nats_tls.client() if settings.EMBEDDED["nats"] else Client()
