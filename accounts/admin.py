@@ -23,11 +23,11 @@ from unfold.widgets import (
 
 from kernel.admin import LifecycleAdmin, Verb
 from kernel.admin_display import link, list_address, moment, url_of
-from kernel.errors import Refused
+from kernel.errors import Refused, TooMany
 from kernel.messages import Message, translate
 from kernel.models import StateChange
 
-from . import lifecycle, notice_admin, sessions, throttle
+from . import lifecycle, logins, notice_admin, sessions
 from .models import State, Token, User
 
 
@@ -42,20 +42,16 @@ class LoginForm(AuthenticationForm):
     """The admin's login form, throttled like the platform's own login."""
 
     def clean(self):
-        username = self.cleaned_data.get("username") or ""
-        address = throttle.client_address(self.request)
-        try:
-            throttle.check_login(username, address)
-        except Refused as refused:
-            raise ValidationError(translate(refused.problem))
-        try:
-            cleaned = super().clean()
-        except ValidationError:
-            throttle.login_failed(username, address)
-            raise
-        if self.get_user() is not None:  # an empty password is no attempt: the failures counted so far stay
-            throttle.login_succeeded(username, address)
-        return cleaned
+        username, password = self.cleaned_data.get("username"), self.cleaned_data.get("password")
+        if username and password:  # else it is no attempt
+            try:
+                self.user_cache = logins.check(self.request, username, password)
+            except TooMany as refused:
+                raise ValidationError(translate(refused.problem))
+            except Refused:
+                raise self.get_invalid_login_error()
+            self.confirm_login_allowed(self.user_cache)
+        return self.cleaned_data
 
 
 def password_field(label: str, **options) -> forms.CharField:
@@ -156,6 +152,7 @@ def take_back(user: User, *, by: str) -> None:
 
 def set_password(user: User, *, by: str, password: str) -> None:
     lifecycle.change_password(user=user, password=password, by=by)
+    logins.forgive(user.username)
 
 
 def rotate(user: User, *, by: str) -> None:
@@ -337,8 +334,19 @@ def own_password(request, extra_context=None) -> HttpResponse:
     return HttpResponseRedirect(reverse("admin:accounts_user_verb", args=[request.user.pk, "password"]))
 
 
+open_login = admin.site.login
+
+
+def login(request, extra_context=None) -> HttpResponse:
+    """Show and take the admin's form; after a log-in the browser is known like after one at the platform's own form."""
+    response = open_login(request, extra_context)
+    entered = request.method == "POST" and response.status_code == 302 and request.user.is_authenticated
+    return logins.entered(request, response, request.user) if entered else response
+
+
 __all__ = ["notice_admin", "waiting"]  # notice_admin is imported for the admins that it registers
 
 admin.site.unregister(Group)
 admin.site.login_form = LoginForm
+admin.site.login = login
 admin.site.password_change = own_password

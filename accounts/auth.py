@@ -13,7 +13,6 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
-from django.contrib.auth import authenticate
 from django.contrib.sessions.models import Session
 from django.db import close_old_connections
 from django.db.utils import DatabaseError
@@ -21,12 +20,11 @@ from django.http import HttpRequest
 from django.utils import timezone
 from rest_framework import authentication
 
-from kernel import names
 from kernel.database import AWAY
 from kernel.errors import NOT_AUTHENTICATED, Refused
 from kernel.messages import Message
 
-from . import throttle, tokens
+from . import logins, tokens
 from .models import State, User
 
 JOB_PREFIX = "mlp_j"  # the prefix of jobs' tokens, which jobs.auth verifies
@@ -57,33 +55,11 @@ class PasswordAuthentication(authentication.BaseAuthentication):
         credentials = basic(request.META.get("HTTP_AUTHORIZATION", ""))
         if credentials is None:
             return None
-        return login(request, *credentials), None
+        return logins.check(request, *credentials), None
 
 
 class SessionAuthentication(authentication.SessionAuthentication):
     """The browser's session, with Django's CSRF check."""
-
-
-def login(request, username: str, password: str) -> User:
-    """Return the active user with that password.
-
-    Raises Refused when the credentials are wrong, the account is not active, or after too many failures.
-    """
-    try:
-        names.name(username, "username")
-    except Refused:  # not a valid username, so there is no such user: save the query
-        raise Refused("wrong username or password", field="username")
-    address = throttle.client_address(request)
-    throttle.check_login(username, address)
-    user = authenticate(request, username=username, password=password)
-    if user is None:
-        throttle.login_failed(username, address)
-        account = User.objects.filter(username=username).first()
-        if account is not None and not account.is_active and account.check_password(password):
-            raise Refused("this account is not active; an administrator can activate it", field="username")
-        raise Refused("wrong username or password", field="username")
-    throttle.login_succeeded(username, address)
-    return user
 
 
 def bearer(header: str) -> str | None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import secrets
 
 from django.contrib.auth.base_user import AbstractBaseUser, BaseUserManager
+from django.contrib.auth.hashers import check_password, make_password
 from django.contrib.auth.models import PermissionsMixin
 from django.db import models
 from django.utils.translation import gettext_lazy as _
@@ -57,6 +58,17 @@ class User(ConcurrentTransitionMixin, AbstractBaseUser, PermissionsMixin):
     @property
     def is_active(self) -> bool:
         return self.state == State.ACTIVED
+
+    def check_password(self, raw_password) -> bool:
+        """Return whether it is the user's password; one that an older release has hashed is hashed anew.
+
+        Only the column is written, and only where the password is still the same: it may be changed meanwhile.
+        """
+
+        def upgrade(raw: str) -> None:
+            User.objects.filter(pk=self.pk, password=self.password).update(password=make_password(raw))
+
+        return check_password(raw_password, self.password, upgrade)
 
     @property
     def history_owner(self) -> str:
@@ -199,3 +211,35 @@ class Visit(models.Model):
 
     def __str__(self) -> str:
         return f"{self.user_id} {self.at}"
+
+
+class LoginAddress(models.Model):
+    """A network from which a user has logged in, or from which others have tried to: see accounts.logins."""
+
+    user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="login_addresses")
+    network = models.CharField(max_length=50)
+    succeeded = models.DateTimeField(null=True)  # the last log-in
+    failures = models.PositiveIntegerField(default=0)  # that the user has not been told of
+    failed = models.DateTimeField(null=True)
+
+    class Meta:
+        db_table = "login_address"
+        constraints = [models.UniqueConstraint(fields=["user", "network"], name="login_address_once")]
+
+    def __str__(self) -> str:
+        return f"{self.user_id} {self.network}"
+
+
+class Throttle(models.Model):
+    """Attempts counted by one limit: see accounts.throttle."""
+
+    key = models.CharField(max_length=32, primary_key=True)
+    count = models.FloatField()
+    at = models.DateTimeField(db_index=True)
+    until = models.DateTimeField()
+
+    class Meta:
+        db_table = "throttle"
+
+    def __str__(self) -> str:
+        return self.key

@@ -15,8 +15,7 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 
 from kernel.pages import Problems, attempt, problems_of, safe_next
 
-from . import lifecycle, sessions, throttle
-from .auth import login
+from . import lifecycle, logins, sessions, throttle
 from .models import User
 from .settings_pages import with_choices
 
@@ -45,13 +44,16 @@ def regist_login(request):
         messages.info(request, _("You are registered. An administrator will activate your account."))
         return redirect("regist_login")
     open_session(request, user, backend=BACKEND)
-    return with_choices(redirect(target), user)
+    return logins.entered(request, with_choices(redirect(target), user), user)
 
 
 def _form(request, target: str, problems: Problems | None = None):
     context = {"next": target, "username": request.POST.get("username", ""), "problems": problems}
     status = problems.status if problems else 200
-    return render(request, "accounts/regist_login.html", context, status=status)
+    response = render(request, "accounts/regist_login.html", context, status=status)
+    if problems and problems.retry_after_s:
+        response["Retry-After"] = str(problems.retry_after_s)
+    return response
 
 
 def _action(request) -> str:
@@ -66,7 +68,7 @@ def _username(request) -> str:
 
 
 def _login(request) -> User:
-    return login(request, _username(request), request.POST.get("password", ""))
+    return logins.check(request, _username(request), request.POST.get("password", ""))
 
 
 def _register(request) -> User:
@@ -132,10 +134,8 @@ def change_password(request):
     """Change the password, after a check of the current one; the user's other sessions end."""
     if request.method == "GET":  # the redirect of a log-in, when the session had expired
         return redirect("account")
-    user, password = request.user, request.POST.get("password", "")
-    if not user.check_password(request.POST.get("current", "")):
-        return _account(request, Problems(fields={"current": _("That is not your current password.")}))
-    problems = problems_of(
+    user, current, password = request.user, request.POST.get("current", ""), request.POST.get("password", "")
+    problems = problems_of(lambda: logins.confirm(user, current), ("current",)) or problems_of(
         lambda: lifecycle.change_password(user=user, password=password, by=user.username), ("password",)
     )
     if problems:

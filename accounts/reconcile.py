@@ -1,4 +1,7 @@
-"""Enqueues due deliveries, deletes old notices and expired sessions. Called by `manage.py reconcile`."""
+"""Enqueues due deliveries, deletes old notices, expired sessions and counts of failed log-ins.
+
+Called by `manage.py reconcile`.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from django.utils import timezone
 
 from kernel import after_commit
 
+from . import logins, throttle
 from .models import Delivery, Notice, Visit
 
 AT_ONCE = 100
@@ -33,6 +37,8 @@ def run() -> None:
             return  # there may be more: the next round continues
         _tidied = time.monotonic()
         Notice.objects.filter(at__lt=now - KEPT).delete()
+        throttle.tidy()
+        logins.tidy()
         Visit.objects.filter(at__lt=now - timedelta(days=1)).exclude(
             session_key__in=Session.objects.filter(expire_date__gt=now).values("session_key")
         ).delete()

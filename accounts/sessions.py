@@ -48,6 +48,7 @@ def renew(request, user: User) -> None:
 
 
 def _logged_in(sender, request, user, **_others) -> None:
+    User.objects.filter(pk=user.pk).update(last_login=timezone.now())
     if not request.session.session_key:
         request.session.save()
     Visit.objects.update_or_create(
@@ -72,5 +73,7 @@ def _logged_out(sender, request, user, **_others) -> None:
 
 
 def listen() -> None:
+    # Django's own receiver saves the whole object, which fails when the account is deactivated during the log-in.
+    user_logged_in.disconnect(dispatch_uid="update_last_login")
     user_logged_in.connect(_logged_in, dispatch_uid="accounts.sessions")
     user_logged_out.connect(_logged_out, dispatch_uid="accounts.sessions.out")

@@ -1,104 +1,144 @@
-"""Rate limits: failed logins by username and address, registrations by address. Counted in Valkey.
+"""Rate limits: failed log-ins and registrations, counted in the database, and the address that they count by.
 
-After the free attempts each further failure doubles the wait, up to 15 minutes. While Valkey is unavailable there is no
-throttling: logins still need the password.
+Every `Limit` has some free attempts, then each further one doubles the wait, up to MOST_S; after `forget_s` one attempt
+is forgotten. An attempt is counted before its password is checked, so that a thousand at once are no way round. None is
+held up: it is refused with the time to wait. Rows are few, since each costs its sender a whole check of a password.
 """
 
 from __future__ import annotations
 
 import hashlib
+import hmac
 import ipaddress
-import logging
 import math
-import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 
 from django.conf import settings
-from redis.exceptions import RedisError
+from django.db import transaction
+from django.utils import timezone
 
-from kernel.broker import broker
-from kernel.errors import Refused
+from kernel.errors import TooMany
 
-log = logging.getLogger(__name__)
+from .models import Throttle
+from .tokens import signature
 
-FIRST_S = 1  # the wait after the last free attempt; each further failure doubles it
-WINDOW_S = 900
+FIRST_S = 1  # the wait after the last free attempt; each further one doubles it
+MOST_S = 900
 HOUR_S = 3600
+KEPT = timedelta(days=1)  # by then the attempts of a row are forgotten
+LOCAL = "127.0.0.1"
+
+
+@dataclass(frozen=True)
+class Limit:
+    """What attempts are counted by: `scope` and `parts` name the row."""
+
+    scope: str
+    parts: tuple[str, ...]
+    free: int
+    forget_s: float
+
+    @property
+    def key(self) -> str:
+        """Return the row's key; a digest, so that it reveals no names and has a fixed length."""
+        return hashlib.sha256("\0".join((self.scope, *self.parts)).encode()).hexdigest()[:32]
+
+    def left(self, row: Throttle, now: datetime) -> float:
+        """Return how many of the row's attempts are not forgotten yet."""
+        return max(0.0, row.count - max(0.0, (now - row.at).total_seconds()) / self.forget_s)
+
+    def wait_s(self, count: float) -> float:
+        """Return how long the next attempt has to wait after that many."""
+        over = math.ceil(count) - self.free
+        return min(MOST_S, FIRST_S * 2 ** min(over, 10)) if over >= 0 else 0
+
+
+class Budget(Limit):
+    """A limit without growing waits: when the free attempts are used up, the next waits until one is forgotten."""
+
+    def wait_s(self, count: float) -> float:
+        return max(0.0, (math.ceil(count) + 1 - self.free) * self.forget_s)
+
+
+# --- the caller's address -----------------------------------------------------------------------------------------
+def gateway_key() -> str:
+    """Return the secret by which the gateway proves that X-Real-IP is its own word."""
+    return signature("gateway")
 
 
 def client_address(request) -> str:
-    """Return the client's address: nginx's X-Real-IP when the peer is this machine, else the peer's address."""
-    peer = request.META.get("REMOTE_ADDR") or "127.0.0.1"
-    forwarded = request.META.get("HTTP_X_REAL_IP", "")
+    """Return the client's address: the one that the gateway says, else the peer's; no other header is believed."""
+    peer = request.META.get("REMOTE_ADDR") or LOCAL
+    key = request.META.get("HTTP_X_GATEWAY_KEY", "")
+    if key and hmac.compare_digest(key.encode(), gateway_key().encode()):
+        peer = request.META.get("HTTP_X_REAL_IP", peer)
     try:
-        if forwarded and ipaddress.ip_address(peer).is_loopback:
-            return str(ipaddress.ip_address(forwarded))
+        return str(ipaddress.ip_address(peer.partition("%")[0]))
     except ValueError:
-        pass
-    return peer
+        return LOCAL
 
 
-def check_login(username: str, address: str) -> None:
-    """Check that this username and address may try to log in. Raises Refused with the time to wait."""
-    try:
-        for key, _ in _login_keys(username, address):
-            left_ms = broker().client.pttl(key + ":wait")  # TTL, in whole seconds, may round down to 0
-            if left_ms > 0:
-                raise Refused(
-                    "too many failed logins; try again in %(seconds)s s",
-                    field="username", seconds=math.ceil(left_ms / 1000),
-                )  # fmt: skip
-    except RedisError:
-        log.warning("logins are not throttled: Valkey does not respond")
+def network(address: str) -> str:
+    """Return what stands for one client: an IPv4 address, or the /64 that an IPv6 client can choose from freely."""
+    ip = ipaddress.ip_address(address)
+    if ip.version == 4:
+        return str(ip)
+    return str(ip.ipv4_mapped or ipaddress.ip_network((ip, 64), strict=False))
 
 
-def login_failed(username: str, address: str) -> None:
-    try:
-        for key, free in _login_keys(username, address):
-            failures = broker().client.incr(key)
-            broker().client.expire(key, WINDOW_S)
-            if failures >= free:
-                wait = min(WINDOW_S, FIRST_S * 2 ** min(failures - free, 10))
-                broker().client.set(key + ":wait", 1, ex=wait)
-    except RedisError:
-        log.warning("logins are not throttled: Valkey does not respond")
-
-
-def login_succeeded(username: str, address: str) -> None:
-    """Reset the failures of this username at this address.
-
-    Those of the address alone are kept: otherwise an attacker could reset them with an account of their own.
+# --- counting -----------------------------------------------------------------------------------------------------
+def claim(limits: Iterable[Limit]) -> int:
+    """Count an attempt by each limit and return 0; or, when one of them has to wait, count nothing and return the
+    seconds to wait.
     """
-    try:
-        key = _login_keys(username, address)[0][0]
-        broker().client.delete(key, key + ":wait")
-    except RedisError:
-        log.warning("logins are not throttled: Valkey does not respond")
+    by_key = {limit.key: limit for limit in limits}
+    now = timezone.now()
+    blank = [Throttle(key=key, count=0, at=now, until=now) for key in sorted(by_key)]
+    Throttle.objects.bulk_create(blank, ignore_conflicts=True)
+    with transaction.atomic():
+        rows = _locked(by_key)
+        # The clock may have been set back since the row was written: no wait is longer than when it began.
+        wait_s = max(((row.until - max(now, row.at)).total_seconds() for row in rows), default=0)
+        if wait_s > 0:
+            return math.ceil(wait_s)
+        for row in rows:
+            limit = by_key[row.key]
+            row.count, row.at = limit.left(row, now) + 1, now
+            row.until = now + timedelta(seconds=limit.wait_s(row.count))
+        Throttle.objects.bulk_update(rows, ["count", "at", "until"])
+    return 0
+
+
+def undo(limits: Iterable[Limit]) -> None:
+    """Take back one attempt that `claim` has counted; those of others stay."""
+    with transaction.atomic():
+        rows = _locked(limit.key for limit in limits)
+        for row in rows:
+            row.count, row.until = max(0.0, row.count - 1), row.at
+        Throttle.objects.bulk_update(rows, ["count", "until"])
+
+
+def _locked(keys: Iterable[str]) -> list[Throttle]:
+    return list(Throttle.objects.select_for_update().filter(pk__in=list(keys)).order_by("pk"))
+
+
+def reset(limits: Iterable[Limit]) -> None:
+    """Forget all attempts counted by these limits."""
+    Throttle.objects.filter(pk__in=[limit.key for limit in limits]).delete()
 
 
 def count_registration(address: str) -> None:
-    """Count a registration. Raises Refused with the time to wait once the address has reached its hourly limit."""
-    key = f"mlp:register:{_digest(address)}:{int(time.time() // HOUR_S)}"
-    try:
-        count = broker().client.incr(key)
-        broker().client.expire(key, HOUR_S)
-    except RedisError:
-        log.warning("registrations are not limited: Valkey does not respond")
-        return
-    if count > settings.REGISTRATIONS_PER_HOUR:
-        wait = HOUR_S - int(time.time()) % HOUR_S
-        raise Refused(
-            "too many registrations from this address; try again in %(seconds)s s", field="username", seconds=wait
+    """Count a registration. Raises TooMany with the time to wait once the network has used up its hourly number."""
+    most = settings.REGISTRATIONS_PER_HOUR
+    wait_s = claim([Budget("registration", (network(address),), most, HOUR_S / most)])
+    if wait_s:
+        raise TooMany(
+            "too many registrations from this address; try again in %(seconds)s s", field="username", seconds=wait_s
         )
 
 
-def _login_keys(username: str, address: str) -> list[tuple[str, int]]:
-    free = settings.LOGIN_FAILURES_BEFORE_SLOWDOWN
-    return [
-        (f"mlp:login:{_digest(username, address)}", free),
-        (f"mlp:login:{_digest('', address)}", free * 10),
-        (f"mlp:login:{_digest(username, '')}", free * 20),
-    ]
-
-
-def _digest(*parts: str) -> str:
-    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:24]
+def tidy() -> None:
+    """Delete the rows whose attempts are forgotten."""
+    Throttle.objects.filter(at__lt=timezone.now() - KEPT).delete()

@@ -6,6 +6,7 @@ ImproperlyConfigured with the variable's name.
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import re
 from collections.abc import Sequence
@@ -95,6 +96,13 @@ class Section:
     def items(self, name: str, *, help: str, shown: str = "") -> list[str]:
         """Return the parts of a value that is separated by commas."""
         return [part.strip() for part in self.text(name, help=help, shown=shown).split(",") if part.strip()]
+
+    def networks(self, name: str, *, help: str) -> list[str]:
+        """Return the IP addresses and networks of a value that is separated by commas."""
+        try:
+            return [str(ipaddress.ip_network(part)) for part in self.items(name, help=help)]
+        except ValueError as problem:
+            raise ImproperlyConfigured(f"{name} must be IP addresses or networks: {problem}")
 
 
 def default_root(base: Path) -> Path:

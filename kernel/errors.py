@@ -37,6 +37,14 @@ class Refused(Exception):
         super().__init__(self.msg)
 
 
+class TooMany(Refused):
+    """A refusal that ends by itself: after `seconds`, which the answer's Retry-After repeats for programs."""
+
+    def __init__(self, template: str, /, *, seconds: int, field: str = ""):
+        super().__init__(template, field=field, seconds=seconds)
+        self.retry_after_s = seconds
+
+
 class Fault(Exception):
     """A fault of the server. `msg` is for the caller and carries no inner detail."""
 
@@ -93,7 +101,8 @@ def exception_handler(exc: Exception, context: dict) -> Response:
     request = context.get("request")
     if status == FAULT:
         log.error("fault in %s %s", getattr(request, "method", "?"), getattr(request, "path", "?"), exc_info=exc)
-    return Response({"msg": writable(for_caller(msg, getattr(request, "META", {})))}, status=status)
+    headers = {"Retry-After": str(exc.retry_after_s)} if isinstance(exc, TooMany) else None
+    return Response({"msg": writable(for_caller(msg, getattr(request, "META", {})))}, status=status, headers=headers)
 
 
 def error_response(status: int, msg: str) -> JsonResponse:

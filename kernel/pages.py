@@ -16,7 +16,7 @@ from django.http import HttpRequest
 from django.utils.http import url_has_allowed_host_and_scheme
 from rest_framework import exceptions as drf
 
-from .errors import Fault, Refused, flatten
+from .errors import Fault, Refused, TooMany, flatten
 from .fields import StrictSerializer
 from .messages import joined, translate, under
 
@@ -32,6 +32,7 @@ class Problems:
     general: str = ""
     fields: dict[str, str] = field(default_factory=dict)
     status: int = 403
+    retry_after_s: int = 0
 
     def __bool__(self) -> bool:
         return bool(self.general or self.fields)
@@ -64,7 +65,9 @@ def problems_of(action: Callable[[], object], fields: Iterable[str] = ()) -> Pro
         detail = refusal.detail if isinstance(refusal.detail, dict) else {"": refusal.detail}
         return _sorted({name: flatten(problem) for name, problem in detail.items()}, fields)
     except Refused as refusal:
-        return _sorted({refusal.field: refusal.problem}, fields)
+        problems = _sorted({refusal.field: refusal.problem}, fields)
+        problems.retry_after_s = refusal.retry_after_s if isinstance(refusal, TooMany) else 0
+        return problems
     except Fault as fault:
         return Problems(general=translate(fault.msg), status=503)
     return Problems()

@@ -12,6 +12,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.utils.translation import gettext_lazy as _
 
 from kernel.environment import Section, default_root, postgres_settings
+from kernel.sanitize import without_traceback
 from kernel.secrets import secret
 from kernel.sockets import folder as socket_folder
 from mlp import cluster_settings, rest_settings
@@ -114,6 +115,11 @@ ALLOWED_HOSTS = access.items(
 CSRF_TRUSTED_ORIGINS = access.items(
     "MLP_TRUSTED_ORIGINS",
     help="origins (`https://…`, separated by commas) whose forms are accepted, where a proxy changes the host name",
+)
+TRUSTED_PROXIES = access.networks(
+    "MLP_TRUSTED_PROXIES",
+    help="addresses or networks of the proxies in front of the gateways, separated by commas: only their "
+    "`X-Forwarded-For` is believed. Without it the address that connects counts ([tls.md](tls.md))",
 )
 REGISTRATION_NEEDS_APPROVAL = access.flag(
     "MLP_REGISTRATION_NEEDS_APPROVAL", False, help="whether an administrator must activate new users"
@@ -332,7 +338,8 @@ LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
     "formatters": {"line": {"format": "{asctime} {levelname} {name}: {message}", "style": "{"}},
-    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
+    "filters": {"refusals": {"()": "django.utils.log.CallbackFilter", "callback": without_traceback}},
+    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line", "filters": ["refusals"]}},
     "root": {
         "handlers": ["stderr"],
         "level": LOG_LEVEL,

@@ -12,6 +12,9 @@ gateway.conf.tmpl and, where it exists, to data.conf.tmpl (the locations below /
     data_upstream            the same for the process that takes uploads; data_server is its address:port
     scheme                   the scheme passed on to the application: https when the gateway's address says so
     internal_key             proves to the application that nginx is asking (the files are of mode 600)
+    gateway_key              proves to the application that X-Real-IP is nginx's own word, not the client's
+    peer                     address:port of the connection's other end, whether or not that is a proxy
+    real_ip                  the directives that take the client's address from trusted proxies, when there are any
     user                     the `user` directive, when we are root
     data_include             the directive that includes the rendered data.conf, when there is one
     apps                     folder of the application gateway's further locations, one file *.conf an application
@@ -26,6 +29,7 @@ from urllib.parse import urlsplit
 
 from django.conf import settings
 
+from accounts.throttle import gateway_key
 from datasets.webdav.gate import internal_key
 from kernel import storage
 from kernel.sockets import Address
@@ -64,6 +68,7 @@ def render() -> None:
 
 def variables() -> dict[str, str]:
     data = (TEMPLATES / "data.conf.tmpl").exists()
+    prefix = "realip_" if settings.TRUSTED_PROXIES else ""
     return {
         "root": str(settings.MLP_ROOT),
         "spool": str(storage.spool_dir()),
@@ -79,10 +84,21 @@ def variables() -> dict[str, str]:
         "data_server": server(settings.DATA_ADDRESS),
         "scheme": "https" if urlsplit(settings.GATEWAY_URL).scheme == "https" else "$scheme",
         "internal_key": internal_key(),
+        "gateway_key": gateway_key(),
+        "real_ip": real_ip(),
+        "peer": f"${prefix}remote_addr:${prefix}remote_port",
         "user": "user root;" if os.geteuid() == 0 else "",
         "data_include": f'include "{folder()}/data.conf";' if data else "",
         "apps": str(folder() / "apps"),
     }
+
+
+def real_ip() -> str:
+    """Return the directives by which $remote_addr is the client that a trusted proxy has named last."""
+    if not settings.TRUSTED_PROXIES:
+        return ""
+    trusted = " ".join(f"set_real_ip_from {one};" for one in settings.TRUSTED_PROXIES)
+    return f"{trusted} real_ip_header X-Forwarded-For; real_ip_recursive on;"
 
 
 def server(address: Address) -> str:

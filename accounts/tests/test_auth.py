@@ -13,7 +13,7 @@ from django.db.utils import OperationalError
 from django.test import Client, RequestFactory
 from django.utils import timezone
 
-from accounts import auth, lifecycle
+from accounts import auth, lifecycle, logins
 from accounts.models import User
 from conftest import PASSWORD
 from kernel.errors import Refused
@@ -237,32 +237,32 @@ class TestLogin:
         return request
 
     def test_a_name_and_password_authenticate(self, request_, alice):
-        assert auth.login(request_, "alice", PASSWORD) == alice
+        assert logins.check(request_, "alice", PASSWORD) == alice
 
     @pytest.mark.parametrize(
         ("username", "password"), [("alice", "wrong"), ("nobody", PASSWORD), ("Alice", PASSWORD), ("a\0", PASSWORD)]
     )
     def test_all_wrong_credentials_get_the_same_answer(self, request_, alice, username, password):
         with pytest.raises(Refused) as refusal:
-            auth.login(request_, username, password)
+            logins.check(request_, username, password)
         assert str(refusal.value.msg) == "username: wrong username or password"
 
     def test_only_the_right_password_reveals_that_a_user_is_inactive(self, request_, alice):
         lifecycle.deregister(username="alice", by="test")
         refusal = r"^username: this account is not active; an administrator can activate it$"
         with pytest.raises(Refused, match=refusal):
-            auth.login(request_, "alice", PASSWORD)
+            logins.check(request_, "alice", PASSWORD)
         with pytest.raises(Refused, match="wrong"):
-            auth.login(request_, "alice", "wrong")
+            logins.check(request_, "alice", "wrong")
 
     def test_failures_are_counted_and_a_success_resets_the_count(self, request_, alice, settings):
         settings.LOGIN_FAILURES_BEFORE_SLOWDOWN = 2
         for _ in range(3):
             with pytest.raises(Refused, match="wrong"):
-                auth.login(request_, "alice", "wrong")
-            auth.login(request_, "alice", PASSWORD)
+                logins.check(request_, "alice", "wrong")
+            logins.check(request_, "alice", PASSWORD)
         for _ in range(2):
             with pytest.raises(Refused, match="wrong"):
-                auth.login(request_, "alice", "wrong")
+                logins.check(request_, "alice", "wrong")
         with pytest.raises(Refused, match="try again in"):
-            auth.login(request_, "alice", PASSWORD)
+            logins.check(request_, "alice", PASSWORD)

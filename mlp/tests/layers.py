@@ -41,7 +41,7 @@ ROOMS = {
 FILES = (
     {"models"},
     {"copying", "loading", "ports", "sources", "units", "rows"},
-    {"auth", "tokens", "throttle", "environment", "lifecycle", "launching", "notices", "sessions"}
+    {"auth", "tokens", "throttle", "devices", "logins", "environment", "lifecycle", "launching", "notices", "sessions"}
     | {"tcc", "inventory", "limits", "usage", "books"},
     {"serializers", "playground", "request_rates", "logs", "delivery"},
     {"api", "pages", "file_pages", "settings_pages", "notice_admin", "gateway_access", "orphans", "admin", "actors"}

@@ -1,0 +1,371 @@
+"""Guessing passwords slows the guesser, not the owner: at the log-in page, the admin's form and the token call."""
+
+from __future__ import annotations
+
+import base64
+import logging
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+
+import pytest
+from django.contrib.auth import hashers
+from django.db import connections
+from django.db.models import F
+from django.test import Client
+from django.urls import reverse
+from django.utils import timezone
+
+from accounts import lifecycle, logins, reconcile, throttle
+from accounts.models import LoginAddress, Notice, Throttle, User
+from conftest import PASSWORD, Api
+from kernel import broker
+
+pytestmark = pytest.mark.django_db
+
+FREE = 3
+HOME, CAFE, GUESSER = "203.0.113.7", "203.0.113.99", "198.51.100.1"
+
+
+@pytest.fixture(autouse=True)
+def long_waits(settings, monkeypatch):
+    settings.LOGIN_FAILURES_BEFORE_SLOWDOWN = FREE
+    monkeypatch.setattr(throttle, "FIRST_S", 60)
+
+
+def at(address: str, **headers) -> dict:
+    """Return what the gateway adds to the requests of a client at that address."""
+    return {"REMOTE_ADDR": "", "HTTP_X_REAL_IP": address, "HTTP_X_GATEWAY_KEY": throttle.gateway_key(), **headers}
+
+
+def page(password: str, address: str, client: Client | None = None, username: str = "alice"):
+    form = {"username": username, "password": password, "action": "login"}
+    return (client or Client()).post("/regist_login", form, **at(address))
+
+
+def admin(password: str, address: str, client: Client | None = None, username: str = "alice"):
+    form = {"username": username, "password": password, "next": "/admin/"}
+    return (client or Client()).post("/admin/login/", form, **at(address))
+
+
+def token(password: str, address: str, client: Client | None = None, username: str = "alice"):
+    pair = base64.b64encode(f"{username}:{password}".encode()).decode()
+    return Api().call("get", f"users/{username}/token", HTTP_AUTHORIZATION=f"Basic {pair}", **at(address))
+
+
+def entered(response) -> bool:
+    return response.status_code == 302 or (response.status_code == 200 and b"mlp_u" in response.content)
+
+
+DOORS = pytest.mark.parametrize("door", [page, admin, token])
+
+
+@pytest.fixture
+def owner(alice):
+    """Make alice an administrator, so that all three doors are hers."""
+    lifecycle.set_staff(username="alice", staff=True, by="test")
+    return alice
+
+
+# --- the guesser ---------------------------------------------------------------------------------------------------
+@DOORS
+def test_a_guesser_at_one_address_is_slowed_down(owner, door):
+    for _ in range(FREE):
+        assert "too many" not in door("wrong", GUESSER).content.decode()
+    assert "too many failed logins; try again in 60 s" in door(PASSWORD, GUESSER).content.decode()
+
+
+@DOORS
+def test_guessers_at_many_addresses_are_slowed_down_together(owner, door):
+    free = FREE * logins.OF_AN_ACCOUNT
+    for number in range(free):
+        assert "too many" not in door("wrong", f"198.51.100.{number}").content.decode()
+    assert not entered(door(PASSWORD, "192.0.2.200"))
+
+
+def test_one_who_tries_many_accounts_is_slowed_down(alice, bob):
+    for number in range(FREE * logins.OF_A_NETWORK):
+        assert token("wrong", GUESSER, username="user" + "abcdefghij"[number % 10] * (number // 10 + 1)).json()
+    assert "too many" in token(PASSWORD, GUESSER, username="bob").json()["msg"]
+    assert entered(token(PASSWORD, HOME, username="bob"))
+
+
+def test_the_addresses_of_one_ipv6_client_count_as_one(alice):
+    for number in range(FREE):
+        token("wrong", f"2001:db8:1:2::{number + 1:x}")
+    assert "too many" in token(PASSWORD, "2001:db8:1:2:ffff::9").json()["msg"]
+    assert entered(token(PASSWORD, "2001:db8:1:3::1"))
+
+
+def test_an_ipv4_client_is_the_same_in_ipv6_notation(alice):
+    for _ in range(FREE):
+        token("wrong", f"::ffff:{GUESSER}")
+    assert "too many" in token(PASSWORD, GUESSER).json()["msg"]
+
+
+def test_waits_grow_and_failures_are_forgotten(alice):
+    for _ in range(FREE):
+        token("wrong", GUESSER)
+    Throttle.objects.update(until=timezone.now())
+    assert "wrong" in token("wrong", GUESSER).json()["msg"]
+    assert "119" in (wait := token("wrong", GUESSER).json()["msg"]) or "120" in wait
+    Throttle.objects.update(until=timezone.now(), at=timezone.now() - timedelta(seconds=logins.FORGET_S * 3))
+    for _ in range(2):
+        assert "wrong" in token("wrong", GUESSER).json()["msg"], "three of the four are forgotten"
+    assert "too many" in token("wrong", GUESSER).json()["msg"]
+
+
+def test_a_clock_that_is_set_back_prolongs_no_wait(alice):
+    for _ in range(FREE):
+        token("wrong", GUESSER)
+    Throttle.objects.update(until=F("until") + timedelta(hours=1), at=F("at") + timedelta(hours=1))
+    assert "try again in 60 s" in token(PASSWORD, GUESSER).json()["msg"]
+
+
+def test_the_limits_survive_a_restart_of_valkey(alice):
+    for _ in range(FREE):
+        token("wrong", GUESSER)
+    broker.broker().client.flushdb()
+    assert "too many" in token(PASSWORD, GUESSER).json()["msg"]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_guesses_at_the_same_time_are_counted_before_they_are_checked(alice):
+    def guess(_number: int) -> str:
+        try:
+            return token("wrong", GUESSER).json()["msg"]
+        finally:
+            connections.close_all()
+
+    with ThreadPoolExecutor(6) as pool:
+        answers = list(pool.map(guess, range(12)))
+    assert sum("wrong" in answer for answer in answers) == FREE
+
+
+# --- the owner -----------------------------------------------------------------------------------------------------
+def besiege() -> None:
+    """Let guessers at many addresses, among them the owner's cafe, use up what all strangers have together."""
+    for number in range(FREE * logins.OF_AN_ACCOUNT):
+        token("wrong", CAFE if number < FREE else f"198.51.100.{number}")
+    assert "too many" in token("wrong", "192.0.2.1").json()["msg"]
+
+
+@DOORS
+def test_the_owner_logs_in_from_a_usual_address_while_others_guess(owner, door):
+    assert entered(token(PASSWORD, HOME))
+    besiege()
+    assert entered(door(PASSWORD, HOME))
+
+
+@pytest.mark.parametrize("first", [page, admin])
+@pytest.mark.parametrize("door", [page, admin])
+def test_the_owners_browser_logs_in_from_anywhere_while_others_guess(owner, first, door):
+    browser = Client()
+    assert entered(first(PASSWORD, HOME, browser))
+    browser.post("/logout")
+    besiege()
+    assert not entered(door(PASSWORD, CAFE)), "another browser at that place is a stranger's"
+    assert entered(door(PASSWORD, CAFE, browser)), "also where a guesser is"
+
+
+def test_the_browser_that_registered_is_known(default_tenant):
+    browser = Client()
+    form = {"username": "alice", "password": PASSWORD, "action": "register"}
+    assert browser.post("/regist_login", form, **at(HOME)).status_code == 302
+    browser.post("/logout")
+    besiege()
+    assert entered(page(PASSWORD, CAFE, browser))
+
+
+def test_the_session_and_the_token_are_not_affected(as_alice, alice):
+    session = Client()
+    session.force_login(alice)
+    besiege()
+    assert session.get("/api/v1/users/alice/token").status_code == 200
+    assert as_alice.call("get", "users/alice/token").status_code == 200
+
+
+@DOORS
+def test_the_owner_is_slowed_down_for_their_own_failures_only(owner, door):
+    browser = Client()
+    page(PASSWORD, HOME, browser)
+    browser.post("/logout")
+    for _ in range(FREE):
+        door("typing error", HOME, browser)
+    assert not entered(door(PASSWORD, HOME, browser))
+
+
+def test_a_device_cookie_is_good_for_its_own_accounts_only(alice, bob):
+    browser = Client()
+    assert entered(page(PASSWORD, HOME, browser, "bob"))
+    browser.post("/logout")
+    besiege()
+    assert not entered(page(PASSWORD, CAFE, browser, "alice"))
+    cookie = browser.cookies["device"].value
+    assert browser.cookies["device"]["httponly"]
+    assert browser.cookies["device"]["samesite"] == "Lax"
+    for forged in (cookie[:-1] + ("a" if cookie[-1] != "a" else "b"), "e30:x:y", "\xe9", "x" * 5000):
+        stranger = Client()
+        stranger.cookies["device"] = forged
+        for _ in range(FREE):
+            page("wrong", "192.0.2.77", stranger, "bob")
+        assert not entered(page(PASSWORD, "192.0.2.77", stranger, "bob"))
+        Throttle.objects.all().delete()
+
+
+def test_a_browser_of_several_users_knows_all_of_them(alice, bob):
+    browser = Client()
+    for username in ("alice", "bob"):
+        page(PASSWORD, HOME, browser, username)
+        browser.post("/logout")
+    LoginAddress.objects.all().delete()
+    besiege()
+    assert entered(page(PASSWORD, CAFE, browser, "alice"))
+
+
+def test_an_administrator_sets_a_password_and_strangers_failures_are_forgotten(alice, staff_client):
+    besiege()
+    form = {"password": "another long horse", "again": "another long horse", "confirmed": "yes"}
+    staff_client.post(reverse("admin:accounts_user_verb", args=[alice.pk, "password"]), form)
+    assert entered(token("another long horse", "192.0.2.1"))
+
+
+def test_the_owner_is_told_of_the_failures_at_the_next_log_in(alice):
+    for _ in range(2):
+        page("typing error", HOME)
+    browser = Client()
+    page(PASSWORD, HOME, browser)
+    assert not Notice.objects.exists(), "typing errors"
+    for address in (GUESSER, GUESSER, CAFE):
+        token("wrong", address)
+    assert not Notice.objects.exists()
+    browser.post("/logout")
+    page(PASSWORD, HOME, browser)
+    notice = Notice.objects.get(user=alice)
+    assert notice.reason == f"3 failed log-ins with your username, from {GUESSER}, {CAFE}"
+    assert GUESSER in browser.get("/notifications").content.decode()
+    page(PASSWORD, HOME, browser)
+    assert Notice.objects.count() == 1
+
+
+def test_the_owner_is_told_at_once_when_strangers_have_used_up_their_attempts(alice):
+    besiege()
+    assert f"{FREE * logins.OF_AN_ACCOUNT} failed log-ins" in Notice.objects.get(user=alice).reason
+
+
+# --- the address ---------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    "header", ["HTTP_X_FORWARDED_FOR", "HTTP_X_REAL_IP", "HTTP_FORWARDED", "HTTP_CLIENT_IP", "HTTP_TRUE_CLIENT_IP"]
+)
+@pytest.mark.parametrize("key", [None, "", "guessed", "\xff"])
+def test_an_address_that_the_client_claims_is_not_believed(alice, header, key):
+    for number in range(FREE):
+        Api().call("get", "users/alice/token", **claim(header, key, f"192.0.2.{number}", "wrong"))
+    answer = Api().call("get", "users/alice/token", **claim(header, key, "192.0.2.250", PASSWORD))
+    assert "too many" in answer.json()["msg"]
+
+
+def claim(header: str, key: str | None, address: str, password: str) -> dict:
+    pair = base64.b64encode(f"alice:{password}".encode()).decode()
+    proof = {} if key is None else {"HTTP_X_GATEWAY_KEY": key}
+    return {header: address, "HTTP_AUTHORIZATION": f"Basic {pair}", "REMOTE_ADDR": "127.0.0.1", **proof}
+
+
+# --- what else a guesser must not do ---------------------------------------------------------------------------------
+@DOORS
+@pytest.mark.parametrize("username", ["alice", "nobody"])
+def test_as_much_is_computed_for_an_unknown_user(alice, settings, door, username):
+    class Counting(hashers.MD5PasswordHasher):
+        computed = 0
+
+        def encode(self, password, salt):
+            Counting.computed += 1
+            return super().encode(password, salt)
+
+    settings.PASSWORD_HASHERS = [f"{__name__}.Counting"]
+    globals()["Counting"] = Counting
+    door("wrong", GUESSER, username=username)
+    assert Counting.computed == 1
+
+
+def test_invented_names_are_remembered_no_longer_than_their_failures(alice):
+    token("wrong", GUESSER, username="invented")
+    assert not User.objects.filter(username="invented").exists()
+    assert not LoginAddress.objects.exists()
+    assert Throttle.objects.count() == FREE
+    Throttle.objects.update(at=timezone.now() - throttle.KEPT - timedelta(seconds=1))
+    reconcile._tidied = 0.0
+    reconcile.run()
+    assert not Throttle.objects.exists()
+
+
+def test_a_refused_attempt_computes_and_stores_nothing(alice, monkeypatch):
+    for _ in range(FREE):
+        token("wrong", GUESSER)
+    before = list(Throttle.objects.order_by("pk").values())
+    monkeypatch.setattr(hashers, "verify_password", lambda *args, **options: pytest.fail("the password was checked"))
+    assert "too many" in token(PASSWORD, GUESSER).json()["msg"]
+    assert list(Throttle.objects.order_by("pk").values()) == before
+
+
+def test_a_wrong_token_of_the_data_service_is_no_attempt_to_log_in(alice):
+    pair = base64.b64encode(b"alice:mlp_u1_guess").decode()
+    for _ in range(FREE * 20):
+        answer = Client().get("/internal/data/verb", HTTP_AUTHORIZATION=f"Basic {pair}", **at(HOME))
+        assert answer.status_code in {401, 404}
+    assert entered(token(PASSWORD, HOME))
+
+
+def test_the_current_password_cannot_be_guessed_in_a_stolen_session(alice):
+    thief = Client()
+    thief.force_login(alice)
+    form = {"current": "wrong", "password": "another long horse"}
+    for _ in range(FREE):
+        assert "not your current password" in thief.post("/account/password", form).content.decode()
+    form["current"] = PASSWORD
+    assert "too many failed logins" in thief.post("/account/password", form).content.decode()
+    assert entered(token(PASSWORD, HOME)), "the owner's log-in is not affected"
+
+
+@DOORS
+def test_log_ins_and_failures_are_logged_without_the_password(owner, door, caplog):
+    caplog.set_level(logging.INFO)
+    door("secret guess", GUESSER)
+    door(PASSWORD, HOME)
+    assert f"log-in of alice from {GUESSER} failed" in caplog.text
+    assert f"log-in of alice from {HOME}" in caplog.text
+    assert "secret guess" not in caplog.text
+    assert PASSWORD not in caplog.text
+
+
+# --- an account that changes during a log-in -------------------------------------------------------------------------
+@pytest.mark.parametrize("door", [page, admin])
+def test_a_log_in_during_deactivation_is_refused_and_no_fault(owner, door, monkeypatch):
+    real = logins.check
+
+    def check(request, username, password):
+        user = real(request, username, password)
+        lifecycle.deregister(username=username, by="test")
+        return user
+
+    monkeypatch.setattr(logins, "check", check)
+    browser = Client(raise_request_exception=False)
+    assert door(PASSWORD, HOME, browser).status_code == 302
+    assert browser.get("/account").status_code == 302, "not logged in"
+    lifecycle.activate(username="alice", by="test")
+    assert browser.get("/account").status_code == 302
+
+
+def test_a_password_that_changes_during_a_log_in_stays_changed(alice, settings):
+    """The old hasher's password is hashed anew at a log-in; that must not bring the old password back."""
+    settings.PASSWORD_HASHERS = [
+        "django.contrib.auth.hashers.MD5PasswordHasher",
+        "django.contrib.auth.hashers.ScryptPasswordHasher",
+    ]
+    User.objects.filter(pk=alice.pk).update(password=hashers.make_password(PASSWORD, hasher="scrypt"))
+    reader = User.objects.get(pk=alice.pk)
+    lifecycle.change_password(user=alice, password="another long horse", by="alice")
+    assert reader.check_password(PASSWORD)
+    assert User.objects.get(pk=alice.pk).check_password("another long horse")
+    User.objects.filter(pk=alice.pk).update(password=hashers.make_password(PASSWORD, hasher="scrypt"))
+    assert User.objects.get(pk=alice.pk).check_password(PASSWORD)
+    assert User.objects.get(pk=alice.pk).password.startswith("md5$")
