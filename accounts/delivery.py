@@ -1,8 +1,8 @@
 """Sends notices by e-mail and webhook. Called by actors; reconcile enqueues the deliveries that are due again.
 
 Users choose their webhook's URL, so it must not reach internal services: its host name is resolved once, all of its
-addresses must be public (unless MLP_WEBHOOK_PRIVATE is set), the connection goes to a resolved address, and redirects
-are not followed. The body is signed so that the receiver can verify the sender:
+addresses must be public and not of this machine (unless MLP_WEBHOOK_PRIVATE is set), the connection goes to a resolved
+address, and redirects are not followed. The body is signed so that the receiver can verify the sender:
 `X-Platform-Signature: sha256=HMAC-SHA256(secret, body)` with the secret of the settings page.
 """
 
@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import ipaddress
 import json
 import logging
 import socket
@@ -39,8 +38,8 @@ LIMIT_S = 10.0  # of one attempt
 AT_ONCE = 3  # concurrent deliveries of one process: its other threads are for work that users wait for
 LOOKUP_S = 3.0
 TURN_S = 60.0  # after which a thread takes no further deliveries
-NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
-OLD_SITE = ipaddress.IPv6Network("fec0::/10")
+WEB_PORTS = (80, 443)
+LOWEST_PORT = 1024  # of others: those below belong to services of other kinds, such as mail
 _lookups = ThreadPoolExecutor(4, "lookup")
 _busy_users: set[int] = set()  # the users whose notices are being delivered by this process
 _guard = threading.Lock()
@@ -127,11 +126,13 @@ def target(url: str) -> tuple[str, str, int, str, str]:
         host, port = parts.hostname or "", parts.port or {"http": 80, "https": 443}.get(parts.scheme, 0)
     except ValueError:
         raise Refused("must be a URL that begins with http:// or https://", field="webhook")
-    plain = url.isascii() and url.isprintable() and " " not in url
-    if parts.scheme not in ("http", "https") or not host or parts.username or not plain:
+    plain = url.isascii() and url.isprintable() and not set(url) & set(' "<>\\^`{|}')
+    if parts.scheme not in ("http", "https") or not host or "@" in parts.netloc or not plain:
         raise Refused("must be a URL that begins with http:// or https://", field="webhook")
+    if port < LOWEST_PORT and port not in WEB_PORTS:
+        raise Refused("the port must be 80, 443 or at least %(lowest)s", field="webhook", lowest=LOWEST_PORT)
     addresses = _resolve(host, port)
-    if not settings.WEBHOOK_PRIVATE and not all(_public(ipaddress.ip_address(one.split("%")[0])) for one in addresses):
+    if not settings.WEBHOOK_PRIVATE and not all(outbound.is_public(one) for one in addresses):
         raise Refused("must be a public address", field="webhook")
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     return parts.scheme, host, port, path, sorted(addresses)[0]
@@ -150,17 +151,6 @@ def _resolve(host: str, port: int) -> set[str]:
         raise Refused("the host name could not be resolved in time; try again later", field="webhook")
     except (OSError, UnicodeError):
         raise Refused("the host name cannot be resolved", field="webhook")
-
-
-def _public(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
-    """Return whether the address is public, and so is the IPv4 address that an IPv6 address embeds, if any."""
-    if isinstance(address, ipaddress.IPv6Address):
-        inner = address.sixtofour or address.ipv4_mapped
-        if address in NAT64 or int(address) < 1 << 32:
-            inner = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
-        if inner is not None:
-            return _public(inner)
-    return address.is_global and not address.is_multicast and address not in OLD_SITE
 
 
 def _post_webhook(notice: Notice, preference: Preference) -> None:

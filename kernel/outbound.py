@@ -1,19 +1,66 @@
-"""One HTTP request to a server of unknown quality. Called by accounts.delivery and apps.
+"""One HTTP request to a server of unknown quality, and where it may go. Called by accounts.delivery and apps.
 
 A socket's time-out starts again with each byte, so a server that answers a byte at a time could hold the caller's
-thread for ever. Here one deadline covers the whole exchange, and the connection is closed when it is reached.
+thread for ever. Here one deadline covers the whole exchange, and the connection is closed when it is reached. No proxy
+of the environment is used: it would resolve names again.
 """
 
 from __future__ import annotations
 
 import contextlib
 import http.client
+import ipaddress
 import socket
 import ssl
 import threading
 import time
 
 from . import sockets
+
+# Of the IPv6 addresses only these are assigned to hosts of the internet, and of them not those below.
+UNICAST = ipaddress.ip_network("2000::/3")
+NOT_PUBLIC = [
+    ipaddress.ip_network(one)
+    for one in (
+        "192.88.99.0/24",  # relays of 6to4
+        "2001::/23",  # protocols: Teredo, ORCHID, benchmarks
+        "2001:db8::/32",  # examples, as the next but one
+        "2002::/16",  # 6to4: leads to the IPv4 address in it
+        "3fff::/20",
+    )
+]
+NAT64 = ipaddress.ip_network("64:ff9b::/96")
+ISATAP = {0x00005EFE, 0x02005EFE}  # the third quarter of an address that leads to the IPv4 address in the fourth
+
+
+def is_public(text: str) -> bool:
+    """Return whether the IP address belongs to another host of the internet.
+
+    An IPv6 address that leads to an IPv4 address counts as public only by NAT64, which hosts without IPv4 need, and
+    where that address is public.
+    """
+    try:
+        address = ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    if isinstance(address, ipaddress.IPv6Address):
+        if address in NAT64:
+            return is_public(str(ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)))
+        if address.scope_id or address not in UNICAST or int(address) >> 32 & 0xFFFFFFFF in ISATAP:
+            return False
+    listed = any(address in network for network in NOT_PUBLIC if network.version == address.version)
+    return address.is_global and not address.is_multicast and not listed and not _is_own(address)
+
+
+def _is_own(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
+    """Return whether the address is one of this machine: a server that a firewall hides answers there."""
+    family = socket.AF_INET if address.version == 4 else socket.AF_INET6
+    try:
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.bind((str(address), 0))
+    except OSError:
+        return False
+    return True
 
 
 def exchange(
