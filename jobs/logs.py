@@ -21,6 +21,8 @@ from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 
 from accounts.auth import access_check
 from kernel import storage
+from kernel.errors import Refused
+from kernel.slots import FOLLOWED_LOGS, Slot
 
 from . import environment
 from .models import Job
@@ -78,6 +80,9 @@ def followed(request: HttpRequest, owner_id: int, reader: Follower) -> HttpRespo
     """
     if not isinstance(request, ASGIRequest):
         return HttpResponse(content_type=TEXT, headers={"X-Accel-Redirect": ELSEWHERE})
+    reader.slot = FOLLOWED_LOGS.take(request.user.pk)
+    if reader.slot is None:
+        raise Refused(FOLLOWED_LOGS.refusal(), field="follow")
     reader.may = access_check(request, owner_id)
     return StreamingHttpResponse(_pieces(reader), content_type=TEXT, headers={"X-Accel-Buffering": "no"})
 
@@ -91,12 +96,15 @@ async def _pieces(reader: Follower) -> AsyncIterator[bytes]:
         finally:
             connection.close()
 
-    while not reader.done:
-        data = await sync_to_async(step, thread_sensitive=False)()
-        if data:
-            yield data
-        elif not reader.done:
-            await asyncio.sleep(LOOK_EVERY_S)
+    try:
+        while not reader.done:
+            data = await sync_to_async(step, thread_sensitive=False)()
+            if data:
+                yield data
+            elif not reader.done:
+                await asyncio.sleep(LOOK_EVERY_S)
+    finally:
+        reader.slot.free()
 
 
 class Follower:
@@ -105,6 +113,7 @@ class Follower:
     """
 
     may: Callable[[], bool] = staticmethod(lambda: True)
+    slot: Slot  # freed with the response
 
     def __init__(self, read: Callable[[int, int], bytes], over: Callable[[], bool], offset: int):
         self.read, self.ended, self.offset = read, over, offset

@@ -15,7 +15,7 @@ from kernel.environment import Section, default_root, postgres_settings
 from kernel.sanitize import without_traceback
 from kernel.secrets import secret
 from kernel.sockets import folder as socket_folder
-from mlp import cluster_settings, rest_settings
+from mlp import cluster_settings, limit_settings, rest_settings
 from mlp.django_settings import *  # noqa: F403
 from mlp.django_settings import BASE_DIR
 from mlp.operators import admin_theme
@@ -133,6 +133,9 @@ LOGIN_FAILURES_BEFORE_SLOWDOWN = access.integer(
 SESSION_COOKIE_AGE = access.integer(
     "MLP_SESSION_S", 14 * 24 * 3600, 60, unit="s", help="how long a login in the browser lasts"
 )
+
+limits = limit_settings.read(proxied=GATEWAY_URL.startswith("https://") and not TRUSTED_PROXIES)
+CONNECTIONS_PER_ADDRESS, WEBSOCKETS_PER_USER, FOLLOWED_LOGS_PER_USER = limits
 
 # --- servers: given by URL, else embedded -----------------------------------------------------------------------------
 servers = Section("Servers")
@@ -298,7 +301,7 @@ WEBHOOK_PRIVATE = notices.flag(
 _mail = urlsplit(_smtp_url) if _smtp_url else None
 
 MLP_K8S = cluster_settings.read()
-SECTIONS = [place, access, servers, runs, logs, notices, cluster_settings.CLUSTER]
+SECTIONS = [place, access, limit_settings.LIMITS, servers, runs, logs, notices, cluster_settings.CLUSTER]
 
 # --- Django ---------------------------------------------------------------------------------------------------------
 STATIC_URL = "/static/"
@@ -347,9 +350,6 @@ LOGGING = {
     "loggers": {
         "django.server": {"level": "WARNING"},
         "django.request": {"level": "ERROR"},
-        # A request that is refused for its host or size is in the access log; here it would be a traceback for each.
-        "django.security": {"level": "CRITICAL"},
-        "django.security.csrf": {"level": "WARNING"},
         "daphne.http_protocol": {"level": "WARNING"},
     },
 }

@@ -17,6 +17,8 @@ gateway.conf.tmpl and, where it exists, to data.conf.tmpl (the locations below /
     real_ip                  the directives that take the client's address from trusted proxies, when there are any
     user                     the `user` directive, when we are root
     data_include             the directive that includes the rendered data.conf, when there is one
+    connection_limit         the directive that limits the connections of an address, when there is a limit
+    crowded                  what a client is told who has too many
     apps                     folder of the application gateway's further locations, one file *.conf an application
 """
 
@@ -69,6 +71,7 @@ def render() -> None:
 def variables() -> dict[str, str]:
     data = (TEMPLATES / "data.conf.tmpl").exists()
     prefix = "realip_" if settings.TRUSTED_PROXIES else ""
+    most = settings.CONNECTIONS_PER_ADDRESS
     return {
         "root": str(settings.MLP_ROOT),
         "spool": str(storage.spool_dir()),
@@ -90,6 +93,9 @@ def variables() -> dict[str, str]:
         "user": "user root;" if os.geteuid() == 0 else "",
         "data_include": f'include "{folder()}/data.conf";' if data else "",
         "apps": str(folder() / "apps"),
+        "connection_limit": f"limit_conn addresses {most};" if most else "",
+        "crowded": f"too many requests from your address at the same time: {most} may be open "
+        "(MLP_CONNECTIONS_PER_ADDRESS); try again later",
     }
 
 

@@ -1,4 +1,4 @@
-"""Writes docs/settings.md from the declarations in mlp/settings.py and mlp/cluster_settings.py.
+"""Writes docs/settings.md from the declarations in mlp/settings.py, mlp/limit_settings.py and mlp/cluster_settings.py.
 
     python tools/settings.py
 
@@ -15,7 +15,7 @@ PAGE = BASE / "docs" / "settings.md"
 HEADER = """\
 # Settings
 
-<!-- Written by tools/settings.py from mlp/settings.py and mlp/cluster_settings.py; change it there. -->
+<!-- Written by tools/settings.py from mlp/settings.py, mlp/*_settings.py; change it there. -->
 
 All settings are environment variables, read when the platform starts: `MLP_PORT_BASE=31000 make up`. An empty variable
 counts as unset. A value that cannot be used stops the start with a message that names the variable.

@@ -25,7 +25,6 @@ from .training_serializers import (
     WorkloadOut,
 )
 
-LISTED = {"parameters": {"version": "$response.body#/0/version"}}
 STAFF = frozenset({"user", "service"})
 
 
@@ -95,7 +94,6 @@ class Aggregation(OperatorView):
 
 
 class GpuInfo(ContractView):
-    kind = "training"
     accepted = STAFF
     calls = {"GET": Call("List GPUs", out=GpuOut, many=True)}
     rows = OperatorView.rows
@@ -119,7 +117,7 @@ class Versions(OperatorView):
 
 
 class ServeVersion(OperatorView):
-    calls = {"PUT": Call("Activate this version", out=VersionOut, after={"getVersions": LISTED})}
+    calls = {"PUT": Call("Activate this version", out=VersionOut)}
 
     def put(self, request, version):
         return self.answer(versions.serve(version))

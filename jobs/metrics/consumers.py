@@ -7,6 +7,7 @@ from channels.generic.websocket import AsyncJsonWebsocketConsumer
 
 from accounts.auth import Entry, user_and_entry_of_session, user_of_token
 from jobs.models import Metrics
+from kernel.slots import TOO_MANY, WEBSOCKETS, Slot
 
 from . import feed, recording
 
@@ -18,6 +19,7 @@ class JobMetricsConsumer(AsyncJsonWebsocketConsumer):
     """The websocket of one job's metrics. Opened by a token or by the session of a page of our own origin."""
 
     reader: feed.Reader | None = None
+    slot: Slot | None = None
 
     async def connect(self) -> None:
         route = self.scope["url_route"]["kwargs"]
@@ -25,6 +27,11 @@ class JobMetricsConsumer(AsyncJsonWebsocketConsumer):
         entry, job_id, subprotocol = await database_sync_to_async(self._admit)()
         if entry is None or job_id is None:
             await self.close()  # before accept: the handshake is refused
+            return
+        self.slot = WEBSOCKETS.take(entry.user_id)
+        if self.slot is None:
+            await self.accept(subprotocol)  # only an open websocket can be closed with a code and a reason
+            await self.close(TOO_MANY, WEBSOCKETS.refusal())
             return
         self.reader = feed.Reader(entry, job_id, self._deliver, self._refuse)
         await self.reader.join()
@@ -34,6 +41,8 @@ class JobMetricsConsumer(AsyncJsonWebsocketConsumer):
     async def disconnect(self, code) -> None:
         if self.reader is not None:
             self.reader.leave()
+        if self.slot is not None:
+            self.slot.free()
 
     async def receive(self, text_data=None, bytes_data=None, **kwargs) -> None:
         """Ignore messages of the client."""

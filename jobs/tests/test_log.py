@@ -70,6 +70,22 @@ def test_following_an_ended_job_returns_the_whole_log(submit, until, alice):
     assert async_to_sync(read)() == b"all of it\n"
 
 
+def test_one_user_cannot_follow_more_logs_than_the_limit(submit, until, alice, settings):
+    until(submit("print('all of it')"), "finished")
+    settings.FOLLOWED_LOGS_PER_USER = 1
+    headers = bearer(alice)
+
+    async def read() -> list:
+        answers = [await AsyncClient().get(URL + "?follow=1", headers=headers) for _ in range(2)]
+        assert [piece async for piece in answers[0].streaming_content] == [b"all of it\n"]
+        return [*answers, await AsyncClient().get(URL + "?follow=1", headers=headers)]
+
+    first, second, third = async_to_sync(read)()
+    assert [first.status_code, second.status_code, third.status_code] == [200, 403, 200]
+    msg = "follow: too many at the same time: a user may have 1 (MLP_FOLLOWED_LOGS_PER_USER)"
+    assert second.json() == {"msg": msg}
+
+
 @pytest.mark.parametrize("query", ["follow=1", "follow=%31", "follow=01", "follow=0&follow=1"])
 def test_on_a_threaded_server_a_followed_log_is_handed_over(as_alice, submit, until, query):
     job = until(submit(SPEAKS), "running")

@@ -1,23 +1,51 @@
-"""The websocket server: a client that does not read uses little memory and does not affect others."""
+"""The websocket server: whatever a client sends, or does not read, uses little memory and does not affect others."""
 
 from __future__ import annotations
 
+import contextlib
 import re
+import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import requests
 import websocket
 
-from . import servers
+from mlp import websockets
+
+from . import flood, servers
+
+HELLO = (
+    "GET {path} HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+    "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n{more}\r\n"
+)
+TEXT, PING, LAST, MASKED = 0x1, 0x9, 0x80, bytes(4)
+SENT = 100 << 20  # what a test tries to send; the kernel's buffers take a few MiB of it
+LITTLE = 60  # MiB
 
 
 @pytest.fixture
 def server(tmp_path):
+    """Start a server for one test, which measures its memory."""
+    with running(tmp_path) as (port, process):
+        yield port, process
+
+
+@pytest.fixture(scope="module")
+def shared_port(tmp_path_factory):
+    """Start a server for all other tests."""
+    with running(tmp_path_factory.mktemp("daphne")) as (port, _process):
+        yield port
+
+
+@contextlib.contextmanager
+def running(folder: Path) -> Iterator[tuple[int, subprocess.Popen]]:
     port = servers.free_port()
     command = [sys.executable, "-m", "mlp.websockets", "-b", servers.HOST, "-p", str(port), "-v", "0"]
-    process = servers.start(tmp_path, "daphne", [*command, "mlp.tests.flood:application"], port)
+    process = servers.start(folder, "daphne", [*command, "mlp.tests.flood:application"], port)
     yield port, process
     servers.stop(process)
 
@@ -32,6 +60,40 @@ def read_to_the_end(link: websocket.WebSocket) -> None:
         pass
 
 
+def frame(kind: int, body: bytes) -> bytes:
+    """Return a masked frame; the mask is zero, so the body is sent as it is."""
+    size = bytes([0x80 | len(body)]) if len(body) < 126 else b"\xfe" + len(body).to_bytes(2)
+    return bytes([kind]) + size + MASKED + body
+
+
+@contextlib.contextmanager
+def raw(port: int, path: str, more: str = "") -> Iterator[socket.socket]:
+    """Open a connection and send a handshake, whose answer is not read."""
+    with socket.create_connection((servers.HOST, port), timeout=20) as link:
+        link.sendall(HELLO.format(path=path, more=more).encode())
+        yield link
+
+
+@contextlib.contextmanager
+def opened(port: int, path: str = "/") -> Iterator[socket.socket]:
+    """Open a websocket and read no further than the first message."""
+    with raw(port, path) as link:
+        answer = b""
+        while not answer.endswith(b"end"):
+            answer += link.recv(1 << 16)
+        yield link
+
+
+def sent_until_it_blocks(link: socket.socket, data: bytes, most: int = SENT) -> int:
+    """Return how many bytes the server and the kernel took until nothing more was taken for a second."""
+    link.settimeout(1)
+    count = 0
+    with contextlib.suppress(TimeoutError):
+        while count < most:
+            count += link.send(data)
+    return count
+
+
 def test_a_client_that_does_not_read_is_disconnected_without_affecting_others(server):
     port, process = server
     before = resident(process)
@@ -39,14 +101,76 @@ def test_a_client_that_does_not_read_is_disconnected_without_affecting_others(se
     stalled.send("begin")
     other = websocket.create_connection(f"ws://{servers.HOST}:{port}/", timeout=20)
     assert other.recv() == "end"
-    assert resident(process) - before < 60, "the 100 MiB were kept"
+    assert resident(process) - before < LITTLE, "the 100 MiB were kept"
     with pytest.raises((websocket.WebSocketConnectionClosedException, ConnectionError)):
         read_to_the_end(stalled)
     other.close()
 
 
 def test_a_client_that_reads_gets_everything(server):
-    port, _ = server
+    port, process = server
     reader = websocket.create_connection(f"ws://{servers.HOST}:{port}/", timeout=20)
     assert reader.recv() == "end"
     reader.close()
+    before = resident(process)
+    with requests.get(f"http://{servers.HOST}:{port}/", stream=True, timeout=20) as stream:
+        assert sum(map(len, stream.iter_content(1 << 20))) == flood.PIECES * len(flood.PIECE) + len("end")
+    assert resident(process) - before < LITTLE, "a response is streamed as fast as it is read"
+
+
+def test_clients_that_send_faster_than_they_are_handled_are_not_read_meanwhile(server):
+    """Before the handshake is answered, and while the application is busy. Nothing that was sent is lost."""
+    port, process = server
+    message = frame(LAST | TEXT, b"x" * 60_000)
+    before = resident(process)
+    with raw(port, "/pending") as pending, raw(port, "/idle") as busy:
+        assert sent_until_it_blocks(pending, message) < SENT
+        assert sent_until_it_blocks(busy, message) < SENT
+        assert resident(process) - before < LITTLE, "what was sent was kept"
+    hasty = websocket.create_connection(f"ws://{servers.HOST}:{port}/idle", timeout=20)
+    for _ in range(2 * websockets.MOST_WAITING):
+        hasty.send("more")
+    websocket.create_connection(f"ws://{servers.HOST}:{port}/release", timeout=20).close()
+    assert hasty.recv() == "end"
+    hasty.send("count")
+    assert hasty.recv() == str(2 * websockets.MOST_WAITING + 1)
+    hasty.close()
+
+
+def test_pings_of_a_client_that_does_not_read_are_not_answered(shared_port):
+    pings, times = frame(LAST | PING, b"p" * 125) * 500, 120
+    with opened(shared_port) as link:
+        link.sendall(pings * times)
+        link.sendall(frame(LAST | TEXT, b"count"))
+        received = 0
+        while (piece := link.recv(1 << 16)) and not piece.endswith(b"\x81\x011"):
+            received += len(piece)
+    assert received < len(pings) * times * 0.9
+
+
+@pytest.mark.parametrize(
+    "frames",
+    [
+        bytes([LAST | TEXT, 0xFF]) + (2**63 - 1).to_bytes(8) + MASKED,
+        bytes([LAST | TEXT, 0xFF]) + (websockets.MOST_MESSAGE + 1).to_bytes(8) + MASKED,
+        frame(TEXT, b"x" * 60_000) + frame(0, b"x" * 60_000),
+    ],
+    ids=["announced 2^63", "one byte more", "in fragments"],
+)
+def test_a_client_whose_message_is_too_long_is_disconnected(shared_port, frames):
+    with opened(shared_port) as link, contextlib.suppress(ConnectionResetError):
+        link.sendall(frames)
+        while link.recv(1 << 16):
+            pass
+
+
+def test_a_handshake_with_a_body_is_refused(shared_port):
+    with raw(shared_port, "/", "Content-Length: 4\r\n") as link:
+        link.sendall(b"\x81\x80\x00\x00")
+        assert link.recv(1 << 16).startswith(b"HTTP/1.1 400 ")
+
+
+def test_the_reason_of_a_close_reaches_the_client(shared_port):
+    link = websocket.create_connection(f"ws://{servers.HOST}:{shared_port}/reason", timeout=20)
+    kind, data = link.recv_data()
+    assert (kind, data) == (websocket.ABNF.OPCODE_CLOSE, (4429).to_bytes(2) + b"too many")

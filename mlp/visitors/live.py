@@ -25,7 +25,8 @@ server's all have a `type`:
                                              the filters of log lines as in a page's address
 
 Changes within TOGETHER_S are sent together. Closed with 4401 when the session has ended, 4403 when the user's rights
-have changed since it was opened (the page reconnects with the current ones), 4400 for any other message. Session and
+have changed since it was opened (the page reconnects with the current ones), 4429 when the user has too many websockets
+(MLP_WEBSOCKETS_PER_USER), 4400 for any other message. Session and
 rights are checked whenever the user or the session changes, at each message of the page and at each beat. Nothing is
 kept for a page that was away: it reloads its regions once it is back.
 """
@@ -47,6 +48,7 @@ from jobs.metrics import feed, recording
 from jobs.models import Metrics
 from kernel.after_commit import OPERATORS_PAGES, group, pages_of
 from kernel.errors import Refused
+from kernel.slots import TOO_MANY, WEBSOCKETS, Slot
 from supervision import health
 
 log = logging.getLogger(__name__)
@@ -123,8 +125,15 @@ class LiveConsumer(AsyncWebsocketConsumer):
         self.reader: tail.Reader | None = None
         self.lines_query: str | None = None
         self.over = False
+        self.slot: Slot | None = None
         if self.user is None:
             await self.close()  # before accept: refuses the handshake
+            return
+        self.slot = WEBSOCKETS.take(self.user.pk)
+        if self.slot is None:
+            self.over = True
+            await self.accept()  # only an open websocket can be closed with a code and a reason
+            await self.close(TOO_MANY, WEBSOCKETS.refusal())
             return
         groups = [pages_of(self.user.username)]
         if self.user.is_staff:
@@ -139,6 +148,8 @@ class LiveConsumer(AsyncWebsocketConsumer):
         self.go(self._beat())
 
     async def disconnect(self, code) -> None:
+        if self.slot is not None:
+            self.slot.free()
         await self._release()
 
     async def _release(self) -> None:

@@ -274,6 +274,24 @@ class TestWebsocket:
 
         assert self.live(work) == ("websocket.send", {"type": "websocket.close", "code": 1000})
 
+    def test_one_user_cannot_have_more_websockets_than_the_limit(self, running, token, settings):
+        settings.WEBSOCKETS_PER_USER = 1
+
+        async def work():
+            link, other = socket(f"?token={token}"), socket(f"?token={token}")
+            assert (await link.connect())[0]
+            assert (await other.connect())[0]
+            refusal = await other.receive_output()
+            await link.disconnect()
+            again = socket(f"?token={token}")
+            assert (await again.connect())[0]
+            assert await again.receive_nothing(0.1)
+            await again.disconnect()
+            return refusal
+
+        reason = "too many at the same time: a user may have 1 (MLP_WEBSOCKETS_PER_USER)"
+        assert self.live(work) == {"type": "websocket.close", "code": 4429, "reason": reason}
+
     @pytest.mark.parametrize("take", [
         lambda: accounts.rotate_token(user=User.objects.get(username="oscar"), by="test"),
         lambda: accounts.set_staff(username="oscar", staff=False, by="test"),

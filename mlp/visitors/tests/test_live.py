@@ -103,6 +103,23 @@ class TestHandshake:
 
         assert asyncio.run(work()) == {"type": "websocket.close", "code": 4400}
 
+    def test_one_user_cannot_have_more_than_the_limit(self, alice, bob, settings):
+        settings.WEBSOCKETS_PER_USER = 1
+
+        async def work():
+            first = await opened(alice)
+            second = await sync_to_async(link_of)(alice)
+            assert (await second.connect())[0]
+            refusal = await second.receive_output()
+            await second.disconnect()
+            await (await opened(bob)).disconnect()
+            await first.disconnect()
+            await (await opened(alice)).disconnect()
+            return refusal
+
+        reason = "too many at the same time: a user may have 1 (MLP_WEBSOCKETS_PER_USER)"
+        assert asyncio.run(work()) == {"type": "websocket.close", "code": 4429, "reason": reason}
+
     def test_it_closes_when_the_account_is_deactivated(self, alice):
         async def work():
             link = await opened(alice)

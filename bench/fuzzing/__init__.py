@@ -1,1 +1,0 @@
-"""The parts of `make fuzz` (bench/fuzz.py)."""

@@ -1,0 +1,104 @@
+"""What the gateway refuses by itself: too many requests from one address, and clients that are slow."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import socket
+import time
+
+import pytest
+import requests
+
+from datasets.tests.live import Service
+from supervision import nginx
+
+LIMIT_S = 60
+UNFINISHED = "POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n"
+ADDRESSES = ("/api/v1/users", "/", "/v1/logs", "/ModelTraining/x", "/data/alice/x/file")
+MSG = (
+    "too many requests from your address at the same time: 3 may be open (MLP_CONNECTIONS_PER_ADDRESS); try again later"
+)
+
+
+@pytest.fixture
+def gateway(tmp_path, settings):
+    """Start nginx with a low limit, and nothing behind it."""
+    settings.CONNECTIONS_PER_ADDRESS = 3
+    service = Service(tmp_path)
+    service.start_nginx()
+    yield service
+    service.stop(service.nginx)
+
+
+@pytest.fixture
+def impatient(monkeypatch, request):
+    """Start nginx with short time-outs."""
+    fill, times = nginx.fill, re.compile(r"(client_header_timeout|client_body_timeout) \d+s")
+    monkeypatch.setattr(nginx, "fill", lambda name, values: times.sub(r"\1 1s", fill(name, values)))
+    return request.getfixturevalue("gateway")
+
+
+@contextlib.contextmanager
+def unfinished(gateway, count: int):
+    """Hold requests whose body never ends."""
+    with contextlib.ExitStack() as held:
+        for _ in range(count):
+            link = held.enter_context(socket.create_connection(("127.0.0.1", gateway.port), LIMIT_S))
+            link.sendall(UNFINISHED.format(path="/api/v1/users").encode())
+            held.callback(link.close)
+        yield
+
+
+def test_more_requests_from_one_address_than_the_limit_are_refused(gateway):
+    with unfinished(gateway, 3):
+        refusals = [requests.get(gateway.url + path, timeout=LIMIT_S) for path in ADDRESSES]
+        put = requests.put(f"{gateway.url}/data/alice/x/file", b"x", timeout=LIMIT_S)
+        handshake = {"Upgrade": "websocket", "Connection": "Upgrade"}
+        live = requests.get(f"{gateway.url}/ws/live", headers=handshake, timeout=LIMIT_S)
+        app = requests.get(f"http://127.0.0.1:{gateway.app_port}/alice/net/", timeout=LIMIT_S)
+        assert requests.get(f"{gateway.url}/healthz/nginx", timeout=LIMIT_S).ok, "its supervisor still sees it"
+    for refusal in (*refusals, put, live):
+        assert (refusal.status_code, refusal.json()) == (503, {"msg": MSG}), refusal.url
+        assert refusal.headers["Retry-After"] == "2"
+    assert (app.status_code, app.json()["msg"]) == (503, MSG)
+
+
+@pytest.mark.parametrize("sent", ["GET / HTTP/1.1\r\nX-Slow: a", UNFINISHED.format(path="/api/v1/users")])
+def test_a_client_that_does_not_finish_its_request_is_disconnected(impatient, sent):
+    with socket.create_connection(("127.0.0.1", impatient.port), LIMIT_S) as link:
+        link.sendall(sent.encode())
+        with contextlib.suppress(ConnectionResetError):
+            while link.recv(1 << 16):
+                pass
+
+
+def test_a_client_that_sends_its_header_byte_by_byte_is_disconnected(impatient):
+    """The limit is for the whole header, not from one byte to the next."""
+    with socket.create_connection(("127.0.0.1", impatient.port), LIMIT_S) as link:
+        link.settimeout(0.2)
+        link.sendall(b"GET / HTTP/1.1\r\nX-Slow: ")
+        end = time.monotonic() + LIMIT_S
+        while _goes_on(link):
+            assert time.monotonic() < end
+
+
+def _goes_on(link: socket.socket) -> bool:
+    """Send one more byte and return whether the connection is still open."""
+    try:
+        link.sendall(b"a")
+        return bool(link.recv(1))
+    except TimeoutError:
+        return True
+    except ConnectionError:
+        return False
+
+
+@pytest.mark.parametrize("header", [f"X-Long: {'x' * 60_000}", "\r\n".join(f"X-{n}: {'x' * 30_000}" for n in range(9))])
+def test_headers_have_a_size(gateway, header):
+    with socket.create_connection(("127.0.0.1", gateway.port), LIMIT_S) as link, contextlib.suppress(ConnectionError):
+        link.sendall(f"GET /api/v1/users HTTP/1.1\r\nHost: x\r\n{header}\r\n\r\n".encode())
+        status, body = link.recv(1 << 16).decode().split("\r\n\r\n")
+        assert status.split()[1] == "403"
+        assert set(json.loads(body)) == {"msg"}
