@@ -1,9 +1,9 @@
 """The subrequests of the application gateway's nginx for each request (supervision/gateway.conf.tmpl).
 
-`route` returns the address of the application, or 403; for a refused request nginx then gets the response of `refusal`:
-401 without a valid token, 404 for no such application (also for another user's), 503 with a reason while it is not up.
-Since nginx asks for each request it needs no reload when applications come and go. The address may be cached for a
-second, the caller's token is checked each time.
+`route` returns the address of the application and the secret of its run (apps/proof.py), or 403; for a refused request
+nginx then gets the response of `refusal`: 401 without a valid token, 404 for no such application (also for another
+user's), 503 with a reason while it is not up. Since nginx asks for each request it needs no reload when applications
+come and go. The address may be cached for a second, the caller's token is checked each time.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from datasets.webdav.gate import from_nginx
 from kernel import sockets
 from kernel.errors import Refused
 
+from . import proof
 from .lifecycle import PLACE_REMEMBERED_S
 from .models import Application, State
 
@@ -50,6 +51,7 @@ class Place:
     user_id: int
     public: bool
     base: str
+    secret: str
     until: float  # on the monotonic clock
 
 
@@ -58,11 +60,11 @@ _places: dict[tuple[str, str], Place] = {}
 
 @for_nginx
 def route(request: HttpRequest) -> HttpResponse:
-    """Return 204 with X-App-Base if the application is up and the caller may use it, else 403."""
+    """Return 204 with X-App-Base and X-App-Secret if the application is up and the caller may use it, else 403."""
     place = _place(request.headers.get("X-App-User", ""), request.headers.get("X-App-Name", ""))
     if place is None or not (place.public or _may(caller(request), place)):
         return HttpResponse(status=403)
-    return HttpResponse(status=204, headers={"X-App-Base": place.base})
+    return HttpResponse(status=204, headers={"X-App-Base": place.base, proof.HEADER: place.secret})
 
 
 def _place(user: str, name: str) -> Place | None:
@@ -73,7 +75,7 @@ def _place(user: str, name: str) -> Place | None:
         return place
     _places.pop(key, None)
     rows = Application.objects.filter(user__username=user, name=name, state=State.READY)
-    row = rows.values_list("user_id", "public", "address").first()
+    row = rows.values_list("user_id", "public", "address", "run_name").first()
     if row is None:
         return None
     try:
@@ -82,7 +84,7 @@ def _place(user: str, name: str) -> Place | None:
         return None
     if len(_places) >= MOST_PLACES:
         _places.clear()
-    place = _places[key] = Place(row[0], row[1], base, now + PLACE_REMEMBERED_S)
+    place = _places[key] = Place(row[0], row[1], base, proof.secret(row[3]), now + PLACE_REMEMBERED_S)
     return place
 
 

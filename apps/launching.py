@@ -7,20 +7,19 @@ repeated.
 from __future__ import annotations
 
 import contextlib
-import http.client
 from pathlib import Path
 
 from django.conf import settings
 from django.utils import timezone
 
 import runners
-from kernel import after_commit, outbound, sockets, storage
+from kernel import after_commit, sockets, storage
 from kernel.locking import Missing
 from kernel.messages import Message
 from models_app.launching import LOADING, MODEL, PROGRAM
 from runners import STOPPED, Mount, RunSpec, RunStatus, owned
 
-from . import lifecycle
+from . import lifecycle, proof
 from .models import Application, State
 
 SERVING = Path(__file__).resolve().parent / "serving"
@@ -61,7 +60,7 @@ class ApplicationRuns(owned.OwnedRuns[Application]):
             return
         runner = runners.get()
         address = runner.address(app.run_name)
-        if address and _answers(address):
+        if address and proof.is_given(address, app.run_name, PROBE_S):
             lifecycle.up(app.pk, app.run_name, sockets.text(address), by="runner")
         elif _too_old(app):
             runner.stop(app.run_name, 0)
@@ -144,6 +143,7 @@ def _spec(app: Application) -> RunSpec:
             "PYTHONDONTWRITEBYTECODE": "1",
             "MLP_LOADING": runner.place(PROGRAM, LOADING),
             "MLP_TRAFFIC": f"{seen}/{TRAFFIC}",
+            proof.VARIABLE: proof.secret(app.run_name),
             **({} if app.gpu else {"CUDA_VISIBLE_DEVICES": ""}),
         },
         log=log_path(app),
@@ -169,10 +169,3 @@ def _end(app: Application, reason: str) -> None:
 
 def _too_old(app: Application) -> bool:
     return owned.seconds_since(app.ordered) > settings.APP_START_S
-
-
-def _answers(address: sockets.Address) -> bool:
-    try:
-        return outbound.exchange(address, "GET", "/v2/health/ready", limit_s=PROBE_S, most=0)[0] == 200
-    except (OSError, http.client.HTTPException):
-        return False

@@ -17,6 +17,7 @@ from kernel import outbound, sanitize, sockets
 from kernel.errors import Refused
 from kernel.messages import word
 
+from . import proof
 from .models import Application, State
 
 LIMIT_S = 20
@@ -118,20 +119,20 @@ def predict(app: Application, text: str, user_pk: int) -> PredictResponse:
     if not cache.add(mark, 1, LIMIT_S + 10):
         raise Refused("the previous request is still running")
     try:
-        return _post(app.address, body)
+        return _post(app, body)
     finally:
         cache.delete(mark)
 
 
-def _post(address: str, body: bytes) -> PredictResponse:
+def _post(app: Application, body: bytes) -> PredictResponse:
     began = time.monotonic()
     try:
         status, data = outbound.exchange(
-            sockets.parse(address),
+            sockets.parse(app.address),
             "POST",
             "/predict",
             body,
-            {"Content-Type": "application/json"},
+            {"Content-Type": "application/json", **proof.headers(app.run_name)},
             limit_s=LIMIT_S,
             most=MOST_SHOWN + 1,
         )

@@ -53,12 +53,9 @@ def ingress() -> dict:
         "ingress_gateway": service(
             CLUSTER.text(
                 "MLP_K8S_INGRESS_GATEWAY",
-                help="`service:port` of the platform's application gateway, through which the Ingress then goes",
+                help="`service:port` of the platform's application gateway, to which the Ingress leads; without it "
+                "there is none",
             )
-        ),
-        "ingress_auth_url": CLUSTER.text(
-            "MLP_K8S_INGRESS_AUTH_URL",
-            help="without `MLP_K8S_INGRESS_GATEWAY`: the URL that ingress-nginx asks about tokens",
         ),
     }
 

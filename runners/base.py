@@ -59,7 +59,7 @@ class RunSpec:
     `labels` are for people, and for the Ingress of an application: `user`, `app`, `public` ("true": no token required).
 
     `kind` is "job" (runs to its end) or "service" (serves until it is stopped: on `port` where each has a network of
-    its own, else on a listening socket that it is handed, see `Runner.listen`). `runtime` selects the image where runs
+    its own, else on a socket that it is handed, see `Runner.listen`). `runtime` selects the image where runs
     are containers. `owner` is the number of the user for whom it runs: runs of two owners are isolated, and
     see of the platform's files only `cwd`, `mounts` and the interpreter with its packages (not the platform's own code:
     mount what a program needs of it). None is a program of the platform, which is trusted: it has limits, and sees what
@@ -198,8 +198,8 @@ class Runner(ABC):
 
     @property
     def listen(self) -> str:
-        """Return the host on which a service has to listen with its port; empty where it is handed a listening socket
-        as descriptor 3, announced by LISTEN_FDS and LISTEN_PID as systemd does.
+        """Return the host on which a service has to listen with its port; empty where it is handed a socket as
+        descriptor 3, announced by LISTEN_FDS and LISTEN_PID as systemd does, and has to call listen().
         """
         return ""
 

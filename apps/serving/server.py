@@ -2,7 +2,8 @@
 
     python server.py --model FOLDER --name NAME [--host HOST --port PORT]      (MLP_LOADING: the path of loading.py)
 
-It serves on the listening socket that it is handed (LISTEN_FDS, as systemd does), else on the port.
+It serves on the socket that it is handed (LISTEN_FDS, as systemd does), else on the port. With MLP_APP_SECRET in its
+environment it answers only those who know it (door.py).
 
 The model computes in one thread. While it is busy requests queue, and compatible ones (same names, types and
 dimensions but the first) are then computed as one batch, without added latency; batches are used only after one gave
@@ -26,6 +27,7 @@ import bodies
 import numpy as np
 import orjson
 import uvicorn
+from door import Door, take_secret
 from protocol import BadRequest, read_request, write_response
 from request_counter import Traffic
 
@@ -311,7 +313,7 @@ async def _body(receive) -> bytes:
 
 
 def handed_over() -> list[socket.socket] | None:
-    """Return the listening socket that this process was started with, None where there is none."""
+    """Return the socket that this process was started with, None where there is none."""
     if os.environ.get("LISTEN_PID") != str(os.getpid()) or os.environ.get("LISTEN_FDS") != "1":
         return None
     os.set_inheritable(FIRST_HANDED_OVER, False)  # not for programs that the model starts
@@ -324,22 +326,23 @@ def main() -> None:
         parser.add_argument(option, required=True)
     parser.add_argument("--host")
     parser.add_argument("--port", type=int)
-    given, door = parser.parse_args(), handed_over()
-    if door is None and not given.host:
-        parser.error("--host and --port are required where no listening socket was handed over")
+    given, listening, secret = parser.parse_args(), handed_over(), take_secret()
+    if listening is None and not given.host:
+        parser.error("--host and --port are required where no socket was handed over")
     model = open_model(given.model)
     application = Application(model, given.name)
     application.warm_up()
     if os.environ.get("MLP_TRAFFIC"):
         application.traffic = Traffic(Path(os.environ["MLP_TRAFFIC"]))
         application.traffic.begin()
-    where = f" on port {given.port}" if door is None else ""
+    where = f" on port {given.port}" if listening is None else ""
     print(f"serving {given.name} ({model.format}){where}", flush=True)
     config = uvicorn.Config(
-        application, host=given.host or "localhost", port=given.port or 0, log_level="warning",
-        access_log=False, lifespan="off", timeout_graceful_shutdown=STOP_S, server_header=False,
+        Door(application, secret) if secret else application,
+        host=given.host or "localhost", port=given.port or 0, log_level="warning", access_log=False, lifespan="off",
+        timeout_graceful_shutdown=STOP_S, server_header=False,
     )  # fmt: skip
-    uvicorn.Server(config).run(sockets=door)
+    uvicorn.Server(config).run(sockets=listening)
 
 
 if __name__ == "__main__":

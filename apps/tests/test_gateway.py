@@ -14,6 +14,7 @@ import requests
 import tritonclient.http as triton
 import websocket
 
+from apps import proof
 from apps.models import Application
 
 from .conftest import NAMES, bearer_of
@@ -115,12 +116,19 @@ def test_a_public_one_needs_no_token(front, deploy, ready, alice, until):
 
 
 def test_tokens_and_cookies_are_neither_forwarded_nor_set(front, echo, alice):
-    headers = {**bearer_of(alice), "Cookie": "sessionid=secret", "X-Internal-Key": "guess", "X-Own": "kept"}
+    headers = {
+        **bearer_of(alice),
+        "Cookie": "sessionid=secret",
+        "X-Internal-Key": "guess",
+        "X-App-Secret": "guess",
+        "X-Own": "kept",
+    }
     answer = requests.get(f"{front}/alice/{echo.name}/a%2Fb/../c?token=x&y=%20", headers=headers)
     seen = answer.json()
     assert seen["headers"]["x-own"] == "kept"
     assert seen["headers"]["x-forwarded-prefix"] == f"/alice/{echo.name}"
     assert not {"authorization", "cookie", "x-internal-key"} & set(seen["headers"])
+    assert seen["headers"]["x-app-secret"] == proof.secret("none"), "not what the caller has sent"
     assert seen["path"].endswith("?token=x&y=%20")
     assert "Set-Cookie" not in answer.headers
 

@@ -96,16 +96,19 @@ def test_after_a_kill_under_load_it_recovers_and_others_lose_no_request(front, d
 
 
 STAND_IN = """
-import json, socket, sys
+import hmac, json, os, socket, sys
 
 given = dict(zip(sys.argv[1::2], sys.argv[2::2]))
 body = json.dumps({"name": given["--name"]}).encode()
+secret = os.environ["MLP_APP_SECRET"].encode()
 listening = socket.socket(fileno=3)
+listening.listen()
 while True:
     one, _ = listening.accept()
     with one:
-        one.recv(65536)
-        one.sendall(b"HTTP/1.1 200 OK\\r\\nConnection: close\\r\\nContent-Length: %d\\r\\n\\r\\n" % len(body) + body)
+        path = one.recv(65536).split()[1]
+        said = hmac.new(secret, path[8:], "sha256").hexdigest().encode() if path[:8] == b"/-proof/" else body
+        one.sendall(b"HTTP/1.1 200 OK\\r\\nConnection: close\\r\\nContent-Length: %d\\r\\n\\r\\n" % len(said) + said)
 """
 USERS, EACH = "abcdefghij", 5
 

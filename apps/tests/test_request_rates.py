@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from apps import launching, reconcile, request_rates
+from apps import launching, proof, reconcile, request_rates
 from apps.models import Application
 from kernel import outbound, sockets
 from mlp.operators.tests.admin_world import put
@@ -115,7 +115,8 @@ class TestReading:
 def test_a_real_application_counts_its_requests(deploy, ready):
     app = ready(deploy())
     for body in (b'{"x": [1]}', b'{"x": [2]}'):
-        outbound.exchange(sockets.parse(app.address), "POST", "/predict", body, limit_s=10, most=1000)
+        address, headers = sockets.parse(app.address), proof.headers(app.run_name)
+        assert outbound.exchange(address, "POST", "/predict", body, headers, limit_s=10, most=1000)[0] == 200
     end = time.monotonic() + WAIT_S
     while (traffic := request_rates.read(app)) is None or traffic.requests < 2:
         assert time.monotonic() < end, traffic

@@ -40,7 +40,7 @@ ROOMS = {
 # Files of an app, lowest first. A file name that is not listed here is refused, so that a newcomer knows each of them.
 FILES = (
     {"models"},
-    {"copying", "loading", "ports", "sources", "units", "rows"},
+    {"copying", "loading", "ports", "proof", "sources", "units", "rows"},
     {"auth", "tokens", "throttle", "devices", "logins", "environment", "lifecycle", "launching", "notices", "sessions"}
     | {"tcc", "inventory", "limits", "usage", "books"},
     {"serializers", "playground", "request_rates", "logs", "delivery"},

@@ -169,7 +169,7 @@ def metrics(cluster: Cluster) -> Iterator[Line]:
 
 
 def ingress(cluster: Cluster) -> Iterator[Line]:
-    """Check the Ingress class of applications and who authenticates their callers."""
+    """Check the Ingress class of applications and the gateway to which their Ingress leads."""
     config = cluster.settings
     if not config.ingress_class:
         yield Line("note", "ingress", "MLP_K8S_INGRESS_CLASS is not set; applications have no Ingress")
@@ -182,14 +182,8 @@ def ingress(cluster: Cluster) -> Iterator[Line]:
         return
     controller = (ingress_class.get("spec") or {}).get("controller") or ""
     yield Line("ok", "ingress", f"{config.ingress_class} ({controller})")
-    if config.ingress_gateway:
-        return
-    if controller != "k8s.io/ingress-nginx":
-        text = "MLP_K8S_INGRESS_GATEWAY is not set; the class must support the annotations of ingress-nginx"
-        yield Line("note", "ingress", text)
-    if not config.ingress_auth_url:
-        text = "neither MLP_K8S_INGRESS_GATEWAY nor MLP_K8S_INGRESS_AUTH_URL is set; only public applications get one"
-        yield Line("note", "ingress", text)
+    if not config.ingress_gateway:
+        yield Line("note", "ingress", "MLP_K8S_INGRESS_GATEWAY is not set; applications have no Ingress")
 
 
 def images(config: ClusterConfig) -> Iterator[Line]:

@@ -39,7 +39,6 @@ class ClusterConfig:
     ingress_class: str = ""
     ingress_host: str = ""
     ingress_gateway: str = ""
-    ingress_auth_url: str = ""
     cluster_domain: str = "cluster.local"
     node_selector: Mapping[str, str] = field(default_factory=dict)
     start_timeout_s: int = 600

@@ -6,6 +6,7 @@ Called by `manage.py kubernetes manifests`; deploy/kubernetes.yaml is its output
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 
 import yaml
 
@@ -14,10 +15,15 @@ from .config import ClusterConfig
 
 ACCOUNT = "mlp-platform"
 CLAIM_SIZE = "100Gi"
+PLATFORM_PODS = {"app": "mlp-platform"}  # as in deploy/platform.yaml
 
 
-def manifests(config: ClusterConfig, size: str = CLAIM_SIZE, storage_class: str = "") -> list[dict]:
-    """Return all objects. `size` and `storage_class` are those of the claim."""
+def manifests(
+    config: ClusterConfig, size: str = CLAIM_SIZE, storage_class: str = "", platform: Sequence[str] = ()
+) -> list[dict]:
+    """Return all objects. `size` and `storage_class` are those of the claim, `platform` the addresses (CIDR) of a
+    platform that runs outside of the cluster.
+    """
     return [
         namespace(config),
         meta("v1", "ServiceAccount", ACCOUNT, config.namespace),
@@ -26,14 +32,14 @@ def manifests(config: ClusterConfig, size: str = CLAIM_SIZE, storage_class: str 
         role("ClusterRole", f"{ACCOUNT}-{config.namespace}", access.IN_CLUSTER),
         binding("ClusterRoleBinding", "ClusterRole", f"{ACCOUNT}-{config.namespace}", config.namespace),
         *([] if config.nfs else [claim(config, size, storage_class)]),
-        *policies(config),
+        *policies(config, platform),
     ]
 
 
-def text(config: ClusterConfig, size: str = CLAIM_SIZE, storage_class: str = "") -> str:
+def text(config: ClusterConfig, size: str = CLAIM_SIZE, storage_class: str = "", platform: Sequence[str] = ()) -> str:
     """Return the objects as YAML for `kubectl apply -f -`."""
     plain = json.loads(
-        json.dumps(manifests(config, size, storage_class))
+        json.dumps(manifests(config, size, storage_class, platform))
     )  # without shared objects, which YAML would write as references
     return yaml.safe_dump_all(plain, sort_keys=False)
 
@@ -74,25 +80,17 @@ def claim(config: ClusterConfig, size: str, storage_class: str) -> dict:
     return meta("v1", "PersistentVolumeClaim", config.claim or "mlp", config.namespace) | {"spec": spec}
 
 
-def policies(config: ClusterConfig) -> list[dict]:
+def policies(config: ClusterConfig, platform: Sequence[str] = ()) -> list[dict]:
     """Return the network policies: jobs accept connections from jobs only (their workers), applications from the
-    namespace and, for the controller of an Ingress, from other namespaces.
+    platform only, whose application gateway is the one way to them.
     """
     version, spec = "networking.k8s.io/v1", {"policyTypes": ["Ingress"]}
     jobs = {object_names.MANAGED_BY: object_names.PLATFORM, object_names.KIND: "job"}
     services = {object_names.MANAGED_BY: object_names.PLATFORM, object_names.KIND: "service"}
     among_jobs = {"podSelector": {"matchLabels": jobs}, "ingress": [{"from": [{"podSelector": {"matchLabels": jobs}}]}]}
-    outsiders = [
-        {"podSelector": {"matchExpressions": [{"key": object_names.KIND, "operator": "NotIn", "values": ["job"]}]}}
-    ]
-    elsewhere = [{"namespaceSelector": {"matchExpressions": [other_than(config.namespace)]}}]
-    to_services = {"podSelector": {"matchLabels": services}, "ingress": [{"from": outsiders + elsewhere}]}
+    the_platform = [{"podSelector": {"matchLabels": PLATFORM_PODS}}, *({"ipBlock": {"cidr": one}} for one in platform)]
+    to_services = {"podSelector": {"matchLabels": services}, "ingress": [{"from": the_platform}]}
     return [
         meta(version, "NetworkPolicy", "mlp-jobs", config.namespace) | {"spec": spec | among_jobs},
         meta(version, "NetworkPolicy", "mlp-services", config.namespace) | {"spec": spec | to_services},
     ]
-
-
-def other_than(namespace: str) -> dict:
-    """Return the expression that selects all other namespaces."""
-    return {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": [namespace]}

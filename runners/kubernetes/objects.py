@@ -25,13 +25,6 @@ MASTER_PORT = 29500
 VARIABLE = re.compile(r"[A-Za-z_.-][A-Za-z0-9_.-]*")
 COMPLETION_INDEX = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
 SECRET_LIMIT = 1 << 20
-REWRITING = {
-    "use-regex": "true",
-    "rewrite-target": "/$2",
-    "proxy-body-size": "0",
-    "proxy-read-timeout": "3600",
-    "proxy-buffering": "off",
-}
 
 
 def metadata(spec: RunSpec, annotations: dict | None = None, owner: dict | None = None) -> dict:
@@ -261,27 +254,16 @@ def service(spec: RunSpec, owner: dict) -> dict | None:
 def ingress(spec: RunSpec, config: ClusterConfig, owner: dict) -> dict | None:
     """Return the Ingress for /{user}/{app}/…, None where there can be none.
 
-    With `ingress_gateway` any class works: requests go to the platform's own gateway, which checks the token and strips
-    the prefix. Without it ingress-nginx, or a controller that reads its annotations, does both. Where nothing could
-    check the token of an application that is not public there is no Ingress, so that it is never open by mistake.
+    It leads to the platform's application gateway, which checks the token and strips the prefix: the application itself
+    answers nobody else.
     """
     user, app = spec.labels.get("user"), spec.labels.get("app")
-    public = spec.labels.get("public") == "true"
-    if spec.kind != "service" or not (config.ingress_class and user and app):
+    if spec.kind != "service" or not (config.ingress_class and config.ingress_gateway and user and app):
         return None
-    if config.ingress_gateway:
-        name, _, port = config.ingress_gateway.partition(":")
-        backend = {"service": {"name": name, "port": {"number": int(port)}}}
-        path = {"path": f"/{user}/{app}", "pathType": "Prefix", "backend": backend}
-        annotations = {}
-    elif public or config.ingress_auth_url:
-        backend = {"service": {"name": object_names.object_name(spec.name), "port": {"number": spec.port}}}
-        path = {"path": f"/{user}/{app}(/|$)(.*)", "pathType": "ImplementationSpecific", "backend": backend}
-        asked = {} if public else {"auth-url": config.ingress_auth_url.format(user=user, app=app)}
-        annotations = {f"nginx.ingress.kubernetes.io/{key}": value for key, value in (REWRITING | asked).items()}
-    else:
-        return None
+    name, _, port = config.ingress_gateway.partition(":")
+    backend = {"service": {"name": name, "port": {"number": int(port)}}}
+    path = {"path": f"/{user}/{app}", "pathType": "Prefix", "backend": backend}
     rule = {"http": {"paths": [path]}} | ({"host": config.ingress_host} if config.ingress_host else {})
     body = {"ingressClassName": config.ingress_class, "rules": [rule]}
     head = {"apiVersion": "networking.k8s.io/v1", "kind": "Ingress"}
-    return head | {"metadata": metadata(spec, annotations, owner), "spec": body}
+    return head | {"metadata": metadata(spec, owner=owner), "spec": body}

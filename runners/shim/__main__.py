@@ -17,7 +17,7 @@ first process of the run's own PID namespace: when it ends, the kernel kills eve
 
 Files in the run's folder: `spec.json`, `lock`, `begun.json` (written before the script exists; from then on
 the name is never started again), `stop.json` (a request), `control` (a FIFO that wakes the shim),
-`exit.json`, `shim.log`, `tmp` (the run's own /tmp). A service has a listening socket elsewhere (`door.py`).
+`exit.json`, `shim.log`, `tmp` (the run's own /tmp). A service has a socket elsewhere (`door.py`).
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ class Shim:
             return
         try:
             prepare(self.spec)
-            self.spec["listener"] = door.listen(self.spec["socket"]) if self.spec["socket"] else None
+            self.spec["listener"] = door.bind(self.spec["socket"]) if self.spec["socket"] else None
         except (OSError, RecursionError) as error:
             self.end = {"failed": message("its files could not be prepared: %(problem)s", problem=str(error))}
             return

@@ -1,7 +1,8 @@
-"""The listening socket of a service: bound by the shim, outside of the run, and handed to the script as an open file.
+"""The socket of a service: bound by the shim, outside of the run, and handed to the script as an open file.
 
 The run never sees its name or its folder, so that nobody but the shim decides who listens there. The script gets it as
-services of systemd do: descriptor 3, announced by LISTEN_FDS and LISTEN_PID. Standard library only.
+services of systemd do: descriptor 3, announced by LISTEN_FDS and LISTEN_PID. It does not listen before the script says
+so: whoever comes earlier is refused instead of waiting. Standard library only.
 """
 
 from __future__ import annotations
@@ -10,17 +11,15 @@ import contextlib
 import os
 import socket
 
-BACKLOG = 2048  # as many as uvicorn asks for; the kernel has a limit of its own
 HANDED_OVER = 3  # the first descriptor after those of input, output and errors
 
 
-def listen(path: str) -> int:
-    """Open a listening socket at the path and return its descriptor. Raises OSError."""
+def bind(path: str) -> int:
+    """Open a socket with this path as its address and return its descriptor. Raises OSError."""
     remove(path)  # left by an earlier run of this name whose shim was killed
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as door:
         door.bind(path)
         os.chmod(path, 0o600)
-        door.listen(BACKLOG)
         return door.detach()
 
 

@@ -232,7 +232,7 @@ def become_script(spec: dict, rank: int, log: int, guard: int, failing: int) -> 
         null = os.open(os.devnull, os.O_RDONLY)
         for source, target in ((null, 0), (log, 1), (log, 2)):
             os.dup2(source, target)
-        # The command inherits nothing but its listening socket; the pipe for failures is closed by exec.
+        # The command inherits nothing but its socket; the pipe for failures is closed by exec.
         failing, first = fcntl.fcntl(failing, fcntl.F_DUPFD_CLOEXEC, door.HANDED_OVER + 1), door.HANDED_OVER
         announced = {}
         if spec["listener"] is not None:

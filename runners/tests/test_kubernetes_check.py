@@ -45,7 +45,7 @@ def complete_cluster(cluster):
     return cluster
 
 
-ALL = {"ingress_class": "nginx", "ingress_auth_url": "http://gate", "gateway_url": "http://10.0.0.7:30001"}
+ALL = {"ingress_class": "nginx", "ingress_gateway": "mlp-platform:30002", "gateway_url": "http://10.0.0.7:30001"}
 
 
 def at_once(monkeypatch) -> None:
@@ -92,11 +92,7 @@ def test_everything_that_is_missing_is_listed(complete_cluster, configured):
         ({"claim": "", "nfs": "10.0.0.9:/srv/mlp"}, "ok", "storage: NFS 10.0.0.9:/srv/mlp"),
         ({"ingress_class": "traefik"}, "missing", "ingress: IngressClass traefik not found"),
         ({"ingress_class": ""}, "note", "ingress: MLP_K8S_INGRESS_CLASS is not set"),
-        (
-            {"ingress_auth_url": ""},
-            "note",
-            "ingress: neither MLP_K8S_INGRESS_GATEWAY nor MLP_K8S_INGRESS_AUTH_URL is set",
-        ),
+        ({"ingress_gateway": ""}, "note", "ingress: MLP_K8S_INGRESS_GATEWAY is not set; applications have no Ingress"),
         ({"node_selector": {"pool": "gpu"}}, "missing", "nodes: no node is ready for runs"),
         ({"gpu_resource": "amd.com/gpu"}, "note", "GPUs: 0 amd.com/gpu: no GPU"),
         (
@@ -196,6 +192,24 @@ def test_the_manifests_are_valid():
     assert "PersistentVolumeClaim" in kinds
     without = manifests.manifests(ClusterConfig(Path("/mlp"), nfs="server:/mlp"))
     assert "PersistentVolumeClaim" not in [body["kind"] for body in without]
+
+
+def test_only_the_platforms_pods_may_connect_to_applications():
+    config = ClusterConfig(Path("/mlp"), claim="mlp")
+    pods = {"podSelector": {"matchLabels": {"app": "mlp-platform"}}}
+    outside = {"ipBlock": {"cidr": "10.0.0.7/32"}}
+    for platform, sources in (((), [pods]), (["10.0.0.7/32"], [pods, outside])):
+        objects = manifests.manifests(config, platform=platform)
+        (policy,) = [
+            one["spec"]
+            for one in objects
+            if one["kind"] == "NetworkPolicy"
+            and one["spec"]["podSelector"].get("matchLabels", {}).get("mlp.platform/kind") == "service"
+        ]
+        assert policy["policyTypes"] == ["Ingress"]
+        assert policy["ingress"] == [{"from": sources}]
+    deployment = next(yaml.safe_load_all((Path(django_settings.BASE_DIR) / "deploy/platform.yaml").read_text()))
+    assert deployment["spec"]["template"]["metadata"]["labels"]["app"] == "mlp-platform"
 
 
 def test_the_manifests_in_the_repository_are_current():

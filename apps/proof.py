@@ -1,0 +1,44 @@
+"""How the platform and the process of an application know each other. Called by launching, gateway_access, playground.
+
+Each run has a secret, derived from the server's key and the run's name, which its process finds in its environment. The
+platform sends it with each request, and the process refuses every other one (apps/serving/door.py). Before an address
+is taken as the application's, whoever answers there has to prove that it has the secret, which is not sent for that. So
+nobody else at an application's address gets a request, and nobody else's request reaches an application: also where
+there is a network between, and where the isolation of runs does not keep them from each other's sockets.
+"""
+
+from __future__ import annotations
+
+import hmac
+import http.client
+import secrets
+
+from django.utils.crypto import salted_hmac
+
+from kernel import outbound
+from kernel.sockets import Address
+
+HEADER = "X-App-Secret"
+VARIABLE = "MLP_APP_SECRET"
+CHALLENGES = "/-proof/"
+
+
+def secret(run_name: str) -> str:
+    """Return the secret of the run."""
+    return salted_hmac("apps.proof", run_name, algorithm="sha256").hexdigest()
+
+
+def headers(run_name: str) -> dict[str, str]:
+    """Return the headers that a request to the run needs."""
+    return {HEADER: secret(run_name)}
+
+
+def is_given(address: Address, run_name: str, limit_s: float) -> bool:
+    """Return whether this very run answers at the address: it has to compute a value that needs its secret."""
+    challenge = secrets.token_hex(32)
+    expected = hmac.new(secret(run_name).encode(), challenge.encode(), "sha256").hexdigest()
+    try:
+        status, answer = outbound.exchange(address, "GET", f"{CHALLENGES}{challenge}", limit_s=limit_s, most=100)
+    except (OSError, http.client.HTTPException):
+        return False
+    return status == 200 and hmac.compare_digest(answer, expected.encode())
