@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from django.contrib.sessions.models import Session
 from django.db import close_old_connections
-from django.db.utils import DatabaseError
+from django.db.utils import DatabaseError, InterfaceError
 from django.http import HttpRequest
 from django.utils import timezone
 from rest_framework import authentication
@@ -186,7 +186,7 @@ def auth(environ: dict, start_response: Callable) -> list[bytes]:
         status, body = "200 OK", username_of_header(environ.get("HTTP_AUTHORIZATION", ""))
     except Refused as refused:
         status, body = "403 Forbidden", {"msg": refused.msg}
-    except DatabaseError:
+    except (DatabaseError, InterfaceError):
         close_old_connections()
         status, body = "503 Service Unavailable", {"msg": AWAY}
     data = json.dumps(body).encode()

@@ -22,6 +22,7 @@ from accounts import tokens
 from accounts.auth import bearer
 from datasets.webdav.gate import from_nginx
 from kernel import sockets
+from kernel.dispatch import unavailable
 from kernel.errors import Refused
 
 from . import proof
@@ -34,12 +35,17 @@ CSP = "default-src 'none'; style-src 'self'"
 
 
 def for_nginx(view):
-    """Decorate a view that only nginx may call; everybody else gets 404."""
+    """Decorate a view that only nginx may call; everybody else gets 404. What it raises is answered with 503."""
 
     @csrf_exempt
     @functools.wraps(view)
     def wrapper(request: HttpRequest) -> HttpResponse:
-        return view(request) if from_nginx(request) else HttpResponse(status=404)
+        if not from_nginx(request):
+            return HttpResponse(status=404)
+        try:
+            return view(request)
+        except Exception as problem:  # with a 500, nginx would take it for an error of the application
+            return unavailable(request, problem)
 
     return wrapper
 

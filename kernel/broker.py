@@ -8,11 +8,11 @@ from functools import cache
 
 import dramatiq
 import redis
-from django.conf import settings
 from django.db import close_old_connections
 from dramatiq.brokers.redis import RedisBroker
 from dramatiq.errors import ConnectionClosed
 
+from . import valkey
 from .errors import Fault
 
 IDLE_LOOK_S = 1.0  # how long a message waits whose notification was lost
@@ -98,7 +98,7 @@ def broker() -> RedisBroker:
     The short heartbeat time-out and the frequent maintenance give a killed worker's messages to another one within
     seconds; Dramatiq's defaults may leave them for minutes on an idle queue.
     """
-    made = Broker(url=settings.REDIS_URL, heartbeat_timeout=10_000, maintenance_chance=1_000_000)
+    made = Broker(client=valkey.client(), heartbeat_timeout=10_000, maintenance_chance=1_000_000)
     made.add_middleware(DatabaseConnections())
     made.add_middleware(Ending())
     dramatiq.set_broker(made)

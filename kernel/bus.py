@@ -17,6 +17,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from urllib.parse import urlsplit
 
 from django.conf import settings
 from nats.aio.client import Client
@@ -26,7 +27,7 @@ from nats.errors import TimeoutError as NatsTimeout
 from nats.js.api import AckPolicy, ConsumerConfig, DiscardPolicy, RetentionPolicy, StreamConfig
 from nats.js.errors import APIError, NotFoundError
 
-from . import nats_jwt, nats_tls
+from . import answering, nats_jwt, nats_tls
 from .errors import Fault
 from .messages import Message
 
@@ -39,6 +40,14 @@ LOG_EVERY_S = 5
 PING_S = 10  # two missed ones close the connection to a server that hangs
 PENDING = 16 << 20  # bytes buffered while the server is away
 _max_payload = 8 << 20
+
+
+def _address() -> tuple[str, int]:
+    parts = urlsplit(settings.NATS_URL)
+    return parts.hostname, parts.port
+
+
+SERVER = answering.Server("nats", _address, b"")  # it speaks first
 UNAVAILABLE = Message("the message bus is not available; try again later")
 
 
@@ -176,9 +185,11 @@ class _Connection:
         async def run():
             return await work(await self.ready())
 
+        if SERVER.hangs:
+            raise Fault(UNAVAILABLE)
         future = asyncio.run_coroutine_threadsafe(asyncio.wait_for(run(), timeout_s), self.loop)
         try:
-            return future.result(timeout_s + 1)
+            return SERVER.result(future, timeout_s + 1)
         except (NatsError, APIError, OSError, TimeoutError) as problem:
             raise Fault(UNAVAILABLE) from problem
 

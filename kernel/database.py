@@ -12,12 +12,9 @@ from contextlib import contextmanager
 
 from django.db import IntegrityError, InterfaceError, OperationalError, connection
 
-from .errors import Fault
-from .messages import Message
+from .errors import AWAY, Fault
 
 log = logging.getLogger(__name__)
-
-AWAY = Message("the database is not available; try again later")
 
 
 def violated(problem: IntegrityError) -> str:

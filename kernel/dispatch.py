@@ -6,13 +6,18 @@ those who run the ASGI server alone. Used by mlp.wsgi.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from http.client import responses
 from typing import NamedTuple
 
 from django.core.handlers.wsgi import WSGIRequest
 from django.core.signals import request_finished, request_started
-from django.http import HttpRequest, HttpResponseBase
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
+
+from .errors import FAULT, describe, error_response
+
+log = logging.getLogger(__name__)
 
 Application = Callable[[dict, Callable], Iterable[bytes]]  # of WSGI
 
@@ -42,14 +47,14 @@ class Dispatcher:
 
 
 class ViewApplication:
-    """A Django view as a WSGI application, without middleware. What the view raises goes to the HTTP server."""
+    """A Django view as a WSGI application, without middleware. What the view raises is answered with 503."""
 
     def __init__(self, view: Callable[[HttpRequest], HttpResponseBase]):
         self.view = view
 
     def __call__(self, environ: dict, start_response: Callable) -> Iterable[bytes]:
         request_started.send(sender=type(self), environ=environ)  # closes database connections that broke
-        response = self.view(WSGIRequest(environ))
+        response = self._answer(WSGIRequest(environ))
         if not response.streaming:
             response["Content-Length"] = str(len(response.content))
         status = f"{response.status_code} {responses.get(response.status_code, 'Unknown')}"
@@ -59,3 +64,17 @@ class ViewApplication:
             return response  # the server calls close(), which sends request_finished
         request_finished.send(sender=type(self))
         return [] if environ["REQUEST_METHOD"] == "HEAD" else [response.content]
+
+    def _answer(self, request: HttpRequest) -> HttpResponseBase:
+        try:
+            return self.view(request)
+        except Exception as problem:  # whatever it is, a server's 500 would say nothing
+            return unavailable(request, problem)
+
+
+def unavailable(request: HttpRequest, problem: Exception) -> HttpResponse:
+    """Return the answer to a request of nginx that failed: 503, when to try again, and what failed as `{"msg"}`."""
+    log.error("fault in %s %s", request.method, request.path, exc_info=problem)
+    response = error_response(FAULT, describe(problem)[1])
+    response["Retry-After"] = "2"
+    return response

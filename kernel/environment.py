@@ -129,7 +129,7 @@ def postgres_settings(url: str) -> dict:
         raise ImproperlyConfigured(f"DATABASE_URL must begin with postgresql://, not {parts.scheme or 'nothing'}")
     options = dict(pair.split("=", 1) for pair in parts.query.split("&") if "=" in pair)
     return {
-        "ENGINE": "django.db.backends.postgresql",
+        "ENGINE": "kernel.postgres",
         "NAME": unquote(parts.path.lstrip("/")) or "mlp",
         "USER": unquote(parts.username or ""),
         "PASSWORD": unquote(parts.password or ""),

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 
 from django.core.exceptions import PermissionDenied, SuspiciousOperation
+from django.db import InterfaceError, OperationalError
 from django.http import Http404, JsonResponse
 from rest_framework import exceptions as drf
 from rest_framework.response import Response
@@ -22,6 +23,7 @@ REFUSED = 403
 FAULT = 503
 NOT_VALID = Message("the request is not valid")
 NOT_AUTHENTICATED = Message("not authenticated: send Authorization: Bearer {token}")
+AWAY = Message("the database is not available; try again later")
 BROKEN = Message("internal error of the platform; try again later")
 
 
@@ -80,6 +82,8 @@ def describe(exc: Exception) -> tuple[int, str]:
             return REFUSED, exc.msg
         case Fault():
             return FAULT, exc.msg
+        case OperationalError() | InterfaceError():
+            return FAULT, AWAY
         case drf.NotAuthenticated():
             return REFUSED, NOT_AUTHENTICATED
         case drf.UnsupportedMediaType():

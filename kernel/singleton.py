@@ -11,6 +11,8 @@ from contextlib import contextmanager
 import psycopg
 from django.db import connection
 
+from .postgres import connection as postgres
+
 log = logging.getLogger(__name__)
 
 
@@ -31,7 +33,7 @@ def _number(name: str) -> int:
 def _connect() -> psycopg.Connection:
     parameters = connection.get_connection_params()
     parameters = {key: parameters[key] for key in ("dbname", "user", "password", "host", "port") if key in parameters}
-    return psycopg.connect(**parameters, autocommit=True, connect_timeout=5)
+    return postgres.connect(**parameters, autocommit=True)
 
 
 @contextmanager

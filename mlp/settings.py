@@ -203,11 +203,17 @@ KAFKA_TOPIC = servers.text("KAFKA_TOPIC", "job_metrics", help="the topic with th
 
 DATABASES = {"default": postgres_settings(DATABASE_URL)}
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
-CACHES = {"default": {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": REDIS_URL}}
+CACHES = {
+    "default": {
+        "BACKEND": "django.core.cache.backends.redis.RedisCache",
+        "LOCATION": REDIS_URL,
+        "OPTIONS": {"pool_class": "kernel.valkey.Pool"},
+    }
+}
 CHANNEL_LAYERS = {
     "default": {
-        "BACKEND": "channels_redis.core.RedisChannelLayer",
-        "CONFIG": {"hosts": [{"address": REDIS_URL, "socket_timeout": None}], "capacity": 1000},
+        "BACKEND": "kernel.valkey.ChannelLayer",
+        "CONFIG": {"hosts": [REDIS_URL], "capacity": 1000},
     }
 }
 

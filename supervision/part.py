@@ -36,6 +36,7 @@ class Part:
     """A process (with its children) that supervisord keeps running.
 
     stage        `servers` start first and stop last; `background` stops first, so that no new work begins; `front`
+    lively       answers `ready` at once whatever it does, so that silence means that it hangs: see watchdog.py
     ready        raises while the part does not work; None where only /healthz can tell
     ports        what it listens on: (host, port) pairs
     stop_signal  ends it in order; also sent when supervisord dies. After stop_wait_s seconds it is killed
@@ -54,6 +55,7 @@ class Part:
     ports: tuple[tuple[str, int], ...] = ()
     stop_signal: str = "TERM"
     stop_wait_s: int = 4
+    lively: bool = False
     plain: bool = False
     loaded: bool = False
     environment: dict[str, str] = field(default_factory=dict)

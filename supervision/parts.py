@@ -54,8 +54,9 @@ def web() -> Part:
     bind = servers.authority(*address) if isinstance(address, tuple) else f"unix:{address}"
     arguments = ["-m", "gunicorn", "mlp.wsgi:application", "--bind", bind, "--preload"]
     arguments += ["--worker-class", "gthread", "--workers", str(WEB_WORKERS), "--threads", str(WEB_THREADS)]
+    # A worker whose main loop stands still for the time-out is replaced; how long its requests take does not matter.
     # Longer than nginx keeps idle connections, so that nginx never uses a closed one.
-    arguments += ["--keep-alive", "75", "--timeout", "120", "--graceful-timeout", "3", "--limit-request-line", "8190"]
+    arguments += ["--keep-alive", "75", "--timeout", "30", "--graceful-timeout", "3", "--limit-request-line", "8190"]
     arguments += ["--no-control-socket", "--log-level", "warning"]
     return _serving("web", arguments, address)
 
@@ -67,12 +68,12 @@ def websockets() -> Part:
     # -v 0: no access log, which would contain tokens; nginx writes one.
     arguments += ["--application-close-timeout", "2", "-v", "0", "mlp.asgi:application"]
     # Daphne may ignore SIGTERM while clients are connected.
-    return _serving("websockets", arguments, address, stop_wait_s=2)
+    return _serving("websockets", arguments, address, stop_wait_s=2, lively=True)
 
 
 def data() -> Part:
     """Return the process that takes the uploads which nginx has spooled."""
-    return _serving("data", [MANAGE, "data"], settings.DATA_ADDRESS)
+    return _serving("data", [MANAGE, "data"], settings.DATA_ADDRESS, lively=True)
 
 
 def workers() -> list[Part]:

@@ -31,6 +31,7 @@ from . import forking, launch, setup
 from .control import Supervisord, SupervisorEnding, SupervisorGone, clear_sockets, pid_file
 from .part import Part, run_dir
 from .parts import LOADED, platform_parts
+from .watchdog import Watchdog
 
 START_LIMIT_S = 300  # a busy machine takes its time; a part that crashes is noticed at once (TOO_OFTEN)
 TOO_OFTEN = 3  # a part that ends at once this often in a row, while the platform starts, has failed
@@ -244,11 +245,12 @@ class Platform:
     def watch(self) -> None:
         """Start supervisord again when it dies, and report which parts had to be started again."""
         pids: dict[str, int] = {}
-        failures = 0
+        watchdog, failures = Watchdog(self.parts), 0
         while True:
             self.pause(LOOK_EVERY_S if self.supervisord.alive() and not failures else 0.2)
             try:
                 pids = self.supervisord.pids() if self.revive() else self.report_restarts(pids)
+                watchdog.look(lambda words: say(f"{now()}  {words}"))
                 failures = 0
             except SupervisorEnding:  # after a signal; a kill brings it back sooner than an orderly shutdown
                 launch.send(self.supervisord.part.folder, signal.SIGKILL)

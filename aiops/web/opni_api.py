@@ -11,13 +11,14 @@ import json
 import logging
 from collections.abc import Callable
 
+from django.db import InterfaceError, OperationalError
 from django.http import HttpRequest, JsonResponse
 from django.views.decorators.csrf import csrf_exempt
 
 from accounts import auth, tokens
 from aiops.training import requests
 from aiops.wire import gpu_info, kv, status, watchlist
-from kernel.errors import NOT_AUTHENTICATED, Fault, Refused
+from kernel.errors import NOT_AUTHENTICATED, Fault, Refused, describe
 from kernel.messages import under
 
 log = logging.getLogger(__name__)
@@ -51,8 +52,8 @@ def call(method: str, *, everybody: bool = False) -> Callable:
                 return _error(problem.kind, str(problem))
             except (Refused, ValueError) as problem:
                 return _error(INVALID, str(problem))
-            except Fault as problem:
-                return _error(UNAVAILABLE, problem.msg)
+            except (Fault, OperationalError, InterfaceError) as problem:
+                return _error(UNAVAILABLE, describe(problem)[1])
             except Exception as problem:
                 log.error("fault in %s %s", request.method, request.path, exc_info=problem)
                 return _error(INTERNAL, "internal error of the platform; try again later")

@@ -14,9 +14,10 @@ from collections.abc import Mapping
 from errno import EDQUOT, EEXIST, EISDIR, ELOOP, ENAMETOOLONG, ENOSPC, ENOTDIR, ENOTEMPTY
 
 from django.conf import settings
-from django.db.utils import DatabaseError
+from django.db.utils import DatabaseError, InterfaceError
 from django.http import HttpRequest, HttpResponse
 from django.views.decorators.csrf import csrf_exempt
+from psycopg import Error as LinkError
 
 from accounts import tokens
 from accounts.auth import basic, bearer
@@ -93,7 +94,7 @@ def error_response(problem: Exception, where: str) -> HttpResponse:
             return respond(HttpError(503, problem.msg, Retry_After="2"))
         case OSError():
             return respond(_disk_error(where, problem))
-        case DatabaseError():
+        case DatabaseError() | InterfaceError() | LinkError():
             log.error("data service: the database failed in %s", where, exc_info=problem)
             return respond(HttpError(503, AWAY, Retry_After="2"))
         case _:  # a bug: its details go to the log only

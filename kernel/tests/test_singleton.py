@@ -73,7 +73,7 @@ class TestHolder:
 
         first, _ = holders
         with monkeypatch.context() as patch:
-            patch.setattr(psycopg, "connect", away)
+            patch.setattr("kernel.singleton.postgres.connect", away)
             assert not first.hold()
         assert "nobody there" in caplog.text
         assert first.hold()

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from datetime import UTC, datetime, timedelta
 
 from django.conf import settings
 from django.contrib.auth.decorators import login_required
+from django.db import InterfaceError, OperationalError
 from django.db.models import Count, Q
 from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.utils.cache import patch_vary_headers
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET, require_POST
+from redis.exceptions import RedisError
 
 from accounts import lifecycle as accounts
 from apps import request_rates
@@ -22,6 +25,7 @@ from datasets.models import Dataset
 from datasets.models import State as DatasetState
 from jobs.models import Job, State
 from kernel import storage
+from kernel.errors import Fault
 from kernel.models import StateChange
 from kernel.pages import address
 from models_app.models import Model
@@ -138,5 +142,9 @@ def forbidden(request, exception=None, reason=""):
 
 
 def broken(request):
-    """Show the page of an internal error; it needs neither session nor database, which may be the cause."""
-    return render(None, "broken.html", status=500)
+    """Show the page of an internal error: 503 where a server is away. It needs neither session nor database."""
+    away = isinstance(sys.exc_info()[1], Fault | OperationalError | InterfaceError | RedisError)
+    response = render(None, "broken.html", {"away": away}, status=503 if away else 500)
+    if away:
+        response["Retry-After"] = "2"
+    return response
