@@ -47,7 +47,8 @@ def _address() -> tuple[str, int]:
     return parts.hostname, parts.port
 
 
-SERVER = answering.Server("nats", _address, b"")  # it speaks first
+# Ours speaks first; another one may wait for TLS, and refuses anything else.
+SERVER = answering.Server("nats", _address, b"" if settings.EMBEDDED["nats"] else b"PING\r\n")
 UNAVAILABLE = Message("the message bus is not available; try again later")
 
 
