@@ -6,13 +6,14 @@
 #   make test   run the whole test suite  make test-fast  run what needs no platform, browser or training
 #   make lint   run the quick checks only
 #   make bench  run the benchmarks        make venv       only prepare .venv, to run the platform
+#   make fuzz   send a platform 100,000 generated requests and look for answers outside the contract
 #   make mutants  put faults into guarded modules and count those that the tests find: docs/testing.md
 #   make lock   write requirements.lock   make venv-dev   prepare .venv with what tests need as well
 
 PYTHON ?= python3
 VENV := .venv/bin
 
-.PHONY: up down demo test test-fast mutants lint bench lock venv venv-dev
+.PHONY: up down demo test test-fast mutants lint bench fuzz lock venv venv-dev
 
 # `exec`, so that it is the platform itself that make waits for and hands its signals to.
 up: venv
@@ -26,6 +27,10 @@ demo: venv
 
 bench: venv-dev
 	@exec $(VENV)/python bench/run.py
+
+# REQUESTS=2000 sends fewer, SEED=7 others, DOORS=rest,webdav only those.
+fuzz: venv-dev
+	@exec $(VENV)/python bench/fuzz.py
 
 lint: venv-dev
 	@$(VENV)/ruff check .

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from kernel.fields import NameField, StrictSerializer, StrictString
@@ -9,9 +10,18 @@ from kernel.fields import NameField, StrictSerializer, StrictString
 from .models import State
 
 
+@extend_schema_field({"type": "string", "pattern": r"^[\s\S]{8,128}$", "format": "password"})
+class PasswordField(StrictString):
+    """A password; its length and strength are checked where it is set (accounts.lifecycle)."""
+
+    def run_validation(self, data=serializers.empty):
+        # Without CharField's own refusal of an empty text: it is refused for its length.
+        return super(serializers.CharField, self).run_validation(data)
+
+
 class UserIn(StrictSerializer):
     username = NameField()
-    password = StrictString(write_only=True, allow_blank=True, help_text="8 to 128 characters")
+    password = PasswordField(write_only=True, help_text="8 to 128 characters")
 
 
 class UserOut(serializers.Serializer):

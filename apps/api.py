@@ -6,13 +6,14 @@ from django.http import HttpResponse
 
 from jobs.logs import TEXT
 from kernel.locking import Missing
-from kernel.views import Call, ContractView, query_int
+from kernel.views import Call, ContractView, query_int, whole
 
 from . import lifecycle, logs
 from .models import Application, State
 from .serializers import AppIn, AppOut
 
 STATES = tuple(State.values)
+MODEL = "$response.body#/name"
 
 
 class AppView(ContractView):
@@ -34,7 +35,13 @@ class AppView(ContractView):
 
 class AppList(AppView):
     calls = {
-        "POST": Call("Deploy a model as an application", body=AppIn, out=AppOut, status=201),
+        "POST": Call(
+            "Deploy a model as an application",
+            body=AppIn,
+            out=AppOut,
+            status=201,
+            after={"getModelDetail": {"requestBody": {"name": MODEL, "model_name": MODEL}}},
+        ),
         "GET": Call("List the user's applications, newest first", out=AppOut, many=True, states=STATES),
     }
 
@@ -67,8 +74,9 @@ class AppLog(AppView):
     calls = {
         "GET": Call(
             "Get the log",
-            media="text/plain",
-            query=(("offset", int, "first byte to return"), ("follow", int, "1: follow the log")),
+            media=("text/plain",),
+            query=(("offset", whole(), "first byte to return"), ("follow", whole(0, 1), "1: follow the log")),
+            next_offset=True,
         ),
     }
 

@@ -50,6 +50,11 @@ class Instance:
         data = None if body is None else json.dumps(body).encode()
         return json.loads(self.request(method, f"/api/v1{path}", data, {"Content-Type": "application/json"}))
 
+    def basic(self, user: str, password: str, path: str) -> bytes:
+        """Return the answer to a GET with HTTP Basic."""
+        login = base64.b64encode(f"{user}:{password}".encode()).decode()
+        return self.request("GET", path, None, {"Authorization": f"Basic {login}"})
+
     def script(self, name: str, text: str) -> None:
         """Upload a script to the user's home."""
         self.request("PUT", f"/data/{self.user}/.home/{name}", text.encode())
@@ -83,9 +88,7 @@ def running(base: int = 27000, **settings: str) -> Iterator[Instance]:
         try:
             _wait_healthy(instance, process)
             instance.call("POST", "/users", {"username": instance.user, "password": PASSWORD})
-            login = base64.b64encode(f"{instance.user}:{PASSWORD}".encode()).decode()
-            path = f"/api/v1/users/{instance.user}/token"
-            instance.token = json.loads(instance.request("GET", path, None, {"Authorization": f"Basic {login}"}))
+            instance.token = json.loads(instance.basic(instance.user, PASSWORD, f"/api/v1/users/{instance.user}/token"))
             yield instance
         finally:
             process.terminate()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kernel.errors import Refused
 from kernel.locking import Missing
+from kernel.names import DATASET_NAME, NAME
 from kernel.views import Call, ContractView
 
 from . import lifecycle
@@ -11,6 +12,7 @@ from .models import Dataset, State
 from .serializers import DatasetHeartbeatIn, DatasetIn, DatasetOut
 
 STATES = tuple(State.values)
+SEGMENTS = {"user": NAME, "name": DATASET_NAME}
 
 
 class DatasetList(ContractView):
@@ -32,6 +34,7 @@ class DatasetList(ContractView):
 
 class DatasetDetail(ContractView):
     kind = "dataset"
+    segments = SEGMENTS
     calls = {
         "GET": Call("Get a dataset", out=DatasetOut),
         "DELETE": Call("Delete a dataset in state ready or error, with its files", out=DatasetOut),
@@ -49,6 +52,7 @@ class DatasetDetail(ContractView):
 
 class DatasetHeartbeat(ContractView):
     kind = "dataset"
+    segments = SEGMENTS
     calls = {"PUT": Call("Report upload state and progress", body=DatasetHeartbeatIn)}
 
     def put(self, request, user, name):

@@ -9,7 +9,8 @@ from rest_framework.response import Response
 
 from kernel import storage
 from kernel.locking import Missing
-from kernel.views import Call, ContractView, query_int
+from kernel.names import FILE_PATH, NAME
+from kernel.views import Call, ContractView, query_int, whole
 
 from . import lifecycle, logs
 from .auth import require_own_job
@@ -17,6 +18,8 @@ from .models import Job, State
 from .serializers import ArtifactOut, JobHeartbeatIn, JobIn, JobOut
 
 STATES = tuple(State.values)
+BYTES = "application/octet-stream"
+LISTED = {"user": "$request.path.user", "name": "$request.path.name", "path": "$response.body#/0/path"}
 
 
 class JobView(ContractView):
@@ -83,8 +86,9 @@ class JobLog(JobView):
     calls = {
         "GET": Call(
             "Get the log",
-            media="text/plain",
-            query=(("offset", int, "first byte to return"), ("follow", int, "1: follow the log")),
+            media=("text/plain",),
+            query=(("offset", whole(), "first byte to return"), ("follow", whole(0, 1), "1: follow the log")),
+            next_offset=True,
         ),
     }
 
@@ -113,11 +117,18 @@ class JobArtifacts(JobView):
 
 
 class JobArtifact(JobView):
-    calls = {"GET": Call("Download an output file", media="application/octet-stream")}
+    segments = {"user": NAME, "name": NAME, "path": FILE_PATH}
+    calls = {
+        "GET": Call(
+            "Download an output file",
+            media=(BYTES,),
+            after={"getJobArtifacts": {"parameters": LISTED}},
+        )
+    }
 
     def get(self, request, user, name, path):
         job = self.job(name)
         file = storage.open_file(storage.job_dir(user, job.name), path)
         if file is None:
             raise Missing("artifact")
-        return FileResponse(file, as_attachment=True, filename=path.rpartition("/")[2])
+        return FileResponse(file, as_attachment=True, filename=path.rpartition("/")[2], content_type=BYTES)

@@ -12,8 +12,10 @@ from .messages import Message
 
 NAME = r"^[a-z]{1,50}$"
 DATASET_NAME = r"^(?!\.)[a-z.]{1,50}$"
-ENTRY = r"^[A-Za-z0-9._/-]{1,200}$"
+ENTRY = r"^(?!(.*/)?\.{0,2}(/|$))[A-Za-z0-9._/-]{1,200}$"
 PLATFORM = "platform"  # owner of the platform's own objects; no user can have this name
+FILE_PART = r"(?!\.{1,2}(/|$))[^/\x00-\x1f\x7f]{1,255}"  # of a path; the limit is in bytes
+FILE_PATH = rf"^{FILE_PART}(/{FILE_PART})*$"
 REQUEST_ID = r"^[A-Za-z0-9._:-]{1,64}$"
 
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from drf_spectacular.extensions import OpenApiSerializerFieldExtension
+from drf_spectacular.extensions import OpenApiSerializerExtension, OpenApiSerializerFieldExtension
 from drf_spectacular.openapi import AutoSchema
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, PolymorphicProxySerializer
 from rest_framework import serializers
 from rest_framework.permissions import AllowAny
 
-from .fields import PatternField
+from .fields import PatternField, StrictSerializer
 from .rest import PAGE_LIMIT
+from .schema_links import AFTER, KIND
+from .views import whole
 
 
 class PatternExtension(OpenApiSerializerFieldExtension):
@@ -23,8 +25,25 @@ class PatternExtension(OpenApiSerializerFieldExtension):
         return {"type": "string", "pattern": self.target.pattern}
 
 
+class StrictExtension(OpenApiSerializerExtension):
+    """Says that unknown fields of a request body are refused."""
+
+    target_class = StrictSerializer
+    match_subclasses = True
+
+    def map_serializer(self, auto_schema, direction):
+        mapped = auto_schema._map_serializer(self.target, direction, bypass_extensions=True)
+        return {**mapped, "additionalProperties": False}
+
+
 class Error(serializers.Serializer):
-    msg = serializers.CharField(help_text="error message")
+    """`msg` and nothing else."""
+
+    msg = serializers.CharField(min_length=1, help_text="error message")
+
+
+class ErrorExtension(StrictExtension):
+    target_class = Error
 
 
 class ContractSchema(AutoSchema):
@@ -48,6 +67,9 @@ class ContractSchema(AutoSchema):
     def get_tags(self):
         return [self.view.__class__.__module__.split(".")[0]]
 
+    def get_extensions(self):
+        return {KIND: self.view.kind, **({AFTER: self._call.after} if self._call.after else {})}
+
     def get_operation_id(self):
         return f"{self.method.lower()}{self.view.__class__.__name__}"
 
@@ -62,31 +84,49 @@ class ContractSchema(AutoSchema):
             )
         return body
 
+    def _get_request_body(self, direction="request"):
+        body = super()._get_request_body(direction)
+        return {**body, "required": True} if body and self._call.one_or_many else body
+
     def get_auth(self):
         if AllowAny in self.view.permission_classes:
             return [{}, {"bearer": []}]
         return [{scheme: []} for scheme in self.view.security]
 
     def get_override_parameters(self):
+        call = self._call
         parameters = [
-            OpenApiParameter(name, kind, OpenApiParameter.QUERY, description=words)
-            for name, kind, words in self._call.query
+            OpenApiParameter(name, kind, OpenApiParameter.QUERY, description=words) for name, kind, words in call.query
         ]
-        if self._call.many:
+        if call.many:
+            most = call.most_offset
             parameters += [
-                OpenApiParameter("limit", int, OpenApiParameter.QUERY, description=f"1 to {PAGE_LIMIT}"),
-                OpenApiParameter("offset", int, OpenApiParameter.QUERY, description="number of entries to skip"),
+                OpenApiParameter("limit", whole(1, PAGE_LIMIT), description=f"1 to {PAGE_LIMIT}"),
+                OpenApiParameter("offset", whole(0, most), description="number of entries to skip"),
             ]
-        if self._call.states:
-            parameters.append(OpenApiParameter("state", str, OpenApiParameter.QUERY, enum=list(self._call.states)))
+        if call.states:
+            parameters.append(OpenApiParameter("state", str, OpenApiParameter.QUERY, enum=list(call.states)))
+        return parameters + [
+            OpenApiParameter(
+                name, whole(), OpenApiParameter.HEADER, description=words, required=required, response=[call.status]
+            )
+            for name, words, required in call.headers
+        ]
+
+    def _resolve_path_parameters(self, variables):
+        parameters = super()._resolve_path_parameters(variables)
+        for parameter in parameters:
+            pattern = self.view.segments.get(parameter["name"])
+            if pattern:
+                parameter["schema"] = {"type": "string", "pattern": pattern}
         return parameters
 
     def get_response_serializers(self):
         call = self._call
         if call.media:
-            kind = OpenApiTypes.STR if call.media == "text/plain" else OpenApiTypes.BINARY
-            success = OpenApiResponse(kind, "success")
-            success = {(call.status, call.media): success}
+            text = call.media == ("text/plain",)
+            success = OpenApiResponse(OpenApiTypes.STR if text else OpenApiTypes.BINARY, "success")
+            success = {(call.status, media): success for media in call.media}
         elif call.out in (None, str):
             success = {call.status: OpenApiResponse(OpenApiTypes.STR, "success")}
         else:

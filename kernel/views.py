@@ -17,7 +17,15 @@ from .errors import Refused
 from .fields import StrictSerializer
 from .locking import Missing
 from .messages import Message, word
+from .names import NAME
 from .rest import PAGE_LIMIT
+
+BIG = 2**63 - 1
+
+
+def whole(low: int = 0, high: int = BIG) -> dict:
+    """Return the schema of a whole number."""
+    return {"type": "integer", "format": "int64", "minimum": low, "maximum": high}
 
 
 @dataclass(frozen=True)
@@ -32,10 +40,20 @@ class Call:
     many: bool = False
     status: int = 200
     states: tuple[str, ...] = ()
-    query: tuple[tuple[str, type, str], ...] = field(default=())
-    media: str = ""
+    query: tuple[tuple[str, type | dict, str], ...] = field(default=())
+    media: tuple[str, ...] = ()
     one_or_many: bool = False
     ignores_body: bool = False
+    most_offset: int = BIG
+    next_offset: bool = False
+    after: dict[str, dict] = field(default_factory=dict)  # OpenAPI links to this call, by the operation they begin at
+
+    @property
+    def headers(self) -> tuple[tuple[str, str, bool], ...]:
+        """Return the name, the meaning and the presence of each header of the answer."""
+        if self.many:
+            return (("X-Total-Count", "number of all entries", True),)
+        return (("X-Next-Offset", "offset of the next request", False),) if self.next_offset else ()
 
 
 class ContractView(APIView):
@@ -43,7 +61,8 @@ class ContractView(APIView):
     kind = "user"
     internal = False  # only administrators and service tokens (▣ in the contract)
     accepted = frozenset({"user"})  # kinds of token; staff's own and service tokens join when `internal`
-    security: tuple[str, ...] = ("bearer", "session")  # for the reference
+    security: tuple[str, ...] = ("bearer", "session")  # for the reference, as are the patterns of the path's segments
+    segments: dict[str, str] = {"user": NAME, "name": NAME, "tenant": NAME}
     metadata_class = None
     owner = None
 
@@ -144,13 +163,13 @@ class ContractView(APIView):
         return Response(self.call.out(rows, many=True).data, headers=headers)
 
 
-def query_int(request, name: str, default: int, low: int, high: int = 2**63 - 1) -> int:
+def query_int(request, name: str, default: int, low: int, high: int = BIG) -> int:
     """Return a whole number from the query string. Raises Refused naming it."""
     text = request.query_params.get(name)
     if text is None:
         return default
     if not (text.isascii() and text.isdigit() and len(text) < 20 and low <= int(text) <= high):
-        if high < 2**63 - 1:
+        if high < BIG:
             raise Refused("must be a whole number from %(low)s to %(high)s", field=name, low=low, high=high)
         raise Refused("must be a whole number of at least %(low)s", field=name, low=low)
     return int(text)

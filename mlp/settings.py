@@ -356,6 +356,9 @@ LOGGING = {
     "loggers": {
         "django.server": {"level": "WARNING"},
         "django.request": {"level": "ERROR"},
+        # A request that is refused for its host or size is in the access log; here it would be a traceback for each.
+        "django.security": {"level": "CRITICAL"},
+        "django.security.csrf": {"level": "WARNING"},
         "daphne.http_protocol": {"level": "WARNING"},
     },
 }

@@ -18,7 +18,9 @@ from .models import Model, State
 from .serializers import ModelIn, ModelOut, NotesIn
 
 STATES = tuple(State.values)
+BYTES, ZIP = "application/octet-stream", "application/zip"
 PIECE = 1 << 20
+JOB = "$response.body#/name"
 
 
 class ModelView(ContractView):
@@ -36,7 +38,13 @@ class ModelView(ContractView):
 
 class ModelList(ModelView):
     calls = {
-        "POST": Call("Create a model from a job's output or an uploaded file", body=ModelIn, out=ModelOut, status=201),
+        "POST": Call(
+            "Create a model from a job's output or an uploaded file",
+            body=ModelIn,
+            out=ModelOut,
+            status=201,
+            after={"getJobDetail": {"requestBody": {"name": JOB, "src": f"jobs/{{{JOB}}}"}}},
+        ),
         "GET": Call("List the user's models, newest first", out=ModelOut, many=True, states=STATES),
     }
 
@@ -68,7 +76,12 @@ class ModelNotes(ModelView):
 
 
 class ModelDownload(ModelView):
-    calls = {"GET": Call("Download the model: its file, or a zip of its files", media="application/octet-stream")}
+    calls = {
+        "GET": Call(
+            "Download the model: its file, or a zip of its files",
+            media=(BYTES, ZIP),
+        )
+    }
 
     def get(self, request, user, name):
         model = self.model(name)
@@ -78,9 +91,9 @@ class ModelDownload(ModelView):
             raise WrongState("the model is %(state)s; it can be downloaded once it is ready", state=word(model.state))
         if len(files) == 1:
             target = storage.safe_join(base, files[0])
-            return FileResponse(target.open("rb"), as_attachment=True, filename=target.name)
+            return FileResponse(target.open("rb"), as_attachment=True, filename=target.name, content_type=BYTES)
         headers = {"Content-Disposition": f'attachment; filename="{name}.zip"', "X-Accel-Buffering": "no"}
-        return StreamingHttpResponse(zipped(base, files), content_type="application/zip", headers=headers)
+        return StreamingHttpResponse(zipped(base, files), content_type=ZIP, headers=headers)
 
 
 class _Sink:

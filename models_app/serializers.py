@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from kernel.errors import Refused
 from kernel.fields import Invalid, NameField, StrictSerializer, StrictString
+from kernel.names import FILE_PART
 
 from .copying import parse
 from .models import State
@@ -13,6 +15,10 @@ from .models import State
 NOTES = 20_000  # characters
 
 
+SOURCE = rf"^(home/{FILE_PART}|jobs/[a-z]{{1,50}})(/{FILE_PART})*$"
+
+
+@extend_schema_field({"type": "string", "pattern": SOURCE, "maxLength": 500})
 class SourceField(StrictString):
     def to_internal_value(self, data):
         value = super().to_internal_value(data)

@@ -9,12 +9,15 @@ from django.utils import timezone
 from kernel.errors import Refused
 from kernel.locking import Missing
 from kernel.messages import Message
-from kernel.views import Call, ContractView, query_int
+from kernel.names import NAME
+from kernel.views import Call, ContractView, query_int, whole
 
 from . import limits, tcc, usage
 from .models import Tenant
 from .serializers import CapacityIn, LimitIn, LimitOut, SettleIn, TenantOut, TryIn, UsageOut
 
+TRIED = {"requestBody": {"id": "$request.body#/id", "applier": "$request.body#/applier"}}
+LISTED = {"parameters": {"tenant": "$request.path.tenant", "name": "$response.body#/0/user"}}
 MAX_HOURS = usage.KEPT.days * 24
 
 
@@ -29,7 +32,7 @@ class TryRequest(ContractView):
 
 class ConfirmRequest(ContractView):
     internal = True
-    calls = {"PUT": Call("Confirm a request; idempotent", body=SettleIn)}
+    calls = {"PUT": Call("Confirm a request; idempotent", body=SettleIn, after={"putTryRequest": TRIED})}
 
     def put(self, request):
         tcc.confirm(**self.body())
@@ -38,7 +41,7 @@ class ConfirmRequest(ContractView):
 
 class CancelRequest(ContractView):
     internal = True
-    calls = {"PUT": Call("Cancel a request; idempotent", body=SettleIn)}
+    calls = {"PUT": Call("Cancel a request; idempotent", body=SettleIn, after={"putTryRequest": TRIED})}
 
     def put(self, request):
         tcc.cancel(**self.body())
@@ -80,8 +83,8 @@ class TenantUsage(ContractView):
             "Get usage over time",
             out=UsageOut,
             query=(
-                ("hours", int, f"hours up to now, 1 to {MAX_HOURS}; default 24"),
-                ("by", str, "group by owner or kind; default owner"),
+                ("hours", whole(1, MAX_HOURS), f"hours up to now, 1 to {MAX_HOURS}; default 24"),
+                ("by", {"type": "string", "enum": list(usage.BY)}, "group by owner or kind; default owner"),
             ),
         )
     }
@@ -118,8 +121,9 @@ class LimitDetail(ContractView):
     """The user `*` means all users without a limit of their own."""
 
     kind = "limit"
+    segments = {"tenant": NAME, "name": r"^([a-z]{1,50}|\*)$"}
     calls = {
-        "GET": Call("Get the limit of a user", out=LimitOut),
+        "GET": Call("Get the limit of a user", out=LimitOut, after={"getLimitList": LISTED}),
         "PUT": Call("Set a limit; null means no limit (administrators only)", body=LimitIn, out=LimitOut),
         "DELETE": Call("Remove the limit (administrators only)", out=LimitOut),
     }

@@ -5,14 +5,17 @@ from __future__ import annotations
 from rest_framework import serializers
 
 from kernel.fields import Invalid, NameField, RequestIdField, StrictChoice, StrictInt, StrictNumber, StrictSerializer
+from kernel.names import REQUEST_ID
 
-from .models import Applier, RequestType, is_platform_id
+from .models import PLATFORM_ID, Applier, RequestType, is_platform_id
 
 BIG = 2**63 - 1
 
 
 class OutsideIdField(RequestIdField):
     """An id that is not one of the platform's own objects (`job:1`): those are settled by their objects alone."""
+
+    pattern = REQUEST_ID.replace("^", rf"^(?!{PLATFORM_ID.pattern}$)", 1)
 
     def to_internal_value(self, data):
         value = super().to_internal_value(data)

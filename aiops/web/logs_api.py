@@ -10,7 +10,7 @@ from aiops.intake import accept
 from aiops.judging import log_search
 from kernel.errors import Refused
 from kernel.rest import StrictJSONParser, read_json
-from kernel.views import Call, ContractView, query_int
+from kernel.views import Call, ContractView, query_int, whole
 
 from .logs_serializers import LineIn, LineOut, TakenOut, shown
 
@@ -20,10 +20,14 @@ FILTERS = (
     ("cluster", str, "cluster"),
     ("namespace", str, "namespace: a username, or platform"),
     ("deployment", str, "job, application or component"),
-    ("level", str, "Normal or Anomaly"),
-    ("q", str, "words, AND, OR, NOT, “phrases”; at most 1000 characters"),
-    ("since", int, "ms since 1970"),
-    ("until", int, "ms since 1970"),
+    ("level", {"type": "string", "enum": ["", *log_search.LEVELS]}, "Normal or Anomaly"),
+    (
+        "q",
+        {"type": "string", "maxLength": log_search.MOST_Q},
+        "words, AND, OR, NOT, “phrases”; at most 1000 characters",
+    ),
+    ("since", whole(0, log_search.LATEST), "ms since 1970"),
+    ("until", whole(0, log_search.LATEST), "ms since 1970"),
 )
 
 
@@ -51,7 +55,7 @@ class Logs(ContractView):
     parser_classes = [StrictJSONParser, NdjsonParser]
     calls = {
         "POST": Call("Ingest log lines", body=LineIn, out=TakenOut, one_or_many=True),
-        "GET": Call("List stored lines, newest first", out=LineOut, many=True, query=FILTERS),
+        "GET": Call("List stored lines, newest first", out=LineOut, many=True, query=FILTERS, most_offset=MOST_OFFSET),
     }
 
     def post(self, request):

@@ -64,7 +64,9 @@ def call(method: str, *, everybody: bool = False) -> Callable:
 
 
 def _error(kind: tuple[int, int], message: str) -> JsonResponse:
-    return JsonResponse({"code": kind[0], "message": message, "details": []}, status=kind[1])
+    response = JsonResponse({"code": kind[0], "message": message, "details": []}, status=kind[1])
+    response._has_been_logged = kind == UNIMPLEMENTED  # the caller's mistake, which Django would log as an error
+    return response
 
 
 def _check_caller(request: HttpRequest, everybody: bool) -> None:

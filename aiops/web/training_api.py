@@ -25,6 +25,7 @@ from .training_serializers import (
     WorkloadOut,
 )
 
+LISTED = {"parameters": {"version": "$response.body#/0/version"}}
 STAFF = frozenset({"user", "service"})
 
 
@@ -94,6 +95,7 @@ class Aggregation(OperatorView):
 
 
 class GpuInfo(ContractView):
+    kind = "training"
     accepted = STAFF
     calls = {"GET": Call("List GPUs", out=GpuOut, many=True)}
     rows = OperatorView.rows
@@ -117,7 +119,7 @@ class Versions(OperatorView):
 
 
 class ServeVersion(OperatorView):
-    calls = {"PUT": Call("Activate this version", out=VersionOut)}
+    calls = {"PUT": Call("Activate this version", out=VersionOut, after={"getVersions": LISTED})}
 
     def put(self, request, version):
         return self.answer(versions.serve(version))

@@ -12,7 +12,7 @@ from jobs.models import Value
 from jobs.serializers import SeriesOut, ValueOut, ValuesIn
 from kernel import bus
 from kernel.rest import PAGE_LIMIT
-from kernel.views import Call, query_int
+from kernel.views import Call, query_int, whole
 
 from . import recording, series, usage_series
 from .api import elements_of, message_ids
@@ -60,7 +60,7 @@ class JobSeries(JobView):
             "Get reported values as series by name",
             out=SeriesOut,
             many=True,
-            query=(("points", int, "points of each series, 0 to 2000; default 0"),),
+            query=(("points", whole(0, series.MOST_POINTS), "points of each series, 0 to 2000; default 0"),),
         )
     }
 
@@ -77,7 +77,13 @@ class JobUsage(JobView):
             "Get a job's resource usage over time: cpu (cores), ram, disk, gpu_ram (MiB), gpu (%)",
             out=SeriesOut,
             many=True,
-            query=(("points", int, "points of each series, 0 to 2000; default 0; a step is a second"),),
+            query=(
+                (
+                    "points",
+                    whole(0, series.MOST_POINTS),
+                    "points of each series, 0 to 2000; default 0; a step is a second",
+                ),
+            ),
         )
     }
 

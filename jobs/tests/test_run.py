@@ -230,12 +230,15 @@ def test_a_job_that_cannot_be_started_ends_in_error(submit, until, monkeypatch, 
 
 def test_artifacts_are_listed_and_downloaded_and_links_are_not_followed(as_alice, submit, until):
     text = "import os\nopen('ckpt/model.bin', 'wb').write(b'abc')\nos.symlink('/etc/passwd', 'leak')"
+    text += "\nopen('page.html', 'w')"
     until(submit(text), "finished")
     paths = {row["path"]: row["size"] for row in as_alice.call("get", "users/alice/jobs/fit/artifacts").json()}
     assert paths["ckpt/model.bin"] == 3
     assert "leak" not in paths
     answer = as_alice.call("get", "users/alice/jobs/fit/artifacts/ckpt/model.bin")
     assert b"".join(answer.streaming_content) == b"abc"
+    page = as_alice.call("get", "users/alice/jobs/fit/artifacts/page.html")
+    assert page["Content-Type"] == answer["Content-Type"] == "application/octet-stream"
     for path in ("leak", "../../../secret-key", "%2e%2e/x", "none"):
         as_alice.refused("get", f"users/alice/jobs/fit/artifacts/{path}")
 

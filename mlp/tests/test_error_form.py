@@ -240,3 +240,9 @@ def test_too_many_parameters_are_a_refusal(as_alice):
 
 def test_responses_are_not_cached(as_alice):
     assert as_alice.call("get", "users/alice/token")["Cache-Control"] == "no-store"
+
+
+@pytest.mark.parametrize("path", ["/", "/api/v1/auth"])
+def test_a_host_that_is_no_name_is_refused_without_a_traceback_in_the_log(client, caplog, path):
+    assert client.get(path, headers={"host": "a b"}).status_code in {400, 403}
+    assert [record for record in caplog.records if record.levelname == "ERROR"] == []

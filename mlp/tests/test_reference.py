@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import re
 from contextlib import contextmanager
 
+import jsonschema
 import pytest
 import schemathesis
 from django.core.management import call_command
@@ -16,6 +19,8 @@ from hypothesis import strategies as st
 from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi.checks import (
     content_type_conformance,
+    negative_data_rejection,
+    response_headers_conformance,
     response_schema_conformance,
     status_code_conformance,
 )
@@ -29,6 +34,8 @@ CHECKS = [
     status_code_conformance,
     content_type_conformance,
     response_schema_conformance,
+    response_headers_conformance,
+    negative_data_rejection,
 ]
 
 
@@ -108,3 +115,64 @@ def test_every_call_is_in_the_schema_with_its_statuses_and_no_other(client):
 
 def test_the_schema_is_generated_without_warnings(capsys):
     call_command("spectacular", "--validate", "--fail-on-warn", "--file", "/dev/null")
+
+
+def operations_of(schema: dict) -> dict[str, tuple[str, dict]]:
+    """Return (path, operation) by the operation's id."""
+    return {each["operationId"]: (path, each) for path, at in schema["paths"].items() for each in at.values()}
+
+
+def links_of(operation: dict) -> dict[str, dict]:
+    return {name: link for answer in operation["responses"].values() for name, link in answer.get("links", {}).items()}
+
+
+def test_links_lead_from_a_user_to_an_application_and_to_every_removal():
+    operations = operations_of(SCHEMA.raw_schema)
+    chain = [
+        ("postUserList", "getUserToken"), ("postUserList", "postJobList"), ("postJobList", "getJobDetail"),
+        ("getJobDetail", "getJobMetricsRows"), ("getJobDetail", "getJobLog"), ("getJobDetail", "getJobArtifacts"),
+        ("getJobArtifacts", "getJobArtifact"), ("getJobDetail", "postModelList"), ("postModelList", "getModelDetail"),
+        ("getModelDetail", "postAppList"), ("postAppList", "deleteAppDetail"), ("getAppList", "deleteAppDetail"),
+        ("getModelDetail", "deleteModelDetail"), ("getJobDetail", "deleteJobDetail"), ("postUserList", "putUserDetail"),
+        ("postDatasetList", "putDatasetHeartbeat"), ("deleteDatasetDetail", "getDatasetDetail"),
+        ("putTryRequest", "putConfirmRequest"), ("getVersions", "putServeVersion"),
+    ]  # fmt: skip
+    assert [pair for pair in chain if pair[1] not in links_of(operations[pair[0]][1])] == []
+
+
+def test_a_link_gives_each_variable_of_the_path_that_it_leads_to():
+    operations = operations_of(SCHEMA.raw_schema)
+    wrong = [
+        (source, name)
+        for source, (_path, operation) in operations.items()
+        for name, link in links_of(operation).items()
+        if set(re.findall(r"{(\w+)}", operations[link["operationId"]][0])) != set(link["parameters"])
+    ]
+    assert wrong == []
+    assert not re.search(r'"x-(kind|after)"', json.dumps(SCHEMA.raw_schema))
+
+
+def test_unknown_fields_of_a_body_are_excluded_by_the_schema():
+    closed = {
+        name: body.get("additionalProperties")
+        for name, body in SCHEMA.raw_schema["components"]["schemas"].items()
+        if name.endswith("In") or name == "Error"
+    }
+    assert set(closed.values()) == {False}, closed
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("body", "schema", "good", "bad"),
+    [
+        ("JobIn", "entry", ["train.py", "a/b.py", "..a", "a."], ["", "/a", "a/", "a//b", "../a", "a/..", "a/./b"]),
+        ("ModelIn", "src", ["jobs/fit", "jobs/fit/a/b", "home/a b"], ["jobs/", "home/", "jobs/fit/../x", "home/a//b"]),
+        ("TryIn", "id", ["a:1", "jobs:1", "job:"], ["job:1", "app:77", "", "a b"]),
+        ("UserIn", "password", ["x" * 8, "x" * 128], ["x" * 7, "x" * 129, ""]),
+    ],
+)  # fmt: skip
+def test_the_schema_of_a_text_tells_good_from_bad(body, schema, good, bad):
+    declared = SCHEMA.raw_schema["components"]["schemas"][body]["properties"][schema]
+    valid = jsonschema.Draft7Validator(declared).is_valid
+    assert [text for text in good if not valid(text)] == []
+    assert [text for text in bad if valid(text)] == []

@@ -131,6 +131,16 @@ def test_the_gateways_refusals_have_the_apis_form(platform):
         assert set(json.loads(body)) == {"msg"}, (name, answer)
 
 
+@pytest.mark.parametrize("line", [b"GET / HTTP/2.0", b"get / HTTP/1.1", b"GET /" + b"a" * 90000 + b" HTTP/1.1"])
+def test_the_application_gateway_says_what_is_wrong_with_a_request(platform, line):
+    with closing(socket.create_connection(("127.0.0.1", platform.base + 2), timeout=10)) as link:
+        with suppress(ConnectionError):
+            link.sendall(line + b"\r\nHost: x\r\n\r\n")
+        head, _, body = whole(link).partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 400 ")
+    assert set(json.loads(body)) == {"msg"}
+
+
 def test_internal_addresses_are_not_reachable(platform):
     for path in ("/internal/data/verb", "/%69nternal/data/verb", "//internal/data/verb", "/x/../internal/data/verb"):
         assert platform.get(path)[0] == 404

@@ -125,6 +125,11 @@ def test_numbers_may_come_as_strings_as_protobuf_writes_them(opni):
     assert key("modelTrainingStatus") == STORED
 
 
+def test_a_method_that_a_path_does_not_have_is_the_callers_mistake(opni, caplog):
+    assert opni("delete", "model/status").status_code == 501  # as grpc-gateway answers
+    assert [record for record in caplog.records if record.levelname == "ERROR"] == []
+
+
 def test_older_progress_reports_are_plain_statistics(opni):
     """Generations G1 and G2."""
     assert opni("put", "model/statistics", REPORT["statistics"]).json() == {}

@@ -1,0 +1,1 @@
+"""The parts of `make fuzz` (bench/fuzz.py)."""
