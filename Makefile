@@ -8,12 +8,13 @@
 #   make bench  run the benchmarks        make venv       only prepare .venv, to run the platform
 #   make fuzz   send a platform 100,000 generated requests and look for answers outside the contract
 #   make mutants  put faults into guarded modules and count those that the tests find: docs/testing.md
+#   make sbom   list what the platform consists of, as CycloneDX  make audit  look up its known vulnerabilities
 #   make lock   write requirements.lock   make venv-dev   prepare .venv with what tests need as well
 
 PYTHON ?= python3
 VENV := .venv/bin
 
-.PHONY: up down demo test test-fast mutants lint bench fuzz lock venv venv-dev
+.PHONY: up down demo test test-fast mutants lint bench fuzz sbom audit lock venv venv-dev
 
 # `exec`, so that it is the platform itself that make waits for and hands its signals to.
 up: venv
@@ -63,6 +64,12 @@ test-fast: venv-dev
 mutants: export MLP_ROOT := $(CURDIR)/test-artifacts/root
 mutants: venv-dev
 	@exec $(VENV)/python -m tools.mutation
+
+sbom: venv-dev
+	@exec $(VENV)/python tools/sbom.py
+
+audit: venv-dev
+	@exec $(VENV)/python tools/audit.py
 
 lock: venv
 	@$(VENV)/python tools/lock.py
