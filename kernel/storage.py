@@ -150,9 +150,15 @@ def remove_tree(path: Path) -> None:
     if not path.exists():
         return
 
-    def unlock_and_retry(function, name, _info) -> None:
+    def unlock_and_retry(function, name, info) -> None:
+        if issubclass(info[0], FileNotFoundError):
+            return  # another process was faster
         with contextlib.suppress(FileNotFoundError):
             os.chmod(os.path.dirname(name), 0o700)
-            function(name)
+            if function in {os.unlink, os.rmdir}:
+                function(name)
+            elif not os.path.islink(name):  # a folder that could not be read
+                os.chmod(name, 0o700)
+                shutil.rmtree(name)
 
     shutil.rmtree(path, onerror=unlock_and_retry)

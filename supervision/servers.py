@@ -71,6 +71,9 @@ max_wal_size = 1GB
 checkpoint_timeout = 15min
 log_checkpoints = off
 log_min_messages = warning
+# A statement that fails has its values in it, among them hashes of passwords: the log does not get it.
+log_min_error_statement = panic
+log_error_verbosity = terse
 log_line_prefix = '%m [%p] '
 lc_messages = 'C'
 timezone = 'UTC'

@@ -92,6 +92,9 @@ class Logs(ContractView):
 
     def get(self, request):
         given = {name: request.query_params[name] for name, _, _ in FILTERS if name in request.query_params}
+        for name in ("since", "until"):
+            if given.get(name) == "":
+                raise Refused("must be a whole number of milliseconds since 1970", field=name)
         limit = query_int(request, "limit", 100, 1, 1000)
         offset = query_int(request, "offset", 0, 0, MOST_OFFSET)
         body = log_search.body(request.user, **given)

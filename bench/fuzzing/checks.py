@@ -23,7 +23,8 @@ OF_A_VALUE = re.compile(
 # Values that the schema cannot describe: a word list of passwords, the caller's own names, patterns of object keys.
 BEYOND_THE_SCHEMA = re.compile(
     r"^password: |^user: must be the user in the path|^name: must be the job in the path|^namespace_name: must be your "
-    r"own|^env: |^src: must be|^values: names must|^args|^release|requires a service token|^log: |^time: must be|^q: "
+    r"own|less than what is in use|^env: |^src: must be|^values: names must|^args|^release|requires a service token|"
+    r"^log: |^time: must be|^q: "
 )
 
 

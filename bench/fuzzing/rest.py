@@ -144,6 +144,8 @@ class Rest:
 
     def _found(self, recorder, id: str, check) -> None:
         failure, response = check.failure_info.failure, recorder.find_response(case_id=id)
+        if "Invalid component: positive test case" in failure.message:
+            return  # `_steer` has changed the path, and its encoded form was taken for a wrong one
         answer = response.content.decode(errors="replace") if response is not None else ""
         label = recorder.cases[id].value.operation.label if id in recorder.cases else recorder.label
         first = failure.message.strip().split("\n\n")[0].replace("\n", " ")

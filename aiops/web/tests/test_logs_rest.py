@@ -160,7 +160,8 @@ class TestSearch:
     @pytest.mark.parametrize(
         "query",
         [
-            "level=Odd", "q=(", "since=soon", "until=999999999999999", "more=1", "limit=0", "offset=9001",
+            "level=Odd", "q=(", "since=soon", "since=", "until=", "until=999999999999999",
+            "more=1", "limit=0", "offset=9001",
             "cluster=%00", "namespace=a%00", "deployment=%00", "level=%00", "since=%00",
         ],
     )  # fmt: skip
