@@ -66,8 +66,8 @@ class Platform:
         self.process.send_signal(number)
         return self.process.wait(START_S)
 
-    def get(self, path: str, port: int = 1, **headers: str) -> tuple[int, str, bytes]:
-        request = urllib.request.Request(f"http://127.0.0.1:{self.base + port}{path}", headers=headers)
+    def get(self, path: str, port: int = 1, *, data: bytes | None = None, **headers: str) -> tuple[int, str, bytes]:
+        request = urllib.request.Request(f"http://127.0.0.1:{self.base + port}{path}", data, headers)
         try:
             with urllib.request.urlopen(request, timeout=60) as answer:
                 return answer.status, answer.headers["Content-Type"], answer.read()

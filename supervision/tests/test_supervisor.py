@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import time
@@ -139,6 +140,15 @@ def test_the_application_gateway_says_what_is_wrong_with_a_request(platform, lin
         head, _, body = whole(link).partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 400 ")
     assert set(json.loads(body)) == {"msg"}
+
+
+def test_no_log_has_a_password_or_its_hash_when_the_database_refuses_a_user(platform):
+    user = json.dumps({"username": "twice", "password": "a long password"}).encode()
+    for status in (201, 403):
+        assert platform.get("/api/v1/users", data=user, **{"Content-Type": "application/json"})[0] == status
+    text = "".join(path.read_text(errors="replace") for path in (platform.root / "log").glob("*/*"))
+    assert "duplicate key" in text
+    assert not re.search(r"a long password|pbkdf2|twice", text)
 
 
 def test_internal_addresses_are_not_reachable(platform):
