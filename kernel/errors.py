@@ -8,6 +8,7 @@ Used by every app; `exception_handler` is DRF's, `kernel.middleware.ApiErrors` c
 from __future__ import annotations
 
 import logging
+from itertools import islice
 
 from django.core.exceptions import PermissionDenied, SuspiciousOperation
 from django.db import InterfaceError, OperationalError
@@ -20,6 +21,7 @@ from .messages import Message, for_caller, joined, under
 log = logging.getLogger(__name__)
 
 REFUSED = 403
+MOST_PROBLEMS = 20  # that a refusal names: a list in a body may have thousands of elements
 FAULT = 503
 NOT_VALID = Message("the request is not valid")
 NOT_AUTHENTICATED = Message("not authenticated: send Authorization: Bearer {token}")
@@ -63,14 +65,14 @@ def writable(text: str) -> str:
 
 
 def flatten(detail) -> str:
-    """Return DRF's nested error detail as one message: `field: what; field: what`."""
+    """Return DRF's nested error detail as one message, of the first problems: `field: what; field: what`."""
     if isinstance(detail, dict):
         return joined(
             flatten(value) if key == "non_field_errors" else under(str(key), flatten(value))
-            for key, value in detail.items()
+            for key, value in islice(detail.items(), MOST_PROBLEMS)
         )
     if isinstance(detail, list | tuple):
-        return joined(flatten(item) for item in detail if item)
+        return joined(flatten(item) for item in islice(filter(None, detail), MOST_PROBLEMS))
     code = getattr(detail, "code", None)  # where kernel.fields.Invalid puts the message
     return code if isinstance(code, Message) else str(detail)
 

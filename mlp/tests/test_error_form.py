@@ -246,3 +246,10 @@ def test_responses_are_not_cached(as_alice):
 def test_a_host_that_is_no_name_is_refused_without_a_traceback_in_the_log(client, caplog, path):
     assert client.get(path, headers={"host": "a b"}).status_code in {400, 403}
     assert [record for record in caplog.records if record.levelname == "ERROR"] == []
+
+
+@pytest.mark.parametrize(
+    "body", [{"items": [{}] * 5000}, {"items": [], "x" * 100_000: 1}, {"items": [{"a" * 100_000: 1}]}]
+)
+def test_a_refusal_is_short_whatever_is_refused(as_staff, body):
+    assert len(as_staff.refused("post", "aiops/model/train", body)) < 5000
