@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from django import forms
+from django.conf import settings
 from django.contrib import admin
 from django.contrib.auth.models import Group
 from django.core.exceptions import ValidationError
@@ -10,6 +11,7 @@ from django.db.models import Count, Exists, OuterRef, Subquery
 from django.db.models.functions import Coalesce
 from django.http import HttpResponse, HttpResponseRedirect
 from django.urls import reverse
+from django.utils.text import format_lazy
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 from unfold.decorators import display
@@ -60,7 +62,12 @@ def password_field(label: str, **options) -> forms.CharField:
 
 
 class PasswordForm(forms.Form):
-    password = password_field(_("New password"), help_text=_("8 to 128 characters; not a common one."))
+    password = password_field(
+        _("New password"),
+        help_text=format_lazy(
+            _("{shortest} to 128 characters; not a common one."), shortest=settings.PASSWORD_MIN_LENGTH
+        ),
+    )
     again = password_field(_("Repeat the password"))
 
     def clean(self):

@@ -6,11 +6,15 @@ cancel the user's running work. It is sent inside the transaction; receivers onl
 
 from __future__ import annotations
 
+import logging
+
+from django.conf import settings
 from django.contrib.auth.password_validation import validate_password
 from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
 from django.dispatch import Signal
 from django.utils import timezone
+from django.utils.translation import gettext_noop
 
 from kernel import after_commit, names
 from kernel.errors import Refused
@@ -18,19 +22,20 @@ from kernel.locking import lock_row, locked
 from kernel.messages import Message, joined
 from kernel.models import record_created
 
-from . import sessions, tokens
+from . import notices, sessions, tokens
 from .models import Token, User, new_nonce
 
+log = logging.getLogger(__name__)
 deregistered = Signal()
 
 DEFAULT_TENANT = "default"
 DEACTIVATED = Message("cancelled: the account was deactivated")  # why an object of the user ended
-PASSWORD_LENGTH = (8, 128)
+LONGEST_PASSWORD = 128
 
 
 def check_password(password: str, user: User | None = None) -> None:
-    """Check a password's length (8 to 128 characters) and Django's validators. Raises Refused naming the field."""
-    low, high = PASSWORD_LENGTH
+    """Check a password's length and Django's validators. Raises Refused naming the field."""
+    low, high = settings.PASSWORD_MIN_LENGTH, LONGEST_PASSWORD
     if not low <= len(password) <= high:
         raise Refused("must have %(low)s to %(high)s characters", field="password", low=low, high=high)
     try:
@@ -114,6 +119,10 @@ def change_password(*, user: User, password: str, by: str) -> None:
         row.set_password(password)
         row.save(update_fields=["password"])
         after_commit.changed(row.username, "user", "")
+        _tell(
+            row,
+            Message("Your password was changed by %(by)s. If that was not you, ask an administrator.", by=_name(by)),
+        )
 
 
 def token_of(user: User) -> str:
@@ -132,6 +141,7 @@ def rotate_token(*, user: User, by: str) -> str:
         token, _ = Token.objects.get_or_create(user=row, kind=Token.Kind.USER)
         _renew_rows([token])
         after_commit.changed(row.username, "user", "")
+        _tell(row, Message("Your API token was replaced by %(by)s.", by=_name(by)))
     return tokens.derive(token)
 
 
@@ -149,6 +159,16 @@ def revoke_service_token(*, pk: int, by: str) -> None:
         if token is not None:
             tokens.forget([token.pk])
             token.delete()
+
+
+def _tell(user: User, what: Message) -> None:
+    """Notify the user of a change of their credentials, and log it."""
+    log.info("%s: %s", user.username, what)
+    notices.notify(user=user, kind="user", name=user.username, event=gettext_noop("changed"), reason=what)
+
+
+def _name(by: str) -> str:
+    return by.removeprefix("operator:")
 
 
 def _renew(user: User) -> None:

@@ -48,7 +48,12 @@ def regist_login(request):
 
 
 def _form(request, target: str, problems: Problems | None = None):
-    context = {"next": target, "username": request.POST.get("username", ""), "problems": problems}
+    context = {
+        "next": target,
+        "username": request.POST.get("username", ""),
+        "problems": problems,
+        "shortest": settings.PASSWORD_MIN_LENGTH,
+    }
     status = problems.status if problems else 200
     response = render(request, "accounts/regist_login.html", context, status=status)
     if problems and problems.retry_after_s:
@@ -102,6 +107,7 @@ def _account(request, problems: Problems | None = None):
         "sessions": sessions.of(request.user),
         "here": request.session.session_key,
         "problems": problems,
+        "shortest": settings.PASSWORD_MIN_LENGTH,
     }
     return render(request, "accounts/account.html", context, status=problems.status if problems else 200)
 

@@ -21,7 +21,7 @@ class PasswordField(StrictString):
 
 class UserIn(StrictSerializer):
     username = NameField()
-    password = PasswordField(write_only=True, help_text="8 to 128 characters")
+    password = PasswordField(write_only=True, help_text="8 to 128 characters; the platform may require more than 8")
 
 
 class UserOut(serializers.Serializer):

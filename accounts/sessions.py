@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import logging
+from datetime import timedelta
+
+from django.conf import settings
 from django.contrib.auth import update_session_auth_hash
 from django.contrib.auth.signals import user_logged_in, user_logged_out
 from django.contrib.sessions.models import Session
@@ -12,6 +16,8 @@ from kernel import after_commit
 
 from .models import User, Visit
 from .throttle import client_address
+
+log = logging.getLogger(__name__)
 
 
 def of(user: User) -> list[Visit]:
@@ -47,8 +53,16 @@ def renew(request, user: User) -> None:
     end_others(user, keep=request.session.session_key)
 
 
+def _lasts_s(user: User) -> int:
+    longest = settings.SESSION_COOKIE_AGE
+    return min(longest, settings.ADMIN_SESSION_S) if user.is_staff else longest
+
+
 def _logged_in(sender, request, user, **_others) -> None:
-    User.objects.filter(pk=user.pk).update(last_login=timezone.now())
+    now = timezone.now()
+    User.objects.filter(pk=user.pk).update(last_login=now)
+    # A moment, not a duration: otherwise each change of the session would prolong it.
+    request.session.set_expiry(now + timedelta(seconds=_lasts_s(user)))
     if not request.session.session_key:
         request.session.save()
     Visit.objects.update_or_create(
@@ -66,6 +80,7 @@ def _logged_out(sender, request, user, **_others) -> None:
     key = request.session.session_key
     if user is None or key is None:
         return
+    log.info("log-out of %s", user.username)
     with transaction.atomic():
         Session.objects.filter(session_key=key).delete()
         Visit.objects.filter(session_key=key).delete()

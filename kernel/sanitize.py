@@ -8,7 +8,6 @@ client are read; REST bodies have kernel.rest.
 from __future__ import annotations
 
 import json
-import logging
 import math
 import re
 
@@ -67,10 +66,3 @@ def _finite(word: str) -> float:
     if not math.isfinite(number):
         raise ValueError(f"{word} is not a finite number")
     return number
-
-
-def without_traceback(record: logging.LogRecord) -> bool:
-    """Drop the traceback of what a caller did wrong: it says nothing, and anybody could fill the log with it."""
-    if record.name.startswith("django.security"):
-        record.exc_info = record.exc_text = None
-    return True

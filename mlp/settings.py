@@ -12,7 +12,6 @@ from django.core.exceptions import ImproperlyConfigured
 from django.utils.translation import gettext_lazy as _
 
 from kernel.environment import Section, default_root, postgres_settings
-from kernel.sanitize import without_traceback
 from kernel.secrets import secret
 from kernel.sockets import folder as socket_folder
 from mlp import cluster_settings, limit_settings, rest_settings
@@ -132,6 +131,12 @@ LOGIN_FAILURES_BEFORE_SLOWDOWN = access.integer(
 )
 SESSION_COOKIE_AGE = access.integer(
     "MLP_SESSION_S", 14 * 24 * 3600, 60, unit="s", help="how long a login in the browser lasts"
+)
+ADMIN_SESSION_S = access.integer(
+    "MLP_ADMIN_SESSION_S", 12 * 3600, 60, unit="s", help="how long an administrator's login lasts, if that is shorter"
+)
+PASSWORD_MIN_LENGTH = access.integer(
+    "MLP_PASSWORD_MIN_LENGTH", 8, 8, 64, help="characters that a new password must have; existing passwords stay valid"
 )
 
 limits = limit_settings.read(proxied=GATEWAY_URL.startswith("https://") and not TRUSTED_PROXIES)
@@ -347,8 +352,7 @@ LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
     "formatters": {"line": {"format": "{asctime} {levelname} {name}: {message}", "style": "{"}},
-    "filters": {"refusals": {"()": "django.utils.log.CallbackFilter", "callback": without_traceback}},
-    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line", "filters": ["refusals"]}},
+    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
     "root": {
         "handlers": ["stderr"],
         "level": LOG_LEVEL,

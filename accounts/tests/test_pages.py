@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 from django.contrib.auth import SESSION_KEY
+from django.contrib.sessions.models import Session
+from django.utils import timezone
 
 from accounts import lifecycle, throttle
 from accounts.models import User
@@ -306,3 +310,47 @@ class TestAccount:
         assert api(token).call("get", "users/alice/token").status_code == 403
         assert visitor().post("/regist_login", form()).status_code == 403
         assert visitor().post("/regist_login", form(action="register")).status_code == 403
+
+
+class TestLimitsOfASession:
+    @pytest.mark.parametrize(("staff", "lasts_s"), [(False, 1000), (True, 300)])
+    def test_it_ends_at_a_fixed_time_whatever_is_done_in_it(self, make_user, settings, staff, lasts_s):
+        settings.SESSION_COOKIE_AGE, settings.ADMIN_SESSION_S = 1000, 300
+        make_user("carol", is_staff=staff)
+        client, begun = visitor(), timezone.now()
+        client.post("/regist_login", form("carol"))
+        ends = Session.objects.get().expire_date
+        assert begun <= ends - timedelta(seconds=lasts_s) <= timezone.now()
+        assert lasts_s - 60 < int(client.cookies["sessionid"]["max-age"]) <= lasts_s
+        client.post("/datasets/new", {"name": "digits", "size": "5", "mark": "m"})  # is remembered in the session
+        client.post("/account/password", {"current": PASSWORD, "password": "another long horse"})
+        assert Session.objects.get().expire_date == ends
+
+    def test_an_expired_session_is_none(self, alice):
+        client = visitor()
+        client.post("/regist_login", form())
+        assert client.get("/account").status_code == 200
+        Session.objects.update(expire_date=timezone.now())
+        assert client.get("/account").status_code == 302
+
+
+def test_an_operator_may_require_longer_passwords(alice, settings):
+    settings.PASSWORD_MIN_LENGTH = 15
+    client = visitor()
+    assert "15 to 128 characters" in visible_text(client.get("/regist_login"))
+    response = client.post("/regist_login", form("carol", "x7-Vq2-Lp9-Ts", action="register"))
+    assert "15 to 128 characters" in visible_text(response)
+    client.post("/regist_login", form())
+    assert logged_in(client) == "alice", "existing passwords stay valid"
+    assert 'minlength="15"' in client.get("/account").content.decode()
+
+
+def test_the_owner_is_told_of_changed_credentials(alice, staff, caplog):
+    caplog.set_level("INFO")
+    lifecycle.change_password(user=alice, password="another long horse", by="operator:oscar")
+    lifecycle.rotate_token(user=alice, by="alice")
+    page = visible_text(visitor(User.objects.get(pk=alice.pk)).get("/notifications"))
+    assert "Your password was changed by oscar." in page
+    assert "Your API token was replaced by alice." in page
+    assert "alice: Your password was changed" in caplog.text
+    assert "another long horse" not in caplog.text
