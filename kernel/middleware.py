@@ -73,7 +73,7 @@ class ApiErrors:
 
 
 class ContentSecurityPolicy(MiddlewareMixin):
-    """Lets only our own files run in our pages, and keeps answers out of shared caches.
+    """Lets only our own files run in our pages, and keeps answers out of shared caches and of other sites' pages.
 
     The admin's theme evaluates expressions (Alpine), so it needs a wider policy.
     """
@@ -99,6 +99,7 @@ class ContentSecurityPolicy(MiddlewareMixin):
     def process_response(self, request: HttpRequest, response: HttpResponse) -> HttpResponse:
         if "Cache-Control" not in response:
             response["Cache-Control"] = "no-store" if is_api(request.path_info) else "private, no-cache"
+        response.setdefault("Cross-Origin-Resource-Policy", "same-origin")
         if "Content-Security-Policy" in response:
             return response
         if request.path_info.startswith("/admin"):

@@ -17,7 +17,7 @@ REST_FRAMEWORK = {
     "UNAUTHENTICATED_USER": None,
     "URL_FORMAT_OVERRIDE": None,
 }
-SPECTACULAR_SETTINGS = {
+REFERENCE = {
     "TITLE": "ML platform",
     "DESCRIPTION": 'The platform\'s REST interface. Refusals return `403 {"msg"}`, platform errors `503 {"msg"}`.',
     "VERSION": "1",
@@ -34,11 +34,14 @@ SPECTACULAR_SETTINGS = {
     "ENFORCE_NON_BLANK_FIELDS": True,
     "ENUM_GENERATE_CHOICE_DESCRIPTION": False,
     "ENUM_NAME_OVERRIDES": {"ReadyStateEnum": "datasets.models.State"},
-    "APPEND_COMPONENTS": {
-        "securitySchemes": {
-            "bearer": {"type": "http", "scheme": "bearer"},
-            "basic": {"type": "http", "scheme": "basic", "description": "username and password: the token call alone"},
-            "session": {"type": "apiKey", "in": "cookie", "name": "sessionid"},
-        }
-    },
 }
+SECURITY_SCHEMES = {
+    "bearer": {"type": "http", "scheme": "bearer"},
+    "basic": {"type": "http", "scheme": "basic", "description": "username and password: the token call alone"},
+}
+
+
+def spectacular(session_cookie: str) -> dict:
+    """Return the settings of the API reference, which names the cookie of a session."""
+    session = {"type": "apiKey", "in": "cookie", "name": session_cookie}
+    return REFERENCE | {"APPEND_COMPONENTS": {"securitySchemes": SECURITY_SCHEMES | {"session": session}}}

@@ -322,8 +322,11 @@ STATICFILES_DIRS = []
 WHITENOISE_USE_FINDERS = True  # so that Daphne alone serves all files, even before collectstatic has run
 WHITENOISE_MAX_AGE = 0
 
-# Cookies are restricted to https when users reach the gateway by it.
+# Cookies are restricted to https when users reach the gateway by it. Their names then have the prefix that keeps other
+# hosts of the domain and plain HTTP from setting them.
 _tls = GATEWAY_URL.startswith("https://")
+SESSION_COOKIE_NAME = "__Host-sessionid" if _tls else "sessionid"
+CSRF_COOKIE_NAME = "__Host-csrftoken" if _tls else "csrftoken"
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = _tls
 SESSION_COOKIE_HTTPONLY = True
 SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if _tls else None
@@ -345,7 +348,7 @@ EMAIL_USE_TLS = bool(_mail and not EMAIL_USE_SSL and EMAIL_PORT != 25)
 EMAIL_TIMEOUT = 10
 
 REST_FRAMEWORK = rest_settings.REST_FRAMEWORK
-SPECTACULAR_SETTINGS = rest_settings.SPECTACULAR_SETTINGS
+SPECTACULAR_SETTINGS = rest_settings.spectacular(SESSION_COOKIE_NAME)
 UNFOLD = admin_theme.UNFOLD
 
 LOGGING = {

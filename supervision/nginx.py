@@ -19,6 +19,9 @@ gateway.conf.tmpl and, where it exists, to data.conf.tmpl (the locations below /
     data_include             the directive that includes the rendered data.conf, when there is one
     connection_limit         the directive that limits the connections of an address, when there is a limit
     crowded                  what a client is told who has too many
+    shield                   add_header directives of each response that nginx itself gives as the gateway
+    shield_where_missing     the same for a whole server: what the server behind has not sent; needs shield_maps
+    hidden_from_applications proxy_hide_header directives for the responses of applications
     apps                     folder of the application gateway's further locations, one file *.conf an application
 """
 
@@ -40,6 +43,21 @@ from . import binaries
 from .part import run_dir, write_private
 
 TEMPLATES = Path(__file__).parent
+# No page of another origin may frame our responses, load them into itself, or be told where a visitor comes from.
+SHIELD = {
+    "X-Frame-Options": "DENY",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+# What a response says about its whole host, or about the visitor's log-in there, and not only about itself.
+# Applications share their host with the platform, so they may say nothing of it.
+OF_THE_HOST = (
+    *("Set-Cookie", "Set-Cookie2", "Clear-Site-Data", "Set-Login"),
+    *("Strict-Transport-Security", "Public-Key-Pins", "Public-Key-Pins-Report-Only", "Expect-CT", "Alt-Svc"),
+    *("NEL", "Report-To", "Reporting-Endpoints", "Origin-Agent-Cluster", "Service-Worker-Allowed"),
+    *("WWW-Authenticate", "Proxy-Authenticate", "Access-Control-Allow-Credentials", "Activate-Storage-Access"),
+)
 PLACE = re.compile(r"\$\{([a-z_]+)\}")
 
 
@@ -93,6 +111,13 @@ def variables() -> dict[str, str]:
         "user": "user root;" if os.geteuid() == 0 else "",
         "data_include": f'include "{folder()}/data.conf";' if data else "",
         "apps": str(folder() / "apps"),
+        "shield": " ".join(f"add_header {name} {value} always;" for name, value in SHIELD.items()),
+        "shield_maps": "\n    ".join(
+            f'map $upstream_http_{_variable(name)} $missing_{_variable(name)} {{ default ""; "" {value}; }}'
+            for name, value in SHIELD.items()
+        ),
+        "shield_where_missing": " ".join(f"add_header {name} $missing_{_variable(name)} always;" for name in SHIELD),
+        "hidden_from_applications": " ".join(f"proxy_hide_header {name};" for name in OF_THE_HOST),
         "connection_limit": f"limit_conn addresses {most};" if most else "",
         "crowded": f"too many requests from your address at the same time: {most} may be open "
         "(MLP_CONNECTIONS_PER_ADDRESS); try again later",
@@ -105,6 +130,10 @@ def real_ip() -> str:
         return ""
     trusted = " ".join(f"set_real_ip_from {one};" for one in settings.TRUSTED_PROXIES)
     return f"{trusted} real_ip_header X-Forwarded-For; real_ip_recursive on;"
+
+
+def _variable(header: str) -> str:
+    return header.lower().replace("-", "_")
 
 
 def server(address: Address) -> str:

@@ -5,8 +5,11 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import re
+import socket
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import urlsplit
 
 import numpy as np
 import pytest
@@ -24,10 +27,52 @@ pytestmark = pytest.mark.django_db(transaction=True)
 TENSOR = {"name": "x", "datatype": "FP32", "shape": [2], "data": [1, 2]}
 
 
+def raw(status: str, *more: str, before: str = "", after: str = "") -> bytes:
+    """Return a whole response, as only a program that writes it by hand gives it."""
+    head = "\r\n".join([f"HTTP/1.1 {status}", "Connection: close", *more])
+    return f"{before}{head}\r\n\r\n{after}".encode()
+
+
+ABOUT_THE_HOST = {
+    "Set-Cookie": "sessionid=planted; Path=/",
+    "Clear-Site-Data": '"*"',
+    "Strict-Transport-Security": "max-age=31536000; includeSubDomains",
+    "Alt-Svc": 'h2="evil.example:443"; ma=86400',
+    "NEL": '{"report_to": "x", "max_age": 86400, "include_subdomains": true}',
+    "Report-To": '{"group": "x", "max_age": 86400, "endpoints": [{"url": "https://evil.example"}]}',
+    "Reporting-Endpoints": 'x="https://evil.example"',
+    "Service-Worker-Allowed": "/",
+    "WWW-Authenticate": 'Basic realm="your password, please"',
+    "Access-Control-Allow-Credentials": "true",
+    "Set-Login": "logged-out",
+    "Origin-Agent-Cluster": "?1",
+}
+LINES = [f"{name}: {value}" for name, value in ABOUT_THE_HOST.items()]
+PLANTED = "Set-Cookie: sessionid=planted"
+RAW = {
+    "/plain": raw("200 OK", *LINES, "X-Own: kept", "Access-Control-Allow-Origin: *", "Content-Length: 0"),
+    "/lower": raw("200 OK", *(line.lower() for line in LINES), "X-Own: kept", "Content-Length: 0"),
+    "/failed": raw("500 Oops", *LINES, "X-Own: kept", "Content-Length: 0"),
+    "/asking": raw("401 Unauthorized", *LINES, "X-Own: kept", "Content-Length: 0"),
+    "/early": raw("200 OK", "X-Own: kept", "Content-Length: 0", before=raw("103 Early Hints", *LINES).decode()),
+    "/trailer": raw("200 OK", "X-Own: kept", "Transfer-Encoding: chunked", "Trailer: Set-Cookie",
+                    after=f"1\r\nx\r\n0\r\n{PLANTED}\r\n\r\n"),
+    "/space": raw("200 OK", "X-Own: kept", PLANTED.replace(":", " :"), "Content-Length: 0"),
+    "/folded": raw("200 OK", "X-Own: kept", f"X-Other: a\r\n {PLANTED}", "Content-Length: 0"),
+    "/bare": raw("200 OK", "X-Own: kept", f"X-Other: a\r{PLANTED}", f"X-More: a\n{PLANTED}", "Content-Length: 0"),
+    "/null": raw("200 OK", "X-Own: kept", f"X-Other: a\0\r\n{PLANTED}", "Content-Length: 0"),
+    "/switched": raw("101 Switching Protocols", "Upgrade: websocket", *LINES, "X-Own: kept")
+                 .replace(b"Connection: close", b"Connection: Upgrade"),
+}  # fmt: skip
+
+
 class Echo(BaseHTTPRequestHandler):
     """A fake application that returns the request it received."""
 
     def do_GET(self):
+        if self.path in RAW:
+            self.close_connection = True
+            return self.wfile.write(RAW[self.path])
         if self.headers.get("Upgrade") == "websocket":
             return self.websocket()
         if self.path == "/slow":
@@ -133,6 +178,29 @@ def test_tokens_and_cookies_are_neither_forwarded_nor_set(front, echo, alice):
     assert "Set-Cookie" not in answer.headers
 
 
+@pytest.mark.parametrize("path", RAW)
+def test_what_a_response_says_about_the_whole_host_is_hidden(front, echo, alice, path):
+    """Browsers share cookies, and trust in the host, between its ports: so with the platform."""
+    place = urlsplit(front)
+    lines = [f"GET /alice/{echo.name}{path} HTTP/1.1", f"Host: {place.netloc}",
+             *(f"{name}: {value}" for name, value in bearer_of(alice).items())]  # fmt: skip
+    lines += ["Upgrade: websocket", "Connection: Upgrade"] if path == "/switched" else ["Connection: close"]
+    with socket.create_connection((place.hostname, place.port), 20) as link:
+        link.sendall("\r\n".join([*lines, "", ""]).encode())
+        answer = b""
+        while piece := link.recv(65536):
+            answer += piece
+    assert answer.startswith(b"HTTP/1.1 ")
+    names = {line.partition(b":")[0].strip().lower().decode() for line in re.split(rb"[\r\n]+", answer)}
+    assert not {name.lower() for name in ABOUT_THE_HOST} & names
+    assert b"planted" not in answer
+    if path in {"/plain", "/lower", "/failed", "/asking", "/early", "/switched"}:
+        assert "x-own" in names
+        assert b"sandbox" in answer
+    if path == "/plain":
+        assert "access-control-allow-origin" in names, "what a response says about itself is the application's own"
+
+
 def test_internal_redirects_of_applications_are_ignored(front, echo, alice):
     """With this header one of our servers makes nginx answer from an internal location."""
     answer = requests.get(f"{front}/alice/{echo.name}/elsewhere", headers=bearer_of(alice))
@@ -174,3 +242,26 @@ def test_the_standard_client_works_unchanged(front, deploy, ready, alice):
             assert result.as_numpy("y").tolist() == [2, 3]
     finally:
         client.close()
+
+
+def test_no_answer_of_a_gateway_may_be_framed_or_loaded_by_another_origin(service, front, alice):
+    home = service.path("alice", ".home")
+    home.mkdir(parents=True, exist_ok=True)
+    (home / "page.html").write_text("<script>alert(1)</script>")
+    token = bearer_of(alice)
+    asked = {
+        "/static/mlp/socket.js": 200, "/static/mlp/none.js": 404, "/regist_login": 200, "/nothing": 404,
+        "/healthz": 503, "/healthz/nginx": 200, "/internal/apps/route": 404, f"/{'x' * 70000}": 403,
+        "/api/v1/auth": 200, "/api/v1/nothing": 403, "/api/v1/users/alice": 200, f"/api/v1/{'x' * 70000}": 403,
+        "/data/alice/.home/page.html": 200, "/data/alice/.home/none": 404, "/data/bob/x/y": 404,
+        f"{front}/": 404, f"{front}/healthz": 200, f"{front}/alice/none/": 404,
+    }  # fmt: skip
+    wanted = {
+        "X-Frame-Options": "DENY", "X-Content-Type-Options": "nosniff", "Referrer-Policy": "same-origin",
+        "Cross-Origin-Resource-Policy": "same-origin",
+    }  # fmt: skip
+    got = {}
+    for path in asked:
+        answer = requests.get(path if path.startswith("http") else service.url + path, headers=token)
+        got[path] = answer.status_code, {name: answer.headers.get(name) for name in wanted}
+    assert got == {path: (status, wanted) for path, status in asked.items()}

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import importlib.util
+
 import pytest
 from django.conf import settings
 from django.contrib.sessions.models import Session
@@ -76,6 +79,34 @@ def test_the_session_cookie_is_http_only_and_same_site(alice):
     assert cookie["httponly"]
     assert cookie["samesite"] in {"Lax", "Strict"}
     assert bool(cookie["secure"]) == settings.SESSION_COOKIE_SECURE
+
+
+@pytest.fixture
+def under_tls(settings, monkeypatch):
+    """Use the settings of a platform whose users reach it by https."""
+    monkeypatch.setenv("MLP_URL", "https://mlp.example.org")
+    spec = importlib.util.spec_from_file_location("settings_under_tls", settings.BASE_DIR / "mlp" / "settings.py")
+    read = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(read)
+    gc.enable()  # which the settings disable until a process has started
+    names = ("SESSION_COOKIE_NAME", "CSRF_COOKIE_NAME", "SESSION_COOKIE_SECURE", "CSRF_COOKIE_SECURE")
+    for name in (*names, "SECURE_PROXY_SSL_HEADER"):
+        setattr(settings, name, getattr(read, name))
+
+
+def test_under_tls_no_other_host_and_no_plain_http_can_set_the_cookies(under_tls, alice):
+    """Browsers accept names with this prefix only with these attributes."""
+    client = Client(headers={"X-Forwarded-Proto": "https"})
+    client.post("/regist_login", {"username": "alice", "password": PASSWORD, "action": "login"})
+    client.get("/index")
+    for name in ("__Host-sessionid", "__Host-csrftoken"):
+        cookie = client.cookies[name]
+        assert (bool(cookie["secure"]), cookie["path"], cookie["domain"]) == (True, "/", "")
+    key = client.cookies["__Host-sessionid"].value
+    for name, status in (("__Host-sessionid", 200), ("sessionid", 302)):
+        other = Client(headers={"X-Forwarded-Proto": "https"})
+        other.cookies[name] = key
+        assert other.get("/index").status_code == status
 
 
 @pytest.mark.parametrize("address", ["/index", "/regist_login", "/admin/", "/admin/login/", "/admin/jobs/job/",
