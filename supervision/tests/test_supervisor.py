@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import os
 import re
+import select
 import signal
 import socket
 import time
-from collections.abc import Callable
-from contextlib import closing, suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from urllib.parse import quote
@@ -24,6 +25,8 @@ from runners.local import LocalRunner
 from supervision.tests.running import PARTS, SERVERS, START_S, Platform, is_free
 
 pytestmark = [pytest.mark.e2e, pytest.mark.begins(0)]
+# What is added to the base for the ports of web, websockets, data, database and valkey, see MLP_PORT_BASE.
+INNER = (3, 4, 5, 11, 12)
 
 
 def listening() -> dict[str, tuple[str, int]]:
@@ -168,12 +171,23 @@ def test_tokens_are_not_logged(platform):
     assert not [path for path in (platform.root / "log").rglob("*.log") if "verysecret" in path.read_text()]
 
 
+@contextmanager
+def intruders(ports: Iterable[int]) -> Iterator[None]:
+    """Listen on the ports, and assert that nobody has connected to any."""
+    with ExitStack() as stack:
+        doors = [stack.enter_context(socket.create_server(("127.0.0.1", port))) for port in ports]
+        yield
+        assert select.select(doors, [], [], 0) == ([], [], [])
+
+
 @pytest.mark.parametrize("part", sorted(PARTS))
 def test_a_killed_part_is_restarted_within_30_seconds(platform, part):
+    """Whoever listens at the port that its server has where it has one is told nothing meanwhile."""
     platform.healed(part, set())  # the blow before this one may have taken it along
     first = platform.pids(part)[0]
-    platform.kill(first)
-    platform.healed(part, {first})
+    with intruders(platform.base + number for number in INNER):
+        platform.kill(first)
+        platform.healed(part, {first})
 
 
 def test_killed_children_of_parts_are_restarted_within_30_seconds(platform):
