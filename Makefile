@@ -7,6 +7,7 @@
 #   make lint   run the quick checks only
 #   make bench  run the benchmarks        make venv       only prepare .venv, to run the platform
 #   make fuzz   send a platform 100,000 generated requests and look for answers outside the contract
+#   make attack  try to break out of jobs, models and applications, and to get in from outside: docs/testing.md
 #   make mutants  put faults into guarded modules and count those that the tests find: docs/testing.md
 #   make sbom   list what the platform consists of, as CycloneDX  make audit  look up its known vulnerabilities
 #   make lock   write requirements.lock   make venv-dev   prepare .venv with what tests need as well
@@ -14,7 +15,7 @@
 PYTHON ?= python3
 VENV := .venv/bin
 
-.PHONY: up down demo test test-fast mutants lint bench fuzz sbom audit lock venv venv-dev
+.PHONY: up down demo test test-fast mutants lint attack bench fuzz sbom audit lock venv venv-dev
 
 # `exec`, so that it is the platform itself that make waits for and hands its signals to.
 up: venv
@@ -47,18 +48,24 @@ SEEN := test-artifacts/browser.txt
 CHECKS = $(VENV)/python manage.py check --deploy --fail-level WARNING && $(VENV)/python manage.py makemigrations --check --dry-run
 
 # Compiled modules are kept, whatever the environment says: hundreds of processes load the same ones.
-test test-fast mutants: export PYTHONDONTWRITEBYTECODE :=
+test test-fast attack mutants: export PYTHONDONTWRITEBYTECODE :=
 test: export MLP_ROOT := $(CURDIR)/test-artifacts/root
 test: lint
 	@mkdir -p $(dir $(SEEN)); ($(CHECKS) && exec $(VENV)/python -m pytest $(BROWSER)) >$(SEEN) 2>&1 & browser=$$!; \
 	trap 'kill $$browser 2>/dev/null' EXIT; \
-	$(VENV)/python -m pytest $(WORKERS) --durations 40 $(addprefix --ignore=,$(BROWSER)); code=$$?; \
+	$(VENV)/python -m pytest $(WORKERS) -m "not heavy_attack" --durations 40 $(addprefix --ignore=,$(BROWSER)); code=$$?; \
 	wait $$browser || code=1; cat $(SEEN); exit $$code
 
 # For the inner loop; mlp/tests/slow.py lists what it leaves out.
 test-fast: export MLP_ROOT := $(CURDIR)/test-artifacts/root
 test-fast: venv-dev
 	@exec $(VENV)/python -m pytest $(WORKERS) -q -m "not slow and not e2e"
+
+# mlp/tests/attacks.py lists what belongs to it.
+attack: export MLP_ROOT := $(CURDIR)/test-artifacts/root
+attack: venv-dev
+	@$(VENV)/python -m pytest -m attack $(BROWSER); code=$$?; \
+	$(VENV)/python -m pytest $(WORKERS) -m attack $(addprefix --ignore=,$(BROWSER)) || code=1; exit $$code
 
 # MODULE=jobs.lifecycle tries one module, SAMPLE=40 as many faults of each, chosen by SEED.
 mutants: export MLP_ROOT := $(CURDIR)/test-artifacts/root

@@ -24,6 +24,7 @@ from apps.models import PORTS
 from kernel import broker as kernel_broker
 from kernel import storage
 from mlp.tests import chromium, servers, template
+from mlp.tests.attacks import is_attack
 from mlp.tests.emptying import empty_database
 from mlp.tests.slow import is_slow
 from resources.models import Tenant
@@ -42,8 +43,11 @@ settings.WHITENOISE_AUTOREFRESH = True  # else each test's first request lists a
 
 
 def pytest_ignore_collect(collection_path, config):
-    """Do not even load the slow files when they are not asked for."""
-    if "not slow" in config.option.markexpr and is_slow(collection_path.relative_to(config.rootpath).as_posix()):
+    """Do not even load files that are not asked for: the slow ones, or all but the attacks."""
+    path, wanted = collection_path.relative_to(config.rootpath).as_posix(), config.option.markexpr
+    if "not slow" in wanted and is_slow(path):
+        return True
+    if wanted == "attack" and collection_path.name.startswith("test_") and not is_attack(path):
         return True
     return None  # let pytest decide
 
@@ -58,10 +62,12 @@ def pytest_collection():
 
 
 def pytest_collection_modifyitems(items):
-    """Mark the slow files, and start those that take minutes early, so that other workers are not idle at the end."""
+    """Mark the slow files and the attacks, and start those that take minutes early: no worker is idle at the end."""
     for item in items:
         if is_slow(item.location[0]):
             item.add_marker("slow")
+        if is_attack(item.location[0]):
+            item.add_marker("attack")
     order = {item: place / len(items) for place, item in enumerate(items)}
     for item in items:
         if mark := item.get_closest_marker("begins"):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
-import shutil
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +14,9 @@ from django.conf import settings
 
 from . import names
 from .errors import Refused
+
+LEVELS = 100  # of folders: each level that is walked holds a descriptor
+FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def root() -> Path:
@@ -78,9 +80,9 @@ def open_file(base: Path, relative: str) -> BinaryIO | None:
     *folders, name = relative.split("/")
     here = -1
     try:
-        here = os.open(base, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        here = os.open(base, FOLDER)
         for folder in folders:
-            below = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=here)
+            below = os.open(folder, FOLDER, dir_fd=here)
             os.close(here)
             here = below
         file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=here)
@@ -99,29 +101,46 @@ def files(base: Path) -> Iterator[tuple[str, os.stat_result]]:
     """Return the regular files below `base` as (relative path, stat), sorted by path; links are neither followed nor
     listed.
 
-    Names that are not UTF-8 are left out, since no interface can express them.
+    Names that are not UTF-8 are left out, since no interface can express them, and so is what is nested more than
+    LEVELS deep: a process that writes below `base` may nest without end.
     """
-    if not base.is_dir():
-        return
-    for folder, folders, filenames in os.walk(base, followlinks=False):
-        folders.sort()
+    for folder, filenames, here in _folders(base):
         for filename in sorted(filenames):
-            path = Path(folder) / filename
-            if any(0xD800 <= ord(char) <= 0xDFFF for char in str(path)):
+            path = os.path.normpath(os.path.join(folder, filename))
+            if any(0xD800 <= ord(char) <= 0xDFFF for char in path):
                 continue
-            with contextlib.suppress(FileNotFoundError):
-                info = path.lstat()
+            with contextlib.suppress(OSError):  # removed meanwhile
+                info = os.stat(filename, dir_fd=here, follow_symlinks=False)
                 if stat.S_ISREG(info.st_mode):
-                    yield str(path.relative_to(base)), info
+                    yield path, info
+
+
+def _folders(base: Path) -> Iterator[tuple[str, list[str], int]]:
+    """Yield (path relative to `base`, names of what is no folder, descriptor) of `base` and of each folder below.
+
+    Folders are opened from the one above, so none can be swapped for a link in the meantime.
+    """
+    try:
+        top = os.open(base, FOLDER)
+    except OSError:
+        return
+    try:
+        for folder, folders, filenames, here in os.fwalk(".", dir_fd=top, follow_symlinks=False):
+            folders.sort()
+            yield folder, filenames, here
+            if folder.count("/") >= LEVELS:
+                folders.clear()
+    finally:
+        os.close(top)
 
 
 def tree_size(base: Path) -> int:
     """Return the bytes in all regular files below `base`, whatever their names; 0 when it does not exist."""
     total = 0
-    for folder, _folders, filenames in os.walk(base, followlinks=False):
+    for _folder, filenames, here in _folders(base):
         for filename in filenames:
-            with contextlib.suppress(FileNotFoundError):
-                info = os.lstat(os.path.join(folder, filename))
+            with contextlib.suppress(OSError):
+                info = os.stat(filename, dir_fd=here, follow_symlinks=False)
                 total += info.st_size if stat.S_ISREG(info.st_mode) else 0
     return total
 
@@ -144,21 +163,50 @@ def remove_tree(path: Path) -> None:
     """Remove a folder below the root, whatever its files' modes. A missing one is no error; a link is unlinked."""
     if not path.is_relative_to(root()) or path == root():
         raise ValueError(f"refusing to remove {path}: not below the storage root")
-    if path.is_symlink():
-        path.unlink()
-        return
-    if not path.exists():
-        return
+    remove(path)
 
-    def unlock_and_retry(function, name, info) -> None:
-        if issubclass(info[0], FileNotFoundError):
-            return  # another process was faster
+
+def remove(path: Path) -> None:
+    """Remove a folder with all that a run may have made in it: nested without end, or closed to its owner. A missing
+    one is no error; a link is unlinked.
+    """
+    with contextlib.suppress(FileNotFoundError):
+        if path.is_symlink():
+            return path.unlink()
+        top = _open_folder(str(path), None)
+        try:
+            while os.listdir(top):
+                _empty(top, top, 0)
+        finally:
+            os.close(top)
+        path.rmdir()
+
+
+def _empty(folder: int, top: int, level: int) -> None:
+    """Remove what is in the open folder. Folders at LEVELS are moved to `top`, where the next round finds them."""
+    with os.scandir(folder) as listing:
+        entries = list(listing)
+    for entry in entries:
         with contextlib.suppress(FileNotFoundError):
-            os.chmod(os.path.dirname(name), 0o700)
-            if function in {os.unlink, os.rmdir}:
-                function(name)
-            elif not os.path.islink(name):  # a folder that could not be read
-                os.chmod(name, 0o700)
-                shutil.rmtree(name)
+            if not entry.is_dir(follow_symlinks=False):
+                os.unlink(entry.name, dir_fd=folder)
+            elif level == LEVELS:
+                os.rename(entry.name, f".{secrets.token_hex(12)}", src_dir_fd=folder, dst_dir_fd=top)
+            else:
+                below = _open_folder(entry.name, folder)
+                try:
+                    _empty(below, top, level + 1)
+                finally:
+                    os.close(below)
+                os.rmdir(entry.name, dir_fd=folder)
 
-    shutil.rmtree(path, onerror=unlock_and_retry)
+
+def _open_folder(name: str, above: int | None) -> int:
+    """Open a folder, and make it readable and writable for its owner before."""
+    handle = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=above)
+    try:
+        if os.fstat(handle).st_mode & 0o700 != 0o700:
+            os.chmod(f"/proc/self/fd/{handle}", 0o700)
+        return os.open(f"/proc/self/fd/{handle}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    finally:
+        os.close(handle)

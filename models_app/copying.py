@@ -101,6 +101,8 @@ def _open_files(source: Path) -> Iterator[tuple[str, int]]:
     is_workspace = source.parent.parent == storage.root() / "jobs"
     try:
         for folder, folders, filenames, handle in os.fwalk(".", dir_fd=top, follow_symlinks=False):
+            if folder.count("/") > storage.LEVELS:
+                raise Refused("must not nest folders more than %(limit)s deep", field="src", limit=storage.LEVELS)
             if is_workspace and folder == ".":
                 folders[:] = [name for name in folders if name not in PLATFORM_FOLDERS]
             folders.sort()

@@ -330,14 +330,9 @@ def _spawn(path: Path, lock: int, locks: list[int]) -> None:
 
 
 def _remove(folder: Path) -> None:
-    """Remove the folder, also what a run has made unreadable in its /tmp; what remains is removed later."""
-
-    def unlock_and_retry(function, name, _info) -> None:
-        with contextlib.suppress(OSError):
-            os.chmod(os.path.dirname(name), 0o700)
-            function(name)
-
-    shutil.rmtree(folder, onerror=unlock_and_retry)
+    """Remove the folder; what remains is removed later."""
+    with contextlib.suppress(OSError):
+        storage.remove(folder)
 
 
 def _kill_stuck(path: Path, shim: int) -> None:

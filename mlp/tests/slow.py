@@ -53,6 +53,7 @@ SLOW = (
     "aiops/training/tests/test_versions.py",
     "mlp/operators/tests/test_admin_pages.py",
     "mlp/operators/tests/test_addresses.py",
+    "mlp/tests/attack/*",
     "mlp/tests/test_demo.py",
     "mlp/tests/test_error_form.py",
     "mlp/tests/test_hostile_words.py",

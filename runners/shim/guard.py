@@ -22,6 +22,7 @@ import door
 import landlock
 import limits
 import privileges
+import syscalls
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 _prctl = ctypes.CDLL(None, use_errno=True).prctl
@@ -266,6 +267,8 @@ def confine(spec: dict) -> None:
         os.chdir(spec["inside"])
     if walls == "landlock":
         landlock.restrict(spec["read"], spec["write"])
+    if spec["uid"] is not None or walls != "none":
+        syscalls.restrict()
 
 
 def ranks(spec: dict, rank: int) -> dict[str, str]:

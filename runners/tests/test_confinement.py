@@ -115,3 +115,27 @@ def test_runs_of_two_owners_have_two_users(world):
         uids.append(int(log.read_text()))
     assert uids[0] != uids[1]
     assert 0 not in uids
+
+
+@each_that_keeps_files
+def test_it_cannot_use_the_kernels_administrative_calls(world):
+    """Above all no user namespace, in which it would have every capability."""
+    code = """
+import ctypes, subprocess, sys, threading
+libc = ctypes.CDLL(None, use_errno=True)
+def call(*values):
+    if libc.syscall(*values) < 0: raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+calls = {'unshare': (272, 0x10000000), 'clone': (56, 0x10000000 | 17, 0, 0, 0, 0), 'clone3': (435, 0, 0),
+    'keyctl': (250, 0, -3, 1), 'mount': (165, 0, 0, 0, 0, 0), 'fsopen': (430, b'tmpfs', 0), 'bpf': (321, 0, 0, 0),
+    'io_uring_setup': (425, 1, 0), 'perf_event_open': (298, 0, 0, -1, -1, 0), 'userfaultfd': (323, 1),
+    'getppid of x32': (0x40000000 + 110,)}
+answers = {name: attempt(call, *values) for name, values in calls.items()}
+made = threading.Thread(target=os.getpid); made.start(); made.join()
+subprocess.run([sys.executable, '-I', '-S', '-c', 'pass'], check=True)
+filtered = next(line.split()[1] for line in open('/proc/self/status') if line.startswith('Seccomp:'))
+print(json.dumps([filtered, [name for name, (worked, _) in answers.items() if worked]]))
+"""
+    filtered, worked = world.answer(code)
+    assert filtered == "2"
+    if os.uname().machine == "x86_64":
+        assert worked == []

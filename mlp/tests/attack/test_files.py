@@ -1,0 +1,181 @@
+"""What a job leaves in its workspace, when the platform lists it, sends it, makes a model of it or removes it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import stat
+import threading
+
+import pytest
+
+from conftest import Api
+from jobs.models import Job
+from kernel import storage
+from mlp.operators.tests.admin_world import put
+from mlp.tests.page_world import visitor
+
+pytestmark = pytest.mark.django_db
+
+SECRET = b"the secret of another user"
+READERS = ["jobs/fit/artifacts/{}", "jobs/fit/log", "jobs/fit/usage"]
+
+
+@pytest.fixture
+def workspace(alice, bob):
+    """The output of alice's finished job, beside which bob has a secret."""
+    put(Job, alice, "fit", "finished")
+    theirs = storage.job_dir("bob", "kept")
+    theirs.mkdir(parents=True)
+    (theirs / "secret.txt").write_bytes(SECRET)
+    mine = storage.job_dir("alice", "fit")
+    (mine / "log").mkdir(parents=True)
+    (mine / "good.txt").write_text("good")
+    return mine
+
+
+def lay(kind: str, path, theirs) -> None:
+    """Put something at the path that is no ordinary file of the job."""
+    path.parent.mkdir(exist_ok=True)
+    if kind == "link":
+        path.symlink_to(theirs)
+    elif kind == "relative link":
+        path.symlink_to(os.path.relpath(theirs, path.parent))
+    elif kind == "fifo":
+        os.mkfifo(path)
+    elif kind == "socket":
+        with contextlib.closing(socket.socket(socket.AF_UNIX)) as link, contextlib.chdir(path.parent):
+            link.bind(path.name)
+    elif kind == "device":
+        if os.geteuid() != 0:
+            pytest.skip("only root makes devices")
+        os.mknod(path, stat.S_IFCHR | 0o666, os.makedev(1, 5))  # /dev/zero, which never ends
+    elif kind == "folder":
+        path.mkdir()
+    elif kind == "closed":
+        path.write_bytes(b"closed")
+        path.chmod(0)
+
+
+@pytest.mark.parametrize("kind", ["link", "relative link", "fifo", "socket", "device", "folder"])
+@pytest.mark.parametrize("place", ["trap", "log/job.log", "log/usage.jsonl"])
+def test_only_regular_files_of_the_workspace_are_read(as_alice, alice, workspace, kind, place):
+    """In no way that the platform reads them; and none waits for a FIFO or reads a device without end."""
+    lay(kind, workspace / place, storage.job_dir("bob", "kept") / "secret.txt")
+    listed = {row["path"] for row in as_alice.call("get", "users/alice/jobs/fit/artifacts").json()}
+    assert listed == {"good.txt"}
+    for address in READERS:
+        answer = as_alice.call("get", f"users/alice/{address.format(place)}")
+        assert answer.status_code in {200, 403}, address
+        assert SECRET not in b"".join(answer)
+    pages = visitor(alice)
+    for address in (
+        "jobs/fit",
+        f"jobs/fit/files/{place}",
+        f"jobs/fit/pictures/{place}",
+        "jobs/fit/log",
+        "models?new=1",
+    ):
+        assert SECRET not in b"".join(pages.get(f"/{address}")), address
+    as_alice.refused("post", "users/alice/models", {"name": "net", "src": f"jobs/fit/{place}"})
+
+
+@pytest.mark.parametrize(
+    "where", ["..", "links", "links/fit", "/etc", "%2e%2e", "..%2f", "log/..", "a\\..\\..", "links%00"]
+)
+def test_no_path_leaves_the_workspace(as_alice, workspace, where):
+    (workspace / "links").symlink_to(storage.job_dir("bob", "kept"))
+    for address in (f"jobs/fit/artifacts/{where}/secret.txt", f"jobs/fit/artifacts/{where}/../../bob/kept/secret.txt"):
+        answer = as_alice.call("get", f"users/alice/{address}")
+        assert answer.status_code == 403
+        assert SECRET not in answer.content
+    body = {"name": "net", "src": f"jobs/fit/{where}/secret.txt"}
+    as_alice.refused("post", "users/alice/models", body)
+
+
+def test_a_folder_that_becomes_a_link_meanwhile_is_not_followed(as_alice, workspace):
+    """A job swaps it as often as it can while its files are listed."""
+    theirs, folder, aside = storage.job_dir("bob", "kept"), workspace / "swapped", workspace / "aside"
+    folder.mkdir()
+    (folder / "mine.txt").write_text("x")
+    link, over = workspace / "link", threading.Event()
+    link.symlink_to(theirs)
+
+    def swap() -> None:
+        while not over.is_set():
+            folder.rename(aside)
+            link.rename(folder)
+            folder.rename(link)
+            aside.rename(folder)
+
+    swapping = threading.Thread(target=swap)
+    swapping.start()
+    try:
+        names = {row["path"] for _ in range(60) for row in storage_listing(as_alice)}
+    finally:
+        over.set()
+        swapping.join()
+    assert "good.txt" in names
+    assert not [name for name in names if "secret" in name]
+
+
+def storage_listing(client: Api) -> list[dict]:
+    return client.call("get", "users/alice/jobs/fit/artifacts").json()
+
+
+@pytest.mark.parametrize("depth", [300, 3000])
+def test_folders_nested_without_end_are_listed_refused_and_removed(as_alice, alice, workspace, depth):
+    """More deeply than a path can name, than a program may call itself, or than it may open files."""
+    here = os.open(workspace, os.O_RDONLY)
+    for _ in range(depth):
+        os.mkdir("d", dir_fd=here)
+        below = os.open("d", os.O_RDONLY, dir_fd=here)
+        os.close(here)
+        here = below
+    os.close(os.open("deep.txt", os.O_CREAT | os.O_WRONLY, dir_fd=here))
+    os.fchmod(here, 0)
+    os.close(here)
+    assert [row["path"] for row in storage_listing(as_alice)] == ["good.txt"]
+    assert visitor(alice).get("/jobs/fit").status_code == 200
+    assert "nest" in as_alice.refused("post", "users/alice/models", {"name": "net", "src": "jobs/fit"})
+    storage.remove_tree(workspace)
+    assert not workspace.exists()
+
+
+def test_removing_does_not_follow_links(workspace):
+    theirs = storage.job_dir("bob", "kept")
+    (workspace / "way").symlink_to(theirs)
+    os.link(theirs / "secret.txt", workspace / "hard")
+    storage.remove_tree(workspace)
+    assert (theirs / "secret.txt").read_bytes() == SECRET
+    (workspace.parent / "fit").symlink_to(theirs)
+    storage.remove_tree(workspace)
+    assert not workspace.is_symlink()
+    assert (theirs / "secret.txt").read_bytes() == SECRET
+
+
+NAMES = [
+    '"; filename="evil.sh', "a'b", "<img src=x onerror=alert(1)>.html", "x.svg", "=cmd|calc.csv", "ü\u202egnp.exe", " ",
+    "-rf", "~", "CON", "a\tb", "a\nSet-Cookie: sessionid=evil", "a\r\n\r\nevil", "\x1b[2J",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_names_are_data(as_alice, alice, workspace, name):
+    """A name of a file is neither a header, nor markup, nor a command of a terminal."""
+    (workspace / name).write_text("<script>alert(1)</script>")
+    rows = storage_listing(as_alice)
+    assert {row["path"] for row in rows} == {"good.txt", name}
+    page = visitor(alice).get("/jobs/fit").content.decode()
+    assert "<script>alert" not in page
+    assert "<img src=x" not in page
+    answer = as_alice.call("get", f"users/alice/jobs/fit/artifacts/{name.replace('%', '%25')}")
+    if answer.status_code == 200:
+        disposition = answer["Content-Disposition"]
+        assert disposition.startswith("attachment")
+        assert not {"\r", "\n", "\x1b"} & set(disposition)
+        assert answer["X-Content-Type-Options"] == "nosniff"
+        assert "Set-Cookie" not in answer
+    else:
+        assert any(ord(char) < 32 for char in name)

@@ -1,0 +1,136 @@
+"""A platform with two users, an attacker and a victim, and the attacker's programs."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import requests
+
+from supervision.tests.running import Platform
+
+PROGRAMS = Path(__file__).with_name("programs")
+PASSWORD = "correct horse battery"
+WAIT_S = 120  # on a busy machine
+STEADY = {"finished", "error"}
+SECRETS = ("secret-key", "admin-password", "nats-password", "valkey-password", "database-password", "nats-platform")
+# Small limits, so that they are reached soon.
+SETTINGS = {"MLP_JOB_DISK_MIB": "64", "MLP_JOB_CANCEL_GRACE_S": "1", "MLP_JOB_LOG_LIMIT": "1000000"}
+
+
+class Person:
+    """A user of the platform, over HTTP."""
+
+    def __init__(self, platform: Platform, name: str):
+        self.platform, self.name = platform, name
+        self.url = f"http://127.0.0.1:{platform.base + 1}"
+        self.session = requests.Session()
+        made = self.session.post(f"{self.url}/api/v1/users", json={"username": name, "password": PASSWORD}, timeout=60)
+        assert made.status_code == 201, made.text
+        token = self.session.get(f"{self.url}/api/v1/users/{name}/token", auth=(name, PASSWORD), timeout=60).json()
+        self.session.headers["Authorization"] = f"Bearer {token}"
+
+    def call(self, method: str, path: str, body=None) -> requests.Response:
+        address = f"{self.url}/api/v1/users/{self.name}/{path}"
+        return self.session.request(method, address, json=body, timeout=60)
+
+    def done(self, method: str, path: str, body=None):
+        """Return the answer of a call that must succeed."""
+        answer = self.call(method, path, body)
+        assert answer.status_code in {200, 201}, answer.text
+        return answer.json() if "json" in answer.headers["Content-Type"] else answer.text
+
+    def upload(self, path: str, data: bytes) -> None:
+        answer = self.session.put(f"{self.url}/data/{self.name}/.home/{path}", data=data, timeout=60)
+        assert answer.status_code in {201, 204}, answer.text
+
+    def submit(self, program: str, *args: str, name: str = "", **fields) -> Job:
+        """Start one of the programs as a job."""
+        for file in (program, "attempts"):
+            self.upload(f"{file}.py", (PROGRAMS / f"{file}.py").read_bytes())
+        name = name or program
+        order = {"name": name, "entry": f"{program}.py", "args": list(args), "cpu": 0.5, "ram": 200, **fields}
+        self.done("post", "jobs", order)
+        return Job(self, name)
+
+
+class Job:
+    """A job of one of them."""
+
+    def __init__(self, owner: Person, name: str):
+        self.owner, self.name = owner, name
+        self.workspace = owner.platform.root / "jobs" / owner.name / name
+
+    @property
+    def row(self) -> dict:
+        return self.owner.done("get", f"jobs/{self.name}")
+
+    @property
+    def log(self) -> str:
+        return self.owner.done("get", f"jobs/{self.name}/log")
+
+    @property
+    def tries(self) -> dict[str, dict]:
+        """What the program reported, by the name of the try."""
+        lines = [json.loads(line) for line in self.log.splitlines() if line.startswith('{"try"')]
+        return {line["try"]: line for line in lines}
+
+    def says(self, words: str) -> Job:
+        """Wait until the log contains the words."""
+        return self.until(lambda: words in self.log)
+
+    def ended(self) -> Job:
+        return self.until(lambda: self.row["state"] in STEADY)
+
+    def until(self, true) -> Job:
+        end = time.monotonic() + WAIT_S
+        while not true():
+            assert time.monotonic() < end, (self.row, self.log[-3000:])
+            time.sleep(0.1)
+        return self
+
+    def cancel(self) -> Job:
+        self.owner.done("put", f"jobs/{self.name}:cancel")
+        return self.ended()
+
+    def broken_out(self) -> dict[str, str]:
+        """Return the tries that worked, and are not only the proof that the program can tell."""
+        tries = self.tries
+        assert [name for name, one in tries.items() if name.startswith("control") and one["worked"]], self.log[-3000:]
+        failed = [name for name, one in tries.items() if name.startswith("control") and not one["worked"]]
+        assert failed == []
+        return {name: one["words"] for name, one in tries.items() if one["worked"] and not name.startswith("control")}
+
+
+class World:
+    """The platform, with both users."""
+
+    def __init__(self, root: Path):
+        self.platform = Platform(root, **SETTINGS)
+        self.platform.start()
+        self.attacker, self.victim = Person(self.platform, "attacker"), Person(self.platform, "victim")
+
+    def secrets(self) -> list[str]:
+        """Return the platform's secrets, reversed: the program that looks for them must not be found itself."""
+        texts = [
+            (self.platform.root / name).read_text().strip() for name in SECRETS if (self.platform.root / name).exists()
+        ]
+        assert len(texts) >= 5
+        return [text[::-1] for text in texts]
+
+    def in_use(self) -> dict[str, float]:
+        """Return the resources that the default tenant has given away."""
+        tenant = self.attacker.session.get(f"{self.attacker.url}/api/v1/tenants/default", timeout=60).json()
+        return {name: tenant[f"{name}_inuse"] for name in ("cpu", "ram")}
+
+    def unharmed(self, job: str) -> None:
+        """Assert that the victim can work: the platform is healthy, and a job of theirs runs to its end."""
+        self.platform.wait_healthy()
+        assert self.victim.submit("harmless", name=job).ended().row["state"] == "finished"
+
+    def end(self) -> None:
+        """Stop the platform and everything of it."""
+        if self.platform.process.poll() is None:
+            self.platform.stop()
+        self.platform.kill(*self.platform.everything())

@@ -1,0 +1,43 @@
+"""The test files that `make attack` runs: each tries to break out, to get in, or to do harm.
+
+Each name is a pattern of a path below the root of the repository.
+"""
+
+from __future__ import annotations
+
+from fnmatch import fnmatch
+from functools import cache
+
+ATTACKS = (
+    # Written for it, on one platform with an attacker and a victim.
+    "mlp/tests/attack/*",
+    "mlp/tests/test_attack_browser.py",
+    # What a script, a model or an application can reach, fill up and leave behind.
+    "runners/tests/test_confinement.py",
+    "runners/tests/test_bounds.py",
+    "jobs/tests/test_hostile.py",
+    "jobs/tests/test_auth.py",
+    "jobs/metrics/tests/test_nats_auth.py",
+    "models_app/tests/test_hostile.py",
+    "apps/tests/test_proof.py",
+    # Clients from outside: tokens, passwords, sessions, addresses, markup, requests to foreign servers.
+    "accounts/tests/test_auth.py",
+    "accounts/tests/test_guessing.py",
+    "apps/tests/test_route.py",
+    "datasets/tests/test_webdav_paths.py",
+    "accounts/tests/test_webhook_targets.py",
+    "kernel/tests/test_outbound.py",
+    "kernel/tests/test_nats_tls.py",
+    "supervision/tests/test_gateway_limits.py",
+    "mlp/operators/tests/test_admin_access.py",
+    "mlp/tests/test_foreign_hosts.py",
+    "mlp/tests/test_hostile_words.py",
+    "mlp/tests/test_sessions.py",
+    "supervision/tests/test_client_address.py",
+)
+
+
+@cache
+def is_attack(path: str) -> bool:
+    """Whether `make attack` runs this file."""
+    return any(fnmatch(path, pattern) for pattern in ATTACKS)
