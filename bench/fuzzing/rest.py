@@ -125,8 +125,8 @@ class Rest:
         for name, most in MOST.items():
             if operation in {"postJobList", "postAppList"} and isinstance(body.get(name), int | float):
                 body[name] = min(body[name], most)
-        if operation == "getAppLog" and case.query:
-            case.query.pop("follow", None)  # it would last as long as the application
+        if operation in {"getAppLog", "getJobLog"} and case.query:
+            case.query.pop("follow", None)  # it lasts as long as the run
 
     def _read(self, event: events.ScenarioFinished) -> None:
         recorder = event.recorder

@@ -27,8 +27,7 @@ def judge(home: World, ledger: Ledger) -> None:
     for user in (*world.USERS, *home.registered[-world.MOST_USERS :]) if problem else ():
         for kind in ("apps", "models", "jobs", "datasets"):
             for row in home.admin.call("GET", f"/users/{user}/{kind}"):
-                if row["name"] != world.KEPT:
-                    ledger.find("the end", f"{kind} {row['state']}", json.dumps(row))
+                ledger.find("the end", f"{kind} {row['state']}", json.dumps(row))
     if problem:
         ledger.find("the end", problem, "", "")
     _tenant(home, ledger)
