@@ -159,6 +159,7 @@ def _spec(app: Application) -> RunSpec:
         mounts=(Mount(PROGRAM, LOADING), Mount(SERVING, SERVING_SEEN), Mount(files, MODEL)),
         owner=app.user_id,
         disk_mib=DISK_MIB,
+        network=app.tenant.network_policy,
     )
 
 

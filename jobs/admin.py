@@ -13,8 +13,10 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 from unfold.decorators import display
 
+import runners
 from kernel.admin import LifecycleAdmin, OwnedAdmin, Verb
 from kernel.admin_display import bar, link, list_address, moment, object_url, url_of
+from kernel.messages import translate
 from runners import tail
 
 from . import environment, lifecycle
@@ -46,7 +48,7 @@ class JobAdmin(OwnedAdmin):
     fieldsets = (
         (None, {"fields": (("name", "user_link"), ("state_badge", "progress_bar"), "reason_text", "links")}),
         (_("Script"), {"fields": (("entry", "runtime"), ("dataset_links", "arguments"), "variables")}),
-        (_("Resources"), {"fields": (("asked", "reserved"), ("tenant_link", "request_link"))}),
+        (_("Resources"), {"fields": (("asked", "reserved"), ("tenant_link", "request_link"), "network_text")}),
         (_("Run"), {"fields": (("attempt", "retries"), ("run_name", "created"), ("started", "ended"))}),
         (_("End of the log"), {"fields": ("log_end",)}),
     )
@@ -76,6 +78,10 @@ class JobAdmin(OwnedAdmin):
     @display(description=_("requested"))
     def asked(self, job: Job) -> str:
         return gettext("%(cpu)g CPU · %(gpu)s GPU · %(ram)s MiB") % {"cpu": job.cpu, "gpu": job.gpu, "ram": job.ram}
+
+    @display(description=_("Network"))
+    def network_text(self, job: Job) -> str:
+        return translate(runners.get().network(job.network_policy))
 
     @display(description=_("duration"))
     def took(self, job: Job) -> str:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hmac
-import re
 from dataclasses import dataclass
+from urllib.parse import urlsplit
 
 from django.conf import settings
 from rest_framework import authentication
@@ -64,11 +64,15 @@ def require_own_job(request, job: Job) -> None:
         raise Refused("this token belongs to another job", field="token")
 
 
-def nats_address(job: Job) -> str | None:
-    """Return MLP_NATS_URL with the job's credentials; None for an external server, which does not ask the platform."""
+def nats_address(job: Job, door: str | None = None) -> str | None:
+    """Return MLP_NATS_URL with the job's credentials; None for an external server, which does not ask the platform.
+
+    `door` is the host and port at which a run reaches the server, where these differ from the platform's.
+    """
     if not settings.EMBEDDED["nats"]:
         return None
-    return re.sub(r"^(\w+)://", rf"\1://{NATS_USER}:{job_token(job)}@", settings.NATS_URL)
+    url = urlsplit(settings.NATS_URL)
+    return f"{url.scheme}://{NATS_USER}:{job_token(job)}@{door or url.netloc}"
 
 
 def nats_inbox(user: str, job: str) -> str:

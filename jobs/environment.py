@@ -9,6 +9,7 @@ from django.conf import settings
 
 import runners
 from kernel import storage
+from resources.models import Network
 from runners import Mount, Runner, RunSpec
 
 from .auth import job_token, nats_address, nats_inbox
@@ -61,12 +62,12 @@ def run_spec(job: Job, user) -> RunSpec:
         owner=user.pk,
         disk_mib=settings.JOB_DISK_MIB,
         usage=usage_path(job),
+        network=job.network_policy,
     )
 
 
 def _environment(job: Job, user, runner: Runner, workspace: Path, links: Path) -> dict[str, str]:
     """Return the variables of the run. The user's come first, so that none of them overrides the platform's."""
-    nats = nats_address(job)
     seen = runner.place(workspace, WORKSPACE)
     return {
         **{key: str(value) for key, value in job.env.items()},
@@ -76,13 +77,22 @@ def _environment(job: Job, user, runner: Runner, workspace: Path, links: Path) -
         "PYTHONPATH": runner.place(REPORT_DIR, REPORT),
         "MLP_WORKSPACE": seen,
         "MLP_DATASETS": runner.place(links, DATASETS),
-        "MLP_API_URL": settings.RUN_GATEWAY_URL,
         "MLP_TOKEN": job_token(job),
         "MLP_USER": user.username,
         "MLP_JOB": job.name,
         "MLP_ATTEMPT": str(job.attempt),
-        **({"MLP_NATS_URL": nats, "MLP_NATS_INBOX": nats_inbox(user.username, job.name)} if nats else {}),
+        "MLP_NETWORK": job.network_policy,
+        **(_addresses(job, user, runner) if job.network_policy != Network.NONE else {}),
     }
+
+
+def _addresses(job: Job, user, runner: Runner) -> dict[str, str]:
+    """Return where the run reaches the platform."""
+    gateway, nats = runner.door("gateway"), nats_address(job, runner.door("nats"))
+    found = {"MLP_API_URL": f"http://{gateway}" if gateway else settings.RUN_GATEWAY_URL}
+    if nats:
+        found |= {"MLP_NATS_URL": nats, "MLP_NATS_INBOX": nats_inbox(user.username, job.name)}
+    return found
 
 
 def _link(folder: Path, datasets: list[Mount]) -> None:

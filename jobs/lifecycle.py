@@ -55,6 +55,7 @@ def create_job(
     env: dict | None = None,
     retries: int = 0,
     workers: int = 1,
+    network: str = "",
     by: str,
 ) -> Job:
     """Create the row and queue the job; reserve its resources at once when no job waits and they are free.
@@ -70,6 +71,8 @@ def create_job(
         raise Missing("tenant")  # somebody else's, or none at all: the two answer alike
     if workers > 1 and not runners.get().many_workers:
         raise Refused("must be 1: this platform does not run jobs with more than one worker", field="workers")
+    if network and runners.narrowest(network, own.network_policy) != network:
+        raise Refused("at most %(policy)s is allowed in your tenant", field="network", policy=own.network_policy)
     tcc.never_fits(own, user.username, gpu=gpu * workers, cpu=cpu * workers, ram=ram * workers)
     broker.require()
     try:
@@ -79,7 +82,7 @@ def create_job(
             job = Job.objects.create(
                 user=user, tenant=own, name=name, entry=entry, runtime=runtime, gpu=gpu, cpu=cpu, ram=ram,
                 datasets=list(dict.fromkeys(datasets)), args=list(args), env=dict(env or {}), retries=retries,
-                workers=workers,
+                workers=workers, network=network,
             )  # fmt: skip
             record_created(job, by=by)
             if not _waiting().exclude(pk=job.pk).exists():

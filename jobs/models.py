@@ -23,8 +23,10 @@ from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 from django_fsm import ConcurrentTransitionMixin, FSMField, transition
 
+import runners
 from kernel.messages import ReasonField
 from kernel.models import Lifecycle, refused
+from resources.models import Network
 
 
 class State(models.TextChoices):
@@ -70,6 +72,9 @@ class Job(ConcurrentTransitionMixin, Lifecycle):
     args = models.JSONField(_("arguments"), default=list, blank=True)
     env = models.JSONField(_("environment"), default=dict, blank=True)
     retries = models.PositiveSmallIntegerField(_("retries"), default=0)
+    network = models.CharField(
+        _("network"), max_length=10, choices=Network.choices, blank=True, default="", db_default=""
+    )
     state = FSMField(_("state"), default=State.CREATING, choices=State.choices, protected=True)
     progress = models.PositiveSmallIntegerField(_("progress"), default=0)
     reason = ReasonField(_("reason"), blank=True)
@@ -99,6 +104,11 @@ class Job(ConcurrentTransitionMixin, Lifecycle):
             models.Index(fields=["user", "-id"], name="job_newest"),
             models.Index(fields=["id"], name="job_run_left", condition=~Q(run_name="")),
         ]
+
+    @property
+    def network_policy(self) -> str:
+        """Return what its runs may reach: what it asks for, within what its tenant allows now."""
+        return runners.narrowest(self.tenant.network_policy, self.network)
 
     @property
     def needs(self) -> dict:

@@ -20,6 +20,7 @@ from datasets.models import Dataset
 from datasets.models import State as DatasetState
 from kernel import storage
 from kernel.errors import Refused
+from kernel.messages import translate
 from kernel.models import history_of
 from kernel.pages import (
     Problems,
@@ -33,7 +34,7 @@ from kernel.pages import (
     read_form,
     remember_made,
 )
-from resources.models import Tenant
+from resources.models import Network, Tenant
 
 from . import lifecycle, logs
 from .models import Job, Runtime, State
@@ -74,7 +75,7 @@ def jobs(request):
         "form": form,
         "chosen": datasets,
         "open": bool(problems or not any_job or {"new", "from", "entry", "dataset"} & set(request.GET)),
-        "more_open": bool({"env", "retries", "runtime", "workers"} & set(problems.fields)) or _unusual(form),
+        "more_open": bool({"env", "retries", "runtime", "workers", "network"} & set(problems.fields)) or _unusual(form),
         "mark": form_mark(request),
         **_choices(request.user),
         **chosen,
@@ -94,8 +95,14 @@ def _choices(user) -> dict:
         "ready": list(ready.values("name", "size")[:DATASETS_SHOWN]),
         "runtimes": Runtime.choices,
         "many_workers": runners.get().many_workers,
+        "networks": [(value, words) for value, words in Network.choices if _allowed(value, tenant)],
+        "tenant_network": Network(tenant.network_policy).label,
         "free": {kind: tenant.left(kind) for kind in ("cpu", "gpu", "ram")},
     }
+
+
+def _allowed(policy: str, tenant: Tenant) -> bool:
+    return runners.narrowest(policy, tenant.network_policy) == policy
 
 
 def _first_values(request) -> dict:
@@ -105,7 +112,7 @@ def _first_values(request) -> dict:
     form["datasets"] = request.GET.getlist("dataset")
     earlier = Job.objects.filter(user=request.user, name=request.GET.get("from", "").replace("\x00", "")).first()
     if earlier is not None:
-        for name in ("entry", "runtime", "gpu", "cpu", "ram", "retries", "workers", "datasets"):
+        for name in ("entry", "runtime", "gpu", "cpu", "ram", "retries", "workers", "network", "datasets"):
             form[name] = getattr(earlier, name)
         form["cpu"] = f"{earlier.cpu:g}"
         form["args"] = shlex.join(earlier.args)
@@ -117,7 +124,7 @@ def _first_values(request) -> dict:
 def _unusual(form: dict) -> bool:
     usual = form.get("runtime", "python") == "python" and str(form.get("retries") or 0) == "0"
     usual = usual and str(form.get("workers") or 1) == "1"
-    return not usual or bool(form.get("env"))
+    return not usual or bool(form.get("env") or form.get("network"))
 
 
 def _submit(request) -> None:
@@ -184,6 +191,7 @@ def job(request, name):
         "used_titles": json.dumps(_used_titles()),
         "history": history_of(row)[:HISTORY_SHOWN],
         "command": shlex.join([row.entry, *row.args]),
+        "network": translate(runners.get().network(row.network_policy)),
         "waits": row.state == State.CREATING and not row.reserved,
         "waited_for": (row.started - row.created).total_seconds() // 1 if row.started else None,
         "active": row.state in ACTIVE,

@@ -21,6 +21,7 @@ from kernel.fields import (
     StrictString,
 )
 from kernel.messages import under
+from resources.models import Network
 
 from .models import Runtime, State
 
@@ -70,6 +71,9 @@ class JobIn(StrictSerializer):
     workers = StrictInt(
         required=False, min_value=1, max_value=16, help_text="number of workers; gpu, cpu and ram are per worker"
     )
+    network = StrictChoice(
+        choices=Network.values, required=False, help_text="what it may reach; default and maximum: its tenant's policy"
+    )
 
 
 class JobHeartbeatIn(StrictSerializer):
@@ -93,6 +97,7 @@ class JobOut(serializers.Serializer):
     env = serializers.DictField(child=serializers.CharField(allow_blank=True))
     retries = serializers.IntegerField()
     workers = serializers.IntegerField()
+    network = serializers.ChoiceField(choices=Network.choices, source="network_policy")
     attempt = serializers.IntegerField()
     reason = serializers.CharField(allow_blank=True)
     created = serializers.DateTimeField()

@@ -42,7 +42,8 @@ MLP_PORT_BASE = place.integer(
     30000,
     1024,
     65000,
-    help="gateway +1, application gateway +2, web +3, websockets +4, uploads +5, NATS +10, database +11, Valkey +12",
+    help="gateway +1, application gateway +2, web +3, websockets +4, uploads +5, the proxy of runs +6, "
+    "NATS +10, database +11, Valkey +12",
 )
 
 try:
@@ -59,14 +60,16 @@ APP_GATEWAY_PORT = MLP_PORT_BASE + 2
 WEB_PORT = MLP_PORT_BASE + 3
 WEBSOCKET_PORT = MLP_PORT_BASE + 4
 DATA_PORT = MLP_PORT_BASE + 5
+RUN_PROXY_PORT = MLP_PORT_BASE + 6  # on the loopback interface of each run, not on ours
 NATS_PORT = MLP_PORT_BASE + 10
 DATABASE_PORT = MLP_PORT_BASE + 11
 VALKEY_PORT = MLP_PORT_BASE + 12
-_public_host = INTERNAL_HOST if MLP_HOST in {"0.0.0.0", "::"} else MLP_HOST
+# Where the gateways and NATS listen, seen from this machine.
+GATEWAY_HOST = INTERNAL_HOST if MLP_HOST in {"0.0.0.0", "::"} else MLP_HOST
 GATEWAY_URL = place.url(
     "MLP_URL",
     ("http", "https"),
-    f"http://{_public_host}:{GATEWAY_PORT}",
+    f"http://{GATEWAY_HOST}:{GATEWAY_PORT}",
     shown="`http://{host}:{base+1}`",
     help="the gateway's address as users see it; `https://…` when TLS ends in front of it ([tls.md](tls.md))",
 ).rstrip("/")
@@ -81,7 +84,8 @@ RUN_GATEWAY_URL = place.url(
     ("http", "https"),
     GATEWAY_URL,
     shown="`MLP_URL`",
-    help="the gateway's address as jobs and applications see it, where that differs from `MLP_URL`",
+    help="the gateway's address as jobs see it, where that differs from `MLP_URL` and they have no network "
+    "of their own",
 ).rstrip("/")
 NGINX_PROGRAM = place.text(
     "MLP_NGINX",
@@ -111,6 +115,8 @@ DEBUG = False
 ALLOWED_HOSTS = access.items(
     "MLP_ALLOWED_HOSTS", shown="`*`", help="host names that requests may name, separated by commas"
 ) or ["*"]
+if "*" not in ALLOWED_HOSTS:
+    ALLOWED_HOSTS.append("127.0.0.1")  # runs with a network of their own, and the health check
 CSRF_TRUSTED_ORIGINS = access.items(
     "MLP_TRUSTED_ORIGINS",
     help="origins (`https://…`, separated by commas) whose forms are accepted, where a proxy changes the host name",
@@ -193,8 +199,7 @@ REDIS_URL = _redis_url or (
     if INNER_PORTS
     else f"unix://:{_valkey_password}@{quote(VALKEY_ADDRESS)}?db=0"
 )
-_nats_host = INTERNAL_HOST if _loopback else _public_host
-_nats = urlsplit(_nats_url or f"nats://{_nats_host}:{NATS_PORT}")
+_nats = urlsplit(_nats_url or f"nats://{GATEWAY_HOST}:{NATS_PORT}")
 NATS_URL = f"{_nats.scheme}://{_nats.hostname}:{_nats.port or 4222}"
 NATS_USER = unquote(_nats.username or "") if not EMBEDDED["nats"] else ""
 NATS_NKEY_SEED = _nkey_seed if not EMBEDDED["nats"] else ""
@@ -235,6 +240,13 @@ MLP_CONFINEMENT = runs.text(
     "auto",
     help="how runs are isolated on one machine: `bwrap`, `landlock`, `none`, or `auto` for the best that works "
     "([jobs.md](jobs.md))",
+)
+RUN_NETWORK = runs.choice(
+    "MLP_RUN_NETWORK",
+    "open",
+    ["open", "platform", "none"],
+    help="what jobs and applications may reach: `open` the platform and the internet, `platform` the platform only, "
+    "`none` nothing. It is the default and the maximum of every tenant ([jobs.md](jobs.md#network))",
 )
 DATASET_SILENCE_S = runs.integer(
     "MLP_DATASET_SILENCE_S", 600, 1, unit="s", help="how long an upload may send nothing before it fails"

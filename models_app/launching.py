@@ -164,6 +164,7 @@ def _spec(model: Model) -> RunSpec:
         mounts=(Mount(PROGRAM, LOADING), Mount(folder(model), MODEL)),
         owner=model.user_id,
         disk_mib=CHECK_DISK_MIB,
+        network="none",
     )
 
 

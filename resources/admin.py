@@ -27,7 +27,7 @@ from kernel.errors import Refused
 from kernel.units import memory
 
 from . import limits, tcc
-from .models import KINDS, Applier, ResourceRequest, State, Tenant, UsageSample, UserLimit
+from .models import KINDS, Applier, Network, ResourceRequest, State, Tenant, UsageSample, UserLimit
 
 NAMES = {"gpu": _("GPU"), "cpu": _("CPU"), "ram": _("Memory"), "rom": _("Disk")}
 # Whose request it is, by the beginning of its id (see the managers' `request_id`).
@@ -69,6 +69,15 @@ class CapacityForm(forms.Form):
     rom = forms.IntegerField(label=_("Disk (bytes)"), min_value=0, widget=UnfoldAdminIntegerFieldWidget())
 
 
+class NetworkForm(forms.Form):
+    network = forms.ChoiceField(
+        label=_("Jobs may reach at most"),
+        required=False,
+        choices=[("", _("What the settings say (MLP_RUN_NETWORK)")), *Network.choices],
+        widget=UnfoldAdminSelectWidget(),
+    )
+
+
 def capacity(tenant: Tenant, *, by: str, **values) -> None:
     """Set the values that differ; an unchanged form fixes the capacity, so that it no longer follows the machine."""
     changed = {kind: value for kind, value in values.items() if value != getattr(tenant, kind)}
@@ -107,7 +116,7 @@ class TenantAdmin(LifecycleAdmin):
     search_help_text = _("Name")
     ordering = ("name",)
     fieldsets = (
-        (None, {"fields": (("name", "source"), ("users_of", "open_of"), "limits_of")}),
+        (None, {"fields": (("name", "source"), ("users_of", "open_of"), ("limits_of", "network_text"))}),
         (_("Resources"), {"fields": ("comparison",)}),
     )
     verbs = {
@@ -120,7 +129,19 @@ class TenantAdmin(LifecycleAdmin):
             tone="primary",
             on_lists=False,
         ),
+        "network": Verb(
+            label=_("Set network policy"),
+            run=lambda tenant, **values: tcc.set_capacity(name=tenant.name, **values),
+            form=NetworkForm,
+            initial=lambda tenant: {"network": tenant.network},
+            icon="lan",
+            on_lists=False,
+        ),
     }
+
+    @display(description=_("Network"))
+    def network_text(self, tenant: Tenant) -> str:
+        return str(Network(tenant.network_policy).label)
 
     @display(description=_("GPU"), ordering="gpu_inuse")
     def gpu_share(self, tenant: Tenant) -> str:

@@ -63,7 +63,11 @@ class TenantDetail(ContractView):
     kind = "tenant"
     calls = {
         "GET": Call("Get a tenant", out=TenantOut),
-        "PUT": Call("Set the capacity; not below current usage (administrators only)", body=CapacityIn, out=TenantOut),
+        "PUT": Call(
+            "Set capacity (not below current usage) and network policy (administrators only)",
+            body=CapacityIn,
+            out=TenantOut,
+        ),
     }
 
     def get(self, request, tenant):

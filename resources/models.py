@@ -18,11 +18,13 @@ from __future__ import annotations
 import re
 from decimal import Decimal
 
+from django.conf import settings
 from django.db import models
 from django.db.models import F, Q
 from django.utils.translation import gettext_lazy as _
 from django_fsm import ConcurrentTransitionMixin, FSMField, transition
 
+import runners
 from kernel.models import refused
 
 EVERYBODY = "*"
@@ -58,6 +60,14 @@ def _within(kind: str) -> models.CheckConstraint:
     )
 
 
+class Network(models.TextChoices):
+    """What a run may reach; each includes those after it (runners.narrowest)."""
+
+    OPEN = "open", _("Platform and internet")
+    PLATFORM = "platform", _("Platform only")
+    NONE = "none", _("None")
+
+
 class Tenant(Amounts):
     """A group of users with its own resources. At first there is only `default`, with every user (contract 8)."""
 
@@ -71,6 +81,9 @@ class Tenant(Amounts):
     ram_inuse = models.BigIntegerField(_("Memory in use"), default=0)
     rom_inuse = models.BigIntegerField(_("Disk in use"), default=0)
     source = models.CharField(_("capacity is"), max_length=10, choices=Source.choices, default=Source.DISCOVERED)
+    network = models.CharField(
+        _("network"), max_length=10, choices=Network.choices, blank=True, default="", db_default=""
+    )
 
     class Meta:
         db_table = "tenant"
@@ -80,6 +93,11 @@ class Tenant(Amounts):
 
     def __str__(self) -> str:
         return self.name
+
+    @property
+    def network_policy(self) -> str:
+        """Return what runs of the tenant may reach at most, and do where they ask for nothing else."""
+        return runners.narrowest(settings.RUN_NETWORK, self.network)
 
     def left(self, kind: str):
         """Return how much of the kind is not in use."""

@@ -7,7 +7,7 @@ from rest_framework import serializers
 from kernel.fields import Invalid, NameField, RequestIdField, StrictChoice, StrictInt, StrictNumber, StrictSerializer
 from kernel.names import REQUEST_ID
 
-from .models import PLATFORM_ID, Applier, RequestType, is_platform_id
+from .models import PLATFORM_ID, Applier, Network, RequestType, is_platform_id
 
 BIG = 2**63 - 1
 
@@ -45,6 +45,9 @@ class CapacityIn(StrictSerializer):
     gpu = StrictInt(required=False, min_value=0, max_value=1_000_000)
     ram = StrictInt(required=False, min_value=0, max_value=BIG, help_text="MiB")
     rom = StrictInt(required=False, min_value=0, max_value=BIG, help_text="bytes")
+    network = StrictChoice(
+        choices=["", *Network.values], required=False, help_text="what jobs may reach at most; empty: MLP_RUN_NETWORK"
+    )
 
 
 class TenantOut(serializers.Serializer):
@@ -58,6 +61,7 @@ class TenantOut(serializers.Serializer):
     ram_inuse = serializers.IntegerField()
     rom_inuse = serializers.IntegerField()
     source = serializers.CharField()
+    network = serializers.ChoiceField(choices=Network.choices, source="network_policy")
 
 
 class LimitIn(StrictSerializer):

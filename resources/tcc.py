@@ -117,8 +117,8 @@ def never_fits(tenant: Tenant, owner: str = "", **asked) -> None:
         limits.never_fits(tenant.pk, owner, wanted)
 
 
-def set_capacity(*, name: str, by: str, **capacity) -> Tenant:
-    """Set a tenant's capacity for an operator. Raises Missing, and Refused below what is in use."""
+def set_capacity(*, name: str, by: str, network: str | None = None, **capacity) -> Tenant:
+    """Set a tenant's capacity and network policy. Raises Missing, and Refused below what is in use."""
     with transaction.atomic():
         tenant = lock_tenant(name=name)
         for kind, value in capacity.items():
@@ -130,6 +130,9 @@ def set_capacity(*, name: str, by: str, **capacity) -> Tenant:
         if capacity:
             tenant.source = Tenant.Source.SET
             tenant.save(update_fields=[*capacity, "source"])
+        if network is not None:
+            tenant.network = network
+            tenant.save(update_fields=["network"])
     return tenant
 
 

@@ -14,11 +14,23 @@ from pathlib import Path
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 
-from . import confine
-from .base import STOPPED, Mount, Runner, RunnerError, RunSpec, RunStatus
+from . import confine, networks
+from .base import STOPPED, Mount, Runner, RunnerError, RunSpec, RunStatus, narrowest
 from .local import LocalRunner, tail
 
-__all__ = ["STOPPED", "Mount", "RunSpec", "RunStatus", "Runner", "RunnerError", "get", "tail"]
+__all__ = [
+    "NETWORKS",
+    "STOPPED",
+    "Mount",
+    "Network",
+    "RunSpec",
+    "RunStatus",
+    "Runner",
+    "RunnerError",
+    "get",
+    "narrowest",
+    "tail",
+]
 
 
 _making = threading.Lock()
@@ -32,6 +44,7 @@ def _runner(kind: str, root: Path) -> Runner:
             confine.decide(settings.MLP_CONFINEMENT),
             disk_mib=settings.JOB_DISK_MIB,
             reserve_mib=settings.DISK_RESERVE_MIB,
+            doors=networks.doors(),
         )
     if kind == "kubernetes":
         # Imported here, so that only platforms with a cluster load its client.

@@ -24,6 +24,8 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 NO_SUCH_RUN = Message("no run of this name")
 STOPPED = Message("stopped on request")  # how the reason begins when a caller has stopped the run
 State = Literal["unknown", "running", "exited", "lost"]
+Network = Literal["open", "platform", "none"]
+NETWORKS: tuple[Network, ...] = ("none", "platform", "open")  # from the narrowest to the widest
 
 
 class RunnerError(Exception):
@@ -34,6 +36,28 @@ class RunnerError(Exception):
     def __init__(self, template: str, /, **params):
         self.msg = Message(template, **params)
         super().__init__(self.msg)
+
+
+def narrowest(*policies: str) -> str:
+    """Return the policy that allows the least; empty ones say nothing."""
+    return min(filter(None, policies), key=NETWORKS.index)
+
+
+NETWORK_WORDS: dict[Network, Message] = {
+    "open": Message("the platform and the internet"),
+    "platform": Message("the platform only"),
+    "none": Message("none"),
+}
+
+
+@dataclass(frozen=True)
+class Door:
+    """An address of the platform that runs reach at `port` of their own loopback interface, where they have one."""
+
+    name: str
+    port: int
+    host: str
+    to: int
 
 
 @dataclass(frozen=True)
@@ -68,6 +92,9 @@ class RunSpec:
     RANK, LOCAL_RANK, LOCAL_WORLD_SIZE), each with all of `cpu`, `gpu` and `ram_mib`. The run ends when all have ended;
     when one fails the others are stopped and the run fails.
 
+    `network` is what a run with an owner may reach: "open" the platform and the internet, "platform" the platform's
+    gateways and NATS, "none" nothing. The workers of a run always reach each other.
+
     `usage` is the file for its resource usage, where the runner can measure it, as JSON lines: seconds `after` its
     start, `cpu` in cores since the line before, `ram` and `disk` in MiB, `gpu` in per cent, `gpu_ram` in MiB. Lines are
     appended, and each run starts again at 0 seconds. A missing field was not measured.
@@ -95,6 +122,7 @@ class RunSpec:
     processes: int | None = None
     workers: int = 1
     usage: Path | None = None
+    network: Network = "open"
 
     def __post_init__(self) -> None:
         check_name(self.name)
@@ -202,6 +230,14 @@ class Runner(ABC):
         descriptor 3, announced by LISTEN_FDS and LISTEN_PID as systemd does, and has to call listen().
         """
         return ""
+
+    def door(self, name: str) -> str | None:
+        """Return the `host:port` at which runs reach the platform's "gateway" or "nats"; None: where users do."""
+        return None
+
+    def network(self, policy: Network) -> Message:
+        """Return what a policy means for runs here, for users and administrators."""
+        return NETWORK_WORDS[policy]
 
     def capacity(self) -> dict | None:
         """Return the capacity for all runs, {"cpu": cores, "ram": MiB, "gpu": count}; None means this machine.

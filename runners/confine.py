@@ -2,6 +2,7 @@
 
     files      bubblewrap: a run sees only its workspace, its mounts, the interpreter and the system's libraries;
                else Landlock: it may open only these; else no isolation
+    network    a namespace of its own, where the kernel allows it (`networks.py`); else that of the machine
     user       a user id for each owner, where the platform is root
     resources  control groups where they are writable, else a process that measures (`shim/limits.py`)
 
@@ -17,7 +18,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
@@ -30,6 +31,7 @@ from .shim import cgroup, landlock
 log = logging.getLogger(__name__)
 
 Walls = Literal["bwrap", "landlock", "none"]
+Own = Literal["bwrap", "unshare", ""]  # who makes the network namespace of a run; "": it has none
 SHIM = Path(__file__).with_name("shim")
 INSIDE_SHIM = "/run/shim"
 WORKSPACE = "/workspace"
@@ -63,6 +65,7 @@ class Confinement:
     bwrap: str = ""
     own_uid: bool = False
     cgroup: dict[str, str] = field(default_factory=dict)
+    network: Own = ""
     why_not: tuple[str, ...] = ()
 
     def summary(self) -> str:
@@ -77,7 +80,10 @@ class Confinement:
         rest = [kind for kind in cgroup.KINDS if kind not in self.cgroup]
         bounds = f"{kinds} by control groups" if kinds else ""
         watched = f"{', '.join(rest)} by a watcher" if rest else ""
-        return "; ".join(filter(None, [files, users, bounds, watched, "disk by a watcher"]))
+        network = "a network of its own for each run"
+        if not self.network:
+            network = "NETWORK SHARED: a script can reach what the machine can, and listen on its ports"
+        return "; ".join(filter(None, [files, network, users, bounds, watched, "disk by a watcher"]))
 
     def uid_of(self, owner: int | None) -> int | None:
         """Return the user id of this owner's runs; None: that of the platform."""
@@ -95,7 +101,7 @@ class Confinement:
             "inside": WORKSPACE if walls == "bwrap" else str(spec.cwd),
             "own": [str(mount.source) for mount in spec.mounts if not mount.read_only],
             "open": [str(mount.source) for mount in spec.mounts if mount.read_only],
-            "bwrap": bwrap_command(self.bwrap, spec, uid, folder, devices) if walls == "bwrap" else [],
+            "bwrap": bwrap_command(self, spec, folder, devices) if walls == "bwrap" else [],
             "read": [*system_files(), *(str(mount.source) for mount in spec.mounts if mount.read_only)],
             "write": [
                 *(str(mount.source) for mount in spec.mounts if not mount.read_only),
@@ -125,13 +131,22 @@ def system_files() -> list[str]:
     return [*SYSTEM, *(f"/etc/{name}" for name in (*ETC, "passwd", "group")), "/proc", *SYS, *runtime()]
 
 
-def bwrap_command(bwrap: str, spec: RunSpec, uid: int | None, folder: Path, devices: list[str]) -> list[str]:
+def bwrap_command(how: Confinement, spec: RunSpec, folder: Path, devices: list[str]) -> list[str]:
     """Return bubblewrap's command line, ending with the interpreter and the shim's folder."""
-    command = [bwrap, "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try", "--die-with-parent"]
+    uid = how.uid_of(spec.owner)
+    command = [
+        how.bwrap,
+        "--unshare-pid",
+        "--unshare-ipc",
+        "--unshare-uts",
+        "--unshare-cgroup-try",
+        "--die-with-parent",
+    ]
     command += [
         "--as-pid-1",
         "--hostname",
         "localhost",
+        *(["--unshare-net"] if how.network else []),
     ]  # a host name that resolves, for programs that look up their own address
     if os.geteuid() == 0:
         # What the guard needs to change to the run's user, and to kill and measure its processes.
@@ -221,19 +236,37 @@ def decide(wanted: str = "auto") -> Confinement:
     why_not: list[str] = []
     if wanted in {"auto", "bwrap"}:
         for path in bwraps():
-            problem = probe(path)
-            if not problem:
-                return Confinement("bwrap", path, root, groups)
+            best = Confinement("bwrap", path, root, groups, "bwrap")
+            if not (no_network := probe(best)):
+                return best
+            if not (problem := probe(replace(best, network=""))):
+                return replace(best, network="", why_not=(*why_not, f"network: {path}: {no_network}"))
             why_not.append(f"{path}: {problem}")
         if wanted == "bwrap":
             raise ImproperlyConfigured(f"MLP_CONFINEMENT=bwrap: {'; '.join(why_not) or 'there is no bwrap'}")
     if wanted in {"auto", "landlock"}:
         if landlock.version():
-            return Confinement("landlock", "", root, groups, tuple(why_not))
+            return _with_network(Confinement("landlock", "", root, groups, why_not=tuple(why_not)))
         why_not.append("Landlock: this kernel does not offer it")
         if wanted == "landlock":
             raise ImproperlyConfigured(f"MLP_CONFINEMENT=landlock: {why_not[-1]}")
-    return Confinement("none", "", root, groups, tuple(why_not))
+    return _with_network(Confinement("none", "", root, groups, why_not=tuple(why_not)))
+
+
+def _with_network(found: Confinement) -> Confinement:
+    """Return the same with a network for each run, where the guard can make one by itself."""
+    try:
+        done = subprocess.run(
+            [sys.executable, "-I", "-S", str(SHIM / "network.py")],
+            capture_output=True, text=True, env={}, timeout=PROBE_S, errors="replace",
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired) as failed:
+        problem = str(failed)
+    else:
+        problem = done.stderr.strip()[-300:]
+    if not problem:
+        return replace(found, network="unshare")
+    return replace(found, why_not=(*found.why_not, f"network: {problem}"))
 
 
 def bwraps() -> list[str]:
@@ -246,14 +279,14 @@ def bwraps() -> list[str]:
     return [path for path in paths if path]
 
 
-def probe(bwrap: str) -> str:
+def probe(how: Confinement) -> str:
     """Return why a run cannot work in this bubblewrap as its own user, empty when it can."""
     test = "import ctypes, hashlib, os; os.listdir(os.path.dirname(os.__file__))"
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         (folder / "tmp").mkdir()
         spec = RunSpec(name="probe", command=["true"], cwd=folder / "tmp", environment={}, log=folder / "log", owner=0)
-        *command, python, isolated, no_site, _, _, _ = bwrap_command(bwrap, spec, None, folder, [])
+        *command, python, isolated, no_site, _, _, _ = bwrap_command(replace(how, own_uid=False), spec, folder, [])
         lower = f"import os; os.setgroups([]); os.setgid({FIRST_UID}); os.setuid({FIRST_UID})\n" * (os.geteuid() == 0)
         lists = [os.path.join(path, "lib") for path in runtime()]
         code = f"{lower}{test}\nfor path in {lists!r}:\n    os.path.isdir(path) and os.listdir(path)"

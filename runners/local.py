@@ -33,8 +33,8 @@ from pathlib import Path
 from kernel import sanitize, sockets, storage
 from kernel.messages import Message, restored
 
-from . import confine, gpus
-from .base import NO_SUCH_RUN, Runner, RunnerError, RunSpec, RunStatus, check_name
+from . import confine, gpus, networks
+from .base import NO_SUCH_RUN, Door, Network, Runner, RunnerError, RunSpec, RunStatus, check_name
 from .shim.cgroup import Group
 
 START_LIMIT_S = 30
@@ -46,9 +46,9 @@ LOOPBACK = "127.0.0.1"
 class LocalRunner(Runner):
     """See the module. Keeps nothing in memory: any number of processes may use the same folder at once.
 
-    `confinement` is by default the best that works here, `devices` lists the GPUs. `disk_mib` is the default for runs
-    with an owner. No run starts with less than `reserve_mib` of free disk space, and below that the runs that filled
-    the disk are stopped.
+    `confinement` is by default the best that works here, `devices` lists the GPUs, `doors` are what runs may reach of
+    the platform, and their proxy to the internet. `disk_mib` is the default for runs with an owner. No run starts with
+    less than `reserve_mib` of free disk space, and below that the runs that filled the disk are stopped.
     """
 
     def __init__(
@@ -58,8 +58,10 @@ class LocalRunner(Runner):
         devices: Callable[[], list[gpus.Device]] = gpus.devices,
         disk_mib: int | None = None,
         reserve_mib: int = 0,
+        doors: tuple[Door, ...] = (),
     ):
         self.folder = Path(folder).absolute()
+        self.doors = doors
         self._confinement, self.devices = confinement, devices
         self.disk_mib, self.reserve_mib = disk_mib, reserve_mib
         self.sockets = sockets.fitting(self.folder.with_name("sockets"), self.folder.parents[1])
@@ -105,7 +107,9 @@ class LocalRunner(Runner):
                 values["disk_mib"] = self.disk_mib
             (path / "tmp").mkdir(mode=0o700, exist_ok=True)
             values |= self.confinement.of(spec, path, gpus.nodes(devices))
+            values["network"] = networks.of(self.confinement, spec, self.doors)
             values["environment"] |= self.confinement.environment(spec, path)
+            values["environment"] |= networks.environment(values["network"])
             _write(path / "spec.json", values)
             if not Path(spec.log).is_relative_to(spec.cwd):  # in `cwd` the shim makes the folders
                 Path(spec.log).parent.mkdir(parents=True, exist_ok=True)
@@ -210,6 +214,13 @@ class LocalRunner(Runner):
     @property
     def many_workers(self) -> bool:
         return True
+
+    def door(self, name: str) -> str | None:
+        door = next((door for door in self.doors if door.name == name), None)
+        return f"{LOOPBACK}:{door.port}" if door and self.confinement.network else None
+
+    def network(self, policy: Network) -> Message:
+        return networks.words(self.confinement, policy)
 
     def stop_all(self, grace: float = 10) -> list[str]:
         left = [name for name in self.names() if self.poll(name).state == "running"]

@@ -42,11 +42,11 @@ from urllib.parse import quote, urlsplit
 
 __all__ = ["Reporter", "artifact", "fail", "finish", "flush", "progress", "report", "values"]
 
-QUEUE_SIZE, BATCH_SIZE = 10000, 1000
+QUEUE_SIZE, BATCH_SIZE, TRY_AGAIN = 10000, 1000, (408, 425, 429)
 BATCH_S, TIMEOUT_S = 0.5, 10.0
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 15.0
-TRY_AGAIN = (408, 425, 429)
 MOST_REFUSALS, MOST_NUMBERS = 20, 100  # in a row: then it is not this or that object's fault; in one object
+UNUSABLE = "MLP_API_URL, MLP_USER or MLP_JOB is not given or not valid"
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:/ -]{0,99}")
 
 
@@ -72,12 +72,12 @@ class Reporter:
         self.environment = os.environ if environment is None else environment
         get = self.environment.get
         self.token, self.user, self.job = get("MLP_TOKEN", ""), get("MLP_USER", ""), get("MLP_JOB", "")
-        self.attempt = get("MLP_ATTEMPT", "") or "1"
+        self.warned, self.attempt = set(), get("MLP_ATTEMPT", "") or "1"
         self.flush_s = self._seconds("MLP_REPORT_FLUSH_S", 20.0)
-        self.warned = set()
         self.online = bool(self.token and self._usable())
         if self.token and not self.online:
-            self._warn("environment", "MLP_API_URL, MLP_USER or MLP_JOB is not given or not valid: nothing is sent")
+            why = "the network policy of this job is none" if get("MLP_NETWORK") == "none" else UNUSABLE
+            self._warn("environment", why + ": nothing is sent")
         self.last = {"epoch": -1, "accuracy": 0.0, "loss": 0.0, "progress": 0}
         self.reset()
 

@@ -54,6 +54,9 @@ def test_it_returns_all_fields_with_the_defaults(as_alice, home):
         ("env", {"a b": "x"}),
         ("env", ["x"]),
         ("retries", 11),
+        ("network", "wide"),
+        ("network", ""),
+        ("network", None),
         ("state", "running"),
     ],
 )

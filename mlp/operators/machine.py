@@ -56,7 +56,14 @@ def isolation() -> dict:
     users = (gettext("each owner's runs have a separate user"), "success")
     if not confinement.own_uid:
         users = (gettext("all runs use the platform's user"), "warning" if confinement.walls == "none" else "plain")
-    rows = [(gettext("Files"), *files[confinement.walls]), (gettext("Users"), *users)]
+    network = (gettext("each run has a network of its own"), "success")
+    if not confinement.network:
+        network = (gettext("shared: a run can reach what the machine can, and listen on its ports"), "danger")
+    rows = [
+        (gettext("Files"), *files[confinement.walls]),
+        (gettext("Network"), *network),
+        (gettext("Users"), *users),
+    ]
     for kind in cgroup.KINDS:
         limited = kind in confinement.cgroup
         how = gettext("limited by control groups") if limited else gettext("measured by the monitor")

@@ -36,12 +36,13 @@ import guard
 import limits
 import privileges
 import reasons
+import relay
 import usage
 from log import Lines, Log, open_below
 from prepare import prepare
 from reasons import message
+from record import RECORD_SIZE, private, write_record
 
-RECORD_SIZE = 4096
 OUT_OF_MEMORY = (
     b"MemoryError",
     b"std::bad_alloc",
@@ -49,32 +50,6 @@ OUT_OF_MEMORY = (
     b"Cannot allocate memory",
     b"can't allocate memory",
 )
-
-
-def write_record(path: str, record: dict, room: str = "") -> None:
-    """Write a record, atomic and durable. `room` is a file of the record's size that was written in advance, so
-    that a full disk does not prevent it.
-    """
-    draft = room or path + ".part"
-    data = json.dumps(record).encode()
-    data += b" " * (RECORD_SIZE - len(data) - 1) + b"\n"
-    fd = os.open(draft, os.O_WRONLY | os.O_CREAT, 0o600)
-    try:
-        os.write(fd, data)
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-    os.replace(draft, path)
-    folder = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
-
-
-def private(path: str, flags: int) -> int:
-    """Open a file that no other user may read; an `opener` for `open`."""
-    return os.open(path, flags, 0o600)
 
 
 class Shim:
@@ -157,8 +132,9 @@ class Shim:
         outputs, log_ends = [pipe[0] for pipe in pipes], [pipe[1] for pipe in pipes]
         reports, report_end = os.pipe2(os.O_CLOEXEC)
         command_end, commands = os.pipe2(os.O_CLOEXEC)
+        self.relay = relay.Relay(self.spec)
         if (child := os.fork()) == 0:
-            for fd in (*outputs, reports, commands, self.control, self.signals):
+            for fd in (*outputs, reports, commands, self.control, self.signals, self.relay.mine.detach()):
                 os.close(fd)
             if self.spec["walls"] == "bwrap":
                 behind_walls(self.spec, [self.lock, *self.spec["gpu_locks"]], log_ends, command_end, report_end)
@@ -178,7 +154,7 @@ class Shim:
             disk = limits.Disk(folders, self.spec["disk_mib"] or 0, self.spec["reserve_mib"], stop)
         except limits.Unbounded as problem:  # left by an earlier attempt
             return stop(problem.reason)
-        disk.pids = lambda: guard.descendants(os.getpid())
+        disk.pids = lambda: [pid for pid in guard.descendants(os.getpid()) if pid != self.relay.pid]
         # The kernel may have killed one process of many, for which the others would wait.
         disk.others = [lambda: self.too_much_memory() if self.group.oom_kills() else ""]
         disk.start()
@@ -202,7 +178,7 @@ class Shim:
         """
         sinks = {fd: log if len(outputs) == 1 else Lines(log, rank) for rank, fd in enumerate(outputs)}
         poller = select.poll()
-        for fd in (*outputs, self.reports, self.control, self.signals, self.gone):
+        for fd in (*outputs, self.reports, self.control, self.signals, self.gone, self.relay.poller):
             poller.register(fd, select.POLLIN)
         while True:
             ready = {fd for fd, _ in poller.poll(self.wait_ms())}
@@ -222,6 +198,7 @@ class Shim:
             if self.deadline is not None and time.monotonic() >= self.deadline:
                 self.deadline, self.forced = None, True
                 self.command(b"K")
+            self.relay.look()
             if self.gone in ready:  # a bubblewrap killed at its start leaves a process that would hang for ever
                 poller.unregister(self.gone)
                 guard.kill_below()
@@ -237,7 +214,8 @@ class Shim:
                 sink.close()
 
     def wait_ms(self) -> float | None:
-        return None if self.deadline is None else max(0, self.deadline - time.monotonic()) * 1000 + 1
+        ends = [end for end in (self.deadline, self.relay.due) if end is not None]
+        return max(0, min(ends) - time.monotonic()) * 1000 + 1 if ends else None
 
     def read_reports(self) -> bool:
         """Return False at the end of the guard. A report is one line, shorter than an atomic write to a pipe."""

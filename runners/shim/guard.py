@@ -21,6 +21,7 @@ import cgroup
 import door
 import landlock
 import limits
+import network
 import privileges
 import syscalls
 
@@ -85,6 +86,7 @@ def main(spec: dict, logs: list[int], commands: int, reports: int) -> None:
         if spec["uid"] is not None or spec["walls"] != "none":
             privileges.hide()
         become_subreaper()
+        network.enter(spec)
         woken, wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
@@ -118,7 +120,7 @@ def main(spec: dict, logs: list[int], commands: int, reports: int) -> None:
 
 def handed(spec: dict) -> list[int]:
     """Return the descriptors that the shim hands to the guard by the spec."""
-    return [*spec["join"], *([] if spec["listener"] is None else [spec["listener"]])]
+    return [*spec["join"], spec["network"]["link"], *([] if spec["listener"] is None else [spec["listener"]])]
 
 
 def report(pipe: int, **facts) -> None:

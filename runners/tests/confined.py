@@ -12,6 +12,7 @@ import os
 import pickle
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -150,7 +151,7 @@ def make(kind: str, folder: Path, **options) -> LocalRunner:
         return UsersRunner(folder, level, **options)
     decided = confine.decide(level)
     groups = {} if how else decided.cgroup
-    return LocalRunner(folder, confine.Confinement(level, decided.bwrap, decided.own_uid, groups), **options)
+    return LocalRunner(folder, replace(decided, cgroup=groups), **options)
 
 
 ENVIRONMENT = {"PATH": os.defpath, "LANG": "C.UTF-8"}

@@ -106,20 +106,23 @@ def test_it_shows_isolation_and_versions(staff_client):
     versions = dict(answer.context["versions"])
     assert re.fullmatch(r"\d+\.\d+.*", versions["PostgreSQL"])
     assert {name for name in ("Valkey", "NATS", "nginx") if not versions[name]} == set()
-    [files, users, *bounds] = answer.context["isolation"]["rows"]
+    [files, network, users, *bounds] = answer.context["isolation"]["rows"]
     confinement = confine.decide(settings.MLP_CONFINEMENT)
     assert files[2] == ("danger" if confinement.walls == "none" else "success")
+    assert network[2] == ("success" if confinement.network else "danger")
     assert (users[2] == "success") == confinement.own_uid
     assert len(bounds) == 4
-    assert all(str(how) in html.unescape(answer.content.decode()) for _what, how, _tone in (files, users, *bounds))
+    text = html.unescape(answer.content.decode())
+    assert all(str(how) in text for _what, how, _tone in (files, network, users, *bounds))
 
 
 def test_missing_isolation_is_shown_with_its_reason(staff_client, monkeypatch):
-    nothing = confine.Confinement("none", "", False, {}, ("bwrap: <b>not allowed</b>",))
+    nothing = confine.Confinement("none", "", False, {}, why_not=("bwrap: <b>not allowed</b>",))
     monkeypatch.setattr(runners.get(), "_confinement", nothing)
     answer = staff_client.get(reverse("admin:machine"))
     text = answer.content.decode()
     assert "a script can read what the platform can" in text
+    assert "shared: a run can reach what the machine can" in text
     assert "bwrap: &lt;b&gt;not allowed" in text
     assert "mlp-danger" in text
 

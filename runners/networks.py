@@ -1,0 +1,83 @@
+"""What a run with a network of its own may reach: the platform's doors, and a proxy to the internet.
+
+A run has a network namespace of its own wherever the kernel allows it: its loopback interface is its alone, and what it
+may reach are listeners there, from which the shim's relay (`shim/relay.py`) connects to the platform. Where there
+are no namespaces it has the machine's network.
+"""
+
+from __future__ import annotations
+
+from urllib.parse import urlsplit
+
+from django.conf import settings
+
+from kernel.messages import Message
+
+from .base import NETWORK_WORDS, Door, Network, RunSpec
+from .confine import FIRST_UID, Confinement
+
+GATEWAY, APP_GATEWAY, NATS, PROXY = "gateway", "app-gateway", "nats", "proxy"
+LOOPBACK = "127.0.0.1"
+PROXIED = ("http_proxy", "https_proxy", "all_proxy")
+
+
+def doors() -> tuple[Door, ...]:
+    """Return the doors of this platform, and the port of the proxy."""
+    host = settings.GATEWAY_HOST
+    found = [
+        Door(GATEWAY, settings.GATEWAY_PORT, host, settings.GATEWAY_PORT),
+        Door(APP_GATEWAY, settings.APP_GATEWAY_PORT, host, settings.APP_GATEWAY_PORT),
+    ]
+    if settings.EMBEDDED["nats"]:
+        found.append(Door(NATS, settings.NATS_PORT, host, settings.NATS_PORT))
+    return (*found, Door(PROXY, settings.RUN_PROXY_PORT, "", 0))
+
+
+def of(confinement: Confinement, spec: RunSpec, known: tuple[Door, ...]) -> dict:
+    """Return the run's network for the shim."""
+    own = confinement.network if spec.owner is not None else ""
+    return {
+        "policy": spec.network,
+        "own": own,
+        "uid": FIRST_UID if confinement.own_uid else None,  # nobody's, for the relay
+        "doors": [_door(door, spec) for door in known] if own and spec.network != "none" else [],
+    }
+
+
+def _door(door: Door, spec: RunSpec) -> dict:
+    values = {"port": door.port, "host": door.host, "to": door.to}
+    if door.name != PROXY:
+        return values
+    return values | {"policy": spec.network, "via": None} | _own_proxy(spec)
+
+
+def _own_proxy(spec: RunSpec) -> dict:
+    """Return where the run's own environment says that its proxy is, which is then reached through ours."""
+    for name in (*PROXIED[1::-1], PROXIED[2]):
+        given = spec.environment.get(name) or spec.environment.get(name.upper())
+        if given:
+            try:
+                url = urlsplit(given if "://" in given else f"http://{given}")
+                if url.scheme == "http" and url.hostname:
+                    login = f"{url.netloc.rpartition('@')[0]}@" if "@" in url.netloc else ""
+                    return {"via": [url.hostname, url.port or 80], "login": login}
+            except ValueError:
+                continue
+    return {}
+
+
+def environment(network: dict) -> dict[str, str]:
+    """Return the variables by which programs find the proxy, where there is one."""
+    proxy = next((door for door in network["doors"] if not door["host"]), None)
+    if proxy is None:
+        return {}
+    url = f"http://{proxy.get('login', '')}{LOOPBACK}:{proxy['port']}"
+    values = dict.fromkeys(PROXIED, url) | {"no_proxy": f"localhost,{LOOPBACK},::1"}
+    return values | {name.upper(): value for name, value in values.items()}
+
+
+def words(confinement: Confinement, policy: Network) -> Message:
+    """Return what a policy means for runs here."""
+    if confinement.network:
+        return NETWORK_WORDS[policy]
+    return Message("%(policy)s (not enforced: runs share the network of this machine)", policy=NETWORK_WORDS[policy])

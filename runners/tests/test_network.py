@@ -1,0 +1,390 @@
+"""The network of a run: its own, with the platform's doors in it, and the internet as its policy says."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from runners import confine
+from runners.base import Door
+
+from .confined import KINDS, World
+from .helpers import alive, end_of, eventually
+
+MOST = 256  # connections of one run
+PORTS = {"gateway": 21001, "proxy": 21006}  # inside of runs; nobody has to be free outside
+
+
+def has_network(kind: str) -> bool:
+    return "ordinary user" not in kind or kind.startswith("bwrap")
+
+
+OWN = [kind for kind in KINDS if has_network(kind)] if confine.decide().network else []
+each_of_its_own = pytest.mark.parametrize("world", OWN, indirect=True)
+best = pytest.mark.parametrize("world", OWN[:1], indirect=True)
+
+
+class Echo:
+    """A server on the machine's loopback that answers each line with a prefix and its client's address."""
+
+    def __init__(self, port: int = 0):
+        self.listener = socket.create_server(("127.0.0.1", port), backlog=512)
+        self.port = self.listener.getsockname()[1]
+        self.lock, self.open = threading.Lock(), 0
+        threading.Thread(target=self.serve, daemon=True).start()
+
+    def serve(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                link, address = self.listener.accept()
+                threading.Thread(target=self.answer, args=(link, address[0]), daemon=True).start()
+
+    def answer(self, link: socket.socket, address: str) -> None:
+        with self.lock:
+            self.open += 1
+        with contextlib.suppress(OSError), link, link.makefile("rwb") as stream:
+            for line in stream:
+                stream.write(b"echo " + address.encode() + b" " + line)
+                stream.flush()
+            stream.write(b"end\n")
+        with self.lock:
+            self.open -= 1
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self.listener.shutdown(socket.SHUT_RDWR)
+        self.listener.close()
+
+
+@pytest.fixture
+def echo():
+    made = Echo()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def doored(world, echo):
+    """The world, whose runs have a door to the echo server and a proxy."""
+    world.runner.doors = (
+        Door("gateway", PORTS["gateway"], "127.0.0.1", echo.port),
+        Door("proxy", PORTS["proxy"], "", 0),
+    )
+    if hasattr(world.runner, "options"):
+        world.runner.options["doors"] = world.runner.doors
+    return world
+
+
+TALK = f"""
+import socket, sys
+def talk(words=b'x\\n', host='127.0.0.1', port={PORTS["gateway"]}):
+    with socket.create_connection((host, port), 20) as link, link.makefile('rwb') as stream:
+        stream.write(words); stream.flush(); link.shutdown(socket.SHUT_WR)
+        return stream.read().decode()
+def via(url, **more):
+    import urllib.request, urllib.error
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler(), urllib.request.HTTPHandler())
+    try:
+        return opener.open(urllib.request.Request(url, **more), timeout=30).read().decode()
+    except urllib.error.HTTPError as problem:
+        return str(problem) + problem.read().decode()
+    except OSError as problem:
+        return str(problem)
+"""
+
+
+def listening() -> set[int]:
+    """The TCP ports on which something listens in our own network namespace."""
+    ports = set()
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/self/net/{table}").read_text().splitlines()[1:]:
+            fields = line.split()
+            if fields[3] == "0A":
+                ports.add(int(fields[1].rpartition(":")[2], 16))
+    return ports
+
+
+def test_this_machine_gives_runs_a_network():
+    decided = confine.decide()
+    assert decided.network or "network: " in " ".join(decided.why_not)
+    assert "network" in decided.summary().lower()
+
+
+@each_of_its_own
+def test_it_reaches_no_port_of_the_machine_but_the_doors(doored, echo):
+    ports = sorted(listening() | {echo.port})
+    assert echo.port in listening()
+    code = (
+        f"reached = []\nfor port in {ports}:\n  for host in ('127.0.0.1', '::1'):\n"
+        "    if attempt(socket.create_connection, (host, port), 5)[0]: reached.append(port)\n"
+        "print(json.dumps([reached, talk(), [name for _, name in socket.if_nameindex()]]))"
+    )
+    reached, answer, interfaces = doored.answer(TALK + code)
+    assert not set(reached) & set(ports) - set(PORTS.values())
+    assert answer == "echo 127.128.0.7 x\nend\n", "the owner's own address, and both directions to their ends"
+    assert interfaces == ["lo"]
+
+
+@each_of_its_own
+def test_nobody_outside_sees_a_port_that_it_binds(doored, echo):
+    """Not even that of a server of the platform which is away just now."""
+    echo.close()
+    code = (
+        f"door = socket.create_server(('0.0.0.0', {echo.port})); open('ready', 'w').write('x')\n"
+        "import signal; signal.pause()"
+    )
+    doored.runner.start(doored.spec(TALK + code))
+    eventually(lambda: (doored.workspace / "ready").exists() or doored.runner.poll("job-1-1").state != "running")
+    assert doored.runner.poll("job-1-1").state == "running", doored.log
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", echo.port), 5)
+
+
+@best
+@pytest.mark.parametrize("policy", ["open", "platform", "none"])
+def test_the_policy_decides_about_the_internet(doored, policy):
+    code = (
+        "reached = attempt(talk)\n"
+        "print(json.dumps([reached[0], os.environ.get('http_proxy', ''), via('http://192.0.2.1/'),"
+        " via('https://192.0.2.1/')]))"
+    )
+    reached, proxy, plain, tunnel = doored.answer(TALK + code, network=policy)
+    assert reached == (policy != "none")
+    assert proxy == ("" if policy == "none" else f"http://127.0.0.1:{PORTS['proxy']}")
+    for answer in (plain, tunnel):
+        if policy == "open":  # a network that nobody has: it was tried
+            assert "502" in answer
+            assert "192.0.2.1" in answer
+        elif policy == "platform":
+            assert "403" in answer
+            assert "the network policy of this run is 'platform'" in answer
+        else:
+            assert "unreachable" in answer
+
+
+def addresses() -> list[str]:
+    """Addresses of this machine in several notations, and others that no run may reach."""
+    own = socket.gethostbyname(socket.gethostname())
+    v4 = ["127.0.0.1", "127.9.9.9", "0.0.0.0", "169.254.169.254", "224.0.0.1", "255.255.255.255", own, "2130706433"]
+    v6 = ["::1", "::", "::ffff:127.0.0.1", "fe80::1", "ff02::1", "2002:7f00:1::", "64:ff9b::7f00:1", "::127.0.0.1"]
+    v6 += ["fd00:ec2::254", "64:ff9b::a9fe:a9fe"]
+    return [*v4, *(f"[{address}]" for address in v6), "localhost"]
+
+
+@best
+def test_the_proxy_refuses_the_machine_in_every_notation(doored, echo):
+    urls = [f"{scheme}://{address}:{echo.port}/" for address in addresses() for scheme in ("http", "https")]
+    code = f"os.environ.update(no_proxy='', NO_PROXY='')\nprint(json.dumps([via(url) for url in {urls!r}]))"
+    for url, answer in zip(urls, doored.answer(TALK + code), strict=True):
+        assert "403" in answer, (url, answer)
+        assert "the network policy of this run" in answer
+
+
+@pytest.fixture(scope="module")
+def internet():
+    """The address of a server that is not on this machine: in a network namespace behind a pair of interfaces."""
+    if os.geteuid() != 0 or not shutil.which("ip"):
+        pytest.skip("only root with iproute2 can build a network")
+    name = f"mlp{os.getpid() % 100000}"
+    for command in (
+        f"netns add {name}",
+        f"link add {name}a type veth peer name {name}b netns {name}",
+        f"addr add 198.18.7.1/30 dev {name}a",
+        f"link set {name}a up",
+        f"-n {name} addr add 198.18.7.2/30 dev {name}b",
+        f"-n {name} link set {name}b up",
+    ):
+        subprocess.run(["ip", *command.split()], check=True)
+    server = subprocess.Popen(["ip", "netns", "exec", name, sys.executable, "-c", PAGES], stdout=subprocess.PIPE)
+    assert server.stdout.readline() == b"up\n"
+    yield "198.18.7.2:8080"
+    server.kill()
+    server.communicate()
+    subprocess.run(["ip", "link", "del", f"{name}a"], check=True)
+    subprocess.run(["ip", "netns", "del", name], check=True)
+
+
+PAGES = """
+import http.server
+class Page(http.server.BaseHTTPRequestHandler):
+    def do_POST(self):
+        seen = [self.path, sorted(key.lower() for key in self.headers if key.lower().startswith('proxy')),
+            len(self.rfile.read(int(self.headers['Content-Length'])))]
+        self.send_response(200); self.end_headers(); self.wfile.write(repr(seen).encode())
+    def do_CONNECT(self):
+        self.send_response(200); self.end_headers(); self.wfile.write(b'a proxy for ' + self.path.encode())
+    def log_message(self, *_): pass
+print('up', flush=True)
+http.server.ThreadingHTTPServer(('198.18.7.2', 8080), Page).serve_forever()
+"""
+
+
+@best
+def test_under_open_it_reaches_a_server_outside(doored, internet):
+    code = (
+        f"page = via('http://{internet}/some/page?x=1', data=bytes(300_000), headers={{'Proxy-Connection': 'close'}})\n"
+        f"tunnel = talk(b'CONNECT {internet} HTTP/1.1\\r\\n\\r\\nPOST /in HTTP/1.0\\r\\nContent-Length: 0\\r\\n\\r\\n',"
+        f" port={PORTS['proxy']})\nprint(json.dumps([page, tunnel, attempt(talk, b'', '198.18.7.2', 8080)]))"
+    )
+    page, tunnel, direct = doored.answer(TALK + code)
+    assert page == "['/some/page?x=1', [], 300000]"
+    assert tunnel.startswith("HTTP/1.1 200")
+    assert "['/in', [], 0]" in tunnel
+    assert not direct[0]
+
+
+@best
+def test_a_proxy_that_the_job_names_is_reached_through_ours(doored, internet):
+    environment = {"https_proxy": f"http://me:pw@{internet}", "PATH": os.defpath}
+    code = (
+        f"answer = talk(b'CONNECT far.example:443 HTTP/1.1\\r\\n\\r\\n', port={PORTS['proxy']})\n"
+        "print(json.dumps([answer, os.environ['https_proxy']]))"
+    )
+    answer, named = doored.answer(TALK + code, environment=environment)
+    assert answer.endswith("a proxy for far.example:443")
+    assert named == f"http://me:pw@127.0.0.1:{PORTS['proxy']}"
+
+
+@best
+def test_a_flood_of_connections_hurts_nobody(doored, echo):
+    """The relay takes as many as it has room for; the others wait in the run's own kernel queue."""
+    code = """
+import resource, select
+resource.setrlimit(resource.RLIMIT_NOFILE, (4096, 4096))
+links = []
+for number in range(2000):
+    link = socket.socket(); link.setblocking(False); link.connect_ex(('127.0.0.1', PORT)); links.append(link)
+open('ready', 'w').write('x')
+while not os.path.exists('go'): select.select([], [], [], 0.01)
+for link in links: link.close()
+print(json.dumps(talk()))
+""".replace("PORT", str(PORTS["gateway"]))
+    doored.runner.start(doored.spec(TALK + code))
+    eventually((doored.workspace / "ready").exists)
+    eventually(lambda: echo.open >= MOST)
+    assert echo.open == MOST
+    [process] = relays(doored)
+    assert rss_mib(process) < 64
+    (doored.workspace / "go").touch()
+    assert end_of(doored.runner, "job-1-1").succeeded, doored.log
+    assert json.loads(doored.log) == "echo 127.128.0.7 x\nend\n"
+
+
+@best
+def test_a_slow_reader_slows_the_writer_and_costs_no_memory(doored, echo):
+    code = f"""
+link = socket.create_connection(('127.0.0.1', {PORTS["gateway"]}))
+link.setblocking(False)
+sent = 0
+while True:
+    try: sent += link.send(b'y' * 1000 + b'\\n')
+    except BlockingIOError:
+        import select
+        if not select.select([], [link], [], 1)[1]: break
+open('ready', 'w').write(str(sent))
+import signal; signal.pause()
+"""
+    doored.runner.start(doored.spec(TALK + code))
+    eventually((doored.workspace / "ready").exists)
+    [process] = relays(doored)
+    assert rss_mib(process) < 64
+
+
+def rss_mib(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") >> 20
+
+
+def relays(world: World) -> list[int]:
+    """The relay of the run: the child of the shim that is a copy of it."""
+    shim = json.loads((world.runner.folder / "job-1-1" / "begun.json").read_text())["shim"]
+    line = Path(f"/proc/{shim}/cmdline").read_bytes()
+    return [pid for pid in children(shim) if Path(f"/proc/{pid}/cmdline").read_bytes() == line]
+
+
+def open_files(pid: int) -> list[str]:
+    names = []
+    for path in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            names.append(os.readlink(path))
+    return names
+
+
+def children(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def descendants(pid: int) -> list[int]:
+    below = children(pid)
+    return below + [last for child in below for last in descendants(child)]
+
+
+ASK_AGAIN = """
+import time
+open('ready', 'w').write('x')
+while not os.path.exists('go'): time.sleep(0.005)
+while not attempt(talk)[0]: time.sleep(0.05)
+print(json.dumps(talk()))
+"""
+
+
+@best
+def test_a_killed_relay_is_started_again_and_holds_no_lock(doored, echo):
+    doored.runner.start(doored.spec(TALK + ASK_AGAIN))
+    eventually((doored.workspace / "ready").exists)
+    [first] = eventually(lambda: relays(doored))
+    eventually(lambda: not [name for name in open_files(first) if name.endswith("/lock")])
+    os.kill(first, signal.SIGKILL)
+    eventually(lambda: relays(doored) not in ([], [first]))
+    (doored.workspace / "go").touch()
+    assert end_of(doored.runner, "job-1-1").succeeded, doored.log
+    assert json.loads(doored.log) == "echo 127.128.0.7 x\nend\n"
+
+
+@best
+@pytest.mark.parametrize("victim", ["shim", "guard", "script"])
+def test_nothing_is_left_of_the_relay(doored, victim):
+    doored.runner.start(doored.spec(TALK + "import signal; open('ready', 'w').write('x'); signal.pause()"))
+    eventually((doored.workspace / "ready").exists)
+    begun = doored.runner.folder / "job-1-1" / "begun.json"
+    [process] = eventually(lambda: relays(doored))
+    shim = json.loads(begun.read_text())["shim"]
+    below = [pid for pid in descendants(shim) if pid != process]
+    os.kill(shim if victim == "shim" else below[0] if victim == "guard" else below[-1], signal.SIGKILL)
+    eventually(lambda: not alive(process))
+    assert end_of(doored.runner, "job-1-1").state in ("exited", "lost")
+
+
+@best
+def test_a_door_that_is_shut_resets_the_connection_until_it_opens_again(doored, echo):
+    """As while the gateway is restarted: each connection is made anew."""
+    code = """
+import time
+print(json.dumps([talk(), open('one', 'w').write('x')]), flush=True)
+while attempt(talk)[0]: time.sleep(0.01)
+open('two', 'w').write('x')
+while not attempt(talk)[0]: time.sleep(0.01)
+"""
+    doored.runner.start(doored.spec(TALK + code))
+    eventually((doored.workspace / "one").exists)
+    echo.close()
+    eventually((doored.workspace / "two").exists)
+    again = Echo(port=echo.port)
+    try:
+        assert end_of(doored.runner, "job-1-1").succeeded, doored.log
+    finally:
+        again.close()
+
+
+@best
+def test_a_run_of_the_platform_itself_keeps_the_machines_network(doored, echo):
+    assert doored.answer(TALK + f"print(json.dumps(talk(port={echo.port})))", owner=None) == "echo 127.0.0.1 x\nend\n"
