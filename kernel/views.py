@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from django.contrib.auth import get_user_model
+from rest_framework.permissions import SAFE_METHODS
 from rest_framework.response import Response
 from rest_framework.serializers import Serializer
 from rest_framework.views import APIView
@@ -91,7 +92,7 @@ class ContractView(APIView):
         if self.internal:
             if kind != "service" and not request.user.is_staff:
                 raise Refused("this call requires a service token or an administrator", field="token")
-        elif kind not in self.accepted:
+        elif kind not in self.accepted or (kind == "job" and request.method in SAFE_METHODS):  # a job reports only
             raise Refused("a %(kind)s token cannot make this call", field="token", kind=word(kind))
 
     def _check_query(self, request) -> None:

@@ -1,0 +1,209 @@
+"""Every address of the platform, asked without a token, with another user's, and with a job's: each call of the schema
+and each page of the URLconf.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import re
+
+import pytest
+from django.apps import apps
+from django.core import serializers
+from django.urls import get_resolver
+from drf_spectacular.generators import SchemaGenerator
+
+from accounts import lifecycle as accounts
+from apps.models import Application
+from conftest import Api
+from datasets.models import Dataset
+from jobs.auth import job_token
+from jobs.models import Job
+from mlp.operators.tests.admin_world import put
+from mlp.tests.page_world import fill, visitor
+
+pytestmark = pytest.mark.django_db
+
+VALUES = {
+    "user": "alice",
+    "tenant": "default",
+    "cluster": "local",
+    "version": "1",
+    "path": "ckpt/model.pt",
+    "name": "fit",
+}
+OPEN = {("post", "/api/v1/users"), ("get", "/api/v1/schema"), ("get", "/api/v1/docs")}
+OF_A_JOB = {
+    ("put", "/api/v1/users/alice/jobs/fit:heartbeat"),
+    ("post", "/api/v1/users/alice/job_metrics/fit"),
+    ("post", "/api/v1/users/alice/jobs/fit/values"),
+}
+OPEN_PAGES = re.compile(
+    r"/(healthz(/live)?|regist_login(\.jsp)?|data_client\.(pyz|jar)|set_language|admin/login/|logout)$"
+)
+UNCHANGED = ("accounts.user", "datasets.dataset", "jobs.job", "jobs.metrics", "models_app.model", "apps.application",
+             "resources.tenant", "resources.resourcerequest")  # fmt: skip
+
+
+@pytest.fixture
+def world(alice, bob):
+    """Objects of alice's in every state, among them a job `fit` that runs."""
+    fill(alice)
+    for model in (Dataset, Application):
+        put(model, alice, "fit", "ready")
+    return snapshot()
+
+
+def snapshot() -> str:
+    """Return a digest of everything that a call might have changed."""
+    rows = [serializers.serialize("json", apps.get_model(label).objects.order_by("pk")) for label in UNCHANGED]
+    rows = [re.sub(r'"last_login": [^,]*', "", text) for text in rows]  # the tests log in
+    return hashlib.sha256("".join(rows).encode()).hexdigest()
+
+
+def calls() -> list[tuple[str, str, dict]]:
+    """Return (method, path, body) of each call of the REST schema, about alice's objects."""
+    schema = SchemaGenerator().get_schema(request=None, public=True)
+    found = []
+    for path, methods in schema["paths"].items():
+        address = re.sub(r"\{(\w+)\}", lambda name: VALUES[name.group(1)], path)
+        found += [(method, address, {}) for method in methods if method in {"get", "post", "put", "delete", "patch"}]
+    assert len(found) > 60
+    return found
+
+
+def answer(client: Api, method: str, path: str, body: dict):
+    return client.call(method, path.removeprefix("/api/v1/"), body if method in {"post", "put"} else None)
+
+
+def test_without_a_token_every_call_is_refused(world, as_anonymous):
+    for method, path, body in calls():
+        status = answer(as_anonymous, method, path, body).status_code
+        assert (method, path) in OPEN or status == 403, (method, path, status)
+    assert snapshot() == world
+
+
+@pytest.mark.parametrize(
+    "token", ["", "x", "mlp_u1_", "mlp_j1_x", "mlp_u0_" + "A" * 43, "\u00e9", "null", "mlp_u1_x, mlp_u2_y"]
+)
+def test_an_invalid_token_is_no_token(world, token):
+    for method, path, body in itertools.islice(calls(), 0, None, 7):
+        status = answer(Api(token), method, path, body).status_code
+        assert (method, path) in OPEN or status == 403, (method, path, status)
+    assert snapshot() == world
+
+
+def test_with_another_users_token_every_call_about_a_user_is_refused(world, as_bob):
+    """And with the same words as for an object that does not exist."""
+    for method, path, body in calls():
+        if "/users/alice" not in path:
+            continue
+        mine, nobodys = (answer(as_bob, method, path.replace("alice", name), body) for name in ("alice", "nobody"))
+        assert mine.status_code == 403, (method, path)
+        assert mine.json()["msg"].replace("alice", "nobody") == nobodys.json()["msg"], (method, path)
+    assert snapshot() == world
+
+
+def test_with_another_users_token_the_platforms_own_calls_are_refused(world, as_bob):
+    own = ["resource_request:try", "resource_request:confirm", "resource_request:cancel"]
+    own += [f"users/bob/job_metrics/fit:{verb}" for verb in ("begin", "finish", "delete")]
+    for path in own:
+        as_bob.refused(
+            "put", path, {"id": "x", "applier": "jm", "request_type": "request"} if "resource" in path else {}
+        )
+    as_bob.refused("put", "tenants/default", {"cpu": 1000})
+    as_bob.refused("post", "aiops/model/train", {})
+    assert snapshot() == world
+
+
+def test_a_jobs_token_may_report_on_its_job_and_nothing_else(world, alice):
+    job = Job.objects.get(user=alice, name="fit")
+    client = Api(job_token(job))
+    for method, path, body in calls():
+        status = answer(client, method, path, body).status_code
+        assert (method, path) in OPEN or status == 403, (method, path, status)  # also its own: without a body
+    for method, path in OF_A_JOB:
+        other = path.replace("fit", "done").replace("alice", "bob")
+        for foreign in (path.replace("fit", "waiting"), other):
+            client.refused(method, foreign.removeprefix("/api/v1/"), {"state": "finished", "progress": 100})
+    assert snapshot() == world
+    report = {"state": "running", "progress": 50}
+    assert client.call("put", "users/alice/jobs/fit:heartbeat", report).status_code == 200
+
+
+def test_the_token_of_a_job_that_has_ended_is_no_token(world, alice):
+    client = Api(job_token(Job.objects.get(user=alice, name="done")))
+    for method, path in OF_A_JOB:
+        client.refused(
+            method, path.removeprefix("/api/v1/").replace("fit", "done"), {"state": "finished", "progress": 100}
+        )
+    assert snapshot() == world
+
+
+def pages() -> list[str]:
+    """Return an address for each pattern of the URLconf outside of REST, about alice's objects."""
+
+    def walk(patterns, before: str = ""):
+        for one in patterns:
+            text = before + str(one.pattern)
+            if hasattr(one, "url_patterns"):
+                yield from walk(one.url_patterns, text)
+            else:
+                yield text
+
+    found = set()
+    for text in walk(get_resolver().url_patterns):
+        if not text.startswith("api/"):
+            address = re.sub(r"<(?:\w+:)?(\w+)>", lambda name: VALUES.get(name.group(1), "1"), text)
+            found.add("/" + re.sub(r"[\^$\\]|\(\?P.*?\)", "", address))
+    assert len(found) > 150
+    return sorted(found)
+
+
+def let_in(client, address: str) -> list[int]:
+    """Return the answers that are neither a refusal nor the way to the login."""
+    answers = [client.get(address), client.post(address, {})]
+    return [
+        one.status_code for one in answers
+        if one.status_code < 300 or (one.status_code < 400 and not re.search("login|/admin$|/admin/$", one["Location"]))
+    ]  # fmt: skip
+
+
+def test_without_a_session_every_page_leads_to_the_login(world):
+    client = visitor()
+    wrong = {address: let_in(client, address) for address in pages() if not OPEN_PAGES.match(address)}
+    assert {address: codes for address, codes in wrong.items() if codes} == {}
+    assert snapshot() == world
+
+
+def test_a_users_session_opens_no_page_of_the_administrators(world, bob):
+    client = visitor(bob)
+    admin = [
+        address
+        for address in pages()
+        if address.startswith(("/admin/", "/internal/")) and not OPEN_PAGES.match(address)
+    ]
+    assert len(admin) > 80
+    wrong = {address: let_in(client, address) for address in admin}
+    assert {address: codes for address, codes in wrong.items() if codes} == {}
+    assert snapshot() == world
+
+
+def test_another_users_session_sees_nothing_of_theirs(world, bob):
+    client = visitor(bob)
+    theirs = [address for address in pages() if re.search(r"/(jobs|datasets|models|apps)/fit", address)]
+    assert len(theirs) > 10
+    for address in theirs:
+        for one in (client.get(address), client.post(address, {})):
+            assert one.status_code in {403, 404, 405}, (address, one.status_code)
+    assert snapshot() == world
+
+
+def test_a_token_is_no_session_and_a_job_token_opens_no_page(world, alice):
+    token = job_token(Job.objects.get(user=alice, name="fit"))
+    for value in (token, accounts.token_of(alice)):
+        for address in ("/index", "/jobs/fit", "/account", "/admin/"):
+            answered = visitor().get(address, HTTP_AUTHORIZATION=f"Bearer {value}")
+            assert answered.status_code == 302, address
+        assert visitor().get(f"/index?token={value}").status_code == 302
