@@ -7,6 +7,7 @@ import hashlib
 import json
 import re
 import socket
+import socketserver
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import urlsplit
@@ -113,15 +114,30 @@ class Echo(BaseHTTPRequestHandler):
         pass
 
 
-@pytest.fixture
-def echo(adder):
-    """A ready application of alice's, served by Echo."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Echo)
+class AtSocket(ThreadingHTTPServer):
+    """Echo on a unix socket, as an application of this machine."""
+
+    address_family = socket.AF_UNIX
+
+    def server_bind(self):
+        socketserver.TCPServer.server_bind(self)
+        self.server_name, self.server_port = "localhost", 0
+
+
+@pytest.fixture(params=["unix"])
+def echo(request, adder, tmp_path):
+    """A ready application of alice's, served by Echo on a unix socket or, where a test asks for it, on a port."""
+    if request.param == "unix":
+        server = AtSocket(str(tmp_path / "echo"), Echo)
+        address = f"unix:{tmp_path / 'echo'}"
+    else:
+        server = ThreadingHTTPServer(("127.0.0.1", 0), Echo)
+        address = f"127.0.0.1:{server.server_port}"
     server.arrived = threading.Event()
     threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
     app = Application.objects.create(
         user=adder.user, tenant=adder.tenant, model=adder, name=next(NAMES), port=31000, state="ready", reserved=False,
-        run_name="none", address=f"127.0.0.1:{server.server_port}",
+        run_name="none", address=address,
     )  # fmt: skip
     app.arrived = server.arrived
     yield app
@@ -207,13 +223,15 @@ def test_internal_redirects_of_applications_are_ignored(front, echo, alice):
     assert (answer.status_code, answer.json()["path"]) == (200, "/elsewhere")
 
 
-def test_an_application_that_does_not_answer_is_a_503(front, echo, alice):
-    Application.objects.filter(pk=echo.pk).update(address="127.0.0.1:9")
+@pytest.mark.parametrize("address", ["unix:/nowhere/run-none", "127.0.0.1:9"])
+def test_an_application_that_does_not_answer_is_a_503(front, echo, alice, address):
+    Application.objects.filter(pk=echo.pk).update(address=address)
     answer = requests.get(f"{front}/alice/{echo.name}/v2", headers=bearer_of(alice))
     assert answer.status_code == 503
     assert "is being restarted" in answer.json()["error"]
 
 
+@pytest.mark.parametrize("echo", ["unix", "port"], indirect=True)
 def test_websockets_and_streams_are_forwarded(front, echo, alice):
     there = websocket.create_connection(
         f"{front.replace('http', 'ws')}/alice/{echo.name}/talk", header=bearer_of(alice), timeout=10
@@ -225,6 +243,25 @@ def test_websockets_and_streams_are_forwarded(front, echo, alice):
         assert answer.raw.read(1) == b"1"  # while the application holds the rest back
         echo.arrived.set()
         assert answer.raw.read(1) == b"2"
+
+
+@pytest.mark.parametrize("echo", ["unix", "port"], indirect=True)
+def test_the_address_is_passed_on_as_it_was_sent(front, echo, alice):
+    """In its own form, with every character that its parts may have."""
+    sent = "/a%2Fb:c/%E5%A5%BD/%3Fx/;y=1,2?q=a:b&u=http://x/%00"
+    with requests.Session() as session:
+        for _ in range(2):
+            answer = session.get(f"{front}/alice/{echo.name}{sent}", headers=bearer_of(alice))
+            assert (answer.status_code, answer.json()["path"]) == (200, sent)
+
+
+def test_nothing_but_a_websocket_makes_a_tunnel(front, echo, alice):
+    """By any other protocol, a client could speak with the application without the gateway's look at each request."""
+    for upgrade in ("h2c", "HTTP/2.0", "TLS/1.0", "websocket, h2c"):
+        headers = {**bearer_of(alice), "Upgrade": upgrade, "Connection": "Upgrade, HTTP2-Settings"}
+        seen = requests.get(f"{front}/alice/{echo.name}/", headers=headers).json()["headers"]
+        assert not {"upgrade"} & set(seen)
+        assert seen.get("connection", "close") == "close"
 
 
 def test_the_standard_client_works_unchanged(front, deploy, ready, alice):

@@ -42,6 +42,7 @@ SLOW = (
     "apps/tests/test_must_hold.py",
     "apps/tests/test_on_cluster.py",
     "apps/tests/test_ports.py",
+    "apps/tests/test_proof.py",
     "apps/tests/test_races.py",
     "apps/tests/test_route.py",
     "apps/tests/test_serving.py",

@@ -1,8 +1,8 @@
 """The socket of a service: bound by the shim, outside of the run, and handed to the script as an open file.
 
-The run never sees its name or its folder, so that nobody but the shim decides who listens there. The script gets it as
-services of systemd do: descriptor 3, announced by LISTEN_FDS and LISTEN_PID. It does not listen before the script says
-so: whoever comes earlier is refused instead of waiting. Standard library only.
+The run has no access to the folder of its name, so that nobody but the shim decides who listens there. The script gets
+it as services of systemd do: descriptor 3, announced by LISTEN_FDS and LISTEN_PID. It does not listen before the script
+says so: whoever comes earlier is refused instead of waiting. Standard library only.
 """
 
 from __future__ import annotations

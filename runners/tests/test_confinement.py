@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import os
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from kernel import sockets
 from runners.shim import landlock
 
 from .confined import FILES, each, each_that_keeps_files
+from .helpers import eventually
 
 
 def test_this_machine_can_isolate_files():
@@ -50,6 +54,27 @@ def test_it_cannot_read_other_users_files_or_change_datasets(world):
     finally:
         os.unlink("/tmp/of-another")
     assert (world.dataset / "x.txt").read_text() == "abc"
+
+
+@each
+def test_a_service_answers_on_its_socket_and_cannot_replace_it(world):
+    code = (
+        "import socket; door = socket.socket(fileno=3); place = door.getsockname(); door.listen()\n"
+        "told = [attempt(os.unlink, place), attempt(os.symlink, '/', place + 'x'), attempt(os.mkfifo, place + 'y')]\n"
+        "while True:\n"
+        "    link, _ = door.accept()\n"
+        "    link.sendall(json.dumps(told).encode()); link.close()"
+    )
+    world.runner.start(world.spec(code, kind="service", port=31000))
+    told = eventually(lambda: answer_of(world.runner.address("job-1-1")))
+    if world.kind in FILES:
+        assert [worked for worked, _ in told] == [False] * 3, told
+
+
+def answer_of(address: str) -> list:
+    with suppress(OSError), sockets.connect(address, 60) as link:
+        return json.loads(b"".join(iter(lambda: link.recv(4096), b"")))
+    return []
 
 
 @each_that_keeps_files
