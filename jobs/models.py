@@ -85,6 +85,8 @@ class Job(ConcurrentTransitionMixin, Lifecycle):
     not_before = models.DateTimeField(_("not before"), null=True, blank=True)
     metrics_from = models.DateTimeField(null=True, blank=True)  # reports sent earlier were deleted
     metrics_until = models.DateTimeField(null=True, blank=True)  # reports sent from then on are rejected
+    values_kept = models.PositiveBigIntegerField(default=0)  # rows of metrics and values
+    metrics_notice = ReasonField(blank=True, default="")  # why reports were refused or are not stored
     nonce = models.CharField(max_length=32, default=new_nonce)
     created = models.DateTimeField(_("created"), auto_now_add=True)
     started = models.DateTimeField(_("started"), null=True, blank=True)

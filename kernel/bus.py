@@ -1,7 +1,7 @@
 """NATS: one connection per process, kept by a thread with its own event loop.
 
-Synchronous code calls `publish` (JetStream), `send` and `request` (plain NATS) and `check`; the long-running commands
-call `consume`. Key-value buckets are in keyvalue.py, services that subscribe in serve.py. The connection reconnects for
+Synchronous code calls `publish` (JetStream), `send` and `request` (plain NATS) and `check`. Streams are consumed by
+consuming.py, key-value buckets are in keyvalue.py, services that subscribe in serve.py. The connection reconnects for
 ever; a call that cannot be answered in time raises Fault.
 """
 
@@ -24,10 +24,10 @@ from nats.aio.client import Client
 from nats.errors import Error as NatsError
 from nats.errors import NoRespondersError
 from nats.errors import TimeoutError as NatsTimeout
-from nats.js.api import AckPolicy, ConsumerConfig, DiscardPolicy, RetentionPolicy, StreamConfig
+from nats.js.api import DiscardPolicy, RetentionPolicy, StreamConfig
 from nats.js.errors import APIError, NotFoundError
 
-from . import answering, nats_jwt, nats_tls
+from . import answering, nats_jwt, nats_tls, sanitize
 from .errors import Fault
 from .messages import Message
 
@@ -39,6 +39,9 @@ RETRY_S = 1
 LOG_EVERY_S = 5
 PING_S = 10  # two missed ones close the connection to a server that hangs
 PENDING = 16 << 20  # bytes buffered while the server is away
+HEADERS = 4 << 10  # bytes of a message's headers, which count in its size
+FULL = 10077  # the code of JetStream's refusal where a subject or the stream is full
+ROOM_S = 0.05  # between two tries to publish where there was no room
 _max_payload = 8 << 20
 
 
@@ -49,6 +52,7 @@ def _address() -> tuple[str, int]:
 
 # Ours speaks first; another one may wait for TLS, and refuses anything else.
 SERVER = answering.Server("nats", _address, b"" if settings.EMBEDDED["nats"] else b"PING\r\n")
+CROWDED = Message("reported faster than it can be stored; try again later")
 UNAVAILABLE = Message("the message bus is not available; try again later")
 
 
@@ -61,6 +65,10 @@ class Stream:
     max_age_s: int = 7 * DAY_S
     max_bytes: int = 4 << 30
     duplicate_window_s: int = 600
+    # Where it is set, a stream never drops what it has acknowledged: messages beyond this number on one subject, and
+    # beyond max_bytes, are refused until kernel.consuming has removed some. Senders on other subjects are not affected.
+    most_waiting: int = 0
+    most_payload: int = 0  # bytes of one message
 
 
 class NoAnswer(Fault):
@@ -138,7 +146,10 @@ async def make_stream(client: Client, stream: Stream) -> None:
         name=stream.name,
         subjects=list(stream.subjects),
         retention=RetentionPolicy.LIMITS,
-        discard=DiscardPolicy.OLD,
+        discard=DiscardPolicy.NEW if stream.most_waiting else DiscardPolicy.OLD,
+        discard_new_per_subject=bool(stream.most_waiting),
+        max_msgs_per_subject=stream.most_waiting or -1,
+        max_msg_size=stream.most_payload + HEADERS if stream.most_payload else -1,
         max_age=stream.max_age_s,
         max_bytes=stream.max_bytes,
         duplicate_window=stream.duplicate_window_s,
@@ -212,17 +223,46 @@ def _connection() -> _Connection:
 
 
 def publish(messages: list[tuple[str, bytes, str]], timeout_s: float = 5) -> None:
-    """Publish (subject, body, message id) to JetStream, in order; return once each is stored. Raises Fault."""
+    """Publish (subject, body, message id) to JetStream, in order; return once each is stored. Where the stream has no
+    room it waits. Raises Fault.
+    """
 
     async def work(client: Client) -> None:
-        jetstream = client.jetstream()
-        acks = [
-            await jetstream.publish_async(subject, data, headers={"Nats-Msg-Id": message_id})
-            for subject, data, message_id in messages
-        ]
-        await asyncio.gather(*acks)
+        left, end = messages, time.monotonic() + 0.8 * timeout_s
+        while left := await _refused(client, left):
+            if time.monotonic() > end:
+                raise Fault(CROWDED)
+            await asyncio.sleep(ROOM_S)
 
     _connection().call(work, timeout_s)
+
+
+async def _refused(client: Client, messages: list[tuple[str, bytes, str]]) -> list[tuple[str, bytes, str]]:
+    """Publish the messages, wait for the answer to each, and return those for which the stream has no room."""
+    inbox, answers, complete = client.new_inbox(), {}, asyncio.Event()
+
+    async def take(message) -> None:
+        answers[int(message.subject.rpartition(".")[2])] = message
+        if len(answers) == len(messages):
+            complete.set()
+
+    subscription = await client.subscribe(f"{inbox}.*", cb=take)
+    try:
+        for number, (subject, data, message_id) in enumerate(messages):
+            await client.publish(subject, data, f"{inbox}.{number}", {"Nats-Msg-Id": message_id})
+        await complete.wait()
+    finally:
+        await subscription.unsubscribe()
+    return [one for number, one in enumerate(messages) if _is_refused(answers[number])]
+
+
+def _is_refused(answer) -> bool:
+    """Return whether JetStream has no room for the message. Raises Fault when it was not stored for another reason."""
+    outcome = sanitize.read_json(answer.data) if answer.data else {"error": {}}  # empty: there is no such stream
+    if "error" in outcome and outcome["error"].get("err_code") != FULL:
+        log.warning("message bus: not stored: %s", outcome["error"].get("description", "there is no stream"))
+        raise Fault(UNAVAILABLE)
+    return "error" in outcome
 
 
 def send(messages: Sequence[tuple[str, bytes]], timeout_s: float = 5) -> None:
@@ -298,44 +338,6 @@ def is_consumed(stream: Stream, durable: str, subject: str, since: datetime, tim
     return _connection().call(work, timeout_s)
 
 
-async def consume(
-    stream: Stream,
-    durable: str,
-    handle: Callable[[list[Delivery]], Awaitable[None]],
-    stop: asyncio.Event,
-    idle: Callable[[], Awaitable[None]],
-    batch: int = 500,
-) -> None:
-    """Pull batches for the durable consumer until `stop`; acknowledge a batch once `handle` has returned.
-
-    When `handle` raises, the whole batch is delivered again (at least once), so `handle` must be idempotent. `idle`
-    runs at least once a second. When the server or the consumer is lost, both are restored.
-    """
-    while not stop.is_set():
-        client = None
-        try:
-            client = await connect()
-            await make_stream(client, stream)
-            config = ConsumerConfig(
-                durable_name=durable, ack_policy=AckPolicy.EXPLICIT, ack_wait=10, max_ack_pending=10 * batch
-            )
-            pull = await client.jetstream().pull_subscribe("", durable, stream=stream.name, config=config)
-            while not stop.is_set():
-                await idle()
-                try:
-                    messages = await pull.fetch(batch, timeout=1)
-                except TimeoutError:  # asyncio's own, which the client may raise as well
-                    continue
-                await _handle(messages, handle)
-                await client.flush()
-        except (NatsError, APIError, OSError, TimeoutError) as problem:
-            log.warning("stream %s: %s; trying again", stream.name, problem or type(problem).__name__)
-            await asyncio.sleep(1)
-        finally:
-            if client is not None:
-                await client.close()
-
-
 async def answer(
     subject: str, queue: str, handle: Callable[[bytes], Awaitable[bytes | None]], stop: asyncio.Event
 ) -> None:
@@ -358,25 +360,3 @@ async def answer(
         finally:
             if client is not None:
                 await client.close()
-
-
-async def _handle(messages: list, handle: Callable[[list[Delivery]], Awaitable[None]]) -> None:
-    """Acknowledge the messages once they are handled; have them delivered again when that fails."""
-    try:
-        await handle([_delivery(message) for message in messages])
-    except Exception:  # whatever it is, the batch is delivered again
-        log.exception("a batch of %s messages failed and will be delivered again", len(messages))
-        await asyncio.gather(*(message.nak(delay=RETRY_S) for message in messages))
-    else:
-        await asyncio.gather(*(message.ack() for message in messages))
-
-
-def _delivery(message) -> Delivery:
-    meta = message.metadata
-    return Delivery(
-        subject=message.subject,
-        data=message.data,
-        message_id=(message.headers or {}).get("Nats-Msg-Id", ""),
-        sequence=meta.sequence.stream,
-        sent=meta.timestamp,
-    )

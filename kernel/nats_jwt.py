@@ -19,6 +19,8 @@ from django.conf import settings
 from . import sanitize
 from .secrets import secret
 
+MOST_PAYLOAD = 64 << 10  # bytes of one message of a job
+MOST_SUBSCRIPTIONS = 64  # of one connection of a job
 HEADER = {"typ": "JWT", "alg": "ed25519-nkey"}
 # Accounts of the embedded server: subjects of one do not exist in the other, but for what is exported.
 PLATFORM_ACCOUNT, JOBS_ACCOUNT = "PLATFORM", "JOBS"
@@ -67,9 +69,9 @@ class Issuer:
                 "version": 2,
                 "pub": {"allow": publish},
                 "sub": {"allow": subscribe},
-                "subs": -1,
-                "data": -1,
-                "payload": -1,
+                "subs": MOST_SUBSCRIPTIONS,
+                "data": -1,  # the server does not count it: what one job may keep waiting, its stream says
+                "payload": MOST_PAYLOAD,
             },
         }
         return self._sign(claims)

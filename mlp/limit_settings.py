@@ -7,8 +7,10 @@ from kernel.environment import Section
 LIMITS = Section("Limits")
 
 
-def read(*, proxied: bool) -> tuple[int, int, int]:
-    """Return the limits of connections, websockets and followed logs. `proxied`: all users come from one address."""
+def read(*, proxied: bool) -> tuple[int, int, int, int]:
+    """Return the limits of connections, websockets, followed logs and values of a job. `proxied`: all users have one
+    address.
+    """
     connections = LIMITS.integer(
         "MLP_CONNECTIONS_PER_ADDRESS",
         0 if proxied else 1000,
@@ -27,4 +29,10 @@ def read(*, proxied: bool) -> tuple[int, int, int]:
     followed_logs = LIMITS.integer(
         "MLP_FOLLOWED_LOGS_PER_USER", 100, 1, help="logs that one user may follow at the same time"
     )
-    return connections, websockets, followed_logs
+    values = LIMITS.integer(
+        "MLP_JOB_VALUES",
+        5_000_000,
+        1,
+        help="metrics and values that are kept of one job; later ones are not stored, and the job's page says so",
+    )
+    return connections, websockets, followed_logs, values

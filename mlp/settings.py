@@ -146,7 +146,7 @@ PASSWORD_MIN_LENGTH = access.integer(
 )
 
 limits = limit_settings.read(proxied=GATEWAY_URL.startswith("https://") and not TRUSTED_PROXIES)
-CONNECTIONS_PER_ADDRESS, WEBSOCKETS_PER_USER, FOLLOWED_LOGS_PER_USER = limits
+CONNECTIONS_PER_ADDRESS, WEBSOCKETS_PER_USER, FOLLOWED_LOGS_PER_USER, JOB_VALUES = limits
 
 # --- servers: given by URL, else embedded -----------------------------------------------------------------------------
 servers = Section("Servers")

@@ -260,6 +260,7 @@ listen: {listen}
 server_name: {name}
 max_payload: 8MB
 max_pending: 64MB
+max_connections: 16384
 write_deadline: "10s"
 jetstream {{
   store_dir: {store}
@@ -276,7 +277,10 @@ accounts {{
   }}
   # A message may name any subject for its reply, and the server would publish there. In an account of their own that
   # is a subject of the jobs only: no stream, key or service of the platform is behind it.
-  {jobs} {{ imports: [ {{ service: {{ account: {platform}, subject: "{reports}" }} }} ] }}
+  {jobs} {{
+    imports: [ {{ service: {{ account: {platform}, subject: "{reports}" }} }} ]
+    limits: {{ max_connections: 8192, max_payload: {payload}, max_subscriptions: {subscriptions} }}
+  }}
 }}
 # The platform's own connections begin with TLS (kernel/nats_tls.py); clients that say nothing are sent the greeting.
 tls {{ cert_file: {certificate}, key_file: {key}, handshake_first: "100ms", timeout: 10 }}
@@ -315,6 +319,8 @@ def configure_nats(conf: Path) -> None:
         platform=nats_jwt.PLATFORM_ACCOUNT,
         jobs=nats_jwt.JOBS_ACCOUNT,
         reports=REPORTS,
+        payload=nats_jwt.MOST_PAYLOAD,
+        subscriptions=nats_jwt.MOST_SUBSCRIPTIONS,
         listen=json.dumps(authority(*nats_address())),
         name=f"platform-{settings.MLP_PORT_BASE}",
         store=json.dumps(str(store)),

@@ -6,9 +6,11 @@ import json
 import re
 import uuid
 
+from django.conf import settings
+
 from jobs.api import JobView
 from jobs.auth import require_own_job
-from jobs.models import Metrics
+from jobs.models import Job, Metrics
 from jobs.serializers import MetricsIn, MetricsOut
 from kernel import bus
 from kernel.errors import Refused
@@ -58,11 +60,18 @@ class JobMetricsReport(JobView):
         job = self.job(name)
         require_own_job(request, job)
         if job.is_live and rows:
+            check_room(job)
             ids = message_ids(job.pk, request.headers.get("X-Message-Id", ""), len(rows))
             bodies = [json.dumps({"user": user, "name": name, **row}).encode() for row in rows]
             target = recording.subject(user, name)
             bus.publish([(target, body, id) for body, id in zip(bodies, ids, strict=True)])
         return self.answer()
+
+
+def check_room(job: Job) -> None:
+    """Refuse a report of a job that keeps all the values that it may."""
+    if job.values_kept >= settings.JOB_VALUES:
+        raise Refused(recording.too_many())
 
 
 def elements_of(serializer: type[StrictSerializer], data, user: str, name: str) -> list[dict]:

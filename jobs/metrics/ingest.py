@@ -13,7 +13,7 @@ from collections.abc import Callable
 from asgiref.sync import sync_to_async
 from django.db import close_old_connections
 
-from kernel import bus, heartbeats
+from kernel import bus, consuming, heartbeats
 
 from . import nats_auth, recording
 
@@ -26,9 +26,20 @@ async def run(stop: asyncio.Event, check: Callable[[], None] = lambda: None) -> 
         heartbeats.beat("ingest")
 
     await asyncio.gather(
-        bus.consume(recording.STREAM, recording.DURABLE, sync_to_async(_record), stop, sync_to_async(idle)),
+        consuming.consume(
+            recording.STREAM,
+            recording.DURABLE,
+            sync_to_async(_record),
+            stop,
+            sync_to_async(idle),
+            sync_to_async(_crowded),
+        ),
         bus.answer(nats_auth.SUBJECT, "ingest", sync_to_async(nats_auth.answer), stop),
     )
+
+
+def _crowded(subject: str) -> None:
+    recording.note_crowded(subject)
 
 
 def _record(deliveries: list[bus.Delivery]) -> None:

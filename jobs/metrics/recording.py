@@ -11,6 +11,7 @@ import hashlib
 import logging
 from collections import defaultdict
 
+from django.conf import settings
 from django.db import DataError, transaction
 from django.db.models import Max
 from django.utils import timezone
@@ -18,20 +19,33 @@ from django.utils import timezone
 from jobs import lifecycle
 from jobs.models import Job, Metrics, Value
 from jobs.serializers import MetricsIn, ValuesIn
-from kernel import after_commit, bus, sanitize
+from kernel import after_commit, bus, nats_jwt, sanitize
 from kernel.bus import Delivery, Stream
 from kernel.errors import Refused
 from kernel.locking import lock_row, locked
+from kernel.messages import Message
 
 from . import series
 
 log = logging.getLogger(__name__)
 
-STREAM = Stream(name="JOB_METRICS", subjects=("job_metrics.>",))
+MOST_WAITING = 5000  # messages of one job on one subject: what one job keeps waiting, others wait for, too
+STREAM = Stream(
+    name="JOB_METRICS",
+    subjects=("job_metrics.>",),
+    max_bytes=8 << 30,
+    most_waiting=MOST_WAITING,
+    most_payload=nats_jwt.MOST_PAYLOAD,
+)
 DURABLE = "platform"
 ENDED = (100, -1)
 MESSAGE_BYTES = 1 << 20
-PACK = 250  # rows of numbers in one message
+PACK, PACK_BYTES = 250, 48 << 10  # rows of numbers in one message, and their bytes
+CROWDED = Message(
+    "The job reports faster than its reports can be stored: %(limit)s messages were waiting. Messages over NATS beyond "
+    "that number were refused.",
+    limit=MOST_WAITING,
+)
 MOST_ID = 180  # characters of a message's id; its rows' ids add their number, and may have 200
 
 
@@ -84,12 +98,40 @@ def _record_job(user: str, name: str, rows: list[tuple[Delivery, dict]]) -> int:
         if job.is_live:
             lifecycle.begin(job, by="job")
         values = [(_id(sent), sent.sent, row["rows"]) for sent, row in rows if "rows" in row]
-        stored = series.store(job, values) if values else 0
+        stored = series.store(job, values, settings.JOB_VALUES - job.values_kept) if values else 0
         stored += _store(job, [(sent, row) for sent, row in rows if "rows" not in row])
+        _count(job, stored)
         if stored:
             after_commit.wake("job", job.pk)
             after_commit.changed(user, "job", name, moving=True)
     return stored
+
+
+def _count(job: Job, stored: int) -> None:
+    """Count what a locked job keeps, and note on its page when that is all that it may keep."""
+    if not stored:
+        return
+    job.values_kept += stored
+    if job.values_kept >= settings.JOB_VALUES:
+        job.metrics_notice = too_many()
+    job.save(update_fields=["values_kept", "metrics_notice"])
+
+
+def too_many() -> Message:
+    """Return what is said of a job that has reported all that it may."""
+    return Message(
+        "The job has reported %(limit)s values, the most that are kept (MLP_JOB_VALUES). Later ones are not stored.",
+        limit=settings.JOB_VALUES,
+    )
+
+
+def note_crowded(subject: str) -> None:
+    """Record for the page of the subject's job that its reports were refused. Idempotent."""
+    _, user, name, *_kind = subject.split(".")
+    changed = Job.objects.filter(user__username=user, name=name, metrics_notice="").update(metrics_notice=CROWDED)
+    if changed:
+        log.warning("job %s/%s: %s", user, name, CROWDED)
+        after_commit.changed(user, "job", name, moving=True)
 
 
 def _store(job: Job, rows: list[tuple[Delivery, dict]]) -> int:
@@ -107,7 +149,7 @@ def _store(job: Job, rows: list[tuple[Delivery, dict]]) -> int:
             is_open = attempt not in over and not _has_reported_its_end(job, attempt)
         else:
             is_open = job.metrics_until is None or sent.sent < job.metrics_until
-        if _id(sent) in known or not is_open:
+        if _id(sent) in known or not is_open or job.values_kept + len(fresh) >= settings.JOB_VALUES:
             continue
         known.add(_id(sent))
         seq += 1
@@ -146,8 +188,8 @@ def finish(job_pk: int) -> None:
 def delete(job_pk: int) -> None:
     """Delete the job's metrics and values, and ignore those still in transit. Idempotent."""
     with locked(Job, pk=job_pk) as job:
-        job.metrics_from = timezone.now()
-        job.save(update_fields=["metrics_from"])
+        job.metrics_from, job.values_kept, job.metrics_notice = timezone.now(), 0, ""
+        job.save(update_fields=["metrics_from", "values_kept", "metrics_notice"])
         Metrics.objects.filter(job=job).delete()
         Value.objects.filter(job=job).delete()
 

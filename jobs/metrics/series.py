@@ -57,10 +57,11 @@ class Series(NamedTuple):
     points: list[list[float]]
 
 
-def store(job: Job, packs: list[tuple[str, datetime, list[dict]]]) -> int:
-    """Add (message id, sent, rows) to a locked job that ran then; rows stored before stay as they are.
+def store(job: Job, packs: list[tuple[str, datetime, list[dict]]], most: int) -> int:
+    """Add (message id, sent, rows) to a locked job that ran then, at most so many values; rows stored before stay as
+    they are.
 
-    Returns the number of values given. New names beyond MOST_NAMES are dropped.
+    Returns the number of new values. New names beyond MOST_NAMES are dropped.
     """
     known = _names(job.pk)
     columns: list[tuple] = []
@@ -75,10 +76,12 @@ def store(job: Job, packs: list[tuple[str, datetime, list[dict]]]) -> int:
                         continue
                     known.add(name)
                 columns.append((attempt, name, row["step"], float(value), at, row_id))
-    if columns:
-        with connection.cursor() as cursor:
-            cursor.execute(INSERT, [job.pk, *(list(column) for column in zip(*columns, strict=True))])
-    return len(columns)
+    columns = columns[: max(0, most)]
+    if not columns:
+        return 0
+    with connection.cursor() as cursor:
+        cursor.execute(INSERT, [job.pk, *(list(column) for column in zip(*columns, strict=True))])
+        return cursor.rowcount
 
 
 def row_ids(message_id: str) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 
 from rest_framework.response import Response
 
@@ -15,7 +16,7 @@ from kernel.rest import PAGE_LIMIT
 from kernel.views import Call, query_int, whole
 
 from . import recording, series, usage_series
-from .api import elements_of, message_ids
+from .api import check_room, elements_of, message_ids
 
 
 class JobValues(JobView):
@@ -38,11 +39,11 @@ class JobValues(JobView):
         require_own_job(request, job)
         if job.is_live and rows:
             # A few hundred rows for each message: the stream's cost is for each message.
-            packs = [rows[start : start + recording.PACK] for start in range(0, len(rows), recording.PACK)]
-            ids = message_ids(job.pk, request.headers.get("X-Message-Id", ""), len(rows), "values.")[:: recording.PACK]
+            check_room(job)
+            ids = message_ids(job.pk, request.headers.get("X-Message-Id", ""), len(rows), "values.")
             target = recording.values_subject(user, name)
-            named = [f"{id}/{len(pack)}" for pack, id in zip(packs, ids, strict=True)]
-            bus.publish([(target, json.dumps(pack).encode(), id) for pack, id in zip(packs, named, strict=True)])
+            packs = [(target, data, f"{ids[start]}/{count}") for start, count, data in packs_of(rows)]
+            bus.publish(packs)
         return self.answer()
 
     def get(self, request, user, name):
@@ -50,6 +51,19 @@ class JobValues(JobView):
         if "name" in request.query_params:
             rows = rows.filter(name=request.query_params["name"].replace("\x00", ""))
         return self.page(rows)
+
+
+def packs_of(rows: list[dict]) -> Iterator[tuple[int, int, bytes]]:
+    """Yield (first row, number of rows, body) of each message: neither too many rows nor too many bytes."""
+    start, pieces, size = 0, [], 0
+    for row in rows:
+        piece = json.dumps(row).encode()
+        if pieces and (len(pieces) >= recording.PACK or size + len(piece) > recording.PACK_BYTES):
+            yield start, len(pieces), b"[%s]" % b",".join(pieces)
+            start, pieces, size = start + len(pieces), [], 0
+        pieces.append(piece)
+        size += len(piece) + 1
+    yield start, len(pieces), b"[%s]" % b",".join(pieces)
 
 
 class JobSeries(JobView):

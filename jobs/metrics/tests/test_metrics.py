@@ -20,7 +20,7 @@ from jobs import lifecycle
 from jobs.auth import job_token
 from jobs.metrics import ingest, recording
 from jobs.models import Metrics
-from kernel import bus
+from kernel import bus, consuming
 from kernel.after_commit import wake
 from mlp.asgi import application
 from mlp.tests.links import Link
@@ -177,8 +177,8 @@ class TestNats:
             b"\xff",
             json.dumps(row(0, user="bob")).encode(),
             b'{"epoch": NaN}',
-            b"x" * 100_000,
-            b"[" * 200_000,
+            b"x" * 60_000,
+            b"[" * 60_000,
             b'{"epoch": 0, "accuracy": 1e999, "loss": 0, "progress": 0}',
         ],
     )
@@ -214,7 +214,7 @@ class TestNats:
 async def _pull_without_ack() -> list[bus.Delivery]:
     client = await bus.connect()
     pull = await client.jetstream().pull_subscribe("job_metrics.>", "test", stream=recording.STREAM.name)
-    taken = [bus._delivery(message) for message in await pull.fetch(10, timeout=5)]
+    taken = [consuming._delivery(message) for message in await pull.fetch(10, timeout=5)]
     await client.jetstream().delete_consumer(recording.STREAM.name, "test")
     await client.close()
     return taken

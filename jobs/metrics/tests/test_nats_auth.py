@@ -111,6 +111,29 @@ def test_a_job_cannot_subscribe_to_other_subjects(running, answering, subject): 
     assert "permissions violation" in refused.lower()
 
 
+def test_a_job_beyond_its_limits_is_disconnected(running, answering):  # noqa: F811
+    async def disconnects(action) -> None:
+        closed = asyncio.Event()
+
+        async def note() -> None:
+            closed.set()
+
+        client = await connect(nats_address(running), disconnected_cb=note)
+        await action(client)
+        await asyncio.wait_for(closed.wait(), ANSWER_S)
+
+    async def send_a_long_message(client) -> None:
+        client._max_payload = 8 << 20  # the client would refuse it by itself
+        await client.publish("job_metrics.alice.fit", b"x" * (nats_jwt.MOST_PAYLOAD + 1))
+
+    async def subscribe_often(client) -> None:
+        for number in range(nats_jwt.MOST_SUBSCRIPTIONS + 1):
+            await client.subscribe(f"{nats_inbox('alice', 'fit')}.{number}")
+
+    for action in (send_a_long_message, subscribe_often):
+        asyncio.run(disconnects(action))
+
+
 @pytest.mark.parametrize(
     "reply", ["$JS.API.STREAM.INFO.JOB_METRICS", "$KV.mlp-aiops.key", "raw_logs", "job_metrics.bob.fit"]
 )

@@ -1,0 +1,129 @@
+"""Consuming a JetStream stream: at least once, in batches, by the one process that owns the durable consumer.
+
+A stream that says how many messages of a subject may wait (`Stream.most_waiting`) holds only what is not consumed yet:
+`consume` removes the rest, so that a sender's room is never taken by what it sent before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable
+
+from nats.js.api import AckPolicy, ConsumerConfig
+from nats.js.errors import APIError
+
+from .bus import RETRY_S, Client, Delivery, NatsError, Stream, connect, make_stream
+
+log = logging.getLogger(__name__)
+
+REMOVE_EVERY_S = 0.2
+MANY = 100  # consumed messages that are removed at once
+
+
+async def consume(
+    stream: Stream,
+    durable: str,
+    handle: Callable[[list[Delivery]], Awaitable[None]],
+    stop: asyncio.Event,
+    idle: Callable[[], Awaitable[None]],
+    crowded: Callable[[str], Awaitable[None]] | None = None,
+    batch: int = 500,
+) -> None:
+    """Pull batches for the durable consumer until `stop`; acknowledge a batch once `handle` has returned.
+
+    When `handle` raises, the whole batch is delivered again (at least once), so `handle` must be idempotent. `idle`
+    runs at least once a second. `crowded` is called with a subject that has no room left, after its messages have been
+    handled. When the server or the consumer is lost, both are restored.
+    """
+    while not stop.is_set():
+        client = None
+        try:
+            client = await connect()
+            await make_stream(client, stream)
+            config = ConsumerConfig(
+                durable_name=durable, ack_policy=AckPolicy.EXPLICIT, ack_wait=10, max_ack_pending=10 * batch
+            )
+            pull = await client.jetstream().pull_subscribe("", durable, stream=stream.name, config=config)
+            room = Room(client, stream, durable, batch)
+            while not stop.is_set():
+                await idle()
+                await room.make()
+                try:
+                    messages = await pull.fetch(batch, timeout=1)
+                except TimeoutError:  # asyncio's own, which the client may raise as well
+                    continue
+                full = await room.full_subjects(messages)
+                await _handle(messages, handle)
+                await client.flush()
+                room.consumed += len(messages)
+                for subject in full if crowded is not None else ():
+                    await crowded(subject)
+        except (NatsError, APIError, OSError, TimeoutError) as problem:
+            log.warning("stream %s: %s; trying again", stream.name, problem or type(problem).__name__)
+            await asyncio.sleep(1)
+        finally:
+            if client is not None:
+                await client.close()
+
+
+class Room:
+    """The room in a stream whose subjects are limited: removes what is consumed, and finds the subjects that are full.
+
+    Does nothing for other streams.
+    """
+
+    def __init__(self, client: Client, stream: Stream, durable: str, batch: int):
+        self.client, self.stream, self.durable, self.batch = client, stream, durable, batch
+        self.consumed = 1  # messages that may be removed: perhaps some of an earlier process
+        self.removed_at = 0.0
+
+    async def make(self) -> None:
+        """Remove what is consumed: at once when it is much, else after a while."""
+        waited, many = time.monotonic() - self.removed_at, min(MANY, self.stream.most_waiting // 2)
+        if not self.stream.most_waiting or not self.consumed or (self.consumed < many and waited < REMOVE_EVERY_S):
+            return
+        jetstream = self.client.jetstream()
+        info = await jetstream.consumer_info(self.stream.name, self.durable)
+        floor = info.ack_floor.stream_seq if info.ack_floor is not None else 0
+        if floor:
+            await jetstream.purge_stream(self.stream.name, seq=floor + 1)
+        self.consumed = info.num_ack_pending or 0  # the last acknowledgements may be on their way
+        self.removed_at = time.monotonic()
+
+    async def full_subjects(self, messages: list) -> list[str]:
+        """Return the subjects of a batch that have no room left."""
+        if not self.stream.most_waiting:
+            return []
+        jetstream, full = self.client.jetstream(), []
+        for subject, count in Counter(message.subject for message in messages).items():
+            if 2 * count >= min(self.batch, self.stream.most_waiting):
+                info = await jetstream.stream_info(self.stream.name, subjects_filter=subject)
+                waiting = (info.state.subjects or {}).get(subject, 0)
+                if waiting >= self.stream.most_waiting:
+                    full.append(subject)
+        return full
+
+
+async def _handle(messages: list, handle: Callable[[list[Delivery]], Awaitable[None]]) -> None:
+    """Acknowledge the messages once they are handled; have them delivered again when that fails."""
+    try:
+        await handle([_delivery(message) for message in messages])
+    except Exception:  # whatever it is, the batch is delivered again
+        log.exception("a batch of %s messages failed and will be delivered again", len(messages))
+        await asyncio.gather(*(message.nak(delay=RETRY_S) for message in messages))
+    else:
+        await asyncio.gather(*(message.ack() for message in messages))
+
+
+def _delivery(message) -> Delivery:
+    meta = message.metadata
+    return Delivery(
+        subject=message.subject,
+        data=message.data,
+        message_id=(message.headers or {}).get("Nats-Msg-Id", ""),
+        sequence=meta.sequence.stream,
+        sent=meta.timestamp,
+    )
