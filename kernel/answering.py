@@ -104,18 +104,18 @@ class Server:
         The time is counted in looks, which take longer where this process itself does not get its share of a busy
         machine's time.
         """
-        address, heard = self.address(), self.heard
-        if address is None:
-            return True
-        looks = round(limit_s(1.0, 8.0) / LOOK_S)
+        heard, looks = self.heard, round(limit_s(1.0, 8.0) / LOOK_S)
         try:
+            address = self.address()
+            if address is None:
+                return True
             with sockets.connect(address, looks * LOOK_S) as link:
                 link.settimeout(LOOK_S)
                 link.sendall(self.greeting)
                 return any(_has_answer(link) or self.heard != heard for _ in range(looks))
         except (TimeoutError, BlockingIOError):  # nobody takes connections out of its queue, which may be full
             return False
-        except OSError:
+        except (OSError, ValueError):  # the latter for a name that cannot be looked up
             return True
 
 

@@ -1,0 +1,129 @@
+"""Servers that hang are told from those that are slow or dead."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from concurrent.futures import Future
+from contextlib import closing, suppress
+
+import pytest
+import redis
+from django.db import OperationalError, connection
+
+from kernel import answering, valkey
+from kernel.postgres.connection import SERVER as DATABASE
+from kernel.tests.nats_tools import until
+
+
+@pytest.fixture(autouse=True)
+def people_wait(monkeypatch):
+    """Use the time limits of the parts that serve people."""
+    monkeypatch.setenv("MLP_PART", "web")
+
+
+@pytest.fixture
+def listener():
+    """A server that takes connections and says nothing until it is told to."""
+    with closing(socket.create_server(("127.0.0.1", 0))) as door:
+        yield door
+        with suppress(OSError):  # the test may have closed it
+            door.shutdown(socket.SHUT_RDWR)  # ends the threads that wait for connections
+
+
+@pytest.fixture
+def server(listener):
+    address = listener.getsockname()
+    return answering.Server("silent", lambda: address, b"PING\r\n")
+
+
+def answer(listener: socket.socket, times: int = 1) -> None:
+    with suppress(OSError):
+        for _ in range(times):
+            link, _ = listener.accept()
+            link.sendall(b"+PONG\r\n")
+            link.close()
+
+
+def test_a_silent_server_hangs_until_it_answers(server, listener):
+    server.suspect()
+    assert not server.hangs, "it has not been waited for"
+    until(lambda: server.hangs)
+    threading.Thread(target=answer, args=(listener, 5), daemon=True).start()
+    until(lambda: not server.hangs)
+
+
+def test_a_server_whose_queue_of_connections_is_full_hangs(tmp_path):
+    with closing(socket.socket(socket.AF_UNIX)) as door, closing(socket.socket(socket.AF_UNIX)) as waits:
+        door.bind(str(tmp_path / "s"))
+        door.listen(0)
+        waits.connect(str(tmp_path / "s"))
+        server = answering.Server("full", lambda: str(tmp_path / "s"), b"")
+        server.suspect()
+        until(lambda: server.hangs)
+        waits.close()
+        door.close()
+        until(lambda: not server.hangs)
+
+
+def test_a_dead_server_does_not_hang(server, listener):
+    listener.close()
+    server.condemn()
+    until(lambda: not server.hangs)
+
+
+def test_a_result_is_waited_for_as_long_as_the_server_answers(server, listener):
+    late: Future = Future()
+    threading.Thread(target=answer, args=(listener, 5), daemon=True).start()
+    threading.Timer(answering.SILENCE_S + 0.5, late.set_result, ["done"]).start()
+    assert server.result(late, 60) == "done"
+
+
+def test_a_result_is_not_waited_for_when_the_server_hangs(server):
+    began = time.monotonic()
+    with pytest.raises(TimeoutError):
+        server.result(Future(), 60)
+    assert server.hangs
+    assert time.monotonic() - began < 50
+
+
+@pytest.mark.django_db
+def test_a_slow_query_is_waited_for():
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_sleep(%s), 7", [2 * answering.SILENCE_S + 0.3])
+        assert cursor.fetchone()[1] == 7
+
+
+@pytest.mark.django_db(transaction=True)
+def test_everything_fails_at_once_while_the_database_hangs(monkeypatch):
+    def ask():
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT 7")
+            return cursor.fetchone()
+
+    assert ask() == (7,)
+    connection.close()
+    with monkeypatch.context() as patch:
+        patch.setattr(DATABASE, "hangs", True)
+        with pytest.raises(OperationalError, match="does not answer"):
+            ask()
+    assert ask() == (7,)
+
+
+def test_valkey_is_not_asked_again_while_it_hangs(settings, listener, monkeypatch):
+    host, port = listener.getsockname()
+    monkeypatch.setattr(settings, "REDIS_URL", f"redis://{host}:{port}/0")
+    monkeypatch.setattr(valkey, "SERVER", answering.Server("valkey", valkey._address, b"PING\r\n"))
+    client = valkey.client()
+    with pytest.raises(redis.ConnectionError):
+        client.get("x")
+    assert valkey.SERVER.hangs
+    listener.settimeout(0)
+    while True:  # take what has come so far out of the queue
+        try:
+            listener.accept()[0].close()
+        except BlockingIOError:
+            break
+    with pytest.raises(valkey.Hangs):
+        client.get("x")

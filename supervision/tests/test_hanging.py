@@ -1,0 +1,158 @@
+"""Servers and parts that hang (stopped, not dead) or are killed: requests are answered soon, by the right status."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from kernel.tests.nats_tools import until
+from supervision.tests.running import HEAL_S, Platform
+from supervision.tests.visitor import ADMIN_PASSWORD, Answer, Feed, Hammer, Visitor
+
+pytestmark = [pytest.mark.e2e, pytest.mark.begins(0)]
+
+ANSWER_S = 3.0
+# What a server is needed for: 503 while it hangs. Everything else is answered as usual.
+NEEDS = {
+    "valkey": {"health", "create job", "websocket of a page"},
+    "nats": {"health", "metrics", "opni status", "log lines by otlp", "log lines by loki"},
+}
+WITHOUT_DATABASE = {"auth", "live", "login form", "opni status"}
+
+
+@pytest.fixture(scope="module")
+def platform(tmp_path_factory):
+    platform = Platform(tmp_path_factory.mktemp("hanging") / "root", MLP_ADMIN_PASSWORD=ADMIN_PASSWORD)
+    platform.start()
+    yield platform
+    if platform.process.poll() is None:
+        platform.stop()
+    platform.kill(*platform.everything())
+
+
+@pytest.fixture(scope="module")
+def visitor(platform):
+    return Visitor(platform)
+
+
+@contextmanager
+def stopped(pids: list[int]) -> Iterator[None]:
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for pid in pids:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+
+
+def slowness(platform: Platform) -> float:
+    """Return how many times slower than a quiet machine this one is now."""
+    return platform.heal_s / HEAL_S
+
+
+def statuses(answers: dict[str, Answer]) -> dict[str, int]:
+    return {name: answer.status for name, answer in answers.items()}
+
+
+@pytest.mark.parametrize("server", ["valkey", "nats", "database"])
+def test_a_server_that_hangs_holds_no_request_and_costs_nothing_that_was_acknowledged(platform, visitor, server):
+    platform.wait_healthy()
+    feed = Feed(visitor)
+    usual = visitor.ask_all()
+    needing = NEEDS.get(server) or usual.keys() - WITHOUT_DATABASE
+    with stopped(platform.pids(server)):
+        for answers in (visitor.ask_all(), visitor.ask_all()):
+            late = {
+                name: (answer, usual[name])
+                for name, answer in answers.items()
+                if answer.took_s > ANSWER_S * slowness(platform) + 2 * usual[name].took_s
+            }
+            assert late == {}
+            wrong = {
+                name: answer
+                for name, answer in answers.items()
+                if answer.status not in ({usual[name].status, 503} if name in needing else {usual[name].status})
+            }
+            assert wrong == {}
+        status, health = platform.health()
+        assert (status, health["failing"]) == (503, [server])
+    platform.wait_healthy()
+    until(lambda: statuses(visitor.ask_all()) == statuses(usual), platform.heal_s)
+    last = max(visitor.epochs)
+    seen = feed.until(last)
+    assert len(seen) == len(set(seen)), "a row came twice"
+    until(lambda: not visitor.missing(), platform.heal_s, lambda: str(visitor.missing()))
+
+
+def test_hanging_processes_of_ours_are_named_and_replaced(platform, visitor):
+    parts = ("web", "websockets", "data", "ingest")
+    platform.wait_healthy()
+    hung = {part: platform.pids(part) for part in parts}
+    with stopped([pid for pids in hung.values() for pid in pids]):
+        began = time.monotonic()
+        status, _, body = platform.get("/healthz")
+        assert time.monotonic() - began < ANSWER_S + slowness(platform)
+        assert (status, json.loads(body)["failing"]) == (503, ["web"])
+        for part, pids in hung.items():
+            platform.healed(part, set(pids))
+    assert visitor.infer() == 200
+    assert visitor.upload(10) == 201
+
+
+def test_kills_are_never_answered_with_500(platform, visitor):
+    platform.wait_healthy()
+    kinds = visitor.kinds()
+    meant = {
+        "application": {200, 503},
+        "application, a stranger": {401, 503},
+        "application, by session": {200, 503},
+        "no application": {404, 503},
+        "auth": {200, 503},
+        "list jobs": {200, 503},
+        "upload small": {201, 503},
+        "upload large": {201, 503},
+        "download": {200, 503},
+        "page jobs": {200, 503},
+    }
+    with Hammer({name: kinds[name] for name in meant}) as hammer:
+        for part in ("web", "database", "data", "valkey", "web"):
+            pids = platform.pids(part)
+            platform.kill(*pids)
+            platform.healed(part, set(pids))
+        app = application(platform)
+        platform.kill(*app)
+        until(lambda: application(platform) - app, platform.heal_s)
+        until(lambda: visitor.infer() == 200, platform.heal_s)
+    assert {name: statuses - meant[name] for name, statuses in hammer.statuses.items() if statuses - meant[name]} == {}
+    assert visitor.missing() == set()
+
+
+def application(platform: Platform) -> set[int]:
+    """Return the processes that serve the application: below a recorder of this root."""
+    root = os.fsencode(platform.root)
+    serving = {int(entry.name) for entry in Path("/proc").glob("[0-9]*") if b"serving/server.py" in command(entry.name)}
+    return {pid for pid in serving if any(root in command(above) for above in ancestors(pid))}
+
+
+def command(pid: int | str) -> bytes:
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    return b""
+
+
+def ancestors(pid: int) -> Iterator[int]:
+    while pid > 1:
+        try:
+            pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+        except (OSError, IndexError):
+            return
+        yield pid
