@@ -34,10 +34,10 @@ INSTALLED_APPS = [
     "aiops",
 ]
 MIDDLEWARE = [
-    "kernel.middleware.ApiErrors",
     "django.middleware.security.SecurityMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "kernel.middleware.ContentSecurityPolicy",
+    "kernel.middleware.ApiErrors",  # inside of those whose headers its answers need, too
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.locale.LocaleMiddleware",

@@ -197,7 +197,8 @@ def test_a_webdav_client_can_browse(photos):
     assert listing("/data/alice/photos", "infinity") == wanted
     assert photos.request("PROPFIND", "/data/alice", headers={"Depth": "infinity"}).status_code == 403
     assert photos.request("PROPFIND", "/data/alice/photos/none").status_code == 404
-    for body in (b"<x", b"<x/>", b'<!DOCTYPE a [<!ENTITY b "c">]><a>&b;</a>'):
+    typed = '<!DOCTYPE d:propfind [<!ENTITY b "c">]><d:propfind xmlns:d="DAV:"><d:prop><b>&b;</b></d:prop></d:propfind>'
+    for body in (b"<x", b"<x/>", typed.encode(), typed.encode("utf-16"), b"\xef\xbb\xbf" + typed.encode()):
         assert photos.request("PROPFIND", "/data/alice/photos", data=body).status_code == 400
 
 

@@ -2,8 +2,10 @@
 #   docker build -f deploy/images/platform.Dockerfile -t REGISTRY/mlp-platform:1 .
 FROM python:3.11-slim
 WORKDIR /opt/mlp
-COPY requirements.txt ./
-RUN pip install --no-cache-dir -r requirements.txt
+COPY requirements.txt requirements.lock ./
+# PyTorch first, in its own build; the rest by the hashes of the lock file.
+RUN pip install --no-cache-dir "$(grep ^torch== requirements.txt)" \
+ && pip install --no-cache-dir --require-hashes -r requirements.lock
 COPY . .
 # A user with a name: some programs require one.
 RUN useradd --uid 10001 --create-home platform && mkdir /mlp && chown platform /mlp && python -m compileall -q .

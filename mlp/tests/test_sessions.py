@@ -99,7 +99,7 @@ def test_under_tls_no_other_host_and_no_plain_http_can_set_the_cookies(under_tls
     client = Client(headers={"X-Forwarded-Proto": "https"})
     client.post("/regist_login", {"username": "alice", "password": PASSWORD, "action": "login"})
     client.get("/index")
-    for name in ("__Host-sessionid", "__Host-csrftoken"):
+    for name in ("__Host-sessionid", "__Host-csrftoken", "__Host-device"):
         cookie = client.cookies[name]
         assert (bool(cookie["secure"]), cookie["path"], cookie["domain"]) == (True, "/", "")
     key = client.cookies["__Host-sessionid"].value

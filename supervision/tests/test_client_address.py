@@ -115,3 +115,13 @@ def test_uploads_name_the_connection_also_behind_a_proxy(gateway, rf, settings):
     assert nginx.variables()["peer"] == "$realip_remote_addr:$realip_remote_port"
     settings.TRUSTED_PROXIES = []
     assert nginx.variables()["peer"] == "$remote_addr:$remote_port"
+
+
+def test_answers_name_no_version(gateway):
+    link = HTTPConnection("127.0.0.1", gateway(), timeout=20)
+    for path in ("/regist_login", "/nothing", "/healthz/nginx", "/static/none"):
+        link.request("GET", path)
+        answer = link.getresponse()
+        answer.read()
+        assert answer.getheader("Server") == "nginx"
+    link.close()
