@@ -12,6 +12,7 @@ IN_NAMESPACE = (
     ("", "secrets", ("create", "get", "delete")),
     ("", "services", ("create", "get", "delete")),
     ("networking.k8s.io", "ingresses", ("create", "get", "delete")),
+    ("networking.k8s.io", "networkpolicies", ("create", "get", "delete")),
     ("", "events", ("list",)),
     ("", "persistentvolumeclaims", ("get",)),
     ("metrics.k8s.io", "pods", ("list",)),

@@ -45,6 +45,7 @@ class ClusterConfig:
     deadline_s: int = 0
     shm_mib: int = 0
     gateway_url: str = ""
+    ports: tuple[int, ...] = (30001, 30002, 30010)  # of the gateways and NATS
 
     def user_of(self, owner: int | None) -> tuple[int, int]:
         """Return (uid, gid) of a run, never root's."""
@@ -72,4 +73,9 @@ class ClusterConfig:
 
 def from_settings() -> ClusterConfig:
     """Return the configuration that Django's settings give."""
-    return ClusterConfig(storage_root=Path(settings.MLP_ROOT), gateway_url=settings.RUN_GATEWAY_URL, **settings.MLP_K8S)
+    return ClusterConfig(
+        storage_root=Path(settings.MLP_ROOT),
+        gateway_url=settings.RUN_GATEWAY_URL,
+        ports=(settings.GATEWAY_PORT, settings.APP_GATEWAY_PORT, settings.NATS_PORT),
+        **settings.MLP_K8S,
+    )

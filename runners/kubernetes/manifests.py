@@ -10,20 +10,24 @@ from collections.abc import Sequence
 
 import yaml
 
-from . import access, object_names
+from . import access, object_names, policies
 from .config import ClusterConfig
 
 ACCOUNT = "mlp-platform"
 CLAIM_SIZE = "100Gi"
-PLATFORM_PODS = {"app": "mlp-platform"}  # as in deploy/platform.yaml
 
 
 def manifests(
-    config: ClusterConfig, size: str = CLAIM_SIZE, storage_class: str = "", platform: Sequence[str] = ()
+    config: ClusterConfig,
+    size: str = CLAIM_SIZE,
+    storage_class: str = "",
+    platform: Sequence[str] = (),
+    inside: Sequence[str] = policies.INSIDE,
 ) -> list[dict]:
-    """Return all objects. `size` and `storage_class` are those of the claim, `platform` the addresses (CIDR) of a
-    platform that runs outside of the cluster.
+    """Return all objects. `size` and `storage_class` are those of the claim; `platform` and `inside` are addresses
+    (CIDR), see `policies.static`.
     """
+    network = policies.static(config, platform, inside)
     return [
         namespace(config),
         meta("v1", "ServiceAccount", ACCOUNT, config.namespace),
@@ -32,14 +36,14 @@ def manifests(
         role("ClusterRole", f"{ACCOUNT}-{config.namespace}", access.IN_CLUSTER),
         binding("ClusterRoleBinding", "ClusterRole", f"{ACCOUNT}-{config.namespace}", config.namespace),
         *([] if config.nfs else [claim(config, size, storage_class)]),
-        *policies(config, platform),
+        *(meta(policies.API, "NetworkPolicy", name, config.namespace) | {"spec": network[name]} for name in network),
     ]
 
 
-def text(config: ClusterConfig, size: str = CLAIM_SIZE, storage_class: str = "", platform: Sequence[str] = ()) -> str:
-    """Return the objects as YAML for `kubectl apply -f -`."""
+def text(config: ClusterConfig, **options) -> str:
+    """Return the objects as YAML for `kubectl apply -f -`; the options are those of `manifests`."""
     plain = json.loads(
-        json.dumps(manifests(config, size, storage_class, platform))
+        json.dumps(manifests(config, **options))
     )  # without shared objects, which YAML would write as references
     return yaml.safe_dump_all(plain, sort_keys=False)
 
@@ -78,19 +82,3 @@ def claim(config: ClusterConfig, size: str, storage_class: str) -> dict:
     if storage_class:
         spec["storageClassName"] = storage_class
     return meta("v1", "PersistentVolumeClaim", config.claim or "mlp", config.namespace) | {"spec": spec}
-
-
-def policies(config: ClusterConfig, platform: Sequence[str] = ()) -> list[dict]:
-    """Return the network policies: jobs accept connections from jobs only (their workers), applications from the
-    platform only, whose application gateway is the one way to them.
-    """
-    version, spec = "networking.k8s.io/v1", {"policyTypes": ["Ingress"]}
-    jobs = {object_names.MANAGED_BY: object_names.PLATFORM, object_names.KIND: "job"}
-    services = {object_names.MANAGED_BY: object_names.PLATFORM, object_names.KIND: "service"}
-    among_jobs = {"podSelector": {"matchLabels": jobs}, "ingress": [{"from": [{"podSelector": {"matchLabels": jobs}}]}]}
-    the_platform = [{"podSelector": {"matchLabels": PLATFORM_PODS}}, *({"ipBlock": {"cidr": one}} for one in platform)]
-    to_services = {"podSelector": {"matchLabels": services}, "ingress": [{"from": the_platform}]}
-    return [
-        meta(version, "NetworkPolicy", "mlp-jobs", config.namespace) | {"spec": spec | among_jobs},
-        meta(version, "NetworkPolicy", "mlp-services", config.namespace) | {"spec": spec | to_services},
-    ]

@@ -15,7 +15,7 @@ from pathlib import Path
 from kernel.messages import Message, under
 from runners.base import RunSpec
 
-from . import object_names
+from . import object_names, policies
 from .config import ClusterConfig
 
 WORKSPACE = "/workspace"
@@ -120,7 +120,7 @@ def pod_template(spec: RunSpec, config: ClusterConfig, mounts: list[dict]) -> di
         pod["tolerations"] = [{"key": config.gpu_resource, "operator": "Exists"}]
     if config.node_selector:
         pod["nodeSelector"] = dict(config.node_selector)
-    labels = object_names.labels(spec.name, spec.kind, spec.owner, spec.labels)
+    labels = object_names.labels(spec.name, spec.kind, spec.owner, spec.labels) | {object_names.NETWORK: spec.network}
     return {"metadata": {"labels": labels, "annotations": {object_names.NAME: spec.name}}, "spec": pod}
 
 
@@ -249,6 +249,14 @@ def service(spec: RunSpec, owner: dict) -> dict | None:
     else:
         return None
     return {"apiVersion": "v1", "kind": "Service", "metadata": metadata(spec, owner=owner), "spec": body}
+
+
+def policy(spec: RunSpec, owner: dict) -> dict | None:
+    """Return the NetworkPolicy by which several workers find each other; None for any other run."""
+    if spec.workers == 1:
+        return None
+    head = {"apiVersion": policies.API, "kind": "NetworkPolicy"}
+    return head | {"metadata": metadata(spec, owner=owner), "spec": policies.workers(spec.name)}
 
 
 def ingress(spec: RunSpec, config: ClusterConfig, owner: dict) -> dict | None:

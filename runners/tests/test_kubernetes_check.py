@@ -170,6 +170,7 @@ def live_gateway(cluster):
 def test_the_commands_exit_code_tells_whether_jobs_can_run(complete_cluster, configured, settings):
     fields = asdict(configured(**ALL))
     settings.MLP_ROOT, settings.RUN_GATEWAY_URL = fields.pop("storage_root"), fields.pop("gateway_url")
+    fields.pop("ports")
     settings.MLP_K8S = fields
     out = StringIO()
     call_command("kubernetes", "check", stdout=out)
@@ -188,7 +189,7 @@ def test_the_manifests_are_valid():
     for body in objects:
         getattr(client, f"V1{body['kind']}").model_validate(body)
     kinds = [body["kind"] for body in objects]
-    assert kinds.count("NetworkPolicy") == 2
+    assert kinds.count("NetworkPolicy") == 6
     assert "PersistentVolumeClaim" in kinds
     without = manifests.manifests(ClusterConfig(Path("/mlp"), nfs="server:/mlp"))
     assert "PersistentVolumeClaim" not in [body["kind"] for body in without]
@@ -215,7 +216,7 @@ def test_only_the_platforms_pods_may_connect_to_applications():
 def test_the_manifests_in_the_repository_are_current():
     text = (Path(django_settings.BASE_DIR) / "deploy/kubernetes.yaml").read_text()
     assert text.split("\n", 2)[2] == manifests.text(ClusterConfig(Path("/mlp"), claim="mlp"))
-    assert len(list(yaml.safe_load_all(text))) == 9
+    assert len(list(yaml.safe_load_all(text))) == 13
 
 
 def test_the_platforms_own_manifest_is_valid_and_names_existing_settings():

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from django.core.management.base import BaseCommand
 
-from runners.kubernetes import check, from_settings, manifests
+from runners.kubernetes import check, from_settings, manifests, policies
 
 MARKS = {"ok": "ok     ", "note": "note   ", "missing": "MISSING"}
 
@@ -28,7 +28,13 @@ class Command(BaseCommand):
         one.add_argument("--storage-class", default="", help="the claim's class; must support ReadWriteMany")
         one.add_argument(
             "--platform", action="append", default=[], metavar="CIDR",
-            help="the addresses of a platform outside of the cluster, which may reach applications; may be repeated",
+            help="the addresses of a platform outside of the cluster, which may reach applications and be reached by "
+            "runs; may be repeated",
+        )  # fmt: skip
+        one.add_argument(
+            "--inside", action="append", default=[], metavar="CIDR",
+            help="the cluster's own networks (pods, services, nodes), which runs may not reach; may be repeated "
+            f"(default: {', '.join(policies.INSIDE)})",
         )  # fmt: skip
 
     def handle(self, *args, verb: str, **options):
@@ -37,7 +43,14 @@ class Command(BaseCommand):
             if not config.claim and not config.nfs:
                 config = replace(config, claim="mlp")
             self.stdout.write(
-                manifests.text(config, options["size"], options["storage_class"], options["platform"]), ending=""
+                manifests.text(
+                    config,
+                    size=options["size"],
+                    storage_class=options["storage_class"],
+                    platform=options["platform"],
+                    inside=options["inside"] or policies.INSIDE,
+                ),
+                ending="",
             )
             return
         missing = 0

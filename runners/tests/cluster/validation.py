@@ -18,6 +18,7 @@ MODELS = {
     "secrets": client.V1Secret,
     "services": client.V1Service,
     "ingresses": client.V1Ingress,
+    "networkpolicies": client.V1NetworkPolicy,
     "configmaps": client.V1ConfigMap,
 }
 SUBDOMAIN = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*")
