@@ -57,6 +57,7 @@ OF_THE_HOST = (
     *("Strict-Transport-Security", "Public-Key-Pins", "Public-Key-Pins-Report-Only", "Expect-CT", "Alt-Svc"),
     *("NEL", "Report-To", "Reporting-Endpoints", "Origin-Agent-Cluster", "Service-Worker-Allowed"),
     *("WWW-Authenticate", "Proxy-Authenticate", "Access-Control-Allow-Credentials", "Activate-Storage-Access"),
+    *("X-Sendfile", "X-Lighttpd-Send-File"),  # what a proxy in front may take for an order; nginx hides its own
 )
 PLACE = re.compile(r"\$\{([a-z_]+)\}")
 

@@ -47,6 +47,7 @@ ABOUT_THE_HOST = {
     "Access-Control-Allow-Credentials": "true",
     "Set-Login": "logged-out",
     "Origin-Agent-Cluster": "?1",
+    "X-Sendfile": "/etc/passwd",
 }
 LINES = [f"{name}: {value}" for name, value in ABOUT_THE_HOST.items()]
 PLANTED = "Set-Cookie: sessionid=planted"

@@ -148,7 +148,8 @@ def servers(tmp_path_factory, django_db_setup):
     made.start_web()
     made.start_nginx()
     yield made
-    made.stop(made.nginx)
+    for process in filter(None, (made.nginx, made.websockets)):
+        made.stop(process)
     made.stop_web()
 
 

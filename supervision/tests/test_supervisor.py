@@ -250,7 +250,9 @@ def test_after_a_kill_of_up_the_next_one_starts_cleanly(platform):
         pids = platform.pids(part)
         assert pids
         assert not everything & set(pids), part
-    assert LocalRunner(platform.root / "run" / "runs").poll("probe").state == "running"
+    runner = LocalRunner(platform.root / "run" / "runs")
+    assert runner.poll("probe").state == "running"
+    assert Path(runner.address("probe")).is_socket(), "and can be reached as before"
 
 
 def test_given_servers_are_used_and_two_platforms_run_side_by_side(platform, tmp_path):
@@ -287,6 +289,7 @@ def test_it_shuts_down_gracefully_and_leaves_no_process(platform):
     assert platform.everything() == []
     assert all(is_free(platform.base + number) for number in range(1, 13))
     assert not [*(platform.root / "run").rglob("*.pid"), *(platform.root / "run").rglob("*.sock")]
+    assert not [path for path in (platform.root / "run").rglob("*") if path.is_socket()]
     assert LocalRunner(platform.root / "run" / "runs").poll("probe").state == "exited"
 
 
