@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from urllib.parse import urlsplit
 
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from opensearchpy import OpenSearch, helpers
 from opensearchpy.exceptions import OpenSearchException, RequestError
 
+from kernel import answering
 from kernel.errors import Fault
 
 from . import query_tree as q
@@ -22,6 +25,9 @@ from .query import parse
 
 LOGS, FIRST, TEMPLATES = "logs", "logs-v0.5.4-000001", "templates"
 CHUNK = 1000
+THREADS = 16
+TIMEOUT_S = 30  # of one attempt; there are three
+LIMIT_S = 100.0
 KEYWORD = {"type": "keyword"}
 WITH_KEYWORD = {"type": "text", "fields": {"keyword": {"type": "keyword", "ignore_above": 1024}}}
 MAPPING = {
@@ -54,12 +60,20 @@ VERDICT = (
 
 
 def _available(method: Callable) -> Callable:
+    """Decorate a call of the store: it raises Fault when the server is away, and at once while it hangs."""
+
+    def work(self, *args, **kwargs):
+        self.prepare()
+        return method(self, *args, **kwargs)
+
     @functools.wraps(method)
     def call(self, *args, **kwargs):
+        if self.server.hangs:
+            raise Fault(UNAVAILABLE)
         try:
-            self.prepare()
-            return method(self, *args, **kwargs)
-        except OpenSearchException as problem:
+            # In a thread, which the client's time limit ends: a slow search may take longer than a hang is waited for.
+            return self.server.result(self.threads.submit(work, self, *args, **kwargs), LIMIT_S)
+        except (OpenSearchException, TimeoutError) as problem:
             raise Fault(UNAVAILABLE) from problem
 
     return call
@@ -70,7 +84,11 @@ class OpenSearchStore(LogStore):
         url = url or settings.OPENSEARCH_URL
         if not url:
             raise ImproperlyConfigured("OPENSEARCH_URL: must be given with MLP_AIOPS_LOGSTORE=opensearch")
-        self.client = OpenSearch(url, timeout=30, max_retries=2, retry_on_timeout=True)
+        self.client = OpenSearch(url, timeout=TIMEOUT_S, max_retries=2, retry_on_timeout=True)
+        parts = urlsplit(url)
+        address = parts.hostname, parts.port or (443 if parts.scheme == "https" else 9200)
+        self.server = answering.Server("opensearch", lambda: address, b"HEAD / HTTP/1.0\r\n\r\n")
+        self.threads = ThreadPoolExecutor(THREADS, thread_name_prefix="opensearch")
         self.refresh = refresh
         self.prepared = False
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Generator
+from typing import NoReturn
 
 import psycopg
 from django.conf import settings
@@ -18,8 +19,13 @@ from kernel import answering, sockets
 DEFAULT_PORT = 5432
 SSL_REQUEST = bytes([0, 0, 0, 8, 4, 210, 22, 47])  # answered by one byte, before any log-in
 CONNECT_S = 2, 5  # where people wait, and elsewhere
-# Longer than any statement may take (statement_timeout): this connection's own process at the server is stopped.
+# The server answers, but perhaps not its process for this connection: after IDLE_S of silence another connection asks
+# what that one does, and again each time. LONGEST_S is longer than any statement may take (statement_timeout).
+IDLE_S = 3.0
 LONGEST_S = 150.0
+IS_IDLE = """
+SELECT 1 FROM pg_stat_activity WHERE pid = %s AND state LIKE 'idle%%' AND clock_timestamp() - state_change > '2 s'
+"""
 HANGS = "the database does not answer"
 
 
@@ -38,6 +44,8 @@ SERVER = answering.Server("database", _address, SSL_REQUEST)
 class Connection(psycopg.Connection):
     """A connection whose calls raise OperationalError when the server hangs; it is closed then."""
 
+    given: tuple[str, dict]  # what it was made with
+
     @classmethod
     def connect(cls, conninfo: str = "", **options) -> Connection:
         """Return a new connection. Raises OperationalError."""
@@ -45,33 +53,51 @@ class Connection(psycopg.Connection):
             raise psycopg.OperationalError(HANGS)
         options["connect_timeout"] = min(int(answering.limit_s(*CONNECT_S)), options.get("connect_timeout", 60))
         try:
-            return super().connect(conninfo, **options)
+            link = super().connect(conninfo, **options)
         except psycopg.errors.ConnectionTimeout:
             SERVER.condemn()
             raise
+        link.given = conninfo, options
+        return link
 
     def wait(self, gen: Generator, *arguments, **options):
         return super().wait(self._watched(gen), *arguments, **options)
 
     def _watched(self, gen: Generator) -> Generator:
         """Yield what psycopg's own generator does, and look at the server while nothing comes."""
-        heard = asked = time.monotonic()
+        heard = asked = looked = time.monotonic()
         try:
             wanted = next(gen)
             while True:
                 ready = yield wanted
                 now = time.monotonic()
                 if ready and ready & READY_R:
-                    heard = asked = SERVER.heard = now
+                    heard = asked = looked = SERVER.heard = now
                 elif SERVER.hangs or now - heard > LONGEST_S:
-                    self.pgconn.finish()  # in the middle of a query: of no more use
-                    raise psycopg.OperationalError(HANGS)
+                    self._give_up()
+                elif now - looked > IDLE_S:
+                    if self._is_idle():
+                        self._give_up()
+                    looked = time.monotonic()
                 elif now - asked > answering.SILENCE_S:
                     asked = now
                     SERVER.suspect()
                 wanted = gen.send(ready)
         except StopIteration as end:
             return end.value
+
+    def _give_up(self) -> NoReturn:
+        self.pgconn.finish()  # in the middle of a query: of no more use
+        raise psycopg.OperationalError(HANGS)
+
+    def _is_idle(self) -> bool:
+        """Return whether the server's process for this connection does nothing, though we wait for its answer."""
+        conninfo, options = self.given
+        try:
+            with psycopg.connect(conninfo, **options | {"autocommit": True}) as other:
+                return other.execute(IS_IDLE, [self.pgconn.backend_pid]).fetchone() is not None
+        except psycopg.Error:
+            return False
 
 
 connect = Connection.connect

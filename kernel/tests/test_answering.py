@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import socket
 import threading
 import time
@@ -13,6 +15,7 @@ import redis
 from django.db import OperationalError, connection
 
 from kernel import answering, valkey
+from kernel.postgres.connection import LONGEST_S
 from kernel.postgres.connection import SERVER as DATABASE
 from kernel.tests.nats_tools import until
 
@@ -109,6 +112,24 @@ def test_everything_fails_at_once_while_the_database_hangs(monkeypatch):
         with pytest.raises(OperationalError, match="does not answer"):
             ask()
     assert ask() == (7,)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_process_of_the_database_that_hangs_holds_its_own_connection_for_seconds_only():
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_backend_pid()")
+        pid = cursor.fetchone()[0]
+        began = time.monotonic()
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            with pytest.raises(OperationalError, match="does not answer"):
+                cursor.execute("SELECT 7")
+        finally:
+            os.kill(pid, signal.SIGCONT)
+    assert time.monotonic() - began < LONGEST_S / 2
+    connection.close()
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT 7")
 
 
 def test_valkey_is_not_asked_again_while_it_hangs(settings, listener, monkeypatch):

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import socket
+import time
+
 import pytest
 from osmem_server import resolve_binary
 
 from aiops.logstore import query, query_tree
 from aiops.logstore.database import DatabaseStore
-from aiops.logstore.opensearch import OpenSearchStore
+from aiops.logstore.opensearch import TIMEOUT_S, OpenSearchStore
 from aiops.models import Workload
 from aiops.training import training_data
 from kernel.errors import Fault
@@ -293,6 +296,18 @@ def test_the_training_query_excludes_errors_and_other_workloads(store):
 def test_an_unavailable_store_is_a_fault():
     with pytest.raises(Fault):
         OpenSearchStore(f"http://127.0.0.1:{servers.free_port()}").count({})
+
+
+def test_a_store_that_hangs_is_a_fault_within_seconds_and_then_at_once(monkeypatch):
+    monkeypatch.setenv("MLP_PART", "web")
+    with socket.create_server((servers.HOST, 0)) as silent:
+        store = OpenSearchStore(f"http://{servers.HOST}:{silent.getsockname()[1]}")
+        for _ in range(2):
+            began = time.monotonic()
+            with pytest.raises(Fault):
+                store.count({})
+            assert time.monotonic() - began < TIMEOUT_S
+            assert store.server.hangs
 
 
 def test_retention_deletes_old_lines_and_their_counts():
