@@ -12,7 +12,12 @@ import math
 import re
 
 UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
+MOST_VALUES = 500_000  # of a JSON text: a value takes fifty times as many bytes in memory as in the text
 MOST_DEPTH = 50  # of a stored value: reading and writing it uses the stack, too
+
+
+class TooManyValues(ValueError):
+    """A JSON text is not read, since its values could fill the memory."""
 
 
 def text(value: str) -> str:
@@ -20,8 +25,16 @@ def text(value: str) -> str:
     return UNSTORABLE.sub("\ufffd", value)
 
 
+def check_count(data: bytes | str) -> None:
+    """Raise TooManyValues for a JSON text that may hold more than MOST_VALUES: before each is a comma or a bracket."""
+    marks = (b",", b"[", b"{") if isinstance(data, bytes) else (",", "[", "{")
+    if len(data) > MOST_VALUES and sum(map(data.count, marks)) > MOST_VALUES:
+        raise TooManyValues(f"it has more than {MOST_VALUES} values")
+
+
 def read_json(data: bytes | str):
     """Return the JSON value, like json.loads. Raises ValueError only."""
+    check_count(data)
     try:
         return json.loads(data)
     except RecursionError:
@@ -30,6 +43,7 @@ def read_json(data: bytes | str):
 
 def read_strict(data: bytes | str):
     """Return a JSON value with finite numbers only. Raises ValueError only."""
+    check_count(data)
     try:
         return json.loads(data, parse_constant=no_constant, parse_float=_finite)
     except RecursionError:

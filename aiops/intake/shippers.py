@@ -19,11 +19,10 @@ from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_POST
 from google.protobuf import json_format
-from google.protobuf.message import DecodeError
-from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest, ExportLogsServiceResponse
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceResponse
 
 from accounts.auth import basic, bearer, user_of_token
-from aiops.wire import loki
+from aiops.wire import loki, otlp_records
 from kernel.database import reachable
 from kernel.errors import Fault, Refused
 
@@ -31,7 +30,7 @@ from . import accept
 
 log = logging.getLogger(__name__)
 
-MOST_BYTES = 64 << 20  # of a decompressed body
+MOST_BYTES = 32 << 20  # of a decompressed body
 PROTOBUF = "application/x-protobuf"
 # Attributes that name a workload; the first one present counts.
 CLUSTER = ("cluster_id", "k8s.cluster.name", "cluster")
@@ -48,21 +47,15 @@ class Unreadable(Exception):
 @csrf_exempt
 @require_POST
 def otlp(request: HttpRequest) -> HttpResponse:
-    """Take an ExportLogsServiceRequest as protobuf or JSON, plain or gzip."""
+    """Take an ExportLogsServiceRequest as protobuf or JSON, plain or gzip; protobuf is read record by record."""
     is_json = _media(request) == "application/json"
 
     def read(data: bytes, user) -> list[dict]:
-        message = ExportLogsServiceRequest()
         try:
-            if is_json:
-                if not data.lstrip().startswith(b"{"):
-                    raise Unreadable("no ExportLogsServiceRequest: not an object")
-                json_format.Parse(data, message, ignore_unknown_fields=True)
-            else:
-                message.ParseFromString(data)
-        except (json_format.ParseError, DecodeError, UnicodeDecodeError, RecursionError) as problem:
+            records = otlp_records.read_json(data) if is_json else otlp_records.read_protobuf(data)
+            return [_otlp_line(resource, record, user) for resource, record in records]
+        except ValueError as problem:
             raise Unreadable(f"no ExportLogsServiceRequest: {problem}")
-        return [line for logs in message.resource_logs for line in _otlp_lines(logs, user)]
 
     answer = _take(request, read)
     if answer is not None:
@@ -158,15 +151,11 @@ def _unsnap(data: bytes) -> bytes:
         raise Unreadable(f"body: no snappy block: {problem}")
 
 
-def _otlp_lines(logs, user) -> list[dict]:
-    resource = {pair.key: _plain(pair.value) for pair in logs.resource.attributes}
-    lines = []
-    for scope in logs.scope_logs:
-        for record in scope.log_records:
-            names = {**resource, **{pair.key: _plain(pair.value) for pair in record.attributes}}
-            at = record.time_unix_nano or record.observed_time_unix_nano
-            lines.append(_line(_plain(record.body), names, user, at // 1_000_000 if at else None))
-    return lines
+def _otlp_line(resource, record, user) -> dict:
+    pairs = (*resource.attributes, *record.attributes)
+    at = record.time_unix_nano or record.observed_time_unix_nano
+    names = {pair.key: _plain(pair.value) for pair in pairs}
+    return _line(_plain(record.body), names, user, at // 1_000_000 if at else None)
 
 
 def _plain(value) -> str:

@@ -7,7 +7,6 @@ or as the password of HTTP Basic (for callers that can be given an address, but 
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Callable
 
@@ -18,6 +17,7 @@ from django.views.decorators.csrf import csrf_exempt
 from accounts import auth, tokens
 from aiops.training import requests
 from aiops.wire import gpu_info, kv, status, watchlist
+from kernel import sanitize
 from kernel.errors import NOT_AUTHENTICATED, Fault, Refused, describe
 from kernel.messages import under
 
@@ -89,8 +89,10 @@ def _body(request: HttpRequest) -> dict:
     if len(request.body) > MAX_BODY:
         raise ValueError("body: too large")
     try:
-        value = json.loads(request.body or b"{}")
-    except (ValueError, RecursionError):
+        value = sanitize.read_json(request.body or b"{}")
+    except sanitize.TooManyValues as problem:
+        raise ValueError(f"body: {problem}")
+    except ValueError:
         raise ValueError("body: not valid JSON")
     if not isinstance(value, dict):
         raise ValueError("body: must be an object")

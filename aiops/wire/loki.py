@@ -1,13 +1,19 @@
-"""Parser of Loki's push messages: JSON, and protobuf by the few fields that matter (logproto.PushRequest)."""
+"""Parser of Loki's push messages: JSON, and protobuf by the few fields that matter (logproto.PushRequest).
+
+Protobuf is read record by record (pieces.py).
+"""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError
+
+from kernel import sanitize
+
+from .pieces import Pieces
 
 Entry = tuple[int, str, dict]  # ns since 1970, line, structured metadata
 LABEL = re.compile(r'\s*([A-Za-z_][\w.]*)\s*=\s*("(?:[^"\\]|\\.)*")\s*(,|$)')
@@ -26,7 +32,11 @@ _MESSAGES = {
 }
 
 
-def _push_request():
+STREAMS = 1  # of PushRequest
+LABELS, ENTRIES = 1, 2  # of Stream
+
+
+def _classes():
     file = descriptor_pb2.FileDescriptorProto(name="mlp/loki.proto", package="lokipush", syntax="proto3")
     for name, fields in _MESSAGES.items():
         message = file.message_type.add(name=name)
@@ -37,32 +47,34 @@ def _push_request():
                 made.type_name = ".lokipush." + of.lstrip("*")
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
-    return message_factory.GetMessageClass(pool.FindMessageTypeByName("lokipush.PushRequest"))
+    return (
+        message_factory.GetMessageClass(pool.FindMessageTypeByName(f"lokipush.{name}"))
+        for name in ("PushRequest", "Entry")
+    )
 
 
-PushRequest = _push_request()
+PushRequest, EntryMessage = _classes()
 
 
-def read_protobuf(data: bytes) -> Iterator[tuple[dict, list[Entry]]]:
+def read_protobuf(data: bytes) -> list[tuple[dict, list[Entry]]]:
     """Return (labels, entries) of each stream. Raises ValueError."""
+    pieces = Pieces()
     try:
-        message = PushRequest.FromString(data)
-    except (DecodeError, UnicodeDecodeError) as problem:
+        return [_stream(pieces, stream) for number, stream in pieces.of(memoryview(data)) if number == STREAMS]
+    except (DecodeError, ValueError) as problem:
         raise ValueError(f"no PushRequest: {problem}")
-    return [
-        (
-            labels_of(stream.labels),
-            [
-                (
-                    entry.timestamp.seconds * 10**9 + entry.timestamp.nanos,
-                    entry.line,
-                    {pair.name: pair.value for pair in entry.metadata},
-                )
-                for entry in stream.entries
-            ],
-        )
-        for stream in message.streams
-    ]
+
+
+def _stream(pieces: Pieces, data: memoryview) -> tuple[dict, list[Entry]]:
+    labels, entries = "", []
+    for number, content in pieces.of(data):
+        if number == LABELS:
+            labels = pieces.record(content).decode()
+        elif number == ENTRIES:
+            entry = EntryMessage.FromString(pieces.record(content))
+            at = entry.timestamp.seconds * 10**9 + entry.timestamp.nanos
+            entries.append((at, entry.line, {pair.name: pair.value for pair in entry.metadata}))
+    return labels_of(labels), entries
 
 
 def read_json(data: bytes) -> list[tuple[dict, list[Entry]]]:
@@ -70,7 +82,7 @@ def read_json(data: bytes) -> list[tuple[dict, list[Entry]]]:
     Raises ValueError.
     """
     try:
-        body = json.loads(data)
+        body = sanitize.read_json(data)
         return [
             (
                 {str(name): str(value) for name, value in stream["stream"].items()},

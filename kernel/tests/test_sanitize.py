@@ -25,6 +25,15 @@ def test_any_bytes_raise_value_error_at_most(read, data):
         read(data)
 
 
+@pytest.mark.parametrize("read", [sanitize.read_json, sanitize.read_strict, sanitize.read_storable])
+@pytest.mark.parametrize("text", ["[%s0]" % ("0," * 600_000), "[%s[]]" % ("[]," * 300_000)])
+def test_a_text_of_too_many_values_is_not_read(read, text):
+    for data in (text, text.encode()):
+        with pytest.raises(sanitize.TooManyValues, match="more than 500000 values"):
+            read(data)
+    assert len(read("[%s0]" % ("0," * 400_000))) == 400_001
+
+
 @pytest.mark.parametrize("number", ["NaN", "[Infinity]", '{"a": -Infinity}', "1e999", "[-1e400]"])
 def test_non_finite_numbers_are_refused(number):
     sanitize.read_json(number)

@@ -81,6 +81,7 @@ def caller_headers(caller) -> dict:
         ("application/json", b'{"name": NaN}'),
         ("application/json", b'{"name": "x", "size": 1e999}'),
         ("application/json", b"[" * 100_000),
+        ("application/json", b"[%s{}]" % (b"{}," * 300_000)),
         ("text/plain", b"name=x"),
         ("application/xml", b"<x/>"),
         ("multipart/form-data; boundary=x", b"--x--"),

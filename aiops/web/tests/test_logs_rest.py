@@ -11,6 +11,7 @@ from urllib.parse import quote
 import cramjam
 import pytest
 from opentelemetry.exporter.otlp.proto.http._log_exporter import OTLPLogExporter
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.sdk._logs import LoggerProvider, LoggingHandler
 from opentelemetry.sdk._logs.export import SimpleLogRecordProcessor
 from opentelemetry.sdk.resources import Resource
@@ -331,12 +332,36 @@ class TestIntakeEndpoints:
         assert not LogLine.objects.exists()
 
     def test_a_decompression_bomb_is_refused(self, client, door, headers):
-        data = gzip.compress(b"0" * (65 << 20))
+        data = gzip.compress(b"0" * (33 << 20))
         answer = client.post(
             door, data, content_type="application/json", headers={**headers, "content-encoding": "gzip"}
         )
         assert answer.status_code == 400
-        assert "64 MiB" in answer.json()["message"]
+        assert "32 MiB" in answer.json()["message"]
+
+    def test_a_body_of_many_empty_elements_is_refused(self, client, door, headers):
+        """Two bytes for each; parsed, they would take gigabytes."""
+        given = {"content_type": "application/x-protobuf", "headers": headers}
+        bomb = b"\x0a\x80\xad\xe2\x04" + b"\x12\x00" * 5_000_000
+        data = bytes(cramjam.snappy.compress_raw(bomb)) if "loki" in door else bomb
+        answer = client.post(door, data, **given)
+        assert (answer.status_code, "50000 records" in answer.json()["message"]) == (400, True)
+        bomb = b'{"resourceLogs": [%s{}], "streams": [%s{}]}' % (b"{}," * 250_000, b"{}," * 250_000)
+        answer = client.post(door, bomb, **{**given, "content_type": "application/json"})
+        assert (answer.status_code, "500000 values" in answer.json()["message"]) == (400, True)
+
+    def test_a_record_has_a_size(self, client, door, headers):
+        long = "x" * (5 << 20)
+        if "loki" in door:
+            message = PushRequest()
+            message.streams.add(labels='{app="web"}').entries.add(line=long)
+            data = bytes(cramjam.snappy.compress_raw(message.SerializeToString()))
+        else:
+            message = ExportLogsServiceRequest()
+            message.resource_logs.add().scope_logs.add().log_records.add().body.string_value = long
+            data = message.SerializeToString()
+        answer = client.post(door, data, content_type="application/x-protobuf", headers=headers)
+        assert (answer.status_code, "4 MiB" in answer.json()["message"]) == (400, True)
 
     def test_multi_member_gzip_is_accepted_and_truncated_gzip_refused(self, client, door, headers):
         rows = [["1700000000000000000", "one"]]
