@@ -241,13 +241,16 @@ MLP_CONFINEMENT = runs.text(
     help="how runs are isolated on one machine: `bwrap`, `landlock`, `none`, or `auto` for the best that works "
     "([jobs.md](jobs.md))",
 )
-RUN_NETWORK = runs.choice(
+_run_network = runs.choice(
     "MLP_RUN_NETWORK",
     "open",
-    ["open", "platform", "none"],
+    ["open", "platform", "none", "shared"],
     help="what jobs and applications may reach: `open` the platform and the internet, `platform` the platform only, "
-    "`none` nothing. It is the default and the maximum of every tenant ([jobs.md](jobs.md#network))",
+    "`none` nothing. It is the default and the maximum of every tenant ([jobs.md](jobs.md#network)). With `shared` "
+    "runs use the network of this machine, and no policy is enforced",
 )
+RUN_NETWORK_SHARED = _run_network == "shared"
+RUN_NETWORK = "open" if RUN_NETWORK_SHARED else _run_network
 DATASET_SILENCE_S = runs.integer(
     "MLP_DATASET_SILENCE_S", 600, 1, unit="s", help="how long an upload may send nothing before it fails"
 )

@@ -41,7 +41,7 @@ def _runner(kind: str, root: Path) -> Runner:
     if kind == "local":
         return LocalRunner(
             root / "run" / "runs",
-            confine.decide(settings.MLP_CONFINEMENT),
+            networks.chosen(confine.decide(settings.MLP_CONFINEMENT)),
             disk_mib=settings.JOB_DISK_MIB,
             reserve_mib=settings.DISK_RESERVE_MIB,
             doors=networks.doors(),

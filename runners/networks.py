@@ -7,6 +7,7 @@ are no namespaces it has the machine's network.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from urllib.parse import urlsplit
 
 from django.conf import settings
@@ -31,6 +32,13 @@ def doors() -> tuple[Door, ...]:
     if settings.EMBEDDED["nats"]:
         found.append(Door(NATS, settings.NATS_PORT, host, settings.NATS_PORT))
     return (*found, Door(PROXY, settings.RUN_PROXY_PORT, "", 0))
+
+
+def chosen(confinement: Confinement) -> Confinement:
+    """Return the isolation with the network that the settings choose."""
+    if not settings.RUN_NETWORK_SHARED:
+        return confinement
+    return replace(confinement, network="", why_not=(*confinement.why_not, "network: MLP_RUN_NETWORK=shared"))
 
 
 def of(confinement: Confinement, spec: RunSpec, known: tuple[Door, ...]) -> dict:

@@ -262,8 +262,9 @@ def test_every_requested_permission_is_used(complete_cluster, configured, tmp_pa
         assert runner.stop_all(0) == []
     later = replace(one, name="app-2")
     monkeypatch.setattr(runner, "_begin", lambda *_: None)
-    runner.start(later)
-    runner.start(later)  # looks at what is there
+    workers = spec(tmp_path, "print(1)", workers=2, name="job-2-1")
+    for each in (later, later, workers, workers):  # the second time it looks at what is there
+        runner.start(each)
     for name in runner.names():
         runner.forget(name)
     complete_cluster.store.quota["pods"] = "exceeded quota"

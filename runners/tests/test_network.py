@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from runners import confine
+from runners import confine, networks
 from runners.base import Door
 
 from .confined import KINDS, World
@@ -118,6 +118,15 @@ def test_this_machine_gives_runs_a_network():
     decided = confine.decide()
     assert decided.network or "network: " in " ".join(decided.why_not)
     assert "network" in decided.summary().lower()
+
+
+def test_the_settings_may_choose_the_machines_network(settings):
+    assert networks.chosen(confine.decide()) is confine.decide()
+    settings.RUN_NETWORK_SHARED = True
+    shared = networks.chosen(confine.decide())
+    assert not shared.network
+    assert "NETWORK SHARED" in shared.summary()
+    assert "network: MLP_RUN_NETWORK=shared" in shared.why_not
 
 
 @each_of_its_own
