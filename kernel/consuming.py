@@ -1,4 +1,4 @@
-"""Consuming a JetStream stream: at least once, in batches, by the one process that owns the durable consumer.
+"""Consuming a JetStream stream: at least once, in batches and in its order (in_order.py), by the one process that owns the durable consumer.
 
 A stream that says how many messages of a subject may wait (`Stream.most_waiting`) holds only what is not consumed yet:
 `consume` removes the rest, so that a sender's room is never taken by what it sent before.
@@ -15,7 +15,8 @@ from collections.abc import Awaitable, Callable
 from nats.js.api import AckPolicy, ConsumerConfig
 from nats.js.errors import APIError
 
-from .bus import RETRY_S, Client, Delivery, NatsError, Stream, connect, make_stream
+from .bus import Client, NatsError, Stream, connect, make_stream
+from .in_order import Handle, Reader
 
 log = logging.getLogger(__name__)
 
@@ -26,7 +27,7 @@ MANY = 100  # consumed messages that are removed at once
 async def consume(
     stream: Stream,
     durable: str,
-    handle: Callable[[list[Delivery]], Awaitable[None]],
+    handle: Handle,
     stop: asyncio.Event,
     idle: Callable[[], Awaitable[None]],
     crowded: Callable[[str], Awaitable[None]] | None = None,
@@ -47,6 +48,8 @@ async def consume(
                 durable_name=durable, ack_policy=AckPolicy.EXPLICIT, ack_wait=10, max_ack_pending=10 * batch
             )
             pull = await client.jetstream().pull_subscribe("", durable, stream=stream.name, config=config)
+            floor = (await pull.consumer_info()).ack_floor
+            reader = Reader(client, stream, handle, floor.stream_seq if floor else 0)
             room = Room(client, stream, durable, batch)
             while not stop.is_set():
                 await idle()
@@ -56,7 +59,7 @@ async def consume(
                 except TimeoutError:  # asyncio's own, which the client may raise as well
                     continue
                 full = await room.full_subjects(messages)
-                await _handle(messages, handle)
+                await reader.take(messages)
                 await client.flush()
                 room.consumed += len(messages)
                 for subject in full if crowded is not None else ():
@@ -105,25 +108,3 @@ class Room:
                 if waiting >= self.stream.most_waiting:
                     full.append(subject)
         return full
-
-
-async def _handle(messages: list, handle: Callable[[list[Delivery]], Awaitable[None]]) -> None:
-    """Acknowledge the messages once they are handled; have them delivered again when that fails."""
-    try:
-        await handle([_delivery(message) for message in messages])
-    except Exception:  # whatever it is, the batch is delivered again
-        log.exception("a batch of %s messages failed and will be delivered again", len(messages))
-        await asyncio.gather(*(message.nak(delay=RETRY_S) for message in messages))
-    else:
-        await asyncio.gather(*(message.ack() for message in messages))
-
-
-def _delivery(message) -> Delivery:
-    meta = message.metadata
-    return Delivery(
-        subject=message.subject,
-        data=message.data,
-        message_id=(message.headers or {}).get("Nats-Msg-Id", ""),
-        sequence=meta.sequence.stream,
-        sent=meta.timestamp,
-    )
