@@ -10,7 +10,6 @@ import contextlib
 from pathlib import Path
 
 from django.conf import settings
-from django.utils import timezone
 
 import runners
 from kernel import after_commit, sockets, storage
@@ -116,7 +115,7 @@ def erase(pk: int, follow: bool = True) -> None:
         return
     stopping = app.run_name and not owned.stop(app.run_name, STOP_GRACE_S)
     # While `not_before` is ahead the gateway may still have the address of the run, so it stays taken.
-    if stopping or (app.not_before and app.not_before > timezone.now()):
+    if stopping or not owned.has_come(app.not_before):
         if follow:
             after_commit.enqueue("apps.erase", pk, delay_ms=LOOK_AGAIN_MS)
         return

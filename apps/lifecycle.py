@@ -23,6 +23,7 @@ from kernel.models import record_created
 from models_app.models import Model
 from models_app.models import State as ModelState
 from resources import tcc
+from runners import owned
 
 from . import ports
 from .models import Application, State
@@ -103,7 +104,7 @@ def _run_name(app: Application) -> str:
 def note_order(pk: int) -> Application | None:
     """Name the next run of an application that waits for one and return it; None when there is nothing to start now."""
     with locked(Application, pk=pk) as app:
-        if app.state != State.CREATING or (app.not_before and app.not_before > timezone.now()):
+        if app.state != State.CREATING or not owned.has_come(app.not_before):
             return None
         if not app.run_name:
             app.attempt += 1

@@ -6,9 +6,8 @@ was down is restarted. An error with one application does not affect the others.
 
 from __future__ import annotations
 
-from django.utils import timezone
-
 from kernel import after_commit, healing
+from runners import owned
 
 from . import launching, request_rates
 from .models import Application, State
@@ -28,7 +27,7 @@ def run() -> None:
     """Do one round."""
     should_be_up = Application.objects.select_related("user", "model").filter(state__in=[State.CREATING, State.READY])
     for app in should_be_up:
-        if not app.run_name and app.not_before and app.not_before > timezone.now():
+        if not app.run_name and not owned.has_come(app.not_before):
             continue
         healing.attempt(launching.look, app)
         healing.attempt(_announce_requests, app)

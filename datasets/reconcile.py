@@ -28,7 +28,7 @@ def run() -> None:
         healing.attempt(lifecycle.fail_silent, pk, since, reason)
     for pk in Dataset.objects.filter(state=State.DELETING).values_list("pk", flat=True)[:200]:
         deletion = StateChange.objects.filter(kind="dataset", object_id=pk, target=State.DELETING).first()
-        if deletion is None or deletion.at < now - AGAIN_AFTER:
+        if deletion is None or not now - AGAIN_AFTER <= deletion.at <= now:  # later: the clock was set back
             after_commit.enqueue("datasets.erase", pk, queue="files")
     healing.attempt(lock_store.sweep)
     healing.attempt(spool.sweep, SPOOL_KEPT_S)

@@ -26,6 +26,7 @@ from kernel.messages import Message, word
 from kernel.models import record_created
 from resources import tcc
 from resources.limits import OverLimit
+from runners import owned
 
 from .models import Job, State
 
@@ -123,7 +124,7 @@ def order_run(pk: int) -> Job | None:
     with locked(Job, pk=pk) as job:
         waiting = job.state == State.CREATING and job.reserved
         retrying = job.state == State.RUNNING and not job.run_started
-        if not (waiting or retrying) or (job.not_before and job.not_before > timezone.now()):
+        if not (waiting or retrying) or not owned.has_come(job.not_before):
             return None
         if not job.run_name:
             job.attempt = max(1, job.attempt)

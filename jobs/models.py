@@ -141,8 +141,10 @@ class Job(ConcurrentTransitionMixin, Lifecycle):
 
     def ran_at(self, moment: datetime) -> bool:
         """Return whether a report sent at that moment was sent while this job ran; it may arrive after the end."""
-        if moment < (self.metrics_from or self.created):
-            return False
+        return moment >= (self.metrics_from or self.created) and self.ran_and_had_not_ended_at(moment)
+
+    def ran_and_had_not_ended_at(self, moment: datetime) -> bool:
+        """Return the same without looking at the job's creation."""
         return self.is_live or (self.state in ENDED and self.attempt > 0 and moment < self.ended)
 
     def attempt_at(self, moment: datetime) -> int:

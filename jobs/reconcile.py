@@ -6,7 +6,7 @@ job, so a page that missed one is a few seconds behind at most. A job that fails
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from django.db.models import Q
 from django.utils import timezone
@@ -29,7 +29,7 @@ def run() -> None:
     healing.each(_look, Job.objects.select_related("user").filter(_live()))
     healing.attempt(launching.sweep)
     ended = Job.objects.filter(state__in=ENDED)
-    unclean = ended.filter(~Q(run_name="") | Q(reserved=True), ended__lt=now - AGAIN_AFTER)
+    unclean = ended.filter(~Q(run_name="") | Q(reserved=True)).exclude(ended__range=_just(now))
     for pk in unclean.values_list("pk", flat=True):
         after_commit.enqueue("jobs.clean", pk, False)
     for pk in ended.filter(ended__gt=now - RECENTLY).values_list("pk", flat=True):
@@ -47,6 +47,11 @@ def _live() -> Q:
     return ~Q(run_name="") & Q(state__in=[State.CREATING, State.RUNNING])
 
 
-def _not_started(now):
-    waiting = Job.objects.filter(state=State.CREATING, reserved=True, run_name="", created__lt=now - AGAIN_AFTER)
+def _not_started(now: datetime):
+    waiting = Job.objects.filter(state=State.CREATING, reserved=True, run_name="").exclude(created__range=_just(now))
     return waiting.values_list("pk", flat=True)[:200]
+
+
+def _just(now: datetime) -> tuple[datetime, datetime]:
+    """Return the range of times that have just been. Later ones are those of a clock that was set back since."""
+    return now - AGAIN_AFTER, now

@@ -1,4 +1,5 @@
-"""Consuming a JetStream stream: at least once, in batches and in its order (in_order.py), by the one process that owns the durable consumer.
+"""Consuming a JetStream stream: at least once, in batches and in its order (in_order.py), by the one process that owns
+the durable consumer.
 
 A stream that says how many messages of a subject may wait (`Stream.most_waiting`) holds only what is not consumed yet:
 `consume` removes the rest, so that a sender's room is never taken by what it sent before.

@@ -19,9 +19,10 @@ COPY_AGAIN_AFTER = timedelta(seconds=30)
 
 def run() -> None:
     """Do one round."""
-    before = timezone.now() - COPY_AGAIN_AFTER
+    now = timezone.now()
+    just = now - COPY_AGAIN_AFTER, now  # later times are those of a clock that was set back since
     rows = Model.objects.filter(state=State.CREATING)
-    for pk in rows.filter(copied=False, created__lt=before).values_list("pk", flat=True)[:50]:
+    for pk in rows.filter(copied=False).exclude(created__range=just).values_list("pk", flat=True)[:50]:
         after_commit.enqueue("models.copy", pk, queue="files")
     for pk in rows.filter(copied=True).values_list("pk", flat=True):
         healing.attempt(launching.check, pk, False)

@@ -32,6 +32,7 @@ from kernel.locking import Missing, locked
 from kernel.messages import Message, with_lines
 
 LAUNCH_PATIENCE_S = 300  # how long a run may fail to start for a fault of the runner
+LONGEST_PAUSE_S = 600  # between two runs of a row; longer than any that a kind makes
 LOG_LINES_IN_REASON = 5
 
 
@@ -177,6 +178,14 @@ def stop(run_name: str, grace_s: float | None) -> bool:
 def with_log(reason: str, log: Path) -> str:
     """Return the reason of an end with the last lines of the run's log below it."""
     return with_lines(reason, runners.tail(log, LOG_LINES_IN_REASON).splitlines())
+
+
+def has_come(moment: datetime | None) -> bool:
+    """Return whether the end of a pause has come. One further ahead than any pause was set before the machine's clock
+    was set back, and has come, too.
+    """
+    ahead_s = -seconds_since(moment)
+    return not 0 < ahead_s <= LONGEST_PAUSE_S
 
 
 def seconds_since(moment: datetime | None) -> float:

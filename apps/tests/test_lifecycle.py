@@ -154,6 +154,8 @@ class TestRuns:
         assert lifecycle.note_order(app.pk) == app
         change(app, not_before=timezone.now() + MINUTE)
         assert lifecycle.note_order(app.pk) is None
+        change(app, not_before=timezone.now() + 60 * MINUTE)
+        assert lifecycle.note_order(app.pk) == app, "the clock was set back: no pause is that long"
 
     def test_a_ready_application_has_an_address_and_confirmed_resources(self, served, alice):
         app = served(alice)

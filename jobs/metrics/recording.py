@@ -24,6 +24,7 @@ from kernel.bus import Delivery, Stream
 from kernel.errors import Refused
 from kernel.locking import lock_row, locked
 from kernel.messages import Message
+from kernel.models import StateChange
 
 from . import series
 
@@ -89,7 +90,7 @@ def _record_job(user: str, name: str, rows: list[tuple[Delivery, dict]]) -> int:
     with transaction.atomic():
         job = lock_row(Job, user__username=user, name=name)
         # Reports older than the job itself are of an earlier job of the same name.
-        taken = [(sent, row) for sent, row in rows if job is not None and job.ran_at(sent.sent)]
+        taken = [(sent, row) for sent, row in rows if job is not None and _was_sent_by(job, sent)]
         if len(taken) < len(rows):
             log.info("ignored %s metrics of %s/%s: not running", len(rows) - len(taken), user, name)
         if not taken:
@@ -132,6 +133,20 @@ def note_crowded(subject: str) -> None:
     if changed:
         log.warning("job %s/%s: %s", user, name, CROWDED)
         after_commit.changed(user, "job", name, moving=True)
+
+
+def _was_sent_by(job: Job, sent: Delivery) -> bool:
+    """Return whether a report was sent while this locked job ran: by its time, where the clock allows that.
+
+    A clock that is set back gives the job's reports times before its creation. Then they are told from those of an
+    earlier job of the same name by whether there was one, and, if they came over HTTP, by their id (api.message_ids).
+    """
+    if job.ran_at(sent.sent):
+        return True
+    if job.metrics_from or sent.sent >= job.created or not job.ran_and_had_not_ended_at(sent.sent):
+        return False
+    earlier = StateChange.objects.filter(kind="job", owner=job.user.username, name=job.name).exclude(object_id=job.pk)
+    return sent.message_id.startswith(f"{job.pk}.") or not earlier.exists()
 
 
 def _store(job: Job, rows: list[tuple[Delivery, dict]]) -> int:

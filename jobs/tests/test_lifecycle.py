@@ -210,6 +210,8 @@ class TestRuns:
         assert (again.run_name, again.not_before) == (ordered.run_name, ordered.not_before)
         change(job, not_before=timezone.now() + timedelta(minutes=1))
         assert lifecycle.order_run(job.pk) is None
+        change(job, not_before=timezone.now() + timedelta(hours=1))
+        assert lifecycle.order_run(job.pk) == job, "the clock was set back: no pause is that long"
 
     def test_the_run_is_named_after_the_attempt(self, create, alice):
         job = change(create(alice), attempt=3)

@@ -147,6 +147,38 @@ def test_a_redelivered_batch_with_the_final_row_is_stored(running):  # noqa: F81
     assert epochs() == [1, 0]
 
 
+def set_back(job: Job, message_id: str) -> bus.Delivery:
+    """Return a report of the job whose time is before its creation: the clock was set back an hour meanwhile."""
+    return bus.Delivery(SUBJECT, json.dumps(row(0)).encode(), message_id, 1, job.created - timedelta(hours=1))
+
+
+@pytest.mark.parametrize("ended", [False, True])
+def test_reports_are_stored_although_the_clock_was_set_back(as_alice, running, until, ended):  # noqa: F811
+    if ended:
+        ENDS["cancelled"](as_alice)
+        Job.objects.update(ended=running.created - timedelta(minutes=59))
+    assert recording.record([set_back(running, "any"), set_back(running, f"{running.pk}.run:1")]) == 2
+    if ended:
+        Job.objects.update(ended=running.created - timedelta(minutes=61))
+        assert recording.record([set_back(running, "late")]) == 0
+
+
+def test_reports_of_an_earlier_job_are_dropped_although_the_clock_was_set_back(
+    as_alice,
+    running,  # noqa: F811
+    submit,
+    until,
+    tasks,
+):
+    ENDS["cancelled"](as_alice)
+    until(running, "error")
+    as_alice.call("delete", JOB)
+    tasks.run()
+    second = until(submit(SLEEP), "running")
+    assert recording.record([set_back(second, "any"), set_back(second, f"{running.pk}.run:1")]) == 0
+    assert recording.record([set_back(second, f"{second.pk}.run:1")]) == 1
+
+
 @pytest.mark.parametrize("strange", ["\u00e4-0", "a\0b", "x" * 5000], ids=["not ASCII", "a null", "long"])
 def test_an_invalid_message_id_does_not_block_other_rows(running, ingest_now, strange):  # noqa: F811
     publish(SUBJECT, json.dumps(row(0)).encode(), strange)
