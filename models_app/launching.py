@@ -93,6 +93,9 @@ class CheckRuns(owned.OwnedRuns[Model]):
             after_commit.enqueue("models.check", model.pk, delay_ms=LOOK_AGAIN_MS)
 
     def ended(self, model: Model, status: RunStatus) -> None:
+        if status.state == "lost" and owned.seconds_since(model.run_ordered) <= owned.LAUNCH_PATIENCE_S:
+            runners.get().forget(model.run_name)  # says nothing about the model: it is checked again
+            return self.unknown(model, status, follow=False)
         reason = status.reason
         if status.succeeded:
             try:

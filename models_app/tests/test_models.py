@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import io
+import json
 import os
 import pickle
+import signal
 import zipfile
 
 import pytest
 
+import runners
 from kernel import storage
+from kernel.tests.nats_tools import until
 from models_app import copying
 from models_app.models import Model
 from resources.models import Tenant
@@ -86,6 +90,24 @@ def test_a_model_that_loops_at_load_ends_in_error(uploaded, make_model, settled,
     settings.MODEL_CHECK_S = 2
     model = settled(make_model(uploaded("predictor.py", "while True: pass")))
     assert (model.state, model.reason) == ("error", "did not load within 2 s")
+
+
+WAITING = """
+import os, time
+while not os.path.exists(os.environ["MLP_MODEL"] + "/go"):
+    time.sleep(0.05)
+"""
+
+
+def test_a_check_that_was_lost_is_repeated(uploaded, make_model, settled, tasks):
+    """Its processes were killed, as they are with the machine: that says nothing about the model."""
+    model = make_model(uploaded("net/predictor.py", WAITING + ADDER).removesuffix("/predictor.py"))
+    run = storage.root() / "run" / "runs" / f"model-{model.pk}"
+    until(lambda: tasks.run_once() or (run / "begun.json").exists(), 60)
+    os.kill(json.loads((run / "begun.json").read_text())["shim"], signal.SIGKILL)
+    until(lambda: runners.get().poll(run.name).state == "lost", 60)
+    (storage.model_dir("alice", "net") / "go").touch()
+    assert settled(model).state == "ready"
 
 
 def test_a_model_that_takes_all_memory_at_load_ends_in_error(uploaded, make_model, settled, monkeypatch):
