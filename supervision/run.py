@@ -27,8 +27,8 @@ from django.core.exceptions import ImproperlyConfigured
 import runners
 from supervision import health
 
-from . import forking, launch, setup
-from .control import Supervisord, SupervisorEnding, SupervisorGone, clear_sockets, pid_file
+from . import forking, launch, rest, setup
+from .control import Supervisord, SupervisorEnding, SupervisorGone, pid_file
 from .part import Part, run_dir
 from .parts import LOADED, platform_parts
 from .watchdog import Watchdog
@@ -164,7 +164,7 @@ class Platform:
         if launch.living(*folders):
             say("Processes of a killed platform are still running: stopping them first.")
             self.end_processes()
-        clear_sockets()
+        rest.clear()
 
     def start_parts(self, parts: list[Part]) -> None:
         """Start all parts at once and wait until those with a readiness check pass it."""
@@ -279,7 +279,7 @@ class Platform:
         self.end_processes(lambda: self.signals > asked, runs=settings.MLP_RUNNER == "local")
         if self.supervisord.process:
             self.supervisord.process.wait(5)
-        clear_sockets()
+        rest.clear()
         for path in (pid_file(), run_dir() / "nginx" / "nginx.pid"):
             path.unlink(missing_ok=True)
         say(f"Stopped after {time.monotonic() - began:.1f} s.")

@@ -1,6 +1,6 @@
 """Sweeps of the spool, the folder where nginx writes bodies, of what killed processes left there.
 
-Called by datasets.reconcile.
+Called by datasets.reconcile, and by `make up` before its start and after its end.
 """
 
 from __future__ import annotations
@@ -35,6 +35,15 @@ def sweep(older_than_s: float = 3600) -> int:
                 clear(path)
                 removed += 1
     return removed
+
+
+def clear_all() -> None:
+    """Remove what killed processes left in the spool, however young; only while neither nginx nor a part that writes
+    there is running. Unfinished files are kept: their uploads go on.
+    """
+    for path in storage.spool_dir().iterdir():
+        if path.name != unfinished.FOLDER:
+            clear(path)
 
 
 def stale_parts(older_than_s: float) -> list[Path]:
