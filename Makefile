@@ -10,12 +10,13 @@
 #   make attack  try to break out of jobs, models and applications, and to get in from outside: docs/testing.md
 #   make mutants  put faults into guarded modules and count those that the tests find: docs/testing.md
 #   make sbom   list what the platform consists of, as CycloneDX  make audit  look up its known vulnerabilities
+#   make storm   30 minutes of load, kills, a full disk, a jumping clock; compares all that was acknowledged
 #   make lock   write requirements.lock   make venv-dev   prepare .venv with what tests need as well
 
 PYTHON ?= python3
 VENV := .venv/bin
 
-.PHONY: up down demo test test-fast mutants lint attack bench fuzz sbom audit lock venv venv-dev
+.PHONY: up down demo test test-fast mutants lint attack bench fuzz sbom audit lock venv venv-dev storm
 
 # `exec`, so that it is the platform itself that make waits for and hands its signals to.
 up: venv
@@ -77,6 +78,11 @@ sbom: venv-dev
 
 audit: venv-dev
 	@exec $(VENV)/python tools/audit.py
+
+# MINUTES=10 for a shorter one, SEED=5 to repeat one.
+storm: export PYTHONDONTWRITEBYTECODE :=
+storm: venv-dev
+	@exec $(VENV)/python -m tools.storm
 
 lock: venv
 	@$(VENV)/python tools/lock.py

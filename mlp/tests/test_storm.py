@@ -1,0 +1,40 @@
+"""The short storm: every kind of process is killed under load, and nothing that was acknowledged is lost or doubled.
+
+tools/storm has all of it; `make storm` is the long one. docs/testing.md describes both.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from mlp.tests.servers import begin
+from supervision.tests.running import HEAL_S, START_S, free_base
+from tools.storm import faults, processes
+from tools.storm.site import Site
+from tools.storm.whole import storm
+
+pytestmark = [pytest.mark.e2e, pytest.mark.begins(0)]
+
+SEED = 14
+PACE = 2.0  # seconds between two actions of an actor: the processor belongs to the other tests, too
+KINDS = {"file", "dataset", "job", "job deleted", "cancelled", "seen", "lines", "model", "application", "account"}
+
+
+@pytest.fixture
+def site(tmp_path):
+    """A platform that is not started, on ports of its own; nothing of it outlives the test."""
+    root = tmp_path / "root"
+    root.mkdir()
+    made = Site(root, free_base(), lambda command, log, values: begin(command, log, grace_s=60, env=values))
+    yield made
+    if made.process and made.process.poll() is None:
+        made.kill_everything()
+
+
+def test_nothing_acknowledged_is_lost_in_a_storm(site):
+    report = storm(site, faults.SHORT, SEED, heal_s=HEAL_S, patience_s=START_S, pace=PACE)
+    assert report.differences == []
+    assert {kind: report.kills.get(kind) for kind in processes.KINDS} == dict.fromkeys(processes.KINDS, 1)
+    assert report.kills["machine"] == faults.SHORT.machine
+    assert report.kills["stop"] == faults.SHORT.stops
+    assert report.acknowledged.keys() >= KINDS

@@ -1,0 +1,114 @@
+"""The processes of a platform and of its runs, by kind, as an outsider sees them in /proc."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+from supervision import launch
+
+PARTS = ("database", "valkey", "nats", "web", "websockets", "data", "worker", "worker-gpu", "ingest", "aiops")
+PARTS += ("reconcile", "gateway")
+CHILDREN = ("database", "web", "worker", "worker-gpu", "gateway")  # parts whose children can be killed alone
+RUNS = ("shim", "guard", "script", "application")
+KINDS = ("up", "supervisord", *PARTS, *(f"{part}'s child" for part in CHILDREN), *RUNS)
+
+
+def kinds(root: Path, up: int) -> dict[str, list[int]]:
+    """Return kind -> the living processes of that kind."""
+    found: dict[str, list[int]] = defaultdict(list)
+    if alive(up):
+        found["up"].append(up)
+    for part, pids in _parts(root).items():
+        group = launch.group_of(root / "run" / "parts" / part)
+        name = "supervisord" if part == "supervisor" else part
+        for pid in pids:
+            found[name if pid == group else f"{name}'s child"].append(pid)
+    for kind, pid in _runs(root):
+        found[kind].append(pid)
+    return dict(found)
+
+
+def _parts(root: Path) -> dict[str, list[int]]:
+    found = defaultdict(list)
+    folders = [root / "run" / "parts" / name for name in ("supervisor", *PARTS)]
+    for folder, pidfd in launch.leftovers(*folders):
+        with contextlib.suppress(OSError):
+            info = Path(f"/proc/self/fdinfo/{pidfd}").read_text()
+            pid = int(re.search(r"^Pid:\s*(-?\d+)", info, re.MULTILINE)[1])
+            if pid > 0:
+                found[folder.name].append(pid)
+        os.close(pidfd)
+    return found
+
+
+def _runs(root: Path) -> Iterator[tuple[str, int]]:
+    """Yield (kind, pid) of the processes of all runs: below a shim, which has the run's folder on its command line."""
+    children, words = defaultdict(list), {}
+    for pid, parent, line in _table():
+        children[parent].append(pid)
+        words[pid] = line
+    runs = os.fsencode(root / "run" / "runs") + b"/"
+    for shim in [pid for pid, line in words.items() if b"runners/shim\0" in line and runs in line]:
+        yield "shim", shim
+        below = list(children[shim])
+        while below:
+            pid = below.pop()
+            below += children[pid]
+            kind = _kind_in_run(words[pid], runs in words[shim] and b"/app-" in words[shim])
+            if kind:
+                yield kind, pid
+
+
+def _kind_in_run(line: bytes, is_application: bool) -> str:
+    if line.split(b"\0")[0].endswith(b"bwrap"):
+        return ""  # between shim and guard; it ends with either
+    if b"shim\0guard\0" in line:
+        return "guard"
+    if b"relay" in line:
+        return "relay"
+    return "application" if is_application else "script"
+
+
+def _table() -> Iterator[tuple[int, int, bytes]]:
+    """Yield (pid, parent's pid, command line) of all processes."""
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            with contextlib.suppress(OSError, IndexError):
+                status = Path(f"/proc/{entry}/stat").read_text().rpartition(")")[2].split()
+                if status[0] != "Z":
+                    yield int(entry), int(status[1]), Path(f"/proc/{entry}/cmdline").read_bytes()
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (OSError, IndexError):
+        return False
+
+
+def using(root: Path) -> dict[int, str]:
+    """Return all processes that use this root, with their command lines: by folder, by argument or by environment."""
+    mark, found = os.fsencode(root) + b"/", {}
+    for pid, _, line in _table():
+        if pid == os.getpid():
+            continue
+        with contextlib.suppress(OSError):
+            folder = os.fsencode(os.readlink(f"/proc/{pid}/cwd")) + b"/"
+            if folder.startswith(mark) or mark in line:
+                found[pid] = line.replace(b"\0", b" ").decode(errors="replace").strip()
+    return found
+
+
+def with_environment(name: bytes, values: set[str]) -> dict[int, str]:
+    """Return the processes that have this variable with one of the values, with their command lines."""
+    words, found = {name + value.encode() for value in values}, {}
+    for pid, _, line in _table() if values else ():
+        with contextlib.suppress(OSError):
+            if words & set(Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")):
+                found[pid] = line.replace(b"\0", b" ").decode(errors="replace").strip()
+    return found
