@@ -8,7 +8,7 @@ import socket
 import pytest
 
 from datasets.data_urls import DIRECT
-from datasets.webdav import gate, inflight, spool, verbs
+from datasets.webdav import gate, inflight, spool, unfinished, verbs
 from kernel import storage
 from kernel.dispatch import Dispatcher
 
@@ -84,3 +84,12 @@ def test_the_sweep_removes_trash_at_once_and_bodies_after_a_while():
     (folder / "0000000001").touch()
     assert spool.sweep(0) == 1
     assert [path.name for path in folder.iterdir()] == ["0000000001"]
+
+
+def test_a_platform_that_is_stopped_keeps_unfinished_files_only():
+    folder = storage.spool_dir()
+    for place in ("copy-1/x", f"{unfinished.FOLDER}/alice/.home"):
+        (folder / place).mkdir(parents=True)
+    (folder / "0000000001").touch()
+    spool.clear_all()
+    assert [path.name for path in folder.iterdir()] == [unfinished.FOLDER]

@@ -123,7 +123,7 @@ class Storm:
             if time.monotonic() - began > self.heal_s:
                 self.missed.append(f"{kind} was not back {self.heal_s:.0f} s after it was killed")
                 break
-            time.sleep(0.1)
+            time.sleep(0.2)
         return time.monotonic() - began + self.site.wait_healthy(2 * self.heal_s)
 
     def recovered(self, what: str, seconds: float) -> None:

@@ -68,10 +68,12 @@ class Site:
 
     def down(self) -> str:
         """Stop it as `make down` does; return what went wrong, "" for nothing."""
-        done = self.manage("up", "--down")
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self.process.wait(60)
-        return "" if done.returncode == 0 else done.stdout + done.stderr
+        self.process.terminate()
+        try:
+            code = self.process.wait(START_S)
+        except subprocess.TimeoutExpired:
+            return f"it has not stopped after {START_S} s: {self.words()}"
+        return "" if code == 0 else f"it has ended with status {code}: {self.words()}"
 
     def manage(self, *arguments: str) -> subprocess.CompletedProcess:
         command = [sys.executable, str(REPOSITORY / "manage.py"), *arguments]

@@ -9,7 +9,7 @@ from .actor import PASSWORD, Actor
 class Users(Actor):
     """Registers one user after the other; each rotates the token, some deactivate their account."""
 
-    pace = 15.0
+    pace = 8.0
 
     def act(self) -> None:
         user = self.new_name(self.user)
