@@ -8,6 +8,7 @@ from datetime import timedelta
 
 import pytest
 from asgiref.sync import sync_to_async
+from nats.js.api import ConsumerConfig
 
 from accounts import lifecycle as accounts
 from jobs import lifecycle
@@ -145,6 +146,28 @@ def test_a_redelivered_batch_with_the_final_row_is_stored(running):  # noqa: F81
     recording.record([delivery(1, progress=100), delivery(2)])
     recording.record([delivery(0), delivery(1, progress=100)])
     assert epochs() == [1, 0]
+
+
+async def take_and_die(count: int) -> None:
+    """Take messages as an ingest that is killed before it has stored them; they come again after two seconds."""
+    client = await bus.connect()
+    config = ConsumerConfig(ack_wait=2)
+    name = recording.STREAM.name
+    pull = await client.jetstream().pull_subscribe("", recording.DURABLE, stream=name, config=config)
+    while count:
+        count -= len(await pull.fetch(count, timeout=10))
+    await client.close()
+
+
+def test_what_a_killed_ingest_has_taken_is_stored_before_later_reports(running, stream, ingest_now):  # noqa: F811
+    """The server holds it back for a while, and delivers the later ones meanwhile."""
+    for epoch in (0, 1):
+        publish(SUBJECT, json.dumps(row(epoch)).encode())
+    asyncio.run(take_and_die(2))
+    for epoch in (2, 3):
+        publish(SUBJECT, json.dumps(row(epoch)).encode())
+    ingest_now()
+    assert list(Metrics.objects.order_by("seq").values_list("epoch", flat=True)) == [0, 1, 2, 3]
 
 
 def set_back(job: Job, message_id: str) -> bus.Delivery:

@@ -13,7 +13,6 @@ import pytest
 from asgiref.sync import sync_to_async
 from django.conf import settings as django_settings
 from django.db import connections
-from nats.js.api import ConsumerConfig
 
 from accounts import lifecycle as accounts
 from accounts.models import User
@@ -197,19 +196,6 @@ class TestNats:
         assert recording.record(taken) == 0
         assert Metrics.objects.count() == 1
 
-    def test_what_a_killed_ingest_has_taken_is_stored_before_later_reports(self, running, stream, request):
-        """The server holds it back for a while, and delivers the later ones meanwhile."""
-        for epoch in (0, 1):
-            publish("job_metrics.alice.fit", json.dumps(row(epoch)).encode())
-        assert len(asyncio.run(_pull_without_ack(recording.DURABLE))) == 2
-        for epoch in (2, 3):
-            publish("job_metrics.alice.fit", json.dumps(row(epoch)).encode())
-        request.getfixturevalue("ingesting")
-        wait_for(lambda: Metrics.objects.count() == 4)
-        assert list(Metrics.objects.order_by("seq").values_list("epoch", flat=True)) == [0, 1, 2, 3]
-        wait_for(lambda: bus.is_consumed(recording.STREAM, recording.DURABLE, "job_metrics.>", running.created))
-        assert Metrics.objects.count() == 4
-
     def test_a_database_that_fails_keeps_the_batch_for_later(self, running, ingesting, monkeypatch):
         real, calls = recording.record, []
 
@@ -225,14 +211,11 @@ class TestNats:
         assert len(calls) >= 2
 
 
-async def _pull_without_ack(durable: str = "test") -> list[bus.Delivery]:
+async def _pull_without_ack() -> list[bus.Delivery]:
     client = await bus.connect()
-    quick = ConsumerConfig(ack_wait=2)  # seconds until it is delivered again
-    jetstream = client.jetstream()
-    pull = await jetstream.pull_subscribe("job_metrics.>", durable, stream=recording.STREAM.name, config=quick)
+    pull = await client.jetstream().pull_subscribe("job_metrics.>", "test", stream=recording.STREAM.name)
     taken = [in_order.delivery(message) for message in await pull.fetch(10, timeout=5)]
-    if durable == "test":
-        await jetstream.delete_consumer(recording.STREAM.name, durable)
+    await client.jetstream().delete_consumer(recording.STREAM.name, "test")
     await client.close()
     return taken
 
