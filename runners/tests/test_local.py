@@ -165,7 +165,10 @@ while True: door.accept()[0].sendall(b'here')
     runner.start(spec(tmp_path, code, name="app", kind="service", port=31000))
 
     def answer() -> bytes:
-        with contextlib.suppress(ConnectionRefusedError), sockets.connect(runner.address("app"), 60) as link:
+        with (
+            contextlib.suppress(FileNotFoundError, ConnectionRefusedError),
+            sockets.connect(runner.address("app"), 60) as link,
+        ):
             return link.recv(10)
         return b""
 
