@@ -5,16 +5,22 @@ The programs are in `programs/`. Each reports what it tried and whether it worke
 
 from __future__ import annotations
 
+import itertools
 import os
 import select
 import subprocess
 
 import pytest
+import requests
 
+from runners import confine
+
+from . import smuggling
 from .world import World
 
 pytestmark = [pytest.mark.e2e, pytest.mark.begins(0)]
 
+SECRET = "secret-of-the-victim"
 GONE_S = 30  # a second of grace, on a busy machine
 
 
@@ -32,10 +38,9 @@ def attacker(world):
 
 def test_it_finds_no_secret_of_the_platform_or_of_another_user(world, attacker):
     """Not in files, processes, devices, shared memory or keyrings, nor by a debugger or a socket."""
-    secret = "secret-of-the-victim"
-    world.victim.upload("kept.txt", secret.encode())
-    other = world.victim.submit("victim", secret, name="keeping", env={"SECRET": secret}).says("ready")
-    hunt = attacker.submit("hunt", secret[::-1], *world.secrets(), cpu=1).ended()
+    world.victim.upload("kept.txt", SECRET.encode())
+    other = world.victim.submit("victim", SECRET, name="keeping", env={"SECRET": SECRET}).says("ready")
+    hunt = attacker.submit("hunt", SECRET[::-1], *world.secrets(), cpu=1).ended()
     assert hunt.row["state"] == "finished", hunt.log[-3000:]
     assert hunt.broken_out() == {}
     assert other.log == "ready\n"
@@ -55,9 +60,30 @@ def test_the_bus_lets_it_do_nothing_but_report(world, attacker):
     other.cancel()
 
 
+def test_it_reaches_no_inner_door_and_takes_no_place_of_a_server(world, attacker):
+    """While it tries to listen on every port of the platform, the servers on these ports are killed and restarted."""
+    platform = world.platform
+    ports = [platform.base + number for number in range(1, 13)]
+    doors = attacker.submit("doors", *map(str, ports), "/workspace/sign", cpu=1).says("waiting\n")
+    try:
+        for part in ("gateway", "nats"):
+            pids = set(platform.pids(part))
+            platform.kill(*pids)
+            platform.healed(part, pids)
+    finally:
+        (doors.workspace / "sign").unlink()
+    world.unharmed("afterdoors")
+    doors.ended()
+    assert doors.broken_out() == {}
+    found = {int(port) for port in doors.tries["ports of 127.0.0.1"]["words"].split()}
+    if confine.decide().network:  # the gateways, NATS and its own relay to the internet, and nothing else at all
+        assert found <= {platform.base + number for number in (1, 2, 6, 10)}
+    else:
+        assert found & set(ports) <= {platform.base + number for number in (1, 2, 10)}
+
+
 def test_nothing_outlives_a_cancel(world, attacker):
     """Each process that it has left behind holds a FIFO open: its end is read once the last one has gone."""
-    before = world.in_use()
     job = attacker.submit("outlive").says("waiting for a reader")
     reader = os.open(job.workspace / "held", os.O_RDONLY | os.O_NONBLOCK)
     try:
@@ -70,9 +96,77 @@ def test_nothing_outlives_a_cancel(world, attacker):
         assert gone.poll(GONE_S * 1000), "a process has outlived its job"
     finally:
         os.close(reader)
-    job.until(lambda: world.in_use() == before)
+    job.until(lambda: world.in_use() == world.idle)
     job.owner.done("delete", f"jobs/{job.name}")
     job.until(lambda: not job.workspace.exists())
+
+
+@pytest.mark.parametrize("name", smuggling.AMBIGUOUS)
+def test_an_ambiguous_request_is_one_request_to_all_servers(world, name):
+    """What one server takes for a body is a request to none; and the next caller gets the own answer, nobody else's."""
+    request = smuggling.AMBIGUOUS[name] + smuggling.LAST
+    received = smuggling.answers(world.platform.base + 1, request, smuggling.PATIENCE_S)
+    assert SECRET.encode() not in received
+    assert received.count(b"HTTP/1.") <= 3, received  # those of the requests on this connection
+    for _ in range(12):  # as many as there are connections behind the gateway
+        answer = world.victim.session.get(f"{world.victim.url}/api/v1/auth", timeout=60)
+        assert (answer.status_code, answer.json()) == (200, "victim"), answer.text
+    log = (world.platform.root / "log" / "web" / "web.log").read_text()
+    assert "smuggled" not in log
+
+
+def test_no_address_and_no_header_leads_to_what_is_internal(world, attacker):
+    world.victim.upload("kept.txt", SECRET.encode())
+    secrets = [SECRET, *(text[::-1] for text in world.secrets())]
+    token = attacker.session.headers["Authorization"]
+    given = "".join(f"{name}: {value}\r\n" for name, value in smuggling.HEADERS.items())
+    for port, address in itertools.product((1, 2), smuggling.ADDRESSES):
+        head = f"GET {address} HTTP/1.1\r\nHost: x\r\nAuthorization: {token}\r\n"
+        for more in ("Connection: close\r\n", given):
+            request = f"{head}{more}\r\n".encode()
+            received = smuggling.answers(world.platform.base + port, request).decode(errors="replace")
+            assert 300 <= int(received.split()[1]) < 500, (address, received[:500])
+            assert not [one for one in secrets if one in received], address
+
+
+PREDICTOR = b"from evil import Predictor\n"
+CODE = "import sys\nsys.path.insert(0, '/model')\nimport evil\n"
+PICKLE = b"cbuiltins\nexec\n(V" + CODE.encode().replace(b"\n", b"\\u000a") + b"\ntR."
+
+
+@pytest.mark.parametrize("files", [{"predictor.py": PREDICTOR}, {"model.pkl": PICKLE}], ids=["predictor", "pickle"])
+def test_a_model_finds_nothing_where_it_is_loaded(world, attacker, files):
+    """Its code runs in the load check only, which it fails with what it has found."""
+    name = "bad" + next(iter(files)).partition(".")[0]
+    world.victim.upload("kept.txt", SECRET.encode())
+    row = attacker.store(name, [SECRET[::-1], *world.secrets()], {**files, "fail": b""})
+    assert row["state"] == "error"
+    assert "found [] in " in row["reason"], row["reason"]
+    attacker.done("delete", f"models/{name}")
+
+
+def test_an_application_finds_nothing_and_answers_for_nobody_else(world, attacker):
+    """It reads what it can; then it answers in the place of its server, with headers that nginx would act on."""
+    world.victim.upload("kept.txt", SECRET.encode())
+    assert attacker.store("evil", [SECRET[::-1], *world.secrets()], {"predictor.py": PREDICTOR})["state"] == "ready"
+    attacker.done("post", "apps", {"name": "evil", "model_name": "evil", "cpu": 0.5, "ram": 400})
+    assert attacker.settled("apps/evil")["state"] == "ready"
+    address = f"http://127.0.0.1:{world.platform.base + 2}/attacker/evil"
+    for value in (0, 1):
+        body = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [1], "data": [value]}]}
+        found = attacker.session.post(f"{address}/v2/models/evil/infer", json=body, timeout=60)
+        assert found.json()["outputs"][0]["data"] == ["[]"], found.text
+    assert requests.get(f"{address}/accel", timeout=60).status_code == 401
+    assert world.victim.session.get(f"{address}/accel", timeout=60).status_code == 404
+    for kind in ("accel", "archive", "internal", "cookie", "policy", "folded", "second"):
+        answers = [attacker.session.get(f"{address}/{kind}", timeout=60) for _ in range(10)]
+        assert kind == "folded" or "evil" in [answer.text for answer in answers]  # others are from its own server
+        for answer in answers:
+            assert SECRET not in answer.text, kind
+            assert "evil" not in answer.headers.get("Set-Cookie", ""), kind
+            assert answer.status_code != 200 or "sandbox" in answer.headers["Content-Security-Policy"], kind
+            assert answer.text != "worse"
+    attacker.done("delete", "apps/evil")
 
 
 ENDED_BY = {
@@ -87,7 +181,6 @@ HEAVY = [pytest.param(one, marks=pytest.mark.heavy_attack) for one in ENDED_BY i
 @pytest.mark.parametrize("what", [*IN_THE_SUITE, *HEAVY])
 def test_filling_something_up_harms_nobody(world, attacker, what):
     """It is bounded, a victim's job starts and runs to its end meanwhile, and afterwards everything is free again."""
-    before = world.in_use()
     job = attacker.submit("fill", what, name=f"fill{what}", ram=150).says("begins")
     world.unharmed(f"beside{what}")
     if ENDED_BY[what]:
@@ -98,6 +191,6 @@ def test_filling_something_up_harms_nobody(world, attacker, what):
     used = subprocess.run(["du", "-sk", str(job.workspace)], capture_output=True, text=True, check=True).stdout
     assert int(used.split()[0]) < 4 * 64 << 10
     assert (job.workspace / "log" / "job.log").stat().st_size < 2_000_000
-    job.until(lambda: world.in_use() == before)
+    job.until(lambda: world.in_use() == world.idle)
     attacker.done("delete", f"jobs/{job.name}")
     job.until(lambda: not job.workspace.exists())

@@ -45,6 +45,22 @@ class Person:
         answer = self.session.put(f"{self.url}/data/{self.name}/.home/{path}", data=data, timeout=60)
         assert answer.status_code in {201, 204}, answer.text
 
+    def store(self, name: str, markers: list[str], files: dict[str, bytes]) -> dict:
+        """Create a model of evil.py, which the files load, and return its row once it is ready or in error."""
+        programs = {f"{one}.py": (PROGRAMS / f"{one}.py").read_bytes() for one in ("evil", "hunt", "attempts")}
+        for path, data in {**programs, "markers": "\n".join(markers).encode(), **files}.items():
+            self.upload(f"{name}/{path}", data)
+        self.done("post", "models", {"name": name, "src": f"home/{name}"})
+        return self.settled(f"models/{name}")
+
+    def settled(self, path: str) -> dict:
+        """Return the row of a model or an application once it is ready or in error."""
+        end = time.monotonic() + WAIT_S
+        while (row := self.done("get", path))["state"] == "creating":
+            assert time.monotonic() < end, row
+            time.sleep(0.1)
+        return row
+
     def submit(self, program: str, *args: str, name: str = "", **fields) -> Job:
         """Start one of the programs as a job."""
         for file in (program, "attempts"):
@@ -110,6 +126,7 @@ class World:
         self.platform = Platform(root, **SETTINGS)
         self.platform.start()
         self.attacker, self.victim = Person(self.platform, "attacker"), Person(self.platform, "victim")
+        self.idle = self.in_use()
 
     def secrets(self) -> list[str]:
         """Return the platform's secrets, reversed: the program that looks for them must not be found itself."""

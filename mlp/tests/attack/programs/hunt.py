@@ -125,6 +125,12 @@ def shared():
     attempt("POSIX queues", lambda: check(os.listdir("/dev/mqueue"), "none"))
 
 
+def abstract():
+    """Connect to the abstract sockets that this network has."""
+    for name in {line.split()[-1] for line in text("/proc/net/unix") if "@" in line}:
+        attempt(f"connect to {name}", connect, "\0" + name[1:])
+
+
 FORBIDDEN = [
     "/etc/shadow", "/etc/sudoers", "/root/.ssh/id_rsa", "/root/.bash_history", "/proc/kcore", "/proc/kmsg", "/dev/mem",
     "/dev/kmsg", "/dev/sda", "/dev/vda", "/dev/nvme0n1", "/dev/loop0", "/dev/fuse", "/var/run/docker.sock", "/run/dbus",
@@ -132,7 +138,9 @@ FORBIDDEN = [
     "/var/lib", "/var/log", "/home",
 ]  # fmt: skip
 
-if __name__ == "__main__":
+
+def main():
+    """Hunt, and report everything."""
     attempt("control: read this program", content, __file__)
     tree("/")
     processes()
@@ -143,3 +151,8 @@ if __name__ == "__main__":
     attempt("mount the host's disks", lambda: check(LIBC.mount(b"/dev/root", b"/tmp", b"ext4", 0, None) == 0))
     attempt("make a device", os.mknod, "disk", stat.S_IFBLK | 0o666, os.makedev(254, 0))
     attempt("core dumps", lambda: check(resource.getrlimit(resource.RLIMIT_CORE)[1] != 0, "none"))
+    abstract()
+
+
+if __name__ == "__main__":
+    main()
