@@ -14,6 +14,7 @@ import pytest
 import requests
 
 from runners import confine
+from runners.tests.test_network import listening
 
 from . import smuggling
 from .world import World
@@ -80,6 +81,16 @@ def test_it_reaches_no_inner_door_and_takes_no_place_of_a_server(world, attacker
         assert found <= {platform.base + number for number in (1, 2, 6, 10)}
     else:
         assert found & set(ports) <= {platform.base + number for number in (1, 2, 10)}
+
+
+def test_its_network_leads_to_the_doors_of_the_platform_only(world, attacker):
+    """Nothing else that listens on this machine is reached, also not by way of the proxy."""
+    ports = sorted(listening())
+    assert {world.platform.base + number for number in (1, 2, 10)} <= set(ports)
+    job = attacker.submit("network", ",".join(map(str, ports))).ended()
+    assert job.row["state"] == "finished", job.log[-3000:]
+    assert job.broken_out() == {}
+    job.until(lambda: len(attacker.done("get", "jobs/network/metrics")) == 1)
 
 
 def test_nothing_outlives_a_cancel(world, attacker):

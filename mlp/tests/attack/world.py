@@ -115,7 +115,7 @@ class Job:
         tries = self.tries
         assert [name for name, one in tries.items() if name.startswith("control") and one["worked"]], self.log[-3000:]
         failed = [name for name, one in tries.items() if name.startswith("control") and not one["worked"]]
-        assert failed == []
+        assert failed == [], (failed, self.log)
         return {name: one["words"] for name, one in tries.items() if one["worked"] and not name.startswith("control")}
 
 

@@ -7,6 +7,7 @@ import json
 import os
 import socket
 import sys
+import time
 from urllib.parse import urlsplit
 
 from attempts import report
@@ -63,9 +64,11 @@ bus = Bus()
 inbox = os.environ["MLP_NATS_INBOX"]
 row = json.dumps({"user": me, "name": mine, "epoch": 1, "accuracy": 0.5, "loss": 0.5, "progress": 1}).encode()
 report("control: subscribe to the own inbox", not refused(bus.subscribe(f"{inbox}.>")))
-report(
-    "control: publish the own metrics", b"MSG" in b"".join(bus.publish(f"job_metrics.{me}.{mine}", row, f"{inbox}.a"))
-)
+answer = bus.publish(f"job_metrics.{me}.{mine}", row, f"{inbox}.a")
+end = time.monotonic() + 20  # the acknowledgement may come after the answer to our PING
+while b"MSG" not in b"".join(answer) and time.monotonic() < end:
+    answer += bus.settle()
+report("control: publish the own metrics", b"MSG" in b"".join(answer))
 SUBJECTS = [
     ">", "*", "*.>", "$SYS.>", "$JS.>", "$JS.API.>", "$JS.EVENT.>", "$JS.ACK.>", "$KV.>", "$O.>", "_INBOX.>", "_R_.>",
     f"_INBOX_{other}_{job}.>", f"job_metrics.{other}.{job}", "job_metrics.>", f"job_metrics.{me}.*", "raw_logs",

@@ -1,0 +1,46 @@
+"""Looks for everything that listens on the machine, takes ports of the platform, and asks the proxy for the machine.
+
+Arguments: the ports of the machine on which somebody listens, separated by commas.
+"""
+
+import contextlib
+import os
+import socket
+import sys
+from urllib.parse import urlsplit
+
+import mlp_report
+from attempts import attempt, report
+
+ports = [int(port) for port in sys.argv[1].split(",")]
+doors = {urlsplit(os.environ[name]).port for name in ("MLP_API_URL", "MLP_NATS_URL", "http_proxy")}
+doors.add(urlsplit(os.environ["MLP_API_URL"]).port + 1)  # the application gateway
+
+
+def connects(host, port):
+    with contextlib.suppress(OSError), socket.create_connection((host, port), 5):
+        return True
+    return False
+
+
+def asks_the_proxy(host, port):
+    """Return what the proxy answers to a tunnel."""
+    proxy = urlsplit(os.environ["http_proxy"])
+    with socket.create_connection((proxy.hostname, proxy.port), 30) as link:
+        link.sendall(f"CONNECT {host}:{port} HTTP/1.1\r\n\r\n".encode())
+        return link.recv(4096).decode()
+
+
+mlp_report.report(epoch=0, accuracy=0.5, loss=0.5, progress=50)
+report("control: it reports over HTTP", mlp_report.flush(60), "")
+greeting = socket.create_connection(("127.0.0.1", urlsplit(os.environ["MLP_NATS_URL"]).port), 30).recv(4)
+report("control: it reaches NATS", greeting == b"INFO", "")
+for host in ("127.0.0.1", "::1", "127.128.0.1"):
+    open_ports = [port for port in ports if port not in doors and connects(host, port)]
+    report(f"connect to {host}", bool(open_ports), repr(open_ports))
+for host in ("127.0.0.1", "localhost", "[::ffff:127.0.0.1]", "169.254.169.254", "0.0.0.0"):
+    answers = {port: asks_the_proxy(host, port) for port in (ports[0], 80)}
+    report(f"tunnel to {host}", any(" 200 " in answer for answer in answers.values()), repr(answers))
+base = urlsplit(os.environ["MLP_API_URL"]).port - 1
+for port in (base + 1, base + 2, base + 10):
+    attempt(f"listen at the platform's port {port - base}", lambda port=port: socket.create_server(("127.0.0.1", port)))
