@@ -189,7 +189,7 @@ def test_a_fault_during_a_bulk_action_keeps_and_reports_the_finished_part(staff_
     monkeypatch.setattr(jobs_admin.lifecycle, "cancel", cancel)
     staff_client.raise_request_exception = False
     answer = act(staff_client, Job, "cancel", *jobs, confirmed="yes")
-    assert answer.status_code == 500
+    assert answer.status_code == 503
     assert sorted(Job.objects.values_list("state", flat=True)) == ["error", "running"]
     assert any(level == "success" and f"alice/{calls[0]}" in text for level, text in messages_of(answer))
 
