@@ -28,13 +28,11 @@ class UserList(ContractView):
     def post(self, request):
         body = self.body()
         staff = request.user is not None and request.user.is_authenticated and request.user.is_staff
-        if not staff:
-            throttle.count_registration(throttle.client_address(request))
-        user = lifecycle.register(
-            **body,
-            active=staff or not settings.REGISTRATION_NEEDS_APPROVAL,
-            by=request.user.username if staff else body["username"],
-        )
+        if staff:
+            return self.answer(lifecycle.register(**body, active=True, by=request.user.username))
+        throttle.count_registration(throttle.client_address(request))
+        with throttle.hashing():
+            user = lifecycle.register(**body, active=not settings.REGISTRATION_NEEDS_APPROVAL, by=body["username"])
         return self.answer(user)
 
     def get(self, request):

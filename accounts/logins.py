@@ -44,6 +44,20 @@ class Attempt:
     network: str
     limits: list[Limit]
 
+    def matches(self, password: str) -> bool:
+        """Return whether it is the user's password. Raises TooMany, and counts nothing, if too many try."""
+        if self.limits[0].scope != "stranger":
+            return self.user.check_password(password)
+        try:
+            with throttle.hashing():
+                if self.user is not None:
+                    return self.user.check_password(password)
+                make_password(password)  # takes as long as to check one
+                return False
+        except TooMany:
+            throttle.undo(self.limits)
+            raise
+
     def failed(self) -> None:
         log.warning("log-in of %s from %s failed", self.username, self.network)
         if self.user is None or self.limits[0].scope == "device":
@@ -94,9 +108,7 @@ def check(request, username: str, password: str) -> User:
         raise Refused("wrong username or password", field="username")
     attempt = begin(request, username)
     user = attempt.user
-    if user is None:
-        make_password(password)  # takes as long as to check one
-    if user is None or not user.check_password(password):
+    if not attempt.matches(password):
         attempt.failed()
         raise Refused("wrong username or password", field="username")
     attempt.succeeded()

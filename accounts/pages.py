@@ -79,12 +79,13 @@ def _login(request) -> User:
 def _register(request) -> User:
     throttle.count_registration(throttle.client_address(request))
     username = _username(request)
-    return lifecycle.register(
-        username=username,
-        password=request.POST.get("password", ""),
-        active=not settings.REGISTRATION_NEEDS_APPROVAL,
-        by=username,
-    )
+    with throttle.hashing():
+        return lifecycle.register(
+            username=username,
+            password=request.POST.get("password", ""),
+            active=not settings.REGISTRATION_NEEDS_APPROVAL,
+            by=username,
+        )
 
 
 @require_POST

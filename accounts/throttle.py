@@ -7,11 +7,13 @@ held up: it is refused with the time to wait. Rows are few, since each costs its
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import hmac
 import ipaddress
 import math
-from collections.abc import Iterable
+import threading
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -27,8 +29,11 @@ from .tokens import signature
 FIRST_S = 1  # the wait after the last free attempt; each further one doubles it
 MOST_S = 900
 HOUR_S = 3600
+AT_ONCE = 4  # hashes that strangers may have computed at the same time: half of a web process's threads
+BUSY_S = 2
 KEPT = timedelta(days=1)  # by then the attempts of a row are forgotten
 LOCAL = "127.0.0.1"
+_hashing = threading.BoundedSemaphore(AT_ONCE)
 
 
 @dataclass(frozen=True)
@@ -137,6 +142,19 @@ def count_registration(address: str) -> None:
         raise TooMany(
             "too many registrations from this address; try again in %(seconds)s s", field="username", seconds=wait_s
         )
+
+
+@contextlib.contextmanager
+def hashing() -> Iterator[None]:
+    """Let a stranger's password be hashed, which takes long on purpose. Raises TooMany while too many are: others must
+    not wait for a free thread because of them.
+    """
+    if not _hashing.acquire(blocking=False):
+        raise TooMany("too many log-ins at the moment; try again in %(seconds)s s", field="username", seconds=BUSY_S)
+    try:
+        yield
+    finally:
+        _hashing.release()
 
 
 def tidy() -> None:

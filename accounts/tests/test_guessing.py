@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-import logging
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
@@ -15,55 +15,14 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
-from accounts import lifecycle, logins, reconcile, throttle
-from accounts.models import LoginAddress, Notice, Throttle, User
+from accounts import logins, throttle
+from accounts.models import LoginAddress, Notice, Throttle
 from conftest import PASSWORD, Api
 from kernel import broker
 
-pytestmark = pytest.mark.django_db
+from .doors import CAFE, DOORS, FREE, GUESSER, HOME, admin, at, entered, page, token
 
-FREE = 3
-HOME, CAFE, GUESSER = "203.0.113.7", "203.0.113.99", "198.51.100.1"
-
-
-@pytest.fixture(autouse=True)
-def long_waits(settings, monkeypatch):
-    settings.LOGIN_FAILURES_BEFORE_SLOWDOWN = FREE
-    monkeypatch.setattr(throttle, "FIRST_S", 60)
-
-
-def at(address: str, **headers) -> dict:
-    """Return what the gateway adds to the requests of a client at that address."""
-    return {"REMOTE_ADDR": "", "HTTP_X_REAL_IP": address, "HTTP_X_GATEWAY_KEY": throttle.gateway_key(), **headers}
-
-
-def page(password: str, address: str, client: Client | None = None, username: str = "alice"):
-    form = {"username": username, "password": password, "action": "login"}
-    return (client or Client()).post("/regist_login", form, **at(address))
-
-
-def admin(password: str, address: str, client: Client | None = None, username: str = "alice"):
-    form = {"username": username, "password": password, "next": "/admin/"}
-    return (client or Client()).post("/admin/login/", form, **at(address))
-
-
-def token(password: str, address: str, client: Client | None = None, username: str = "alice"):
-    pair = base64.b64encode(f"{username}:{password}".encode()).decode()
-    return Api().call("get", f"users/{username}/token", HTTP_AUTHORIZATION=f"Basic {pair}", **at(address))
-
-
-def entered(response) -> bool:
-    return response.status_code == 302 or (response.status_code == 200 and b"mlp_u" in response.content)
-
-
-DOORS = pytest.mark.parametrize("door", [page, admin, token])
-
-
-@pytest.fixture
-def owner(alice):
-    """Make alice an administrator, so that all three doors are hers."""
-    lifecycle.set_staff(username="alice", staff=True, by="test")
-    return alice
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("long_waits")]
 
 
 # --- the guesser ---------------------------------------------------------------------------------------------------
@@ -136,9 +95,43 @@ def test_guesses_at_the_same_time_are_counted_before_they_are_checked(alice):
         finally:
             connections.close_all()
 
-    with ThreadPoolExecutor(6) as pool:
+    with ThreadPoolExecutor(throttle.AT_ONCE) as pool:
         answers = list(pool.map(guess, range(12)))
     assert sum("wrong" in answer for answer in answers) == FREE
+
+
+@pytest.mark.django_db(transaction=True)
+def test_strangers_that_try_at_the_same_time_leave_threads_to_others(alice, bob, monkeypatch):
+    """Each check takes long on purpose; with all threads at it, nobody else would be answered."""
+    assert entered(token(PASSWORD, HOME))
+    entries, free = threading.Semaphore(0), threading.Event()
+    real = hashers.MD5PasswordHasher.encode
+
+    def slow(self, password, salt):
+        if password == "wrong":
+            entries.release()
+            assert free.wait(60)
+        return real(self, password, salt)
+
+    monkeypatch.setattr(hashers.MD5PasswordHasher, "encode", slow)
+
+    def guess(number: int) -> None:
+        try:
+            token("wrong", f"198.51.100.{number}", username="invented")
+        finally:
+            connections.close_all()
+
+    with ThreadPoolExecutor(throttle.AT_ONCE) as pool:
+        guesses = [pool.submit(guess, number) for number in range(throttle.AT_ONCE)]
+        assert all(entries.acquire(timeout=60) for _ in guesses)
+        refused = token(PASSWORD, GUESSER, username="bob")
+        assert "too many log-ins at the moment" in refused.json()["msg"]
+        assert refused["Retry-After"] == str(throttle.BUSY_S)
+        body = {"username": "carol", "password": PASSWORD}
+        assert "at the moment" in Api().refused("post", "users", body, **at(GUESSER))
+        assert entered(token(PASSWORD, HOME)), "the owner is no stranger"
+        free.set()
+    assert entered(token(PASSWORD, GUESSER, username="bob")), "nothing was counted"
 
 
 # --- the owner -----------------------------------------------------------------------------------------------------
@@ -268,104 +261,3 @@ def claim(header: str, key: str | None, address: str, password: str) -> dict:
     pair = base64.b64encode(f"alice:{password}".encode()).decode()
     proof = {} if key is None else {"HTTP_X_GATEWAY_KEY": key}
     return {header: address, "HTTP_AUTHORIZATION": f"Basic {pair}", "REMOTE_ADDR": "127.0.0.1", **proof}
-
-
-# --- what else a guesser must not do ---------------------------------------------------------------------------------
-@DOORS
-@pytest.mark.parametrize("username", ["alice", "nobody"])
-def test_as_much_is_computed_for_an_unknown_user(alice, settings, door, username):
-    class Counting(hashers.MD5PasswordHasher):
-        computed = 0
-
-        def encode(self, password, salt):
-            Counting.computed += 1
-            return super().encode(password, salt)
-
-    settings.PASSWORD_HASHERS = [f"{__name__}.Counting"]
-    globals()["Counting"] = Counting
-    door("wrong", GUESSER, username=username)
-    assert Counting.computed == 1
-
-
-def test_invented_names_are_remembered_no_longer_than_their_failures(alice):
-    token("wrong", GUESSER, username="invented")
-    assert not User.objects.filter(username="invented").exists()
-    assert not LoginAddress.objects.exists()
-    assert Throttle.objects.count() == FREE
-    Throttle.objects.update(at=timezone.now() - throttle.KEPT - timedelta(seconds=1))
-    reconcile._tidied = 0.0
-    reconcile.run()
-    assert not Throttle.objects.exists()
-
-
-def test_a_refused_attempt_computes_and_stores_nothing(alice, monkeypatch):
-    for _ in range(FREE):
-        token("wrong", GUESSER)
-    before = list(Throttle.objects.order_by("pk").values())
-    monkeypatch.setattr(hashers, "verify_password", lambda *args, **options: pytest.fail("the password was checked"))
-    assert "too many" in token(PASSWORD, GUESSER).json()["msg"]
-    assert list(Throttle.objects.order_by("pk").values()) == before
-
-
-def test_a_wrong_token_of_the_data_service_is_no_attempt_to_log_in(alice):
-    pair = base64.b64encode(b"alice:mlp_u1_guess").decode()
-    for _ in range(FREE * 20):
-        answer = Client().get("/internal/data/verb", HTTP_AUTHORIZATION=f"Basic {pair}", **at(HOME))
-        assert answer.status_code in {401, 404}
-    assert entered(token(PASSWORD, HOME))
-
-
-def test_the_current_password_cannot_be_guessed_in_a_stolen_session(alice):
-    thief = Client()
-    thief.force_login(alice)
-    form = {"current": "wrong", "password": "another long horse"}
-    for _ in range(FREE):
-        assert "not your current password" in thief.post("/account/password", form).content.decode()
-    form["current"] = PASSWORD
-    assert "too many failed logins" in thief.post("/account/password", form).content.decode()
-    assert entered(token(PASSWORD, HOME)), "the owner's log-in is not affected"
-
-
-@DOORS
-def test_log_ins_and_failures_are_logged_without_the_password(owner, door, caplog):
-    caplog.set_level(logging.INFO)
-    door("secret guess", GUESSER)
-    door(PASSWORD, HOME)
-    assert f"log-in of alice from {GUESSER} failed" in caplog.text
-    assert f"log-in of alice from {HOME}" in caplog.text
-    assert "secret guess" not in caplog.text
-    assert PASSWORD not in caplog.text
-
-
-# --- an account that changes during a log-in -------------------------------------------------------------------------
-@pytest.mark.parametrize("door", [page, admin])
-def test_a_log_in_during_deactivation_is_refused_and_no_fault(owner, door, monkeypatch):
-    real = logins.check
-
-    def check(request, username, password):
-        user = real(request, username, password)
-        lifecycle.deregister(username=username, by="test")
-        return user
-
-    monkeypatch.setattr(logins, "check", check)
-    browser = Client(raise_request_exception=False)
-    assert door(PASSWORD, HOME, browser).status_code == 302
-    assert browser.get("/account").status_code == 302, "not logged in"
-    lifecycle.activate(username="alice", by="test")
-    assert browser.get("/account").status_code == 302
-
-
-def test_a_password_that_changes_during_a_log_in_stays_changed(alice, settings):
-    """The old hasher's password is hashed anew at a log-in; that must not bring the old password back."""
-    settings.PASSWORD_HASHERS = [
-        "django.contrib.auth.hashers.MD5PasswordHasher",
-        "django.contrib.auth.hashers.ScryptPasswordHasher",
-    ]
-    User.objects.filter(pk=alice.pk).update(password=hashers.make_password(PASSWORD, hasher="scrypt"))
-    reader = User.objects.get(pk=alice.pk)
-    lifecycle.change_password(user=alice, password="another long horse", by="alice")
-    assert reader.check_password(PASSWORD)
-    assert User.objects.get(pk=alice.pk).check_password("another long horse")
-    User.objects.filter(pk=alice.pk).update(password=hashers.make_password(PASSWORD, hasher="scrypt"))
-    assert User.objects.get(pk=alice.pk).check_password(PASSWORD)
-    assert User.objects.get(pk=alice.pk).password.startswith("md5$")

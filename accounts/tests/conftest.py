@@ -1,0 +1,22 @@
+"""Fixtures of the tests of log-ins."""
+
+from __future__ import annotations
+
+import pytest
+
+from accounts import lifecycle, throttle
+
+from .doors import FREE
+
+
+@pytest.fixture
+def long_waits(settings, monkeypatch):
+    settings.LOGIN_FAILURES_BEFORE_SLOWDOWN = FREE
+    monkeypatch.setattr(throttle, "FIRST_S", 60)
+
+
+@pytest.fixture
+def owner(alice):
+    """Make alice an administrator, so that all three doors are hers."""
+    lifecycle.set_staff(username="alice", staff=True, by="test")
+    return alice
