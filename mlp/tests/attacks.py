@@ -12,6 +12,7 @@ ATTACKS = (
     # Written for it, on one platform with an attacker and a victim.
     "mlp/tests/attack/*",
     "mlp/tests/test_attack_browser.py",
+    "mlp/tests/test_apart_browser.py",
     # What a script, a model or an application can reach, fill up and leave behind.
     "runners/tests/test_confinement.py",
     "runners/tests/test_bounds.py",
