@@ -18,6 +18,7 @@ from . import launch
 from .part import Part
 
 STOPPED_S = 5.0
+ASK_EVERY_S = 5.0
 SILENT_S = 15.0  # longer than a busy machine delays an answer
 STOPPED = "T"  # and not "t", by a debugger
 
@@ -28,22 +29,26 @@ class Watchdog:
     def __init__(self, parts: list[Part]):
         self.parts = [part for part in parts if part.stage != "servers"]
         self.since: dict[tuple[str, int], float] = {}  # part and process (0: the part as a whole) > first seen so
+        self.silent: dict[tuple[str, int], Part] = {}  # those that did not answer the last question
+        self.next_question = 0.0
 
     def look(self, say: Callable[[str], None]) -> None:
         """Kill what has hung for too long, and say what it was."""
         now = time.monotonic()
         stopped = {(part.name, pid): pidfd for part, pid, pidfd in self._stopped()}
-        silent = {(part.name, 0): part for part in self.parts if part.lively and _is_silent(part)}
-        self.since = {key: self.since.get(key, now) for key in (*stopped, *silent)}
+        if now >= self.next_question:
+            self.next_question = now + ASK_EVERY_S
+            self.silent = {(part.name, 0): part for part in self.parts if part.lively and _is_silent(part)}
+        self.since = {key: self.since.get(key, now) for key in (*stopped, *self.silent)}
         for (name, pid), pidfd in stopped.items():
             if now - self.since[name, pid] >= STOPPED_S:
                 with contextlib.suppress(ProcessLookupError):
                     signal.pidfd_send_signal(pidfd, signal.SIGKILL)
                 say(f"{name}: process {pid} was stopped for {STOPPED_S:g} s and has been ended")
             os.close(pidfd)
-        for key, part in silent.items():
-            if now - self.since.get(key, now) >= SILENT_S and launch.send(part.folder, signal.SIGKILL):
-                del self.since[key]
+        for key, part in self.silent.items():
+            if now - self.since[key] >= SILENT_S and launch.send(part.folder, signal.SIGKILL):
+                self.since[key] = now
                 say(f"{part.name} did not answer for {SILENT_S:g} s and has been ended")
 
     def _stopped(self) -> Iterator[tuple[Part, int, int]]:

@@ -1,17 +1,27 @@
-"""Calls of supervisord on a machine that stalls: a late answer is accepted, and calls are not repeated."""
+"""A machine that stalls: supervisord's late answer is accepted, calls are not repeated, a part that hangs is ended."""
 
 from __future__ import annotations
 
 import contextlib
+import functools
+import json
+import os
+import signal
+import socket
 import socketserver
+import subprocess
 import threading
+import time
+from types import SimpleNamespace
 from xmlrpc.client import Fault, dumps
 
 import pytest
 from django.conf import settings
 
-from supervision import control, programs
+from kernel.tests.nats_tools import until
+from supervision import control, health, programs
 from supervision.part import Part
+from supervision.watchdog import Watchdog
 
 STALL_S = 1.0
 
@@ -95,3 +105,43 @@ def test_a_refusal_is_harmless_or_means_an_unusable_supervisord(stalled, code, s
             order(part)
     if started is control.SupervisorEnding:
         assert supervisord.answers()
+
+
+@pytest.fixture
+def silent_part(tmp_path):
+    """A part whose process runs; its address takes connections and answers nothing."""
+    process = subprocess.Popen(["sleep", "600"], cwd=tmp_path, start_new_session=True)
+    spec = {"cwd": os.path.realpath(tmp_path), "program": "", "stop_signal": "TERM"}
+    (tmp_path / "launch.json").write_text(json.dumps(spec))
+    (tmp_path / "group").write_text(str(process.pid))
+    with socket.create_server(("127.0.0.1", 0)) as door:
+        ready = functools.partial(health.get, door.getsockname(), "/healthz/live", 0.2)
+        yield SimpleNamespace(
+            name="data", stage="front", folder=tmp_path, lively=True, ready=ready, door=door, process=process
+        )
+    process.kill()
+    process.wait()
+
+
+@pytest.fixture
+def watchdog(silent_part, monkeypatch):
+    monkeypatch.setattr("supervision.watchdog.ASK_EVERY_S", 0)
+    monkeypatch.setattr("supervision.watchdog.SILENT_S", 0.3)
+    return Watchdog([silent_part])
+
+
+def test_a_part_that_stays_silent_is_ended_so_that_it_is_started_again(silent_part, watchdog):
+    said = []
+    watchdog.look(said.append)
+    assert silent_part.process.poll() is None, "it was asked once only"
+    until(lambda: watchdog.look(said.append) or said)
+    assert silent_part.process.wait(30) == -signal.SIGKILL
+    assert said[0].startswith("data did not answer")
+
+
+def test_a_part_that_refuses_is_being_started_and_is_not_ended(silent_part, watchdog):
+    silent_part.door.close()
+    end = time.monotonic() + 0.6
+    while time.monotonic() < end:
+        watchdog.look(pytest.fail)
+    assert silent_part.process.poll() is None
