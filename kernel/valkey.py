@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Coroutine
+import time
+from collections.abc import Callable, Coroutine
 from urllib.parse import unquote, urlsplit
 
 import redis
@@ -21,7 +22,8 @@ from redis.retry import Retry
 from . import answering, sockets
 
 DEFAULT_PORT = 6379
-ANSWER_S = 1.5, 5.0  # where people wait, and elsewhere
+CONNECT_S = 2.0, 5.0  # where people wait, and elsewhere
+LONGEST_S = 30.0  # for an answer
 BLOCKING = {"BZPOPMIN"}  # the one command that waits at the server; a time limit of its own ends it
 HANGS = "Valkey does not answer"
 
@@ -38,46 +40,51 @@ class Hangs(redis.ConnectionError):
     """Valkey hangs. Everything that handles a lost connection handles this."""
 
 
+@functools.cache
+def _watched(mixin: type, connection_class: type) -> type:
+    return type("Watched", (mixin, connection_class), {})
+
+
 class _Watched:
-    """What a connection of redis-py gets beside its own class. Each thread that waits when the server begins to hang
-    learns it by its own time limit; later calls fail at once.
+    """What a connection of redis-py gets beside its own class: it waits for an answer as long as the server does not
+    hang, and fails at once while it does.
 
     A command is repeated once, at once: after a restart of the server its connections are closed. When the server
     hangs, the repetition fails without waiting.
     """
 
     def __init__(self, **options):
-        limit_s = answering.limit_s(*ANSWER_S)
+        limit_s = answering.limit_s(*CONNECT_S)  # also for sending, and for the rest of an answer that has begun
         limits = {"socket_timeout": limit_s, "socket_connect_timeout": limit_s, "retry": Retry(NoBackoff(), 1)}
         super().__init__(**options | limits)
 
     def connect_check_health(self, *arguments, **options):
-        return self._guarded(super().connect_check_health, arguments, options)
+        return _guarded(super().connect_check_health, arguments, options)
 
     def send_packed_command(self, *arguments, **options):
-        return self._guarded(super().send_packed_command, arguments, options)
+        return _guarded(super().send_packed_command, arguments, options)
 
     def read_response(self, *arguments, **options):
-        try:
-            return super().read_response(*arguments, **options)
-        except redis.TimeoutError:
-            SERVER.condemn()
-            raise Hangs(HANGS) from None
-
-    @staticmethod
-    def _guarded(call, arguments, options):
-        if SERVER.hangs:
-            raise Hangs(HANGS)
-        try:
-            return call(*arguments, **options)
-        except redis.TimeoutError:
-            SERVER.condemn()
-            raise Hangs(HANGS) from None
+        if not self.can_read(answering.SILENCE_S):
+            end = time.monotonic() + LONGEST_S
+            while not self.can_read(answering.LOOK_S):
+                if SERVER.hangs or time.monotonic() > end:
+                    self.disconnect()
+                    raise Hangs(HANGS)
+                SERVER.suspect()
+        SERVER.answered()
+        return super().read_response(*arguments, **options)
 
 
-@functools.cache
-def _watched(mixin: type, connection_class: type) -> type:
-    return type("Watched", (mixin, connection_class), {})
+def _guarded(call: Callable, arguments: tuple, options: dict):
+    """Return what the call does. Raises Hangs, at once while the server hangs."""
+    if SERVER.hangs:
+        raise Hangs(HANGS)
+    try:
+        return call(*arguments, **options)
+    except redis.TimeoutError:
+        SERVER.condemn()
+        raise Hangs(HANGS) from None
 
 
 class Pool(redis.ConnectionPool):
@@ -92,33 +99,48 @@ class _WatchedAsync:
 
     def __init__(self, **options):
         super().__init__(**options | {"retry": AsyncRetry(NoBackoff(), 1)})
-        self.usual_s = self.limit_s = answering.limit_s(*ANSWER_S)
+        self.blocks_s = 0  # how long the command may wait at the server
 
     async def connect_check_health(self, *arguments, **options):
         return await self._within(super().connect_check_health(*arguments, **options))
 
     async def send_command(self, *arguments, **options):
-        self.limit_s = self.usual_s + (RedisChannelLayer.brpop_timeout if arguments[0] in BLOCKING else 0)
+        self.blocks_s = RedisChannelLayer.brpop_timeout if arguments[0] in BLOCKING else 0
         await super().send_command(*arguments, **options)
 
     async def send_packed_command(self, *arguments, **options):
         return await self._within(super().send_packed_command(*arguments, **options))
 
     async def read_response(self, *arguments, **options):
-        return await self._within(super().read_response(*arguments, **options), reading=True)
+        answer = await self._within(super().read_response(*arguments, **options), self.blocks_s, reading=True)
+        SERVER.answered()
+        return answer
 
-    async def _within(self, work: Coroutine, reading: bool = False):
-        """Return what the work does within the time limit; an answer that is on its way is waited for in any case."""
+    async def _within(self, work: Coroutine, blocks_s: float = 0, reading: bool = False):
+        """Return what the work does, unless the server hangs; an answer that is on its way is waited for first."""
         if SERVER.hangs and not reading:
             work.close()
             raise Hangs(HANGS)
+        loop = asyncio.get_running_loop()
+        end = loop.time() + blocks_s + LONGEST_S
+
+        def look() -> None:
+            nonlocal timer
+            if SERVER.hangs or loop.time() > end:
+                bound.reschedule(loop.time())
+            else:
+                SERVER.suspect()
+                timer = loop.call_later(answering.LOOK_S, look)
+
+        timer = loop.call_later(blocks_s + answering.SILENCE_S, look)
         try:
-            async with asyncio.timeout(self.limit_s):
+            async with asyncio.timeout(None) as bound:
                 return await work
         except TimeoutError:
             await self.disconnect(nowait=True)
-            SERVER.condemn()
             raise Hangs(HANGS) from None
+        finally:
+            timer.cancel()
 
 
 class AsyncPool(aioredis.ConnectionPool):

@@ -40,8 +40,8 @@ class Answer(NamedTuple):
 
 
 def gated(answer: requests.Response) -> int:
-    """Return the status of the application gateway's answer, 0 for a 503 that does not say when to try again."""
-    return 0 if answer.status_code == 503 and "Retry-After" not in answer.headers else answer.status_code
+    """Return the status of the application gateway's answer, 599 for a 503 that does not say when to try again."""
+    return 599 if answer.status_code == 503 and "Retry-After" not in answer.headers else answer.status_code
 
 
 class Visitor:
