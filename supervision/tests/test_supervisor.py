@@ -174,6 +174,14 @@ def test_tokens_are_not_logged(platform):
     assert not [path for path in (platform.root / "log").rglob("*.log") if "verysecret" in path.read_text()]
 
 
+def test_a_log_in_is_logged_with_the_address_that_the_gateway_knows(platform):
+    claims = {"X-Forwarded-For": "203.0.113.66", "X-Real-IP": "203.0.113.66", "X-Gateway-Key": "guessed"}
+    assert platform.get("/api/v1/users/nobody/token", Authorization="Basic bm9ib2R5Ong=", **claims)[0] == 403
+    log = platform.root / "log" / "web" / "web.log"
+    until(lambda: "log-in of nobody from 127.0.0.1 failed" in log.read_text(), 60)
+    assert "203.0.113.66" not in log.read_text()
+
+
 @contextmanager
 def intruders(ports: Iterable[int]) -> Iterator[None]:
     """Listen on the ports, and assert that nobody has connected to any."""
