@@ -247,7 +247,7 @@ _run_network = runs.choice(
     ["open", "platform", "none", "shared"],
     help="what jobs and applications may reach: `open` the platform and the internet, `platform` the platform only, "
     "`none` nothing. It is the default and the maximum of every tenant ([jobs.md](jobs.md#network)). With `shared` "
-    "runs use the network of this machine, and no policy is enforced",
+    "runs use the network of this machine, where policies are enforced for TCP at most",
 )
 RUN_NETWORK_SHARED = _run_network == "shared"
 RUN_NETWORK = "open" if RUN_NETWORK_SHARED else _run_network

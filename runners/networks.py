@@ -16,6 +16,7 @@ from kernel.messages import Message
 
 from .base import NETWORK_WORDS, Door, Network, RunSpec
 from .confine import FIRST_UID, Confinement
+from .shim import landlock
 
 GATEWAY, APP_GATEWAY, NATS, PROXY = "gateway", "app-gateway", "nats", "proxy"
 LOOPBACK = "127.0.0.1"
@@ -49,7 +50,24 @@ def of(confinement: Confinement, spec: RunSpec, known: tuple[Door, ...]) -> dict
         "own": own,
         "uid": FIRST_UID if confinement.own_uid else None,  # nobody's, for the relay
         "doors": [_door(door, spec) for door in known] if own and spec.network != "none" else [],
+        "tcp": None if own or spec.owner is None else _tcp(spec, known),
     }
+
+
+def _tcp(spec: RunSpec, known: tuple[Door, ...]) -> list[int] | None:
+    """Return the ports to which Landlock restricts a run in the machine's network; None where it cannot.
+
+    Several workers need ports that are not known in advance.
+    """
+    if spec.network == "open" or spec.workers > 1 or landlock.version() < landlock.WITH_TCP:
+        return None
+    return [] if spec.network == "none" else [port for door in known if door.host for port in _ports(door)]
+
+
+def _ports(door: Door) -> set[int]:
+    """Return the ports of a door as users reach it: the gateway may have another in front."""
+    url = urlsplit(settings.RUN_GATEWAY_URL if door.name == GATEWAY else "")
+    return {door.to, *([url.port or (443 if url.scheme == "https" else 80)] if url.hostname else [])}
 
 
 def _door(door: Door, spec: RunSpec) -> dict:
@@ -88,4 +106,9 @@ def words(confinement: Confinement, policy: Network) -> Message:
     """Return what a policy means for runs here."""
     if confinement.network:
         return NETWORK_WORDS[policy]
+    if policy != "open" and landlock.version() >= landlock.WITH_TCP:
+        return Message(
+            "%(policy)s (TCP of single workers only: runs share the network of this machine)",
+            policy=NETWORK_WORDS[policy],
+        )
     return Message("%(policy)s (not enforced: runs share the network of this machine)", policy=NETWORK_WORDS[policy])

@@ -269,6 +269,8 @@ def confine(spec: dict) -> None:
         os.chdir(spec["inside"])
     if walls == "landlock":
         landlock.restrict(spec["read"], spec["write"])
+    if spec["network"]["tcp"] is not None:
+        landlock.restrict_tcp(spec["network"]["tcp"])
     if spec["uid"] is not None or walls != "none":
         syscalls.restrict()
 

@@ -14,7 +14,8 @@ import stat
 import struct
 
 CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446  # the same numbers on every architecture
-VERSION, PATH_BENEATH = 1, 1
+VERSION, PATH_BENEATH, NET_PORT = 1, 1, 2
+BIND_TCP, CONNECT_TCP, WITH_TCP = 1 << 0, 1 << 1, 4  # the version of the interface that has them
 EXECUTE, WRITE_FILE, READ_FILE, READ_DIR = 1 << 0, 1 << 1, 1 << 2, 1 << 3
 TRUNCATE, IOCTL_DEV = 1 << 14, 1 << 15
 # The number of access rights that each version of the interface has.
@@ -44,6 +45,21 @@ def restrict(read: list[str], write: list[str]) -> None:
         for paths, allowed in ((read, READ), (write, rights)):
             for path in paths:
                 _allow(rules, path, allowed & rights)
+        if _libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0):
+            raise OSError(ctypes.get_errno(), "no_new_privs")
+        _call(RESTRICT_SELF, rules, 0)
+    finally:
+        os.close(rules)
+
+
+def restrict_tcp(ports: list[int]) -> None:
+    """Restrict this process and its children to TCP connections to these ports, of any host; they cannot listen on any.
+    Raises OSError.
+    """
+    rules = _call(CREATE_RULESET, struct.pack("=QQ", 0, BIND_TCP | CONNECT_TCP), ctypes.c_size_t(16), 0)
+    try:
+        for port in ports:
+            _call(ADD_RULE, rules, NET_PORT, struct.pack("=QQ", CONNECT_TCP, port), 0)
         if _libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0):
             raise OSError(ctypes.get_errno(), "no_new_privs")
         _call(RESTRICT_SELF, rules, 0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import shutil
@@ -10,16 +9,17 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
-from pathlib import Path
+from dataclasses import replace
 
 import pytest
 
 from runners import confine, networks
 from runners.base import Door
+from runners.shim import landlock
 
-from .confined import KINDS, World
+from .confined import KINDS
 from .helpers import alive, end_of, eventually
+from .networking import PAGES, Echo, descendants, listening, open_files, relays, rss_mib
 
 MOST = 256  # connections of one run
 PORTS = {"gateway": 21001, "proxy": 21006}  # inside of runs; nobody has to be free outside
@@ -32,38 +32,6 @@ def has_network(kind: str) -> bool:
 OWN = [kind for kind in KINDS if has_network(kind)] if confine.decide().network else []
 each_of_its_own = pytest.mark.parametrize("world", OWN, indirect=True)
 best = pytest.mark.parametrize("world", OWN[:1], indirect=True)
-
-
-class Echo:
-    """A server on the machine's loopback that answers each line with a prefix and its client's address."""
-
-    def __init__(self, port: int = 0):
-        self.listener = socket.create_server(("127.0.0.1", port), backlog=512)
-        self.port = self.listener.getsockname()[1]
-        self.lock, self.open = threading.Lock(), 0
-        threading.Thread(target=self.serve, daemon=True).start()
-
-    def serve(self) -> None:
-        with contextlib.suppress(OSError):
-            while True:
-                link, address = self.listener.accept()
-                threading.Thread(target=self.answer, args=(link, address[0]), daemon=True).start()
-
-    def answer(self, link: socket.socket, address: str) -> None:
-        with self.lock:
-            self.open += 1
-        with contextlib.suppress(OSError), link, link.makefile("rwb") as stream:
-            for line in stream:
-                stream.write(b"echo " + address.encode() + b" " + line)
-                stream.flush()
-            stream.write(b"end\n")
-        with self.lock:
-            self.open -= 1
-
-    def close(self) -> None:
-        with contextlib.suppress(OSError):
-            self.listener.shutdown(socket.SHUT_RDWR)
-        self.listener.close()
 
 
 @pytest.fixture
@@ -101,17 +69,6 @@ def via(url, **more):
     except OSError as problem:
         return str(problem)
 """
-
-
-def listening() -> set[int]:
-    """The TCP ports on which something listens in our own network namespace."""
-    ports = set()
-    for table in ("tcp", "tcp6"):
-        for line in Path(f"/proc/self/net/{table}").read_text().splitlines()[1:]:
-            fields = line.split()
-            if fields[3] == "0A":
-                ports.add(int(fields[1].rpartition(":")[2], 16))
-    return ports
 
 
 def test_this_machine_gives_runs_a_network():
@@ -223,21 +180,6 @@ def internet():
     subprocess.run(["ip", "netns", "del", name], check=True)
 
 
-PAGES = """
-import http.server
-class Page(http.server.BaseHTTPRequestHandler):
-    def do_POST(self):
-        seen = [self.path, sorted(key.lower() for key in self.headers if key.lower().startswith('proxy')),
-            len(self.rfile.read(int(self.headers['Content-Length'])))]
-        self.send_response(200); self.end_headers(); self.wfile.write(repr(seen).encode())
-    def do_CONNECT(self):
-        self.send_response(200); self.end_headers(); self.wfile.write(b'a proxy for ' + self.path.encode())
-    def log_message(self, *_): pass
-print('up', flush=True)
-http.server.ThreadingHTTPServer(('198.18.7.2', 8080), Page).serve_forever()
-"""
-
-
 @best
 def test_under_open_it_reaches_a_server_outside(doored, internet):
     code = (
@@ -309,34 +251,6 @@ import signal; signal.pause()
     assert rss_mib(process) < 64
 
 
-def rss_mib(pid: int) -> int:
-    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") >> 20
-
-
-def relays(world: World) -> list[int]:
-    """The relay of the run: the child of the shim that is a copy of it."""
-    shim = json.loads((world.runner.folder / "job-1-1" / "begun.json").read_text())["shim"]
-    line = Path(f"/proc/{shim}/cmdline").read_bytes()
-    return [pid for pid in children(shim) if Path(f"/proc/{pid}/cmdline").read_bytes() == line]
-
-
-def open_files(pid: int) -> list[str]:
-    names = []
-    for path in Path(f"/proc/{pid}/fd").iterdir():
-        with contextlib.suppress(FileNotFoundError):
-            names.append(os.readlink(path))
-    return names
-
-
-def children(pid: int) -> list[int]:
-    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-
-
-def descendants(pid: int) -> list[int]:
-    below = children(pid)
-    return below + [last for child in below for last in descendants(child)]
-
-
 ASK_AGAIN = """
 import time
 open('ready', 'w').write('x')
@@ -392,6 +306,25 @@ while not attempt(talk)[0]: time.sleep(0.01)
         assert end_of(doored.runner, "job-1-1").succeeded, doored.log
     finally:
         again.close()
+
+
+@pytest.mark.skipif(landlock.version() < landlock.WITH_TCP, reason="this kernel's Landlock has no rules for TCP")
+@pytest.mark.parametrize(
+    "world", [kind for kind in KINDS if "user" not in kind and "no control" not in kind], indirect=True
+)
+@pytest.mark.parametrize("policy", ["open", "platform", "none"])
+def test_without_a_network_of_its_own_landlock_keeps_the_policy_for_tcp(doored, echo, policy):
+    doored.runner._confinement = replace(doored.runner.confinement, network="")
+    other = Echo()
+    code = (
+        f"tries = [attempt(talk, b'x', '127.0.0.1', {echo.port}), attempt(talk, b'x', '127.0.0.1', {other.port}),"
+        " attempt(socket.create_server, ('127.0.0.1', 0))]\nprint(json.dumps([worked for worked, _ in tries]))"
+    )
+    try:
+        tries = doored.answer(TALK + code, network=policy)
+    finally:
+        other.close()
+    assert tries == {"open": [True, True, True], "platform": [True, False, False], "none": [False] * 3}[policy]
 
 
 @best

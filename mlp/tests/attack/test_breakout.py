@@ -14,7 +14,7 @@ import pytest
 import requests
 
 from runners import confine
-from runners.tests.test_network import listening
+from runners.tests.networking import listening
 
 from . import smuggling
 from .world import World
