@@ -76,9 +76,11 @@ class World:
         for name, text in ((SCRIPT, SCRIPT_TEXT), (PREDICTOR, PREDICTOR_TEXT)):
             self.admin.request("PUT", f"/data/{user}/.home/{name}", text.encode())
 
-    def registered_one(self, name: str) -> None:
-        """Add a user whom the fuzz has registered."""
+    def add(self, name: str) -> None:
+        """Add a user whom the fuzz has registered: chains go on with jobs and models, which need the files."""
         self.registered.append(name)
+        with contextlib.suppress(urllib.error.HTTPError):
+            self.furnish(name)
 
     def close(self) -> None:
         self.ended.set()
