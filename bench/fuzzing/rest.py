@@ -21,7 +21,7 @@ from fuzzing.world import World
 WORKERS = 4
 TIMEOUT_S = 30
 # A slice: after it comes another user and another seed. Coverage asks the same in each, so it comes once for each user.
-EXAMPLES, CHAINS, STEPS = 25, 100, 12
+EXAMPLES, CHAINS, STEPS = 60, 150, 12
 OFF = {
     "positive_data_acceptance": "every refusal is a 403; valid_data_acceptance reads the reason",
     "unsupported_method": "there is no 405; method_refusal checks",
@@ -91,7 +91,8 @@ class Rest:
             "suppress-health-check": ["all"],
             "generation": {"max-examples": EXAMPLES, "no-shrink": True, "database": "none"},
             "phases": {
-                phase: {"enabled": phase in phases} for phase in ("examples", "coverage", "fuzzing", "stateful")
+                **{phase: {"enabled": phase in phases} for phase in ("examples", "coverage", "fuzzing")},
+                "stateful": {"generation": {"max-examples": CHAINS}, "max-steps": STEPS},
             },
             "checks": {name: {"enabled": False} for name in OFF},
             "dictionaries": {
