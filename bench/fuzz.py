@@ -1,12 +1,13 @@
 """`make fuzz`: sends the platform 100,000 requests that nobody would write by hand. No answer may break the contract.
 
-REQUESTS=2000 sends fewer, SEED=7 others, DOORS=rest,webdav only those. Exit code 1 if anything was found.
-docs/testing.md describes it.
+REQUESTS=2000 sends fewer, SEED=7 others, DOORS=rest,webdav only those. Exit code 1 if anything was found. Ctrl-C and
+SIGTERM end it early, with the verdict on what was sent. docs/testing.md describes it.
 """
 
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable
@@ -41,12 +42,14 @@ def main() -> int:
     ledger = Ledger(wanted)
     chosen = os.environ.get("DOORS", "").split(",")
     print(f"{wanted} requests, seed {seed}", flush=True)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: ledger.stop())
     with instance.running(BASE, MLP_REGISTRATIONS_PER_HOUR="1000000") as platform:
         home = World(platform)
         home.make()
         began = time.monotonic()
         for name, send in doors(home, ledger, seed).items():
-            if chosen == [""] or name in chosen:
+            if ledger.wanted and (chosen == [""] or name in chosen):
                 print(f"  {name}: {ledger.total} so far, {time.monotonic() - began:.0f} s", flush=True)
                 send(int(wanted * PARTS.get(name, 1)))
         took = time.monotonic() - began

@@ -84,7 +84,9 @@ def running(base: int = 27000, **settings: str) -> Iterator[Instance]:
     with tempfile.TemporaryDirectory(prefix="mlp-bench-") as root:
         instance = Instance(Path(root), base)
         command = [sys.executable, str(MANAGE), "up"]
-        process = subprocess.Popen(command, env={**instance.environment, **settings}, stdout=subprocess.DEVNULL)
+        given = {**instance.environment, **settings}
+        # A session of its own, so that Ctrl-C ends the benchmark first, which then stops the platform.
+        process = subprocess.Popen(command, env=given, stdout=subprocess.DEVNULL, start_new_session=True)
         try:
             _wait_healthy(instance, process)
             instance.call("POST", "/users", {"username": instance.user, "password": PASSWORD})

@@ -26,6 +26,10 @@ class Ledger:
         with self.lock:
             return sum(sum(counts.values()) for counts in self.answers.values())
 
+    def stop(self) -> None:
+        """End the fuzz early."""
+        self.wanted = 0
+
     def count(self, operation: str, status: object) -> None:
         with self.lock:
             self.answers[operation][str(status)] += 1
