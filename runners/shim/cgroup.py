@@ -17,6 +17,7 @@ ROOT = "/sys/fs/cgroup"
 NAME = "mlp-runs"
 KINDS = ("memory", "pids", "cpu")
 PERIOD_US = 100_000
+TRIED, STALE_S = "try-", 60
 SPARE_PROCESSES = 8  # shim, guard and bubblewrap are counted too
 
 
@@ -73,9 +74,10 @@ def _own(kind: str) -> str | None:
 
 def _try(folder: str, kinds: set[str], unified: bool) -> bool:
     """Return whether a child process can join a new group there with limits that the kernel accepts."""
-    group = Group(dict.fromkeys(kinds, folder), f"try-{os.getpid()}-{time.monotonic_ns()}")
+    group = Group(dict.fromkeys(kinds, folder), f"{TRIED}{os.getpid()}-{time.monotonic_ns()}")
     try:
         os.makedirs(folder, exist_ok=True)
+        sweep(folder)
         group.make(64, 64, 1)
         files = group.open()
         child = os.fork()
@@ -92,6 +94,14 @@ def _try(folder: str, kinds: set[str], unified: bool) -> bool:
         return False
     finally:
         group.remove()
+
+
+def sweep(folder: str) -> None:
+    """Remove the groups of processes that were killed while they tried; a try takes milliseconds."""
+    for entry in os.scandir(folder):
+        with contextlib.suppress(OSError):  # removed meanwhile
+            if entry.name.startswith(TRIED) and entry.stat().st_mtime < time.time() - STALE_S:
+                os.rmdir(entry.path)
 
 
 def read(path: str) -> str:
