@@ -59,7 +59,8 @@ def show(report: Report, plan: faults.Plan, disk: Disk | None, clock: Clock | No
     print("\nslowest recoveries")
     for seconds, what in report.recoveries[:5]:
         print(f"  {seconds:6.1f} s  {what}")
-    few = [kind for kind in processes.KINDS if report.kills.get(kind, 0) < plan.rounds]
+    there = set(processes.KINDS) - ({processes.WITH_NETWORKS} - report.kills.keys())
+    few = [kind for kind in processes.KINDS if kind in there and report.kills.get(kind, 0) < plan.rounds]
     report.differences += [f"killed less than {plan.rounds} times: {', '.join(few)}"] if few else []
     for words in report.differences:
         print(f"DIFFERENCE {words}")

@@ -92,11 +92,14 @@ class Storm:
         also = self.chance.random() < 0.5  # its children in the same moment
         for _ in range(BLOWS):
             victims = self.victims(kind)
+            if not victims and kind == processes.WITH_NETWORKS:
+                self.say(f"left out: {kind}, since runs have no network of their own here")
+                return
             if not victims:
                 self.missed.append(f"there was no process to kill: {kind}")
                 return
             victim = self.chance.choice(victims)
-            children = self.site.kinds().get(f"{kind}'s child", ()) if also else ()
+            children = self.of(f"{kind}'s child") if also and kind in processes.CHILDREN else []
             if self._signal([victim, *children], signal.SIGKILL):
                 break
         self.kills[kind] += 1
@@ -111,15 +114,19 @@ class Storm:
         """Return the processes of the kind, oldest first; wait for one where there is none."""
         end = time.monotonic() + VICTIM_S
         while time.monotonic() < end:
-            if pids := sorted(self.site.kinds().get(kind, ())):
+            if pids := sorted(self.of(kind)):
                 return pids
             time.sleep(0.2)
         return []
 
+    def of(self, kind: str) -> list[int]:
+        """Return the living processes of the kind."""
+        return self.site.kinds(runs=kind in processes.RUNS).get(kind, [])
+
     def healed(self, kind: str, victim: int) -> float:
         """Return the seconds until the platform is healthy, with another process where one was killed."""
         began = time.monotonic()
-        while kind not in processes.RUNS and not set(self.site.kinds().get(kind, ())) - {victim}:
+        while kind not in processes.RUNS and not set(self.of(kind)) - {victim}:
             if time.monotonic() - began > self.heal_s:
                 self.missed.append(f"{kind} was not back {self.heal_s:.0f} s after it was killed")
                 break
@@ -134,8 +141,7 @@ class Storm:
 
     def stop(self, part: str, plan: Plan) -> None:
         """Stop all processes of a part for a while and continue them."""
-        kinds = self.site.kinds()
-        pids = [*kinds.get(part, ()), *kinds.get(f"{part}'s child", ())]
+        pids = [*self.of(part), *self.of(f"{part}'s child")]
         self._signal(pids, signal.SIGSTOP)
         try:
             time.sleep(plan.stopped_s)

@@ -110,12 +110,12 @@ class Site:
             time.sleep(0.3)
 
     # --- processes ----------------------------------------------------------------------------------------------------
-    def kinds(self) -> dict[str, list[int]]:
-        """Return kind -> living processes; remembers the runs that it sees."""
+    def kinds(self, runs: bool = True) -> dict[str, list[int]]:
+        """Return kind -> living processes, and remember the runs that are there."""
         for path in (self.root / "run" / "runs").glob("*/spec.json"):
             with contextlib.suppress(OSError, ValueError):
                 self.run_ids.add(json.loads(path.read_text())["run_id"])
-        return processes.kinds(self.root, self.process.pid)
+        return processes.kinds(self.root, self.process.pid, runs)
 
     def kill_everything(self) -> int:
         """Kill all its processes and all of its runs at once, as the loss of the machine does; return how many."""
