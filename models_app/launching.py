@@ -26,6 +26,9 @@ from .models import Model, State
 PROGRAM = Path(__file__).resolve().parent / "loading.py"
 MODEL, LOADING, WORK = "/model", "/opt/mlp/loading.py", "/workspace"
 LOOK_AGAIN_MS = 300
+UNSEEN_S = (
+    60  # a check is looked at every few seconds: after more than that the platform was away, or its clock was set
+)
 CHECK_CPU, CHECK_RAM_MIB, CHECK_DISK_MIB, CHECK_LOG = 1, 2048, 256, 1 << 20
 RESULT_BYTES = 256 << 10
 
@@ -83,7 +86,10 @@ class CheckRuns(owned.OwnedRuns[Model]):
         lifecycle.fail(pk, reason, by="check")
 
     def running(self, model: Model, follow: bool) -> None:
-        if owned.seconds_since(model.run_ordered) > settings.MODEL_CHECK_S:
+        seconds = owned.seconds_since(model.run_ordered)
+        if not 0 <= seconds <= settings.MODEL_CHECK_S + UNSEEN_S:
+            lifecycle.note_order(model.pk, again=True)
+        elif seconds > settings.MODEL_CHECK_S:
             self.fail(model.pk, Message("did not load within %(seconds)s s", seconds=settings.MODEL_CHECK_S))
         elif follow:
             after_commit.enqueue("models.check", model.pk, delay_ms=LOOK_AGAIN_MS)

@@ -84,12 +84,14 @@ def note_copy(pk: int, checksums: dict) -> None:
         after_commit.enqueue("models.check", model.pk)
 
 
-def note_order(pk: int) -> Model | None:
-    """Record when the check was first ordered; return the model, None unless it is being created. Raises Missing."""
+def note_order(pk: int, again: bool = False) -> Model | None:
+    """Record when the check was first ordered, or that its time begins again; return the model, None unless it is being
+    created. Raises Missing.
+    """
     with locked(Model, pk=pk) as model:
         if model.state != State.CREATING:
             return None
-        model.run_ordered = model.run_ordered or timezone.now()
+        model.run_ordered = timezone.now() if again else model.run_ordered or timezone.now()
         model.save(update_fields=["run_ordered"])
         return model
 

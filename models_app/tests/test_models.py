@@ -9,13 +9,15 @@ import os
 import pickle
 import signal
 import zipfile
+from datetime import timedelta
 
 import pytest
+from django.utils import timezone
 
 import runners
 from kernel import storage
 from kernel.tests.nats_tools import until
-from models_app import copying
+from models_app import copying, reconcile
 from models_app.models import Model
 from resources.models import Tenant
 
@@ -97,6 +99,18 @@ import os, time
 while not os.path.exists(os.environ["MLP_MODEL"] + "/go"):
     time.sleep(0.05)
 """
+
+
+@pytest.mark.parametrize("hours", [1, -1])
+def test_a_check_goes_on_when_the_clock_is_set(uploaded, make_model, settled, tasks, hours):
+    model = make_model(uploaded("net/predictor.py", WAITING + ADDER).removesuffix("/predictor.py"))
+    until(lambda: tasks.run_once() or runners.get().poll(f"model-{model.pk}").state == "running", 60)
+    Model.objects.update(run_ordered=timezone.now() - timedelta(hours=hours))
+    reconcile.run()
+    model.refresh_from_db()
+    assert (model.state, model.reason) == ("creating", "")
+    (storage.model_dir("alice", "net") / "go").touch()
+    assert settled(model).state == "ready"
 
 
 def test_a_check_that_was_lost_is_repeated(uploaded, make_model, settled, tasks):
