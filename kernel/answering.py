@@ -78,23 +78,24 @@ class Server:
 
     def _begin(self, hangs: bool = False) -> None:
         with self._lock:
+            if not self._probing:
+                threading.Thread(target=self._probe, name=f"{self.name}-probe", daemon=True).start()
+                self._probing = True
             self.hangs = self.hangs or hangs
-            if self._probing:
-                return
-            self._probing = True
-            threading.Thread(target=self._probe, name=f"{self.name}-probe", daemon=True).start()
 
     def _probe(self) -> None:
         """Repeat the probe until it is answered."""
         hung = False
-        while not self._answers():
-            if not hung:
-                log.warning("%s does not answer; what needs it fails until it does", self.name)
-            self.hangs = hung = True
-            time.sleep(AGAIN_S)
-        with self._lock:
-            self.hangs = self._probing = False
-            self.answered()
+        try:
+            while not self._answers():
+                if not hung:
+                    log.warning("%s does not answer; what needs it fails until it does", self.name)
+                self.hangs = hung = True
+                time.sleep(AGAIN_S)
+        finally:  # without a probe nobody would find out that it answers again
+            with self._lock:
+                self.hangs = self._probing = False
+                self.answered()
         if hung:
             log.warning("%s answers again", self.name)
 
