@@ -157,8 +157,15 @@ class Shim:
         disk.pids = lambda: [pid for pid in guard.descendants(os.getpid()) if pid != self.relay.pid]
         # The kernel may have killed one process of many, for which the others would wait.
         disk.others = [lambda: self.too_much_memory() if self.group.oom_kills() else ""]
+        if "memory" not in self.spec["cgroup"]:
+            disk.others.append(lambda: self.hidden_memory(disk.pids()))
         disk.start()
         self.keep_usage(disk)
+
+    def hidden_memory(self, pids: list[int]) -> reasons.Reason:
+        """Return the reason to end a run whose files in memory are too large, which the guard cannot look at."""
+        held, most = limits.unnamed(pids), self.spec["ram_mib"] * self.spec["workers"] * limits.MIB
+        return self.too_much_memory() if held and limits.proportional(pids, held) > most else ""
 
     def keep_usage(self, disk: limits.Disk) -> None:
         """Record the resource usage; where its file cannot be opened the run goes on without."""

@@ -78,6 +78,7 @@ class Meter:
     def __init__(self, spec: dict):
         self.ram = 0 if "memory" in spec["cgroup"] else spec["ram_mib"] * spec["workers"] * MIB
         self.tasks = 0 if "pids" in spec["cgroup"] else spec["processes"]
+        self.own_segments = spec["walls"] == "bwrap"
         self.pause = self.ALERT_S if self.ram or self.tasks else None  # seconds until the next look
 
     def look(self, pids: list[int]) -> Reason:
@@ -91,11 +92,39 @@ class Meter:
                         used += int(file.read().split()[1]) * resource.getpagesize()
         if self.tasks and tasks > self.tasks:
             return message("had more than %(limit)s processes", limit=self.tasks)
-        # Shared pages were counted for each process: before the decision they are counted proportionally.
-        if self.ram and used > self.ram and sum(map(share_of, pids)) > self.ram:
+        held = segments() if self.ram and self.own_segments else 0
+        if self.ram and used + held > self.ram and proportional(pids, held) > self.ram:
             return too_much_memory(self.ram // MIB)
+        used += held
         self.pause = self.ALERT_S if used > self.ram // 2 or tasks > self.tasks // 2 else self.QUIET_S
         return ""
+
+
+def proportional(pids: list[int], held: int) -> int:
+    """Return the bytes of memory with each shared page counted once, and of `held` only what no process maps."""
+    shares = [share_of(pid) for pid in pids]
+    return sum(whole for whole, _ in shares) + max(0, held - sum(shared for _, shared in shares))
+
+
+def segments() -> int:
+    """Return the bytes of System V shared memory in this process's namespace; it belongs to no process."""
+    with contextlib.suppress(OSError, IndexError, ValueError), open("/proc/sysvipc/shm", "rb") as file:
+        return sum(int(line.split()[14]) for line in file.readlines()[1:])
+    return 0
+
+
+def unnamed(pids: list[int]) -> int:
+    """Return the bytes of the files in memory without a name (memfd) that the processes have open."""
+    sizes = {}
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            for fd in os.listdir(f"/proc/{pid}/fd"):
+                with contextlib.suppress(OSError):
+                    path = f"/proc/{pid}/fd/{fd}"
+                    if os.readlink(path).startswith("/memfd:"):
+                        info = os.stat(path)
+                        sizes[info.st_dev, info.st_ino] = info.st_blocks * 512
+    return sum(sizes.values())
 
 
 def stat_of(pid: int) -> list[bytes]:
@@ -104,13 +133,15 @@ def stat_of(pid: int) -> list[bytes]:
         return file.read().rsplit(b")", 1)[1].split()
 
 
-def share_of(pid: int) -> int:
-    """Return the process's proportional share of memory (PSS) in bytes."""
+def share_of(pid: int) -> tuple[int, int]:
+    """Return the process's proportional share of memory (PSS) in bytes, and how much of it are files in memory."""
+    found = {b"Pss:": 0, b"Pss_Shmem:": 0}
     with contextlib.suppress(OSError), open(f"/proc/{pid}/smaps_rollup", "rb") as file:
         for line in file:
-            if line.startswith(b"Pss:"):
-                return int(line.split()[1]) << 10
-    return 0
+            name, *value = line.split()
+            if name in found:
+                found[name] = int(value[0]) << 10
+    return found[b"Pss:"], found[b"Pss_Shmem:"]
 
 
 def nearly_full(mib: int) -> Reason:

@@ -71,7 +71,7 @@ def cpu_seconds(pid: int) -> float:
 
 def share(pid: int) -> int:
     """Return the bytes of memory, shared memory counted proportionally where the kernel reports that."""
-    return limits.share_of(pid) or resident(pid)
+    return limits.share_of(pid)[0] or resident(pid)
 
 
 def resident(pid: int) -> int:

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from .confined import each, processes_in
+from .confined import KINDS, each, processes_in
 from .helpers import end_of, eventually
 
 pytestmark = pytest.mark.begins(0.1)  # minutes
@@ -34,6 +34,39 @@ def test_unlimited_memory_use_ends_the_run_with_a_reason(world):
 @each
 def test_one_process_that_takes_too_much_memory(world):
     status = world.run("held = []\nwhile True: held.append(bytearray(1 << 20))", ram_mib=150)
+    assert not status.succeeded
+    assert "memory" in status.reason
+
+
+@each
+def test_memory_that_belongs_to_no_process_counts(world):
+    """Files without a name in memory, written and never mapped."""
+    code = (
+        "import time\n"
+        "for _ in range(300):\n"
+        "    file = os.memfd_create('held')\n"
+        "    for _ in range(4): os.write(file, bytes(1 << 20))\n"
+        "time.sleep(60)"
+    )
+    status = world.run(code, ram_mib=150)
+    assert not status.succeeded
+    assert "memory" in status.reason
+
+
+@pytest.mark.parametrize("world", [kind for kind in KINDS if kind.startswith("bwrap")], indirect=True)
+def test_shared_memory_segments_count(world):
+    """Behind walls a run's segments are its own."""
+    code = (
+        "import ctypes, time\n"
+        "libc = ctypes.CDLL(None); libc.shmat.restype = ctypes.c_void_p\n"
+        "for _ in range(60):\n"
+        "    if not os.fork():\n"
+        "        place = libc.shmat(libc.shmget(0, 8 << 20, 0o1600), None, 0)\n"
+        "        ctypes.memset(place, 1, 8 << 20); os._exit(0)\n"
+        "    os.wait()\n"
+        "time.sleep(60)"
+    )
+    status = world.run(code, ram_mib=150)
     assert not status.succeeded
     assert "memory" in status.reason
 
