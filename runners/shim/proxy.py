@@ -8,20 +8,25 @@ machine's credentials) are refused, in every notation. Part of the relay; standa
 from __future__ import annotations
 
 import contextlib
-import ipaddress
 import socket
 import time
+from typing import Any
 
 HEAD_LIMIT = 32 << 10
 LINGER_S = 1
 OK = b"HTTP/1.1 200 Connection established\r\n\r\n"
 HOP_BY_HOP = {b"connection", b"proxy-connection", b"proxy-authorization", b"proxy-authenticate", b"keep-alive"}
 # Where clouds describe a machine to itself, beside the link-local addresses.
-METADATA = {ipaddress.ip_address(text) for text in ("fd00:ec2::254", "100.100.100.200", "168.63.129.16", "192.0.0.192")}
-NAT64 = (ipaddress.ip_network("64:ff9b::/96"), ipaddress.ip_network("64:ff9b:1::/48"))
-COMPATIBLE = ipaddress.ip_network("::/96")  # an old form of IPv4 addresses; has :: and ::1, too
-THIS_NETWORK = ipaddress.ip_network("0.0.0.0/8")
-Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+METADATA = {"fd00:ec2::254", "100.100.100.200", "168.63.129.16", "192.0.0.192"}
+COMPATIBLE, NAT64, LOCAL_NAT64 = 0, 0x64FF9B << 64, 0x64FF9B0001  # ::/96, 64:ff9b::/96 and 64:ff9b:1::/48
+Address = Any  # of ipaddress
+
+
+def load():
+    """Return the module ipaddress. Only the relay needs it, and the other processes of a run start sooner without."""
+    import ipaddress
+
+    return ipaddress
 
 
 class Refusal(Exception):
@@ -140,11 +145,11 @@ def dial(host: str, port: int, deadline: float) -> socket.socket:
 
 def refusal_of(text: str) -> str:
     """Return why a run may not connect to this address, "" where it may."""
-    address = ipaddress.ip_address(text.partition("%")[0])
+    address = load().ip_address(text.partition("%")[0])
     for form in (address, *embedded(address)):
-        if form.is_link_local or form in METADATA:
+        if form.is_link_local or str(form) in METADATA:
             return "link-local, or a cloud's description of this machine"
-        if form.is_loopback or form.is_unspecified or form in THIS_NETWORK or is_ours(form):
+        if form.is_loopback or form.is_unspecified or is_this_network(form) or is_ours(form):
             return "the machine's own"
         if form.is_multicast or (form.version == 4 and form.is_reserved):
             return "not of one host"
@@ -156,9 +161,14 @@ def embedded(address: Address) -> list[Address]:
     if address.version == 4:
         return []
     forms = [address.ipv4_mapped, address.sixtofour, *(address.teredo or ())]
-    if address in COMPATIBLE or any(address in network for network in NAT64):
-        forms.append(ipaddress.IPv4Address(int(address) & 0xFFFFFFFF))
+    if int(address) >> 32 in (COMPATIBLE, NAT64) or int(address) >> 80 == LOCAL_NAT64:
+        forms.append(load().IPv4Address(int(address) & 0xFFFFFFFF))
     return [form for form in forms if form is not None]
+
+
+def is_this_network(address: Address) -> bool:
+    """Return whether it is in 0.0.0.0/8, which stands for the machine itself."""
+    return address.version == 4 and int(address) >> 24 == 0
 
 
 def is_ours(address: Address) -> bool:
@@ -166,7 +176,7 @@ def is_ours(address: Address) -> bool:
     family = socket.AF_INET if address.version == 4 else socket.AF_INET6
     with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:
         probe.connect((str(address), 9))
-        source = ipaddress.ip_address(probe.getsockname()[0].partition("%")[0])
+        source = load().ip_address(probe.getsockname()[0].partition("%")[0])
         if source == address or source.is_loopback:
             return True
     with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:

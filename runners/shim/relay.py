@@ -104,6 +104,7 @@ def become(uid: int | None, listeners: list[int], shim: int) -> None:
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     os.nice(5)
+    proxy.load()  # from files that the relay's user may not be able to read
     if uid is not None:
         privileges.become(uid)
     privileges.hide()

@@ -143,7 +143,7 @@ def addresses() -> list[str]:
     own = socket.gethostbyname(socket.gethostname())
     v4 = ["127.0.0.1", "127.9.9.9", "0.0.0.0", "169.254.169.254", "224.0.0.1", "255.255.255.255", own, "2130706433"]
     v6 = ["::1", "::", "::ffff:127.0.0.1", "fe80::1", "ff02::1", "2002:7f00:1::", "64:ff9b::7f00:1", "::127.0.0.1"]
-    v6 += ["fd00:ec2::254", "64:ff9b::a9fe:a9fe"]
+    v6 += ["fd00:ec2::254", "64:ff9b::a9fe:a9fe", "64:ff9b:1::7f00:1", "::ffff:0:0"]
     return [*v4, *(f"[{address}]" for address in v6), "localhost"]
 
 
