@@ -106,14 +106,14 @@ class JobArtifacts(JobView):
 
     def get(self, request, user, name):
         workspace = storage.job_dir(user, self.job(name).name)
-        rows = [
-            {"path": path, "size": info.st_size, "modified": datetime.fromtimestamp(info.st_mtime, UTC)}
-            for path, info in storage.files(workspace)
-        ]
         limit = query_int(request, "limit", 1000, 1, 1000)
         offset = query_int(request, "offset", 0, 0)
-        page = ArtifactOut(rows[offset : offset + limit], many=True).data
-        return Response(page, headers={"X-Total-Count": str(len(rows))})
+        rows, count = [], 0  # there may be millions of files: only those of the page are kept
+        for count, (path, info) in enumerate(storage.files(workspace), 1):
+            if offset < count <= offset + limit:
+                modified = datetime.fromtimestamp(info.st_mtime, UTC)
+                rows.append({"path": path, "size": info.st_size, "modified": modified})
+        return Response(ArtifactOut(rows, many=True).data, headers={"X-Total-Count": str(count)})
 
 
 class JobArtifact(JobView):

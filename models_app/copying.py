@@ -18,6 +18,7 @@ from kernel import names, storage
 from kernel.errors import Refused
 
 PIECE = 1 << 20
+MOST_FILES = 100_000  # of a model: each has a checksum in the database
 PLATFORM_FOLDERS = ("log", "metrics")  # of a job: not part of its output
 
 
@@ -47,9 +48,11 @@ def origin(user: str, src: str) -> Path:
 
 
 def size(source: Path) -> int:
-    """Return the bytes in the regular files of the source. Raises OSError."""
+    """Return the bytes in the regular files of the source. Raises OSError; Refused where there are too many."""
     total = 0
-    for _path, file in _open_files(source):
+    for number, (_path, file) in enumerate(_open_files(source)):
+        if number >= MOST_FILES:
+            raise Refused("must have at most %(limit)s files", field="src", limit=MOST_FILES)
         total += os.fstat(file).st_size
     return total
 

@@ -143,6 +143,16 @@ def test_folders_nested_without_end_are_listed_refused_and_removed(as_alice, ali
     assert not workspace.exists()
 
 
+def test_files_without_number_are_counted_and_make_no_model(as_alice, workspace, monkeypatch):
+    for number in range(20):
+        (workspace / f"file{number:02}").write_text("x")
+    page = as_alice.call("get", "users/alice/jobs/fit/artifacts?limit=2&offset=19")
+    assert [row["path"] for row in page.json()] == ["file19", "good.txt"]
+    assert page["X-Total-Count"] == "21"
+    monkeypatch.setattr("models_app.copying.MOST_FILES", 20)
+    assert "at most 20 files" in as_alice.refused("post", "users/alice/models", {"name": "net", "src": "jobs/fit"})
+
+
 def test_removing_does_not_follow_links(workspace):
     theirs = storage.job_dir("bob", "kept")
     (workspace / "way").symlink_to(theirs)
