@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from contextlib import suppress
-from pathlib import Path
 
 import pytest
 from django.conf import settings
@@ -56,41 +54,15 @@ class Demo:
         assert code == 0, self.log.read_text()[-3000:]
 
 
-def job_processes(platform: Platform) -> tuple[list[int], list[int]]:
-    """Return (the script's processes, its recorders), found by command line and reporting address."""
-    address = f"MLP_API_URL=http://127.0.0.1:{platform.base + 1}\0".encode()
-    scripts, recorders = [], []
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit():
-            continue
-        with suppress(OSError):
-            command = (entry / "cmdline").read_bytes()
-            if b"train.py" in command and address in (entry / "environ").read_bytes():
-                scripts.append(int(entry.name))
-            elif b"runners/shim" in command and str(platform.root).encode() in command:
-                recorders.append(int(entry.name))
-    return scripts, recorders
-
-
-def victims(platform: Platform, target: str) -> list[int]:
-    if target == "script":
-        return job_processes(platform)[0]
-    if target == "recorder":
-        return job_processes(platform)[1]
-    return platform.pids(target)
-
-
 def test_the_demo_succeeds_whatever_is_killed(platform):
     """Kills `up`, then all processes of one part after the other while the demo runs. That every kind of process comes
-    back, and that nothing is lost, is tested in test_storm; that the next `up` takes over, too.
+    back, also those of runs, and that nothing is lost, is tested in test_storm; that the next `up` takes over, too.
     """
     demo = Demo(platform, slow=1)
     os.kill(platform.process.pid, signal.SIGKILL)
     platform.process.wait()
-    for target in sorted([*PARTS, "script", "recorder"]):
-        for pid in victims(platform, target):
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+    for part in sorted(PARTS):
+        platform.kill(*platform.pids(part))
         until(lambda: not demo.running or platform.health()[0] == 200, HEALTHY_S)
         if not demo.running:
             break
