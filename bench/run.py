@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-NOT_BENCHMARKS = {"run", "load", "instance", "peers", "sockets", "fuzz"}
+NOT_BENCHMARKS = {"run", "load", "instance", "peers", "sockets", "fuzz", "memory"}
 
 
 def main() -> int:

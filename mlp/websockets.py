@@ -113,7 +113,7 @@ class BoundedProtocol(WebSocketProtocol):
         super().serverSend(content, binary)
 
     def handle_reply(self, message):
-        self.closed_with = message.get("reason") or ""
+        self.closed_with = str(message.get("reason") or "")  # a Message is not exactly a str
         super().handle_reply(message)
 
     def serverClose(self, code=None):

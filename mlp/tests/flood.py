@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+from kernel.messages import Message
+
 PIECES, PIECE = 400, "x" * (256 << 10)
 released = asyncio.Event()  # by a websocket at /release: those at /pending are accepted, those at /idle are read
 
@@ -22,7 +24,7 @@ async def application(scope, receive, send) -> None:
     if scope["path"] == "/idle":
         await released.wait()
     if scope["path"] == "/reason":
-        await send({"type": "websocket.close", "code": 4429, "reason": "too many"})
+        await send({"type": "websocket.close", "code": 4429, "reason": Message("too many")})
     if scope["path"] == "/flood":
         await receive()  # what it waits for, so that nobody is cut before the handshake is read
         for _ in range(PIECES):
