@@ -33,7 +33,11 @@ REFERENCE = {
     ],
     "ENFORCE_NON_BLANK_FIELDS": True,
     "ENUM_GENERATE_CHOICE_DESCRIPTION": False,
-    "ENUM_NAME_OVERRIDES": {"ReadyStateEnum": "datasets.models.State"},
+    "ENUM_NAME_OVERRIDES": {
+        "ReadyStateEnum": "datasets.models.State",
+        "NetworkEnum": "resources.models.Network",
+        "AnyNetworkEnum": ["", "open", "platform", "none"],
+    },
 }
 SECURITY_SCHEMES = {
     "bearer": {"type": "http", "scheme": "bearer"},

@@ -206,9 +206,6 @@ def of_apps() -> Iterator[Case]:
     waiting, later = {"run_name": ""}, {"run_name": "", "not_before": timezone.now() + timedelta(minutes=1)}
     last = {**served, "failures": settings.APP_MOST_FAILURES - 1}
     for verb, fields, call in [
-        ("move", {}, lambda one: apps.move(one.pk, "run", [])),
-        ("move: another run", {}, lambda one: apps.move(one.pk, "another", [])),
-        ("move: once ready", served, lambda one: apps.move(one.pk, "run", [])),
         ("note_order", {}, lambda one: apps.note_order(one.pk)),
         ("note_order: first", waiting, lambda one: apps.note_order(one.pk)),
         ("note_order: not yet", later, lambda one: apps.note_order(one.pk)),

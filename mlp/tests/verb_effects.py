@@ -220,9 +220,6 @@ EFFECTS = {
         "forget: once ready": Effect("ready", "tried"),
     },
     apps: {
-        "move": Effect("creating", "tried", fields="port, attempt, run_name"),
-        "move: another run": Effect("creating", "tried"),
-        "move: once ready": Effect("ready", "tried"),
         "note_order": Effect("creating", "tried"),
         "note_order: first": Effect("creating", "tried", fields="attempt, run_name, ordered"),
         "note_order: not yet": Effect("creating", "tried"),
