@@ -43,7 +43,9 @@ def main() -> int:
         if disk:
             disk.unmount()
     show(report, plan, disk, clock)
-    if not report.differences:
+    if report.differences:
+        say(f"kept: {folder}" + (f" (mount -o loop {disk.image} {disk.folder})" if disk else ""))
+    else:
         shutil.rmtree(folder)
     return 1 if report.differences else 0
 

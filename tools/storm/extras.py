@@ -36,8 +36,8 @@ class Disk:
         return cls(folder, image)
 
     def unmount(self) -> None:
+        """End the mount; the image stays."""
         subprocess.run(["umount", str(self.folder)], check=True)
-        self.image.unlink()
 
     @contextlib.contextmanager
     def full(self) -> Iterator[None]:
