@@ -11,8 +11,7 @@ import io
 import math
 
 import numpy as np
-import orjson
-from protocol import DATATYPES, BadRequest
+from protocol import DATATYPES, BadRequest, parsed
 from python_multipart import parse_form
 from python_multipart.exceptions import FormParserError
 
@@ -34,6 +33,7 @@ TAKES = {
     "of its file name says which of the others it is",
 }
 MOST_PIXELS = 64 << 20
+MOST_PARTS = 1000  # of a form
 ANY = {"name": "input", "datatype": "FP32", "shape": [-1]}
 
 
@@ -63,7 +63,7 @@ def _one(body: bytes, kind: str, declared: dict[str, dict]) -> dict:
 
 
 def _json(body: bytes, name: str) -> dict:
-    given = orjson.loads(body)
+    given = parsed(body)
     return given if isinstance(given, dict) else {name: given}
 
 
@@ -140,13 +140,18 @@ def _pixels(body: bytes, one: dict) -> np.ndarray:
 def _form(body: bytes, content_type: str, declared: dict[str, dict]) -> dict:
     parts: list[tuple[str, str, str, bytes]] = []  # name, file name, type, content
 
+    def add(*part) -> None:
+        if len(parts) == MOST_PARTS:
+            raise BadRequest(f"body: a form of more than {MOST_PARTS} parts")
+        parts.append(part)
+
     def on_field(field) -> None:
-        parts.append((_text(field.field_name), "", "", field.value or b""))
+        add(_text(field.field_name), "", "", field.value or b"")
 
     def on_file(file) -> None:
         file.file_object.seek(0)
         kind = _text(file.content_type).partition(";")[0].strip().lower()
-        parts.append((_text(file.field_name), _text(file.file_name), kind, file.file_object.read()))
+        add(_text(file.field_name), _text(file.file_name), kind, file.file_object.read())
 
     try:
         parse_form({"Content-Type": content_type.encode("latin-1")}, io.BytesIO(body), on_field, on_file)

@@ -17,10 +17,22 @@ DATATYPES = {
     "FP16": np.float16, "FP32": np.float32, "FP64": np.float64, "BYTES": np.object_,
 }  # fmt: skip
 LENGTH = struct.Struct("<I")
+MOST_LISTS, MOST_VALUES = 2 << 20, 16 << 20  # of a JSON text: an empty list takes 30 times its bytes
 
 
 class BadRequest(Exception):
     """The request violates the protocol; the message says how."""
+
+
+def parsed(body: bytes):
+    """Return the JSON of a body. Raises BadRequest before it is parsed where it would take much more memory than it
+    has bytes, and orjson.JSONDecodeError, a ValueError.
+    """
+    if body.count(b"[") + body.count(b"{") > MOST_LISTS or body.count(b",") > MOST_VALUES:
+        raise BadRequest(
+            f"body: too much for JSON, at most {MOST_LISTS} lists and {MOST_VALUES} values; send it binary"
+        )
+    return orjson.loads(body)
 
 
 def read_request(body: bytes, header_length: str | None) -> tuple[dict, list[dict]]:
@@ -31,7 +43,7 @@ def read_request(body: bytes, header_length: str | None) -> tuple[dict, list[dic
             raise BadRequest("Inference-Header-Content-Length: must be a length within the body")
         body, binary = body[: int(header_length)], body[int(header_length) :]
     try:
-        request = orjson.loads(body)
+        request = parsed(body)
     except orjson.JSONDecodeError as problem:
         raise BadRequest(f"body: not JSON ({problem})")
     inputs = request.get("inputs") if isinstance(request, dict) else None

@@ -33,6 +33,7 @@ from request_counter import Traffic
 
 MOST_AT_ONCE = 64
 BODY_BYTES = 64 << 20
+IN_FLIGHT_BYTES = 128 << 20  # of the bodies of all requests that are not answered yet
 STOP_S = 8
 FIRST_HANDED_OVER = 3  # descriptor
 EXTENSIONS = ["binary_tensor_data"]
@@ -45,6 +46,10 @@ def open_model(folder: str):
     loading = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(loading)
     return loading.load(Path(folder))
+
+
+class Busy(Exception):
+    """There is no room for the body now."""
 
 
 class Batcher:
@@ -168,19 +173,26 @@ class Application:
     def __init__(self, model, name: str):
         self.model, self.name, self.batcher = model, name, Batcher(model)
         self.traffic: Traffic | None = None
+        self.in_flight = 0  # bytes of bodies
 
     async def __call__(self, scope, receive, send) -> None:
         if scope["type"] != "http":
             return
         began = time.monotonic()
+        scope["taken"] = 0
         try:
             status, body, headers = await self._route(scope, receive)
+        except Busy:
+            status, headers = 503, [(b"retry-after", b"1")]
+            body = orjson.dumps({"error": "too many large requests at once; try again"})
         except BadRequest as problem:
             status, body, headers = 400, orjson.dumps({"error": str(problem)}), []
         except Exception as problem:  # of the model: its author finds the details in the log
             print(f"{type(problem).__name__}: {problem}", file=sys.stderr, flush=True)
             status, headers = 500, []
             body = orjson.dumps({"error": f"the model failed: {type(problem).__name__}: {problem}"})
+        finally:
+            self.in_flight -= scope["taken"]
         if self.traffic is not None and scope["method"] == "POST":
             self.traffic.note(time.monotonic() - began, good=status == 200)
         headers = [(b"content-type", b"application/json"), *headers]
@@ -239,7 +251,7 @@ class Application:
     async def _infer(self, scope, receive):
         headers = dict(scope["headers"])
         length = headers.get(b"inference-header-content-length")
-        request, tensors = read_request(await _body(receive), length and length.decode("latin-1"))
+        request, tensors = read_request(await self._body(scope, receive), length and length.decode("latin-1"))
         wanted = tuple(sorted(one["name"] for one in request.get("outputs") or []))
         outputs = await self.batcher.predict(self._arranged(tensors), wanted)
         body, head = write_response(request, self.name, outputs)
@@ -251,9 +263,26 @@ class Application:
     async def _predict(self, scope, receive):
         """Answer plain JSON or a file (see bodies.py) with {"name of an output": nested list, ...}."""
         content_type = dict(scope["headers"]).get(b"content-type", b"").decode("latin-1")
-        tensors = bodies.read(await _body(receive), content_type, self.model.inputs)
+        tensors = bodies.read(await self._body(scope, receive), content_type, self.model.inputs)
         outputs = await self.batcher.predict(self._arranged(tensors))
         return 200, orjson.dumps({one["name"]: _plain(one) for one in outputs}), []
+
+    async def _body(self, scope, receive) -> bytes:
+        """Return the request's body. Raises Busy where those of all requests would fill the memory."""
+        pieces = []
+        while True:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                raise BadRequest("body: broken off")
+            pieces.append(message.get("body", b""))
+            scope["taken"] += len(pieces[-1])
+            self.in_flight += len(pieces[-1])
+            if scope["taken"] > BODY_BYTES:
+                raise BadRequest(f"body: too large, at most {BODY_BYTES >> 20} MiB")
+            if self.in_flight > IN_FLIGHT_BYTES:
+                raise Busy
+            if not message.get("more_body"):
+                return b"".join(pieces)
 
     def warm_up(self) -> None:
         """Compute the example once, and take the outputs from it if the model's file does not declare them. A model
@@ -296,20 +325,6 @@ def _words(value):
     if isinstance(value, list):
         return [_words(one) for one in value]
     return value.decode(errors="replace") if isinstance(value, bytes) else value
-
-
-async def _body(receive) -> bytes:
-    pieces, size = [], 0
-    while True:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise BadRequest("body: broken off")
-        pieces.append(message.get("body", b""))
-        size += len(pieces[-1])
-        if size > BODY_BYTES:
-            raise BadRequest(f"body: too large, at most {BODY_BYTES >> 20} MiB")
-        if not message.get("more_body"):
-            return b"".join(pieces)
 
 
 def handed_over() -> list[socket.socket] | None:

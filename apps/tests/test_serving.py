@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -134,6 +135,39 @@ def test_an_invalid_request_is_refused_in_the_protocols_form(served, body):
     url, _process = served
     answer = requests.post(f"{url}/v2/models/double/infer", data=body)
     assert (answer.status_code, set(answer.json())) == (400, {"error"})
+
+
+@pytest.mark.parametrize("path", ["/predict", "/v2/models/double/infer"])
+@pytest.mark.parametrize("value", [b"[]", b"{}"])
+def test_json_that_unpacks_to_gigabytes_is_refused_before(served, path, value):
+    url, _process = served
+    answer = requests.post(url + path, data=b"[" + (value + b",") * (2 << 20) + value + b"]", timeout=WAIT_S)
+    assert answer.status_code == 400
+    assert "too much for JSON" in answer.json()["error"]
+
+
+def test_a_form_of_countless_parts_is_refused(served):
+    url, _process = served
+    answer = requests.post(f"{url}/predict", files=[("x", ("x.json", b"[[1, 2, 3]]"))] * 1001, timeout=WAIT_S)
+    assert answer.status_code == 400
+    assert "1000 parts" in answer.json()["error"]
+
+
+def test_bodies_that_wait_together_do_not_fill_the_memory(served):
+    url, _process = served
+    host, port = url.removeprefix("http://").split(":")
+    head = f"POST /predict HTTP/1.1\r\nHost: x\r\nContent-Length: {60 << 20}\r\n\r\n".encode()
+    with contextlib.ExitStack() as opened:
+        links = [opened.enter_context(socket.create_connection((host, int(port)), WAIT_S)) for _ in range(3)]
+        for link in links:
+            link.sendall(head)
+        with contextlib.suppress(ConnectionError):  # one is answered before it has sent all
+            for _ in range(50):
+                for link in links:
+                    link.sendall(bytes(1 << 20))
+        answered, _, _ = select.select(links, [], [], WAIT_S)
+        assert answered[0].recv(100).startswith(b"HTTP/1.1 503 ")
+    assert infer(url, 1) == [0, 2, 4]
 
 
 def test_plain_json(served):
