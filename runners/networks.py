@@ -45,12 +45,15 @@ def chosen(confinement: Confinement) -> Confinement:
 def of(confinement: Confinement, spec: RunSpec, known: tuple[Door, ...]) -> dict:
     """Return the run's network for the shim."""
     own = confinement.network if spec.owner is not None else ""
+    shared = not own and spec.owner is not None
+    tcp = _tcp(spec, known) if shared else None
     return {
         "policy": spec.network,
         "own": own,
         "uid": FIRST_UID if confinement.own_uid else None,  # nobody's, for the relay
         "doors": [_door(door, spec) for door in known] if own and spec.network != "none" else [],
-        "tcp": None if own or spec.owner is None else _tcp(spec, known),
+        "tcp": tcp,
+        "kept": _kept() if shared and tcp is None else [],
     }
 
 
@@ -62,6 +65,13 @@ def _tcp(spec: RunSpec, known: tuple[Door, ...]) -> list[int] | None:
     if spec.network == "open" or spec.workers > 1 or landlock.version() < landlock.WITH_TCP:
         return None
     return [] if spec.network == "none" else [port for door in known if door.host for port in _ports(door)]
+
+
+def _kept() -> list[int]:
+    """Return the ports of the platform, on which nobody else may listen while one of its servers is restarted."""
+    if landlock.version() < landlock.WITH_TCP:
+        return []
+    return list(range(settings.MLP_PORT_BASE + 1, settings.VALKEY_PORT + 1))
 
 
 def _ports(door: Door) -> set[int]:

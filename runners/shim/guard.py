@@ -271,6 +271,8 @@ def confine(spec: dict) -> None:
         landlock.restrict(spec["read"], spec["write"])
     if spec["network"]["tcp"] is not None:
         landlock.restrict_tcp(spec["network"]["tcp"])
+    if spec["network"]["kept"]:
+        landlock.keep_ports(spec["network"]["kept"])
     if spec["uid"] is not None or walls != "none":
         syscalls.restrict()
 

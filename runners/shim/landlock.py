@@ -45,9 +45,7 @@ def restrict(read: list[str], write: list[str]) -> None:
         for paths, allowed in ((read, READ), (write, rights)):
             for path in paths:
                 _allow(rules, path, allowed & rights)
-        if _libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0):
-            raise OSError(ctypes.get_errno(), "no_new_privs")
-        _call(RESTRICT_SELF, rules, 0)
+        _restrict(rules)
     finally:
         os.close(rules)
 
@@ -60,11 +58,32 @@ def restrict_tcp(ports: list[int]) -> None:
     try:
         for port in ports:
             _call(ADD_RULE, rules, NET_PORT, struct.pack("=QQ", CONNECT_TCP, port), 0)
-        if _libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0):
-            raise OSError(ctypes.get_errno(), "no_new_privs")
-        _call(RESTRICT_SELF, rules, 0)
+        _restrict(rules)
     finally:
         os.close(rules)
+
+
+def keep_ports(ports: list[int]) -> None:
+    """Keep this process and its children from listening on these TCP ports, and on no others. Raises OSError.
+
+    Landlock knows what is allowed only, so each other port is a rule: a quarter of a second of processor time.
+    """
+    rules = _call(CREATE_RULESET, struct.pack("=QQ", 0, BIND_TCP), ctypes.c_size_t(16), 0)
+    try:
+        kept, rule = set(ports), ctypes.create_string_buffer(16)
+        for port in range(1 << 16):
+            if port not in kept:
+                struct.pack_into("=QQ", rule, 0, BIND_TCP, port)
+                _call(ADD_RULE, rules, NET_PORT, rule, 0)
+        _restrict(rules)
+    finally:
+        os.close(rules)
+
+
+def _restrict(rules: int) -> None:
+    if _libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0):
+        raise OSError(ctypes.get_errno(), "no_new_privs")
+    _call(RESTRICT_SELF, rules, 0)
 
 
 def _allow(rules: int, path: str, allowed: int) -> None:
