@@ -66,7 +66,9 @@ class User(ConcurrentTransitionMixin, AbstractBaseUser, PermissionsMixin):
         """
 
         def upgrade(raw: str) -> None:
-            User.objects.filter(pk=self.pk, password=self.password).update(password=make_password(raw))
+            renewed = make_password(raw)
+            if User.objects.filter(pk=self.pk, password=self.password).update(password=renewed):
+                self.password = renewed  # the session that is opened now belongs to it
 
         return check_password(raw_password, self.password, upgrade)
 

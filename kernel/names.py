@@ -12,7 +12,8 @@ from .messages import Message
 
 NAME = r"^[a-z]{1,50}$"
 DATASET_NAME = r"^(?!\.)[a-z.]{1,50}$"
-ENTRY = r"^(?!(.*/)?\.{0,2}(/|$))[A-Za-z0-9._/-]{1,200}$"
+LETTERS_OF_ENTRY = r"[A-Za-z0-9._/-]{1,200}"
+ENTRY = rf"^(?!(.*/)?\.{{0,2}}(/|$)){LETTERS_OF_ENTRY}$"
 PLATFORM = "platform"  # owner of the platform's own objects; no user can have this name
 FILE_PART = r"(?!\.{1,2}(/|$))[^/\x00-\x1f\x7f]{1,255}"  # of a path; the limit is in bytes
 FILE_PATH = rf"^{FILE_PART}(/{FILE_PART})*$"
@@ -38,7 +39,7 @@ def dataset_name(value: str, field: str = "name") -> str:
 def entry(value: str, field: str = "entry") -> str:
     """Return a relative path below the user's `.home`."""
     problem = Message("must be a relative path of 1 to 200 characters A-Z a-z 0-9 . _ / -")
-    _matches(ENTRY, field, value, problem)
+    _matches(LETTERS_OF_ENTRY, field, value, problem)
     parts = value.split("/")
     if "" in parts or ".." in parts or "." in parts:
         raise Refused("must be a relative path without '..', '.' or empty parts", field=field)

@@ -31,6 +31,7 @@ UNSEEN_S = (
 )
 CHECK_CPU, CHECK_RAM_MIB, CHECK_DISK_MIB, CHECK_LOG = 1, 2048, 256, 1 << 20
 RESULT_BYTES = 256 << 10
+DISK_WAS_FULL = os.EX_TEMPFAIL  # the exit code of loading.py
 
 
 def folder(model: Model) -> Path:
@@ -99,8 +100,9 @@ class CheckRuns(owned.OwnedRuns[Model]):
             after_commit.enqueue("models.check", model.pk, delay_ms=LOOK_AGAIN_MS)
 
     def ended(self, model: Model, status: RunStatus) -> None:
-        if status.state == "lost" and owned.seconds_since(model.run_ordered) <= owned.LAUNCH_PATIENCE_S:
-            runners.get().forget(model.run_name)  # says nothing about the model: it is checked again
+        says_nothing = status.state == "lost" or status.exit_code == DISK_WAS_FULL
+        if says_nothing and owned.seconds_since(model.run_ordered) <= owned.LAUNCH_PATIENCE_S:
+            runners.get().forget(model.run_name)  # it is checked again
             return self.unknown(model, status, follow=False)
         reason = status.reason
         if status.succeeded:

@@ -14,6 +14,7 @@ files of TorchScript, declares them: {"inputs": [...], "outputs": [...]} of name
 from __future__ import annotations
 
 import contextlib
+import errno
 import gc
 import importlib.util
 import json
@@ -315,6 +316,10 @@ def _as_tensor(one: dict) -> dict:
     return {"name": one["name"], "datatype": one.get("datatype", "FP32"), "shape": shape, "data": array.reshape(shape)}
 
 
+FULL = {errno.ENOSPC, errno.EDQUOT}
+AGAIN = os.EX_TEMPFAIL  # the exit code when the disk is full, which says nothing about the model
+
+
 def main() -> int:
     """Run the load check; return the exit code."""
     folder, out = Path(sys.argv[1]), Path(sys.argv[2])
@@ -329,7 +334,7 @@ def main() -> int:
     except Exception as problem:
         traceback.print_exc()
         print(f"{type(problem).__name__}: {problem}")
-        return 1
+        return AGAIN if isinstance(problem, OSError) and problem.errno in FULL else 1
     draft.replace(out / "told.json")
     return 0
 

@@ -124,6 +124,22 @@ def test_a_check_that_was_lost_is_repeated(uploaded, make_model, settled, tasks)
     assert settled(model).state == "ready"
 
 
+NO_SPACE = """
+import errno, os
+if not os.path.exists(os.environ["MLP_MODEL"] + "/go"):
+    raise OSError(errno.ENOSPC, "No space left on device")
+"""
+
+
+def test_a_check_for_which_the_disk_was_full_is_repeated(uploaded, make_model, settled, tasks):
+    """That, too, says nothing about the model."""
+    model = make_model(uploaded("net/predictor.py", NO_SPACE + ADDER).removesuffix("/predictor.py"))
+    run = storage.root() / "run" / "runs" / f"model-{model.pk}"
+    until(lambda: tasks.run_once() or (run / "exit.json").exists(), 60)
+    (storage.model_dir("alice", "net") / "go").touch()
+    assert settled(model).state == "ready"
+
+
 def test_a_model_that_takes_all_memory_at_load_ends_in_error(uploaded, make_model, settled, monkeypatch):
     monkeypatch.setattr("models_app.launching.CHECK_RAM_MIB", 300)
     text = "held = []\nwhile True: held.append(bytearray(b'x' * (8 << 20)))"

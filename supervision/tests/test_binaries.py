@@ -12,6 +12,7 @@ import psycopg
 import pytest
 from django.core.exceptions import ImproperlyConfigured
 
+from kernel import sockets
 from supervision import binaries
 from supervision.tests.running import Platform
 
@@ -140,7 +141,6 @@ def test_the_platform_runs_on_the_systems_program(server, installed, platform):
 def test_text_of_every_script_is_compared_case_insensitively(platform, installed):
     if not installed["PostgreSQL"][0]:
         pytest.skip(installed["PostgreSQL"][1])
-    sockets = str(platform.root / "run" / "sockets")
-    place = {"host": sockets, "port": platform.base + 11, "user": "platform", "dbname": "mlp"}
+    place = {"host": str(sockets.folder(platform.root)), "port": platform.base + 11, "user": "platform", "dbname": "mlp"}
     with psycopg.connect(**place, password=(platform.root / "database-password").read_text().strip()) as link:
         assert link.execute("SELECT lower('ÄÖЖ'), upper('é'), 'a' < 'B'").fetchone() == ("äöж", "É", False)

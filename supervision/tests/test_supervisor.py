@@ -21,6 +21,7 @@ from urllib.parse import quote
 import psycopg
 import pytest
 
+from kernel import sockets
 from kernel.tests.nats_tools import until
 from mlp.tests.servers import begin
 from runners.base import RunSpec
@@ -36,14 +37,14 @@ def listening() -> dict[str, tuple[str, int]]:
     """Return socket inode -> (address, port) of all listening sockets of this machine, addresses as the kernel writes
     them.
     """
-    sockets = {}
+    inodes = {}
     for table in ("tcp", "tcp6"):
         for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
             words = line.split()
             if words[3] == "0A":
                 address, port = words[1].split(":")
-                sockets[words[9]] = address, int(port, 16)
-    return sockets
+                inodes[words[9]] = address, int(port, 16)
+    return inodes
 
 
 @pytest.fixture(scope="module")
@@ -77,13 +78,13 @@ def test_a_second_up_on_the_same_root_is_refused(platform):
 
 
 def test_it_listens_on_its_own_address_and_ports_only(platform):
-    sockets, bound = listening(), set()
+    inodes, bound = listening(), set()
     for pid in platform.everything():
         with suppress(OSError):
             for link in Path(f"/proc/{pid}/fd").iterdir():
                 with suppress(OSError):
                     inode = os.readlink(link).removeprefix("socket:[").removesuffix("]")
-                    bound |= {sockets[inode]} if inode in sockets else set()
+                    bound |= {inodes[inode]} if inode in inodes else set()
     assert {address for address, _ in bound} == {"0100007F"}
     # The gateways and NATS; the other servers have sockets.
     assert {port - platform.base for _, port in bound} == {1, 2, 10}
@@ -258,14 +259,14 @@ def test_after_a_kill_of_up_the_next_one_starts_cleanly(platform):
 def test_given_servers_are_used_and_two_platforms_run_side_by_side(platform, tmp_path):
     """The second one, below a path too long for a socket, uses the first one's servers by their URLs."""
     words = {name: (platform.root / f"{name}-password").read_text().strip() for name in SERVERS}
-    sockets = platform.root / "run" / "sockets"
-    database = f"postgresql://platform:{words['database']}@{quote(str(sockets), safe='')}:{platform.base + 11}"
+    folder = sockets.folder(platform.root)
+    database = f"postgresql://platform:{words['database']}@{quote(str(folder), safe='')}:{platform.base + 11}"
     with psycopg.connect(f"{database}/mlp", autocommit=True) as link:
         link.execute("CREATE DATABASE second")
     second = Platform(
         tmp_path / ("long" * 30) / "root",
         DATABASE_URL=f"{database}/second",
-        REDIS_URL=f"unix://:{words['valkey']}@{sockets}/valkey.sock?db=1",
+        REDIS_URL=f"unix://:{words['valkey']}@{folder}/valkey.sock?db=1",
         NATS_URL=f"nats://platform:{words['nats']}@127.0.0.1:{platform.base + 10}",
     )
     second.root.parent.mkdir()

@@ -8,6 +8,8 @@ from urllib.parse import quote
 
 import psycopg
 
+from kernel import sockets
+
 from .client import Caller
 from .site import Site
 
@@ -38,7 +40,7 @@ class Ending:
 
     def rows(self, query: str) -> list[tuple]:
         password = quote((self.site.root / "database-password").read_text().strip())
-        folder = quote(str(self.site.root / "run" / "sockets"), safe="")
+        folder = quote(str(sockets.folder(self.site.root)), safe="")
         address = f"postgresql://platform:{password}@{folder}:{self.site.base + 11}/mlp"
         with psycopg.connect(address, connect_timeout=30) as link:
             return link.execute(query).fetchall()

@@ -14,6 +14,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from kernel import sockets
+
 from . import processes
 from .client import HOST
 
@@ -143,7 +145,7 @@ class Site:
         for name in sorted(self.run_ids):
             left += [f"control group {path} is left" for path in Path("/sys/fs/cgroup").glob(f"**/mlp-runs/{name}")]
         run = self.root / "run"
-        places = (run / "runs", run / "sockets", run / "datasets", self.root / "datasets" / ".spool")
+        places = (run / "runs", sockets.folder(self.root), run / "datasets", self.root / "datasets" / ".spool")
         places += (run / "nginx" / "apps", run / "nginx" / "temp")
         for place in places:
             left += [f"{path} is left" for path in place.rglob("*") if not path.is_dir() or path.parent.name == "runs"]
