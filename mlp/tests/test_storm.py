@@ -32,7 +32,7 @@ def site(tmp_path):
 
 
 def test_nothing_acknowledged_is_lost_in_a_storm(site):
-    report = storm(site, faults.SHORT, SEED, heal_s=HEAL_S, patience_s=START_S, pace=PACE, thorough=False)
+    report = storm(site, faults.SHORT, SEED, heal_s=HEAL_S, patience_s=START_S, pace=PACE, wanted=KINDS, thorough=False)
     assert report.differences == []
     kinds = set(processes.KINDS) - ({processes.WITH_NETWORKS} - report.kills.keys())
     assert {kind: report.kills.get(kind) for kind in kinds} == dict.fromkeys(kinds, 1)

@@ -141,6 +141,11 @@ def test_the_platform_runs_on_the_systems_program(server, installed, platform):
 def test_text_of_every_script_is_compared_case_insensitively(platform, installed):
     if not installed["PostgreSQL"][0]:
         pytest.skip(installed["PostgreSQL"][1])
-    place = {"host": str(sockets.folder(platform.root)), "port": platform.base + 11, "user": "platform", "dbname": "mlp"}
+    place = {
+        "host": str(sockets.folder(platform.root)),
+        "port": platform.base + 11,
+        "user": "platform",
+        "dbname": "mlp",
+    }
     with psycopg.connect(**place, password=(platform.root / "database-password").read_text().strip()) as link:
         assert link.execute("SELECT lower('ÄÖЖ'), upper('é'), 'a' < 'B'").fetchone() == ("äöж", "É", False)

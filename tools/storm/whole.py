@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
 from .client import Wrong
@@ -48,10 +48,13 @@ class Report:
 
 def storm(
     site: Site, plan: Plan, seed: int, *, heal_s: float, patience_s: float, pace: float = 1.0,
-    minutes: float | None = None, thorough: bool = True, disk: Disk | None = None, clock: Clock | None = None,
-    say: Callable[[str], None] = print,
+    minutes: float | None = None, wanted: Collection[str] = (), thorough: bool = True,
+    disk: Disk | None = None, clock: Clock | None = None, say: Callable[[str], None] = print,
 ) -> Report:  # fmt: skip
-    """Start the platform, let the storm blow, and compare. The site's root must be empty."""
+    """Start the platform, let the storm blow, and compare. The site's root must be empty.
+
+    The load goes on until each `wanted` kind of thing was acknowledged: on a fast machine the faults are over early.
+    """
     report, wrong = Report(), Wrong()
     ledger = Ledger(site.root.with_name(site.root.name + ".ledger"))
     took = site.start()
@@ -65,6 +68,9 @@ def storm(
         weather.blow(plan)  # all of it, also where the machine is so slow that it takes longer
         while minutes and time.monotonic() < until and not weather.missed:
             weather.blow(plan, until)
+        end = time.monotonic() + patience_s
+        while not set(wanted) <= ledger.counts.keys() and time.monotonic() < end:
+            time.sleep(0.2)
         world.over.set()
         site.wait_healthy(2 * heal_s)
         dismiss(crew, wrong)
