@@ -53,7 +53,7 @@ def of(confinement: Confinement, spec: RunSpec, known: tuple[Door, ...]) -> dict
         "uid": FIRST_UID if confinement.own_uid else None,  # nobody's, for the relay
         "doors": [_door(door, spec) for door in known] if own and spec.network != "none" else [],
         "tcp": tcp,
-        "kept": _kept() if shared and tcp is None else [],
+        "kept": _kept(known) if shared and tcp is None else [],
     }
 
 
@@ -67,11 +67,11 @@ def _tcp(spec: RunSpec, known: tuple[Door, ...]) -> list[int] | None:
     return [] if spec.network == "none" else [port for door in known if door.host for port in _ports(door)]
 
 
-def _kept() -> list[int]:
-    """Return the ports of the platform, on which nobody else may listen while one of its servers is restarted."""
+def _kept(known: tuple[Door, ...]) -> list[int]:
+    """Return the ports of the doors, on which nobody else may listen while one of their servers is restarted."""
     if landlock.version() < landlock.WITH_TCP:
         return []
-    return list(range(settings.MLP_PORT_BASE + 1, settings.VALKEY_PORT + 1))
+    return [door.to for door in known if door.host]
 
 
 def _ports(door: Door) -> set[int]:
