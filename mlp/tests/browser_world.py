@@ -89,6 +89,17 @@ def in_another_thread(action) -> None:
         raise problems[0]
 
 
+def open_live(page, address: str) -> None:
+    """Open a page and wait until its websocket is told of changes: those before are in the page, or missed."""
+    told: list = []
+    page.on("websocket", lambda link: link.on("framereceived", told.append))
+    page.goto(address)
+    end = time.monotonic() + LIVE_MS / 1000
+    while not told:
+        assert time.monotonic() < end, "the websocket is not ready"
+        page.wait_for_timeout(20)  # lets the events come in
+
+
 def loads(page) -> list[str]:
     """Record the addresses that the page navigates to from now on."""
     urls: list[str] = []

@@ -12,7 +12,7 @@ from jobs.models import Job
 from kernel.after_commit import changed
 from mlp.operators.tests.admin_world import fill, put
 
-from .browser_world import LIVE_MS, in_another_thread, loads, log_in
+from .browser_world import LIVE_MS, in_another_thread, loads, log_in, open_live
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -130,7 +130,7 @@ def test_a_job_is_cancelled_with_two_clicks(operator, world):
 
 
 def test_a_list_is_updated_live_and_keeps_the_selection(operator, world, alice, browser_errors):
-    operator.goto("/admin/jobs/job/")
+    open_live(operator, "/admin/jobs/job/")
     rows, counter = operator.locator("#result_list .data-row"), operator.locator(".action-counter")
     train, other = rows.filter(has_text="train"), rows.filter(has_text="other")
     expect(rows).to_have_count(1)
