@@ -92,7 +92,7 @@ def in_another_thread(action) -> None:
 def open_live(page, address: str) -> None:
     """Open a page and wait until its websocket is told of changes: those before are in the page, or missed."""
     told: list = []
-    page.on("websocket", lambda link: link.on("framereceived", told.append))
+    page.on("websocket", lambda link: link.on("framereceived", lambda frame: told.append(frame)))
     page.goto(address)
     end = time.monotonic() + LIVE_MS / 1000
     while not told:
