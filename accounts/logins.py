@@ -1,4 +1,4 @@
-"""Log-ins by password: what a failed one counts against, whom it slows down, and what the owner is told.
+"""Log-ins by password: how failed ones are counted and limited, and when the owner is notified of them.
 
 Whoever guesses must not lock the owner out. So attempts from where the owner has been before (a browser with the device
 cookie, a network of an earlier log-in) are counted each for itself, and only those of strangers are counted together:
@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 FORGET_S = 900  # one failure: what is left to a patient guesser is four attempts an hour
 OF_A_NETWORK = 10  # times the free attempts of one user: a company may share an address
-OF_AN_ACCOUNT = 5  # from all strangers together; the owner is told when they are used up
+OF_AN_ACCOUNT = 5  # from all strangers together; then the owner is notified
 KEPT = timedelta(days=90)  # how long a network counts as the owner's after a log-in
 WORTH_TELLING = 3  # failures from where the user then logs in: fewer are typing errors
 SHOWN = 5  # networks in a notice

@@ -60,7 +60,7 @@ class User(ConcurrentTransitionMixin, AbstractBaseUser, PermissionsMixin):
         return self.state == State.ACTIVED
 
     def check_password(self, raw_password) -> bool:
-        """Return whether it is the user's password; one that an older release has hashed is hashed anew.
+        """Return whether it is the user's password; a hash of an older release is replaced by a current one.
 
         Only the column is written, and only where the password is still the same: it may be changed meanwhile.
         """

@@ -86,7 +86,7 @@ def client_address(request) -> str:
 
 
 def network(address: str) -> str:
-    """Return what stands for one client: an IPv4 address, or the /64 that an IPv6 client can choose from freely."""
+    """Return the network that counts as one client: an IPv4 address, or the /64 of an IPv6 address."""
     ip = ipaddress.ip_address(address)
     if ip.version == 4:
         return str(ip)

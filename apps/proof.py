@@ -2,7 +2,7 @@
 
 Each run has a secret, derived from the server's key and the run's name, which its process finds in its environment. The
 platform sends it with each request, and the process refuses every other one (apps/serving/door.py). Before an address
-is taken as the application's, whoever answers there has to prove that it has the secret, which is not sent for that. So
+is accepted, the process there has to prove by a challenge that it knows the secret, which is not sent for that. So
 nobody else at an application's address gets a request, and nobody else's request reaches an application: also where
 there is a network between, and where the isolation of runs does not keep them from each other's sockets.
 """

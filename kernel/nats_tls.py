@@ -59,7 +59,7 @@ def ensure() -> None:
     private = key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
-    # The certificate last: a pair that a kill has left half is made anew.
+    # The certificate last: an incomplete pair, left by a kill, is replaced.
     certificate_path().unlink(missing_ok=True)
     _write(key_path(), private)
     _write(certificate_path(), certificate.public_bytes(serialization.Encoding.PEM))

@@ -105,7 +105,7 @@ def test_a_log_in_during_deactivation_is_refused_and_no_fault(owner, door, monke
 
 
 def test_a_password_that_changes_during_a_log_in_stays_changed(alice, settings):
-    """The old hasher's password is hashed anew at a log-in; that must not bring the old password back."""
+    """A hash of an older release is replaced at a log-in; that must not bring the old password back."""
     settings.PASSWORD_HASHERS = [
         "django.contrib.auth.hashers.MD5PasswordHasher",
         "django.contrib.auth.hashers.ScryptPasswordHasher",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-MOST_PIECES = 50_000  # elements of a body: records, and what holds them
+MOST_PIECES = 50_000  # nested messages in a body, records included
 MOST_BYTES = 4 << 20  # of one record
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 SKIPPED = {FIXED64: 8, FIXED32: 4}

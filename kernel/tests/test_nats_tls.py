@@ -80,7 +80,7 @@ def test_a_server_with_the_right_name_and_another_key_is_sent_nothing(platform, 
     assert sent_to(identity_of_another(tmp_path / "other", platform), platform) == [b""] * 3
 
 
-def test_half_a_pair_is_made_anew_and_a_good_one_stays(platform):
+def test_an_incomplete_pair_is_replaced_and_a_good_one_kept(platform):
     before = nats_tls.certificate_path().read_bytes()
     nats_tls.ensure()
     assert nats_tls.certificate_path().read_bytes() == before

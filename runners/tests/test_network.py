@@ -290,7 +290,7 @@ def test_nothing_is_left_of_the_relay(doored, victim):
 
 @best
 def test_a_door_that_is_shut_resets_the_connection_until_it_opens_again(doored, echo):
-    """As while the gateway is restarted: each connection is made anew."""
+    """As while the gateway is restarted: each connection is opened for itself."""
     code = """
 import time
 print(json.dumps([talk(), open('one', 'w').write('x')]), flush=True)

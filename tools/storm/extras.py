@@ -59,8 +59,8 @@ class Clock:
     The servers that they use, and the runs, keep the machine's.
     """
 
-    def __init__(self, folder: Path, library: Path):
-        self.file, self.library = folder / "clock", library
+    def __init__(self, folder: Path, preloaded: Path):
+        self.file, self.preloaded = folder / "clock", preloaded
         self.file.write_bytes(bytes(8))
 
     @classmethod
@@ -76,7 +76,7 @@ class Clock:
 
     @property
     def environment(self) -> dict[str, str]:
-        return {"LD_PRELOAD": str(self.library), "STORM_CLOCK": str(self.file)}
+        return {"LD_PRELOAD": str(self.preloaded), "STORM_CLOCK": str(self.file)}
 
     def set(self, seconds: int) -> None:
         """Set how far the clock is ahead. All processes see it at once."""
