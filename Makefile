@@ -9,6 +9,9 @@
 #   make fuzz   send a platform 100,000 generated requests and look for answers outside the contract
 #   make attack  try to break out of jobs, models and applications, and to get in from outside: docs/testing.md
 #   make mutants  put faults into guarded modules and count those that the tests find: docs/testing.md
+#   make mlflow      try both major releases of MLflow's client
+#   make mlflow-tests SOURCE=mlflow   run MLflow's own tests, from a checkout of it
+#   make frameworks  train with Hugging Face transformers, Lightning and Keras, and look at what they report
 #   make sbom   list what the platform consists of, as CycloneDX  make audit  look up its known vulnerabilities
 #   make storm   30 minutes of load, kills, a full disk, a jumping clock; compares all that was acknowledged
 #   make lock   write requirements.lock   make venv-dev   prepare .venv with what tests need as well
@@ -16,7 +19,7 @@
 PYTHON ?= python3
 VENV := .venv/bin
 
-.PHONY: up down demo test test-fast mutants lint attack bench fuzz sbom audit lock venv venv-dev storm
+.PHONY: up down demo test test-fast mutants lint attack bench frameworks mlflow mlflow-tests fuzz sbom audit lock venv venv-dev storm
 
 # `exec`, so that it is the platform itself that make waits for and hands its signals to.
 up: venv
@@ -72,6 +75,34 @@ attack: venv-dev
 mutants: export MLP_ROOT := $(CURDIR)/test-artifacts/root
 mutants: venv-dev
 	@exec $(VENV)/python -m tools.mutation
+
+# Each major release of the client in an environment of its own, and a server for imports and exports.
+mlflow: export MLP_ROOT := $(CURDIR)/test-artifacts/root
+mlflow: export MLP_MLFLOW := $(CURDIR)/.venv-mlflow/bin/python:$(CURDIR)/.venv-mlflow2/bin/python
+mlflow: export MLP_MLFLOW_SERVER := $(CURDIR)/.venv-mlflow-server/bin/python
+mlflow: venv-dev
+	@test -x .venv-mlflow/bin/python || $(VENV)/python -m venv .venv-mlflow
+	@test -x .venv-mlflow2/bin/python || $(VENV)/python -m venv .venv-mlflow2
+	@test -x .venv-mlflow-server/bin/python || $(VENV)/python -m venv .venv-mlflow-server
+	@.venv-mlflow/bin/python -m pip install -q -r requirements-mlflow.txt
+	@.venv-mlflow2/bin/python -m pip install -q -r requirements-mlflow2.txt
+	@.venv-mlflow-server/bin/python -m pip install -q -r requirements-mlflow-server.txt
+	@exec $(VENV)/python -m pytest jobs/mlflow/tests/test_clients.py jobs/mlflow/tests/test_snippets.py \
+	models_app/tests/test_mlflow_server.py
+
+# RELEASE=2.22.5 for another client.
+mlflow-tests: venv-dev
+	@exec $(VENV)/python bench/mlflow_tests.py $(SOURCE) $(if $(RELEASE),--release $(RELEASE))
+
+# Large packages that nothing else needs, in an environment of their own that shares PyTorch with .venv.
+frameworks: export MLP_ROOT := $(CURDIR)/test-artifacts/root
+frameworks: export MLP_FRAMEWORKS := $(CURDIR)/.venv-frameworks/bin/python
+frameworks: venv-dev
+	@test -x $(MLP_FRAMEWORKS) || $(VENV)/python -m venv .venv-frameworks
+	@shared=$$($(VENV)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))'); \
+	echo "$$shared" >$$($(MLP_FRAMEWORKS) -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/shared.pth
+	@$(MLP_FRAMEWORKS) -m pip install -q -r requirements-frameworks.txt
+	@exec $(VENV)/python -m pytest jobs/tests/test_frameworks.py jobs/mlflow/tests/test_snippets.py
 
 sbom: venv-dev
 	@exec $(VENV)/python tools/sbom.py

@@ -31,6 +31,7 @@ from kernel.models import StateChange
 
 from . import lifecycle, logins, notice_admin, sessions
 from .models import State, Token, User
+from .sharing import admin as share_admin
 
 
 def waiting():
@@ -351,7 +352,7 @@ def login(request, extra_context=None) -> HttpResponse:
     return logins.entered(request, response, request.user) if entered else response
 
 
-__all__ = ["notice_admin", "waiting"]  # notice_admin is imported for the admins that it registers
+__all__ = ["notice_admin", "share_admin", "waiting"]  # both are imported for the admins that they register
 
 admin.site.unregister(Group)
 admin.site.login_form = LoginForm

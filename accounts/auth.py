@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
+from django.contrib.auth.models import AnonymousUser
 from django.contrib.sessions.models import Session
 from django.db import close_old_connections
 from django.db.utils import DatabaseError, InterfaceError
@@ -27,6 +28,8 @@ from kernel.messages import Message
 from . import logins, tokens
 from .models import State, User
 
+LINKS = "links"  # in the session: the keys of the shares whose links it has opened
+NOBODY = 0  # no user has this key
 JOB_PREFIX = "mlp_j"  # the prefix of jobs' tokens, which jobs.auth verifies
 BAD_TOKEN = Message("not valid")
 
@@ -110,28 +113,50 @@ def username_of_header(header: str) -> str:
 
 @dataclass(frozen=True)
 class Entry:
-    """The credentials that opened a connection: a user token, or a session with its hash of the password."""
+    """The credentials that opened a connection: a user token, or a session with its hash of the password.
+
+    Without a user it is a session that has opened links only: see accounts.sharing.
+    """
 
     user_id: int
     token: str = field(default="", repr=False)
     session_key: str = field(default="", repr=False)
     session_hash: str = field(default="", repr=False)
+    links: tuple[int, ...] = ()  # the keys of the shares whose links the session has opened
+
+    @property
+    def slot_key(self) -> int:
+        """Return the key by which its connections are counted: the user, else the link."""
+        return self.user_id or -min(self.links, default=0)
 
 
-def entry_by_session(user: User, session_key: str) -> Entry:
-    """Return the entry of a user who was authenticated by that session."""
-    return Entry(user.pk, session_key=session_key, session_hash=user.get_session_auth_hash())
+def links_of(session) -> tuple[int, ...]:
+    """Return the keys of the shares whose links the session has opened."""
+    links = session.get(LINKS, ()) if session is not None else ()
+    return tuple(key for key in links if isinstance(key, int))
 
 
-def user_and_entry_of_session(scope: dict) -> tuple[User, Entry] | tuple[None, None]:
+def entry_by_session(user: User | AnonymousUser, session_key: str, links: tuple[int, ...] = ()) -> Entry:
+    """Return the entry of a visitor with that session: an authenticated user, or a visitor with links only."""
+    if not user.is_authenticated:
+        return Entry(NOBODY, session_key=session_key, links=links)
+    return Entry(user.pk, session_key=session_key, session_hash=user.get_session_auth_hash(), links=links)
+
+
+def user_and_entry_of_session(scope: dict) -> tuple[User | AnonymousUser, Entry] | tuple[None, None]:
     """Return the user and the entry of a websocket's session, (None, None) when there is none.
+
+    A visitor with a link but without an account is an AnonymousUser.
 
     A page of another origin gets (None, None) as well: browsers send the cookie along with its handshake, too.
     """
     user = scope.get("user")
-    if user is None or not user.is_authenticated or not _same_origin(scope):
+    if user is None or not _same_origin(scope):
         return None, None
-    return user, entry_by_session(user, scope["session"].session_key)
+    links = links_of(scope.get("session"))
+    if not (user.is_authenticated or links):
+        return None, None
+    return user, entry_by_session(user, scope["session"].session_key, links)
 
 
 def _same_origin(scope: dict) -> bool:
@@ -140,7 +165,7 @@ def _same_origin(scope: dict) -> bool:
     return bool(host) and urlsplit(origin).netloc == host
 
 
-def valid_entries(entries: Collection[Entry]) -> dict[Entry, User]:
+def valid_entries(entries: Collection[Entry]) -> dict[Entry, User | AnonymousUser]:
     """Return the entries that are still valid, each with its user; three queries for any number of entries.
 
     An entry is left out once its user is not active, its token was rotated, or its session has ended: by a log-out, by
@@ -159,23 +184,35 @@ def valid_entries(entries: Collection[Entry]) -> dict[Entry, User]:
             return entry.token in valid_tokens
         return entry.session_key in valid_sessions and entry.session_hash == hashes[entry.user_id]
 
+    users[NOBODY], hashes[NOBODY] = AnonymousUser(), ""
     return {entry: users[entry.user_id] for entry in entries if entry.user_id in users and is_valid(entry)}
 
 
-def access_check(request: HttpRequest, owner_id: int) -> Callable[[], bool]:
-    """Return a function that tells whether a streaming response's caller may still read the owner's objects.
-
-    It is always true for a job's own token: that reads only its own job, and the response ends with the job.
-    """
+def entry_of(request: HttpRequest) -> Entry:
+    """Return the entry of a request that is answered for a long time."""
     token = bearer(request.META.get("HTTP_AUTHORIZATION", "")) or ""
-    if token.startswith(JOB_PREFIX):
+    if token:
+        return Entry(request.user.pk, token=token)
+    return entry_by_session(request.user or AnonymousUser(), request.session.session_key, links_of(request.session))
+
+
+def access_check(
+    request: HttpRequest, owner_id: int, shared: Callable[[User | AnonymousUser, Entry], bool] | None = None
+) -> Callable[[], bool]:
+    """Return a function that tells whether a streaming response's caller may still read the owner's object.
+
+    `shared` decides for another visitor. It is always true for a job's own token: that reads only its own job, and the
+    response ends with the job.
+    """
+    if (bearer(request.META.get("HTTP_AUTHORIZATION", "")) or "").startswith(JOB_PREFIX):
         return lambda: True
-    user = request.user
-    entry = Entry(user.pk, token=token) if token else entry_by_session(user, request.session.session_key)
+    entry = entry_of(request)
 
     def may_still_read() -> bool:
         current = valid_entries([entry]).get(entry)
-        return current is not None and (current.pk == owner_id or current.is_staff)
+        if current is None:
+            return False
+        return current.pk == owner_id or current.is_staff or (shared is not None and shared(current, entry))
 
     return may_still_read
 

@@ -187,6 +187,7 @@ def as_object(notice: Notice) -> dict:
         "name": notice.name,
         "event": notice.event,
         "reason": notice.reason,
+        "diagnosis": notice.advice,
     }
 
 
@@ -196,5 +197,5 @@ def _mail(notice: Notice, preference: Preference) -> None:
     with translation.override(preference.language or settings.LANGUAGE_CODE):
         subject = f"{gettext(notice.kind)} {notice.name}: {gettext(notice.event)}"
         link = settings.GATEWAY_URL + "/notifications"
-        text = "\n\n".join(part for part in (subject, translate(notice.reason), link) if part)
+        text = "\n\n".join(part for part in (subject, translate(notice.advice), translate(notice.reason), link) if part)
         send_mail(" ".join(subject.split()), text, settings.DEFAULT_FROM_EMAIL, [preference.email])

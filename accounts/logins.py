@@ -1,8 +1,8 @@
-"""Log-ins by password: how failed ones are counted and limited, and when the owner is notified of them.
+"""Log-ins by password: how failed attempts are counted and limited, and when the owner is notified of them.
 
-Whoever guesses must not lock the owner out. So attempts from where the owner has been before (a browser with the device
-cookie, a network of an earlier log-in) are counted each for itself, and only those of strangers are counted together:
-by account and network, by network, and by account. Used by the log-in page, the admin's form and the token call.
+An attacker must not be able to lock the owner out. So attempts from known sources (a browser with the device cookie, a
+network of an earlier log-in) are counted per source, and only those from unknown sources are counted together: by
+account and network, by network, and by account. Used by the log-in page, the admin's form and the token call.
 """
 
 from __future__ import annotations

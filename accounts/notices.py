@@ -67,7 +67,12 @@ def _in_cooldown(user: User, change: StateChange) -> bool:
 
 
 def _matters(change: StateChange) -> bool:
-    """Return whether the change is worth a notice: a finished job, or a failure that its owner did not cause."""
+    """Return whether the change is worth a notice: a finished job, or a failure that its owner did not cause.
+
+    A run that had ended when it was imported is not.
+    """
+    if change.transition == "create":
+        return False
     if (change.kind, change.target) in GOOD_ENDS or (change.kind, change.transition) == DOWN:
         return True
     return change.target == "error" and not (change.by == change.owner and change.reason.startswith("cancelled"))

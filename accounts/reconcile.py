@@ -15,6 +15,7 @@ from kernel import after_commit
 
 from . import logins, throttle
 from .models import Delivery, Notice, Visit
+from .sharing import grants
 
 AT_ONCE = 100
 EXPIRED_AT_ONCE = 1000
@@ -39,6 +40,7 @@ def run() -> None:
         Notice.objects.filter(at__lt=now - KEPT).delete()
         throttle.tidy()
         logins.tidy()
+        grants.tidy()
         Visit.objects.filter(at__lt=now - timedelta(days=1)).exclude(
             session_key__in=Session.objects.filter(expire_date__gt=now).values("session_key")
         ).delete()

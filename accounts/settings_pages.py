@@ -103,6 +103,8 @@ def notifications(request):
 
 def address_of(notice: Notice) -> str:
     """Return the address of the notice's object, "" where it has no page."""
+    if notice.kind == "share":
+        return reverse("shared")
     try:
         return reverse(notice.kind, args=[notice.name])
     except NoReverseMatch:

@@ -7,12 +7,16 @@ from django.urls import path
 from kernel.dispatch import Direct
 
 from . import api, auth
+from .sharing import api as sharing
 
 urlpatterns = [
     path("users", api.UserList.as_view()),
     path("users/<seg:user>", api.UserDetail.as_view()),
     path("users/<seg:user>/token", api.UserToken.as_view()),
     path("users/<seg:user>/token:rotate", api.UserTokenRotate.as_view()),
+    path("users/<seg:user>/shares", sharing.ShareList.as_view()),
+    path("users/<seg:user>/shares/<seg:share>", sharing.ShareDetail.as_view()),
+    path("users/<seg:user>/shared_with_me", sharing.SharedWithMe.as_view()),
     path("auth", api.Auth.as_view()),
 ]
 DIRECT = {"/api/v1/auth": Direct(auth.auth, lambda environ: environ["REQUEST_METHOD"] == "GET")}

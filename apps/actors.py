@@ -6,7 +6,7 @@ import dramatiq
 
 from kernel.broker import broker
 
-from . import launching
+from . import launching, switching
 
 
 @dramatiq.actor(actor_name="apps.launch", broker=broker(), max_retries=3, min_backoff=1000)
@@ -22,3 +22,13 @@ def stop(pk: int, run_name: str) -> None:
 @dramatiq.actor(actor_name="apps.erase", broker=broker(), max_retries=3, min_backoff=1000)
 def erase(pk: int, follow: bool = True) -> None:
     launching.erase(pk, follow)
+
+
+@dramatiq.actor(actor_name="apps.follow", broker=broker(), max_retries=3, min_backoff=1000)
+def follow(registered: int) -> None:
+    switching.follow_registered(registered)
+
+
+@dramatiq.actor(actor_name="apps.rollout", broker=broker(), max_retries=3, min_backoff=1000)
+def rollout(pk: int, follow: bool = True) -> None:
+    switching.step(pk, follow)

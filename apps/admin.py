@@ -9,11 +9,12 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 from unfold.decorators import display
 
-from kernel.admin import OwnedAdmin, Verb
-from kernel.admin_display import link, object_url, url_of
+from kernel.admin import LifecycleAdmin, OwnedAdmin, Verb
+from kernel.admin_display import badge, link, object_url, short, url_of
+from kernel.messages import translate
 
-from . import lifecycle, logs
-from .models import Application, State
+from . import lifecycle, logs, rollouts
+from .models import Application, Rollout, State
 
 LOG_SHOWN = 16 << 10  # bytes
 
@@ -44,6 +45,7 @@ class ApplicationAdmin(OwnedAdmin):
     list_select_related = ("user", "tenant", "model__user")
     fieldsets = (
         (None, {"fields": (("name", "user_link"), ("state_badge", "model_link"), "reason_text")}),
+        (_("Rollout"), {"fields": (("alias_link", "may_restart"), "rollout_link")}),
         (_("Resources"), {"fields": (("asked", "reserved"), ("tenant_link", "request_link"))}),
         (_("Run"), {"fields": (("attempt", "failures"), ("run_name", "ordered"), ("port", "address"), ("public",))}),
         (_("When"), {"fields": (("created", "ready_since"), ("not_before",))}),
@@ -77,6 +79,15 @@ class ApplicationAdmin(OwnedAdmin):
     def model_link(self, app: Application) -> str:
         return link(url_of(app.model), app.model.name)
 
+    @display(description=_("follows"))
+    def alias_link(self, app: Application) -> str:
+        return link(url_of(app.alias), app.follows) if app.alias_id else "-"
+
+    @display(description=_("rollout"))
+    def rollout_link(self, app: Application) -> str:
+        rollout = Rollout.objects.filter(app=app).select_related("model").first()
+        return link(url_of(rollout), f"{rollout.model.name}: {rollout.get_phase_display()}") if rollout else "-"
+
     @display(description=_("requested"))
     def asked(self, app: Application) -> str:
         return gettext("%(cpu)g CPU · %(gpu)s GPU · %(ram)s MiB") % {"cpu": app.cpu, "gpu": app.gpu, "ram": app.ram}
@@ -89,3 +100,74 @@ class ApplicationAdmin(OwnedAdmin):
     @display(description=_("log"))
     def log_end(self, app: Application) -> SafeString:
         return render_to_string("admin/jobs/log.html", {"text": logs.end(app, LOG_SHOWN)[0]})
+
+
+PHASE_TONES = {
+    Rollout.Phase.WAITING: "creating",
+    Rollout.Phase.STARTING: "creating",
+    Rollout.Phase.RESTARTING: "creating",
+    Rollout.Phase.ENDING: "deleting",
+    Rollout.Phase.FAILED: "error",
+}
+
+
+def try_again(rollout: Rollout, *, by: str) -> None:
+    rollouts.follow(rollout.app_id, by, again=True)
+
+
+@admin.register(Rollout)
+class RolloutAdmin(LifecycleAdmin):
+    """The moves of applications to another model that are under way or have failed."""
+
+    icon = "swap_horiz"
+    list_display = ("app_link", "user_link", "phase_badge", "from_model", "to_model", "why", "created_at")
+    list_display_links = None
+    list_filter = ("phase",)
+    search_fields = ("app__name", "app__user__username", "model__name", "reason")
+    search_help_text = _("Application, username, model or reason")
+    ordering = ("-id",)
+    fieldsets = (
+        (None, {"fields": (("app_link", "user_link"), ("phase_badge", "alias_text"), "reason_text")}),
+        (_("Models"), {"fields": (("from_model", "to_model"),)}),
+        (_("Run"), {"fields": (("run_name", "reserved"), ("ordered", "not_before"), "created")}),
+    )
+    verbs = {
+        "again": Verb(
+            label=_("Try again"),
+            run=try_again,
+            when=lambda rollout: rollout.phase in (Rollout.Phase.FAILED, Rollout.Phase.WAITING),
+            icon="refresh",
+        ),
+    }
+
+    def get_queryset(self, request):
+        rows = super().get_queryset(request)
+        return rows.select_related("app__user", "app__model__user", "app__alias__registered", "model__user")
+
+    @display(description=_("application"), ordering="app__name")
+    def app_link(self, rollout: Rollout) -> str:
+        return link(url_of(rollout), rollout.app.name)
+
+    @display(description=_("user"), ordering="app__user__username")
+    def user_link(self, rollout: Rollout) -> str:
+        return link(url_of(rollout.app.user), rollout.app.user)
+
+    @display(description=_("phase"), ordering="phase")
+    def phase_badge(self, rollout: Rollout) -> str:
+        return badge(PHASE_TONES[rollout.phase], rollout.get_phase_display())
+
+    @display(description=_("follows"))
+    def alias_text(self, rollout: Rollout) -> str:
+        return rollout.app.follows or "-"
+
+    @display(description=_("serves"))
+    def from_model(self, rollout: Rollout) -> str:
+        return link(url_of(rollout.app.model), rollout.app.model.name)
+
+    @display(description=_("moves to"))
+    def to_model(self, rollout: Rollout) -> str:
+        return link(url_of(rollout.model), rollout.model.name)
+
+    @display(description=_("reason"))
+    def why(self, rollout: Rollout) -> str:
+        return short(translate(rollout.reason)) or "-"

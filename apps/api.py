@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from django.http import HttpResponse
 
+from accounts.sharing.rest import SharedReads
+from jobs.log.calls import HITS, LINES, answer_hits, answer_lines
 from jobs.logs import TEXT
 from kernel.locking import Missing
-from kernel.views import Call, ContractView, query_int, whole
+from kernel.views import Call, query_int, whole
 
-from . import lifecycle, logs
+from . import launching, lifecycle, logs, rollouts
 from .models import Application, State
 from .serializers import AppIn, AppOut
 
@@ -16,14 +18,16 @@ STATES = tuple(State.values)
 MODEL = "$response.body#/name"
 
 
-class AppView(ContractView):
+class AppView(SharedReads):
     """A call about the applications of one user."""
 
     kind = "application"
+    shared = Application
 
     def rows(self):
         """Return the owner's applications."""
-        return Application.objects.filter(user=self.owner).select_related("user", "tenant", "model")
+        rows = Application.objects.filter(user=self.owner)
+        return rows.select_related("user", "tenant", "model", "alias__registered", "rollout__model")
 
     def application(self, name: str) -> Application:
         """Return the owner's application of that name. Raises Missing."""
@@ -87,3 +91,32 @@ class AppLog(AppView):
             return logs.follow(request._request, app, offset)
         data = logs.read(app, offset)
         return HttpResponse(data, content_type=TEXT, headers={"X-Next-Offset": str(offset + len(data))})
+
+
+class AppLogLines(AppView):
+    """Lines as a terminal shows them: colours as spans, overwritten text as last drawn. `q` marks its matches."""
+
+    calls = {"GET": LINES}
+
+    def get(self, request, user, name):
+        app = self.application(name)
+        return answer_lines(request, launching.log_file(app), app, logs.is_over(app))
+
+
+class AppLogSearch(AppView):
+    """Searches the log as it is shown. A call takes about a second at most; `next` is the line to continue from."""
+
+    calls = {"GET": HITS}
+
+    def get(self, request, user, name):
+        return answer_hits(request, launching.log_file(self.application(name)))
+
+
+class AppRollout(AppView):
+    """Of an application that follows an alias."""
+
+    calls = {"PUT": Call("Move to the version that its alias names, also after that has failed", out=AppOut)}
+
+    def put(self, request, user, name):
+        rollouts.follow(self.application(name).pk, self.by, again=True)
+        return self.answer(self.application(name))

@@ -21,3 +21,4 @@ class ApplicationsConfig(AppConfig):
             delete_all_of(user, by)
 
         deregistered.connect(end_apps, weak=False, dispatch_uid="apps.end_apps")
+        import_module("accounts.sharing.kinds").register(self.get_model("Application"), page="application")

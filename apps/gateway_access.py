@@ -106,7 +106,10 @@ def _base(address: sockets.Address) -> str:
 def refusal(request: HttpRequest) -> HttpResponse:
     """Return why the request was not forwarded, as a page for browsers and as JSON for all others."""
     status, message, app = judge(request)
-    if status == 200:  # ready in the database, but it did not answer: it has just crashed and will be restarted
+    if status == 200 and request.headers.get("X-App-Late", "-")[-1:].isdigit():
+        message = _("The application did not respond within %(seconds)s s (MLP_APP_ANSWER_S).")
+        status, message = 503, message % {"seconds": request.headers.get("X-App-Answer-S")}
+    elif status == 200:  # ready in the database, but it did not answer: it has just crashed and will be restarted
         status, message = 503, _("The application is not responding and is being restarted.")
     headers = {"Cache-Control": "no-store"}
     if status == 503:

@@ -15,11 +15,12 @@ import runners
 from kernel import after_commit, sockets, storage
 from kernel.locking import Missing
 from kernel.messages import Message
-from models_app.launching import LOADING, MODEL, PROGRAM
+from kernel.textlog.files import LogFile
+from models_app.launching import LOADERS, LOADING, MODEL, PROGRAM
 from runners import STOPPED, Mount, RunSpec, RunStatus, owned
 
-from . import lifecycle, proof
-from .models import Application, State
+from . import lifecycle, proof, rollouts
+from .models import Application, Rollout, State
 
 SERVING = Path(__file__).resolve().parent / "serving"
 SERVING_SEEN, WORK = "/opt/mlp/serving", "/workspace"
@@ -27,7 +28,6 @@ LOOK_AGAIN_MS = 200
 PROBE_S = 2.0
 STOP_GRACE_S = 10
 LOG_LIMIT, DISK_MIB = 64 << 20, 1024
-TRAFFIC = "traffic.json"  # in the application's folder: what its process counts
 
 
 def folder(app: Application) -> Path:
@@ -37,7 +37,17 @@ def folder(app: Application) -> Path:
 
 def log_path(app: Application) -> Path:
     """Return the path of the log of the application's runs."""
-    return folder(app) / "log" / "app.log"
+    return folder(app) / "log" / ("next.log" if app.slot else "app.log")
+
+
+def traffic_name(app: Application) -> str:
+    """Return the name of the file in the application's folder in which its process counts requests."""
+    return "traffic-next.json" if app.slot else "traffic.json"
+
+
+def log_file(app: Application) -> LogFile:
+    """Return which files the log has."""
+    return LogFile(folder(app), str(log_path(app).relative_to(folder(app))))
 
 
 class ApplicationRuns(owned.OwnedRuns[Application]):
@@ -48,7 +58,7 @@ class ApplicationRuns(owned.OwnedRuns[Application]):
     order = staticmethod(lifecycle.note_order)
 
     def spec(self, app: Application) -> RunSpec:
-        return _spec(app)
+        return spec_of(app)
 
     def fail(self, pk: int, reason: str) -> None:
         with contextlib.suppress(Missing):
@@ -80,6 +90,12 @@ class ApplicationRuns(owned.OwnedRuns[Application]):
                 lifecycle.end_requested(app.pk, app.run_name, reason, by="runner")
         else:
             _end(app, owned.with_log(reason, log_path(app)))
+
+    def names_of_rows(self, names: list[str]) -> set[str]:
+        """Return also the names of second runs, which belong to a rollout."""
+        return super().names_of_rows(names) | set(
+            Rollout.objects.filter(run_name__in=names).values_list("run_name", flat=True)
+        )
 
 
 RUNS = ApplicationRuns()
@@ -113,23 +129,29 @@ def erase(pk: int, follow: bool = True) -> None:
     app = Application.objects.select_related("user").filter(pk=pk, state=State.DELETING).first()
     if app is None:
         return
-    stopping = app.run_name and not owned.stop(app.run_name, STOP_GRACE_S)
+    rollout = Rollout.objects.filter(app=app).first()
+    runs = [app.run_name, rollout.run_name if rollout else ""]
+    stopping = [name for name in dict.fromkeys(runs) if name and not owned.stop(name, STOP_GRACE_S)]
     # While `not_before` is ahead the gateway may still have the address of the run, so it stays taken.
     if stopping or not owned.has_come(app.not_before):
         if follow:
             after_commit.enqueue("apps.erase", pk, delay_ms=LOOK_AGAIN_MS)
         return
+    if rollout is not None:
+        rollouts.abandon(rollout.pk)
     storage.remove_tree(folder(app))
+    log_file(app).forget()
     lifecycle.forget(pk)
 
 
-def _spec(app: Application) -> RunSpec:
+def spec_of(app: Application) -> RunSpec:
+    """Return the run that serves the application."""
     runner, place = runners.get(), folder(app)
     (place / "log").mkdir(parents=True, exist_ok=True)
     files = storage.model_dir(app.user.username, app.model.name)
     program = runner.place(SERVING, SERVING_SEEN)
     command = [runner.python, "-u", f"{program}/server.py", "--model", runner.place(files, MODEL)]
-    command += ["--name", app.model.name]
+    command += ["--name", app.served_name]
     if runner.listen:
         command += ["--host", runner.listen, "--port", str(app.port)]
     seen = runner.place(place, WORK)
@@ -141,7 +163,7 @@ def _spec(app: Application) -> RunSpec:
             **runner.environment(seen),
             "PYTHONDONTWRITEBYTECODE": "1",
             "MLP_LOADING": runner.place(PROGRAM, LOADING),
-            "MLP_TRAFFIC": f"{seen}/{TRAFFIC}",
+            "MLP_TRAFFIC": f"{seen}/{traffic_name(app)}",
             proof.VARIABLE: proof.secret(app.run_name),
             **({} if app.gpu else {"CUDA_VISIBLE_DEVICES": ""}),
         },
@@ -155,7 +177,7 @@ def _spec(app: Application) -> RunSpec:
         kind="service",
         port=app.port,
         runtime="serve",
-        mounts=(Mount(PROGRAM, LOADING), Mount(SERVING, SERVING_SEEN), Mount(files, MODEL)),
+        mounts=(*LOADERS, Mount(SERVING, SERVING_SEEN), Mount(files, MODEL)),
         owner=app.user_id,
         disk_mib=DISK_MIB,
         network=app.tenant.network_policy,

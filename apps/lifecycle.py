@@ -20,13 +20,13 @@ from kernel.errors import Refused
 from kernel.locking import Missing, WrongState, lock_row, locked
 from kernel.messages import Message, word
 from kernel.models import record_created
-from models_app.models import Model
+from models_app.models import Alias, Model
 from models_app.models import State as ModelState
 from resources import tcc
 from runners import owned
 
 from . import ports
-from .models import Application, State
+from .models import Application, Rollout, State
 
 APPLIER = "am"
 PORT_TRIES = 20
@@ -42,10 +42,13 @@ def request_id(pk: int) -> str:
 
 
 def create_app(
-    *, user, name: str, model_name: str, gpu: int = 0, cpu: float = 1, ram: int = 512, public: bool = False,
-    tenant: str | None = None, by: str,
+    *, user, name: str, model_name: str = "", follows: str = "", gpu: int = 0, cpu: float = 1, ram: int = 512,
+    public: bool = False, may_restart: bool = False, tenant: str | None = None, by: str,
 ) -> Application:  # fmt: skip
     """Create the row with a free port, reserve its resources and enqueue its start.
+
+    Without a `model_name` it serves the model that the alias `follows` names, such as models:/churn@champion, and
+    moves with it.
 
     Raises Refused: the name is taken, no such ready model, not enough resources, no free port. Raises Fault, with
     nothing stored, when the task queue is not available.
@@ -56,6 +59,8 @@ def create_app(
     try:
         with transaction.atomic():
             accounts.hold_active(user)
+            alias = alias_named(user, follows) if follows else None
+            model_name = alias.version.model.name if alias and not model_name else model_name
             model = lock_row(Model, user=user, name=model_name)  # so that it is not deleted meanwhile
             if model is None:
                 raise Refused("you have no model named %(name)s", field="model_name", name=model_name)
@@ -65,7 +70,10 @@ def create_app(
                     field="model_name", name=model_name, state=word(model.state),
                 )  # fmt: skip
             values = {"gpu": gpu, "cpu": cpu, "ram": ram}
-            app = _insert(user=user, tenant=user.tenant, model=model, name=name, public=public, **values)
+            app = _insert(
+                user=user, tenant=user.tenant, model=model, name=name, public=public, alias=alias,
+                may_restart=may_restart, **values,
+            )  # fmt: skip
             record_created(app, by=by)
             tcc.try_(
                 id=request_id(app.pk), applier=APPLIER, request_type="request", tenant=user.tenant.name,
@@ -77,6 +85,19 @@ def create_app(
             raise Refused("you already have an application named %(name)s", field="name", name=name)
         raise
     return app
+
+
+def alias_named(user, uri: str) -> Alias:
+    """Return the user's alias of a URI such as models:/churn@champion. Raises Refused."""
+    name, _at, alias = uri.removeprefix("models:/").rpartition("@")
+    rows = Alias.objects.select_related("version__model").filter(registered__user=user, registered__name=name)
+    row = rows.filter(name=alias).first() if "\x00" not in uri else None
+    if row is None:
+        raise Refused("you have no alias %(alias)s", field="follows", alias=uri)
+    if row.version.model is None:
+        raise Refused("the files of version %(number)s are not on this platform", field="follows",
+                      number=row.version.number)  # fmt: skip
+    return row
 
 
 def _insert(**values) -> Application:
@@ -97,7 +118,8 @@ def _insert(**values) -> Application:
     raise Refused("no free port was found; try again", field="port")
 
 
-def _run_name(app: Application) -> str:
+def run_name_of(app: Application) -> str:
+    """Return the name of the application's current attempt."""
     return f"app-{app.pk}-{app.attempt}"
 
 
@@ -107,10 +129,20 @@ def note_order(pk: int) -> Application | None:
         if app.state != State.CREATING or not owned.has_come(app.not_before):
             return None
         if not app.run_name:
+            _take_over(app)
             app.attempt += 1
-            app.run_name, app.ordered, app.address = _run_name(app), timezone.now(), ""
+            app.run_name, app.ordered, app.address = run_name_of(app), timezone.now(), ""
             app.save(update_fields=["attempt", "run_name", "ordered", "address"])
         return app
+
+
+def _take_over(app: Application) -> None:
+    """Let the next run serve the model for which the owner has allowed a restart (apps.rollouts)."""
+    rollout = Rollout.objects.filter(app=app, phase=Rollout.Phase.RESTARTING).select_related("model").first()
+    if rollout is not None:
+        app.model = rollout.model
+        app.save(update_fields=["model"])
+        rollout.delete()
 
 
 def up(pk: int, run_name: str, address: str, by: str) -> None:

@@ -6,12 +6,12 @@ The application may write in the folder, so no link in it is followed.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import BinaryIO
 
 from django.http import HttpRequest, HttpResponse
 
 from jobs import logs
-from kernel import storage
 
 from . import launching
 from .models import Application, State
@@ -21,8 +21,7 @@ PIECE = 16 << 20
 
 def open_log(app: Application) -> BinaryIO | None:
     """Open the log; None when there is none."""
-    path, base = launching.log_path(app), launching.folder(app)
-    return storage.open_file(base, str(path.relative_to(base)))
+    return launching.log_file(app).open()
 
 
 def size(app: Application) -> int:
@@ -51,8 +50,10 @@ def end(app: Application, limit: int) -> tuple[str, int, int, bool]:
 
 def follow(request: HttpRequest, app: Application, offset: int) -> HttpResponse:
     """Return a response that streams the log from `offset` on, until the application should no longer be up."""
+    reader = logs.Follower(lambda at, most: read(app, at, most), is_over(app), offset)
+    return logs.followed(request, app, reader)
 
-    def over() -> bool:
-        return not Application.objects.filter(pk=app.pk, state__in=[State.CREATING, State.READY]).exists()
 
-    return logs.followed(request, app.user_id, logs.Follower(lambda at, most: read(app, at, most), over, offset))
+def is_over(app: Application) -> Callable[[], bool]:
+    """Return a function that returns whether the application is no longer to run."""
+    return lambda: not Application.objects.filter(pk=app.pk, state__in=[State.CREATING, State.READY]).exists()

@@ -7,6 +7,7 @@ Application:
     creating      --fail-->   error
     ready, error  --erase-->  deleting     (its run is stopped, then files and row are removed)
 
+`alias` is what the application follows: when it names another version, the application moves to that (Rollout).
 `failures` counts the runs that ended since the application was last up for a while. `port` belongs to the row until it
 is removed.
 """
@@ -60,6 +61,12 @@ class Application(ConcurrentTransitionMixin, Lifecycle):
     not_before = models.DateTimeField(_("not before"), null=True, blank=True)
     ready_since = models.DateTimeField(_("ready since"), null=True, blank=True)
     address = models.CharField(_("address"), max_length=300, blank=True)
+    slot = models.PositiveSmallIntegerField(default=0, db_default=0)  # 0 or 1: which files its run writes
+    alias = models.ForeignKey(
+        "models_app.Alias", on_delete=models.SET_NULL, null=True, blank=True, related_name="followers",
+        verbose_name=_("alias"),
+    )  # fmt: skip
+    may_restart = models.BooleanField(_("restart if there is no room for two"), default=False, db_default=False)
     created = models.DateTimeField(_("created"), auto_now_add=True)
 
     class Meta:
@@ -80,6 +87,18 @@ class Application(ConcurrentTransitionMixin, Lifecycle):
 
     def __str__(self) -> str:
         return f"{self.user}/{self.name}"
+
+    @property
+    def served_name(self) -> str:
+        """Return the name of the model in the addresses of the Open Inference Protocol. What follows an alias keeps its
+        own name there, since its models have different ones.
+        """
+        return self.name if self.alias_id else self.model.name
+
+    @property
+    def follows(self) -> str:
+        """Return the URI of the alias that it follows; empty without one."""
+        return self.alias.uri if self.alias_id else ""
 
     @transition(
         field=state,
@@ -129,3 +148,43 @@ class Application(ConcurrentTransitionMixin, Lifecycle):
     )
     def erase(self, *, by, reason=""):
         """ready, error > deleting."""
+
+
+class Rollout(models.Model):
+    """The move of an application to another model. Written only through apps.rollouts, under the application's lock.
+
+    waiting     there is no room for a second run; `not_before` is the next attempt
+    starting    `run_name` is the new run, which is not up yet
+    restarting  the new run starts when the old one, `run_name`, has ended: the owner allows that
+    ending      requests go to the run that they should; `run_name` is the other one, which is being stopped
+    failed      `reason` says why; the application serves what it served before
+    """
+
+    class Phase(models.TextChoices):
+        WAITING = "waiting", _("waiting for resources")
+        STARTING = "starting", _("starting")
+        RESTARTING = "restarting", _("restarting")
+        ENDING = "ending", _("stopping the other run")
+        FAILED = "failed", _("failed")
+
+    app = models.OneToOneField(
+        Application, on_delete=models.CASCADE, related_name="rollout", verbose_name=_("application")
+    )
+    model = models.ForeignKey(
+        "models_app.Model", on_delete=models.PROTECT, related_name="rollouts", verbose_name=_("model")
+    )
+    phase = models.CharField(_("phase"), max_length=10, choices=Phase.choices)
+    run_name = models.CharField(_("run"), max_length=64, blank=True)
+    reserved = models.BooleanField(_("resources reserved"), default=False)
+    reason = ReasonField(_("reason"), blank=True)
+    ordered = models.DateTimeField(_("run ordered"), null=True, blank=True)
+    not_before = models.DateTimeField(_("not before"), null=True, blank=True)
+    created = models.DateTimeField(_("created"), auto_now_add=True)
+
+    class Meta:
+        db_table = "app_rollout"
+        verbose_name = _("rollout")
+        verbose_name_plural = _("rollouts")
+
+    def __str__(self) -> str:
+        return f"{self.app} > {self.model}"

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import io
 import shlex
 
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
-from django.http import FileResponse, Http404
 from django.shortcuts import redirect, render
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
+from accounts.sharing import access
+from accounts.sharing.access import shareable
+from jobs.log import pages as log_pages
 from kernel.models import history_of
 from kernel.pages import (
     Problems,
@@ -26,18 +27,18 @@ from kernel.pages import (
     read_form,
     remember_made,
 )
-from models_app.models import Model
+from kernel.textlog import reading
+from models_app.models import Alias, Model
 from models_app.models import State as ModelState
 from models_app.pages import cpu_that_fits
 from resources.models import Tenant
 
-from . import lifecycle, logs, playground, request_rates
+from . import launching, lifecycle, playground, request_rates, rollouts
 from .models import Application, State
 from .serializers import AppIn
 
 MODELS_SHOWN = 200
 HISTORY_SHOWN = 50
-LOG_SHOWN = 64 << 10  # bytes
 LONGEST_COMMAND = 400  # characters of an input in a command line
 
 
@@ -66,9 +67,10 @@ def applications(request):
         "any": any_app,
         "problems": problems,
         "form": {**_first_values(request, tenant), **request.POST.dict()},
+        "aliases": _aliases(request.user),
         "models": list(ready.values_list("name", flat=True)[:MODELS_SHOWN]),
         "free": {kind: tenant.left(kind) for kind in ("cpu", "gpu", "ram")},
-        "open": bool(problems or not any_app or {"new", "model"} & set(request.GET)),
+        "open": bool(problems or not any_app or {"new", "model", "follows"} & set(request.GET)),
         "mark": form_mark(request),
         "base": f"{app_address(request)}/{request.user.username}",
         **chosen,
@@ -76,28 +78,49 @@ def applications(request):
     return render(request, "apps/applications.html", context, status=problems.status if problems else 200)
 
 
+def _is_one(text: str) -> bool:
+    return text == "1"
+
+
 def _create(request) -> None:
-    fields = read_form(request, AppIn, gpu=int, cpu=float, ram=int, public=lambda text: text == "1")
+    fields = read_form(request, AppIn, gpu=int, cpu=float, ram=int, public=_is_one, may_restart=_is_one)
     row = lifecycle.create_app(user=request.user, by=request.user.username, **fields)
     remember_made(request, row.name)
 
 
 def _first_values(request, tenant: Tenant) -> dict:
-    model = request.GET.get("model", "")
-    name = free_name(Application.objects.filter(user=request.user), model) if model else ""
-    return {"model_name": model, "name": name, "cpu": f"{cpu_that_fits(tenant):g}", "gpu": 0, "ram": 512}
+    model, follows = request.GET.get("model", ""), request.GET.get("follows", "")
+    stem = model or follows.removeprefix("models:/").rpartition("@")[0]
+    name = free_name(Application.objects.filter(user=request.user), stem) if stem else ""
+    return {
+        "model_name": model,
+        "follows": follows,
+        "name": name,
+        "cpu": f"{cpu_that_fits(tenant):g}",
+        "gpu": 0,
+        "ram": 512,
+    }
+
+
+def _aliases(user) -> list[str]:
+    """Return the URIs of the user's aliases whose versions have their files here."""
+    rows = Alias.objects.filter(registered__user=user, version__model__isnull=False).order_by(
+        "registered__name", "name"
+    )
+    names = rows.values_list("registered__name", "name")[:MODELS_SHOWN]
+    return [f"models:/{registered}@{alias}" for registered, alias in names]
 
 
 # --- one application -------------------------------------------------------------------------------------------------
 def _own(request, name: str) -> Application:
-    rows = Application.objects.filter(user=request.user, name=name).select_related("user", "tenant", "model")
-    row = rows.first() if "\x00" not in name else None
-    if row is None:
-        raise Http404
-    return row
+    return access.find(
+        request,
+        Application.objects.select_related("user", "tenant", "model", "alias__registered", "rollout__model"),
+        name,
+    )
 
 
-@login_required
+@shareable
 @require_http_methods(["GET", "POST"])
 def application(request, name):
     """Show one application; a POST sends `input` to it and shows its response."""
@@ -109,10 +132,10 @@ def application(request, name):
         text = request.POST.get("input", "")
         problems = problems_of(lambda: responses.append(playground.predict(row, text, request.user.pk)), ("input",))
         answer = responses[0] if responses else None
-    log, log_start, _next, cut = logs.end(row, LOG_SHOWN)
-    base = f"{app_address(request)}/{request.user.username}/{row.name}"
+    base = f"{app_address(request)}/{row.user.username}/{row.name}"
     context = {
         "app": row,
+        "rollout": getattr(row, "rollout", None),
         "traffic": request_rates.read(row),
         "problems": problems,
         "answer": answer,
@@ -121,9 +144,7 @@ def application(request, name):
         "shell_input": _shell(example.json),
         "most_sent": playground.MOST_SENT,
         "base": base,
-        "log": log,
-        "log_start": log_start,
-        "log_cut": cut,
+        "log": reading.lines(launching.log_file(row), None, log_pages.TAIL),
         "history": history_of(row)[:HISTORY_SHOWN],
         "active": row.state in (State.CREATING, State.READY),
         "deletable": row.state in (State.READY, State.ERROR),
@@ -137,14 +158,20 @@ def _shell(text: str) -> str:
     return shlex.quote(text) if 0 < len(text) <= LONGEST_COMMAND else "@input.json"
 
 
-@login_required
+@shareable
 @require_GET
-def whole_log(request, name):
-    """Download the whole log as a file; REST has it in pieces."""
-    file = logs.open_log(_own(request, name))
-    headers = {"X-Content-Type-Options": "nosniff", "Content-Security-Policy": "default-src 'none'; sandbox"}
-    options = {"as_attachment": True, "filename": f"{name}.log", "content_type": "text/plain; charset=utf-8"}
-    return FileResponse(file or io.BytesIO(), headers=headers, **options)
+def application_log(request, name):
+    """Show the whole log."""
+    row = _own(request, name)
+    context = {"app": row, "active": row.state in (State.CREATING, State.READY)}
+    return render(request, "apps/log.html", {**context, **log_pages.context_of(launching.log_file(row))})
+
+
+@shareable
+@require_GET
+def application_log_file(request, name):
+    """Send the whole log as a file."""
+    return log_pages.download(launching.log_file(_own(request, name)), name)
 
 
 @login_required
@@ -158,3 +185,14 @@ def delete(request, name):
         return redirect("application", name=name)
     messages.success(request, _("The application %(name)s is being deleted.") % {"name": name})
     return redirect("applications")
+
+
+@login_required
+@require_POST
+def rollout(request, name):
+    """Move an application to the version that its alias names, also after that has failed."""
+    row = _own(request, name)
+    problem = attempt(lambda: rollouts.follow(row.pk, request.user.username, again=True))
+    if problem:
+        messages.error(request, problem)
+    return redirect("application", name=name)

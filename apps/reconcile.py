@@ -9,8 +9,8 @@ from __future__ import annotations
 from kernel import after_commit, healing
 from runners import owned
 
-from . import launching, request_rates
-from .models import Application, State
+from . import launching, request_rates, switching
+from .models import Application, Rollout, State
 
 _announced: dict[int, float] = {}  # application > the time of the request rates that open pages were refreshed for
 
@@ -31,6 +31,9 @@ def run() -> None:
             continue
         healing.attempt(launching.look, app)
         healing.attempt(_announce_requests, app)
+    healing.attempt(switching.follow_all)
+    for pk in Rollout.objects.exclude(phase=Rollout.Phase.FAILED).values_list("pk", flat=True):
+        healing.attempt(switching.step, pk, False)
     healing.attempt(launching.sweep)
     for pk in Application.objects.filter(state=State.DELETING).values_list("pk", flat=True)[:200]:
         after_commit.enqueue("apps.erase", pk, False)

@@ -65,7 +65,7 @@ class Traffic:
 
 def read(app: Application) -> Traffic | None:
     """Return the application's traffic, None where the file is missing or invalid."""
-    file = storage.open_file(launching.folder(app), launching.TRAFFIC)
+    file = storage.open_file(launching.folder(app), launching.traffic_name(app))
     if file is None:
         return None
     with file:
@@ -85,7 +85,7 @@ def read(app: Application) -> Traffic | None:
 def changed_at(app: Application) -> float:
     """Return when the file was last written, as Unix time; 0.0 when there is none. Does not read it."""
     try:
-        return os.lstat(launching.folder(app) / launching.TRAFFIC).st_mtime
+        return os.lstat(launching.folder(app) / launching.traffic_name(app)).st_mtime
     except OSError:
         return 0.0
 

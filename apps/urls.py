@@ -11,5 +11,8 @@ APP = "users/<seg:user>/apps/<seg:name>"
 urlpatterns = [
     path("users/<seg:user>/apps", api.AppList.as_view()),
     path(APP, api.AppDetail.as_view()),
+    path(f"{APP}/rollout", api.AppRollout.as_view()),
     path(f"{APP}/log", api.AppLog.as_view()),
+    path(f"{APP}/log/lines", api.AppLogLines.as_view()),
+    path(f"{APP}/log/search", api.AppLogSearch.as_view()),
 ]

@@ -19,6 +19,7 @@ HOST = "127.0.0.1"
 MANAGE = Path(__file__).resolve().parent.parent / "manage.py"
 PASSWORD = "only for this benchmark"
 START_S = 120
+BASE = int(os.environ.get("BENCH_PORT_BASE", "27000"))
 
 
 @dataclass
@@ -79,7 +80,7 @@ class Instance:
 
 
 @contextlib.contextmanager
-def running(base: int = 27000, **settings: str) -> Iterator[Instance]:
+def running(base: int = BASE, **settings: str) -> Iterator[Instance]:
     """Start a platform, register the user `bench`, and stop the platform at the end."""
     with tempfile.TemporaryDirectory(prefix="mlp-bench-") as root:
         instance = Instance(Path(root), base)
@@ -112,3 +113,8 @@ def spread(times: list[float]) -> str:
     ordered = sorted(times)
     median, late = ordered[len(ordered) // 2], ordered[min(len(ordered) - 1, int(len(ordered) * 0.99))]
     return f"median {1000 * median:8.2f} ms   p99 {1000 * late:8.2f} ms"
+
+
+def load() -> str:
+    """Return how busy the machine is: `(load 0.52 on 2 cores)`."""
+    return f"(load {os.getloadavg()[0]:.2f} on {os.cpu_count()} cores)"

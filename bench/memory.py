@@ -8,6 +8,7 @@ import os
 import socket
 import threading
 import xmlrpc.client
+from collections.abc import Callable
 from pathlib import Path
 
 EVERY_S = 0.2
@@ -59,6 +60,26 @@ def _children() -> dict[int, list[int]]:
     return found
 
 
+def cpu(root: Path, *names: str) -> float:
+    """Return the seconds of CPU that these parts have used so far, each with its children: what work costs, however
+    busy the machine is.
+    """
+    return cpu_of([pid for name, pid in parts(root).items() if name in names])
+
+
+def cpu_of(pids: list[int]) -> float:
+    """Return the same of processes, each with its children."""
+    children, todo = _children(), list(pids)
+    total = 0.0
+    while todo:
+        pid = todo.pop()
+        todo += children.get(pid, [])
+        with contextlib.suppress(OSError):
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+            total += (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return total
+
+
 def now(processes: dict[str, int]) -> dict[str, int]:
     """Return the memory of each part."""
     children, sizes = _children(), {}
@@ -102,3 +123,30 @@ class Watch:
         """The part that grew most, and by how many MiB."""
         name = max(self.peak, key=lambda one: self.peak[one] - self.before[one])
         return name, (self.peak[name] - self.before[name]) / MIB
+
+
+class Peak:
+    """Samples a number of bytes until the end of the block."""
+
+    def __init__(self, look: Callable[[], int]):
+        self.look = look
+        self.before = self.most = look()
+        self.stop = threading.Event()
+        self.thread = threading.Thread(target=self._work, daemon=True)
+
+    def _work(self) -> None:
+        while not self.stop.wait(EVERY_S):
+            self.most = max(self.most, self.look())
+
+    def __enter__(self) -> Peak:
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_problem) -> None:
+        self.stop.set()
+        self.thread.join()
+        self.most = max(self.most, self.look())
+
+    @property
+    def growth(self) -> int:
+        return self.most - self.before

@@ -9,24 +9,19 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-import contextlib
-import json
-import subprocess
 import time
-import urllib.request
-from collections.abc import Callable, Iterator
-from urllib.parse import quote
+from collections.abc import Callable
 
 import instance
-import peers
 import psycopg
 import sockets
+import tracking
+from tracking import database_url
 
 CLIENTS = 4
 BATCH = 1000
 SECONDS = 8
 SINGLES = 200
-MLFLOW = "mlflow==3.17.2"
 SCRIPT = "import time\nwhile True: time.sleep(1)"
 
 
@@ -95,7 +90,7 @@ async def singles(platform: instance.Instance) -> tuple[list[float], list[float]
 
 
 def mlflow(platform: instance.Instance) -> None:
-    with mlflow_server(platform) as (call, url):
+    with tracking.server(platform) as (call, url):
         experiment = call("experiments/create", {"name": "bench"})["experiment_id"]
         run = call("runs/create", {"experiment_id": experiment, "start_time": 0})["run"]["info"]["run_id"]
 
@@ -119,52 +114,6 @@ def mlflow(platform: instance.Instance) -> None:
             call("runs/log-metric", point)
             times.append(time.time() - began)
         print(f"  MLflow:   one report, acknowledged {instance.spread(times)}", flush=True)
-
-
-@contextlib.contextmanager
-def mlflow_server(platform: instance.Instance) -> Iterator[tuple[Callable, str]]:
-    binaries = peers.peer("mlflow", MLFLOW, "psycopg[binary]")
-    url = database_url(platform)
-    with psycopg.connect(url, autocommit=True) as link:
-        link.execute("CREATE DATABASE mlflow")
-    url = url.rpartition("/")[0] + "/mlflow"
-    port = platform.base + 50
-    command = [str(binaries / "mlflow"), "server", "--backend-store-uri", url, "--host", instance.HOST]
-    command += ["--port", str(port), "--workers", "2", "--default-artifact-root", str(platform.root / "mlflow")]
-    environment = {**platform.environment, "PATH": f"{binaries}:/usr/bin:/bin"}
-    log = (platform.root / "mlflow.log").open("w+")
-    process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
-
-    def call(path: str, body: dict) -> dict:
-        request = urllib.request.Request(
-            f"http://{instance.HOST}:{port}/api/2.0/mlflow/{path}",
-            json.dumps(body).encode(),
-            {"Content-Type": "application/json"},
-        )
-        with urllib.request.urlopen(request, timeout=120) as answer:
-            return json.loads(answer.read() or b"{}")
-
-    try:
-        end = time.monotonic() + 180
-        while True:
-            try:
-                urllib.request.urlopen(f"http://{instance.HOST}:{port}/health", timeout=2).read()
-                break
-            except OSError:
-                if time.monotonic() > end or process.poll() is not None:
-                    log.seek(0)
-                    raise SystemExit("MLflow did not start: no comparison\n" + log.read()[-3000:])
-                time.sleep(0.3)
-        yield call, url
-    finally:
-        process.terminate()
-        process.wait(30)
-
-
-def database_url(platform: instance.Instance) -> str:
-    password = (platform.root / "database-password").read_text().strip()
-    folder = quote(str(platform.root / "run" / "sockets"), safe="")
-    return f"postgresql://platform:{password}@{folder}:{platform.base + 11}/mlp"
 
 
 def report(name: str, taken: float, stored: float) -> None:

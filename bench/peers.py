@@ -1,15 +1,16 @@
 """Other products to compare with, each in a separate virtual environment and not in the platform's requirements.
 
-They are installed from the package index on first use, below .venv/peers, and reused later.
+They are installed from the package index on first use, below .venv/peers or BENCH_PEERS, and reused later.
 """
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
-FOLDER = Path(sys.executable).parent.parent / "peers"
+FOLDER = Path(os.environ.get("BENCH_PEERS") or Path(sys.executable).parent.parent / "peers")
 
 
 def peer(name: str, *requirements: str) -> Path:

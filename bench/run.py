@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-NOT_BENCHMARKS = {"run", "load", "instance", "peers", "sockets", "fuzz", "memory"}
+NOT_BENCHMARKS = {"run", "load", "instance", "peers", "sockets", "fuzz", "memory", "tracking", "mlflow_load"}
 
 
 def main() -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from accounts.sharing.rest import SharedReads
 from kernel.errors import Refused
 from kernel.locking import Missing
 from kernel.names import DATASET_NAME, NAME
@@ -32,8 +33,9 @@ class DatasetList(ContractView):
         return self.page(Dataset.objects.filter(user=self.owner).select_related("user", "tenant"))
 
 
-class DatasetDetail(ContractView):
+class DatasetDetail(SharedReads):
     kind = "dataset"
+    shared = Dataset
     segments = SEGMENTS
     calls = {
         "GET": Call("Get a dataset", out=DatasetOut),

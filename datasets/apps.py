@@ -21,3 +21,4 @@ class DatasetsConfig(AppConfig):
             fail_all_of(user, by)
 
         deregistered.connect(end_uploads, weak=False, dispatch_uid="datasets.end_uploads")
+        import_module("accounts.sharing.kinds").register(self.get_model("Dataset"), page="dataset")

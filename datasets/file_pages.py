@@ -9,15 +9,17 @@ import os
 import stat
 from typing import BinaryIO
 
-from django.contrib.auth.decorators import login_required
 from django.core.paginator import Paginator
-from django.http import FileResponse, Http404, HttpResponse
+from django.http import Http404, HttpResponse
 from django.shortcuts import render
 from django.utils.http import content_disposition_header
 from django.views.decorators.http import require_GET
 
-from kernel import names, preview
+from accounts.sharing import access
+from accounts.sharing.access import shareable
+from kernel import downloads, names, preview
 from kernel.errors import Refused
+from kernel.picture import image_kind, is_showable
 
 from .models import Dataset, State
 from .webdav import tree
@@ -29,11 +31,11 @@ ROWS = 200  # files of a folder on one page
 
 
 def own(request, name: str) -> Dataset:
-    """Return the user's dataset of that name. Raises Http404."""
-    row = Dataset.objects.filter(user=request.user, name=name).first() if "\x00" not in name else None
-    if row is None:
-        raise Http404
-    return row
+    """Return the visitor's dataset of that name; at `/u/{owner}/…` the owner's, if the visitor may read it.
+
+    Raises Http404.
+    """
+    return access.find(request, Dataset.objects.select_related("user"), name)
 
 
 def listing(request, row: Dataset) -> dict:
@@ -58,28 +60,28 @@ def listing(request, row: Dataset) -> dict:
     return {"files": Paginator(rows, ROWS).get_page(request.GET.get("page")), "inside": inside, "trail": trail}
 
 
-@login_required
+@shareable
 @require_GET
 def dataset_file(request, name, path):
     """Send one file as a download; with `?show=1` an image to be shown in a page."""
     row = own(request, name)
-    base = (request.user.username, row.name)
+    base = (row.user.username, row.name)
     file = open_file(base, path) if row.state != State.DELETING else None
     if file is None:
         raise Http404
-    kind = preview.image_kind(file) if request.GET.get("show") else ""
+    kind = image_kind(file) if request.GET.get("show") and is_showable(file) else ""
     if request.GET.get("show") and not kind:
         file.close()
         raise Http404
     return send(request, file, (*base, *path.split("/")), kind)
 
 
-@login_required
+@shareable
 @require_GET
 def dataset_archive(request, name):
     """Send all files as one tar."""
     row = own(request, name)
-    if row.state == State.DELETING or not _behind_nginx(request):
+    if row.state == State.DELETING or not downloads.is_behind_nginx(request):
         raise Http404
     response = HttpResponse(content_type="application/x-tar")
     response["Content-Disposition"] = content_disposition_header(True, f"{row.name}.tar")
@@ -87,12 +89,12 @@ def dataset_archive(request, name):
     return response
 
 
-@login_required
+@shareable
 @require_GET
 def dataset_view(request, name, path):
     """Show a preview of one file: a text's beginning, a table's first rows, an image."""
     row = own(request, name)
-    file = open_file((request.user.username, row.name), path) if row.state != State.DELETING else None
+    file = open_file((row.user.username, row.name), path) if row.state != State.DELETING else None
     if file is None:
         raise Http404
     with file:
@@ -124,18 +126,4 @@ def open_file(base: tuple[str, ...], path: str) -> BinaryIO | None:
 
 def send(request, file: BinaryIO, steps: tuple[str, ...], kind: str = "") -> HttpResponse:
     """Send the open file as a download, or for display when `kind` is an image's; nginx does it if it can."""
-    content_type, last = kind or "application/octet-stream", steps[-1]
-    if not _behind_nginx(request):
-        return FileResponse(
-            file, as_attachment=not kind, filename=last, content_type=content_type, headers=preview.SAFE
-        )
-    file.close()
-    response = HttpResponse(content_type=content_type, headers=preview.SAFE)
-    response["Content-Disposition"] = content_disposition_header(not kind, last)
-    response["X-Accel-Redirect"] = FILES + href(*steps).removeprefix("/data")
-    return response
-
-
-def _behind_nginx(request) -> bool:
-    """Return whether nginx passed the request on: it says so in a header (supervision/gateway.conf.tmpl)."""
-    return request.META.get("HTTP_X_SENDFILE_TYPE") == "X-Accel-Redirect"
+    return downloads.send(request, file, steps[-1], FILES + href(*steps).removeprefix("/data"), kind)

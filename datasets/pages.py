@@ -18,6 +18,7 @@ from django.utils.timezone import datetime, get_current_timezone
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
+from accounts.sharing.access import shareable
 from kernel import names, storage
 from kernel.errors import Refused
 from kernel.messages import translate
@@ -84,7 +85,7 @@ def _create(request) -> None:
     remember_made(request, row.name)
 
 
-@login_required
+@shareable
 @require_GET
 def dataset(request, name):
     row = own(request, name)

@@ -279,13 +279,15 @@ def find_the_fault(platform: Platform, username: str, folder: Path) -> None:
     operator = Platform(platform.url)
     operator.token = operator.must("GET", "users/admin/token", basic=("admin", password))
     step(10, "AIOps: watch a job and the platform's components, and learn what their logs usually say")
-    (folder / "watched.py").write_text(demo_aiops.SCRIPT)
-    client(platform, username, folder, "script", "put", str(folder / "watched.py"), "watched.py")
-    demo_aiops.begin_job(platform, username)
+
+    def put(text: str, path: str) -> None:
+        (folder / "part").write_text(text)
+        client(platform, username, folder, "script", "put", str(folder / "part"), path)
+
+    demo_aiops.begin_job(platform, username, put)
     demo_aiops.watch(platform, operator, username, say)
     step(11, "AIOps: a job fails in a way that its log has never shown, and the line is found")
-    (folder / "break").write_text("now")
-    client(platform, username, folder, "script", "put", str(folder / "break"), "break")
+    demo_aiops.break_job(put)
     demo_aiops.provoke(platform, operator, username, say)
 
 

@@ -16,10 +16,12 @@ COMPONENTS = ("web", "worker", "ingest")
 LEARN_S, JUDGE_S = 240, 60
 ENOUGH = 150  # lines of the job before the model learns
 FAULT = "RuntimeError: device-side assert triggered: gradients exploded in layer conv_out"
-# Logs as a training does, until a file `break` appears beside it: then it fails in a new way.
+SCRIPT_FOLDER, SIGNAL_FOLDER = "watched", "watched-signal"
+# Logs as a training does, until a file `break` appears in the folder beside its own: then it fails in a new way. A job
+# runs a snapshot of its script's folder, but reads the other folders of .home as they are.
 SCRIPT = f'''
 import os, random, sys, time
-beside = os.path.join(os.path.dirname(os.path.abspath(__file__)), "break")
+beside = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "{SIGNAL_FOLDER}", "break")
 for step in range(1, 100000):
     print(f"step {{step}} loss {{random.random():.4f}} took {{random.randrange(9, 40)}} ms", flush=True)
     if step % 10 == 0:
@@ -45,8 +47,16 @@ def operator_password() -> str | None:
         return None
 
 
-def begin_job(platform, username: str) -> None:
-    platform.must("POST", f"users/{username}/jobs", {"name": JOB, "entry": "watched.py", "cpu": 0.2, "ram": 128})
+def begin_job(platform, username: str, put) -> None:
+    """Start the job; `put(text, path)` stores a file in the user's .home."""
+    put(SCRIPT, f"{SCRIPT_FOLDER}/watched.py")
+    put("The demo's job ends when a file named break appears here.\n", f"{SIGNAL_FOLDER}/README.txt")
+    body = {"name": JOB, "entry": f"{SCRIPT_FOLDER}/watched.py", "cpu": 0.2, "ram": 128}
+    platform.must("POST", f"users/{username}/jobs", body)
+
+
+def break_job(put) -> None:
+    put("now", f"{SIGNAL_FOLDER}/break")
 
 
 def watch(platform, operator, username: str, say) -> None:

@@ -7,6 +7,7 @@ import dramatiq
 from kernel.broker import broker
 
 from . import launching, lifecycle
+from .doctor import diagnose as doctor
 
 
 @dramatiq.actor(actor_name="jobs.launch", broker=broker(), max_retries=3, min_backoff=1000)
@@ -27,3 +28,8 @@ def admit() -> None:
 @dramatiq.actor(actor_name="jobs.erase", queue_name="files", broker=broker(), max_retries=5)
 def erase(pk: int, follow: bool = True) -> None:
     launching.erase(pk, follow)
+
+
+@dramatiq.actor(actor_name="jobs.diagnose", broker=broker(), max_retries=0)
+def diagnose(pk: int) -> None:
+    doctor.diagnose(pk)

@@ -20,7 +20,10 @@ from kernel.messages import translate
 from runners import tail
 
 from . import environment, lifecycle
+from .code import admin as code_admin  # noqa: F401 (registers the snapshots)
+from .doctor import admin as rules_admin  # noqa: F401 (registers the failure rules)
 from .models import Job, Metrics
+from .runs import admin as runs_admin
 
 LOG_LINES = 200
 
@@ -39,17 +42,30 @@ class JobAdmin(OwnedAdmin):
     list_display = (
         "name", "user_link", "state_badge", "progress_bar", "why", "asked", "created_at", "took",
     )  # fmt: skip
-    list_filter = ("state", "runtime", "tenant", "reserved")
-    search_fields = ("name", "user__username", "entry", "reason")
-    search_help_text = _("Name, username, script or reason")
+    list_filter = (
+        runs_admin.StateFilter, runs_admin.TrashFilter, "origin", "runtime", "tenant", "reserved", "favourite",
+    )  # fmt: skip
+    search_fields = ("name", "title", "user__username", "entry", "reason", "project__name", "group", "tags")
+    search_help_text = _("Name, username, script, reason, project, group or tag")
     date_hierarchy = "created"
     ordering = ("-id",)
     list_select_related = ("user", "tenant")
     fieldsets = (
         (None, {"fields": (("name", "user_link"), ("state_badge", "progress_bar"), "reason_text", "links")}),
+        (_("Project"), {"fields": (("project_link", "group"), ("tags_text", "origin"), "trashed")}),
         (_("Script"), {"fields": (("entry", "runtime"), ("dataset_links", "arguments"), "variables")}),
         (_("Resources"), {"fields": (("asked", "reserved"), ("tenant_link", "request_link"), "network_text")}),
-        (_("Run"), {"fields": (("attempt", "retries"), ("run_name", "created"), ("started", "ended"))}),
+        (
+            _("Run"),
+            {
+                "fields": (
+                    ("attempt", "retries"),
+                    ("timeout", "priority"),
+                    ("run_name", "created"),
+                    ("started", "ended"),
+                )
+            },
+        ),
         (_("End of the log"), {"fields": ("log_end",)}),
     )
     verbs = {
@@ -69,7 +85,16 @@ class JobAdmin(OwnedAdmin):
             tone="danger",
             permission="delete",
         ),
+        **runs_admin.JOB_VERBS,
     }
+
+    @display(description=_("project"), ordering="project__name")
+    def project_link(self, job: Job) -> str:
+        return link(url_of(job.project), job.project) if job.project else "-"
+
+    @display(description=_("tags"))
+    def tags_text(self, job: Job) -> str:
+        return ", ".join(f"{name}={text}" if text else name for name, text in job.tags.items()) or "-"
 
     @display(description=_("progress"), ordering="progress")
     def progress_bar(self, job: Job) -> str:

@@ -7,10 +7,11 @@ from datetime import UTC, datetime
 from django.http import FileResponse, HttpResponse
 from rest_framework.response import Response
 
+from accounts.sharing.rest import SharedReads
 from kernel import storage
 from kernel.locking import Missing
 from kernel.names import FILE_PATH, NAME
-from kernel.views import Call, ContractView, query_int, whole
+from kernel.views import Call, query_int, whole
 
 from . import lifecycle, logs
 from .auth import require_own_job
@@ -22,14 +23,20 @@ BYTES = "application/octet-stream"
 LISTED = {"user": "$request.path.user", "name": "$request.path.name", "path": "$response.body#/0/path"}
 
 
-class JobView(ContractView):
+class JobView(SharedReads):
     kind = "job"
+    shared = Job
 
     def job(self, name: str) -> Job:
         """Return the owner's job of that name. Raises Missing."""
-        job = Job.objects.filter(user=self.owner, name=name).select_related("user", "tenant").first()
+        job = (
+            Job.objects.filter(user=self.owner, name=name)
+            .select_related("user", "tenant", "project", "diagnosis")
+            .first()
+        )
         if job is None:
             raise Missing("job")
+        job.reading = self.reading
         return job
 
 
@@ -43,7 +50,7 @@ class JobList(JobView):
         return self.answer(lifecycle.create_job(user=self.owner, by=self.by, **self.body()))
 
     def get(self, request, user):
-        return self.page(Job.objects.filter(user=self.owner).select_related("user", "tenant"))
+        return self.page(Job.kept.filter(user=self.owner).select_related("user", "tenant", "project", "diagnosis"))
 
 
 class JobDetail(JobView):
@@ -87,7 +94,11 @@ class JobLog(JobView):
         "GET": Call(
             "Get the log",
             media=("text/plain",),
-            query=(("offset", whole(), "first byte to return"), ("follow", whole(0, 1), "1: follow the log")),
+            query=(
+                ("offset", whole(), "first byte to return"),
+                ("follow", whole(0, 1), "1: follow the log"),
+                logs.WORKER,
+            ),
             next_offset=True,
         ),
     }
@@ -95,9 +106,10 @@ class JobLog(JobView):
     def get(self, request, user, name):
         job = self.job(name)
         offset = query_int(request, "offset", 0, 0)
+        worker = logs.worker_of(job, query_int(request, "worker", 0, 0, logs.MOST_WORKERS - 1))
         if query_int(request, "follow", 0, 0, 1):
-            return logs.follow(request._request, job, offset)
-        data = logs.read(job, offset)
+            return logs.follow(request._request, job, offset, worker)
+        data = logs.read(job, offset, worker=worker)
         return HttpResponse(data, content_type=logs.TEXT, headers={"X-Next-Offset": str(offset + len(data))})
 
 

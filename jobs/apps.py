@@ -5,6 +5,9 @@ from __future__ import annotations
 from importlib import import_module
 
 from django.apps import AppConfig
+from django.db import connections
+from django.db.models import F, Q
+from django.db.models.signals import post_migrate
 from django.utils.translation import gettext_lazy as _
 
 
@@ -21,3 +24,25 @@ class JobsConfig(AppConfig):
             cancel_all_of(user, by)
 
         deregistered.connect(end_jobs, weak=False, dispatch_uid="jobs.end_jobs")
+        sync = import_module("jobs.doctor.rules").sync
+
+        table = self.get_model("FailureRule")._meta.db_table
+
+        def rules(sender, using, **_):
+            if table in connections[using].introspection.table_names():  # not when migrated backwards
+                sync()
+
+        post_migrate.connect(rules, sender=self, weak=False, dispatch_uid="jobs.failure_rules")
+        kinds, job = import_module("accounts.sharing.kinds"), self.get_model("Job")
+
+        row, of_owner = self.get_model("ComparedRun"), Q(comparison__user=F("job__user"))
+
+        def parents(keys):
+            found = job.objects.filter(pk__in=keys).values_list("pk", "project_id")
+            compared = row.objects.filter(of_owner, job__in=keys).values_list("job_id", "comparison_id")
+            projects = [(key, "project", project) for key, project in found if project]
+            return projects + [(key, "comparison", comparison) for key, comparison in compared]
+
+        kinds.register(job, page="job", parents=parents)
+        kinds.register(self.get_model("Comparison"), page="comparison")
+        kinds.register(self.get_model("Project"), page="project")

@@ -75,6 +75,11 @@ def nats_address(job: Job, door: str | None = None) -> str | None:
     return f"{url.scheme}://{NATS_USER}:{job_token(job)}@{door or url.netloc}"
 
 
+def message_prefix(job: Job) -> str:
+    """Return the beginning of the job's message ids, which no other job can guess."""
+    return f"{job.pk}.{signature('message-id', job.pk, job.nonce)[:22]}."
+
+
 def nats_inbox(user: str, job: str) -> str:
     """Return the subject where a job may receive acknowledgements: the usual `_INBOX` would show it all replies."""
     return f"_INBOX_{user}_{job}"

@@ -8,25 +8,46 @@ from pathlib import Path
 from django.conf import settings
 
 import runners
+from datasets.sources import owner_and_name
 from kernel import storage
+from kernel.textlog.files import LogFile
 from resources.models import Network
 from runners import Mount, Runner, RunSpec
 
-from .auth import job_token, nats_address, nats_inbox
+from .auth import job_token, message_prefix, nats_address, nats_inbox
+from .code import tree
 from .models import Job
 
 REPORT_DIR = Path(__file__).resolve().parent / "report"
 FOLDERS = ("ckpt", "log", "metrics")
 # The paths inside a run where the runner can mount them; scripts read the variables instead.
 WORKSPACE, DATASETS, SCRIPTS, REPORT = "/workspace", "/datasets", "/scripts", "/opt/mlp"
+TOKEN = "/run/mlp"
+HOME = "/home.now"  # what a snapshot does not have is a link into it
 
 
-def log_path(job: Job) -> Path:
-    return storage.job_dir(job.user.username, job.name) / "log" / "job.log"
+def log_path(job: Job, worker: int = 0) -> Path:
+    path = storage.job_dir(job.user.username, job.name) / "log" / "job.log"
+    return runners.log_of_worker(path, worker)
+
+
+def workers_with_logs(job: Job) -> list[int]:
+    """Return the numbers of the workers that have a log of their own beside that of worker 0."""
+    return [worker for worker in range(1, job.workers) if log_path(job, worker).is_file()]
+
+
+def log_file(job: Job, worker: int = 0) -> LogFile:
+    path = log_path(job, worker)
+    return LogFile(path.parent.parent, f"{path.parent.name}/{path.name}")
 
 
 def usage_path(job: Job) -> Path:
     return storage.job_dir(job.user.username, job.name) / "log" / "usage.jsonl"
+
+
+def token_dir(job: Job) -> Path:
+    """Return the folder of the file with the job's token, for programs that want a file; only its runs see it."""
+    return storage.root() / "run" / "tokens" / f"job-{job.pk}"
 
 
 def run_spec(job: Job, user) -> RunSpec:
@@ -37,16 +58,23 @@ def run_spec(job: Job, user) -> RunSpec:
         (workspace / folder).mkdir(parents=True, exist_ok=True)
     home = storage.home_dir(user.username)
     storage.safe_join(home, job.entry)
+    code = tree.ensure(user.username, job.snapshot, runner.place(home, HOME)) if job.snapshot else home
     unique = dict.fromkeys(job.datasets)  # a cluster refuses a mount path that is given twice
-    datasets = [Mount(storage.dataset_dir(user.username, name), f"{DATASETS}/{name}") for name in unique]
+    found = [owner_and_name(user, reference) for reference in unique]
+    datasets = [Mount(storage.dataset_dir(owner, name), f"{DATASETS}/{name}") for owner, name in found]
     links = storage.root() / "run" / "datasets" / f"job-{job.pk}"
-    mounts = [Mount(home, SCRIPTS), Mount(REPORT_DIR, REPORT), *datasets]
+    mounts = [Mount(code, SCRIPTS), Mount(REPORT_DIR, REPORT), *datasets]
+    if job.snapshot:
+        mounts.append(Mount(home, HOME))
     if runner.place(links, DATASETS) == str(links):
         _link(links, datasets)
         mounts.append(Mount(links, DATASETS))
+    if job.network_policy != Network.NONE:
+        _write_token(job)
+        mounts.append(Mount(token_dir(job), TOKEN))
     return RunSpec(
         name=job.run_name,
-        command=[runner.python, "-u", f"{runner.place(home, SCRIPTS)}/{job.entry}", *job.args],
+        command=[runner.python, "-u", f"{runner.place(code, SCRIPTS)}/{job.entry}", *job.args],
         cwd=workspace,
         environment=_environment(job, user, runner, workspace, links),
         log=log_path(job),
@@ -82,7 +110,20 @@ def _environment(job: Job, user, runner: Runner, workspace: Path, links: Path) -
         "MLP_JOB": job.name,
         "MLP_ATTEMPT": str(job.attempt),
         "MLP_NETWORK": job.network_policy,
+        **runner.facts(job.runtime),
         **(_addresses(job, user, runner) if job.network_policy != Network.NONE else {}),
+    }
+
+
+def _mlflow(job: Job, gateway: str) -> dict[str, str]:
+    """Return what MLflow's clients need to fill the job's own run, unless the job names a server of its own."""
+    if "MLFLOW_TRACKING_URI" in job.env:
+        return {}
+    return {
+        "MLFLOW_TRACKING_URI": f"{gateway}/mlflow",
+        "MLFLOW_TRACKING_TOKEN": job_token(job),
+        "MLFLOW_EXPERIMENT_ID": str(job.project_id or 0),
+        "MLFLOW_RUN_ID": job.run_id.hex,
     }
 
 
@@ -92,7 +133,20 @@ def _addresses(job: Job, user, runner: Runner) -> dict[str, str]:
     found = {"MLP_API_URL": f"http://{gateway}" if gateway else settings.RUN_GATEWAY_URL}
     if nats:
         found |= {"MLP_NATS_URL": nats, "MLP_NATS_INBOX": nats_inbox(user.username, job.name)}
-    return found
+    found["MLP_NATS_ID_PREFIX"] = message_prefix(job)
+    return {
+        # The status contract of Kubeflow Trainer: Hugging Face transformers follows it where these are set.
+        "KUBEFLOW_TRAINER_SERVER_URL": f"{found['MLP_API_URL']}/api/v1/users/{user.username}/jobs/{job.name}:trainer",
+        "KUBEFLOW_TRAINER_SERVER_TOKEN": runner.place(token_dir(job), TOKEN) + "/token",
+        **_mlflow(job, found["MLP_API_URL"]),
+        **found,
+    }
+
+
+def _write_token(job: Job) -> None:
+    folder = token_dir(job)
+    folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)  # the folder in it may be read by any run's user
+    storage.write_atomic(folder / "token", job_token(job).encode())
 
 
 def _link(folder: Path, datasets: list[Mount]) -> None:

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from typing import BinaryIO
+from urllib.parse import quote
 
-from django.contrib.auth.decorators import login_required
-from django.http import FileResponse, Http404
+from django.http import Http404
 from django.shortcuts import render
 from django.views.decorators.http import require_GET
 
-from kernel import preview, storage
+from accounts.sharing.access import shareable
+from kernel import downloads, preview, storage
 from kernel.errors import Refused
+from kernel.picture import image_kind, is_showable
 
+from .frame import own
 from .models import Job
-from .pages import own
 
 
-@login_required
+@shareable
 @require_GET
 def look(request, name, path):
     """Preview a file: the beginning of a text, the first rows of a table, an image."""
@@ -27,16 +29,22 @@ def look(request, name, path):
     return render(request, "jobs/file.html", {"job": row, "path": path, "folder": folder, "name": last, **shown})
 
 
-@login_required
+@shareable
 @require_GET
 def picture(request, name, path):
     """Send an image, recognised by its first bytes; the browser never renders any other file of a script."""
-    file = _open(own(request, name), path)
-    kind = preview.image_kind(file)
+    row = own(request, name)
+    file = _open(row, path)
+    kind = image_kind(file) if is_showable(file) else ""
     if not kind:
         file.close()
         raise Http404
-    return FileResponse(file, content_type=kind, headers=preview.SAFE)
+    return downloads.send(request, file, path.rpartition("/")[2], output_address(row, path), kind)
+
+
+def output_address(row: Job, path: str) -> str:
+    """Return nginx's internal address of a file of the job's output."""
+    return quote(f"/-jobs/{row.user.username}/{row.name}/{path}")
 
 
 def _open(row: Job, path: str) -> BinaryIO:

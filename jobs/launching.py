@@ -5,14 +5,19 @@ from __future__ import annotations
 import contextlib
 
 from django.conf import settings
+from django.db import transaction
 
 import runners
-from kernel import after_commit, storage
-from kernel.locking import Missing, locked
+from datasets import sources
+from kernel import after_commit, healing, storage
+from kernel.locking import Missing, lock_row, locked
 from kernel.messages import Message
 from runners import owned
 
-from . import environment, lifecycle
+from . import client_runs, environment, lifecycle, progress_bar
+from .artifacts import space
+from .code import capture, sweeping
+from .doctor import diagnose
 from .models import Job, State
 
 REPORT_GRACE_S = 30  # how long a script that has reported its end may take to exit
@@ -27,6 +32,14 @@ class JobRuns(owned.OwnedRuns[Job]):
     order = staticmethod(lifecycle.order_run)
     release = staticmethod(lifecycle.release_run)
 
+    def prepare(self, job: Job) -> bool:
+        """Fail a job one of whose datasets was another user's and is no longer shared."""
+        foreign = [reference for reference in job.datasets if "/" in reference]
+        gone = sources.missing(job.user, foreign)
+        if gone:
+            self.fail(job.pk, Message("the dataset %(name)s is no longer shared with you", name=gone[0]))
+        return not gone
+
     def spec(self, job: Job) -> runners.RunSpec:
         return environment.run_spec(job, job.user)
 
@@ -38,19 +51,37 @@ class JobRuns(owned.OwnedRuns[Job]):
 
     def started(self, job: Job) -> None:
         lifecycle.note_start(job.pk, job.run_name)
+        healing.attempt(capture.keep_datasets, job)
+
+    def discard(self, job: Job) -> None:
+        storage.remove_tree(environment.token_dir(job))
+
+    def running(self, job: Job, follow: bool) -> None:
+        progress_bar.look(job)
 
     def unknown(self, job: Job, status: runners.RunStatus, follow: bool) -> None:
         if job.run_started:
-            lifecycle.end_attempt(job.pk, job.run_name, owned.with_log(GONE, environment.log_path(job)), by="runner")
+            _failed(job, GONE)
         else:
             after_commit.enqueue("jobs.launch", job.pk)
 
     def ended(self, job: Job, status: runners.RunStatus) -> None:
+        healing.attempt(capture.keep_environment, job)
         if status.succeeded:
             lifecycle.finish(job.pk, job.run_name, by="runner")
         else:
-            reason = owned.with_log(status.reason, environment.log_path(job))
-            lifecycle.end_attempt(job.pk, job.run_name, reason, by="runner")
+            _failed(job, status.reason)
+
+
+def _failed(job: Job, end: str) -> None:
+    """Record a failed run with the end of its log, and with its diagnosis where it was the last attempt."""
+    found = diagnose.examine(job, end)
+    with transaction.atomic():
+        failed = lifecycle.end_attempt(
+            job.pk, job.run_name, owned.with_log(end, environment.log_path(job)), by="runner"
+        )
+        if failed is not None:
+            diagnose.keep(failed, found)
 
 
 RUNS = JobRuns()
@@ -67,6 +98,7 @@ def clean(pk: int, follow: bool = True) -> None:
     job = Job.objects.filter(pk=pk).first()
     if job is None or not job.has_ended:
         return
+    client_runs.end_nested(job)
     reported = job.state == State.FINISHED or job.reason == lifecycle.REPORTED
     exiting = reported and job.ended and owned.seconds_since(job.ended) < REPORT_GRACE_S
     if not RUNS.clean(job, None if exiting else settings.JOB_CANCEL_GRACE_S) and follow:
@@ -83,8 +115,14 @@ def erase(pk: int, follow: bool = True) -> None:
         if follow:
             after_commit.enqueue("jobs.erase", pk, queue="files", delay_ms=1000)
         return
+    space.close(pk)
     storage.remove_tree(storage.job_dir(job.user.username, job.name))
-    with contextlib.suppress(Missing), locked(Job, pk=pk) as row:
-        row.delete()
+    for worker in range(job.workers):
+        environment.log_file(job, worker).forget()
+    with contextlib.suppress(Missing), transaction.atomic():
+        lock_row(type(job.user), pk=job.user_id)
+        with locked(Job, pk=pk) as row:
+            row.delete()
+        sweeping.release(row.snapshot_id)
         after_commit.wake("job", pk)
         after_commit.changed(job.user.username, "job", job.name)

@@ -6,18 +6,14 @@ is cleaned up (cancelled when it never started). How a job's runs are started an
 
 from __future__ import annotations
 
-from collections import Counter
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 from django.db import IntegrityError, transaction
-from django.db.models import Max
 from django.utils import timezone
 
-import runners
 from accounts import lifecycle as accounts
-from datasets.models import Dataset
-from datasets.models import State as DatasetState
+from accounts.sharing.access import Visitor
 from kernel import after_commit, broker, names, storage
 from kernel.database import violated
 from kernel.errors import Refused
@@ -25,15 +21,18 @@ from kernel.locking import Missing, WrongState, lock_row, locked
 from kernel.messages import Message, word
 from kernel.models import record_created
 from resources import tcc
-from resources.limits import OverLimit
 from runners import owned
 
-from .models import Job, State
+from . import checks, turns
+from .code import cloning, scan, taking
+from .models import Capture, Job, ProgressSource, Project, State
+from .summaries import colours, params
 
 APPLIER = "jm"
 REPORTED = Message("reported by the job")
 CANCELLED = Message("cancelled")
-LONG_AGO = datetime.min.replace(tzinfo=UTC)
+PROGRESS = ["progress", "progress_source", "expected_end"]  # fields that `advance` changes
+LONGEST_S = 10 * 365 * 86400  # that a script may expect to need
 BACKOFF_S = (2, 10, 30, 60, 120, 300)
 
 
@@ -55,65 +54,123 @@ def create_job(
     args: tuple | list = (),
     env: dict | None = None,
     retries: int = 0,
+    timeout: int | None = None,
+    priority: int = 0,
     workers: int = 1,
     network: str = "",
+    project: str | None = None,
+    tags: dict | None = None,
+    notes: str = "",
+    group: str = "",
+    code_from: str | None = None,
+    script: str | None = None,
+    visitor: Visitor | None = None,
     by: str,
 ) -> Job:
     """Create the row and queue the job; reserve its resources at once when no job waits and they are free.
 
+    `timeout` is the time limit in seconds from the first start. `priority` orders the user's own queued jobs, the
+    highest first. `project` is the name of one of the user's, created when there is none; None is the default one. The
+    code is the script's folder in `.home`, or that of the job `code_from`: the user's own, or `owner/name` of one that
+    `visitor` (the user, by default) may clone. `script` is a text that replaces the script's.
+
     Raises Refused: a missing script or dataset, a name taken, more than the tenant's capacity or the user's limit.
     Raises Fault, with nothing stored, when the task queue is away.
     """
-    script = storage.safe_join(storage.home_dir(user.username), names.entry(entry))
-    if not script.is_file():
-        raise Refused("the script %(entry)s does not exist; upload it to .home first", field="entry", entry=entry)
-    own = user.tenant
-    if tenant not in (None, own.name):
-        raise Missing("tenant")  # somebody else's, or none at all: the two answer alike
-    if workers > 1 and not runners.get().many_workers:
-        raise Refused("must be 1: this platform does not run jobs with more than one worker", field="workers")
-    if network and runners.narrowest(network, own.network_policy) != network:
-        raise Refused("at most %(policy)s is allowed in your tenant", field="network", policy=own.network_policy)
+    earlier = cloning.code_of(visitor or Visitor(user), code_from) if code_from else None
+    if earlier is None and script is None:
+        scan.script_of(storage.home_dir(user.username), names.entry(entry))
+    checks.need_allowed(own := user.tenant, tenant, workers, network)
     tcc.never_fits(own, user.username, gpu=gpu * workers, cpu=cpu * workers, ram=ram * workers)
     broker.require()
     try:
-        with transaction.atomic():
+        with taking.taken(user, entry, earlier, script) as code, transaction.atomic():
             accounts.hold_active(user)
-            _need_datasets(user, datasets)
+            checks.need_datasets(user, datasets)
             job = Job.objects.create(
                 user=user, tenant=own, name=name, entry=entry, runtime=runtime, gpu=gpu, cpu=cpu, ram=ram,
                 datasets=list(dict.fromkeys(datasets)), args=list(args), env=dict(env or {}), retries=retries,
-                workers=workers, network=network,
+                timeout=timeout, priority=priority, workers=workers, network=network, project=_project(user, project),
+                tags=dict(tags or {}), notes=notes, group=group, snapshot=taking.record(user, code),
+                colour=colours.following(user),
             )  # fmt: skip
-            record_created(job, by=by)
-            if not _waiting().exclude(pk=job.pk).exists():
-                _reserve(job)
-            if job.reserved:
-                after_commit.enqueue("jobs.launch", job.pk)
-            else:
-                after_commit.enqueue("jobs.admit")
+            _enter(job, code, by)
     except IntegrityError as problem:
         if violated(problem) == "job_name_once_per_user":
-            raise Refused("you already have a job named %(name)s", field="name", name=name)
+            raise Refused(checks.taken(user, name), field="name")
         raise
     return job
 
 
-def heartbeat(*, user, name: str, state: str, progress: int, by: str) -> None:
-    """Record the job's own report. Progress never goes backwards. Raises WrongState once the job has ended."""
+def _enter(job: Job, code: taking.Taken, by: str) -> None:
+    """Record what belongs to a new job, and queue it."""
+    params.keep_arguments(job)
+    if code.git:
+        Capture.objects.create(job=job, git=code.git)
+    record_created(job, by=by)
+    _queue(job)
+
+
+def _queue(job: Job) -> None:
+    """Reserve the resources of a new job when no other waits for its own."""
+    if not turns.waiting().exclude(pk=job.pk).exists():
+        _reserve(job)
+    if job.reserved:
+        after_commit.enqueue("jobs.launch", job.pk)
+    else:
+        after_commit.enqueue("jobs.admit")
+
+
+def heartbeat(
+    *,
+    user,
+    name: str,
+    state: str,
+    progress: int,
+    by: str,
+    remaining: float | None = None,
+    media: int = 0,
+    source: str = ProgressSource.SCRIPT,
+) -> None:
+    """Record the job's own report. Progress never goes backwards. Raises WrongState once the job has ended.
+
+    `remaining` are the seconds that it expects to need. `media` is of no use but to be new: pages look again.
+    """
     with locked(Job, user=user, name=name) as job:
         if not job.is_live:
             raise WrongState("the job is %(state)s; it accepts heartbeats only while it runs", state=word(job.state))
         begin(job, by=by)
-        job.progress = max(job.progress, progress)
+        advance(job, progress, source, remaining)
         if state == State.FINISHED:
             _finish(job, by)
         elif state == State.ERROR:
             _fail(job, REPORTED, by)
         else:
-            job.save(update_fields=["progress"])
+            job.save(update_fields=PROGRESS)
             after_commit.wake("job", job.pk)
-            after_commit.changed(user.username, "job", name, moving=True)
+            after_commit.changed(user.username, "job", name, moving=True, progress=job.progress)
+
+
+def advance(job: Job, progress: int, source: str, remaining: float | None = None) -> None:
+    """Set on a locked job how far it is; the caller saves PROGRESS."""
+    if remaining is not None:
+        job.expected_end = timezone.now() + timedelta(seconds=min(remaining, LONGEST_S))
+        job.progress_source = source
+    elif progress > 0 and job.progress_source != ProgressSource.TRAINER:  # which knows more
+        if progress > job.progress or source != job.progress_source:
+            job.expected_end = None
+        job.progress_source = source
+    job.progress = max(job.progress, progress)
+
+
+def note_bar(pk: int, run_name: str, progress: int, remaining: float | None) -> None:
+    """Record what a progress bar in the log of that run shows, unless the script reports its progress itself."""
+    with suppress(Missing), locked(Job, pk=pk) as job:
+        if job.run_name == run_name and job.is_live and job.progress_source in ("", ProgressSource.LOG):
+            advance(job, progress, ProgressSource.LOG, remaining)
+            job.save(update_fields=PROGRESS)
+            after_commit.wake("job", job.pk)
+            after_commit.changed(job.user.username, "job", job.name, moving=True, progress=job.progress)
 
 
 def order_run(pk: int) -> Job | None:
@@ -174,24 +231,36 @@ def finish(pk: int, run_name: str, by: str) -> None:
             _finish(job, by)
 
 
-def end_attempt(pk: int, run_name: str, reason: str, by: str) -> None:
-    """Record a failed run: schedule the next attempt while retries are left, else move the job to error."""
+def end_attempt(pk: int, run_name: str, reason: str, by: str) -> Job | None:
+    """Record a failed run: schedule the next attempt while retries are left, else move the job to error.
+
+    Return the job when it has failed by that.
+    """
     with locked(Job, pk=pk) as job:
         if job.run_name != run_name or not job.is_live:
-            return
+            return None
         if job.attempt > job.retries:
             _fail(job, reason, by)
-            return
+            return job
         begin(job, by=by)
         pause = BACKOFF_S[min(job.attempt, len(BACKOFF_S)) - 1]
         job.reason = Message("attempt %(number)s: %(reason)s", number=job.attempt, reason=reason)
         job.not_before = timezone.now() + timedelta(seconds=pause)
         job.attempt += 1
         job.run_name, job.run_started, job.metrics_until = run_name_of(job), False, None
+        job.progress_source, job.expected_end = "", None
         job.save()
         after_commit.enqueue("jobs.launch", job.pk, delay_ms=pause * 1000)
         after_commit.wake("job", job.pk)
         after_commit.changed(job.user.username, "job", job.name)
+    return None
+
+
+def stop_overdue(pk: int) -> None:
+    """Move a job that has run for longer than its time limit to error; its run is stopped as by a cancel."""
+    with suppress(Missing, WrongState), locked(Job, pk=pk) as job:
+        if job.is_overdue:
+            _fail(job, Message("the time limit of %(seconds)s s is exceeded", seconds=job.timeout), "reconcile")
 
 
 def fail(pk: int, reason: str, by: str) -> None:
@@ -228,42 +297,24 @@ def delete_job(*, user, name: str, by: str) -> Job:
 
 
 def reserve_next() -> list[int]:
-    """Admit queued jobs; return their ids. The user with the fewest admitted jobs is first, then the longest wait.
-
-    A tenant's queue stops at the first that does not fit, so that a large job is not starved by small ones that come
-    later; when only its user's limit is in the way, just that user's jobs stop there.
-    """
-    held = Counter(Job.objects.filter(reserved=True).values_list("user_id", flat=True))
-    waiting = list(_waiting().values_list("pk", "user_id", "tenant_id"))
-    started = Job.objects.filter(user_id__in={user_id for _, user_id, _ in waiting}, started__isnull=False)
-    served = dict(started.values_list("user_id").annotate(last=Max("started")))
-    admitted = []
-    while waiting:
-        # Of equals `min` takes the first, which has waited longest.
-        first = min(waiting, key=lambda entry: (held[entry[1]], served.get(entry[1], LONG_AGO)))
-        waiting.remove(first)
-        pk, user_id, tenant_id = first
+    """Admit queued jobs in the order of jobs.turns, as far as they fit; return their ids."""
+    order, admitted = turns.turns(), []
+    while entry := order.take():
         with transaction.atomic():
-            job = lock_row(Job, pk=pk)
+            job = lock_row(Job, pk=entry.pk)
             if job is None or job.state != State.CREATING or job.reserved:
                 continue
-            refusal = _reserve(job)
-            if refusal is not None:
-                stopped = (user_id, tenant_id) if isinstance(refusal, OverLimit) else (tenant_id,)
-                waiting = [entry for entry in waiting if entry[-len(stopped) :] != stopped]
+            if (refusal := _reserve(job)) is not None:
+                order.refused(entry, refusal)
                 continue
-            after_commit.enqueue("jobs.launch", pk)
-        held[user_id] += 1
-        admitted.append(pk)
+            after_commit.enqueue("jobs.launch", entry.pk)
+        order.admitted(entry)
+        admitted.append(entry.pk)
     return admitted
 
 
 def run_name_of(job: Job) -> str:
     return f"job-{job.pk}-{job.attempt}"
-
-
-def _waiting():
-    return Job.objects.filter(state=State.CREATING, reserved=False).order_by("pk")
 
 
 def _reserve(job: Job) -> Refused | None:
@@ -288,7 +339,10 @@ def _finish(job: Job, by: str) -> None:
 
 def _fail(job: Job, reason: str, by: str) -> None:
     job.fail(by=by, reason=reason)
+    job.diagnosed = job.is_client or job.shown_state == "cancelled"  # there is nothing to find out
     _close(job)
+    if not job.diagnosed:
+        after_commit.enqueue("jobs.diagnose", job.pk)
 
 
 def _close(job: Job) -> None:
@@ -311,10 +365,14 @@ def give_back(job: Job) -> None:
         tcc.release(id=request_id(job.pk), applier=APPLIER)
 
 
-def _need_datasets(user, wanted: tuple | list) -> None:
-    ready = set(
-        Dataset.objects.filter(user=user, name__in=wanted, state=DatasetState.READY).values_list("name", flat=True)
-    )
-    for name in wanted:
-        if name not in ready:
-            raise Refused("you have no ready dataset named %(name)s", field="datasets", name=name)
+def _project(user, name: str | None) -> Project:
+    """Return the user's project of that name, made when there is none; the default one without a name."""
+    if name is None:
+        return Project.objects.default_of(user)
+    return Project.objects.get_or_create(user=user, name=name, trashed=None)[0]
+
+
+def adopt() -> None:
+    """Move jobs without a project, which an older version of the platform has created, to their default project."""
+    for job in Job.objects.filter(project=None).select_related("user")[:200]:
+        Job.objects.filter(pk=job.pk, project=None).update(project=Project.objects.default_of(job.user))

@@ -17,10 +17,11 @@ from typing import BinaryIO
 from asgiref.sync import sync_to_async
 from django.core.handlers.asgi import ASGIRequest
 from django.db import connection
+from django.db.models import Model
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 
-from accounts.auth import access_check
-from kernel import storage
+from accounts.auth import entry_of
+from accounts.sharing import access
 from kernel.errors import Refused
 from kernel.slots import FOLLOWED_LOGS, Slot
 
@@ -34,15 +35,27 @@ ASK_EVERY_S = 1.0  # how often the database is asked whether the job has ended
 JUDGE_EVERY_S = 2.0  # how often the reader's access is checked
 LONGEST_S = 3000  # of one response; a client that wants more asks again from the next offset
 TEXT = "text/plain; charset=utf-8"
+MOST_WORKERS = 16
+WORKER = (
+    "worker",
+    {"type": "integer", "minimum": 0, "maximum": MOST_WORKERS - 1},
+    "number of the worker, where each has a log of its own; default 0",
+)
 ELSEWHERE = "/-followed"  # to the server that needs no thread for a streaming response: gateway.conf.tmpl
 # Colours and cursor movements are for terminals; a carriage return overwrites a line, as progress bars do.
 TERMINAL = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 
 
-def open_log(job: Job) -> BinaryIO | None:
+def open_log(job: Job, worker: int = 0) -> BinaryIO | None:
     """Open the log; None while there is none, or when its path is not a regular file."""
-    path = environment.log_path(job)
-    return storage.open_file(path.parent.parent, f"{path.parent.name}/{path.name}")
+    return environment.log_file(job, worker).open()
+
+
+def worker_of(job: Job, worker: int) -> int:
+    """Return the number of a worker with a log of its own. Raises Refused."""
+    if worker and worker not in environment.workers_with_logs(job):
+        raise Refused("no worker of this number has a log of its own", field="worker")
+    return worker
 
 
 def size(job: Job) -> int:
@@ -53,9 +66,9 @@ def size(job: Job) -> int:
         return os.fstat(file.fileno()).st_size
 
 
-def read(job: Job, offset: int, most: int = CHUNK) -> bytes:
+def read(job: Job, offset: int, most: int = CHUNK, worker: int = 0) -> bytes:
     """Return at most `most` bytes from `offset`; none where nothing is written yet."""
-    file = open_log(job)
+    file = open_log(job, worker)
     if file is None:
         return b""
     with file:
@@ -63,28 +76,24 @@ def read(job: Job, offset: int, most: int = CHUNK) -> bytes:
         return file.read(most)
 
 
-def follow(request: HttpRequest, job: Job, offset: int) -> HttpResponse:
+def follow(request: HttpRequest, job: Job, offset: int, worker: int = 0) -> HttpResponse:
     """Stream what is there from `offset` on, then what is written, until the job and its run have ended."""
-
-    def over() -> bool:
-        return not Job.objects.filter(pk=job.pk).exclude(run_name="", ended__isnull=False).exists()
-
-    return followed(request, job.user_id, Follower(lambda at, most: read(job, at, most), over, offset))
+    return followed(request, job, Follower(lambda at, most: read(job, at, most, worker), is_over(job), offset))
 
 
-def followed(request: HttpRequest, owner_id: int, reader: Follower) -> HttpResponse:
-    """Stream from `reader` for as long as the caller may see what belongs to the owner.
+def followed(request: HttpRequest, row: Model, reader: Follower, media: str = TEXT) -> HttpResponse:
+    """Stream from `reader`, the log of that job or application, for as long as the caller may read it.
 
     Where each response holds a thread (WSGI), nginx passes it to the ASGI server instead. Only Django decides whether
     a log is followed, since nginx parses the query differently.
     """
     if not isinstance(request, ASGIRequest):
-        return HttpResponse(content_type=TEXT, headers={"X-Accel-Redirect": ELSEWHERE})
-    reader.slot = FOLLOWED_LOGS.take(request.user.pk)
+        return HttpResponse(content_type=media, headers={"X-Accel-Redirect": ELSEWHERE})
+    reader.slot = FOLLOWED_LOGS.take(entry_of(request).slot_key)
     if reader.slot is None:
         raise Refused(FOLLOWED_LOGS.refusal(), field="follow")
-    reader.may = access_check(request, owner_id)
-    return StreamingHttpResponse(_pieces(reader), content_type=TEXT, headers={"X-Accel-Buffering": "no"})
+    reader.may = access.access_check(request, row)
+    return StreamingHttpResponse(_pieces(reader), content_type=media, headers={"X-Accel-Buffering": "no"})
 
 
 async def _pieces(reader: Follower) -> AsyncIterator[bytes]:
@@ -128,8 +137,7 @@ class Follower:
             if not self.may():
                 self.done = True
                 return b""
-        data = self.read(self.offset, PIECE)
-        self.offset += len(data)
+        data = self.piece()
         if data:
             self.done = now - self.begun > LONGEST_S
         elif self.over or now - self.begun > LONGEST_S:
@@ -138,6 +146,17 @@ class Follower:
             self.asked = now
             self.over = self.ended()
         return data
+
+    def piece(self) -> bytes:
+        """Return what was written since the last piece."""
+        data = self.read(self.offset, PIECE)
+        self.offset += len(data)
+        return data
+
+
+def is_over(job: Job) -> Callable[[], bool]:
+    """Return a function that returns whether the job and its run have ended."""
+    return lambda: not Job.objects.filter(pk=job.pk).exclude(run_name="", ended__isnull=False).exists()
 
 
 def tail(job: Job, limit: int) -> tuple[str, int, int, bool]:

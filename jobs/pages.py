@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import io
-import json
+import math
 import os
 import shlex
 from itertools import islice
 
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
-from django.http import FileResponse, Http404
 from django.shortcuts import redirect, render
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 import runners
-from datasets.models import Dataset
-from datasets.models import State as DatasetState
+from accounts.sharing.access import readable, shareable, visitor_of
+from datasets import sources
 from kernel import storage
 from kernel.errors import Refused
 from kernel.messages import translate
@@ -25,30 +23,40 @@ from kernel.models import history_of
 from kernel.pages import (
     Problems,
     attempt,
-    filtered,
     form_mark,
     free_name,
     made_by,
-    page_of,
     problems_of,
     read_form,
     remember_made,
 )
+from kernel.textlog import reading
 from resources.models import Network, Tenant
 
-from . import lifecycle, logs
-from .models import Job, Runtime, State
+from . import lifecycle
+from .code import cloning, editing
+from .doctor import again, waiting
+from .doctor.serializers import RerunIn
+from .environment import log_file
+from .frame import frame, own
+from .log.pages import TAIL
+from .models import Job, LoggedModel, Runtime
+from .runs import pages as runs
+from .runs import trash
+from .runs.filters import values
+from .runs.filters.grammar import FilterError, Literal
 from .serializers import JobIn
 
 SCRIPTS_SHOWN = 200
-DATASETS_SHOWN = 200
+MORE_FIELDS = {"env", "retries", "timeout", "priority", "runtime", "workers", "network"}
 FILES_SHOWN = 200
+MEDIA = "media"
 HISTORY_SHOWN = 50
 METRICS_SHOWN = 200
-LOG_SHOWN = 64 << 10  # bytes
+NESTED_SHOWN = 50
+PARAMS_SHOWN = 200
 PICTURES = (".png", ".jpg", ".jpeg", ".gif", ".webp")
 THUMB_BYTES = 2 << 20  # a larger image is only listed
-ACTIVE = (State.CREATING, State.RUNNING)
 
 
 # --- the list and the form -----------------------------------------------------------------------------------------
@@ -61,24 +69,22 @@ def jobs(request):
         name = made_by(request) if problems else request.POST["name"].strip()
         if name:
             return redirect("job", name=name)
-    mine = Job.objects.filter(user=request.user)
-    rows, chosen = filtered(request, mine.order_by("-pk"), State.values)
-    page = page_of(request, rows)
+    table = runs.shown(request, request.user)
+    waiting.attach([row.job for row in table["page"].rows] if table["page"] else [])
     form = request.POST.dict() if request.method == "POST" else _first_values(request)
     datasets = request.POST.getlist("datasets") if request.method == "POST" else form.get("datasets", [])
-    any_job = bool(page.object_list) or mine.exists()
+    any_job = any(count for _word, _label, count in table["counts"])
+    any_job = any_job or Job.objects.filter(user=request.user).exists()
     context = {
-        "page": page,
-        "states": State.choices,
         "any": any_job,
         "problems": problems,
         "form": form,
         "chosen": datasets,
         "open": bool(problems or not any_job or {"new", "from", "entry", "dataset"} & set(request.GET)),
-        "more_open": bool({"env", "retries", "runtime", "workers", "network"} & set(problems.fields)) or _unusual(form),
+        "more_open": bool(MORE_FIELDS & set(problems.fields)) or _unusual(form),
         "mark": form_mark(request),
         **_choices(request.user),
-        **chosen,
+        **table,
     }
     return render(request, "jobs/jobs.html", context, status=problems.status if problems else 200)
 
@@ -88,11 +94,10 @@ def _choices(user) -> dict:
     scripts = islice(
         (path for path, _info in storage.files(storage.home_dir(user.username)) if path.endswith(".py")), SCRIPTS_SHOWN
     )
-    ready = Dataset.objects.filter(user=user, state=DatasetState.READY).order_by("name")
     tenant = Tenant.objects.get(pk=user.tenant_id)
     return {
         "scripts": list(scripts),
-        "ready": list(ready.values("name", "size")[:DATASETS_SHOWN]),
+        "ready": sources.offered(user),
         "runtimes": Runtime.choices,
         "many_workers": runners.get().many_workers,
         "networks": [(value, words) for value, words in Network.choices if _allowed(value, tenant)],
@@ -106,25 +111,56 @@ def _allowed(policy: str, tenant: Tenant) -> bool:
 
 
 def _first_values(request) -> dict:
-    """Return the initial form: the defaults, or (`?from=job`) the values of an earlier job."""
-    form = {"cpu": 1, "gpu": 0, "ram": 512, "retries": 0, "workers": 1, "runtime": Runtime.PYTHON, "datasets": []}
+    """Return the initial form: the defaults, or (`?from=job`) the values of an earlier job.
+
+    `?from=owner/job` is another user's, shared with the right to clone. `missing` are its datasets that are not.
+    """
+    form = {
+        "cpu": 1,
+        "gpu": 0,
+        "ram": 512,
+        "retries": 0,
+        "timeout": "",
+        "priority": 0,
+        "workers": 1,
+        "runtime": Runtime.PYTHON,
+        "datasets": [],
+    }
     form["entry"] = request.GET.get("entry", "")
     form["datasets"] = request.GET.getlist("dataset")
-    earlier = Job.objects.filter(user=request.user, name=request.GET.get("from", "").replace("\x00", "")).first()
+    form["project"] = request.GET.get("project", "")
+    wanted = request.GET.get("from", "")
+    earlier = cloning.to_clone(visitor_of(request), wanted)
+    if earlier is None and "/" in wanted:
+        form["refused"] = wanted[:200]
     if earlier is not None:
         for name in ("entry", "runtime", "gpu", "cpu", "ram", "retries", "workers", "network", "datasets"):
             form[name] = getattr(earlier, name)
         form["cpu"] = f"{earlier.cpu:g}"
+        form["timeout"] = "" if earlier.timeout is None else str(earlier.timeout)
+        form["priority"] = earlier.priority
         form["args"] = shlex.join(earlier.args)
-        form["env"] = "\n".join(f"{name}={value}" for name, value in earlier.env.items())
+        own = earlier.reading is None
+        if own:
+            form |= {"project": earlier.project.name if earlier.project else "", "group": earlier.group}
+        form["env"] = "\n".join(f"{name}={value}" for name, value in earlier.env.items()) if own else ""
+        form["hidden"] = cloning.hidden_variables(earlier)
+        if not own:
+            owner = earlier.user.username
+            wanted = [name if "/" in name else f"{owner}/{name}" for name in earlier.datasets]
+            form["missing"] = sources.missing(request.user, wanted)
+            form["datasets"] = [name for name in wanted if name not in form["missing"]]
+            form["cloned"] = f"{owner}/{earlier.name}"
         form["name"] = free_name(Job.objects.filter(user=request.user), earlier.name)
+        form |= editing.first_values(earlier, "edit" in request.GET)
     return form
 
 
 def _unusual(form: dict) -> bool:
     usual = form.get("runtime", "python") == "python" and str(form.get("retries") or 0) == "0"
     usual = usual and str(form.get("workers") or 1) == "1"
-    return not usual or bool(form.get("env") or form.get("network"))
+    usual = usual and str(form.get("priority") or 0) == "0"
+    return not usual or any(form.get(name) for name in ("env", "hidden", "network", "timeout"))
 
 
 def _submit(request) -> None:
@@ -136,13 +172,27 @@ def _submit(request) -> None:
         cpu=float,
         ram=int,
         retries=int,
+        timeout=_seconds,
+        priority=int,
         workers=int,
         args=_arguments,
         env=_variables,
         datasets=lambda _text: chosen,
+        tags=runs.read_tags,
+        script=editing.script_of,
     )
-    job = lifecycle.create_job(user=request.user, by=request.user.username, **fields)
+    visitor = visitor_of(request)
+    editing.drop_unchanged(visitor, fields)
+    job = lifecycle.create_job(user=request.user, visitor=visitor, by=request.user.username, **fields)
     remember_made(request, job.name)
+
+
+def _seconds(text: str) -> int:
+    """Parse a duration: seconds, or units as in 90m or 1h30m. Raises Refused."""
+    try:
+        return math.ceil(values.duration(Literal(text, False, 0)).total_seconds())
+    except FilterError as problem:
+        raise Refused(problem.what, field="timeout")
 
 
 def _arguments(text: str) -> list[str]:
@@ -165,44 +215,57 @@ def _variables(text: str) -> dict[str, str]:
 
 
 # --- one job ---------------------------------------------------------------------------------------------------------
-def own(request, name: str) -> Job:
-    rows = Job.objects.filter(user=request.user, name=name).select_related("user", "tenant")
-    row = rows.first() if "\x00" not in name else None
-    if row is None:
-        raise Http404
-    return row
-
-
-@login_required
+@shareable
 @require_GET
 def job(request, name):
     row = own(request, name)
-    output = storage.files(storage.job_dir(request.user.username, row.name))
+    folder = storage.job_dir(row.user.username, row.name)
+    logged = f"{MEDIA}/" if (folder / MEDIA / "index.jsonl").is_file() else None  # these have a tab of their own
+    output = (found for found in storage.files(folder) if logged is None or not found[0].startswith(logged))
     files = [_file(path, info) for path, info in islice(output, FILES_SHOWN + 1)]
-    log, log_start, _next, cut = logs.tail(row, LOG_SHOWN)
     context = {
-        "job": row,
+        **frame(row, "job"),
+        **(_reported(request, row) if row.is_client else {}),
+        "projects": [] if row.reading else runs.projects_of(request.user),
         "metrics": list(row.metrics.order_by("-seq")[:METRICS_SHOWN]),
-        "log": log,
-        "log_start": log_start,
-        "log_cut": cut,
+        "log": reading.lines(log_file(row), None, TAIL),
         "files": files[:FILES_SHOWN],
+        "logged_models": _logged_models(row, folder),
         "more": len(files) > FILES_SHOWN,
-        "used_titles": json.dumps(_used_titles()),
+        "used_titles": _used_titles(),
         "history": history_of(row)[:HISTORY_SHOWN],
         "command": shlex.join([row.entry, *row.args]),
         "network": translate(runners.get().network(row.network_policy)),
-        "waits": row.state == State.CREATING and not row.reserved,
         "waited_for": (row.started - row.created).total_seconds() // 1 if row.started else None,
-        "active": row.state in ACTIVE,
-        "deletable": row.state in (State.FINISHED, State.ERROR),
     }
     return render(request, "jobs/job.html", context)
+
+
+def _reported(request, row: Job) -> dict:
+    """Return what the client of a run has said of it."""
+    tags = row.system_tags
+    known = (("mlflow.user", _("User")), ("mlflow.source.name", _("Script")), ("mlflow.source.git.commit", _("Commit")))
+    near = readable(request, row.children.select_related("user").order_by("-pk")[:NESTED_SHOWN])
+    parents = Job.objects.filter(pk=row.parent_id).select_related("user") if row.parent_id else []
+    return {
+        "source": [(title, tags[name]) for name, title in known if tags.get(name)],
+        "nested": near,
+        "parent": next(iter(readable(request, parents)), None),
+        "inputs": list(row.inputs.all()[:NESTED_SHOWN]),
+        "params": list(row.params.order_by("name")[:PARAMS_SHOWN]),
+    }
 
 
 def _file(path: str, info: os.stat_result) -> dict:
     picture = path.lower().endswith(PICTURES) and info.st_size <= THUMB_BYTES
     return {"path": path, "size": info.st_size, "picture": picture}
+
+
+def _logged_models(row: Job, folder) -> list[LoggedModel]:
+    """Return the models that an MLflow client has logged; most jobs have heard of none."""
+    if row.heard is None and not (folder / "models").is_dir():
+        return []
+    return list(row.logged_models.order_by("-created")[:NESTED_SHOWN])
 
 
 def _used_titles() -> dict[str, str]:
@@ -213,16 +276,6 @@ def _used_titles() -> dict[str, str]:
         "gpu_ram": _("GPU memory (MiB)"),
         "disk": _("Written to disk (MiB)"),
     }
-
-
-@login_required
-@require_GET
-def whole_log(request, name):
-    """Send the whole log as a file, whatever its size (REST returns it in chunks)."""
-    file = logs.open_log(own(request, name))
-    headers = {"X-Content-Type-Options": "nosniff", "Content-Security-Policy": "default-src 'none'; sandbox"}
-    options = {"as_attachment": True, "filename": f"{name}.log", "content_type": "text/plain; charset=utf-8"}
-    return FileResponse(file or io.BytesIO(), headers=headers, **options)
 
 
 @login_required
@@ -237,11 +290,28 @@ def cancel(request, name):
 
 @login_required
 @require_POST
+def rerun(request, name):
+    """Create the job again, with more memory if the form says so, and show the new job."""
+    row, made = own(request, name), []
+
+    def submit() -> None:
+        changes = read_form(request, RerunIn, ram=int)
+        made.append(again.rerun(row, by=request.user.username, **changes))
+
+    problem = attempt(submit)
+    if problem:
+        messages.error(request, problem)
+    return redirect("job", name=made[0].name if made else name)
+
+
+@login_required
+@require_POST
 def delete(request, name):
     row = own(request, name)
-    problem = attempt(lambda: lifecycle.delete_job(user=request.user, name=row.name, by=request.user.username))
+    found: list = []
+    problem = attempt(lambda: found.append(trash.trash_one(row, request.user.username)))
     if problem:
         messages.error(request, problem)
         return redirect("job", name=name)
-    messages.success(request, _("The job %(name)s is being deleted.") % {"name": name})
+    runs.say_trashed(request, 1, 0, found[0])
     return redirect("jobs")

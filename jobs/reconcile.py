@@ -14,9 +14,14 @@ from django.utils import timezone
 from kernel import after_commit, healing
 
 from . import launching, lifecycle
-from .models import ENDED, Job, State
+from .artifacts import multipart
+from .code import sweeping
+from .doctor import diagnose, waiting
+from .models import ENDED, Job, Origin, State
+from .runs import trash
 
 AGAIN_AFTER = timedelta(seconds=10)
+DIAGNOSED_AT_ONCE = 20  # an upgraded platform may have thousands of old failures
 RECENTLY = timedelta(seconds=15)
 
 
@@ -28,19 +33,30 @@ def run() -> None:
         after_commit.enqueue("jobs.launch", pk)
     healing.each(_look, Job.objects.select_related("user").filter(_live()))
     healing.attempt(launching.sweep)
+    healing.each(diagnose.diagnose, diagnose.undiagnosed(DIAGNOSED_AT_ONCE))
+    healing.attempt(waiting.announce)
+    healing.attempt(lifecycle.adopt)
+    healing.attempt(trash.purge)
     ended = Job.objects.filter(state__in=ENDED)
     unclean = ended.filter(~Q(run_name="") | Q(reserved=True)).exclude(ended__range=_just(now))
     for pk in unclean.values_list("pk", flat=True):
         after_commit.enqueue("jobs.clean", pk, False)
+    reported = Job.objects.filter(state=State.RUNNING, origin=Origin.CLIENT, heard__gt=now - RECENTLY)
+    for pk in reported.values_list("pk", flat=True):
+        after_commit.wake("job", pk)
     for pk in ended.filter(ended__gt=now - RECENTLY).values_list("pk", flat=True):
         after_commit.wake("job", pk)
     for pk in Job.objects.filter(state=State.DELETING).values_list("pk", flat=True)[:200]:
         after_commit.enqueue("jobs.erase", pk, False, queue="files")
+    healing.attempt(sweeping.sweep)
+    healing.attempt(multipart.sweep)
 
 
 def _look(job: Job) -> None:
     after_commit.wake("job", job.pk)
     launching.look(job)
+    if job.is_overdue:
+        lifecycle.stop_overdue(job.pk)
 
 
 def _live() -> Q:

@@ -8,12 +8,13 @@ import re
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
-from kernel.errors import flatten
+from kernel.errors import Refused
 from kernel.fields import (
-    DatasetNameField,
     EntryField,
     Invalid,
+    JobDatasetField,
     NameField,
+    PatternField,
     StrictChoice,
     StrictInt,
     StrictNumber,
@@ -23,30 +24,14 @@ from kernel.fields import (
 from kernel.messages import under
 from resources.models import Network
 
-from .models import Runtime, State
+from .code.fields import MAX_BYTES, CodeIn, EnvField
+from .models import Origin, Runtime, State
+from .models.job import LONGEST_LIMIT_S, MOST_PRIORITY
+from .summaries import labels
 
-MAX_BYTES = 64 << 10
 SERIES_NAME = r"[A-Za-z0-9_][A-Za-z0-9_.:/ -]{0,99}"
 RESERVED = ("epoch", "accuracy", "loss", "progress")  # these are JobMetrics
-
-
-@extend_schema_field({"type": "object", "additionalProperties": {"type": "string"}})
-class EnvField(serializers.Field):
-    """A map of names to strings; names that the platform sets are refused."""
-
-    def to_internal_value(self, data):
-        if not isinstance(data, dict) or len(data) > 100:
-            raise Invalid("must be an object of at most 100 strings")
-        for key, value in data.items():
-            if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,99}", key):
-                raise Invalid("names must match [A-Za-z_][A-Za-z0-9_]{0,99}")
-            if key.startswith("MLP_"):
-                raise Invalid("%(name)s is reserved for the platform", name=key)
-            StrictString(allow_blank=True, max_length=MAX_BYTES).run_validation(value)
-        return data
-
-    def to_representation(self, value):
-        return value
+NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
 class StrictList(serializers.ListField):
@@ -56,7 +41,62 @@ class StrictList(serializers.ListField):
         return super().to_internal_value(data)
 
 
-class JobIn(StrictSerializer):
+@extend_schema_field(
+    {
+        "type": "object",
+        "maxProperties": labels.MOST_TAGS,
+        "additionalProperties": {"type": "string", "maxLength": labels.MOST_VALUE},
+    }
+)
+class TagsField(serializers.Field):
+    """Tags of a run or a project: an object of strings; a list of labels is read as one with empty values."""
+
+    def to_internal_value(self, data):
+        return _valid(labels.tags, data, self.field_name)
+
+    def to_representation(self, value):
+        return value
+
+
+class ProjectField(PatternField):
+    check = staticmethod(labels.project_name)
+    pattern = rf"^{labels.PARTS}{labels.EDGE}({labels.INSIDE}{{0,{labels.MOST_NAME - 2}}}{labels.EDGE})?$"
+
+
+class GroupField(PatternField):
+    check = staticmethod(labels.group_name)
+    pattern = rf"^({labels.EDGE}({labels.INSIDE}{{0,{labels.MOST_GROUP - 2}}}{labels.EDGE})?)?$"
+
+
+class NotesField(PatternField):
+    check = staticmethod(labels.notes)
+    pattern = r"^[^\x00]*$"
+
+
+def _valid(check, value, field: str):
+    try:
+        return check(value, field)
+    except Refused as refused:
+        raise Invalid(refused.problem)
+
+
+class TimeoutField(StrictInt):
+    def __init__(self):
+        super().__init__(
+            required=False, allow_null=True, min_value=1, max_value=LONGEST_LIMIT_S,
+            help_text="time limit in seconds from the first start; null for none",
+        )  # fmt: skip
+
+
+class PriorityField(StrictInt):
+    def __init__(self):
+        super().__init__(
+            required=False, min_value=-MOST_PRIORITY, max_value=MOST_PRIORITY,
+            help_text="among the user's own queued jobs; the highest is first, default 0",
+        )  # fmt: skip
+
+
+class JobIn(CodeIn):
     name = NameField()
     entry = EntryField(help_text="path of the script, relative to .home")
     tenant = NameField(required=False)
@@ -64,25 +104,68 @@ class JobIn(StrictSerializer):
     gpu = StrictInt(required=False, min_value=0, max_value=16)
     cpu = StrictNumber(required=False, min_value=0.1, max_value=10)
     ram = StrictInt(required=False, min_value=100, max_value=10000, help_text="MiB")
-    datasets = StrictList(child=DatasetNameField(), required=False, max_length=100)
+    datasets = StrictList(
+        child=JobDatasetField(),
+        required=False,
+        max_length=100,
+        help_text="names; `owner/name` for one that is shared with the right to clone",
+    )
     args = StrictList(child=StrictString(allow_blank=True, max_length=MAX_BYTES), required=False, max_length=100)
     env = EnvField(required=False)
     retries = StrictInt(required=False, min_value=0, max_value=10)
+    timeout = TimeoutField()
+    priority = PriorityField()
     workers = StrictInt(
         required=False, min_value=1, max_value=16, help_text="number of workers; gpu, cpu and ram are per worker"
     )
     network = StrictChoice(
         choices=Network.values, required=False, help_text="what it may reach; default and maximum: its tenant's policy"
     )
+    project = ProjectField(required=False, help_text="name of the project, created if there is none; default: default")
+    tags = TagsField(required=False, help_text="tags by name; a label has an empty value")
+    notes = NotesField(required=False, allow_blank=True, help_text="Markdown")
+    group = GroupField(required=False, allow_blank=True, help_text="name of a group of runs, such as a sweep")
 
 
 class JobHeartbeatIn(StrictSerializer):
     state = StrictChoice(choices=["running", "finished", "error"])
     progress = StrictInt(min_value=0, max_value=100)
+    remaining = StrictNumber(required=False, min_value=0, max_value=1e10, help_text="expected seconds until the end")
+    media = StrictInt(required=False, min_value=0, max_value=2**63 - 1, help_text="number of media logged so far")
+
+
+class LooseSerializer(StrictSerializer):
+    """The body of an external client, whose later releases may send more fields: unknown ones are ignored."""
+
+    def to_internal_value(self, data):
+        if not isinstance(data, dict):
+            raise Invalid("must be a JSON object")
+        return super().to_internal_value({key: value for key, value in data.items() if key in self.fields})
+
+
+class TrainerMetricIn(LooseSerializer):
+    name = StrictString(allow_blank=True, max_length=MAX_BYTES)
+    value = StrictString(allow_blank=True, max_length=MAX_BYTES, help_text="a number as text")
+
+
+class TrainerStatusIn(LooseSerializer):
+    progressPercentage = StrictInt(required=False, min_value=0, max_value=100)
+    estimatedRemainingSeconds = StrictInt(required=False, min_value=0, max_value=2**53)
+    metrics = TrainerMetricIn(many=True, required=False, max_length=1000)
+    lastUpdatedTime = StrictString(required=False, allow_blank=True, max_length=100)
+
+
+class TrainerIn(LooseSerializer):
+    """The status of Kubeflow Trainer, as Hugging Face transformers sends it."""
+
+    trainerStatus = TrainerStatusIn()
 
 
 class JobOut(serializers.Serializer):
     name = serializers.CharField()
+    title = serializers.CharField(allow_blank=True, help_text="what pages call the run; any text")
+    run_id = serializers.CharField(source="run_id.hex", help_text="the id of the run for MLflow clients")
+    origin = serializers.ChoiceField(choices=Origin.choices, help_text="client: an MLflow client reports the run")
     user = serializers.CharField(source="user.username")
     tenant = serializers.CharField(source="tenant.name")
     runtime = serializers.ChoiceField(choices=Runtime.choices)
@@ -92,14 +175,33 @@ class JobOut(serializers.Serializer):
     ram = serializers.IntegerField()
     state = serializers.ChoiceField(choices=State.choices)
     progress = serializers.IntegerField()
+    remaining = serializers.FloatField(
+        source="left_for", allow_null=True, help_text="seconds until the end; null while they are unknown"
+    )
+    remaining_from = serializers.CharField(
+        source="left_says",
+        allow_blank=True,
+        help_text="the source: script, trainer (such as Hugging Face's), log (a progress bar) or pace (estimated)",
+    )
     datasets = serializers.ListField(child=serializers.CharField())
     args = serializers.ListField(child=serializers.CharField(allow_blank=True))
-    env = serializers.DictField(child=serializers.CharField(allow_blank=True))
+    env = serializers.DictField(child=serializers.CharField(allow_blank=True), source="shown_env")
     retries = serializers.IntegerField()
+    timeout = serializers.IntegerField(allow_null=True, help_text="time limit in seconds from the first start")
+    priority = serializers.IntegerField(help_text="among the user's own queued jobs; the highest is first")
     workers = serializers.IntegerField()
     network = serializers.ChoiceField(choices=Network.choices, source="network_policy")
     attempt = serializers.IntegerField()
     reason = serializers.CharField(allow_blank=True)
+    diagnosis = serializers.CharField(source="failure", allow_blank=True, help_text="why it failed, in a few words")
+    project = serializers.CharField(source="project.name", default=None, allow_null=True)
+    tags = serializers.DictField(child=serializers.CharField(allow_blank=True))
+    notes = serializers.CharField(allow_blank=True)
+    favourite = serializers.BooleanField()
+    hidden = serializers.BooleanField(help_text="not drawn in the charts of its project")
+    colour = serializers.IntegerField(source="shown_colour", help_text="of its lines in charts, 0 to 9")
+    group = serializers.CharField(allow_blank=True)
+    trashed = serializers.DateTimeField(allow_null=True)
     created = serializers.DateTimeField()
     started = serializers.DateTimeField(allow_null=True)
     ended = serializers.DateTimeField(allow_null=True)
@@ -112,6 +214,18 @@ _SERIES_NAME = re.compile(SERIES_NAME)
 
 def _is_number(value) -> bool:
     return type(value) in (int, float) and math.isfinite(value)
+
+
+def _value_of(value) -> float | None:
+    """Return the number of a value: a JSON number, or NaN or an infinity, also as its name; else None."""
+    if type(value) is str:
+        return NOT_FINITE.get(value)
+    if type(value) not in (int, float):
+        return None
+    try:
+        return float(value)
+    except OverflowError:
+        return None
 
 
 def _is_step(value) -> bool:
@@ -142,7 +256,7 @@ def _plain_values(data) -> bool:
             and type(data["values"]) is dict
             and 1 <= len(data["values"]) <= 100
             and all(
-                _SERIES_NAME.fullmatch(key) and key not in RESERVED and _is_number(value)
+                _SERIES_NAME.fullmatch(key) and key not in RESERVED and (type(value) is float or _is_number(value))
                 for key, value in data["values"].items()
             )
             and ("time" not in data or (_is_number(data["time"]) and 0 <= data["time"] <= 1e11))
@@ -175,27 +289,46 @@ class MetricsOut(serializers.Serializer):
     progress = serializers.IntegerField()
 
 
-NUMBER = {"type": "object", "additionalProperties": {"type": "number"}, "minProperties": 1, "maxProperties": 100}
+NUMBER = {"anyOf": [{"type": "number"}, {"type": "string", "enum": list(NOT_FINITE)}]}
+NUMBERS = {"type": "object", "additionalProperties": NUMBER, "minProperties": 1, "maxProperties": 100}
+
+
+def finite(value: float | str) -> float | str:
+    """Return the number for JSON: values that are not finite as their names."""
+    if isinstance(value, str) or math.isfinite(value):
+        return value
+    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
 
 
 @extend_schema_field(NUMBER)
+class NumberOut(serializers.Field):
+    def to_representation(self, value):
+        return finite(value)
+
+
+@extend_schema_field(NUMBERS)
 class NumbersField(serializers.Field):
-    """A map of names to finite numbers, 1 to 100 of them."""
+    """A map of names to numbers, 1 to 100 of them. NaN and infinities are values, too: bare, or their names as texts.
+
+    Accuracy and loss are JobMetrics, whose numbers are finite. So they are accepted here where one of them is not.
+    """
 
     def to_internal_value(self, data):
         if not isinstance(data, dict) or not 1 <= len(data) <= 100:
             raise Invalid("must be an object of 1 to 100 numbers")
-        for key, value in data.items():
-            if not re.fullmatch(SERIES_NAME, key) or key in RESERVED:
+        numbers = {key: _value_of(value) for key, value in data.items()}
+        reserved = RESERVED
+        if any(number is not None and not math.isfinite(number) for number in map(numbers.get, ("accuracy", "loss"))):
+            reserved = ("epoch", "progress")
+        for key, number in numbers.items():
+            if not re.fullmatch(SERIES_NAME, key) or key in reserved:
                 raise Invalid(
                     "names must have 1 to 100 letters, digits, spaces and _.:/- and must not be %(reserved)s",
                     reserved=", ".join(RESERVED),
                 )
-            try:
-                StrictNumber().run_validation(value)
-            except serializers.ValidationError as problem:
-                raise Invalid(under(key, flatten(problem.detail)))
-        return {key: float(value) for key, value in data.items()}
+            if number is None:
+                raise Invalid(under(key, "must be a number, or NaN, Infinity or -Infinity"))
+        return numbers
 
     def to_representation(self, value):
         return value
@@ -218,7 +351,7 @@ class ValuesIn(StrictSerializer):
 class ValueOut(serializers.Serializer):
     name = serializers.CharField()
     step = serializers.IntegerField()
-    value = serializers.FloatField()
+    value = NumberOut()
     time = serializers.DateTimeField(source="at")
     attempt = serializers.IntegerField()
 
@@ -226,11 +359,11 @@ class ValueOut(serializers.Serializer):
 class SeriesOut(serializers.Serializer):
     name = serializers.CharField()
     count = serializers.IntegerField()
-    last = serializers.FloatField()
-    min = serializers.FloatField()
-    max = serializers.FloatField()
+    last = NumberOut()
+    min = NumberOut()
+    max = NumberOut()
     points = serializers.ListField(
-        child=serializers.ListField(child=serializers.FloatField()), help_text="[step, value, attempt], in order"
+        child=serializers.ListField(child=NumberOut()), help_text="[step, value, attempt], in order"
     )
 
 

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable
 
 from asgiref.sync import async_to_sync
-from channels.layers import get_channel_layer
+from channels.layers import BaseChannelLayer, get_channel_layer
 from django.db import transaction
 from dramatiq import Message
 
@@ -44,24 +44,43 @@ def wake(kind: str, pk: int) -> None:
     send_to_group(group(kind, pk), {"type": "wake", "kind": kind})
 
 
-def changed(owner: str, kind: str, name: str, *, moving: bool = False) -> None:
+def changed(owner: str, kind: str, name: str, *, moving: bool = False, progress: int | None = None) -> None:
     """Notify the open pages of the owner and of all operators that this object looks different now.
 
     Every change of state does this by itself (see kernel.models); call it for what changes without one, with
-    `moving` for what changes often, such as progress: pages then refresh less eagerly. Read by mlp.visitors.live.
+    `moving` for what changes often, such as progress: pages then refresh less eagerly, and show the `progress` that is
+    given here. Read by mlp.visitors.live.
     """
-    event = {"type": "changed", "owner": owner, "kind": kind, "name": name, "moving": moving}
-    run(f"notify of {kind} {owner}/{name}", lambda: async_to_sync(_send_to_pages)(pages_of(owner), event))
+    event = {"type": "changed", "owner": owner, "kind": kind, "name": name, "moving": moving, "progress": progress}
+    run(f"notify of {kind} {owner}/{name}", lambda: _send(event, pages_of(owner), OPERATORS_PAGES))
+
+
+def stir(kind: str, pk: int, owner: str, name: str) -> None:
+    """Notify the open pages of an object and those of its owner, at once: for what changes often, outside of any
+    transaction, in whatever thread.
+    """
+    event = {"type": "changed", "owner": owner, "kind": kind, "name": name, "moving": True, "progress": None}
+    try:
+        _send({"type": "wake", "kind": kind}, group(kind, pk))
+        _send(event, pages_of(owner), OPERATORS_PAGES)
+    except Exception:  # as in `run`
+        log.exception("could not notify of %s %s/%s; the reconcile loop will make up for it", kind, owner, name)
 
 
 def send_to_group(name: str, event: dict) -> None:
     """Send an event to a group of the channel layer. Losing one is harmless to its receivers."""
-    run(f"notify {name}", lambda: async_to_sync(get_channel_layer().group_send)(name, event))
+    run(f"notify {name}", lambda: _send(event, name))
 
 
-async def _send_to_pages(owner_group: str, event: dict) -> None:
+def _send(event: dict, *groups: str) -> None:
+    """Send an event to those of the groups that have members; most have none, and looking costs a tenth of sending."""
     layer = get_channel_layer()
-    await asyncio.gather(layer.group_send(owner_group, event), layer.group_send(OPERATORS_PAGES, event))
+    if joined := layer.with_members(*groups):
+        async_to_sync(_send_to_all)(layer, joined, event)
+
+
+async def _send_to_all(layer: BaseChannelLayer, groups: list[str], event: dict) -> None:
+    await asyncio.gather(*(layer.group_send(group, event) for group in groups))
 
 
 OPERATORS_PAGES = "pages.operators"

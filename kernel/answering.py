@@ -1,7 +1,7 @@
 """Whether a server hangs: it is stopped, frozen or cut off, so it takes requests and answers none.
 
-A dead server refuses at once. One that hangs would hold everybody who asks, for as long as they are willing to wait. So
-whoever waits for one of our servers longer than SILENCE_S has it probed, once for the whole process: a new connection
+A dead server refuses connections at once. One that hangs blocks its callers until their time-outs. So a caller that
+waits for one of our servers longer than SILENCE_S has it probed, once for the whole process: a new connection
 with a greeting that every server of its kind answers at once, without a password. A server that is slow, with a long
 query or a large batch, answers that, and is waited for. While the probe finds that it hangs, everything that needs it
 fails without waiting, so that the threads are free for what does not need it; the probe is repeated until it is
@@ -100,7 +100,7 @@ class Server:
             log.warning("%s answers again", self.name)
 
     def _answers(self) -> bool:
-        """Return whether it answers the greeting. A refusal is an answer: whoever asks is refused without waiting.
+        """Return whether it answers the greeting. A refusal is an answer: callers do not wait.
 
         The time is counted in looks, which take longer where this process itself does not get its share of a busy
         machine's time.

@@ -136,6 +136,16 @@ class DatasetNameField(PatternField):
     pattern = names.DATASET_NAME
 
 
+class JobDatasetField(PatternField):
+    check = staticmethod(names.dataset_of_job)
+    pattern = names.DATASET_OF_JOB
+
+
+class JobReferenceField(PatternField):
+    check = staticmethod(names.job_reference)
+    pattern = names.JOB_REFERENCE
+
+
 class EntryField(PatternField):
     check = staticmethod(names.entry)
     pattern = names.ENTRY

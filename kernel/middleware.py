@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import secrets
+import time
 
 from django.http import HttpRequest, HttpResponse
 from django.utils.deprecation import MiddlewareMixin
@@ -43,6 +44,7 @@ class ApiErrors:
         if not is_api(request.path_info):
             # The database cannot store a null character, so no such object exists; querying it would be a fault.
             request.path_info = request.path_info.replace("\0", "\ufffd")
+            request.begun = time.time()  # a page says so, to be told of what has changed since (mlp.visitors.live)
             return self.get_response(request)
         if "\0" in request.path_info:
             return error_response(REFUSED, "path: must not hold a null character")

@@ -19,7 +19,7 @@ class StateChange(models.Model):
     at = models.DateTimeField(_("at"), auto_now_add=True)
     kind = models.CharField(_("kind"), max_length=32)
     owner = models.CharField(_("owner"), max_length=64)
-    name = models.CharField(_("name"), max_length=64)
+    name = models.CharField(_("name"), max_length=256)
     object_id = models.BigIntegerField(_("object"))
     transition = models.CharField(_("transition"), max_length=32)
     source = models.CharField(_("from"), max_length=16)
@@ -48,6 +48,8 @@ class StateChange(models.Model):
 
 class Lifecycle(models.Model):
     """The base of every object with a lifecycle; `history_owner` and `history_name` key its StateChange rows."""
+
+    reading = None  # how a visitor reads another user's object: see accounts.sharing.access
 
     class Meta:
         abstract = True
@@ -82,6 +84,13 @@ def refused(template: str) -> dict:
 def record_created(instance: models.Model, *, by: str, reason: str = "") -> StateChange:
     """Write the first row of an object's history. Called by its `create_…` verb in the same transaction."""
     return _write(instance, "create", "", instance.state, by, reason)
+
+
+def record_change(
+    instance: models.Model, *, transition: str, source: str, target: str, by: str, reason: str = ""
+) -> None:
+    """Write a row for a change of something that has no lifecycle, in the transaction of the change."""
+    _write(instance, transition, source, target, by, reason)
 
 
 def history_of(instance: models.Model):

@@ -12,6 +12,8 @@ from .messages import Message
 
 NAME = r"^[a-z]{1,50}$"
 DATASET_NAME = r"^(?!\.)[a-z.]{1,50}$"
+JOB_REFERENCE = r"^([a-z]{1,50}/)?[a-z]{1,50}$"
+DATASET_OF_JOB = r"^([a-z]{1,50}/)?(?!\.)[a-z.]{1,50}$"
 LETTERS_OF_ENTRY = r"[A-Za-z0-9._/-]{1,200}"
 ENTRY = rf"^(?!(.*/)?\.{{0,2}}(/|$)){LETTERS_OF_ENTRY}$"
 PLATFORM = "platform"  # owner of the platform's own objects; no user can have this name
@@ -34,6 +36,18 @@ def name(value: str, field: str = "name") -> str:
 def dataset_name(value: str, field: str = "name") -> str:
     problem = Message("must be 1 to 50 characters a to z and dots, and must not begin with a dot")
     return _matches(DATASET_NAME, field, value, problem)
+
+
+def dataset_of_job(value: str, field: str = "datasets") -> str:
+    """Return the name of one of the user's datasets, or `owner/name` for one that is shared."""
+    problem = Message("must be the name of a dataset, or owner/name for one that is shared with you")
+    return _matches(DATASET_OF_JOB, field, value, problem)
+
+
+def job_reference(value: str, field: str = "code_from") -> str:
+    """Return the name of one of the user's jobs, or `owner/name` for one that is shared."""
+    problem = Message("must be the name of a job, or owner/name for one that is shared with you")
+    return _matches(JOB_REFERENCE, field, value, problem)
 
 
 def entry(value: str, field: str = "entry") -> str:

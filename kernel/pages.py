@@ -84,6 +84,11 @@ def attempt(action: Callable[[], object]) -> str:
     return problems_of(action).general
 
 
+def number_in(text: str) -> int | None:
+    """Return the number in a form or an address, of at most 17 digits 0 to 9; None for any other text."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 18 else None
+
+
 def form_mark(request: HttpRequest) -> str:
     """Return a hidden value for a form that creates something, so that a form sent twice creates one object."""
     return request.POST.get("mark") or secrets.token_urlsafe(12)

@@ -1,5 +1,7 @@
-"""A preview of a user's file for pages: an image by its first bytes, the beginning of a text, the first rows of a
+"""The preview of a user's file on pages: an image by its first bytes, the beginning of a text, the first rows of a
 table.
+
+Terminal output keeps its colours.
 """
 
 from __future__ import annotations
@@ -9,17 +11,13 @@ import io
 import os
 from typing import BinaryIO
 
+from . import ansi
+from .picture import image_kind, is_showable
+
 SHOWN_BYTES = 128 << 10
 TABLE_ROWS, TABLE_COLUMNS, CELL = 100, 50, 200
 DELIMITERS = {".csv": ",;\t|", ".tsv": "\t"}
-IMAGES = {
-    b"\x89PNG\r\n\x1a\n": "image/png",
-    b"\xff\xd8\xff": "image/jpeg",
-    b"GIF87a": "image/gif",
-    b"GIF89a": "image/gif",
-}
-# Sent with each user's file: a browser must not treat it as one of our pages.
-SAFE = {"X-Content-Type-Options": "nosniff", "Content-Security-Policy": "default-src 'none'; sandbox"}
+LOGS = (".log", ".out", ".err")
 
 
 def of(file: BinaryIO, name: str) -> dict:
@@ -30,17 +28,10 @@ def of(file: BinaryIO, name: str) -> dict:
     text = None if kind else _text(file.read(SHOWN_BYTES + 1))
     delimiters = DELIMITERS.get(os.path.splitext(name)[1].lower())
     table = _table(text, delimiters) if text and delimiters else None
-    return {"size": size, "image": bool(kind), "table": table, "text": text, "cut": size > SHOWN_BYTES}
-
-
-def image_kind(file: BinaryIO) -> str:
-    """Return the image's media type, by its first bytes and never by its name; "" for anything else. SVG is left out:
-    it may contain scripts.
-    """
-    head = os.pread(file.fileno(), 16, 0)
-    if head[:4] == b"RIFF" and head[8:12] == b"WEBP":
-        return "image/webp"
-    return next((kind for magic, kind in IMAGES.items() if head.startswith(magic)), "")
+    if text and ("\x1b[" in text or name.lower().endswith(LOGS)):
+        text = ansi.html(text)
+    shown = bool(kind) and is_showable(file)
+    return {"size": size, "image": shown, "table": table, "text": text, "cut": size > SHOWN_BYTES}
 
 
 def _text(data: bytes) -> str | None:

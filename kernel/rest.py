@@ -17,7 +17,7 @@ HALF = re.compile("[\ud800-\udfff]")  # a lone surrogate: only an escape can con
 HALF_ESCAPED = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
-def read_json(data: bytes):
+def read_json(data: bytes, parse_constant=no_constant):
     """Return the value of a JSON body.
 
     Raises Refused naming the field with text that cannot be encoded; ValueError or RecursionError for anything but
@@ -27,7 +27,7 @@ def read_json(data: bytes):
         check_count(data)
     except TooManyValues:
         raise Refused("must have at most %(limit)s values", field="body", limit=MOST_VALUES) from None
-    value = json.loads(data.decode("utf-8"), parse_constant=no_constant)
+    value = json.loads(data.decode("utf-8"), parse_constant=parse_constant)
     if HALF_ESCAPED.search(data):
         _refuse_halves(value)
     return value
@@ -47,15 +47,17 @@ def _refuse_halves(value) -> None:
 
 
 class StrictJSONParser(JSONParser):
-    """A parser that reads UTF-8 whatever the charset says, and refuses NaN, Infinity, deep nesting
-    and lone surrogates.
+    """A parser that reads UTF-8 whatever the charset says, and refuses NaN, Infinity, deep nesting and lone surrogates.
+
+    A view with `reads_nan` gets NaN and infinities; its serializer accepts them or refuses them by name.
     """
 
     media_type = "application/json"
 
     def parse(self, stream, media_type=None, parser_context=None):
         try:
-            return read_json(stream.read())
+            lenient = getattr((parser_context or {}).get("view"), "reads_nan", False)
+            return read_json(stream.read(), float if lenient else no_constant)
         except (ValueError, RecursionError):
             raise Refused("not valid JSON", field="body")
 

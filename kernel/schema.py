@@ -22,7 +22,8 @@ class PatternExtension(OpenApiSerializerFieldExtension):
     match_subclasses = True
 
     def map_serializer_field(self, auto_schema, direction):
-        return {"type": "string", "pattern": self.target.pattern}
+        most = self.target.max_length
+        return {"type": "string", "pattern": self.target.pattern, **({"maxLength": most} if most else {})}
 
 
 class StrictExtension(OpenApiSerializerExtension):
@@ -96,7 +97,8 @@ class ContractSchema(AutoSchema):
     def get_override_parameters(self):
         call = self._call
         parameters = [
-            OpenApiParameter(name, kind, OpenApiParameter.QUERY, description=words) for name, kind, words in call.query
+            OpenApiParameter(name, kind, OpenApiParameter.QUERY, description=words, required=name in call.needs)
+            for name, kind, words in call.query
         ]
         if call.many:
             most = call.most_offset
@@ -131,6 +133,9 @@ class ContractSchema(AutoSchema):
             success = {call.status: OpenApiResponse(OpenApiTypes.STR, "success")}
         else:
             success = {call.status: OpenApiResponse(call.out(many=True) if call.many else call.out, "success")}
+        if call.stream:
+            success = {(call.status, "application/json"): success[call.status]}
+            success[call.status, call.stream] = OpenApiResponse(OpenApiTypes.STR, "success, followed")
         return {
             **success,
             403: OpenApiResponse(Error, "refused: msg gives the reason"),

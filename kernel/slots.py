@@ -59,7 +59,7 @@ class Slots:
                 del self.taken[key]
 
     def refusal(self) -> Message:
-        """Return what a user is told who has too many."""
+        """Return the error for a user who has too many."""
         return Message(
             "too many at the same time: a user may have %(limit)s (%(setting)s)",
             limit=self.most,

@@ -1,7 +1,7 @@
 """Unix sockets of the platform's own servers, in a folder that only its user can enter.
 
-A port belongs to whoever binds it first: a job could take the port of a server that is being restarted, and would be
-sent what its clients send. A name in this folder cannot be taken.
+A port belongs to the process that binds it first: a job could take the port of a server that is being restarted, and
+would be sent what its clients send. A name in this folder cannot be taken.
 """
 
 from __future__ import annotations

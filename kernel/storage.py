@@ -14,6 +14,7 @@ from django.conf import settings
 
 from . import names
 from .errors import Refused
+from .messages import Message
 
 LEVELS = 100  # of folders: each level that is walked holds a descriptor
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -21,6 +22,14 @@ FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 def root() -> Path:
     return Path(settings.MLP_ROOT)
+
+
+def without_root(text: str) -> str:
+    """Return a message or text without the host's path of the storage; users read these reasons."""
+    folder = f"{root()}/"
+    if isinstance(text, Message):
+        return text.mapped(lambda part: part.replace(folder, ""))
+    return text.replace(folder, "")
 
 
 def dataset_dir(user: str, dataset: str) -> Path:

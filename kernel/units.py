@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from django.utils.formats import number_format
 
 
@@ -12,3 +14,14 @@ def memory(mebi: int) -> str:
     gibi = round(mebi / 1024, 1)
     digits = 0 if gibi >= 100 or gibi == int(gibi) else 1
     return f"{number_format(round(gibi, digits), digits)} GiB"
+
+
+def short(number: float) -> str:
+    """Return a number with about four significant digits; very large and small ones in scientific notation."""
+    number = float(number)
+    if not math.isfinite(number):
+        return "NaN" if math.isnan(number) else ("∞" if number > 0 else "−∞")
+    size = abs(number)
+    if size and not 0.001 <= size < 100000:
+        return f"{number:.2e}"
+    return number_format(float(f"{number:.4g}"))

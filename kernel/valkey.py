@@ -157,6 +157,18 @@ class ChannelLayer(RedisChannelLayer):
         host = dict(self.hosts[index])
         return AsyncPool.from_url(host.pop("address"), **host)
 
+    def with_members(self, *groups: str) -> list[str]:
+        """Return those of the groups that somebody has joined. Needs no event loop."""
+        asked = _shared().pipeline(transaction=False)
+        for group in groups:
+            asked.exists(self._group_key(group))
+        return [group for group, exists in zip(groups, asked.execute(), strict=True) if exists]
+
+
+@functools.cache
+def _shared() -> redis.Redis:
+    return client()
+
 
 def client() -> redis.Redis:
     """Return a client with a pool of its own."""

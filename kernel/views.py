@@ -32,7 +32,7 @@ def whole(low: int = 0, high: int = BIG) -> dict:
 @dataclass(frozen=True)
 class Call:
     """One method of one path. `out` is None for the JSON string "", str for a JSON string; `media`
-    is for other bodies.
+    is for other bodies, `stream` for the body of an answer that is followed.
     """
 
     summary: str
@@ -42,7 +42,9 @@ class Call:
     status: int = 200
     states: tuple[str, ...] = ()
     query: tuple[tuple[str, type | dict, str], ...] = field(default=())
+    needs: tuple[str, ...] = ()  # parameters of the query that must be given
     media: tuple[str, ...] = ()
+    stream: str = ""
     one_or_many: bool = False
     ignores_body: bool = False
     most_offset: int = BIG
@@ -62,6 +64,7 @@ class ContractView(APIView):
     kind = "user"
     internal = False  # only administrators and service tokens (▣ in the contract)
     accepted = frozenset({"user"})  # kinds of token; staff's own and service tokens join when `internal`
+    reads_nan = False  # whether NaN, Infinity and -Infinity in its body are numbers (kernel.rest)
     security: tuple[str, ...] = ("bearer", "session")  # for the reference, as are the patterns of the path's segments
     segments: dict[str, str] = {"user": NAME, "name": NAME, "tenant": NAME}
     metadata_class = None
@@ -104,6 +107,9 @@ class ContractView(APIView):
         for parameter in request.query_params:
             if parameter not in known:
                 raise Refused("unknown parameter", field=parameter)
+        for parameter in call.needs:
+            if not request.query_params.get(parameter):
+                raise Refused("is required", field=parameter)
 
     def _check_body(self, request) -> None:
         """Validate the body before anything is looked up: a wrong type is reported before a missing object (contract

@@ -7,9 +7,10 @@ from kernel.environment import Section
 LIMITS = Section("Limits")
 
 
-def read(*, proxied: bool) -> tuple[int, int, int, int]:
-    """Return the limits of connections, websockets, followed logs and values of a job. `proxied`: all users have one
-    address.
+def read(*, proxied: bool) -> tuple[int, int, int, int, int]:
+    """Return the limits of connections, websockets, followed logs, values of a job and days in the trash.
+
+    `proxied`: all users have one address.
     """
     connections = LIMITS.integer(
         "MLP_CONNECTIONS_PER_ADDRESS",
@@ -35,4 +36,20 @@ def read(*, proxied: bool) -> tuple[int, int, int, int]:
         1,
         help="metrics and values that are kept of one job; later ones are not stored, and the job's page says so",
     )
-    return connections, websockets, followed_logs, values
+    trash_days = LIMITS.integer(
+        "MLP_TRASH_DAYS",
+        30,
+        0,
+        3650,
+        unit="days",
+        help="how long deleted runs and projects stay in the trash, where they can be restored; `0`: they are deleted "
+        "within seconds",
+    )
+    return connections, websockets, followed_logs, values, trash_days
+
+
+def of_code() -> tuple[int, int, int]:
+    """Return the limits on the saved files and bytes of a script's folder, and on all saved code of a user."""
+    files = LIMITS.integer("MLP_CODE_FILES", 1000, 1, 10_000, help="how many files of a script's folder are kept")
+    size = LIMITS.integer("MLP_CODE_BYTES", 20 << 20, 1, unit="bytes", help="how much of a script's folder is kept")
+    return files, size, LIMITS.integer("MLP_CODE_LIMIT", 2 << 30, unit="bytes", help="code kept for a user in all")

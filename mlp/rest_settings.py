@@ -35,7 +35,15 @@ REFERENCE = {
     "ENUM_GENERATE_CHOICE_DESCRIPTION": False,
     "ENUM_NAME_OVERRIDES": {
         "ReadyStateEnum": "datasets.models.State",
+        "DiffLineKindEnum": ["same", "old", "new", "skip"],
+        "SharedKindEnum": "accounts.sharing.serializers.SHARED_KINDS",
+        "MediaKindEnum": "jobs.media.index.KINDS",
+        "ShareRightEnum": ["read", "clone"],
+        "RegistryEventEnum": "models_app.registry.events.EVENTS",
         "NetworkEnum": "resources.models.Network",
+        "JobStateEnum": "jobs.models.State",
+        "RuntimeEnum": "jobs.models.Runtime",
+        "RunStateEnum": ["queued", "starting", "running", "finished", "failed", "cancelled", "deleting"],
         "AnyNetworkEnum": ["", "open", "platform", "none"],
     },
 }

@@ -1,4 +1,4 @@
-"""All settings, read from the environment and described here; docs/settings.md is generated from this file."""
+"""All settings, read from the environment and described here and in mlp/*_settings.py; docs/settings.md lists them."""
 
 from __future__ import annotations
 
@@ -15,8 +15,12 @@ from kernel.environment import Section, default_root, postgres_settings
 from kernel.secrets import secret
 from kernel.sockets import folder as socket_folder
 from mlp import cluster_settings, limit_settings, rest_settings
+from mlp.aiops_settings import *  # noqa: F403
+from mlp.aiops_settings import LOGS
 from mlp.django_settings import *  # noqa: F403
 from mlp.django_settings import BASE_DIR
+from mlp.mail_settings import *  # noqa: F403
+from mlp.mail_settings import NOTICES
 from mlp.operators import admin_theme
 
 gc.disable()  # until everything is imported (kernel/apps.py): a third of the time that a process takes to start
@@ -104,7 +108,8 @@ access = Section("Access and secrets")
 SECRET_KEY = access.text(
     "MLP_SECRET_KEY",
     shown="random, kept in `{root}/secret-key`",
-    help="the key that tokens and sessions are derived from; a new key revokes all of them",
+    help="the key that tokens and sessions are derived from; a new key revokes all of them. The secrets of webhooks of "
+    "the registry are encrypted with it, and have to be set again after a change",
 ) or secret(MLP_ROOT, "secret-key", 64)
 ADMIN_PASSWORD = access.text(
     "MLP_ADMIN_PASSWORD",
@@ -141,12 +146,16 @@ SESSION_COOKIE_AGE = access.integer(
 ADMIN_SESSION_S = access.integer(
     "MLP_ADMIN_SESSION_S", 12 * 3600, 60, unit="s", help="how long an administrator's login lasts, if that is shorter"
 )
+SHARE_LINKS = access.flag(
+    "MLP_SHARE_LINKS", True, help="whether objects can be shared by a link; without it existing links do not work"
+)
+SHARES_PER_USER = access.integer("MLP_SHARES_PER_USER", 1000, 1, help="shares that a user can have in force at once")
 PASSWORD_MIN_LENGTH = access.integer(
     "MLP_PASSWORD_MIN_LENGTH", 8, 8, 64, help="characters that a new password must have; existing passwords stay valid"
 )
 
 limits = limit_settings.read(proxied=GATEWAY_URL.startswith("https://") and not TRUSTED_PROXIES)
-CONNECTIONS_PER_ADDRESS, WEBSOCKETS_PER_USER, FOLLOWED_LOGS_PER_USER, JOB_VALUES = limits
+CONNECTIONS_PER_ADDRESS, WEBSOCKETS_PER_USER, FOLLOWED_LOGS_PER_USER, JOB_VALUES, TRASH_DAYS = limits
 
 # --- servers: given by URL, else embedded -----------------------------------------------------------------------------
 servers = Section("Servers")
@@ -188,7 +197,7 @@ WEBSOCKET_ADDRESS = _inner("websockets", WEBSOCKET_PORT)
 DATA_ADDRESS = _inner("data", DATA_PORT)
 VALKEY_ADDRESS = _inner("valkey", VALKEY_PORT)
 _database_host = INTERNAL_HOST if INNER_PORTS else quote(str(SOCKETS), safe="")
-# require_auth: whoever answers is sent proofs, never the password itself.
+# require_auth: SCRAM only, so the password itself is never sent, whichever server answers.
 DATABASE_URL = _database_url or (
     f"postgresql://platform:{quote(secret(MLP_ROOT, 'database-password'))}@{_database_host}:{DATABASE_PORT}/mlp"
     "?require_auth=scram-sha-256"
@@ -230,11 +239,9 @@ CHANNEL_LAYERS = {
 # --- runs and resources -----------------------------------------------------------------------------------------------
 runs = Section("Datasets, jobs, models, applications")
 MLP_RUNNER = runs.text(
-    "MLP_RUNNER",
-    "local",
-    help="`local`: runs are processes of this machine; `kubernetes`: Jobs of a cluster "
-    "([kubernetes.md](kubernetes.md))",
-)
+    "MLP_RUNNER", "local",
+    help="`local`: runs are processes of this machine; `kubernetes`: a cluster's Jobs ([kubernetes.md](kubernetes.md))",
+)  # fmt: skip
 MLP_CONFINEMENT = runs.text(
     "MLP_CONFINEMENT",
     "auto",
@@ -242,34 +249,41 @@ MLP_CONFINEMENT = runs.text(
     "([jobs.md](jobs.md))",
 )
 _run_network = runs.choice(
-    "MLP_RUN_NETWORK",
-    "open",
-    ["open", "platform", "none", "shared"],
+    "MLP_RUN_NETWORK", "open", ["open", "platform", "none", "shared"],
     help="what jobs and applications may reach: `open` the platform and the internet, `platform` the platform only, "
     "`none` nothing. It is the default and the maximum of every tenant ([jobs.md](jobs.md#network)). With `shared` "
     "runs use the network of this machine, where policies are enforced for TCP at most",
-)
+)  # fmt: skip
 RUN_NETWORK_SHARED = _run_network == "shared"
 RUN_NETWORK = "open" if RUN_NETWORK_SHARED else _run_network
+RUN_INTERNET = runs.choice(
+    "MLP_RUN_INTERNET", "auto", ["auto", "slirp4netns", "pasta", "proxy"],
+    help="how runs reach the internet under `open`, where they have networks of their own ([jobs.md](jobs.md#network))",
+)  # fmt: skip
 DATASET_SILENCE_S = runs.integer(
     "MLP_DATASET_SILENCE_S", 600, 1, unit="s", help="how long an upload may send nothing before it fails"
 )
 DATA_HOME_LIMIT = runs.integer(
     "MLP_HOME_LIMIT", 1 << 30, unit="bytes", help="the size of scripts and uploaded model files a user may keep"
 )
+CODE_FILES, CODE_BYTES, CODE_LIMIT = limit_settings.of_code()
 JOB_CANCEL_GRACE_S = runs.integer(
     "MLP_JOB_CANCEL_GRACE_S", 10, 0, 600, unit="s", help="the grace period from SIGTERM to SIGKILL"
+)
+JOB_NATS_MESSAGES_S = runs.integer(
+    "MLP_JOB_NATS_MESSAGES_S", 2000, 1, unit="per second", help="messages that a job may publish on the message bus"
+)
+JOB_NATS_BYTES_S = runs.integer(
+    "MLP_JOB_NATS_BYTES_S", 4 << 20, 1024, unit="bytes per second", help="what a job may send to the message bus"
 )
 JOB_LOG_LIMIT = runs.integer("MLP_JOB_LOG_LIMIT", 256 << 20, unit="bytes", help="how much of a job's log is kept")
 JOB_DISK_MIB = runs.integer(
     "MLP_JOB_DISK_MIB", 20 << 10, 1, unit="MiB", help="how much one attempt of a job may add to its workspace"
 )
 DISK_RESERVE_MIB = runs.integer(
-    "MLP_DISK_RESERVE_MIB",
-    1024,
-    unit="MiB",
+    "MLP_DISK_RESERVE_MIB", 1024, unit="MiB",
     help="the free disk space that is reserved: with less, no run starts, and the runs that filled the disk are ended",
-)
+)  # fmt: skip
 MODEL_CHECK_S = runs.integer(
     "MLP_MODEL_CHECK_S", 120, 1, unit="s", help="how long a model may take to load when it is checked"
 )
@@ -279,55 +293,15 @@ APP_START_S = runs.integer(
 APP_MOST_FAILURES = runs.integer(
     "MLP_APP_MOST_FAILURES", 5, 1, 100, help="failures in a row after which an application goes to `error`"
 )
+APP_ANSWER_S = runs.integer(
+    "MLP_APP_ANSWER_S", 300, 1, unit="s", help="how long the gateway waits for an application, and for each next part"
+)
 TRY_TIMEOUT_S = runs.integer(
     "MLP_TRY_TIMEOUT_S", 24 * 3600, 1, unit="s", help="when a resource request that was never confirmed is cancelled"
 )
 
-# --- AIOps ------------------------------------------------------------------------------------------------------------
-logs = Section("AIOps")
-AIOPS_LOGSTORE = logs.choice(
-    "MLP_AIOPS_LOGSTORE",
-    "database",
-    ["database", "opensearch"],
-    help="where log lines are kept: `database` or `opensearch`",
-)
-OPENSEARCH_URL = logs.url(
-    "OPENSEARCH_URL", ("http", "https"), help="the OpenSearch server, for `MLP_AIOPS_LOGSTORE=opensearch`"
-)
-AIOPS_RETENTION_DAYS = logs.integer(
-    "MLP_AIOPS_RETENTION_DAYS", 7, 1, 3650, unit="days", help="how long the database keeps log lines"
-)
-AIOPS_RETENTION_MIB = logs.integer(
-    "MLP_AIOPS_RETENTION_MIB", 4096, 16, unit="MiB", help="the total size of the log lines that the database keeps"
-)
-AIOPS_TRAINING_WINDOW_S = logs.integer(
-    "MLP_AIOPS_TRAINING_WINDOW_S",
-    24 * 3600,
-    60,
-    unit="s",
-    help="how far back from the request the logs go that a log model is trained on",
-)
-AIOPS_TRAINING_RAM_MIB = logs.integer(
-    "MLP_AIOPS_TRAINING_RAM", 8192, 512, unit="MiB", help="the memory that the training of a log model may use"
-)
-AIOPS_TRAINING_PARAMETERS: dict = {}  # overrides the model's own; tests train a small model
-
-# --- notifications ----------------------------------------------------------------------------------------------------
-notices = Section("Notifications")
-_smtp_url = notices.url(
-    "MLP_SMTP_URL",
-    ("smtp", "smtps"),
-    help="the server that sends e-mails: `smtp://user:password@host:587` (STARTTLS; plain text on port 25) or "
-    "`smtps://…`; without it no e-mails are sent",
-)
-DEFAULT_FROM_EMAIL = notices.text("MLP_MAIL_FROM", "platform@localhost", help="the sender of the e-mails")
-WEBHOOK_PRIVATE = notices.flag(
-    "MLP_WEBHOOK_PRIVATE", False, help="whether webhooks may go to addresses that are not public"
-)
-_mail = urlsplit(_smtp_url) if _smtp_url else None
-
 MLP_K8S = cluster_settings.read()
-SECTIONS = [place, access, limit_settings.LIMITS, servers, runs, logs, notices, cluster_settings.CLUSTER]
+SECTIONS = [place, access, limit_settings.LIMITS, servers, runs, LOGS, NOTICES, cluster_settings.CLUSTER]
 
 # --- Django ---------------------------------------------------------------------------------------------------------
 STATIC_URL = "/static/"
@@ -354,13 +328,6 @@ X_FRAME_OPTIONS = "DENY"
 SILENCED_SYSTEM_CHECKS = ["security.W008"] + ([] if _tls else ["security.W004", "security.W012", "security.W016"])
 FILE_UPLOAD_TEMP_DIR = None
 DATA_UPLOAD_MAX_MEMORY_SIZE = 20 << 20
-
-EMAIL_HOST, EMAIL_PORT = (_mail.hostname, _mail.port or (465 if _mail.scheme == "smtps" else 587)) if _mail else ("", 0)
-EMAIL_HOST_USER = unquote(_mail.username or "") if _mail else ""
-EMAIL_HOST_PASSWORD = unquote(_mail.password or "") if _mail else ""
-EMAIL_USE_SSL = bool(_mail and _mail.scheme == "smtps")
-EMAIL_USE_TLS = bool(_mail and not EMAIL_USE_SSL and EMAIL_PORT != 25)
-EMAIL_TIMEOUT = 10
 
 REST_FRAMEWORK = rest_settings.REST_FRAMEWORK
 SPECTACULAR_SETTINGS = rest_settings.spectacular(SESSION_COOKIE_NAME)

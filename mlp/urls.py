@@ -8,6 +8,7 @@ from django.views.generic import RedirectView
 from drf_spectacular.views import SpectacularJSONAPIView
 
 from aiops.intake import shippers
+from jobs.mlflow import protocol as mlflow
 from kernel.errors import Refused
 from mlp.visitors import pages
 from supervision import health
@@ -41,10 +42,14 @@ urlpatterns = [
     path("api/v1/", include(api)),
     path("api/v1", unknown),
     path("internal/data/", include("datasets.data_urls")),
+    path("internal/mlflow/", include("jobs.mlflow.uploads")),
     path("internal/apps/", include("apps.gateway_urls")),
     path("ModelTraining/", include("aiops.web.opni_urls")),
     path("v1/logs", shippers.otlp),
     path("loki/api/v1/push", shippers.loki_push),
+    path("mlflow/", include("jobs.mlflow.urls")),
+    path("mlflow/", include("models_app.mlflow.urls")),
+    re_path(r"^mlflow(/(?P<path>[\s\S]*))?$", mlflow.unknown),
     path("admin", RedirectView.as_view(pattern_name="admin:index")),
     path("admin/", admin.site.urls),
     path("", include("mlp.visitors.page_urls")),

@@ -7,6 +7,7 @@ import dramatiq
 from kernel.broker import broker
 
 from . import launching
+from .registry import webhooks
 
 
 @dramatiq.actor(actor_name="models.copy", queue_name="files", broker=broker(), max_retries=3, time_limit=3_600_000)
@@ -27,3 +28,8 @@ def clean(pk: int, follow: bool = True) -> None:
 @dramatiq.actor(actor_name="models.erase", queue_name="files", broker=broker(), max_retries=5)
 def erase(pk: int, follow: bool = True) -> None:
     launching.erase(pk, follow)
+
+
+@dramatiq.actor(actor_name="models.webhook", broker=broker(), max_retries=0)
+def webhook(pk: int) -> None:
+    webhooks.deliver(pk)

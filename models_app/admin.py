@@ -15,6 +15,7 @@ from kernel.messages import Message
 
 from . import lifecycle
 from .models import Model
+from .registry import admin as registry_admin  # noqa: F401 (registers the registry)
 
 
 def delete(model: Model, *, by: str) -> None:

@@ -8,10 +8,11 @@ from pathlib import Path
 
 from django.http import FileResponse, StreamingHttpResponse
 
+from accounts.sharing.rest import SharedReads
 from kernel import storage
 from kernel.locking import Missing, WrongState
 from kernel.messages import word
-from kernel.views import Call, ContractView
+from kernel.views import Call
 
 from . import lifecycle
 from .models import Model, State
@@ -23,10 +24,11 @@ PIECE = 1 << 20
 JOB = "$response.body#/name"
 
 
-class ModelView(ContractView):
+class ModelView(SharedReads):
     """A call about the models of one user."""
 
     kind = "model"
+    shared = Model
 
     def model(self, name: str) -> Model:
         """Return the owner's model of that name. Raises Missing."""

@@ -21,3 +21,11 @@ class ModelsConfig(AppConfig):
             fail_all_of(user, by)
 
         deregistered.connect(end_models, weak=False, dispatch_uid="models_app.end_models")
+        kinds, version = import_module("accounts.sharing.kinds"), self.get_model("ModelVersion")
+
+        def registered(keys):
+            found = version.objects.filter(model__in=keys).values_list("model_id", "registered_id")
+            return [(key, "registeredmodel", parent) for key, parent in found]
+
+        kinds.register(self.get_model("Model"), page="model", parents=registered)
+        kinds.register(self.get_model("RegisteredModel"), page="registered_model")

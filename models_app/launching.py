@@ -24,7 +24,9 @@ from . import copying, lifecycle
 from .models import Model, State
 
 PROGRAM = Path(__file__).resolve().parent / "loading.py"
+OF_MLFLOW = PROGRAM.with_name("mlmodel.py")
 MODEL, LOADING, WORK = "/model", "/opt/mlp/loading.py", "/workspace"
+LOADERS = (Mount(PROGRAM, LOADING), Mount(OF_MLFLOW, "/opt/mlp/mlmodel.py"))
 LOOK_AGAIN_MS = 300
 UNSEEN_S = (
     60  # a check is looked at every few seconds: after more than that the platform was away, or its clock was set
@@ -151,8 +153,16 @@ def erase(pk: int, follow: bool = True) -> None:
         if follow:
             after_commit.enqueue("models.erase", pk, queue="files", delay_ms=LOOK_AGAIN_MS)
         return
-    storage.remove_tree(folder(model))
-    storage.remove_tree(work_folder(model))
+    copying_now = Holder(f"models.copy.{pk}")
+    if not copying_now.hold():  # it would put its files there after they are removed
+        if follow:
+            after_commit.enqueue("models.erase", pk, queue="files", delay_ms=LOOK_AGAIN_MS)
+        return
+    try:
+        storage.remove_tree(folder(model))
+        storage.remove_tree(work_folder(model))
+    finally:
+        copying_now.release()
     lifecycle.forget(pk)
 
 
@@ -172,7 +182,7 @@ def _spec(model: Model) -> RunSpec:
         log_limit=CHECK_LOG,
         labels={"user": model.user.username, "model": model.name},
         runtime="serve",
-        mounts=(Mount(PROGRAM, LOADING), Mount(folder(model), MODEL)),
+        mounts=(*LOADERS, Mount(folder(model), MODEL)),
         owner=model.user_id,
         disk_mib=CHECK_DISK_MIB,
         network="none",

@@ -6,6 +6,7 @@ The tenant's rom is tried when the model is created, confirmed when it is ready,
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import dataclass
 
 from django.db import IntegrityError, transaction
 from django.db.models import Max
@@ -18,7 +19,7 @@ from jobs.models import State as JobState
 from kernel import after_commit, broker
 from kernel.database import violated
 from kernel.errors import Refused
-from kernel.locking import Missing, WrongState, locked
+from kernel.locking import Missing, WrongState, lock_row, locked
 from kernel.messages import Message, word
 from kernel.models import record_created
 from resources import tcc
@@ -27,12 +28,22 @@ from . import copying
 from .models import Model, State
 
 APPLIER = "mm"
+CANCELLED = Message("cancelled: its version was deleted")
 STEADY = (State.READY, State.ERROR)
 
 
 def request_id(pk: int) -> str:
     """Return the id of the model's resource request."""
     return f"model:{pk}"
+
+
+@dataclass(frozen=True)
+class Origin:
+    """The files that a model is to be made of: their source, the job they are from, their bytes."""
+
+    src: str
+    job: Job | None
+    size: int
 
 
 def create_model(*, user, name: str, src: str, tenant: str | None = None, by: str) -> Model:
@@ -44,24 +55,36 @@ def create_model(*, user, name: str, src: str, tenant: str | None = None, by: st
     kind, job_name, _path = copying.parse(src)
     if tenant not in (None, user.tenant.name):
         raise Missing("tenant")
-    job = _finished_job(user, job_name) if kind == "jobs" else None
+    job = finished_job(user, job_name) if kind == "jobs" else None
+    origin = measured(user, src, job)
+    broker.require()
+    with transaction.atomic():
+        accounts.hold_active(user)
+        return add_model(user=user, name=name, origin=origin, by=by)
+
+
+def measured(user, src: str, job: Job | None = None) -> Origin:
+    """Measure the files of a source; for `add_model`. Raises Refused where there are none."""
     try:
         size = copying.size(copying.origin(user.username, src))
     except OSError:
         raise Refused("%(src)s cannot be read, or its path contains a symbolic link", field="src", src=src)
     if not size:
         raise Refused("%(src)s has no files, or only empty ones", field="src", src=src)
-    broker.require()
+    return Origin(src, job, size)
+
+
+def add_model(*, user, name: str, origin: Origin, by: str) -> Model:
+    """Create a model in the caller's transaction, which has locked the user's row. Raises Refused."""
     try:
         with transaction.atomic():
-            accounts.hold_active(user)
             model = Model.objects.create(
-                user=user, tenant=user.tenant, name=name, src=src, size=size, lineage=_lineage(job)
+                user=user, tenant=user.tenant, name=name, src=origin.src, size=origin.size, lineage=_lineage(origin.job)
             )
             record_created(model, by=by)
             tcc.try_(
                 id=request_id(model.pk), applier=APPLIER, request_type="request", tenant=user.tenant.name,
-                owner=user.username, rom=size,
+                owner=user.username, rom=origin.size,
             )  # fmt: skip
             after_commit.enqueue("models.copy", model.pk, queue="files")
     except IntegrityError as problem:
@@ -106,6 +129,7 @@ def complete(pk: int, result: dict, by: str) -> None:
         model.signature = {key: result[key] for key in ("inputs", "outputs") if isinstance(result.get(key), list)}
         model.save()
         tcc.confirm(id=request_id(model.pk), applier=APPLIER)
+        announce_versions(model)
 
 
 def fail(pk: int, reason: str, by: str) -> None:
@@ -125,15 +149,39 @@ def fail_all_of(user, by: str) -> None:
 def delete_model(*, user, name: str, by: str) -> Model:
     """Move a model from ready or error to deleting. Raises WrongState otherwise, or while an application serves it."""
     with locked(Model, user=user, name=name) as model:
-        serving = model.served_by.order_by("pk").first()
-        if serving is not None:
+        version = model.versions.select_related("registered").first()
+        if version is not None:
             raise WrongState(
-                "the application %(name)s uses this model; delete the application first", name=serving.name
-            )
-        model.erase(by=by)
-        model.save()
-        after_commit.enqueue("models.erase", model.pk, queue="files")
+                "it is version %(number)s of the registered model %(name)s; delete the version first",
+                number=version.number, name=version.registered.name,
+            )  # fmt: skip
+        _erase(model, by)
     return model
+
+
+def delete_with_version(pk: int, by: str) -> None:
+    """Delete the model of a version that is deleted in this transaction; a check in progress is cancelled.
+
+    Raises WrongState while an application serves it.
+    """
+    model = lock_row(Model, pk=pk)
+    if model is None or model.state == State.DELETING:
+        return
+    if model.state == State.CREATING:
+        _fail(model, CANCELLED, by)
+    _erase(model, by)
+
+
+def _erase(model: Model, by: str) -> None:
+    serving = model.served_by.order_by("pk").first()
+    if serving is not None:
+        raise WrongState("the application %(name)s uses this model; delete the application first", name=serving.name)
+    rollout = model.rollouts.select_related("app").first()
+    if rollout is not None:
+        raise WrongState("the application %(name)s is moving to this model", name=rollout.app.name)
+    model.erase(by=by)
+    model.save()
+    after_commit.enqueue("models.erase", model.pk, queue="files")
 
 
 def set_notes(*, user, name: str, notes: str) -> Model:
@@ -154,13 +202,23 @@ def forget(pk: int) -> None:
             after_commit.changed(model.user.username, "model", model.name)
 
 
+def announce_versions(model: Model) -> None:
+    """Notify the open pages of the registered models whose versions have this model, and who follows their aliases."""
+    for version in model.versions.select_related("registered__user"):
+        registered = version.registered
+        after_commit.changed(registered.user.username, "registeredmodel", registered.name)
+        after_commit.enqueue("apps.follow", registered.pk)
+
+
 def _fail(model: Model, reason: str, by: str) -> None:
     model.fail(by=by, reason=reason)
     model.save()
+    announce_versions(model)
     after_commit.enqueue("models.clean", model.pk, queue="files")
 
 
-def _finished_job(user, name: str) -> Job:
+def finished_job(user, name: str) -> Job:
+    """Return the user's job of that name. Raises Refused unless it has finished."""
     job = Job.objects.filter(user=user, name=name).first()
     if job is None:
         raise Refused("you have no job named %(name)s", field="src", name=name)

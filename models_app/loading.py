@@ -5,7 +5,8 @@ OUT_FOLDER/told.json; exit 0 only when it loads. Imported by apps/serving, which
 any code of the model's author (a pickle, a predictor.py): never load a model in a process of the platform.
 
 The file that is the model: `predictor.py`, else the file named model.*, else the only file of a known format; those
-nearest to the top first. Tensors are dicts of the Open Inference Protocol: name, datatype, shape, data (a numpy array).
+nearest to the top first. A folder with an MLmodel file is a model in MLflow's format (mlmodel.py). Tensors are dicts
+of the Open Inference Protocol: name, datatype, shape, data (a numpy array).
 
 Inputs and outputs are those that the file declares; where it does not, `signature.json` beside it, or among the extra
 files of TorchScript, declares them: {"inputs": [...], "outputs": [...]} of name, datatype and shape.
@@ -22,6 +23,7 @@ import os
 import sys
 import traceback
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 
@@ -35,6 +37,7 @@ FORMATS = {
     ".joblib": "joblib",
     ".pkl": "joblib",
 }
+NAMED = {"MLmodel": "mlflow", "predictor.py": "predictor"}
 DATATYPES = {
     "BOOL": np.bool_, "UINT8": np.uint8, "UINT16": np.uint16, "UINT32": np.uint32, "UINT64": np.uint64,
     "INT8": np.int8, "INT16": np.int16, "INT32": np.int32, "INT64": np.int64,
@@ -75,8 +78,8 @@ def find(folder: Path) -> tuple[str, Path]:
         key=lambda path: (len(path.relative_to(folder).parts), str(path)),
     )
     for path in files:
-        if path.name == "predictor.py":
-            return "predictor", path
+        if path.name in NAMED:
+            return NAMED[path.name], path
     known = [path for path in files if path.suffix in FORMATS]
     called = [path for path in known if path.stem == "model"]
     if called or len(known) == 1:
@@ -89,7 +92,12 @@ def find(folder: Path) -> tuple[str, Path]:
 
 
 class Loaded:
-    """A model in memory. `inputs` and `outputs`: dicts of name, datatype, shape (-1: any), empty if not known."""
+    """A model in memory. `inputs` and `outputs`: dicts of name, datatype, shape (-1: any), empty if not known.
+
+    `frames`: it takes data frames, in which a text may be missing (None).
+    """
+
+    frames = False
 
     def __init__(self, kind: str, call, inputs: list[dict], outputs: list[dict], batches: bool):
         self.format, self.call, self.inputs, self.outputs, self.batches = kind, call, inputs, outputs, batches
@@ -106,7 +114,10 @@ class Loaded:
 def load(folder: Path) -> Loaded:
     """Load the model in a folder. Raises NotAModel, and whatever the libraries and the model's code raise."""
     kind, path = find(Path(folder))
-    openers = {"torchscript": _torchscript, "torch.export": _exported, "onnx": _onnx, "predictor": _predictor}
+    openers = {
+        "torchscript": _torchscript, "torch.export": _exported, "onnx": _onnx, "predictor": _predictor,
+        "mlflow": _mlflow,
+    }  # fmt: skip
     loaded = openers.get(kind, _sklearn)(kind, path)
     signature = path.parent / SIGNATURE
     if signature.is_file():
@@ -245,28 +256,40 @@ def _onnx(kind: str, path: Path) -> Loaded:
 
 def _sklearn(kind: str, path: Path) -> Loaded:
     if kind == "skops":
-        # It imports every package of scikit-learn; this one would import torch, seconds for nothing.
-        sys.modules[TORCH_ARRAYS] = None
-        with _no_collections():
-            import skops.io
-        del sys.modules[TORCH_ARRAYS]
+        return _estimator(kind, _open_skops(path), path.name, _only_input)
+    import joblib
 
-        estimator = skops.io.load(path, trusted=skops.io.get_untrusted_types(file=path))
-    else:
-        import joblib
+    return _estimator(kind, joblib.load(path), path.name, _only_input)
 
-        estimator = joblib.load(path)
-    if not hasattr(estimator, "predict"):
-        raise NotAModel(f"{path.name} holds a {type(estimator).__name__}, which cannot predict")
 
-    given = [name for name in ("predict", "predict_proba") if hasattr(estimator, name)]
+def _open_skops(path: Path):
+    # It imports every package of scikit-learn; this one would import torch, seconds for nothing.
+    sys.modules[TORCH_ARRAYS] = None
+    with _no_collections():
+        import skops.io
+    del sys.modules[TORCH_ARRAYS]
+
+    return skops.io.load(path, trusted=skops.io.get_untrusted_types(file=path))
+
+
+def _only_input(tensors: list[dict]) -> np.ndarray:
+    """Return the data of the only input, its bytes as text."""
+    if len(tensors) != 1:
+        raise ValueError(f"the model takes one input, {len(tensors)} were given")
+    features = tensors[0]["data"]
+    if features.dtype == np.object_ and features.size:
+        features = np.vectorize(lambda word: word.decode() if isinstance(word, bytes) else word, "O")(features)
+    return features
+
+
+def _estimator(kind: str, estimator, name: str, features_of, first: str = "predict") -> Loaded:
+    """Return what has scikit-learn's interface as a model; `first` is the method of its first output."""
+    if not hasattr(estimator, first):
+        raise NotAModel(f"{name} holds a {type(estimator).__name__}, which cannot {first}")
+    given = [name for name in dict.fromkeys((first, "predict", "predict_proba")) if hasattr(estimator, name)]
 
     def call(tensors: list[dict], wanted: tuple[str, ...]) -> list[dict]:
-        if len(tensors) != 1:
-            raise ValueError(f"the model takes one input, {len(tensors)} were given")
-        features = tensors[0]["data"]
-        if features.dtype == np.object_:
-            features = np.vectorize(lambda word: word.decode() if isinstance(word, bytes) else word, "O")(features)
+        features = features_of(tensors)
         return [
             tensor(name, np.asarray(getattr(estimator, name)(features)))
             for name in given
@@ -277,6 +300,18 @@ def _sklearn(kind: str, path: Path) -> Loaded:
     if hasattr(getattr(estimator, "steps", [[None, None]])[0][1], "build_analyzer"):  # a pipeline for text
         takes = {"name": "input", "datatype": "BYTES", "shape": [-1]}
     return Loaded(kind, call, [takes], [], batches=True)
+
+
+def _mlflow(kind: str, path: Path) -> Loaded:
+    """Open a model in MLflow's format by mlmodel.py, which is beside this file."""
+    spec = importlib.util.spec_from_file_location("mlmodel", Path(__file__).resolve().with_name("mlmodel.py"))
+    mlmodel = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(mlmodel)
+    kit = SimpleNamespace(
+        Loaded=Loaded, NotAModel=NotAModel, DATATYPES=DATATYPES, tensor=tensor, onnx=_onnx, exported=_exported,
+        torch_call=_torch_call, estimator=_estimator, open_skops=_open_skops,
+    )  # fmt: skip
+    return mlmodel.load(path, kit)
 
 
 def _predictor(kind: str, path: Path) -> Loaded:

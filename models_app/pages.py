@@ -7,11 +7,12 @@ import re
 
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
-from django.http import Http404
 from django.shortcuts import redirect, render
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods, require_POST
 
+from accounts.sharing import access
+from accounts.sharing.access import shareable
 from datasets.pages import save_in_home
 from jobs.models import Job
 from kernel import names
@@ -113,14 +114,10 @@ def proposed_name(user, src: str) -> str:
 
 # --- one model -------------------------------------------------------------------------------------------------------
 def _own(request, name: str) -> Model:
-    rows = Model.objects.filter(user=request.user, name=name).select_related("user", "tenant")
-    row = rows.first() if "\x00" not in name else None
-    if row is None:
-        raise Http404
-    return row
+    return access.find(request, Model.objects.select_related("user", "tenant"), name)
 
 
-@login_required
+@shareable
 @require_http_methods(["GET", "POST"])
 def model(request, name):
     """Show one model; a POST saves its notes."""
@@ -141,14 +138,14 @@ def model(request, name):
         "most_notes": NOTES,
         "serving": serving,
         "lineage": lineage,
-        "job_there": bool(job) and Job.objects.filter(user=request.user, name=job).exists(),
+        "job_there": bool(job) and Job.objects.filter(user=row.user, name=job).exists(),
         "numbers": {name: lineage.get("metrics", {}).get(name) for name in METRICS},
         "files": sorted(checksums.items())[:FILES_SHOWN],
         "more": len(checksums) > FILES_SHOWN,
         "history": history_of(row)[:HISTORY_SHOWN],
         "deletable": row.state in lifecycle.STEADY,
         "unsteady": row.state in (State.CREATING, State.DELETING),
-        "app_name": free_name(request.user.applications, row.name) if row.state == State.READY else "",
+        "app_name": free_name(row.user.applications, row.name) if row.state == State.READY else "",
         "cpu": cpu_that_fits(row.tenant),
     }
     return render(request, "models_app/model.html", context, status=problems.status if problems else 200)

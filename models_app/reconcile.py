@@ -13,6 +13,7 @@ from kernel import after_commit, healing
 
 from . import launching
 from .models import Model, State
+from .registry import webhooks
 
 COPY_AGAIN_AFTER = timedelta(seconds=30)
 
@@ -27,6 +28,8 @@ def run() -> None:
     for pk in rows.filter(copied=True).values_list("pk", flat=True):
         healing.attempt(launching.check, pk, False)
     healing.attempt(launching.sweep)
+    for pk in webhooks.due():
+        after_commit.enqueue("models.webhook", pk)
     ended = Model.objects.filter(state__in=[State.READY, State.ERROR]).exclude(run_name="")
     for pk in ended.values_list("pk", flat=True)[:200]:
         after_commit.enqueue("models.clean", pk, False, queue="files")

@@ -53,6 +53,6 @@ def of_home(user: str) -> list[str]:
 
 def of_user(user) -> list[str]:
     """Return the sources in the newest finished jobs, then those in `.home`."""
-    jobs = Job.objects.filter(user=user, state=JobState.FINISHED).order_by("-pk").values_list("name", flat=True)
+    jobs = Job.kept.filter(user=user, state=JobState.FINISHED).order_by("-pk").values_list("name", flat=True)
     of_jobs = [src for name in jobs[:JOBS_LOOKED_AT] for src in of_job(user.username, name)]
     return [*of_jobs, *of_home(user.username)][:MOST]

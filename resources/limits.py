@@ -39,17 +39,20 @@ def used_by(tenant_id: int, user: str, but: str = "") -> dict:
     return kinds_of(live.aggregate(**{f"{kind}_sum": Sum(kind) for kind in KINDS}), "_sum")
 
 
-def check(row: ResourceRequest, limit: UserLimit) -> None:
-    """Raise OverLimit if the row exceeds the limit. The tenant's row is locked, so the user's sum does not change."""
-    user, has = row.owner, used_by(row.tenant_id, row.owner, but=row.pk)
-    for kind, value in row.amounts().items():
+def exceeded(limit: UserLimit, user: str, has: dict, wanted: dict) -> OverLimit | None:
+    """Return the refusal if the amounts exceed the limit of a user who already has `has`; else None.
+
+    While the tenant's row is locked, a user's sum does not change.
+    """
+    for kind, value in wanted.items():
         most = getattr(limit, kind)
         if most is not None and value and has[kind] + value > most:
             left = with_unit(kind, max(most - has[kind], zero(kind)))
-            raise OverLimit(
+            return OverLimit(
                 "requested %(asked)s, but user %(user)s has %(left)s left of a limit of %(limit)s",
                 field=kind, asked=with_unit(kind, value), left=left, limit=with_unit(kind, most), user=user,
             )  # fmt: skip
+    return None
 
 
 def never_fits(tenant_id: int, user: str, wanted: dict) -> None:

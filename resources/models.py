@@ -29,7 +29,7 @@ from kernel.models import refused
 
 EVERYBODY = "*"
 KINDS = ("gpu", "cpu", "ram", "rom")
-PLATFORM_ID = re.compile(r"((job|dataset|model|app):[0-9]+|aiops:[0-9a-f-]{36})")
+PLATFORM_ID = re.compile(r"((job|dataset|model|app|rollout|artifacts):[0-9]+|aiops:[0-9a-f-]{36})")
 
 
 def is_platform_id(id: str) -> bool:

@@ -7,11 +7,9 @@ from django.shortcuts import render
 from django.utils.translation import gettext_lazy as _
 from django.views.decorators.http import require_GET
 
-from kernel.models import StateChange
-
 from . import limits
 from .models import KINDS, RequestType, ResourceRequest, State, Tenant
-from .usage import BY
+from .usage import BY, with_objects
 
 SPANS = [("1", _("1 hour")), ("24", _("1 day")), ("168", _("1 week")), ("720", _("30 days")), ("2160", _("90 days"))]
 LABELS = {"cpu": _("CPU"), "gpu": _("GPU"), "ram": _("Memory"), "rom": _("Disk")}
@@ -47,24 +45,6 @@ def _chosen(request, name: str, legal: list[str], default: str) -> str:
     return value if value in legal else default
 
 
-def _kind_and_number(row: ResourceRequest) -> tuple[str, str]:
-    """Return the history's kind and the key of the object that the request is for, from its id: `app:7`."""
-    kind, _colon, number = row.pk.partition(":")
-    return ("application" if kind == "app" else kind), number
-
-
-def _with_objects(held: list[ResourceRequest]) -> list[tuple[ResourceRequest, str, str]]:
-    """Return each request with the kind and the name of its object, as far as the history has them.
-
-    The history is used because the objects' apps import this one.
-    """
-    keys = {row.pk: _kind_and_number(row) for row in held}
-    ids = [int(number) for _kind, number in keys.values() if number.isdigit()]
-    made = StateChange.objects.filter(transition="create", object_id__in=ids).values_list("kind", "object_id", "name")
-    names = {(kind, str(pk)): name for kind, pk, name in made}
-    return [(row, keys[row.pk][0], names.get(keys[row.pk], "")) for row in held]
-
-
 @login_required
 @require_GET
 def usage(request):
@@ -81,7 +61,7 @@ def usage(request):
         "tenant": tenant,
         "bars": bars(tenant),
         "own": own_bars(request.user),
-        "held": _with_objects(rows[:200]),
+        "held": with_objects(rows[:200]),
         "totals": totals,
         "spans": SPANS,
         "hours": _chosen(request, "hours", [str(hours) for hours, _label in SPANS], "24"),

@@ -19,7 +19,18 @@ from kernel.errors import Refused
 from kernel.locking import Missing
 
 from . import limits, rows
-from .models import GIVEN_BACK, HELD, KINDS, LIVE, RequestType, ResourceRequest, State, Tenant, is_platform_id
+from .models import (
+    GIVEN_BACK,
+    HELD,
+    KINDS,
+    LIVE,
+    RequestType,
+    ResourceRequest,
+    State,
+    Tenant,
+    UserLimit,
+    is_platform_id,
+)
 from .units import amounts, kinds_of, with_unit, zero
 
 
@@ -104,6 +115,34 @@ def release(*, id: str, applier: str) -> None:
         _give_back(row, tenant)
 
 
+def resize(*, id: str, applier: str, tenant: int, owner: str, **asked) -> None:
+    """Let the request of a platform's object hold these amounts instead of those before; make it where there is none.
+
+    Raises Refused when the tenant has not enough left for what is added; OverLimit when the owner's limit is exceeded.
+    """
+    wanted = amounts(**asked)
+    with transaction.atomic():
+        locked = lock_tenant(pk=tenant)
+        row = rows.lock(id)
+        if row is None:
+            nothing = ResourceRequest(
+                id=id, applier=applier, request_type=RequestType.REQUEST, owner=owner, tenant=locked,
+                state=State.CONFIRMED, settled=timezone.now(),
+            )  # fmt: skip
+            rows.insert(nothing)
+            row = nothing
+        by = {kind: value - getattr(_own(row, applier), kind) for kind, value in wanted.items()}
+        more = {kind: max(value, zero(kind)) for kind, value in by.items()}
+        if any(more.values()):
+            limit = limits.limit_of(locked.pk, owner)
+            has = limits.used_by(locked.pk, owner) if limit is not None else {}
+            refused = refusal(locked, owner, more, limit, has)
+            if refused is not None:
+                raise refused
+        _change(locked, {kind: value for kind, value in by.items() if value})
+        ResourceRequest.objects.filter(pk=id).update(**wanted)
+
+
 def never_fits(tenant: Tenant, owner: str = "", **asked) -> None:
     """Raise Refused when the amounts exceed the tenant's capacity or the owner's limit, so that waiting is no use."""
     wanted = amounts(**asked)
@@ -176,20 +215,31 @@ def _own(row: ResourceRequest, applier: str) -> ResourceRequest:
     return row
 
 
-def _take(row: ResourceRequest, tenant: Tenant) -> None:
-    """Add to what the locked tenant has in use. Raises OverLimit or Refused, with what is short and by how much."""
-    limit = limits.limit_of(tenant.pk, row.owner) if row.owner else None
-    if limit is not None:
-        limits.check(row, limit)
-    wanted = {kind: value for kind, value in row.amounts().items() if value}
+def refusal(tenant: Tenant, owner: str, wanted: dict, limit: UserLimit | None, has: dict) -> Refused | None:
+    """Return why the tenant cannot give the amounts to the owner, who already has `has`; None if it can.
+
+    It is OverLimit if only the owner's limit is exceeded. Also called for tenants and sums of a later time.
+    """
+    if limit is not None and (over := limits.exceeded(limit, owner, has, wanted)):
+        return over
     for kind, value in wanted.items():
-        if value > tenant.left(kind):
+        if value and value > tenant.left(kind):
             left = with_unit(kind, tenant.left(kind))
-            raise Refused(
+            return Refused(
                 "requested %(asked)s, but tenant %(tenant)s has %(left)s left",
                 field=kind, asked=with_unit(kind, value), left=left, tenant=tenant.name,
             )  # fmt: skip
-    _change(tenant, wanted)
+    return None
+
+
+def _take(row: ResourceRequest, tenant: Tenant) -> None:
+    """Add to what the locked tenant has in use. Raises OverLimit or Refused, with what is short and by how much."""
+    limit = limits.limit_of(tenant.pk, row.owner) if row.owner else None
+    has = limits.used_by(tenant.pk, row.owner, but=row.pk) if limit is not None else {}
+    refused = refusal(tenant, row.owner, row.amounts(), limit, has)
+    if refused is not None:
+        raise refused
+    _change(tenant, {kind: value for kind, value in row.amounts().items() if value})
 
 
 def _earmark(row: ResourceRequest, tenant: Tenant) -> None:

@@ -12,6 +12,8 @@ from django.db import connection, transaction
 from django.db.models import Sum
 from django.utils import timezone
 
+from kernel.models import StateChange
+
 from .models import GIVEN_BACK, KINDS, LIVE, ResourceRequest, Tenant, UsageSample
 from .units import kinds_of, zero
 
@@ -49,6 +51,26 @@ def holders(tenant: Tenant | None = None) -> dict[int, dict[tuple[str, str], dic
         if any(left.values()):
             by_tenant.setdefault(row["tenant_id"], {})[row["owner"], row["applier"]] = left
     return by_tenant
+
+
+def _kind_and_number(row: ResourceRequest) -> tuple[str, str]:
+    """Return the history's kind and the key of the object that the request is for, from its id: `app:7`."""
+    kind, _colon, number = row.pk.partition(":")
+    return ("application" if kind == "app" else kind), number
+
+
+def with_objects(held: list[ResourceRequest]) -> list[tuple[ResourceRequest, str, str]]:
+    """Return each request with the kind and the name of its object, as far as the history has them.
+
+    The history is used because the objects' apps import this one.
+    """
+    keys = {row.pk: _kind_and_number(row) for row in held}
+    ids = [int(number) for _kind, number in keys.values() if number.isdigit()]
+    made = StateChange.objects.filter(
+        transition="create", kind__in={kind for kind, _number in keys.values()}, object_id__in=ids
+    )
+    names = {(kind, str(pk)): name for kind, pk, name in made.values_list("kind", "object_id", "name")}
+    return [(row, keys[row.pk][0], names.get(keys[row.pk], "")) for row in held]
 
 
 def record(now: datetime | None = None) -> int:

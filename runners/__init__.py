@@ -15,11 +15,12 @@ from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 
 from . import confine, networks
-from .base import STOPPED, Mount, Runner, RunnerError, RunSpec, RunStatus, narrowest
+from .base import NETWORK_WORDS, STOPPED, Mount, Runner, RunnerError, RunSpec, RunStatus, log_of_worker, narrowest
 from .local import LocalRunner, tail
 
 __all__ = [
     "NETWORKS",
+    "NETWORK_WORDS",
     "STOPPED",
     "Mount",
     "Network",
@@ -28,6 +29,7 @@ __all__ = [
     "Runner",
     "RunnerError",
     "get",
+    "log_of_worker",
     "narrowest",
     "tail",
 ]

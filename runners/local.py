@@ -107,7 +107,7 @@ class LocalRunner(Runner):
                 values["disk_mib"] = self.disk_mib
             (path / "tmp").mkdir(mode=0o700, exist_ok=True)
             values |= self.confinement.of(spec, path, gpus.nodes(devices))
-            values["network"] = networks.of(self.confinement, spec, self.doors)
+            values["network"] = networks.of(self.confinement, spec, self.doors) | {"names": values.pop("names")}
             values["environment"] |= self.confinement.environment(spec, path)
             values["environment"] |= networks.environment(values["network"])
             _write(path / "spec.json", values)
@@ -211,6 +211,9 @@ class LocalRunner(Runner):
     def python(self) -> str:
         return sys.executable
 
+    def facts(self, runtime: str) -> dict[str, str]:
+        return {"MLP_NODE": socket.gethostname()}
+
     @property
     def many_workers(self) -> bool:
         return True
@@ -221,16 +224,6 @@ class LocalRunner(Runner):
 
     def network(self, policy: Network) -> Message:
         return networks.words(self.confinement, policy)
-
-    def stop_all(self, grace: float = 10) -> list[str]:
-        left = [name for name in self.names() if self.poll(name).state == "running"]
-        for name in left:
-            self.stop(name, grace)
-        deadline = time.monotonic() + grace + 10
-        while left and time.monotonic() < deadline:
-            time.sleep(0.02)
-            left = [name for name in left if self.poll(name).state == "running"]
-        return left
 
 
 def tail(path: Path, lines: int = 20, limit: int = 64 << 10) -> str:

@@ -1,25 +1,33 @@
-"""What a run with a network of its own may reach: the platform's doors, and a proxy to the internet.
+"""What a run with a network of its own may reach: the platform's doors, and the internet by a route or a proxy.
 
 A run has a network namespace of its own wherever the kernel allows it: its loopback interface is its alone, and what it
-may reach are listeners there, from which the shim's relay (`shim/relay.py`) connects to the platform. Where there
-are no namespaces it has the machine's network.
+may reach are listeners there, from which the shim's relay (`shim/relay.py`) connects to the platform. Where slirp4netns
+or pasta is installed, it has a route to the internet (`shim/route.py`); else a proxy is one of the listeners. Where
+there are no namespaces it has the machine's network.
 """
 
 from __future__ import annotations
 
+import functools
+import os
+import shutil
+import subprocess
+import sys
 from dataclasses import replace
 from urllib.parse import urlsplit
 
 from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured
 
 from kernel.messages import Message
 
 from .base import NETWORK_WORDS, Door, Network, RunSpec
-from .confine import FIRST_UID, Confinement
+from .confine import FIRST_UID, PROBE_S, SHIM, Confinement
 from .shim import landlock
 
 GATEWAY, APP_GATEWAY, NATS, PROXY = "gateway", "app-gateway", "nats", "proxy"
 LOOPBACK = "127.0.0.1"
+ROUTES = ("slirp4netns", "pasta")  # the first has fewer privileges and takes less memory
 PROXIED = ("http_proxy", "https_proxy", "all_proxy")
 
 
@@ -36,10 +44,44 @@ def doors() -> tuple[Door, ...]:
 
 
 def chosen(confinement: Confinement) -> Confinement:
-    """Return the isolation with the network that the settings choose."""
-    if not settings.RUN_NETWORK_SHARED:
+    """Return the isolation with the network that the settings choose. Raises ImproperlyConfigured."""
+    if settings.RUN_NETWORK_SHARED:
+        return replace(confinement, network="", why_not=(*confinement.why_not, "network: MLP_RUN_NETWORK=shared"))
+    if not confinement.network or settings.RUN_NETWORK != "open":
         return confinement
-    return replace(confinement, network="", why_not=(*confinement.why_not, "network: MLP_RUN_NETWORK=shared"))
+    route, problems = find_route(settings.RUN_INTERNET)
+    return replace(confinement, route=route, why_not=(*confinement.why_not, *problems))
+
+
+@functools.cache
+def find_route(wanted: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the program by which runs reach the internet and its path, none for the proxy; and why others do not work
+    here.
+
+    Raises ImproperlyConfigured if the program that is required does not work.
+    """
+    problems = []
+    for kind in ROUTES if wanted == "auto" else filter(ROUTES.__contains__, [wanted]):
+        path = shutil.which(kind, path=os.environ.get("PATH", "") + ":/usr/bin:/usr/local/bin")
+        problem = try_route(kind, path) if path else "not installed"
+        if path and not problem:
+            return (kind, path), tuple(problems)
+        problems.append(f"{kind}: {problem}")
+    if wanted in ROUTES:
+        raise ImproperlyConfigured(f"MLP_RUN_INTERNET={wanted}: {problems[0]}")
+    return (), tuple(problems)
+
+
+def try_route(kind: str, path: str) -> str:
+    """Return why runs cannot reach the internet by this program here, "" where they can."""
+    try:
+        done = subprocess.run(
+            [sys.executable, "-I", "-S", str(SHIM), "route", kind, path],
+            capture_output=True, text=True, env={}, timeout=PROBE_S, errors="replace",
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired) as failed:
+        return str(failed)
+    return (done.stderr.strip()[-300:] or f"exit code {done.returncode}") if done.returncode else ""
 
 
 def of(confinement: Confinement, spec: RunSpec, known: tuple[Door, ...]) -> dict:
@@ -47,11 +89,14 @@ def of(confinement: Confinement, spec: RunSpec, known: tuple[Door, ...]) -> dict
     own = confinement.network if spec.owner is not None else ""
     shared = not own and spec.owner is not None
     tcp = _tcp(spec, known) if shared else None
+    route = confinement.route if own and spec.network == "open" else ()
+    reached = own and spec.network != "none"
     return {
         "policy": spec.network,
         "own": own,
         "uid": FIRST_UID if confinement.own_uid else None,  # nobody's, for the relay
-        "doors": [_door(door, spec) for door in known] if own and spec.network != "none" else [],
+        "route": list(route),
+        "doors": [_door(door, spec) for door in known if door.host or not route] if reached else [],
         "tcp": tcp,
         "kept": _kept(known) if shared and tcp is None else [],
     }
@@ -82,6 +127,8 @@ def _ports(door: Door) -> set[int]:
 
 def _door(door: Door, spec: RunSpec) -> dict:
     values = {"port": door.port, "host": door.host, "to": door.to}
+    if door.name == NATS:
+        values["rate"] = [settings.JOB_NATS_BYTES_S, settings.JOB_NATS_MESSAGES_S]
     if door.name != PROXY:
         return values
     return values | {"policy": spec.network, "via": None} | _own_proxy(spec)
@@ -114,6 +161,8 @@ def environment(network: dict) -> dict[str, str]:
 
 def words(confinement: Confinement, policy: Network) -> Message:
     """Return what a policy means for runs here."""
+    if confinement.network and policy == "open" and not confinement.route:
+        return Message("the platform, and the internet through an HTTP proxy")
     if confinement.network:
         return NETWORK_WORDS[policy]
     if policy != "open" and landlock.version() >= landlock.WITH_TCP:

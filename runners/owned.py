@@ -26,7 +26,7 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar
 from django.utils import timezone
 
 import runners
-from kernel import healing
+from kernel import healing, storage
 from kernel.errors import Fault, Refused
 from kernel.locking import Missing, locked
 from kernel.messages import Message, with_lines
@@ -108,7 +108,7 @@ class OwnedRuns(ABC, Generic[Row]):
         except Missing:  # the row is deleted: `sweep` stops what was started for it
             return None
         except (Refused, ValueError) as problem:
-            return self.fail(pk, Message("could not be started: %(problem)s", problem=problem))
+            return self.fail(pk, _not_started(problem))
         self.started(row)
         return row
 
@@ -124,7 +124,7 @@ class OwnedRuns(ABC, Generic[Row]):
         except (Fault, runners.RunnerError, OSError) as fault:
             if self.is_worth_retrying(row, fault):
                 raise
-            self.fail(row.pk, Message("could not be started: %(problem)s", problem=fault))
+            self.fail(row.pk, _not_started(fault))
             return False
         return True
 
@@ -160,8 +160,11 @@ class OwnedRuns(ABC, Generic[Row]):
         runner = runners.get()
         # The runner first: a run that starts between the two questions has its name in a row already.
         names = [name for name in runner.names() if name.startswith(self.prefix)]
-        owned = set(self.model.objects.filter(run_name__in=names).values_list("run_name", flat=True))
-        healing.each(runner.discard, sorted(set(names) - owned))
+        healing.each(runner.discard, sorted(set(names) - self.names_of_rows(names)))
+
+    def names_of_rows(self, names: list[str]) -> set[str]:
+        """Return those of the names that are in a row."""
+        return set(self.model.objects.filter(run_name__in=names).values_list("run_name", flat=True))
 
 
 def stop(run_name: str, grace_s: float | None) -> bool:
@@ -175,9 +178,13 @@ def stop(run_name: str, grace_s: float | None) -> bool:
     return True
 
 
+def _not_started(problem: Exception) -> str:
+    return storage.without_root(Message("could not be started: %(problem)s", problem=problem))
+
+
 def with_log(reason: str, log: Path) -> str:
     """Return the reason of an end with the last lines of the run's log below it."""
-    return with_lines(reason, runners.tail(log, LOG_LINES_IN_REASON).splitlines())
+    return storage.without_root(with_lines(reason, runners.tail(log, LOG_LINES_IN_REASON).splitlines()))
 
 
 def has_come(moment: datetime | None) -> bool:

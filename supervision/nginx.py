@@ -18,7 +18,8 @@ gateway.conf.tmpl and, where it exists, to data.conf.tmpl (the locations below /
     user                     the `user` directive, when we are root
     data_include             the directive that includes the rendered data.conf, when there is one
     connection_limit         the directive that limits the connections of an address, when there is a limit
-    crowded                  what a client is told who has too many
+    crowded                  the response to a client with too many connections
+    gzip                     compresses text; not for files of users, whose ETags and ranges are those of their bytes
     shield                   add_header directives of each response that nginx itself gives as the gateway
     shield_where_missing     the same for a whole server: what the server behind has not sent; needs shield_maps
     hidden_from_applications proxy_hide_header directives for the responses of applications
@@ -50,6 +51,8 @@ SHIELD = {
     "Referrer-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
+TEXT = "text/css text/javascript text/plain text/csv application/json application/problem+json image/svg+xml"
+GZIP = f"gzip on; gzip_types {TEXT}; gzip_min_length 400; gzip_comp_level 4; gzip_vary on;"
 # What a response says about its whole host, or about the visitor's log-in there, and not only about itself.
 # Applications share their host with the platform, so they may say nothing of it.
 OF_THE_HOST = (
@@ -91,7 +94,7 @@ def variables() -> dict[str, str]:
     data = (TEMPLATES / "data.conf.tmpl").exists()
     prefix = "realip_" if settings.TRUSTED_PROXIES else ""
     most = settings.CONNECTIONS_PER_ADDRESS
-    return {
+    values = {
         "root": str(settings.MLP_ROOT),
         "spool": str(storage.spool_dir()),
         "static": str(settings.STATIC_ROOT),
@@ -112,6 +115,7 @@ def variables() -> dict[str, str]:
         "user": "user root;" if os.geteuid() == 0 else "",
         "data_include": f'include "{folder()}/data.conf";' if data else "",
         "apps": str(folder() / "apps"),
+        "gzip": GZIP,
         "shield": " ".join(f"add_header {name} {value} always;" for name, value in SHIELD.items()),
         "shield_maps": "\n    ".join(
             f'map $upstream_http_{_variable(name)} $missing_{_variable(name)} {{ default ""; "" {value}; }}'
@@ -122,7 +126,10 @@ def variables() -> dict[str, str]:
         "connection_limit": f"limit_conn addresses {most};" if most else "",
         "crowded": f"too many requests from your address at the same time: {most} may be open "
         "(MLP_CONNECTIONS_PER_ADDRESS); try again later",
+        "app_answer_s": str(settings.APP_ANSWER_S),
     }
+    parts = {"to_application": "application.conf.tmpl", "app_refusal": "refusal.conf.tmpl"}
+    return values | {name: fill(template, values) for name, template in parts.items()}
 
 
 def real_ip() -> str:

@@ -1,4 +1,4 @@
-"""Writes docs/settings.md from the declarations in mlp/settings.py, mlp/limit_settings.py and mlp/cluster_settings.py.
+"""Writes docs/settings.md from the declarations in mlp/settings.py and mlp/*_settings.py.
 
     python tools/settings.py
 

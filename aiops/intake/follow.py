@@ -16,7 +16,7 @@ import os
 import re
 import stat
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,6 +31,7 @@ HEAD_BYTES = 256
 TAIL_BYTES = 256
 LONGEST_LINE = 64 << 10  # bytes; a longer one is taken in several lines
 NOT_FOLLOWED = {"aiops"}  # a log line about a log line would cause another one
+RUNS = {"jobs": "job.log", "apps": "app.log"}  # the logs of runs: below {kind}/{user}/{name}/log
 Key = tuple[int, int]  # a file's device and inode
 STAMP = re.compile(r"^\[?(\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d)(?:[.,](\d{1,6}))?\d*(Z|[+-]\d\d:?\d\d)?")
 
@@ -53,7 +54,7 @@ def sources(root: Path) -> Iterator[Source]:
         for path in sorted(folder.iterdir()):
             if path.name.endswith((".log", ".log.1")):
                 yield Source(path, accept.PLATFORM, folder.name, path.name.endswith(".1"))
-    for kind, name in (("jobs", "job.log"), ("apps", "app.log")):
+    for kind, name in RUNS.items():
         for user in _folders(root / kind):
             for made in _folders(user):
                 yield Source(made / "log" / name, user.name, made.name)
@@ -183,9 +184,23 @@ def _lines(source: Source, row: FollowedFile, data: bytes) -> Iterator[dict]:
     for piece in _pieces(data):
         text = piece.decode("utf-8", "replace").rstrip("\r\n")
         if text.strip():
-            id = hashlib.sha256(f"{row.generation}:{at}".encode()).hexdigest()[:32]
-            yield accept.line(text, id=id, at_ms=stamp(text), **names)
+            yield accept.line(text, id=f"{_name(row.generation)}-{at}", at_ms=stamp(text), **names)
         at += len(piece)
+
+
+def _name(generation: str) -> str:
+    """Return how the ids of a reading's lines begin. No user's id can begin so: those have a colon."""
+    return hashlib.sha256(generation.encode()).hexdigest()[:24]
+
+
+def offsets(path: Path, ids: Sequence[str]) -> dict[str, int]:
+    """Return where the lines with these ids begin in the file; those of another file, or of an earlier one in its
+    place, are left out.
+    """
+    readings = FollowedFile.objects.filter(path=str(path)).values_list("generation", flat=True)
+    begins = {_name(generation) for generation in readings}
+    parts = [(id, *id.rpartition("-")) for id in ids]
+    return {id: int(at) for id, begin, _, at in parts if begin in begins and at.isascii() and at.isdigit()}
 
 
 @contextlib.contextmanager

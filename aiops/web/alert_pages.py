@@ -15,7 +15,7 @@ from rest_framework import serializers
 from aiops.models import Alert, AlertRule
 from kernel.errors import Refused
 from kernel.fields import StrictSerializer
-from kernel.pages import page_of, problems_of, read_form
+from kernel.pages import number_in, page_of, problems_of, read_form
 
 DAY_S = 86_400
 
@@ -57,9 +57,9 @@ def _do(request) -> None:
     if wish == "create":
         _create(request)
         return
-    known = number.isascii() and number.isdigit() and len(number) < 16
-    rules = AlertRule.objects.filter(pk=int(number)) if known else None
-    if wish not in ("on", "off", "delete") or rules is None:
+    pk = number_in(number)
+    rules = AlertRule.objects.filter(pk=pk)
+    if wish not in ("on", "off", "delete") or pk is None:
         raise Refused("must be create, on, off or delete", field="do")
     if not (rules.delete()[0] if wish == "delete" else rules.update(enabled=wish == "on")):
         raise Refused("this rule no longer exists")

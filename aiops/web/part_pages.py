@@ -6,20 +6,26 @@ Jobs and applications are workloads of the cluster `local`, of the user's namesp
 
 from __future__ import annotations
 
+import re
 import time
 from datetime import UTC, datetime
 
 from django.contrib.auth.decorators import login_required
+from django.http import Http404
 from django.shortcuts import render
 from django.views.decorators.http import require_GET
 
 from aiops import logstore
-from aiops.intake import accept
+from aiops.intake import accept, follow
 from aiops.judging import log_search
+from kernel import names, storage
 from kernel.errors import Fault, Refused
+from kernel.textlog import reading
+from kernel.textlog.files import LogFile
 
 SHOWN = 5
 MARKED = 200  # workloads
+IN_A_LOG = 500  # anomalies marked in one log
 WITHIN_MS = 7 * 86_400_000
 
 
@@ -50,6 +56,27 @@ def part(request):
     except (Fault, Refused):
         context["away"] = True
     return render(request, "aiops/part.html", context)
+
+
+@login_required
+@require_GET
+def log_lines(request):
+    """Show the newest anomalies of one log (`kind`: jobs or apps; `deployment`) with the numbers of their lines."""
+    kind, name = request.GET.get("kind", ""), request.GET.get("deployment", "")[:253]
+    if kind not in follow.RUNS or not re.fullmatch(names.NAME, name):
+        raise Http404
+    context = {"rows": []}
+    try:
+        rows, _more = logstore.get().search(_body(request, deployment=name), IN_A_LOG)
+    except (Fault, Refused):
+        return render(request, "aiops/log_lines.html", {**context, "away": True})
+    log = LogFile(storage.root() / kind / request.user.username / name, f"log/{follow.RUNS[kind]}")
+    places = follow.offsets(log.base / log.path, [row["_id"] for row in rows])
+    numbers = dict(zip(places, reading.line_numbers(log, list(places.values())), strict=True))
+    found = [
+        {"id": row["_id"], "log": row["log"], "line": numbers[row["_id"]]} for row in rows if row["_id"] in numbers
+    ]
+    return render(request, "aiops/log_lines.html", {"rows": sorted(found, key=lambda row: row["line"])})
 
 
 @login_required

@@ -43,7 +43,7 @@ def read(body: bytes, content_type: str, inputs: list[dict]) -> list[dict]:
     kind = content_type.partition(";")[0].strip().lower()
     try:
         given = _form(body, content_type, declared) if kind == FORM else _one(body, kind, declared)
-        return [_tensor(declared.get(name, {**ANY, "name": name}), array) for name, array in given.items()]
+        return [as_tensor(declared.get(name, {**ANY, "name": name}), array) for name, array in given.items()]
     except (ValueError, TypeError, OverflowError, OSError) as problem:
         raise BadRequest(f"body: not {kind or 'application/json'} that fits the model: {problem}")
 
@@ -182,7 +182,7 @@ def _text(value: bytes | str | None) -> str:
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else value or ""
 
 
-def _tensor(one: dict, data) -> dict:
+def as_tensor(one: dict, data) -> dict:
     """Return the data as a tensor of the declared type. Raises ValueError, TypeError or OverflowError."""
     kind = one["datatype"]
     if kind == "BYTES":

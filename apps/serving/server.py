@@ -26,6 +26,7 @@ from pathlib import Path
 import bodies
 import numpy as np
 import orjson
+import scoring
 import uvicorn
 from door import Door, take_secret
 from protocol import BadRequest, read_request, write_response
@@ -208,8 +209,14 @@ class Application:
             return await self._infer(scope, receive)
         if method == "POST" and path == "/predict":
             return await self._predict(scope, receive)
+        if method == "POST" and path == "/invocations":
+            return await self._invocations(scope, receive)
         if method != "GET":
             return 404, orjson.dumps({"error": f"there is nothing to {method} at {path or '/'}"}), []
+        if path in ("/ping", "/health"):
+            return 200, b"\n", []
+        if path == "/version":
+            return 200, scoring.VERSION.encode(), [(b"content-type", b"text/plain")]
         if path in ("/v2/health/live", "/v2/health/ready", f"{base}/ready"):
             return 200, orjson.dumps({"live": True, "ready": True}), []
         if path == "/v2":
@@ -266,6 +273,14 @@ class Application:
         tensors = bodies.read(await self._body(scope, receive), content_type, self.model.inputs)
         outputs = await self.batcher.predict(self._arranged(tensors))
         return 200, orjson.dumps({one["name"]: _plain(one) for one in outputs}), []
+
+    async def _invocations(self, scope, receive):
+        """Answer a request of MLflow's scoring protocol (see scoring.py)."""
+        content_type = dict(scope["headers"]).get(b"content-type", b"").decode("latin-1")
+        tensors = scoring.read(await self._body(scope, receive), content_type, self.model.inputs, self.model.frames)
+        outputs = await self.batcher.predict(self._arranged(tensors))
+        found = scoring.predictions([(one["name"], _plain(one)) for one in outputs])
+        return 200, orjson.dumps({"predictions": found}), []
 
     async def _body(self, scope, receive) -> bytes:
         """Return the request's body. Raises Busy where those of all requests would fill the memory."""

@@ -12,10 +12,11 @@ import pytest
 import runners
 from accounts import lifecycle as accounts
 from apps import reconcile
-from apps.models import Application
+from apps.models import Application, Rollout
 from datasets.tests.live import servers, service
 from kernel import storage
-from models_app.models import Model
+from models_app.models import Model, ModelVersion, RegisteredModel
+from models_app.registry import registered
 
 __all__ = ["servers", "service"]  # nginx and the web server, started once
 
@@ -31,6 +32,7 @@ class Predictor:
         (x,) = inputs
         return [{"name": "y", "datatype": "FP32", "shape": x["shape"], "data": [v + 1 for v in x["data"]]}]
 """
+BROKEN = "raise RuntimeError('no weights')"
 
 
 @pytest.fixture
@@ -59,6 +61,42 @@ def deploy(as_alice, adder):
 def front(service):
     """The address of the gateway of applications."""
     return f"http://127.0.0.1:{service.app_port}"
+
+
+@pytest.fixture
+def churn(alice):
+    """A registered model with three versions, each adds its number; @champion names the first, the last is broken."""
+    row = RegisteredModel.objects.create(user=alice, name="churn", last=3)
+    for number in (1, 2, 3):
+        name = f"churnv{'abc'[number - 1]}"
+        folder = storage.model_dir("alice", name)
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "predictor.py").write_text(BROKEN if number == 3 else ADDER.replace("v + 1", f"v + {number}"))
+        model = Model.objects.create(
+            user=alice, tenant=alice.tenant, name=name, src="home/x", size=1, state="ready", reserved=False
+        )
+        ModelVersion.objects.create(registered=row, number=number, model=model)
+    registered.set_alias(alice, "churn", "champion", 1, "test")
+    return row
+
+
+@pytest.fixture
+def followed(as_alice, churn, ready):
+    """Return a function that deploys an application which follows @champion, and waits until it is ready."""
+
+    def deploy(**fields) -> Application:
+        name = next(NAMES)
+        body = {"name": name, "follows": "models:/churn@champion", "cpu": 0.1, "ram": 400, **fields}
+        response = as_alice.call("post", "users/alice/apps", body)
+        assert response.status_code == 201, response.content
+        assert response.json()["follows"] == "models:/churn@champion"
+        return ready(Application.objects.get(name=name))
+
+    return deploy
+
+
+def settled(app: Application) -> bool:
+    return not Rollout.objects.filter(app=app).exclude(phase="failed").exists()
 
 
 def bearer_of(user) -> dict:

@@ -100,7 +100,7 @@ class TestDetail:
     def test_another_users_application_is_not_found(self, alice_client, bob, staff):
         put(Application, bob, "theirs", "ready")
         for who in (alice_client, visitor(staff)):
-            for address in ("/apps/theirs", "/apps/theirs/log"):
+            for address in ("/apps/theirs", "/apps/theirs/log", "/apps/theirs/log/download"):
                 assert who.get(address).status_code == 404
             for address in ("/apps/theirs", "/apps/theirs/delete"):
                 assert who.post(address, {"input": "[1]"}).status_code == 404
@@ -127,7 +127,7 @@ class TestDetail:
 
     def test_the_whole_log_is_a_file(self, alice_client, alice):
         fill(alice)
-        answer = alice_client.get("/apps/calc/log")
+        answer = alice_client.get("/apps/calc/log/download")
         assert b"epoch 1" in b"".join(answer.streaming_content)
         assert answer["Content-Disposition"].startswith("attachment")
 
@@ -138,7 +138,7 @@ class TestDetail:
         log.unlink()
         log.symlink_to(tmp_path / "secret")
         assert "of the platform" not in alice_client.get("/apps/calc").content.decode()
-        assert b"".join(alice_client.get("/apps/calc/log").streaming_content) == b""
+        assert b"".join(alice_client.get("/apps/calc/log/download").streaming_content) == b""
 
 
 class TestLog:

@@ -37,7 +37,7 @@ def ask(app: Application, path: str, body: dict | None = None) -> dict:
 
 def infer(app: Application, values: list) -> list:
     tensor = {"name": "x", "datatype": "FP32", "shape": [len(values)], "data": values}
-    return ask(app, "/v2/models/adder/infer", {"inputs": [tensor]})["outputs"][0]["data"]
+    return ask(app, f"/v2/models/{app.served_name}/infer", {"inputs": [tensor]})["outputs"][0]["data"]
 
 
 def process_of(app: Application) -> int:
@@ -121,6 +121,7 @@ def test_an_application_that_always_fails_ends_in_error_with_the_reason(
     monkeypatch.setattr("apps.lifecycle.BACKOFF_S", (0,))
     app = deploy()
     monkeypatch.setattr("apps.launching.PROGRAM", Path("/nowhere/loading.py"))
+    monkeypatch.setattr("apps.launching.LOADERS", ())
 
     def failed() -> bool:
         app.refresh_from_db()

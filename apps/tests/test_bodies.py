@@ -72,7 +72,7 @@ def one(tmp_path_factory):
 
 
 def sent(url: str, body, kind: str = "") -> requests.Response:
-    return requests.post(url, data=body, headers={"Content-Type": kind} if kind else {}, timeout=20)
+    return requests.post(url, data=body, headers={"Content-Type": kind} if kind else {}, timeout=60)
 
 
 @pytest.mark.parametrize(

@@ -79,6 +79,8 @@ class Echo(BaseHTTPRequestHandler):
             return self.websocket()
         if self.path == "/slow":
             return self.slow()
+        if self.path == "/hang":
+            return self.server.arrived.wait(60)
         body = json.dumps({"path": self.path, "headers": {k.lower(): v for k, v in self.headers.items()}}).encode()
         self.send_response(200)
         self.send_header("Set-Cookie", "sessionid=planted")
@@ -108,7 +110,7 @@ class Echo(BaseHTTPRequestHandler):
         self.send_header("Content-Length", "2")
         self.end_headers()
         self.wfile.write(b"1")
-        assert self.server.arrived.wait(10)
+        assert self.server.arrived.wait(60)
         self.wfile.write(b"2")
 
     def log_message(self, *_):
@@ -232,15 +234,41 @@ def test_an_application_that_does_not_answer_is_a_503(front, echo, alice, addres
     assert "is being restarted" in answer.json()["error"]
 
 
+@pytest.fixture
+def hasty(service, settings):
+    """Start nginx with a short time for applications."""
+    settings.APP_ANSWER_S = 1
+    service.stop(service.nginx)
+    service.start_nginx()
+    yield
+    service.stop(service.nginx)  # the next test starts it again
+
+
+@pytest.mark.usefixtures("hasty")
+def test_an_application_that_hangs_holds_its_caller_for_a_bounded_time(front, echo, alice):
+    answer = requests.get(f"{front}/alice/{echo.name}/hang", headers=bearer_of(alice), timeout=50)
+    assert answer.status_code == 503
+    assert answer.json()["msg"] == "The application did not respond within 1 s (MLP_APP_ANSWER_S)."
+    address = f"{front.replace('http', 'ws')}/alice/{echo.name}/talk"
+    there = websocket.create_connection(address, header=bearer_of(alice), timeout=50)
+    there.settimeout(1.3)
+    with pytest.raises(websocket.WebSocketTimeoutException):  # a silent one is kept
+        there.recv()
+    there.send("hello")
+    assert there.recv() == "hello"
+    there.close()
+    echo.arrived.set()
+
+
 @pytest.mark.parametrize("echo", ["unix", "port"], indirect=True)
 def test_websockets_and_streams_are_forwarded(front, echo, alice):
     there = websocket.create_connection(
-        f"{front.replace('http', 'ws')}/alice/{echo.name}/talk", header=bearer_of(alice), timeout=10
+        f"{front.replace('http', 'ws')}/alice/{echo.name}/talk", header=bearer_of(alice), timeout=60
     )
     there.send("hello")
     assert there.recv() == "hello"
     there.close()
-    with requests.get(f"{front}/alice/{echo.name}/slow", headers=bearer_of(alice), stream=True, timeout=20) as answer:
+    with requests.get(f"{front}/alice/{echo.name}/slow", headers=bearer_of(alice), stream=True, timeout=60) as answer:
         assert answer.raw.read(1) == b"1"  # while the application holds the rest back
         echo.arrived.set()
         assert answer.raw.read(1) == b"2"

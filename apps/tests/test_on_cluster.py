@@ -12,9 +12,10 @@ import runners
 from apps.models import Application
 from models_app import reconcile as models_reconcile
 from models_app.models import Model
+from models_app.registry import registered
 from runners.tests.on_cluster import platform_on_cluster
 
-from .conftest import ADDER
+from .conftest import ADDER, settled
 from .test_apps import in_use, infer
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -24,15 +25,18 @@ LABELS = {"user": "alice", "app": "calc", "public": "false"}
 
 @pytest.fixture
 def cluster(settings, tmp_path, monkeypatch):
-    real = socket.getaddrinfo
+    real, fakes = socket.getaddrinfo, []
 
     def resolve(host, *rest, **more):
-        """Replace the cluster's DNS: its one node is this machine."""
-        return real("127.0.0.1" if str(host).endswith(".mlp.svc.cluster.local") else host, *rest, **more)
+        """Replace the cluster's DNS and services: its one node is this machine."""
+        service, _dot, domain = str(host).partition(".")
+        there = fakes[0].node.address_of_service(service) if domain == "mlp.svc.cluster.local" else host
+        return real(there, *rest, **more)
 
     monkeypatch.setattr(socket, "getaddrinfo", resolve)
     ingress = {"ingress_class": "nginx", "ingress_host": "apps.example.org", "ingress_gateway": "mlp-platform:30002"}
     with platform_on_cluster(settings, tmp_path, images={"serve": IMAGE}, **ingress) as fake:
+        fakes.append(fake)
         yield fake
 
 
@@ -77,6 +81,39 @@ def test_a_killed_process_is_restarted(cluster, deploy, ready, until):
             return False
 
     until(answers)
+
+
+def owners(ingress: dict) -> list[str]:
+    return sorted(owner["name"] for owner in ingress["metadata"]["ownerReferences"])
+
+
+def test_a_moved_alias_rolls_out_with_one_route(cluster, followed, alice, churn, until):
+    """Two Ingress objects with one path are refused by ingress-nginx, and by this cluster."""
+    app = followed()
+    old = app.run_name
+    (route,) = cluster.store.list("ingresses")
+    assert owners(route) == [f"mlp-{old}"]
+    registered.set_alias(alice, "churn", "champion", 2, "test")
+    until(lambda: Application.objects.get(pk=app.pk).model.name == "churnvb")
+    app.refresh_from_db()
+    shared = only(cluster, "ingresses")
+    assert shared["metadata"]["uid"] == route["metadata"]["uid"]
+    assert owners(shared) == [f"mlp-{old}", f"mlp-{app.run_name}"]
+    until(lambda: settled(app) and old not in runners.get().names())
+    assert owners(only(cluster, "ingresses")) == [f"mlp-{app.run_name}"]
+    assert infer(app, [1]) == [3]
+
+
+def test_a_route_of_an_earlier_release_is_taken_over(cluster, followed, alice, churn, until):
+    app = followed()
+    (route,) = cluster.store.list("ingresses")
+    cluster.store.remove("ingresses", route["metadata"]["name"])
+    older = {**route, "metadata": {**route["metadata"], "name": f"mlp-{app.run_name}"}}
+    cluster.store.create("ingresses", older)
+    registered.set_alias(alice, "churn", "champion", 2, "test")
+    until(lambda: Application.objects.get(pk=app.pk).model.name == "churnvb" and settled(app))
+    app.refresh_from_db()
+    assert owners(only(cluster, "ingresses")) == [f"mlp-{app.run_name}"]
 
 
 def test_a_model_is_checked_in_a_pod_of_the_serving_image(cluster, home, as_alice, until):

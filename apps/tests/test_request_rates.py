@@ -61,7 +61,7 @@ class TestReading:
 
     def tell(self, app, record) -> None:
         text = record if isinstance(record, str) else json.dumps(record)
-        (launching.folder(app) / launching.TRAFFIC).write_text(text)
+        (launching.folder(app) / launching.traffic_name(app)).write_text(text)
 
     def test_the_rate_is_shown_on_the_pages(self, app, alice):
         self.tell(app, {"requests": 37, "errors": 2, "series": [[0, 0, 0], [12.5, 3.25, 8.75]]})
@@ -92,7 +92,7 @@ class TestReading:
 
     def test_a_link_is_not_followed(self, app, tmp_path):
         (tmp_path / "other").write_text(json.dumps({"requests": 1, "errors": 0, "series": []}))
-        (launching.folder(app) / launching.TRAFFIC).symlink_to(tmp_path / "other")
+        (launching.folder(app) / launching.traffic_name(app)).symlink_to(tmp_path / "other")
         assert request_rates.read(app) is None
 
     def test_an_old_record_gives_no_current_rate(self, app):

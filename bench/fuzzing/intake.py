@@ -171,10 +171,10 @@ def _socket(home: World, ledger: Ledger, opened: tuple[str, str], sent: list[byt
                 connection.shutdown(socket.SHUT_WR)
                 while connection.recv(1 << 16):
                     pass
-    except ConnectionError:
-        pass  # closed by the server, which is its right
     except TimeoutError:
         status = f"{status}, and not closed"
+    except OSError:
+        pass  # closed by the server, which is its right; also before our own shutdown (ENOTCONN)
     ledger.count(f"websocket {path}", status)
     allowed = {101, 200, 302, 400, 403, 404} if not path.startswith("/api/v1") else {101, 403}
     if status not in allowed:

@@ -88,8 +88,8 @@ def _bytes(ledger: Ledger, gateway: str, port: int, data: bytes) -> None:
                 answer += piece
     except TimeoutError:
         answer = answer or b"no answer and not closed"
-    except ConnectionError:
-        pass  # closed in the middle of it, which is its right
+    except OSError:
+        pass  # closed in the middle of it, which is its right; also before our own shutdown (ENOTCONN)
     statuses = [int(status) for status in STATUS.findall(answer)]
     ledger.count(f"bytes to the {gateway}", statuses[0] if statuses else "closed")
     api = data.split(b" ")[1].startswith(b"/api/v1/") if data.count(b" ") > 1 else False

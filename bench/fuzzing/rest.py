@@ -131,7 +131,7 @@ class Rest:
         for name, most in MOST.items():
             if operation in {"postJobList", "postAppList"} and isinstance(body.get(name), int | float):
                 body[name] = min(body[name], most)
-        if operation in {"getAppLog", "getJobLog"} and case.query:
+        if operation.startswith(("getAppLog", "getJobLog")) and case.query:
             case.query.pop("follow", None)  # it lasts as long as the run
 
     def _read(self, event: events.ScenarioFinished) -> None:
@@ -150,9 +150,9 @@ class Rest:
         if "Invalid component: positive test case" in failure.message:
             return  # `_steer` has changed the path, and its encoded form was taken for a wrong one
         answer = response.content.decode(errors="replace") if response is not None else ""
-        if check.name == "use_after_free" and '"state":"deleting"' in answer:
-            return  # removed objects are shown until their files are gone
         label = recorder.cases[id].value.operation.label if id in recorder.cases else recorder.label
+        if check.name == "use_after_free" and ('"state":"deleting"' in answer or "/{name}/" in label):
+            return  # removed objects are shown until their files are gone, and so is what belongs to them
         first = failure.message.strip().split("\n\n")[0].replace("\n", " ")
         status = response.status_code if response is not None else "-"
         self.ledger.find(

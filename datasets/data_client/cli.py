@@ -13,7 +13,7 @@ from .download import download
 from .errors import INTERRUPTED, LOCAL, MEANING, REFUSED, USAGE, Failure, Trouble
 from .progress import printable, size
 from .service import Platform
-from .upload import remove, upload
+from .upload import only_own, remove, upload
 from .web import Web
 
 CODES = "exit codes:\n" + "\n".join(f"  {code:3d}  {meaning}" for code, meaning in sorted(MEANING.items()))
@@ -73,9 +73,10 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--follow", action="store_true", help="follow symbolic links (default: skip them)")
     _dataset(
         command("download", download, "download a dataset to a folder; resumes an interrupted download"),
-        "name of the dataset",
+        "name of the dataset; owner/name for one that is shared with you",
     )
-    command("list", list_datasets, "list datasets")
+    made = command("list", list_datasets, "list datasets")
+    made.add_argument("--shared", action="store_true", help="list those that others share with you")
     made = command("delete", delete, "delete a dataset, and wait until it is deleted")
     made.add_argument("--name", required=True, help="name of the dataset")
     made.add_argument("--force", action="store_true", help="also delete a dataset that is being uploaded")
@@ -147,12 +148,13 @@ def login(platform: Platform, options, say) -> dict:
 
 
 def list_datasets(platform: Platform, options, say) -> list:
-    """Return the user's datasets, newest first."""
-    return platform.datasets()
+    """Return the user's datasets, newest first, or those that are shared with the user."""
+    return platform.shared() if options.shared else platform.datasets()
 
 
 def delete(platform: Platform, options, say) -> dict:
     """Delete a dataset; return what --json prints."""
+    only_own(options.name, "deleted")
     there = platform.dataset(options.name)
     if there is None:
         raise Failure(REFUSED, f"dataset {options.name} not found")
@@ -171,6 +173,8 @@ def _show(options, result) -> None:
     elif isinstance(result, list):
         if result and "state" in result[0]:
             rows = [(row["name"], row["state"], f"{row['progress']}%", size(row["size"])) for row in result]
+        elif result and "right" in result[0]:
+            rows = [(row["dataset"], row["right"], row["expires"] or "") for row in result]
         else:
             rows = [(row["path"], size(row["size"]), row["modified"]) for row in result]
         widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))] if rows else []

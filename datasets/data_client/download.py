@@ -28,6 +28,9 @@ DIGEST = re.compile(r"sha-256=:([A-Za-z0-9+/]{43}=):")
 
 def download(platform: Platform, options, say) -> dict:
     """Run the command; return what --json prints. Raises Failure."""
+    owner, _, name = options.name.rpartition("/")
+    if owner:
+        platform.user, options.name = owner, name
     dataset = platform.dataset(options.name)
     if dataset is None:
         raise Failure(REFUSED, f"dataset {options.name} not found")

@@ -67,6 +67,19 @@ class Platform:
             if len(page) < 1000:
                 return rows
 
+    def shared(self) -> list:
+        """Return the datasets that others share with the user: {dataset: owner/name, right, expires}."""
+        path = "/api/v1/users/{}/shared_with_me?kind=dataset&limit=1000&offset=".format(quote(self.user, safe=""))
+        rows: list = []
+        while True:
+            page = self.web.call("GET", f"{path}{len(rows)}").json()
+            rows += [
+                {"dataset": "{owner}/{name}".format(**row), "right": row["right"], "expires": row["expires"]}
+                for row in page
+            ]
+            if len(page) < 1000:
+                return rows
+
     def create(self, name: str, size: int) -> None:
         """Create a dataset of `size` bytes. Raises Failure."""
         answer = self._json("POST", self._dataset_path(), {"name": name, "size": size}, expect=(403,))

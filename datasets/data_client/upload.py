@@ -9,7 +9,7 @@ import hashlib
 import os
 import threading
 
-from .errors import DAMAGED, LOCAL, REFUSED, UNREACHABLE, Failure
+from .errors import DAMAGED, LOCAL, REFUSED, UNREACHABLE, USAGE, Failure
 from .pool import each
 from .progress import Progress
 from .scan import Local, scan
@@ -21,8 +21,15 @@ HEARTBEAT_S = 3.0
 TRIES = 3
 
 
+def only_own(name: str, verb: str) -> None:
+    """Raise Failure for `owner/name`: others' datasets are for reading."""
+    if "/" in name:
+        raise Failure(USAGE, f"only your own datasets can be {verb}; {name} is another user's")
+
+
 def upload(platform: Platform, options, say) -> dict:
     """Run the command; return what --json prints. Raises Failure."""
+    only_own(options.name, "uploaded")
     skipped: list = []
     files = scan(options.dir, options.follow, lambda line: (skipped.append(line), say(line)))
     total = sum(local.size for local in files)

@@ -21,6 +21,7 @@ from django.db import connection
 from accounts import lifecycle as accounts
 from datasets.client_build import build
 from datasets.models import Dataset
+from datasets.webdav import spool
 from mlp.tests.servers import begin, free_port
 from supervision import nginx
 
@@ -113,7 +114,7 @@ class Service:
             time.sleep(0.02)  # its workers end a moment after it
 
     def spooled(self) -> list[Path]:
-        return [path for path in (self.root / "datasets" / ".spool").iterdir() if path.name != "parts"]
+        return [path for path in (self.root / "datasets" / ".spool").iterdir() if path.name not in spool.KEPT]
 
     def path(self, *steps: str) -> Path:
         return self.root.joinpath("datasets", *steps)

@@ -371,7 +371,7 @@ def test_an_interrupt_is_reported_in_one_line(client, tmp_path, service):
     process = client.start("upload", folder, "--name", "photos")
     wait_for(service.spooled)
     process.terminate()
-    _, err = process.communicate(timeout=20)
+    _, err = process.communicate(timeout=120)
     assert process.returncode == 130
     assert err.strip().splitlines()[-1].startswith("error: interrupted")
     assert "Traceback" not in err

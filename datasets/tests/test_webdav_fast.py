@@ -32,7 +32,7 @@ def test_other_addresses_reach_django():
 
 
 @pytest.mark.parametrize("path", ["/internal/data/may", "/internal/data/verb"])
-def test_the_internal_key_is_required(path):
+def test_the_internal_key_is_required(path, db):
     for headers in ({}, {"x_internal_key": "guess"}, {"x_internal_key": "\xff"}):
         assert ask(path, **headers)[0] in {"404 Not Found", "403 Forbidden"}
         assert b"no such address" in ask(path, **headers)[1]

@@ -25,14 +25,15 @@ from django.db import connection, transaction
 from django.utils import timezone
 from redis.exceptions import RedisError
 
-from accounts.models import User
+from accounts.models import Share, User
+from accounts.sharing import access, grants
 from accounts.tokens import Holder
 from kernel import storage
 from kernel.broker import broker
 from kernel.locking import lock_row
 from kernel.messages import Message, word
 
-from ..models import Dataset
+from ..models import Dataset, State
 from . import tree
 from .errors import HttpError
 from .paths import Target
@@ -41,6 +42,7 @@ log = logging.getLogger(__name__)
 
 DISK_RESERVE = 64 << 20  # bytes of the disk that uploads leave free for the platform itself
 TOUCH_EVERY = timedelta(seconds=20)
+MOST_SHARED = 10_000  # datasets of others in a listing
 HOME_COUNT_S = 60  # how long the count of a home's bytes is cached; jobs and operators write there too
 
 
@@ -57,9 +59,43 @@ def find_dataset(target: Target) -> Dataset | None:
 
 
 def require_owner(holder: Holder, target: Target) -> None:
-    """Raise HttpError 404 for the files of another user, as for missing ones. Operators may use everybody's."""
-    if target.user and target.user != holder.username and not holder.is_staff:
+    """Raise HttpError 404 for the files of another user, as for missing ones, and 403 where they are shared with the
+    holder, who may only read them. Operators may use everybody's.
+    """
+    if is_own(holder, target):
+        return
+    require_reader(holder, target)
+    raise HttpError(403, "is shared with you for reading; only its owner can change it", field="path")
+
+
+def require_reader(holder: Holder, target: Target) -> None:
+    """Raise HttpError 404 for the files of another user that are not shared with the holder, as for missing ones."""
+    if is_own(holder, target):
+        return
+    visitor = access.Visitor(User.objects.filter(pk=holder.user_id).first())
+    if visitor.user is not None and target.dataset and not target.is_home:
+        rows = Dataset.objects.select_related("user")
+        found = access.look_up(visitor, rows, target.user, target.dataset)
+    else:
+        found = shared_datasets(holder, target.user) if not target.dataset else None
+    if not found:
         raise HttpError(404, "no such user or dataset", field="path")
+
+
+def is_own(holder: Holder, target: Target) -> bool:
+    """Return whether the holder may read and change what is there."""
+    return not target.user or target.user == holder.username or holder.is_staff
+
+
+def shared_datasets(holder: Holder, owner: str = "") -> list[tuple[str, str]]:
+    """Return (owner, name) of the datasets that are shared with the holder, of that owner where one is given."""
+    user = User.objects.filter(pk=holder.user_id).first()
+    shares = grants.made_for(user).filter(kind="dataset") if user is not None else Share.objects.none()
+    if owner:
+        shares = shares.filter(owner__username=owner)
+    rows = Dataset.objects.filter(pk__in=shares.order_by().values("object_id")).exclude(state=State.DELETING)
+    names = rows.order_by("user__username", "name").values_list("user__username", "name")
+    return list(names[:MOST_SHARED])
 
 
 def must_be_creating(row: Dataset | None) -> None:

@@ -22,7 +22,7 @@ from accounts.tokens import Holder
 
 from ..models import Dataset, Lock, State
 from . import lock_store, props, tree
-from .admission import find_dataset, home_bytes
+from .admission import find_dataset, home_bytes, is_own, shared_datasets
 from .errors import HttpError
 from .lock_verbs import SUPPORTED, discovery
 from .paths import HOME, Target, href
@@ -78,9 +78,15 @@ def _entries(holder: Holder, target: Target, info: os.stat_result | None, depth:
     if depth == "0" or (info is not None and stat.S_ISREG(info.st_mode)):
         return
     if not target.user:
-        names = User.objects.order_by("username").values_list("username", flat=True)
-        for name in names if holder.is_staff else [holder.username]:
+        if holder.is_staff:
+            names = User.objects.order_by("username").values_list("username", flat=True)
+        else:
+            names = dict.fromkeys([holder.username, *(owner for owner, _name in shared_datasets(holder))])
+        for name in names:
             yield (name,), None
+    elif not target.dataset and not is_own(holder, target):
+        for owner, name in shared_datasets(holder, target.user):
+            yield (owner, name), tree.look((owner, name))
     elif not target.dataset:
         shown = Dataset.objects.filter(user__username=target.user).exclude(state=State.DELETING).order_by("name")
         for name in [HOME, *shown.values_list("name", flat=True)]:

@@ -16,6 +16,8 @@ from . import inflight, unfinished
 from .admission import clear
 from .paths import HOME
 
+ARTIFACTS = "artifacts"  # where jobs.artifacts keeps the parts of large artifacts
+KEPT = (unfinished.FOLDER, ARTIFACTS)  # uploads that go on, after a restart, too
 SPOOL_KEEP_S = 600  # seconds; nginx drops a body that has not grown for two minutes
 
 
@@ -28,7 +30,7 @@ def sweep(older_than_s: float = 3600) -> int:
     deadline = time.time() - max(older_than_s, SPOOL_KEEP_S)
     removed = 0
     for path in storage.spool_dir().iterdir():
-        if path.name == unfinished.FOLDER:
+        if path.name in KEPT:
             continue
         with contextlib.suppress(FileNotFoundError):
             if path.name.startswith("trash-") or path.lstat().st_mtime < deadline:
@@ -42,7 +44,7 @@ def clear_all() -> None:
     there is running. Unfinished files are kept: their uploads go on.
     """
     for path in storage.spool_dir().iterdir():
-        if path.name != unfinished.FOLDER:
+        if path.name not in KEPT:
             clear(path)
 
 

@@ -21,7 +21,16 @@ from .. import lifecycle
 from ..models import State
 from ..serializers import DatasetOut
 from . import conditions, lock_store, tree, unfinished
-from .admission import clear, discard, find_dataset, must_be_creating, must_be_readable, require_owner, writing
+from .admission import (
+    clear,
+    discard,
+    find_dataset,
+    must_be_creating,
+    must_be_readable,
+    require_owner,
+    require_reader,
+    writing,
+)
 from .errors import HttpError
 from .gate import authenticate, guarded
 from .lock_verbs import lock, unlock
@@ -228,6 +237,7 @@ def _exists(target: Target) -> bool:
     return True
 
 
+READING = {"GET", "HEAD", "PROPFIND", "COPY"}  # a copy's destination is judged by itself
 METHODS = {
     "GET": get,
     "HEAD": get,
@@ -258,5 +268,5 @@ def verb(request: HttpRequest) -> HttpResponse:
         return method(request, None, Target())
     holder = authenticate(request.META.get("HTTP_AUTHORIZATION", ""))
     target = parse(request.META.get("HTTP_X_DATA_URI", ""))
-    require_owner(holder, target)
+    (require_reader if request.method in READING else require_owner)(holder, target)
     return method(request, holder, target)

@@ -14,6 +14,7 @@ import random
 import time
 from pathlib import Path
 
+import mlp_report
 from mlp_report import report
 
 MODEL = Path("ckpt/model.json")
@@ -44,6 +45,18 @@ def save(weights: list[float], epoch: int) -> None:
     draft.replace(MODEL)
 
 
+def log_media(weights: list[float], test: list[tuple[float, float, int]], epoch: int) -> None:
+    """Log the media of the job's Media tab: a picture of the model, the distribution of its confidence, its confusion
+    matrix.
+    """
+    side = [2 * at / 63 - 1 for at in range(64)]
+    mlp_report.log_image("decision", [[chance(weights, x, -y) for x in side] for y in side], epoch, "chance of label 1")
+    guesses = [chance(weights, x, y) for x, y, _ in test]
+    mlp_report.log_histogram("chances", guesses, bins=20, step=epoch)
+    truth = [label for *_, label in test]
+    mlp_report.log_confusion_matrix("test points", truth, [int(one > 0.5) for one in guesses], step=epoch)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--epochs", type=int, default=20)
@@ -72,6 +85,7 @@ def main() -> None:
         loss, accuracy = loss / len(train), right / len(test)
         print(f"epoch {epoch:3}/{options.epochs}  loss {loss:.4f}  accuracy {accuracy:.4f}", flush=True)
         save(weights, epoch)
+        log_media(weights, test, epoch)
         report(epoch=epoch, accuracy=accuracy, loss=loss, progress=100 * epoch / options.epochs)
         time.sleep(options.slow)
     print(f"saved {MODEL}: {', '.join(f'{weight:.2f}' for weight in weights)}", flush=True)

@@ -9,7 +9,7 @@ import uuid
 from django.conf import settings
 
 from jobs.api import JobView
-from jobs.auth import require_own_job
+from jobs.auth import message_prefix, require_own_job
 from jobs.models import Job, Metrics
 from jobs.serializers import MetricsIn, MetricsOut
 from kernel import bus
@@ -53,6 +53,7 @@ class JobMetricsReport(JobView):
     """One object, or a list of up to 1000. With X-Message-Id, ending in a counter, a repeated report counts once."""
 
     accepted = frozenset({"user", "job"})
+    reads_nan = True  # so that the refusal names the field
     calls = {"POST": Call("Report metrics", body=MetricsIn, one_or_many=True)}
 
     def post(self, request, user, name):
@@ -61,7 +62,7 @@ class JobMetricsReport(JobView):
         require_own_job(request, job)
         if job.is_live and rows:
             check_room(job)
-            ids = message_ids(job.pk, request.headers.get("X-Message-Id", ""), len(rows))
+            ids = message_ids(job, request.headers.get("X-Message-Id", ""), len(rows))
             bodies = [json.dumps({"user": user, "name": name, **row}).encode() for row in rows]
             target = recording.subject(user, name)
             bus.publish([(target, body, id) for body, id in zip(bodies, ids, strict=True)])
@@ -90,16 +91,17 @@ def elements_of(serializer: type[StrictSerializer], data, user: str, name: str) 
     return rows
 
 
-def message_ids(job_pk: int, given: str, count: int, kind: str = "") -> list[str]:
+def message_ids(job: Job, given: str, count: int, kind: str = "") -> list[str]:
     """Return an id for each element: `given` ends in the number of the first, and the others count on from there.
 
     So a report that is sent again counts once, also in batches of other sizes. `kind` keeps the reports of two
-    addresses apart.
+    addresses apart. JetStream compares the ids of all jobs, so one that another job could guess would let it make this
+    report a repetition.
     """
     stem, number = re.fullmatch(r"(.*?)(\d{0,15})", given[:MESSAGE_ID_LENGTH], re.DOTALL).groups()
     if not given:
         stem = uuid.uuid4().hex + ":"
-    return [f"{job_pk}.{kind}{stem}{int(number or 0) + index}" for index in range(count)]
+    return [f"{message_prefix(job)}{kind}{stem}{int(number or 0) + index}" for index in range(count)]
 
 
 class _Registration(JobView):

@@ -28,7 +28,7 @@ class JobMetricsConsumer(AsyncJsonWebsocketConsumer):
         if entry is None or job_id is None:
             await self.close()  # before accept: the handshake is refused
             return
-        self.slot = WEBSOCKETS.take(entry.user_id)
+        self.slot = WEBSOCKETS.take(entry.slot_key)
         if self.slot is None:
             await self.accept(subprotocol)  # only an open websocket can be closed with a code and a reason
             await self.close(TOO_MANY, WEBSOCKETS.refusal())
@@ -59,7 +59,7 @@ class JobMetricsConsumer(AsyncJsonWebsocketConsumer):
     def _admit(self) -> tuple[Entry | None, int | None, str | None]:
         """Return the caller's entry, the job's key and the subprotocol; None for each where there is none."""
         (user, entry), subprotocol = self._caller()
-        return entry, user and feed.job_for(user, self.user, self.name), subprotocol
+        return entry, user and feed.job_for(user, self.user, self.name, entry.links), subprotocol
 
     def _caller(self):
         """Return ((user, entry), subprotocol): by the subprotocols `bearer` and the token, by `?token=` or by the

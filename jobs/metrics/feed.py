@@ -16,19 +16,24 @@ import contextlib
 import logging
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
+from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 from channels.db import database_sync_to_async
 from channels.layers import get_channel_layer
+from django.contrib.auth.models import AnonymousUser
+from django.db import connection
 from django.utils import timezone
 
-from accounts.auth import Entry, valid_entries
+from accounts.auth import Entry
 from accounts.models import User
+from accounts.sharing import access
 from jobs.models import Job, Metrics, State
 from kernel.after_commit import group
 from kernel.errors import Fault
 
 from . import recording
+from .series import MOST_FOLLOWED, NEWEST, names_of
 
 log = logging.getLogger(__name__)
 
@@ -39,15 +44,41 @@ RETRY_S = 1.0
 ENDING_S = 0.1  # between two looks at a job that has ended, whose last rows may be on their way; doubles each time
 PATIENCE = timedelta(minutes=1)  # with rows of an ended job while the message bus, which has them, is away
 
+MOST_VALUES = 1000  # of one look at the named values; a page that gets more reads the series again
+VALUES = """
+SELECT found.* FROM unnest(%(names)s::text[]) AS names(name), LATERAL (
+    SELECT id, name, step, value, extract(epoch FROM at)::float8, attempt FROM metric_value
+    WHERE job_id = %(job)s AND (name, id) > (names.name, %(after)s) AND name <= names.name
+    ORDER BY metric_value.name, id LIMIT %(most)s
+) AS found ORDER BY id LIMIT %(most)s
+"""
+
 # The feeds of each event loop: a process has one, tests have many.
 _feeds: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[int, Feed]] = WeakKeyDictionary()
 
 
-def job_for(user: User, owner: str, name: str) -> int | None:
-    """Return the key of the owner's job of that name; None when there is none or the user may not see it."""
-    if user.username != owner and not user.is_staff:
-        return None
-    return Job.objects.filter(user__username=owner, name=name).values_list("pk", flat=True).first()
+def job_for(user: User | AnonymousUser, owner: str, name: str, links: tuple[int, ...] = ()) -> int | None:
+    """Return the key of the owner's job of that name; None when there is none or the visitor may not read it."""
+    visitor = access.Visitor(user if user.is_authenticated else None, links)
+    job = access.look_up(visitor, Job.objects.all(), owner, name)
+    return job and job.pk
+
+
+class NewValue(NamedTuple):
+    id: int
+    name: str
+    step: int
+    value: float
+    time: float
+    attempt: int
+
+
+class Values(NamedTuple):
+    """The named values of a job after some row. `behind`: there are too many to send one by one."""
+
+    rows: list
+    last: int
+    behind: bool
 
 
 class Reader:
@@ -63,11 +94,13 @@ class Reader:
         job_id: int,
         deliver: Callable[[list[Metrics], bool], Awaitable[None]],
         refuse: Callable[[], Awaitable[None]],
+        deliver_values: Callable[[Values], Awaitable[None]] | None = None,
     ):
         self.entry, self.job_id = entry, job_id
         self.last = 0  # the number of the last row delivered
+        self.last_value: int | None = None  # of the named values; None: they are not delivered
         self.reads_alone = True  # until it has the history, it reads by itself
-        self._deliver, self._refuse = deliver, refuse
+        self._deliver, self._refuse, self._deliver_values = deliver, refuse, deliver_values
         self._feed: Feed | None = None
         self._turn = asyncio.Lock()
 
@@ -82,6 +115,8 @@ class Reader:
         self.last = after
         while True:
             rows, ended, _ending = await _read(self.job_id, self.last)
+            if ended and self.last_value is not None:
+                await self.take_values(await database_sync_to_async(_values)(self.job_id, self.last_value))
             await self.take(rows, ended)
             if self._feed is None:
                 return
@@ -101,6 +136,15 @@ class Reader:
             await self._deliver(fresh, ended)
         if ended:
             self.leave()
+
+    async def take_values(self, values: Values) -> None:
+        """Send the named values that are new to this reader."""
+        async with self._turn:
+            if self._feed is None or self.last_value is None or values.last <= self.last_value:
+                return
+            fresh = [row for row in values.rows if row.id > self.last_value]
+            self.last_value = values.last
+            await self._deliver_values(values._replace(rows=fresh))
 
     async def refuse(self) -> None:
         """Stop delivering, and leave the feed; that comes last, since it may cancel the feed's task, which this is."""
@@ -144,6 +188,20 @@ def _query(job_id: int, after: int) -> tuple[list[Metrics], Job | None]:
     """Return the next rows and the job as it was before they were read; None when it is deleted."""
     job = Job.objects.select_related("user").filter(pk=job_id).first()
     return list(Metrics.objects.filter(job_id=job_id, seq__gt=after)[:CHUNK]), job
+
+
+def _values(job_id: int, after: int) -> Values:
+    """Return a job's named values after that row, found name by name, since the index is by name. Of a run with very
+    many names the first are followed.
+    """
+    known = {"job": job_id, "names": list(names_of(job_id, MOST_FOLLOWED)), "after": after, "most": MOST_VALUES + 1}
+    with connection.cursor() as cursor:
+        cursor.execute(VALUES, known)
+        rows = [NewValue(*row) for row in cursor.fetchall()]
+        if len(rows) <= MOST_VALUES:
+            return Values(rows, max((row.id for row in rows), default=after), False)
+        cursor.execute(NEWEST, known)
+        return Values([], cursor.fetchone()[0], True)
 
 
 def _all_recorded(job: Job) -> bool:
@@ -218,11 +276,15 @@ class Feed:
         if not readers:
             return
         rows, ended, ending = await _read(self.job_id, min(reader.last for reader in readers))
+        after = min((reader.last_value for reader in readers if reader.last_value is not None), default=None)
+        values = None if after is None else await database_sync_to_async(_values)(self.job_id, after)
         entitled = await database_sync_to_async(self._entitled)({reader.entry for reader in readers})
         self.ending = min(RETRY_S, 2 * self.ending or ENDING_S) if ending else 0.0
         for reader in readers:
             try:
                 if reader.entry in entitled:
+                    if values is not None:
+                        await reader.take_values(values)
                     await reader.take(rows, ended)
                 else:
                     await reader.refuse()
@@ -238,6 +300,4 @@ class Feed:
         """
         if self.owner is None:
             self.owner = Job.objects.filter(pk=self.job_id).values_list("user_id", flat=True).first()
-        return {
-            entry for entry, user in valid_entries(entries).items() if user.is_staff or self.owner in (user.pk, None)
-        }
+        return access.entitled(entries, Job, self.job_id, self.owner)

@@ -12,13 +12,14 @@ import logging
 from collections import defaultdict
 
 from django.conf import settings
-from django.db import DataError, transaction
+from django.db import DatabaseError, DataError, transaction
 from django.db.models import Max
 from django.utils import timezone
 
 from jobs import lifecycle
-from jobs.models import Job, Metrics, Value
+from jobs.models import Job, Metrics, ProgressSource, Value
 from jobs.serializers import MetricsIn, ValuesIn
+from jobs.summaries import metrics as summaries
 from kernel import after_commit, bus, nats_jwt, sanitize
 from kernel.bus import Delivery, Stream
 from kernel.errors import Refused
@@ -26,7 +27,7 @@ from kernel.locking import lock_row, locked
 from kernel.messages import Message
 from kernel.models import StateChange
 
-from . import series
+from . import blocks, series
 
 log = logging.getLogger(__name__)
 
@@ -101,21 +102,35 @@ def _record_job(user: str, name: str, rows: list[tuple[Delivery, dict]]) -> int:
         values = [(_id(sent), sent.sent, row["rows"]) for sent, row in rows if "rows" in row]
         stored = series.store(job, values, settings.JOB_VALUES - job.values_kept) if values else 0
         stored += _store(job, [(sent, row) for sent, row in rows if "rows" not in row])
-        _count(job, stored)
+        is_full = _count(job, stored)
         if stored:
             after_commit.wake("job", job.pk)
-            after_commit.changed(user, "job", name, moving=True)
+            after_commit.changed(user, "job", name, moving=not is_full, progress=job.progress)
+    if (job.values_kept - stored) // blocks.EVERY < job.values_kept // blocks.EVERY:
+        _summarise(job)
     return stored
 
 
-def _count(job: Job, stored: int) -> None:
-    """Count what a locked job keeps, and note on its page when that is all that it may keep."""
+def _summarise(job: Job) -> None:
+    """Create blocks for a job with many reports. A failure must not delay its reports, since readers create blocks,
+    too.
+    """
+    try:
+        blocks.fill_all(job.pk)
+    except DatabaseError:
+        log.exception("the blocks of job %s could not be filled", job)
+
+
+def _count(job: Job, stored: int) -> bool:
+    """Count the values of a locked job; return whether it has reached the limit, which its page then shows."""
     if not stored:
-        return
+        return False
     job.values_kept += stored
-    if job.values_kept >= settings.JOB_VALUES:
+    is_full = job.values_kept >= settings.JOB_VALUES
+    if is_full:
         job.metrics_notice = too_many()
     job.save(update_fields=["values_kept", "metrics_notice"])
+    return is_full
 
 
 def too_many() -> Message:
@@ -132,7 +147,7 @@ def note_crowded(subject: str) -> None:
     changed = Job.objects.filter(user__username=user, name=name, metrics_notice="").update(metrics_notice=CROWDED)
     if changed:
         log.warning("job %s/%s: %s", user, name, CROWDED)
-        after_commit.changed(user, "job", name, moving=True)
+        after_commit.changed(user, "job", name)
 
 
 def _was_sent_by(job: Job, sent: Delivery) -> bool:
@@ -171,12 +186,19 @@ def _store(job: Job, rows: list[tuple[Delivery, dict]]) -> int:
         numbers = {key: row[key] for key in ("epoch", "accuracy", "loss", "progress")}
         fresh.append(Metrics(job=job, seq=seq, msg_id=_id(sent), attempt=attempt, **numbers))
         job.progress = max(job.progress, row["progress"])
+        if row["progress"] > 0 and job.progress_source in ("", ProgressSource.LOG):
+            job.progress_source, job.expected_end = ProgressSource.SCRIPT, None
         if row["progress"] in ENDED:
             over.add(attempt)
             if attempt == job.attempt:
                 job.metrics_until = sent.sent
     Metrics.objects.bulk_create(fresh)
-    job.save(update_fields=["progress", "metrics_until"])
+    if fresh:
+        step = fresh[-1].epoch
+        summaries.add(
+            job, [summaries.summary_of(name, [getattr(row, name) for row in fresh], step) for name in series.CONTRACT]
+        )
+    job.save(update_fields=[*lifecycle.PROGRESS, "metrics_until"])
     return len(fresh)
 
 
@@ -207,6 +229,8 @@ def delete(job_pk: int) -> None:
         job.save(update_fields=["metrics_from", "values_kept", "metrics_notice"])
         Metrics.objects.filter(job=job).delete()
         Value.objects.filter(job=job).delete()
+        summaries.forget(job)
+        blocks.forget(job.pk)
 
 
 def all_recorded(job: Job) -> bool:
@@ -214,7 +238,8 @@ def all_recorded(job: Job) -> bool:
 
     Raises Fault when the message bus is away.
     """
-    return bus.is_consumed(STREAM, DURABLE, subject(job.user.username, job.name), job.created, timeout_s=2)
+    mine = (subject(job.user.username, job.name), values_subject(job.user.username, job.name))
+    return all(bus.is_consumed(STREAM, DURABLE, one, job.created, timeout_s=2) for one in mine)
 
 
 def as_object(row: Metrics, user: str, name: str) -> dict:
@@ -247,7 +272,7 @@ def _parse(delivery: Delivery) -> dict | None:
             raise Refused("unknown", field="subject")
         if len(delivery.data) > MESSAGE_BYTES:
             raise Refused("too large", field="body")
-        body = sanitize.read_strict(delivery.data)
+        body = sanitize.read_json(delivery.data)  # NaN and infinities are values; MetricsIn refuses them by name
         if kind:
             rows = [ValuesIn.read(row) for row in (body if isinstance(body, list) else [body])]
             if any(row.get("user", user) != user or row.get("name", name) != name for row in rows):

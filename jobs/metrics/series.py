@@ -7,30 +7,40 @@ charts and exports deal with one shape only.
 from __future__ import annotations
 
 import re
-from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from functools import lru_cache
 from itertools import count
 from typing import NamedTuple
 
 from django.db import connection
-from django.db.models import Count, F, Max, Min, Window
-from django.db.models.functions import RowNumber
+from django.db.models import Case, Prefetch, QuerySet, When
 from django.utils.translation import gettext_lazy as _
 
-from jobs.models import Job, Metrics, Value
+from jobs.models import Job, RunMetric
+from jobs.summaries import metrics as summaries
 
 MOST_POINTS = 2000
 MOST_NAMES = 500  # different names in one job: a name with a counter in it would fill the table
 CONTRACT = ("accuracy", "loss")
+ACCURACY_AND_LOSS = "accuracy_and_loss"  # the attribute of a job that has the summaries of both
+MOST_FOLLOWED = 1000  # names of one run that a live page follows
 TITLES = {"accuracy": _("Accuracy"), "loss": _("Loss")}  # of the series that every job has
 
 # By columns, many times faster than row by row: values come by the thousand.
-INSERT = """
-INSERT INTO metric_value (job_id, attempt, name, step, value, at, msg_id)
-SELECT %s, * FROM unnest(%s::smallint[], %s::text[], %s::bigint[], %s::float8[], %s::timestamptz[], %s::text[])
-ON CONFLICT DO NOTHING
+# One statement stores the new ones and adds those to the summaries of the run.
+INSERT = f"""
+WITH fresh AS (
+    INSERT INTO metric_value (job_id, attempt, name, step, value, at, msg_id)
+    SELECT %s, * FROM unnest(%s::smallint[], %s::text[], %s::bigint[], %s::float8[], %s::timestamptz[], %s::text[])
+    ON CONFLICT DO NOTHING
+    RETURNING id, name, step, value, at
+), summed AS (
+    INSERT INTO run_metric (job_id, user_id, name, last, min, max, count, step, at)
+    SELECT %s, %s, name, {summaries.COLUMNS} FROM fresh GROUP BY name ORDER BY name
+    {summaries.ADDED}
+)
+SELECT count(*) FROM fresh
 """
 # Jumps from name to name by the index: a plain DISTINCT would read every row of the job.
 NAMES = """
@@ -40,7 +50,15 @@ WITH RECURSIVE names AS (
     SELECT (SELECT min(name) FROM metric_value WHERE job_id = %s AND name > names.name) FROM names
     WHERE names.name IS NOT NULL
 )
-SELECT name FROM names
+SELECT name FROM names LIMIT %s
+"""
+
+# The last row of a job's values, name by name, as the index has them: see blocks.FIRST_VALUES.
+NEWEST = """
+SELECT max(last) FROM unnest(%(names)s::text[]) AS names(name), LATERAL (
+    SELECT id AS last FROM metric_value WHERE job_id = %(job)s AND metric_value.name <= names.name
+    ORDER BY metric_value.name DESC, id DESC LIMIT 1
+) AS newest
 """
 
 
@@ -80,8 +98,9 @@ def store(job: Job, packs: list[tuple[str, datetime, list[dict]]], most: int) ->
     if not columns:
         return 0
     with connection.cursor() as cursor:
-        cursor.execute(INSERT, [job.pk, *(list(column) for column in zip(*columns, strict=True))])
-        return cursor.rowcount
+        arrays = (list(column) for column in zip(*columns, strict=True))
+        cursor.execute(INSERT, [job.pk, *arrays, job.pk, job.user_id])
+        return cursor.fetchone()[0]
 
 
 def row_ids(message_id: str) -> Iterator[str]:
@@ -99,52 +118,29 @@ def row_ids(message_id: str) -> Iterator[str]:
 @lru_cache(maxsize=1000)
 def _names(job_pk: int) -> set[str]:
     """Return the names of a job's series. `store` keeps them up to date, and no other process adds any."""
+    return names_of(job_pk)
+
+
+def names_of(job_pk: int, most: int | None = None) -> set[str]:
+    """Return the names of a job's series, at most so many, the first by name."""
     with connection.cursor() as cursor:
-        cursor.execute(NAMES, [job_pk, job_pk])
+        cursor.execute(NAMES, [job_pk, job_pk, most])
         return {name for (name,) in cursor.fetchall() if name is not None}
 
 
-def of_job(job: Job, points: int = 0) -> list[Series]:
-    """Return all series of a job: accuracy and loss first, the others by name, each with at most
-    about `points` points.
-    """
-    return [*_contract(job, points), *_values(job, points)]
+def summarised(jobs: Iterable[Job], part: str = "") -> QuerySet:
+    """Return the summaries of jobs, those of names with this part only: accuracy and loss first, the others by name."""
+    rows = RunMetric.objects.filter(job__in=jobs)
+    if part:
+        rows = rows.filter(name__icontains=part)
+    return rows.order_by(Case(When(name__in=CONTRACT, then=0), default=1), "name", "job")
 
 
-def _values(job: Job, points: int) -> list[Series]:
-    rows = Value.objects.filter(job=job)
-    drawn: dict[str, list[list[float]]] = defaultdict(list)
-    by_name = rows.values("name").annotate(n=Count("pk"), low=Min("value"), high=Max("value"), newest=Max("pk"))
-    summary = {row["name"]: row for row in by_name}
-    last = dict(rows.filter(pk__in=[row["newest"] for row in summary.values()]).values_list("name", "value"))
-    if points:
-        ranked = rows.annotate(
-            rank=Window(RowNumber(), partition_by=F("name"), order_by=F("pk").asc()),
-            whole=Window(Count("pk"), partition_by=F("name")),
-        )
-        # Every n-th, and the newest: enough for a line, and the same ones each time.
-        stride = (F("whole") + (points - 1)) / points
-        chosen = ranked.annotate(left=(F("rank") - 1) % stride).filter(left=0) if _many(summary, points) else ranked
-        for name, step, value, attempt in chosen.order_by("pk").values_list("name", "step", "value", "attempt"):
-            drawn[name].append([step, value, attempt])
-    return [
-        Series(name, row["n"], last[name], row["low"], row["high"], drawn[name])
-        for name, row in sorted(summary.items())
-    ]
+def accuracy_and_loss() -> Prefetch:
+    """Return what fetches all that compact boards of several jobs need."""
+    return Prefetch("summaries", RunMetric.objects.filter(name__in=CONTRACT).order_by("name"), ACCURACY_AND_LOSS)
 
 
-def _many(summary: dict, points: int) -> bool:
-    return any(row["n"] > points for row in summary.values())
-
-
-def _contract(job: Job, points: int) -> list[Series]:
-    rows = list(Metrics.objects.filter(job=job).values_list("epoch", "accuracy", "loss", "attempt"))
-    if not rows:
-        return []
-    stride = -(-len(rows) // points) if points else 1
-    result = []
-    for place, name in enumerate(CONTRACT, start=1):
-        values = [row[place] for row in rows]
-        drawn = [[row[0], row[place], row[3]] for row in rows[::stride]] if points else []
-        result.append(Series(name, len(rows), values[-1], min(values), max(values), drawn))
-    return result
+def of_job(job: Job, begin: int, end: int) -> list[Series]:
+    """Return these series of a job without points."""
+    return [Series(row.name, row.count, row.last, row.min, row.max, []) for row in summarised([job])[begin:end]]

@@ -14,10 +14,11 @@ KINDS = ("cpu", "ram", "gpu", "gpu_ram", "disk")
 READ_LIMIT = 8 << 20  # bytes; a run of a month writes less than one mebibyte
 
 
-def of_job(job: Job, points: int = 0) -> list[Series]:
+def of_job(job: Job, points: int = 0, skip: int = 0) -> list[Series]:
     """Return a series for each kind of usage, its steps in seconds since the attempt began.
 
     Each is thinned out to about `points` points: the highest of adjacent values is kept, so that peaks remain visible.
+    Points of the first `skip` samples are left out.
     """
     seen: dict[str, list[list[float]]] = defaultdict(list)
     attempt, before = 1, 0.0
@@ -28,7 +29,7 @@ def of_job(job: Job, points: int = 0) -> list[Series]:
         for kind in KINDS:
             if isinstance(row.get(kind), int | float):
                 seen[kind].append([row["after"], row[kind], attempt])
-    return [_series(kind, seen[kind], points) for kind in KINDS if kind in seen]
+    return [_series(kind, seen[kind], points, skip) for kind in KINDS if kind in seen]
 
 
 def _rows(job: Job) -> list[dict]:
@@ -49,10 +50,10 @@ def _rows(job: Job) -> list[dict]:
     return rows
 
 
-def _series(kind: str, rows: list[list[float]], points: int) -> Series:
-    values = [row[1] for row in rows]
+def _series(kind: str, rows: list[list[float]], points: int, skip: int) -> Series:
+    values, new = [row[1] for row in rows], rows[skip:]
     drawn = []
-    if points:
-        stride = -(-len(rows) // points)
-        drawn = [max(rows[at : at + stride], key=lambda row: row[1]) for at in range(0, len(rows), stride)]
+    if points and new:
+        stride = -(-len(new) // points)
+        drawn = [max(new[at : at + stride], key=lambda row: row[1]) for at in range(0, len(new), stride)]
     return Series(kind, len(rows), values[-1], min(values), max(values), drawn)

@@ -83,3 +83,49 @@ def test_a_dataset_over_the_limit_is_refused(as_alice, as_bob):
     message = as_alice.refused("post", "users/alice/datasets", {"name": "b", "size": 50})
     assert message == "rom: requested 50 bytes, but user alice has 40 bytes left of a limit of 100 bytes"
     assert as_bob.call("post", "users/bob/datasets", {"name": "b", "size": 5000}).status_code == 201
+
+
+def test_a_job_is_stopped_at_its_time_limit_and_not_retried(submit, until, as_alice):
+    job = until(submit(SLEEP, name="endless", timeout=1, retries=3), "error")  # its run is gone
+    assert (job.reason, job.attempt) == ("the time limit of 1 s is exceeded", 1)
+    found = as_alice.call("get", "users/alice/jobs/endless/diagnosis").json()
+    assert found["title"] == "The time limit is exceeded"
+    again = as_alice.call("post", "users/alice/jobs/endless:rerun", {"timeout": None, "cpu": 1})
+    assert (again.status_code, again.json()["timeout"]) == (201, None)
+
+
+def test_the_form_takes_a_time_limit_with_units(client, alice):
+    client.force_login(alice)
+    (storage.home_dir("alice") / "x.py").write_text("pass")
+    form = {"name": "limited", "entry": "x.py", "cpu": 1, "ram": 100, "priority": -5}
+    refused = client.post("/jobs", {**form, "timeout": "soon"})
+    assert refused.status_code == 403
+    assert "soon is not a duration such as 90, 30m or 1h30m" in refused.text
+    assert client.post("/jobs", {**form, "timeout": "1h30m"}).status_code == 302
+    job = Job.objects.get(name="limited")
+    assert (job.timeout, job.priority) == (5400, -5)
+    assert 'value="5400"' in client.get("/jobs?from=limited").text
+
+
+@pytest.mark.parametrize("wrong", [{"timeout": 0}, {"timeout": "1h"}, {"priority": 101}, {"priority": None}])
+def test_limits_out_of_range_are_named(as_alice, wrong):
+    (storage.home_dir("alice") / "x.py").write_text("pass")
+    refused = as_alice.call("post", "users/alice/jobs", {"name": "limited", "entry": "x.py", **wrong})
+    assert refused.status_code == 403
+    assert next(iter(wrong)) in refused.json()["msg"]
+
+
+def test_a_queued_jobs_priority_orders_its_users_own_jobs(limit, sleeper, submit, until, as_alice):
+    first = sleeper(2)
+    for name, priority in (("low", -1), ("usual", 0), ("high", 7)):
+        submit("pass", name=name, cpu=2, priority=priority)
+    ahead = lambda name: as_alice.call("get", f"users/alice/jobs/{name}/queue").json()["ahead"]["own"]  # noqa: E731
+    assert (ahead("high"), ahead("low")) == ([], ["high", "usual"])
+    edited = as_alice.call("put", "users/alice/jobs/low:edit", {"priority": 9})
+    assert (edited.status_code, edited.json()["priority"]) == (200, 9)
+    assert ahead("usual") == ["low", "high"]
+    refused = as_alice.call("put", "users/alice/jobs/first:edit", {"priority": 9})
+    assert (refused.status_code, "only a queued job" in refused.json()["msg"]) == (403, True)
+    lifecycle.cancel(user=first.user, name="first", by="alice")
+    started = [until(Job.objects.get(name=name), "finished").started for name in ("low", "high", "usual")]
+    assert started == sorted(started)

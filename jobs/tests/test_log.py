@@ -51,7 +51,7 @@ def test_a_followed_log_is_streamed_and_ends_with_the_job(submit, until, alice):
     cancelled = threading.Event()
     reader = threading.Thread(target=asyncio.run, args=(read(),))
     reader.start()
-    assert cancelled.wait(20)
+    assert cancelled.wait(60)
     lifecycle.cancel(user=alice, name="fit", by="alice")
     until(job, "error")
     reader.join(20)
@@ -117,11 +117,11 @@ def test_a_symlink_instead_of_the_log_is_not_followed(as_alice, submit, until, t
 def test_the_page_downloads_the_whole_log(client, alice, bob, submit, until):
     until(submit("print('all of it')"), "finished")
     client.force_login(alice)
-    answer = client.get("/jobs/fit/log")
+    answer = client.get("/jobs/fit/log/download")
     assert b"".join(answer.streaming_content) == b"all of it\n"
     assert 'filename="fit.log"' in answer["Content-Disposition"]
     client.force_login(bob)
-    assert client.get("/jobs/fit/log").status_code == 404
+    assert client.get("/jobs/fit/log/download").status_code == 404
 
 
 def test_the_tail_starts_at_a_line_and_returns_its_offset(submit, until):

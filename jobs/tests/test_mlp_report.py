@@ -15,7 +15,8 @@ from pathlib import Path
 
 import pytest
 
-FILE = Path(__file__).parents[1] / "report" / "mlp_report.py"
+PACKAGE = Path(__file__).parents[1] / "report" / "mlp_report"
+FILE = PACKAGE / "sending.py"
 METRICS = "/api/v1/users/alice/job_metrics/train"
 VALUES = "/api/v1/users/alice/jobs/train/values"
 HEARTBEAT = "/api/v1/users/alice/jobs/train:heartbeat"
@@ -102,7 +103,7 @@ def environment(port: int, **more: str) -> dict[str, str]:
 def run(script: str, env: dict[str, str]) -> subprocess.CompletedProcess:
     """Run the module as a script does: on the path, in a separate process."""
     command = [sys.executable, "-c", script]
-    env = env | {"PYTHONPATH": str(FILE.parent), "PATH": os.defpath}
+    env = env | {"PYTHONPATH": str(PACKAGE.parent), "PATH": os.defpath}
     return subprocess.run(command, env=env, capture_output=True, text=True, timeout=60)
 
 
@@ -154,7 +155,7 @@ def test_custom_metrics_are_sent_with_the_epoch_or_their_own_step(fast, platform
     numbers = [line for batch in platform.taken(VALUES) for line in batch]
     assert [(line["step"], line["values"]) for line in numbers] == [
         (3, {"learning_rate": 1e-3}),
-        (40, {"norm": 2.0}),
+        (40, {"norm": 2.0, "rate": pytest.approx(float("nan"), nan_ok=True)}),
         (3, {"batch": 7.0}),
     ]
     assert all(abs(line["time"] - time.time()) < 60 for line in numbers)
@@ -285,12 +286,12 @@ def test_a_full_queue_drops_the_oldest_with_one_warning(fast, platform, monkeypa
 @pytest.mark.parametrize(
     "bad",
     [
-        {"loss": math.nan},
-        {"accuracy": math.inf},
         {"loss": "low"},
         {"loss": True},
         {"epoch": -1},
         {"epoch": 1.5},
+        {"epoch": math.nan},
+        {"progress": math.inf},
         {"loss": object()},
         {"progress": [1]},
         {"epoch": 10**400},
@@ -304,6 +305,22 @@ def test_values_that_are_not_numbers_are_not_sent(fast, platform, capsys, bad):
     assert reporter.flush(60)
     assert [line["epoch"] for line in platform.taken()] == [3]
     assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+def test_a_loss_that_is_not_finite_is_sent_as_a_value_with_the_others_of_its_line(fast, platform):
+    reporter = fast.Reporter(environment(platform.port))
+    reporter.report(epoch=12, accuracy=0.5, loss=1, progress=10)
+    reporter.report(epoch=13, accuracy=0.75, loss=math.nan, progress=20, rate=0.1)
+    reporter.report(accuracy=0.8)
+    assert reporter.flush(60)
+    assert [(line["epoch"], line["accuracy"], line["loss"]) for line in platform.taken()] == [
+        (12, 0.5, 1),
+        (14, 0.8, 1),
+    ]
+    ((batch,),) = [platform.taken(VALUES)]
+    nan = pytest.approx(math.nan, nan_ok=True)
+    assert [(line["step"], line["values"]) for line in batch] == [(13, {"accuracy": 0.75, "loss": nan, "rate": 0.1})]
+    assert platform.taken(HEARTBEAT)[-1]["progress"] == 20
 
 
 def test_numbers_of_other_types_are_sent(fast, platform):
@@ -363,6 +380,14 @@ def test_a_forked_child_has_its_own_message_ids(platform):
     assert len({headers["X-Message-Id"] for _, path, _, headers in platform.requests if path == METRICS}) == 2
 
 
-def test_it_supports_python_3_8():
-    compile(FILE.read_text(), str(FILE), "exec", dont_inherit=True)
-    __import__("ast").parse(FILE.read_text(), feature_version=(3, 8))
+@pytest.mark.parametrize("file", sorted(PACKAGE.glob("*.py")), ids=lambda file: file.name)
+def test_it_supports_python_3_8(file):
+    compile(file.read_text(), str(file), "exec", dont_inherit=True)
+    __import__("ast").parse(file.read_text(), feature_version=(3, 8))
+
+
+def test_the_remaining_seconds_are_sent_with_the_progress(fast, platform):
+    reporter = fast.Reporter(environment(platform.port))
+    reporter.progress(40, remaining=90)
+    assert reporter.flush(60)
+    assert platform.taken(HEARTBEAT) == [{"state": "running", "progress": 40, "remaining": 90.0}]

@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 import runners
+from accounts.models import Share
 from jobs.models import Job
 from kernel import storage
+from mlp.tests.page_world import visitor
 from runners.tests.on_cluster import platform_on_cluster
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -84,6 +86,30 @@ def test_workers_train_together_and_all_count_as_usage(cluster, as_alice, submit
     tenant.refresh_from_db()
     assert (float(tenant.cpu_inuse), tenant.ram_inuse) == (0, 0)
     assert as_alice.call("get", "users/alice/jobs/fit").json()["workers"] == 3
+
+
+def test_the_log_of_each_worker_is_read(cluster, as_alice, submit, until, alice, bob):
+    script = "import os\nprint('I am', os.environ['RANK'])\nif os.environ['RANK'] == '1': print('ERROR: disk full')"
+    job = until(submit(script, workers=3, cpu=0.2, ram=100), "finished")
+    mine, log = visitor(alice), "users/alice/jobs/fit/log"
+    for worker in range(3):
+        lines = as_alice.call("get", f"{log}/lines?worker={worker}").json()
+        assert lines["rows"][0]["text"] == f"I am {worker}"
+        assert as_alice.call("get", f"{log}?worker={worker}").content.startswith(f"I am {worker}\n".encode())
+        page = mine.get(f"/jobs/fit/log?worker={worker}")
+        assert f"I am {worker}" in page.text
+        assert ('data-worker="' in page.text) == (worker > 0)
+        saved = mine.get(f"/jobs/fit/log/download?worker={worker}")
+        assert b"".join(saved.streaming_content).startswith(f"I am {worker}\n".encode())
+    assert as_alice.call("get", f"{log}/search?worker=1&errors=1").json()["lines"] == [2]
+    assert as_alice.call("get", f"{log}/search?errors=1").json()["lines"] == []
+    assert "worker: no worker of this number" in as_alice.refused("get", f"{log}/lines?worker=3")
+    assert as_alice.refused("get", f"{log}?worker=x").startswith("worker:")
+    for wrong in ("3", "x", "-1", "%00", "9" * 99):
+        assert mine.get(f"/jobs/fit/log?worker={wrong}").status_code == 404
+    assert visitor(bob).get("/u/alice/jobs/fit/log?worker=1").status_code == 404
+    Share.objects.create(owner=alice, kind="job", object_id=job.pk, name="fit", audience="user", user=bob)
+    assert "I am 1" in visitor(bob).get("/u/alice/jobs/fit/log?worker=1").text
 
 
 def test_several_workers_are_refused_where_the_runner_supports_one(as_alice, script, monkeypatch):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from urllib.parse import quote
 
 import pytest
@@ -37,12 +38,17 @@ def value(response, name: str) -> str:
 class TestSubmit:
     def test_submitting_leads_to_the_job(self, alice_client, alice):
         put(Dataset, alice, "digits", "ready")
-        fields = form(args="--epochs 3 'two words'", datasets=["digits"], cpu="0.5", retries="2")
+        labels = {"project": "vision", "tags": "baseline, team=x", "group": "sweep"}
+        fields = form(args="--epochs 3 'two words'", datasets=["digits"], cpu="0.5", retries="2", **labels)
         response = alice_client.post("/jobs", fields, follow=True)
         assert response.redirect_chain == [("/jobs/fit", 302)]
         job = Job.objects.get()
         assert (job.user, job.entry, job.args) == (alice, "train.py", ["--epochs", "3", "two words"])
         assert (job.datasets, job.cpu, job.retries) == (["digits"], 0.5, 2)
+        assert (job.project.name, job.tags, job.group) == ("vision", {"baseline": "", "team": "x"}, "sweep")
+        for address in ("/jobs?from=fit", "/jobs?new=1&project=vision"):
+            field = re.search(r'<input\s+id="project".*?>', alice_client.get(address).content.decode(), re.DOTALL)
+            assert 'value="vision"' in field.group(0), address
 
     def test_environment_variables_are_accepted(self, alice_client):
         alice_client.post("/jobs", form(env="ONE=1\r\n\r\nTWO=a=b \n"))
@@ -189,8 +195,11 @@ class TestDetail:
         assert Job.objects.get(name="fit").reason == "cancelled"
         assert "has already ended" in visible_text(alice_client.post("/jobs/fit/cancel", follow=True))
         assert alice_client.post("/jobs/fit/delete")["Location"] == "/jobs"
+        assert Job.objects.get(name="fit").trashed
+        page = alice_client.get("/jobs/fit")
+        assert "in the trash" in visible_text(page)
+        assert alice_client.post("/runs/act", {"do": "delete", "job": "fit"})["Location"] == "/jobs"
         assert Job.objects.get(name="fit").state == State.DELETING
-        assert "already being deleted" in visible_text(alice_client.post("/jobs/fit/delete", follow=True))
 
     @pytest.mark.parametrize("name", ["%00", "a%00b", "%2e%2e", "x" * 300, "%F0%9F%92%A9", "<b>"])
     def test_impossible_names_are_not_found(self, alice_client, name):
@@ -234,6 +243,7 @@ class TestArtifacts:
             ("rows.csv", b"name,value\nalpha,1\n", "alpha"),
             ("empty.txt", b"", "The file is empty."),
             ("weights.pt", b"\0\1\2", "No preview for this type"),
+            ("out.log", b"\x1b[31m<b>bad</b>\x1b[0m\n 1 %\r 2 %\n", "<b>bad</b> 2 %"),
             ("a b/c #1?.txt", b"odd place", "odd place"),
         ],
     )

@@ -10,6 +10,9 @@ class Recorder:
         self.sent: set[str] = set()
         monkeypatch.setattr("kernel.after_commit.get_channel_layer", lambda: self)
 
+    def with_members(self, *groups: str) -> list[str]:
+        return list(groups)
+
     async def group_send(self, group: str, event: dict) -> None:
         frequent = "pages, often" if event.get("moving") else "pages"
         self.sent.add(frequent if event["type"] == "changed" else group)

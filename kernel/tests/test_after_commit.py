@@ -25,12 +25,12 @@ GROUPS = {
     "changed, to the owner": (
         lambda: after_commit.changed("alice", "job", "fit"),
         after_commit.pages_of("alice"),
-        {"type": "changed", "owner": "alice", "kind": "job", "name": "fit", "moving": False},
+        {"type": "changed", "owner": "alice", "kind": "job", "name": "fit", "moving": False, "progress": None},
     ),
     "changed, to operators": (
         lambda: after_commit.changed("alice", "job", "fit", moving=True),
         after_commit.OPERATORS_PAGES,
-        {"type": "changed", "owner": "alice", "kind": "job", "name": "fit", "moving": True},
+        {"type": "changed", "owner": "alice", "kind": "job", "name": "fit", "moving": True, "progress": None},
     ),
 }
 

@@ -134,7 +134,7 @@ def test_a_process_of_the_database_that_hangs_holds_its_own_connection_for_secon
 
 def test_valkey_is_not_asked_again_while_it_hangs(settings, listener, monkeypatch):
     host, port = listener.getsockname()
-    monkeypatch.setattr(settings, "REDIS_URL", f"redis://{host}:{port}/0")
+    settings.REDIS_URL = f"redis://{host}:{port}/0"
     monkeypatch.setattr(valkey, "SERVER", answering.Server("valkey", lambda: (host, port), b"PING\r\n"))
     client = valkey.client()
     with pytest.raises(redis.ConnectionError):

@@ -15,7 +15,7 @@ from kernel import bus, nats_tls
 
 INFO = {"server_id": "I", "version": "2.12.0", "max_payload": 1 << 20, "headers": True, "nonce": "n" * 22}
 GREETING = b"INFO " + json.dumps(INFO).encode() + b"\r\n"
-LIMIT_S = 20
+LIMIT_S = 60
 HANDSHAKE = b"\x16\x03"
 
 

@@ -8,7 +8,20 @@ from django.utils.translation import gettext_lazy as _
 # The sidebar's groups of models. A model that is not registered is left out; one that is not named here is listed at
 # the end (mlp.operators.admin.navigation).
 GROUPS = (
-    (_("Work"), ("jobs.job", "jobs.metrics", "datasets.dataset", "models_app.model", "apps.application")),
+    (
+        _("Work"),
+        (
+            *("jobs.job", "jobs.project", "jobs.view", "jobs.snapshot", "jobs.metrics", "jobs.failurerule"),
+            *("datasets.dataset", "models_app.model", "apps.application"),
+        ),
+    ),
+    (
+        _("Model registry"),
+        (
+            *("models_app.registeredmodel", "models_app.modelversion", "models_app.alias"),
+            *("models_app.registrywebhook", "models_app.registrydelivery", "apps.rollout"),
+        ),
+    ),
     (
         _("Log analysis"),
         (
@@ -17,7 +30,7 @@ GROUPS = (
         ),
     ),
     (_("Resources"), ("resources.tenant", "resources.userlimit", "resources.resourcerequest", "resources.usagesample")),
-    (_("People"), ("accounts.user", "accounts.token", "accounts.visit")),
+    (_("People"), ("accounts.user", "accounts.token", "accounts.visit", "accounts.share")),
     (_("Notifications"), ("accounts.notice", "accounts.delivery")),
     (_("Record"), ("kernel.statechange",)),
 )

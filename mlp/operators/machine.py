@@ -57,11 +57,18 @@ def isolation() -> dict:
     if not confinement.own_uid:
         users = (gettext("all runs use the platform's user"), "warning" if confinement.walls == "none" else "plain")
     network = (gettext("each run has a network of its own"), "success")
+    internet = gettext("under the policy open through an HTTP proxy")
+    if confinement.route:
+        internet = gettext("under the policy open by %s") % confinement.route[0]
     if not confinement.network:
-        network = (gettext("shared: a run can reach what the machine can, and listen on its ports"), "danger")
+        network, internet = (
+            (gettext("shared: a run can reach what the machine can, and listen on its ports"), "danger"),
+            "",
+        )
     rows = [
         (gettext("Files"), *files[confinement.walls]),
         (gettext("Network"), *network),
+        *([(gettext("Internet"), internet, "plain")] if internet else []),
         (gettext("Users"), *users),
     ]
     for kind in cgroup.KINDS:

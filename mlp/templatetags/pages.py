@@ -8,8 +8,8 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop as noop
 
 from jobs.metrics.series import TITLES
+from kernel import ansi, messages, units
 from kernel import markdown as kernel_markdown
-from kernel import messages
 from kernel.admin_display import word_of_state
 from kernel.models import StateChange
 from kernel.units import memory
@@ -82,10 +82,28 @@ def markdown(text: str) -> str:
 
 
 @register.filter
+def terminal(text: str, most: int = 0) -> str:
+    """Return lines of a log as a terminal shows them, in colour; at most so many characters of each."""
+    return ansi.html(text or "", most)
+
+
+@register.filter
+def drawn(row: dict) -> str:
+    """Return a row of kernel.textlog as HTML."""
+    return ansi.markup(row["text"], row.get("styles", ()))
+
+
+@register.filter
 def brief(reason: str) -> str:
     """Return a reason's first line, which says what happened, and its last, which usually says why."""
     lines = [line.strip() for line in reason.splitlines() if line.strip()]
     return "\n".join([lines[0], lines[-1]] if len(lines) > 1 else lines)
+
+
+@register.filter
+def first_line(reason: str) -> str:
+    """Return the first line of a reason, without the lines of the log below it."""
+    return reason.partition("\n")[0]
 
 
 @register.filter
@@ -99,10 +117,7 @@ def plain(number) -> str:
 @register.filter
 def short(number) -> str:
     """Format a measured number with about four significant digits; very large and small ones as powers of ten."""
-    size = abs(float(number))
-    if size and not 0.001 <= size < 100000:
-        return f"{float(number):.2e}"
-    return number_format(float(f"{float(number):.4g}"))
+    return units.short(number)
 
 
 @register.filter

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import html
+import json
 import re
+import struct
+import zlib
 from html.parser import HTMLParser
+from pathlib import Path
 
 from django.test import Client
 from django.utils import timezone
@@ -15,10 +19,10 @@ from aiops.intake import accept
 from apps import launching
 from apps.models import Application
 from datasets.models import Dataset
-from jobs.models import Job, Metrics, Value
+from jobs.models import Job, Metrics, Project, Value
 from kernel import storage
 from mlp.operators.tests.admin_world import put
-from models_app.models import Model
+from models_app.models import Alias, Model, ModelVersion, RegisteredModel, RegistryDelivery, RegistryWebhook
 
 EVIL = "\"'><script>alert(1)</script><img src=x onerror=alert(2)>"
 EVIL_FILE = "\"'><script>alert(1)<img src=x onerror=alert(2)>.txt"
@@ -34,6 +38,7 @@ PAGES = [
     "/search",
     "/search?q=fit",
     "/start",
+    "/connect",
     "/datasets",
     "/datasets?state=ready&q=dig",
     "/datasets/digits",
@@ -47,10 +52,16 @@ PAGES = [
     "/aiops?level=Anomaly&q=gone",
     "/aiops/templates",
     "/jobs",
+    "/projects",
+    "/projects/default",
     "/jobs?new=1",
     "/jobs?from=done",
     "/jobs?state=running&q=fit",
     "/jobs/fit",
+    "/jobs/fit/log",
+    "/jobs/fit/media",
+    "/jobs/fit/code",
+    "/jobs/done/code/diff?with=fit",
     "/jobs/waiting",
     "/jobs/done",
     "/jobs/broken",
@@ -62,13 +73,22 @@ PAGES = [
     "/models/net",
     "/models/coming",
     "/models/broken",
+    "/registry",
+    "/registry?q=chu",
+    "/registry/churn",
+    "/registry/churn/compare?version=1&version=2",
+    "/webhooks",
     "/apps",
     "/apps?new=1&model=net",
     "/apps?state=ready&q=calc",
     "/apps/calc",
+    "/apps/calc/log",
     "/apps/begins",
     "/apps/broken",
     "/usage",
+    "/shared",
+    "/shared/mine",
+    "/share/job/fit",
 ]
 
 
@@ -83,6 +103,7 @@ def visitor(user=None, **options) -> Client:
 def fill(user, *, evil: bool = False) -> None:
     """Create jobs and datasets in all shown states, and log lines of each verdict; `evil` puts markup in every text."""
     words = EVIL if evil else "exit code 1"
+    Project.objects.default_of(user)
     for name, state in (("waiting", "creating"), ("fit", "running"), ("done", "finished"), ("broken", "error")):
         put(Job, user, name, state)
     jobs = Job.objects.filter(user=user)
@@ -93,6 +114,17 @@ def fill(user, *, evil: bool = False) -> None:
     Dataset.objects.filter(user=user, name="broken").update(reason=words)
     for name, state in (("coming", "creating"), ("net", "ready"), ("broken", "error")):
         put(Model, user, name, state)
+    churn = RegisteredModel.objects.create(user=user, name="churn", last=2, description=words, tags={words: words})
+    for number, source in ((1, words), (2, "models/net")):
+        model = Model.objects.get(user=user, name="net") if number == 2 else None
+        version = ModelVersion.objects.create(
+            registered=churn, number=number, source=source, model=model, description=words, tags={words: words}
+        )
+    Alias.objects.create(registered=churn, name="champion", version=version)
+    hook = RegistryWebhook.objects.create(
+        user=user, name=words, description=words, url=f"https://example.com/{words}", events=["model_version.created"]
+    )
+    RegistryDelivery.objects.create(webhook=hook, event="model_version.created", data={"name": words}, problem=words)
     lineage = {"job": "done", "entry": "train.py", "args": [words], "datasets": [{"name": "digits", "size": 4}]}
     Model.objects.filter(user=user).update(
         lineage={**lineage, "metrics": {"epoch": 1, "accuracy": 0.5, "loss": 1.5, "best_accuracy": 0.5}},
@@ -115,6 +147,7 @@ def fill(user, *, evil: bool = False) -> None:
         (folder / "log" / "job.log").write_text(f"epoch 1\n{words}\n")
         (folder / "ckpt").mkdir()
         (folder / "ckpt" / (EVIL_FILE if evil else "model.pt")).write_text("x")
+    fill_media(storage.job_dir(user.username, "fit"), words)
     folder = storage.dataset_dir(user.username, "digits")
     folder.mkdir(parents=True)
     (folder / (EVIL_FILE if evil else "one.csv")).write_text("1,2\n")
@@ -124,6 +157,35 @@ def fill(user, *, evil: bool = False) -> None:
         (storage.home_dir(user.username) / EVIL_FILE).write_text("x")
         (storage.home_dir(user.username) / f"{EVIL_FILE}.py").write_text("x")
     store_lines(user, words)
+
+
+def fill_media(folder: Path, words: str, steps: int = 3) -> None:
+    """Store media of each kind as `mlp_report` does, with these words in captions, cells and labels."""
+    for step in range(steps):
+        grey = zlib.compress((b"\0" + bytes([50 * step] * 4)) * 3)
+        parts = (b"IHDR", struct.pack(">IIBBBBB", 4, 3, 8, 0, 0, 0, 0)), (b"IDAT", grey), (b"IEND", b"")
+        chunks = (struct.pack(">I", len(d)) + k + d + struct.pack(">I", zlib.crc32(k + d)) for k, d in parts)
+        silence = b"RIFF" + struct.pack(
+            "<I4s4sIHHIIHH4sI", 44, b"WAVE", b"fmt ", 16, 1, 1, 8000, 16000, 2, 16, b"data", 8
+        )
+        contents = {
+            "image": (b"\x89PNG\r\n\x1a\n" + b"".join(chunks), "png"),
+            "audio": (silence + bytes(8), "wav"),
+            "text": (f"# Step {step}\n\n{words}".encode(), "md"),
+            "table": (
+                json.dumps({"columns": ["input", words], "rows": [[words, at * step] for at in range(5)]}),
+                "json",
+            ),
+            "histogram": (json.dumps({"counts": [1, 4 + step, 2], "edges": [0, 1, 2, 3]}), "json"),
+            "matrix": (json.dumps({"labels": ["cat", words], "matrix": [[8 + step, 2], [1, 9]]}), "json"),
+        }
+        for kind, (data, extension) in contents.items():
+            path = folder / "media" / kind / f"{step}.{extension}"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(data if isinstance(data, bytes) else data.encode())
+            line = {"kind": kind, "name": f"val/{kind}", "step": step, "file": f"{kind}/{path.name}", "time": 1}
+            with (folder / "media" / "index.jsonl").open("a") as index:
+                index.write(json.dumps({**line, "attempt": 1, "caption": words}) + "\n")
 
 
 def store_lines(user, words: str) -> None:

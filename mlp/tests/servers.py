@@ -128,6 +128,7 @@ def start_database(folder: Path) -> str:
     options = ["--locale-provider=libc", "-E", "UTF8", "--no-sync"]
     subprocess.run([*unprivileged(), *initdb, *options], check=True, capture_output=True)
     fast = {"full_page_writes": "off", "autovacuum": "off", "jit": "off", "max_connections": "200"}
+    fast["track_activity_query_size"] = "16384"  # tests read whole statements of others
     fast |= {"fsync": "off", "synchronous_commit": "off"}
     options = [word for name, value in fast.items() for word in ("-c", f"{name}={value}")]
     command = [postgres, "-D", str(data), "-h", HOST, "-p", str(port), "-k", "", *options]

@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 from django.test import Client
-from playwright.sync_api import Error
+from playwright.sync_api import Error, expect
 
 from accounts import lifecycle as accounts
 from apps.models import Application
@@ -102,6 +102,7 @@ def visitor(chromium, browser, service, alice, hostile):
     client = Client()
     client.force_login(alice)
     context = browser.new_context(base_url=service.url)
+    expect.set_options(timeout=LIVE_MS)
     context.set_default_timeout(LIVE_MS)
     context.add_cookies([{"name": "sessionid", "value": client.cookies["sessionid"].value, "url": service.url}])
     yield context
@@ -118,7 +119,7 @@ def test_an_applications_page_reaches_nothing_of_the_platform(visitor, hostile, 
     cookies, token = kept(visitor), accounts.token_of(alice)
     assert token in page.content(), "she is logged in"
     page.goto(hostile)
-    page.wait_for_function("document.title === 'over'")
+    expect(page).to_have_title("over")
     found = page.evaluate("found")
     assert len(found) == 13
     (logging_out,) = [found.pop("log out")]
@@ -139,7 +140,7 @@ def test_neither_of_the_two_holds_the_others_window(visitor, hostile, service, a
     with visitor.expect_page() as opened:
         page.evaluate("address => { window.held = window.open(address) }", hostile)
     theirs = opened.value
-    theirs.wait_for_function("document.title === 'over'")
+    expect(theirs).to_have_title("over")
     assert theirs.evaluate("window.opener") is None
     assert page.evaluate("window.held.closed") is True, "the window that it holds is no longer that one"
     with visitor.expect_page() as opened:
@@ -154,14 +155,14 @@ def test_neither_of_the_two_holds_the_others_window(visitor, hostile, service, a
 def test_the_platforms_page_shows_no_application_in_a_frame(visitor, hostile):
     page = visitor.new_page()
     page.goto("/index")
-    page.evaluate(
-        """address => {
+    violated = page.evaluate(
+        """address => new Promise(resolve => {
         const frame = document.createElement("iframe");
         frame.name = "inner"; frame.src = address;
-        document.addEventListener("securitypolicyviolation", event => { document.title = event.effectiveDirective });
+        document.addEventListener("securitypolicyviolation", event => resolve(event.effectiveDirective));
         document.body.append(frame);
-    }""",
+    })""",
         hostile,
     )
-    page.wait_for_function("document.title === 'frame-src'")
+    assert violated == "frame-src"
     assert all("hostile" not in frame.content() for frame in page.frames)

@@ -12,6 +12,7 @@ from functools import cache
 from pathlib import Path
 
 from django.conf import settings
+from django.urls import get_resolver
 
 from . import layers
 
@@ -22,16 +23,16 @@ MAX_FUNCTION = 60
 
 # How the docstring of a function may begin. Add a verb when none of these fits.
 VERBS = """
-    Account Acknowledge Act Activate Add Adjust Admit Announce Answer Append Apply Ask Assign Attempt
-    Authenticate Become Bring Call Cancel Change Check Close Commit Compare Complete Compute Confirm Connect
-    Continue Convert Copy Count Create Deactivate Decorate Delay Delete Deliver Deploy Detach Do Download Drop
-    Edit Empty End Enqueue Execute Fail Fetch Follow Forget Fork Format Forward Give Grant Have Ignore Import
-    Insert Invalidate Join Judge Keep Kill Learn Let Limit Link List Load Lock Log Make Mark Mask Match Measure
-    Move Name Notify Open Order Parse Patch Poll Prepare Prevent Preview Print Prompt Publish Pull Put Raise
-    Read Record Redirect Refresh Refuse Register Release Remove Rename Render Renew Repair Repeat Replace Report
-    Reserve Reset Restart Restrict Retry Return Run Sample Save Score Send Serve Set Show Signal Sleep Start
-    Stop Store Stream Subscribe Subtract Take Tell Terminate Train Translate Truncate Try Turn Unregister Unsubscribe
-    Update Upload Use Validate Wait Watch Work Wrap Write Yield
+    Account Acknowledge Act Activate Add Adjust Admit Announce Answer Append Apply Ask Assign Attempt Authenticate
+    Become Bring Call Cancel Change Check Close Commit Compare Complete Compute Confirm Connect Continue Convert
+    Copy Count Create Deactivate Decorate Delay Delete Deliver Deploy Detach Do Download Drop Edit Empty End Enqueue
+    Execute Export Fail Fetch Follow Forget Fork Format Forward Give Grant Handle Have Ignore Import Index Insert
+    Invalidate Join Judge Keep Kill Learn Let Limit Link List Load Lock Log Make Mark Mask Match Measure Move Name
+    Notify Open Order Parse Patch Poll Prepare Prevent Preview Print Prompt Publish Pull Put Raise Read Record
+    Redirect Refresh Refuse Register Release Remember Remove Rename Render Renew Repair Repeat Replace Report
+    Reserve Reset Restart Restore Restrict Retry Return Revoke Run Sample Save Schedule Score Send Serve Set Share
+    Show Signal Sleep Start Stop Store Stream Subscribe Subtract Take Tell Terminate Train Translate Truncate Try
+    Turn Unregister Unsubscribe Update Upload Use Validate Wait Watch Work Wrap Write Yield
 """
 
 
@@ -147,6 +148,14 @@ def test_the_table_in_the_documentation_is_made_from_the_layers():
     )
 
 
+def test_the_addresses_that_templates_name_exist():
+    names = set(get_resolver().reverse_dict)
+    tag = re.compile(r"""\{%\s*(?:url|address \S+|address_of \S+) ['"](\w+)['"]""")
+    for path in sorted((ROOT / "templates").rglob("*.html")):
+        unknown = set(tag.findall(path.read_text())) - names
+        assert not unknown, f"{say(path)}: {unknown}"
+
+
 def test_there_is_no_import_cycle():
     graph = {module_name(path): imports(path) for path in product()}
     done: set[str] = set()
@@ -229,10 +238,10 @@ def test_tasks_are_enqueued_after_the_commit_only():
 
 
 def test_transitions_are_called_by_lifecycles_only():
-    """Each app has one module that changes the states of its objects."""
-    verbs = {"complete", "finish", "fail", "erase", "start", "activate", "deregister"}
+    """Each app has one module that changes the states of its objects; runs without a process have a second one."""
+    verbs = {"complete", "finish", "fail", "erase", "start", "resume", "activate", "deregister"}
     for path in product():
-        if path.stem in {"lifecycle", "models", "tcc"}:
+        if path.stem in {"lifecycle", "client_runs", "models", "tcc"}:
             continue
         for node in ast.walk(tree(path)):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in verbs:

@@ -82,7 +82,7 @@ def test_nothing_that_a_job_has_written_runs_in_a_page(alice_page, hostile, alar
 def test_a_file_of_a_job_is_never_opened_as_a_page(alice_page, hostile, alarms):
     alice_page.goto("/jobs/fit")
     files = [f"/api/v1/users/alice/jobs/fit/artifacts/{name}" for name in FILES]
-    for address in [*files, "/jobs/fit/log"]:
+    for address in [*files, "/jobs/fit/log/download"]:
         with alice_page.expect_download():
             alice_page.evaluate("address => { location.href = address }", address)
     alice_page.goto("/jobs/fit/pictures/picture.png")  # begins like an image, and is sent as one
@@ -160,7 +160,7 @@ def elsewhere(site):
 def test_another_sites_page_cannot_read_or_act_for_the_visitor(alice_page, alice, home, elsewhere):
     token = accounts.token_of(alice)
     alice_page.goto(elsewhere)
-    alice_page.wait_for_function("document.title != 'working'")
+    expect(alice_page).not_to_have_title("working")
     done = json.loads(alice_page.title().removeprefix("done "))
     assert {name: found for name, found in done.items() if found} == {}
     assert not Job.objects.exists()

@@ -16,12 +16,14 @@ from conftest import PASSWORD
 from jobs import lifecycle
 from jobs.metrics import recording
 from jobs.models import Job
+from jobs.summaries import params
+from kernel import storage
 from kernel.after_commit import changed
 from kernel.bus import Delivery
 from mlp.operators.tests.admin_world import put
 
 from .browser_world import LIVE_MS, in_another_thread, loads
-from .page_world import fill
+from .page_world import fill, fill_media
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -35,14 +37,18 @@ def report(epoch: int, accuracy: float, progress: int, job: str = "fit") -> None
     in_another_thread(lambda: recording.record([message]))
 
 
-def running(alice, name: str = "fit") -> Job:
-    return put(Job, alice, name, "running")
+def running(alice, name: str = "fit", args: tuple[str, ...] = ()) -> Job:
+    job = put(Job, alice, name, "running")
+    job.args = list(args)
+    job.save()
+    params.keep_arguments(job)
+    return job
 
 
 def shows(card, epoch: int, accuracy: float, progress: int, timeout: int = LIVE_MS) -> None:
     """Wait until the job's card shows these values."""
-    label = re.compile(rf"Epoch {epoch}\b.* {re.escape(str(accuracy))}0*\b")
-    expect(card.locator("[data-chart] [role=img]")).to_have_attribute("aria-label", label, timeout=timeout)
+    label = re.compile(rf"last {re.escape(str(accuracy))} at {epoch},")
+    expect(card.locator("figure [role=img]").first).to_have_attribute("aria-label", label, timeout=timeout)
     expect(card).to_contain_text(f"{progress} %", timeout=timeout)
     expect(card.locator("progress")).to_have_js_property("value", progress)
 
@@ -105,11 +111,11 @@ class TestJourneys:
         delete = alice_page.locator("form[action='/jobs/done/delete'] button").first
         delete.click()
         alice_page.locator("#confirm button[value=no]").click()
-        assert Job.objects.get().state == "finished"
+        assert Job.objects.get().trashed is None
         delete.click()
         alice_page.locator("#confirm-yes").click()
         alice_page.wait_for_url("**/jobs")
-        assert Job.objects.get().state == "deleting"
+        assert Job.objects.get().trashed is not None
         assert browser_errors == []
 
 
@@ -124,7 +130,7 @@ class TestLive:
         for epoch, accuracy, progress in ((2, 0.5, 40), (3, 0.75, 73)):
             report(epoch, accuracy, progress)
             shows(card, epoch, accuracy, progress)
-        expect(card.locator("[data-chart] svg").first).to_be_visible()
+        expect(card.locator("figure canvas").first).to_be_visible()
         assert loaded == []
         assert browser_errors == []
 
@@ -134,8 +140,35 @@ class TestLive:
             running(alice, name)
             report(1, 0.25, 5, job=name)
         alice_page.goto("/compare?job=fit&job=second")
-        expect(alice_page.locator("[data-compare] figcaption span")).to_have_text(["准确率", "损失"])
-        assert alice_page.locator("tbody th[scope=row]", has_text="准确率").count() == 1
+        expect(alice_page.locator("[data-compare] .plot-name")).to_have_text(["准确率", "损失"])
+        assert alice_page.locator("tbody th[scope=row]", has_text="准确率").all_inner_texts() == [
+            "准确率",
+            "准确率（最高）",
+        ]
+        assert browser_errors == []
+
+    def test_the_plots_of_a_comparison_select_runs(self, alice_page, alice, browser_errors):
+        """An axis narrowed by the keyboard fades the other runs in both plots; the axes are in the page's address."""
+        for name, rate, optimizer in (("fit", "0.1", "adam"), ("second", "0.001", "sgd"), ("third", "0.01", "sgd")):
+            running(alice, name, args=("--lr", rate, "--optimizer", optimizer, "--seed=1"))
+            report(1, float(rate), 5, job=name)
+        alice_page.goto("/compare?job=fit&job=second&job=third")
+        expect(alice_page.locator("[data-parallel] .run")).to_have_count(3)
+        assert alice_page.locator("[data-parallel] .axis-name title").all_text_contents() == [
+            "lr", "optimizer", "accuracy",
+        ]  # fmt: skip
+        axis = alice_page.locator("[data-parallel] .grip").first
+        axis.focus()
+        for _ in range(3):
+            axis.press("ArrowDown")
+        expect(alice_page.locator("[data-selected]")).to_have_text("2 of 3 runs selected")
+        expect(alice_page.locator("[data-scatter] .spot.faint")).to_have_attribute("aria-label", re.compile("^fit, "))
+        alice_page.select_option("[data-scatter-y]", "argument.optimizer")
+        alice_page.reload()
+        expect(alice_page.locator("[data-scatter] text.axis-name").last).to_have_text("optimizer")
+        alice_page.click("text=Only differences")
+        expect(alice_page.locator("tbody th[scope=row]", has_text="seed")).to_have_count(0)
+        expect(alice_page.locator("tbody th[scope=row]", has_text="optimizer")).to_be_visible()
         assert browser_errors == []
 
     def test_metrics_of_several_jobs_are_separate(self, alice_page, alice):
@@ -241,6 +274,53 @@ class TestLive:
         alice_page.goto("/jobs")
         in_another_thread(lambda: lifecycle.fail(job.pk, "exit code 7", "test"))
         expect(alice_page.locator("[data-region=bell] .count")).to_contain_text("1", timeout=LIVE_MS)
+
+    def test_media_follow_the_slider_and_new_steps_appear(self, alice_page, alice, browser_errors):
+        job = running(alice)
+        folder = storage.job_dir("alice", "fit")
+        fill_media(folder, "seen")
+        alice_page.goto("/jobs/fit/media")
+        card = alice_page.locator("[data-medium='text:val/text']")
+        slider, step = card.get_by_role("slider"), card.locator("[data-step]")
+        expect(card).to_contain_text("Step 2")
+        slider.press("ArrowLeft")
+        expect(card.locator("h3")).to_have_text("Step 1")
+        expect(step).to_have_text("1")
+        assert "at=text" in alice_page.url
+        table = alice_page.locator("[data-medium='table:val/table']")
+        for order in ("ascending", "descending"):
+            table.get_by_role("link", name="seen").click()
+            expect(table.locator("[aria-sort]")).to_have_attribute("aria-sort", order)
+        expect(table.locator("tbody tr").first).to_contain_text("8")
+        image = alice_page.locator("[data-medium='image:val/image'] img")
+        assert image.evaluate("image => image.naturalWidth") == 4
+        fill_media(folder, "seen", steps=5)
+        in_another_thread(lambda: changed("alice", "job", job.name, moving=True))
+        expect(alice_page.locator("[data-medium='histogram:val/histogram'] [data-step]")).to_have_text(
+            "4", timeout=LIVE_MS
+        )
+        expect(card.locator("h3")).to_have_text("Step 1")  # chosen, so it stays
+        expect(slider).to_have_js_property("max", "4")
+        expect(slider).to_have_value("1")
+        slider.press("End")
+        expect(card.locator("h3")).to_have_text("Step 4")
+        assert "at=text" not in alice_page.url
+        pages: list = []
+        parts: list = []
+        page, part = re.compile(r"/jobs/fit/media\?"), re.compile(r"/jobs/fit/media/part\?")
+        alice_page.route(page, lambda route: pages.append(route))
+        alice_page.route(part, lambda route: parts.append(route))
+        fill_media(folder, "seen", steps=6)
+        with alice_page.expect_request(page):
+            in_another_thread(lambda: changed("alice", "job", job.name, moving=True))
+        with alice_page.expect_request(part):
+            slider.press("ArrowLeft")
+        pages[0].continue_()  # a page that was asked for before the choice
+        expect(slider).to_have_js_property("max", "5")
+        expect(step).to_have_text("3")
+        parts[0].continue_()
+        expect(card.locator("h3")).to_have_text("Step 3")
+        alice_page.unroute_all(behavior="ignoreErrors")
 
     def test_a_log_grows(self, alice_page, alice):
         fill(alice)

@@ -12,8 +12,9 @@ from playwright.sync_api import expect
 from accounts.models import Preference, User
 from conftest import PASSWORD
 from datasets.models import Dataset
-from jobs.models import Job
+from jobs.models import Diagnosis, Job
 from kernel import storage
+from mlp.operators.tests.admin_world import put
 
 from .browser_world import in_another_thread
 
@@ -131,3 +132,43 @@ def test_input_survives_an_outdated_form_until_it_is_submitted(alice_page):
     expect(alice_page.locator("main")).to_contain_text("train.py")
     alice_page.goto(form.address)
     expect(form.form.locator("[name=name]")).to_have_value("")
+
+
+def test_a_failed_job_leads_to_its_line_and_is_run_again_with_more_memory(alice_page, alice, home):
+    (home / "train.py").write_text("import numpy\n\nnumpy.zeros(10**12)\n")
+
+    def fail():
+        job = put(Job, alice, "hungry", "error")
+        Diagnosis.objects.create(
+            job=job, title="Out of memory", error="MemoryError", exception="MemoryError", file="train.py", line=3,
+            code="numpy.zeros(10**12)", action="more_memory", facts={"more_ram": 1024},
+        )  # fmt: skip
+
+    in_another_thread(fail)
+    alice_page.goto("/jobs/hungry")
+    alice_page.get_by_role("link", name="train.py:3").click()
+    editor = alice_page.locator("[data-editor]")
+    expect(editor).to_be_focused()
+    assert editor.evaluate("one => one.value.slice(one.selectionStart, one.selectionEnd)") == "numpy.zeros(10**12)"
+    alice_page.goto("/jobs/hungry")
+    alice_page.get_by_role("button", name="Run again with 1024 MiB").click()
+    alice_page.wait_for_url("**/jobs/hungryb")
+    assert Job.objects.get(name="hungryb").ram == 1024
+
+
+def test_the_code_of_a_job_is_shown_and_a_clone_runs_its_edited_text(alice_page):
+    form = Form(alice_page, "job")
+    form.open()
+    form.send()
+    alice_page.wait_for_url(form.target)
+    alice_page.get_by_role("link", name="Code", exact=True).click()
+    expect(alice_page.locator(".source .hb")).to_have_text("print")
+    alice_page.locator(".source .line a").first.click()
+    alice_page.wait_for_url(re.compile(r"#train\.py:L1$"))
+    alice_page.get_by_role("link", name="Clone and edit").click()
+    alice_page.locator("[name=script]").fill("print('edited')\n")
+    form.form.locator("button.primary").last.click()
+    alice_page.wait_for_url("**/jobs/typedb")
+    alice_page.goto("/jobs/typed/code/diff?with=typedb")
+    expect(alice_page.locator(".diff .new code")).to_have_text("+print('edited')")
+    assert (storage.home_dir("alice") / "train.py").read_text() == "print('hello')\n"

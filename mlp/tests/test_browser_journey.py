@@ -186,7 +186,7 @@ def train(user: Walk) -> None:
     user.shows("job-running")
     expect(user["h1 .state-finished"]).to_be_visible(timeout=LIMIT_MS)
     expect(card.locator("[data-progress-words]")).to_have_text("100 %")
-    expect(card.locator("[data-chart] [role=img]")).to_have_attribute("aria-label", re.compile(r"\b6\b"))
+    expect(card.locator("figure [role=img]").first).to_have_attribute("aria-label", re.compile(r" at 6,|位于 6）"))
     user.shows("job-finished")
     for place in ("index", "jobs", "usage", "notifications", "account", "settings", "start"):
         user.page.goto(f"/{place}")

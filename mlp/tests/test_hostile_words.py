@@ -14,17 +14,17 @@ from django.contrib.sessions.models import Session
 from django.urls import reverse
 from django.utils import timezone
 
-from accounts.models import Delivery, Notice, Preference, User, Visit
+from accounts.models import Delivery, Notice, Preference, Share, User, Visit
 from aiops import logstore
 from aiops.models import Alert, AlertRule, Feedback, Template
-from apps.models import Application
+from apps.models import Application, Rollout
 from datasets.models import Dataset
-from jobs.models import Job, Value
+from jobs.models import Job, Project, Value
 from kernel import storage
 from kernel.admin_display import list_address, url_of
 from kernel.models import StateChange
 from mlp.operators.tests import admin_world
-from models_app.models import Model
+from models_app.models import Alias, Model, ModelVersion, RegisteredModel, RegistryDelivery, RegistryWebhook
 
 from .page_world import EVIL, PAGES, fill, markup, visitor
 
@@ -54,7 +54,8 @@ OPERATORS_PAGES = [
 def hostile(alice, staff):
     """Put markup in every text of every table that users, scripts, log shippers or visitors can fill."""
     rows = admin_world.fill(alice, staff)
-    for model in (Application, Model, Job, Dataset):
+    RegistryWebhook.objects.filter(user=alice).delete()
+    for model in (Application, RegisteredModel, Model, Job, Dataset):
         model.objects.filter(user=alice).delete()
     fill(alice, evil=True)
     now = timezone.now()
@@ -80,11 +81,21 @@ def hostile(alice, staff):
     (folder / "current.log").write_text(f"ERROR {EVIL}\n")
     rows["jobs.job"], rows["accounts.notice"] = Job.objects.filter(user=alice).first(), notice
     rows["jobs.metrics"] = rows["jobs.job"].metrics.first()
+    project = Project.objects.create(user=alice, name=EVIL, readme=EVIL, board=[{"kind": "text", "text": EVIL}])
+    rows["accounts.share"] = Share.objects.create(
+        owner=alice, kind="project", object_id=project.pk, name=EVIL, audience="user", user=staff
+    )
     rows |= {
         "datasets.dataset": Dataset.objects.get(user=alice, name="broken"),
         "models_app.model": Model.objects.get(user=alice, name="broken"),
         "apps.application": Application.objects.get(user=alice, name="broken"),
-    }
+        "apps.rollout": Rollout.objects.create(
+            app=Application.objects.get(user=alice, name="calc"), model=Model.objects.get(user=alice, name="net"),
+            phase="failed", reason=EVIL,
+        ),
+    }  # fmt: skip
+    for model in (RegisteredModel, ModelVersion, Alias, RegistryWebhook, RegistryDelivery):
+        rows[model._meta.label_lower] = model.objects.first()
     return rows
 
 

@@ -44,12 +44,12 @@ NUMBERS = itertools.count(1)
 LOCKLESS = {
     accounts: {"check_password", "register", "token_of", "create_service_token"},
     datasets: {"request_id", "create_dataset"},
-    jobs: {"request_id", "run_name_of", "begin", "give_back", "release_run", "create_job"},
-    models_app: {"request_id", "create_model"},
-    apps: {"request_id", "create_app"},
+    jobs: {"request_id", "run_name_of", "begin", "advance", "give_back", "release_run", "create_job", "adopt"},
+    models_app: {"request_id", "create_model", "measured", "add_model", "finished_job", "announce_versions"},
+    apps: {"request_id", "create_app", "run_name_of", "alias_named"},
     trainings: {"request_id", "uuid_of", "find", "create_run", "order_again", "note_sent", "serving", "deactivate"}
     | {"give_back"},
-    tcc: {"try_", "never_fits", "allocated", "add_up", "lock_tenant"},
+    tcc: {"try_", "never_fits", "refusal", "allocated", "add_up", "lock_tenant"},
 }
 
 
@@ -151,6 +151,9 @@ def of_jobs() -> Iterator[Case]:
         ("heartbeat: first", ordered, report),
         ("heartbeat: finished", {}, lambda one: report(one, "finished")),
         ("heartbeat: error", {}, lambda one: report(one, "error")),
+        ("note_bar", {}, lambda one: jobs.note_bar(one.pk, "none", 40, 9)),
+        ("note_bar: of another run", {}, lambda one: jobs.note_bar(one.pk, "another", 40, 9)),
+        ("note_bar: of an ended job", {"state": "error"}, lambda one: jobs.note_bar(one.pk, "none", 40, 9)),
         ("order_run", {}, lambda one: jobs.order_run(one.pk)),
         ("order_run: first", queued, lambda one: jobs.order_run(one.pk)),
         ("note_start", {}, lambda one: jobs.note_start(one.pk, "none")),
@@ -169,6 +172,8 @@ def of_jobs() -> Iterator[Case]:
         ("end_attempt: of an ended job", {"state": "error"},
          lambda one: jobs.end_attempt(one.pk, "none", "x", by="test")),
         ("fail", {}, lambda one: jobs.fail(one.pk, "x", by="test")),
+        ("stop_overdue", {"timeout": 0, "started": timezone.now() - timedelta(hours=1)},
+         lambda one: jobs.stop_overdue(one.pk)),
         ("fail: queued", queued, lambda one: jobs.fail(one.pk, "x", by="test")),
         ("fail: of an ended job", {"state": "finished"}, lambda one: jobs.fail(one.pk, "x", by="test")),
         ("cancel", {}, lambda one: jobs.cancel(user=one.user, name="fit", by="test")),
@@ -193,6 +198,7 @@ def of_models() -> Iterator[Case]:
         ("fail: once ready", "ready", lambda one: models_app.fail(one.pk, "x", by="test")),
         ("fail_all_of", "creating", lambda one: models_app.fail_all_of(one.user, by="test")),
         ("delete_model", "ready", lambda one: models_app.delete_model(user=one.user, name="net", by="test")),
+        ("delete_with_version", "ready", lambda one: models_app.delete_with_version(one.pk, by="test")),
         ("set_notes", "ready", lambda one: models_app.set_notes(user=one.user, name="net", notes="x")),
         ("forget", "deleting", lambda one: models_app.forget(one.pk)),
         ("forget: once ready", "ready", lambda one: models_app.forget(one.pk)),
@@ -275,6 +281,8 @@ def of_tcc() -> Iterator[Case]:
     yield "confirm", tenant, lambda: tcc.confirm(**released)
     yield "cancel", tenant, lambda: tcc.cancel(**made[0])
     yield "release", tenant, lambda: tcc.release(**made[1])
+    held = {"id": "artifacts:1", "applier": "jm", "tenant": tenant.pk, "owner": "alice"}
+    yield "resize", tenant, lambda: tcc.resize(**held, rom=1)
     yield "set_capacity", tenant, lambda: tcc.set_capacity(name="default", by="test", cpu=9)
 
 

@@ -73,7 +73,8 @@ def test_every_row_has_an_answer_and_tests_that_exist(text):
         assert asks, number
         assert len(how) > 3 or how == "Git", number
         named = re.findall(r"`([\w/]+\.py)::(\w+)`", shown)
-        assert re.sub(r"`[\w/.]+::\w+`|, ", "", shown) == "", f"{number}: only tests"
+        assert re.sub(r"`[\w/.]+::\w+`|, ", "", shown) == "" or re.match("none: .{4,}", shown), f"{number}: only tests"
+        assert shown, f"{number}: a test, or why there is none"
         for file, test in named:
             assert (ROOT / file).is_file(), f"{number}: {file}"
             assert re.search(rf"\bdef {test}\(", (ROOT / file).read_text()), f"{number}: {file} has no {test}"

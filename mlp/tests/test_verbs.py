@@ -34,8 +34,8 @@ def add_twins(row: models.Model) -> None:
             copy.name = "other" * number
         if "port" in fields:
             copy.port += 5000 * number
-        if "uuid" in fields:
-            copy.uuid = uuid.uuid4()
+        for name in fields & {"uuid", "run_id"}:
+            setattr(copy, name, uuid.uuid4())
         copy._state.adding = True
         copy.save()
 
@@ -53,7 +53,9 @@ def request_of(lifecycle, row: models.Model) -> str:
 
 
 def values(row: models.Model) -> dict:
-    return type(row).objects.filter(pk=row.pk).values().first() or {}
+    """Return the row's columns, without those that the database derives from the others."""
+    own = [field.attname for field in row._meta.concrete_fields if not field.generated]
+    return type(row).objects.filter(pk=row.pk).values(*own).first() or {}
 
 
 def effect(row: models.Model, before: dict, request: str, tasks, pages: Recorder) -> Effect:

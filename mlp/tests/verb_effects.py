@@ -70,12 +70,12 @@ EFFECTS = {
         "recount": Effect("creating", "tried", groups="dataset.pk"),
     },
     jobs: {
-        "heartbeat": Effect("running", "tried", groups="job.pk, pages, often", fields="progress"),
+        "heartbeat": Effect("running", "tried", groups="job.pk, pages, often", fields="progress, progress_source"),
         "heartbeat: first": Effect(
             "running",
             "confirmed",
             groups="job.pk, pages, pages, often",
-            fields="progress, started",
+            fields="progress, progress_source, started",
             history="start by test",
         ),
         "heartbeat: finished": Effect(
@@ -83,17 +83,22 @@ EFFECTS = {
             "tried",
             tasks="jobs.clean@default",
             groups="job.pk, pages",
-            fields="progress, ended",
+            fields="progress, progress_source, ended",
             history="finish by test",
         ),
         "heartbeat: error": Effect(
             "error",
             "tried",
-            tasks="jobs.clean@default",
+            tasks="jobs.clean@default, jobs.diagnose@default",
             groups="job.pk, pages",
-            fields="progress, reason, ended",
+            fields="progress, progress_source, reason, ended",
             history="fail by test: reported by the job",
         ),
+        "note_bar": Effect(
+            "running", "tried", groups="job.pk, pages, often", fields="progress, progress_source, expected_end"
+        ),
+        "note_bar: of another run": Effect("running", "tried"),
+        "note_bar: of an ended job": Effect("error", "tried"),
         "order_run": Effect("running", "tried"),
         "order_run: first": Effect("creating", "tried", fields="attempt, run_name, not_before"),
         "note_start": Effect("running", "tried", fields="run_started"),
@@ -123,7 +128,7 @@ EFFECTS = {
         "end_attempt": Effect(
             "error",
             "tried",
-            tasks="jobs.clean@default",
+            tasks="jobs.clean@default, jobs.diagnose@default",
             groups="job.pk, pages",
             fields="reason, ended",
             history="fail by test: x",
@@ -145,10 +150,18 @@ EFFECTS = {
         ),
         "end_attempt: of another run": Effect("running", "tried"),
         "end_attempt: of an ended job": Effect("error", "tried"),
+        "stop_overdue": Effect(
+            "error",
+            "tried",
+            tasks="jobs.clean@default, jobs.diagnose@default",
+            groups="job.pk, pages",
+            fields="reason, ended",
+            history="fail by reconcile: the time limit of 0 s is exceeded",
+        ),
         "fail": Effect(
             "error",
             "tried",
-            tasks="jobs.clean@default",
+            tasks="jobs.clean@default, jobs.diagnose@default",
             groups="job.pk, pages",
             fields="reason, ended",
             history="fail by test: x",
@@ -156,7 +169,7 @@ EFFECTS = {
         "fail: queued": Effect(
             "error",
             "cancelled",
-            tasks="jobs.clean@default",
+            tasks="jobs.clean@default, jobs.diagnose@default",
             groups="job.pk, pages",
             fields="reason, reserved, ended",
             history="fail by test: x",
@@ -167,7 +180,7 @@ EFFECTS = {
             "tried",
             tasks="jobs.clean@default",
             groups="job.pk, pages",
-            fields="reason, ended",
+            fields="reason, diagnosed, ended",
             history="fail by test: cancelled",
         ),
         "cancel_all_of": Effect(
@@ -175,7 +188,7 @@ EFFECTS = {
             "tried",
             tasks="jobs.clean@default",
             groups="job.pk, pages",
-            fields="reason, ended",
+            fields="reason, diagnosed, ended",
             history="fail by test: cancelled: the account was deactivated",
         ),
         "delete_job": Effect(
@@ -213,6 +226,9 @@ EFFECTS = {
             history="fail by test: cancelled: the account was deactivated",
         ),
         "delete_model": Effect(
+            "deleting", "tried", tasks="models.erase@files", groups="pages", history="erase by test"
+        ),
+        "delete_with_version": Effect(
             "deleting", "tried", tasks="models.erase@files", groups="pages", history="erase by test"
         ),
         "set_notes": Effect("ready", "tried", groups="pages", fields="notes"),

@@ -1,28 +1,41 @@
 """`/ws/live`: the one websocket of a page, for changes of state and for the metrics of the jobs that the page shows.
 
-For our own pages: it accepts the session only, and only for a page of our own origin. Messages are JSON objects, the
+For our own pages: it accepts the session only, and only for a page of our own origin. A session that has opened links
+of shared objects (accounts.sharing) needs no user; it is sent what concerns these. Messages are JSON objects, the
 server's all have a `type`:
 
     ready                                    the page is subscribed: later changes are sent
-    changed  kind, name, mine, moving        an object has changed; `mine` when it is the reader's own (operators get
-                                             all), `moving` for what changes often, such as progress
+    changed  kind, name, mine, moving, progress
+                                             an object has changed; `mine` when it is the reader's own (operators get
+                                             all), `moving` for what changes often, such as progress: sent at most every
+                                             MOVING_S, with the `progress` where there is one
+    missed                                   something has changed between the rendering of the page and `ready`
     metrics  user, job, id, reset, rows, ended
-                                             the next rows of a watched job: `epoch`, `accuracy`, `loss`, `progress` and
-                                             `seq`, their number; in order, none twice. `reset`: earlier rows were of
-                                             another job of that name. `ended`: these are the last
+                                             the next rows of a watched job: `epoch`, `accuracy`, `loss`, `progress`,
+                                             `time` (seconds since 1970), `attempt` and `seq`, their number; in order,
+                                             none twice. `reset`: earlier rows were of another job of that name.
+                                             `ended`: these are the last
+    values   user, job, rows, last, behind   its next values under other names: [name, step, value, time, attempt], a
+                                             value that is not finite as "NaN", "Infinity" or "-Infinity". `last`: the
+                                             number of the last. `behind`: they were too many, read the series again
     gone     user, job                       there is no such job, or the reader may not see it
     lines    rows                            log lines stored or judged just now that match the page's filters; after
                                              subscribing, the newest first:
-                                             `id`, `time` (ms), `log`, `level`, `cluster`, `namespace`, `deployment`
+                                             `id`, `time` (ms), `log`, `level`, `cluster`, `namespace`, `deployment`,
+                                             `styles` of a coloured line (kernel/ansi.py)
     parts                                    to administrators who subscribed: the state of a component has changed
     beat                                     every 20 s, so that the page can tell a quiet connection from a dead one
 
-    {"watch": [{"kind": "metrics", "user": …, "job": …, "id": …, "after": …}, {"kind": "lines", "query": …},
-               {"kind": "parts"}]}
+    {"watch": [{"kind": "metrics", "user": …, "job": …, "id": …, "after": …, "values": …},
+               {"kind": "lines", "query": …}, {"kind": "parts"},
+               {"kind": "object", "user": …, "object": …, "name": …}], "begun": …}
                                              from the page: all that it shows now; each message replaces the one before.
                                              `id` and `after`, both optional, name the job and the last row that the
-                                             page has, so that after a reconnect only later rows are sent. `query` are
-                                             the filters of log lines as in a page's address
+                                             page has, so that only later rows are sent. Values are sent where `values`
+                                             is there: the last one that the page has. `query` are the filters of log
+                                             lines as in a page's address. An `object` of another user, which is shared
+                                             with the reader: its changes are sent as `mine`, too. `begun`, in the first
+                                             message: when the page was rendered
 
 Changes within TOGETHER_S are sent together. Closed with 4401 when the session has ended, 4403 when the user's rights
 have changed since it was opened (the page reconnects with the current ones), 4429 when the user has too many websockets
@@ -37,27 +50,35 @@ import asyncio
 import contextlib
 import json
 import logging
+import time
 
 from channels.db import database_sync_to_async
 from channels.generic.websocket import AsyncWebsocketConsumer
 from django.db.utils import DatabaseError
 
-from accounts.auth import user_and_entry_of_session, valid_entries
+from accounts.auth import user_and_entry_of_session
 from aiops.intake import tail
-from jobs.metrics import feed, recording
+from jobs.metrics import feed
 from jobs.models import Metrics
+from jobs.serializers import finite
+from kernel import ansi
 from kernel.after_commit import OPERATORS_PAGES, group, pages_of
 from kernel.errors import Refused
+from kernel.models import StateChange
 from kernel.slots import TOO_MANY, WEBSOCKETS, Slot
 from supervision import health
+
+from . import shared, subscriptions
+from .shared import Shown
 
 log = logging.getLogger(__name__)
 
 BEAT_S = 20.0
+MOVING_S = 2.0  # between two messages about the progress of one object
+SLACK_S = 2.0  # a change is committed at most so long after its row got its time
+NEWEST = 20  # changes that are looked at
 PARTS_S = 3.0  # between two checks of the components, while an administrator watches them
 TOGETHER_S = 0.1  # changes within this time are sent together
-MOST_WATCHED = 24
-MOST_BYTES = 1 << 14
 MOST_PENDING = 500
 MALFORMED, ENDED, OTHER_RIGHTS = 4400, 4401, 4403
 LINE = {
@@ -75,14 +96,17 @@ class WatchedJob:
         self.reset = False
         self.reader: feed.Reader | None = None
 
-    async def begin(self, known: int, after: int) -> None:
+    async def begin(self, known: int, after: int, values: int | None = None) -> None:
         """Send the rows after `after` where the page knows this very job, else the whole history first."""
-        job_id = await database_sync_to_async(feed.job_for)(self.consumer.user, self.user, self.name)
+        job_id = await database_sync_to_async(feed.job_for)(
+            self.consumer.user, self.user, self.name, self.consumer.entry.links
+        )
         if job_id is None:
             await self.consumer.say("gone", user=self.user, job=self.name)
             return
         self.reset = known != job_id
-        self.reader = feed.Reader(self.consumer.entry, job_id, self._deliver, self._refuse)
+        self.reader = feed.Reader(self.consumer.entry, job_id, self._deliver, self._refuse, self._deliver_values)
+        self.reader.last_value = 0 if self.reset and values is not None else values
         await self.reader.join()
         await self.reader.catch_up(0 if self.reset else after)
 
@@ -96,8 +120,14 @@ class WatchedJob:
             job=self.name,
             id=self.reader.job_id,
             reset=reset,
-            rows=[{**recording.as_object(row, self.user, self.name), "seq": row.seq} for row in rows],
+            rows=[_row(row) for row in rows],
             ended=ended,
+        )
+
+    async def _deliver_values(self, values: feed.Values) -> None:
+        rows = [[row.name, row.step, finite(row.value), round(row.time, 3), row.attempt] for row in values.rows]
+        await self.consumer.say(
+            "values", user=self.user, job=self.name, rows=rows, last=values.last, behind=values.behind
         )
 
     async def _refuse(self) -> None:
@@ -112,6 +142,12 @@ class WatchedJob:
             self.reader.leave()
 
 
+def _row(row: Metrics) -> dict:
+    """Return a row for the page, with its owner the first time."""
+    numbers = {name: getattr(row, name) for name in ("epoch", "accuracy", "loss", "progress", "attempt", "seq")}
+    return {**numbers, "time": round(row.at.timestamp(), 3)}
+
+
 class LiveConsumer(AsyncWebsocketConsumer):
     """The websocket of one page."""
 
@@ -120,22 +156,25 @@ class LiveConsumer(AsyncWebsocketConsumer):
         self.watched: dict[tuple[str, str], WatchedJob] = {}
         self.tasks: set[asyncio.Task] = set()
         self.pending: dict[tuple, bool] = {}
+        self.progress: dict[tuple, int | None] = {}
+        self.moved: dict[tuple, float] = {}
         self.parts_task: asyncio.Task | None = None
         self.groups_joined: list[str] = []
         self.reader: tail.Reader | None = None
         self.lines_query: str | None = None
         self.over = False
         self.slot: Slot | None = None
+        self.shown: Shown | None = None
         if self.user is None:
             await self.close()  # before accept: refuses the handshake
             return
-        self.slot = WEBSOCKETS.take(self.user.pk)
+        self.slot = WEBSOCKETS.take(self.entry.slot_key)
         if self.slot is None:
             self.over = True
             await self.accept()  # only an open websocket can be closed with a code and a reason
             await self.close(TOO_MANY, WEBSOCKETS.refusal())
             return
-        groups = [pages_of(self.user.username)]
+        groups = [pages_of(self.user.username)] if self.user.is_authenticated else []
         if self.user.is_staff:
             groups += [OPERATORS_PAGES, group("aiops", 0)]
         for name in groups:
@@ -165,15 +204,18 @@ class LiveConsumer(AsyncWebsocketConsumer):
     async def receive(self, text_data=None, bytes_data=None) -> None:
         if not await self.recheck():
             return
-        jobs, lines_query, parts = _parse(text_data) or (None, None, False)
+        jobs, lines_query, parts, begun, shown = subscriptions.parse(text_data) or (None, None, False, None, None)
         if jobs is None or not await self._subscribe_lines(lines_query):
             await self.close(MALFORMED)
             return
+        await self._show(shown)
         for key in self.watched.keys() - jobs.keys():
             self.watched.pop(key).end()
         for key in jobs.keys() - self.watched.keys():
             self.watched[key] = WatchedJob(self, *key)
             self.go(self._begin(self.watched[key], *jobs[key]))
+        if begun is not None and await database_sync_to_async(self._has_changed_since)(begun):
+            await self.say("missed")
         if parts and self.parts_task is None and self.user.is_staff:
             self.parts_task = self.go(self._watch_parts())
 
@@ -181,7 +223,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
         """Return whether the session is valid and its user has the rights of when it was opened; else close."""
         if self.over:
             return False
-        user = (await database_sync_to_async(valid_entries)([self.entry])).get(self.entry)
+        user = await database_sync_to_async(shared.current)(self.entry)
         if user is not None and user.is_staff == self.user.is_staff:
             return True
         if not self.over:
@@ -200,7 +242,15 @@ class LiveConsumer(AsyncWebsocketConsumer):
         mine = event["owner"] == self.user.username
         if mine and event["kind"] in OF_THE_SESSION and not await self.recheck():
             return
-        self._queue_change((event["kind"], event["name"] if mine else "", mine), event["moving"])
+        concerned = self.shown is not None and self.shown.concerned(event)
+        if not (mine or concerned or self.user.is_staff):
+            return
+        name = event["name"] if mine else self.shown.name if concerned else ""
+        what = (self.shown.kind if concerned else event["kind"], name, mine or concerned)
+        self.progress[what] = event.get("progress") if mine else None
+        self._queue_change(what, event["moving"])
+        if concerned and event["kind"] in shared.RIGHTS:
+            await self._recheck_shown()
 
     async def wake(self, event: dict) -> None:
         self._queue_change((event.get("kind", ""), "", False), moving=True)
@@ -216,7 +266,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
         if query == self.lines_query:
             return True
         try:
-            reader = None if query is None else tail.Reader(self.user, query)
+            reader = None if query is None or not self.user.is_authenticated else tail.Reader(self.user, query)
         except Refused:
             return False
         if reader is not None and reader.group not in self.groups_joined:
@@ -227,26 +277,65 @@ class LiveConsumer(AsyncWebsocketConsumer):
             await self._say_lines(await database_sync_to_async(reader.newest)())
         return True
 
+    async def _show(self, shown: Shown | None) -> None:
+        """Subscribe to the changes of another user's object, when the reader may read it."""
+        if shown == self.shown:
+            return
+        self.shown = None
+        if shown is not None and await database_sync_to_async(shown.readable)(self.user, self.entry):
+            group_of_owner = pages_of(shown.owner)
+            if group_of_owner not in self.groups_joined:
+                await self.channel_layer.group_add(group_of_owner, self.channel_name)
+                self.groups_joined.append(group_of_owner)
+            self.shown = shown
+
+    async def _recheck_shown(self) -> None:
+        """Stop following the shared object once the reader may not read it; the page is fetched again and says why."""
+        shown = self.shown
+        if shown is None or await database_sync_to_async(shown.readable)(self.user, self.entry):
+            return
+        self.shown = None
+        self._queue_change((shown.kind, shown.name, True), moving=False)
+
     async def _say_lines(self, rows: list[dict]) -> None:
         short_rows = [{short: row.get(name, "") for short, name in LINE.items()} for row in rows]
-        await self.say("lines", rows=[{**row, "log": row["log"][: tail.TEXT]} for row in short_rows])
+        await self.say("lines", rows=[{**row, **_drawn(row["log"][: tail.TEXT])} for row in short_rows])
 
     def _queue_change(self, what: tuple, moving: bool) -> None:
-        first = not self.pending
-        if len(self.pending) < MOST_PENDING:
-            self.pending[what] = moving and self.pending.get(what, True)
-        if first:
-            self.go(self._send_changes())
+        """Schedule the message about a change: about changes that only move, at most every MOVING_S, to limit the
+        traffic.
+        """
+        is_known = what in self.pending or len(self.pending) >= MOST_PENDING
+        if is_known and (moving or not self.pending.get(what, False)):
+            return
+        self.pending[what] = moving
+        wait = self.moved.get(what, 0) + MOVING_S - time.monotonic() if moving else 0
+        self.go(self._send_change(what, moving, max(TOGETHER_S, wait)))
 
-    async def _send_changes(self) -> None:
-        await asyncio.sleep(TOGETHER_S)
-        changes, self.pending = self.pending, {}
-        for (kind, name, mine), moving in changes.items():
-            await self.say("changed", kind=kind, name=name, mine=mine, moving=moving)
+    async def _send_change(self, what: tuple, moving: bool, wait: float) -> None:
+        await asyncio.sleep(wait)
+        if self.pending.get(what) is not moving:
+            return  # sent already, as a change that does not only move
+        del self.pending[what]
+        if len(self.moved) >= MOST_PENDING:
+            self.moved.clear()
+        self.moved[what] = time.monotonic()
+        kind, name, mine = what
+        progress = self.progress.pop(what, None)
+        more = {} if progress is None else {"progress": progress}
+        await self.say("changed", kind=kind, name=name, mine=mine, moving=moving, **more)
 
-    async def _begin(self, one: WatchedJob, known: int, after: int) -> None:
+    def _has_changed_since(self, begun: float) -> bool:
+        """Return whether an object that the reader's pages show has changed state since then."""
+        rows = StateChange.objects.order_by("-id")
+        if not self.user.is_staff:
+            rows = rows.filter(owner=self.user.username)
+        newest = [at.timestamp() for at in rows.values_list("at", flat=True)[:NEWEST]]
+        return any(at >= begun - SLACK_S for at in newest)
+
+    async def _begin(self, one: WatchedJob, *known: int | None) -> None:
         try:
-            await one.begin(known, after)
+            await one.begin(*known)
         except Exception:
             await self.close(1011)  # the page reconnects and subscribes again
             raise
@@ -259,6 +348,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
             try:
                 if not await self.recheck():
                     return
+                await self._recheck_shown()  # a share may have reached its end date
             except DatabaseError:  # while the database is away, nothing new is sent
                 log.warning("a page's rights could not be checked; trying again at the next beat")
             await self.say("beat")
@@ -284,29 +374,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
         return task
 
 
-def _parse(text: str | None) -> tuple[dict[tuple[str, str], tuple[int, int]], str | None, bool] | None:
-    """Return the subscriptions in a page's message, None when it is malformed.
-
-    These are {(user, job): (the job's key, the last row that the page has)}, the filters of log lines, and whether the
-    page watches the components.
-    """
-    try:
-        message = json.loads(text) if text and len(text) <= MOST_BYTES else None
-        entries = message["watch"][:MOST_WATCHED]
-        lines_query = next((entry["query"] for entry in entries if entry["kind"] == "lines"), None)
-        if not isinstance(lines_query, str | None):
-            return None
-        jobs = {}
-        for entry in entries:
-            if entry["kind"] in {"lines", "parts"}:
-                continue
-            user, job, known, after = entry["user"], entry["job"], entry.get("id", 0), entry.get("after", 0)
-            valid = all(isinstance(number, int) and 0 <= number < 1 << 31 for number in (known, after))
-            if entry["kind"] != "metrics" or not isinstance(user, str) or not isinstance(job, str) or not valid:
-                return None
-            if not (user.isascii() and job.isascii() and "\0" not in user + job):
-                return None
-            jobs[user, job] = (known, after)
-        return jobs, lines_query, any(entry["kind"] == "parts" for entry in entries)
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        return None
+def _drawn(line: str) -> dict:
+    """Return the text of a line as a terminal shows it, with its colours if it has any."""
+    text, spans, _style = ansi.draw(line)
+    return {"log": text, "styles": spans} if spans else {"log": text}

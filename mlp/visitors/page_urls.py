@@ -7,6 +7,8 @@ from django.views.i18n import set_language
 
 from accounts import pages as accounts
 from accounts import settings_pages
+from accounts.sharing import links
+from accounts.sharing import pages as sharing
 from aiops.web import alert_pages
 from aiops.web import operator_pages as aiops_operators
 from aiops.web import pages as aiops
@@ -16,10 +18,27 @@ from datasets import file_pages
 from datasets import pages as datasets
 from jobs import file_pages as job_files
 from jobs import pages as jobs
-from jobs.metrics import compare
+from jobs.code import pages as code_pages
+from jobs.compare import log_pages as compare_logs
+from jobs.compare import media_pages as compare_media
+from jobs.compare import pages as compare
+from jobs.compare import saved_pages as compare_saved
+from jobs.log import pages as job_logs
+from jobs.media import pages as job_media
+from jobs.mlflow import connect_pages
+from jobs.runs import pages as runs
+from jobs.runs import project_pages
 from mlp.visitors import first_run, pages, search
 from models_app import pages as models
+from models_app.registry import pages as registry
+from models_app.registry import webhook_pages
 from resources import pages as resources
+
+
+def shared(route: str, view, name: str) -> list:
+    """Return the addresses of a page that others may read, too: the owner's own, and the one with the owner in it."""
+    return [path(route, view, name=name), path(f"u/<seg:owner>/{route}", view, name=name)]
+
 
 urlpatterns = [
     path("", pages.index),
@@ -37,45 +56,81 @@ urlpatterns = [
     path("settings", settings_pages.settings_page, name="settings"),
     path("notifications", settings_pages.notifications, name="notifications"),
     path("notifications/read", settings_pages.read, name="notifications_read"),
+    path("share/<str:kind>/<path:name>", sharing.share, name="share"),
+    path("shared", sharing.with_me, name="shared"),
+    path("shared/mine", sharing.by_me, name="shared_mine"),
+    path("shared/link", links.open_link, name="shared_link"),
+    path("shared/<seg:share>/revoke", sharing.revoke, name="share_revoke"),
     path("search", search.search, name="search"),
+    path("connect", connect_pages.connect, name="connect"),
     path("start", first_run.start, name="start"),
     path("start/dataset", first_run.make_dataset, name="start_dataset"),
     path("start/job", first_run.make_job, name="start_job"),
     path("start/model", first_run.make_model, name="start_model"),
     path("start/app", first_run.make_app, name="start_app"),
     path("datasets", datasets.datasets, name="datasets"),
-    path("datasets/<str:name>", datasets.dataset, name="dataset"),
+    *shared("datasets/<str:name>", datasets.dataset, name="dataset"),
     path("datasets/<str:name>/end", datasets.end_upload, name="dataset_end"),
     path("datasets/<str:name>/delete", datasets.delete, name="dataset_delete"),
-    path("datasets/<str:name>/files/<path:path>", file_pages.dataset_file, name="dataset_file"),
-    path("datasets/<str:name>/view/<path:path>", file_pages.dataset_view, name="dataset_view"),
-    path("datasets/<str:name>/archive", file_pages.dataset_archive, name="dataset_archive"),
+    *shared("datasets/<str:name>/files/<path:path>", file_pages.dataset_file, name="dataset_file"),
+    *shared("datasets/<str:name>/view/<path:path>", file_pages.dataset_view, name="dataset_view"),
+    *shared("datasets/<str:name>/archive", file_pages.dataset_archive, name="dataset_archive"),
     path("scripts", datasets.scripts, name="scripts"),
     path("scripts/new", datasets.script, name="script_new"),
     path("scripts/edit/<path:path>", datasets.script, name="script"),
     path("scripts/file/<path:path>", datasets.script_file, name="script_file"),
     path("scripts/delete/<path:path>", datasets.delete_script, name="script_delete"),
     path("jobs", jobs.jobs, name="jobs"),
-    path("jobs/<str:name>", jobs.job, name="job"),
-    path("jobs/<str:name>/log", jobs.whole_log, name="job_log"),
-    path("jobs/<str:name>/files/<path:path>", job_files.look, name="job_file"),
-    path("jobs/<str:name>/pictures/<path:path>", job_files.picture, name="job_picture"),
+    path("jobs/<str:name>/edit", project_pages.edit_run, name="job_edit"),
+    path("projects", project_pages.project_list, name="projects"),
+    path("project/<int:pk>/change", project_pages.change, name="project_change"),
+    *shared("projects/<path:name>", project_pages.project, name="project"),
+    path("runs/act", runs.act, name="runs_act"),
+    path("runs/undo", runs.undo, name="runs_undo"),
+    path("runs/view", runs.save_view, name="runs_view"),
+    path("runs/export.<str:form>", runs.export, name="runs_export"),
+    *shared("jobs/<str:name>", jobs.job, name="job"),
+    *shared("jobs/<str:name>/log", job_logs.job_log, name="job_log"),
+    *shared("jobs/<str:name>/log/download", job_logs.job_log_file, name="job_log_file"),
+    *shared("jobs/<str:name>/files/<path:path>", job_files.look, name="job_file"),
+    *shared("jobs/<str:name>/pictures/<path:path>", job_files.picture, name="job_picture"),
+    *shared("jobs/<str:name>/media", job_media.media, name="job_media"),
+    *shared("jobs/<str:name>/media/part", job_media.part, name="job_media_part"),
+    *shared("jobs/<str:name>/media/file/<path:path>", job_media.file, name="job_media_file"),
+    *shared("jobs/<str:name>/code", code_pages.code, name="job_code"),
+    *shared("jobs/<str:name>/code/archive", code_pages.archive, name="job_code_archive"),
+    *shared("jobs/<str:name>/code/diff", code_pages.diff, name="job_code_diff"),
     path("jobs/<str:name>/cancel", jobs.cancel, name="job_cancel"),
+    path("jobs/<str:name>/rerun", jobs.rerun, name="job_rerun"),
     path("jobs/<str:name>/delete", jobs.delete, name="job_delete"),
-    path("compare", compare.compare, name="compare"),
-    path("compare.csv", compare.compare_csv, name="compare_csv"),
+    *shared("compare", compare.compare, name="compare"),
+    *shared("compare/logs", compare_logs.compare_logs, name="compare_logs"),
+    *shared("compare/code", compare.compare_code, name="compare_code"),
+    *shared("compare/media", compare_media.compare_media, name="compare_media"),
+    path("comparisons", compare_saved.save, name="comparison_save"),
+    *shared("comparisons/<str:name>", compare_saved.comparison, name="comparison"),
+    *shared("compare.csv", compare.compare_csv, name="compare_csv"),
     path("models", models.models, name="models"),
-    path("models/<str:name>", models.model, name="model"),
+    *shared("models/<str:name>", models.model, name="model"),
     path("models/<str:name>/delete", models.delete, name="model_delete"),
+    path("registry", registry.registered_models, name="registered_models"),
+    *shared("registry/<str:name>", registry.registered_model, name="registered_model"),
+    *shared("registry/<str:name>/compare", registry.compare, name="registered_model_compare"),
+    path("registry/<str:name>/change", registry.change, name="registered_model_change"),
+    path("webhooks", webhook_pages.registry_webhooks, name="registry_webhooks"),
+    path("webhooks/<str:key>/change", webhook_pages.change, name="registry_webhook_change"),
     path("apps", apps.applications, name="applications"),
-    path("apps/<str:name>", apps.application, name="application"),
-    path("apps/<str:name>/log", apps.whole_log, name="application_log"),
+    *shared("apps/<str:name>", apps.application, name="application"),
+    *shared("apps/<str:name>/log", apps.application_log, name="application_log"),
+    *shared("apps/<str:name>/log/download", apps.application_log_file, name="application_log_file"),
     path("apps/<str:name>/delete", apps.delete, name="application_delete"),
+    path("apps/<str:name>/rollout", apps.rollout, name="application_rollout"),
     path("usage", resources.usage, name="usage"),
     path("aiops", aiops.insights, name="aiops"),
     path("aiops/line", aiops.line, name="aiops_line"),
     path("aiops/part", aiops_parts.part, name="aiops_part"),
     path("aiops/marks", aiops_parts.marks, name="aiops_marks"),
+    path("aiops/log_lines", aiops_parts.log_lines, name="aiops_log_lines"),
     path("aiops/templates", aiops.templates, name="aiops_templates"),
     path("aiops/tell", aiops.tell, name="aiops_tell"),
     path("aiops/watchlist", aiops_operators.watch, name="aiops_watchlist"),

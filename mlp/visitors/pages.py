@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from django.conf import settings
 from django.contrib.auth.decorators import login_required
 from django.db import InterfaceError, OperationalError
-from django.db.models import Count, Q
+from django.db.models import Count, Q, Value
 from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.utils.cache import patch_vary_headers
@@ -23,7 +23,9 @@ from apps.models import Application
 from apps.models import State as AppState
 from datasets.models import Dataset
 from datasets.models import State as DatasetState
+from jobs.metrics.series import accuracy_and_loss
 from jobs.models import Job, State
+from jobs.runs import states
 from kernel import storage
 from kernel.errors import Fault
 from kernel.models import StateChange
@@ -37,7 +39,9 @@ WAITING_SHOWN = 10
 RECENT_SHOWN = 10
 APPS_SHOWN = 6
 FAILURES_SHOWN = 8
-FAILING = {"job": Job, "dataset": Dataset, "model": Model, "application": Application}  # kinds, each with a page
+FAILING = {  # kinds, each with a page
+    "job": Job.kept, "dataset": Dataset.objects, "model": Model.objects, "application": Application.objects,
+}  # fmt: skip
 FAILURES_FOR = timedelta(days=7)
 SEEN_FOR_S = 365 * 86400
 
@@ -47,23 +51,25 @@ SEEN_FOR_S = 365 * 86400
 @require_GET
 def index(request):
     """Show the username, the API token, and job metrics that are updated live (contract 7)."""
-    jobs = Job.objects.filter(user=request.user)
-    count = jobs.aggregate(
-        all=Count("pk"),
-        running=Count("pk", filter=Q(state=State.RUNNING)),
-        waiting=Count("pk", filter=Q(state=State.CREATING)),
-    )
+    jobs = Job.kept.filter(user=request.user)
+    by_state = states.counted(jobs)
+    count = {
+        "all": sum(by_state.values()),
+        "running": by_state.get("running", 0),
+        "waiting": by_state.get("queued", 0) + by_state.get("starting", 0),
+    }
     dataset_count = Dataset.objects.filter(user=request.user).aggregate(
         all=Count("pk"), ready=Count("pk", filter=Q(state=DatasetState.READY))
     )
-    newest = jobs.order_by("-pk")
+    newest = jobs.select_related("user", "diagnosis").order_by("-pk")
+    running = newest.filter(state=State.RUNNING).prefetch_related(accuracy_and_loss())
     failures = _failures(request.user, _seen(request))
     context = {
         "token": accounts.token_of(request.user),
         "gateway": address(request),
         "count": count,
         "datasets": dataset_count,
-        "live": list(newest.filter(state=State.RUNNING)[:LIVE_SHOWN]) if count["running"] else [],
+        "live": list(running[:LIVE_SHOWN]) if count["running"] else [],
         "waiting": list(newest.filter(state=State.CREATING)[:WAITING_SHOWN]) if count["waiting"] else [],
         "recent": list(newest.exclude(state__in=[State.CREATING, State.RUNNING])[:RECENT_SHOWN]),
         "failures": failures[:FAILURES_SHOWN],
@@ -117,12 +123,13 @@ def _failures(user, since: datetime) -> list[StateChange]:
     changes = StateChange.objects.filter(owner=user.username, target="error", at__gt=since, kind__in=list(FAILING))
     rows = list(changes.exclude(reason__startswith="cancelled").order_by("-id")[:200])
     ids = {kind: [row.object_id for row in rows if row.kind == kind] for kind in FAILING}
-    existing = {
-        kind: set(model.objects.filter(pk__in=ids[kind], state="error").values_list("pk", flat=True))
-        for kind, model in FAILING.items()
+    asked = [
+        rows_of.filter(pk__in=ids[kind], state="error").order_by().values_list(Value(kind), "pk")
+        for kind, rows_of in FAILING.items()
         if ids[kind]
-    }
-    return [row for row in rows if row.object_id in existing.get(row.kind, ())]
+    ]
+    existing = set(asked[0].union(*asked[1:], all=True)) if asked else set()
+    return [row for row in rows if (row.kind, row.object_id) in existing]
 
 
 @require_GET

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 import time
+from http.server import ThreadingHTTPServer
 
 import pytest
 
@@ -10,6 +12,8 @@ import runners
 from kernel import storage
 from models_app import reconcile
 from models_app.models import Model
+
+from .receiver import Receiver
 
 DEADLINE_S = 180
 
@@ -73,3 +77,15 @@ def nothing_left(request):
     if "tasks" in request.fixturenames:
         runners.get().stop_all(grace=0)
         storage.remove_tree(storage.root() / "models")
+
+
+@pytest.fixture
+def receiver(settings):
+    """The address of a receiver of webhooks."""
+    settings.WEBHOOK_PRIVATE = True
+    Receiver.answers, Receiver.got = [], []
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Receiver)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}/hook"
+    server.shutdown()
+    server.server_close()

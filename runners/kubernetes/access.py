@@ -11,7 +11,7 @@ IN_NAMESPACE = (
     ("", "pods/log", ("get",)),
     ("", "secrets", ("create", "get", "delete")),
     ("", "services", ("create", "get", "delete")),
-    ("networking.k8s.io", "ingresses", ("create", "get", "delete")),
+    ("networking.k8s.io", "ingresses", ("create", "get", "list", "patch", "delete")),
     ("networking.k8s.io", "networkpolicies", ("create", "get", "delete")),
     ("", "events", ("list",)),
     ("", "persistentvolumeclaims", ("get",)),

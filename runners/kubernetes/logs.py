@@ -20,6 +20,9 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
 
+from kernel.textlog import times
+
+from ..base import log_of_worker
 from . import files, object_names, status
 from .cluster import CALL_S, ApiError, Cluster, portions
 
@@ -28,6 +31,7 @@ log = logging.getLogger(__name__)
 SILENCE_S = 60  # a silent stream is reopened after this time, since the connection may be dead
 SKEW_S = 120  # largest difference between the clocks of a node and of this machine
 END_LINES = 400
+TIME_MS = 100  # between two marks of time at least
 STAMP = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d) ?")
 
 
@@ -55,9 +59,9 @@ class Copy:
         spec = status.annotation(record, object_names.SPEC)
         name = record["metadata"]["name"] + (f".{worker}" if worker else "")
         self.cluster, self.limit = cluster, spec["log_limit"]
-        self.file, self.root = of_worker(Path(spec["log"]), worker), cluster.settings.storage_root
+        self.file, self.root = log_of_worker(Path(spec["log"]), worker), cluster.settings.storage_root
         self.notes, self.lock = folder / f"{name}.json", folder / f"{name}.lock"
-        self.position = Position()
+        self.position, self.marks = Position(), b""
 
     @contextlib.contextmanager
     def mine(self) -> Iterator[bool]:
@@ -127,13 +131,29 @@ class Copy:
             **options,
         )
         for portion in portions(response):
-            data = b"".join(map(skip, portion))
+            data = b"".join(map(self._timed(skip), portion))
             room = self.limit - self.position.size
             self.position.full = len(data) > room
             self._append(data[: max(0, room)])
             if self.position.full or self.recorded().done or not goes_on():
                 response.close()
                 return
+
+    def _timed(self, skip: Skip) -> Callable[[bytes], bytes]:
+        """Return the filter for a portion, which also remembers when its lines were written."""
+        size, last = self.position.size, 0
+
+        def take(piece: bytes) -> bytes:
+            nonlocal size, last
+            data = skip(piece)
+            now = self.position.second * 1000 + self.position.nano // 1_000_000
+            if data and now >= last + TIME_MS:
+                self.marks += times.PACKED.pack(size, now)
+                last = now
+            size += len(data)
+            return data
+
+        return take
 
     def _open(self, pod: str) -> None:
         """Truncate what was not recorded; the output of a new pod is appended at the end of the file."""
@@ -143,6 +163,7 @@ class Copy:
                 os.ftruncate(file, self.position.size)
         if self.position.pod != pod:
             broken, self.position = self.position.part, Position(pod=pod, size=size)
+            self.marks += times.PACKED.pack(size + bool(broken), int(time.time() * 1000) | times.BEGIN)
             self._append(b"\n") if broken else self._record()
 
     def _append(self, data: bytes) -> None:
@@ -150,8 +171,17 @@ class Copy:
             return
         with files.opened(self.file, self.root) as file, open(file, "ab", closefd=False) as stream:
             stream.write(data)
+        self._append_marks()
         self.position.size += len(data)
         self._record()
+
+    def _append_marks(self) -> None:
+        """Write down when lines were written; a log does not depend on it."""
+        marks, self.marks = self.marks, b""
+        if marks:
+            path = Path(times.path_of(str(self.file)))
+            with contextlib.suppress(OSError), files.opened(path, self.root) as file:
+                os.write(file, marks)
 
     def _remark(self, text: bytes) -> None:
         """Append the text on a line of its own."""
@@ -227,11 +257,6 @@ class Skip:
                 position.second, position.nano, position.same = *moment, 0
             position.same += 1
         return lead, piece[stamp.end() :]
-
-
-def of_worker(path: Path, worker: int) -> Path:
-    """Return the path of a worker's log: `job.log` for worker 0, `job.worker-1.log` for the next."""
-    return path.with_name(f"{path.stem}.worker-{worker}{path.suffix}") if worker else path
 
 
 def log_interruption(name: str, error: Exception) -> None:

@@ -41,6 +41,12 @@ def object_name(name: str) -> str:
     return f"mlp-{slug}-{digest}" if slug else f"mlp-{digest}"
 
 
+def route_name(user: str, app: str) -> str:
+    """Return the name of an application's Ingress, which all its runs share."""
+    slug = re.sub(r"[^a-z0-9]+", "-", app.lower()).strip("-")[: LONGEST - 17].strip("-")
+    return f"mlp-route-{slug}-{hashlib.sha256(f'{user}/{app}'.encode()).hexdigest()[:10]}"
+
+
 def labels(name: str, kind: str, owner: int | None, given: Mapping[str, str]) -> dict[str, str]:
     """Return the platform's own labels and those of the caller that are legal; labels serve filtering only."""
     extra = {f"{DOMAIN}/{key}": value for key, value in given.items() if legal(key, value)}

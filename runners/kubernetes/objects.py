@@ -25,6 +25,7 @@ MASTER_PORT = 29500
 VARIABLE = re.compile(r"[A-Za-z_.-][A-Za-z0-9_.-]*")
 COMPLETION_INDEX = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
 SECRET_LIMIT = 1 << 20
+NODE = {"name": "MLP_NODE", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}
 
 
 def metadata(spec: RunSpec, annotations: dict | None = None, owner: dict | None = None) -> dict:
@@ -146,8 +147,7 @@ def container(spec: RunSpec, config: ClusterConfig, mounts: list[dict]) -> dict:
             {"name": "shm", "mountPath": "/dev/shm"},
         ],
     }
-    if spec.workers > 1:
-        body["env"] = ranks(spec, config)
+    body["env"] = [NODE, *(ranks(spec, config) if spec.workers > 1 else [])]
     if spec.kind == "service":
         body |= probes(spec.port) | {"ports": [{"name": "http", "containerPort": spec.port}]}
     return body
@@ -260,7 +260,7 @@ def policy(spec: RunSpec, owner: dict) -> dict | None:
 
 
 def ingress(spec: RunSpec, config: ClusterConfig, owner: dict) -> dict | None:
-    """Return the Ingress for /{user}/{app}/…, None where there can be none.
+    """Return the Ingress for /{user}/{app}/…, shared by the runs of an application (routes); None where there is none.
 
     It leads to the platform's application gateway, which checks the token and strips the prefix: the application itself
     answers nobody else.
@@ -274,4 +274,4 @@ def ingress(spec: RunSpec, config: ClusterConfig, owner: dict) -> dict | None:
     rule = {"http": {"paths": [path]}} | ({"host": config.ingress_host} if config.ingress_host else {})
     body = {"ingressClassName": config.ingress_class, "rules": [rule]}
     head = {"apiVersion": "networking.k8s.io/v1", "kind": "Ingress"}
-    return head | {"metadata": metadata(spec, owner=owner), "spec": body}
+    return head | {"metadata": metadata(spec, owner=owner) | {"name": object_names.route_name(user, app)}, "spec": body}

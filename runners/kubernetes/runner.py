@@ -27,7 +27,7 @@ from kernel.messages import Message, clip, stored
 from kernel.sockets import Address
 from runners.base import NO_SUCH_RUN, STOPPED, Runner, RunnerError, RunSpec, RunStatus, check_name
 
-from . import inventory, logs, object_names, objects, staging, status
+from . import inventory, logs, object_names, objects, routes, staging, status
 from .cluster import Cluster, Conflict, Forbidden, NotFound
 from .config import ClusterConfig
 from .trouble import Trouble
@@ -41,6 +41,8 @@ TRIES = 8
 
 class KubernetesRunner(Runner):
     """See the module. Many processes may use the same namespace at once; a namespace belongs to one platform."""
+
+    ends_looked_for_s = 0.2
 
     def __init__(self, config: ClusterConfig):
         self.config, self.cluster = config, Cluster(config)
@@ -67,6 +69,8 @@ class KubernetesRunner(Runner):
                 # Roles of an earlier release: their manifests let the workers of all jobs reach each other.
                 if body["kind"] != "NetworkPolicy":
                     raise
+        if ingress := objects.ingress(spec, self.config, record):
+            routes.hold(self.cluster, ingress, record)
         self._begin(spec.name, record)
 
     def poll(self, name: str) -> RunStatus:
@@ -119,7 +123,8 @@ class KubernetesRunner(Runner):
         # These first: a run of the same name that starts right after must not see the old ones.
         self.cluster.delete(core.delete_namespaced_secret, key)
         self.cluster.delete(core.delete_namespaced_service, key)
-        self.cluster.delete(self.cluster.networking.delete_namespaced_ingress, key)
+        if record := self._record(name):
+            routes.release(self.cluster, record)
         with contextlib.suppress(Forbidden):  # the roles of an earlier release
             self.cluster.delete(self.cluster.networking.delete_namespaced_network_policy, key)
         self.cluster.delete(self.cluster.batch.delete_namespaced_job, key)
@@ -143,6 +148,9 @@ class KubernetesRunner(Runner):
     def python(self) -> str:
         return self.config.python
 
+    def facts(self, runtime: str) -> dict[str, str]:
+        return {"MLP_IMAGE": self.config.image(runtime)}
+
     @property
     def many_workers(self) -> bool:
         return True
@@ -150,16 +158,6 @@ class KubernetesRunner(Runner):
     @property
     def listen(self) -> str:
         return "0.0.0.0"  # in its pod; clients use its Service
-
-    def stop_all(self, grace: float = 10) -> list[str]:
-        left = [name for name in self.names() if self.poll(name).state == "running"]
-        for name in left:
-            self.stop(name, grace)
-        deadline = time.monotonic() + grace + 10
-        while left and time.monotonic() < deadline:
-            time.sleep(0.2)
-            left = [name for name in left if self.poll(name).state == "running"]
-        return left
 
     def capacity(self) -> dict | None:
         return inventory.capacity(self.cluster, self.config)
@@ -196,8 +194,6 @@ class KubernetesRunner(Runner):
             yield "core.{}_namespaced_service", service
         if policy := objects.policy(spec, record):
             yield "networking.{}_namespaced_network_policy", policy
-        if ingress := objects.ingress(spec, self.config, record):
-            yield "networking.{}_namespaced_ingress", ingress
 
     def _ensure(self, function: str, body: dict, record: dict) -> None:
         """Create the object unless it exists; one left by an earlier run of this name is removed first."""

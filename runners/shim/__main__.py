@@ -37,6 +37,7 @@ import limits
 import privileges
 import reasons
 import relay
+import route
 import usage
 from log import Lines, Log, open_below
 from prepare import prepare
@@ -154,7 +155,7 @@ class Shim:
             disk = limits.Disk(folders, self.spec["disk_mib"] or 0, self.spec["reserve_mib"], stop)
         except limits.Unbounded as problem:  # left by an earlier attempt
             return stop(problem.reason)
-        disk.pids = lambda: [pid for pid in guard.descendants(os.getpid()) if pid != self.relay.pid]
+        disk.pids = lambda: [pid for pid in guard.descendants(os.getpid()) if pid not in self.relay.pids]
         # The kernel may have killed one process of many, for which the others would wait.
         disk.others = [lambda: self.too_much_memory() if self.group.oom_kills() else ""]
         if "memory" not in self.spec["cgroup"]:
@@ -221,7 +222,7 @@ class Shim:
                 sink.close()
 
     def wait_ms(self) -> float | None:
-        ends = [end for end in (self.deadline, self.relay.due) if end is not None]
+        ends = [end for end in (self.deadline, self.relay.next_due()) if end is not None]
         return max(0, min(ends) - time.monotonic()) * 1000 + 1 if ends else None
 
     def read_reports(self) -> bool:
@@ -380,6 +381,9 @@ def main(folder: str, lock: int) -> None:
 
 
 if __name__ == "__main__":
+    if sys.argv[1] == "route":
+        route.try_here(sys.argv[2:])
+        sys.exit()
     if sys.argv[1] == "guard":
         guard_inside(int(sys.argv[2]))
     main(sys.argv[1], int(sys.argv[2]))

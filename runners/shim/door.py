@@ -2,7 +2,7 @@
 
 The run has no access to the folder of its name, so that nobody but the shim decides who listens there. The script gets
 it as services of systemd do: descriptor 3, announced by LISTEN_FDS and LISTEN_PID. It does not listen before the script
-says so: whoever comes earlier is refused instead of waiting. Standard library only.
+says so: earlier connections are refused instead of waiting. Standard library only.
 """
 
 from __future__ import annotations

@@ -108,6 +108,9 @@ def main(spec: dict, logs: list[int], commands: int, reports: int) -> None:
             if end is not None:
                 report(reports, status=end[1], rank=end[0], ended=time.time())
         kill_below()
+    except network.NoRoute as problem:
+        report(reports, failed=str(problem))
+        raise
     except Exception as error:
         report(reports, failed=f"its guard failed: {error!r}")
         raise

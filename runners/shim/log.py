@@ -5,9 +5,15 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
+import struct
+import time
 
 TAIL_SIZE = 64 << 10
 LINE_LIMIT = 16 << 10  # longer lines of a worker are split
+TIME_S = 0.1  # between two marks of time at least, and more for a run that has lasted long
+TIMES = 20_000  # marks, roughly: their number grows only with the logarithm of a run's age after that
+MARK = struct.Struct("<QQ")  # kernel/textlog/times.py
+BEGIN = 1 << 63
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -47,9 +53,16 @@ class Log:
         self.left = max(0, limit - os.fstat(self.fd).st_size)
         self.dropped = 0
         self.tail = b""  # the last bytes of the output, written or not
+        self.times = Times(base, times_of(path))
+        self.times.mark(self.size(), BEGIN)
+
+    def size(self) -> int:
+        return os.fstat(self.fd).st_size
 
     def write(self, data: bytes) -> None:
         self.tail = (self.tail + data)[-TAIL_SIZE:]
+        if data and self.left and self.times.is_due():
+            self.times.mark(self.size())
         written = 0
         with contextlib.suppress(OSError):  # the disk is full: the script goes on, lost bytes are counted
             while written < min(len(data), self.left):
@@ -61,9 +74,46 @@ class Log:
         if self.dropped:
             end = self.tail[-min(self.dropped, TAIL_SIZE) :]
             note = f"\n[{self.dropped - len(end)} bytes left out here: a log is kept up to {self.limit} bytes]\n"
+            self.times.mark(self.size())
             with contextlib.suppress(OSError):
                 os.write(self.fd, note.encode() + end)
         os.close(self.fd)
+        self.times.close()
+
+
+def times_of(path: str) -> str:
+    """Return the path of the timestamps of a log's lines."""
+    return path.removesuffix(".log") + ".times"
+
+
+class Times:
+    """The timestamps of a log: marks of (offset, ms), at a limited rate.
+
+    If the file cannot be opened or written, the log has no timestamps.
+    """
+
+    def __init__(self, base: str, path: str):
+        self.fd = -1
+        with contextlib.suppress(OSError):
+            self.fd = open_below(base, path)
+            if torn := os.fstat(self.fd).st_size % MARK.size:  # the disk was full
+                os.ftruncate(self.fd, os.fstat(self.fd).st_size - torn)
+        self.begun = time.monotonic()
+        self.next = 0.0
+
+    def is_due(self) -> bool:
+        return time.monotonic() >= self.next
+
+    def mark(self, offset: int, flag: int = 0) -> None:
+        """Write a mark: what follows `offset` is written now."""
+        now = time.monotonic()
+        self.next = now + max(TIME_S, (now - self.begun) / TIMES)
+        with contextlib.suppress(OSError):
+            os.write(self.fd, MARK.pack(offset, int(time.time() * 1000) | flag))
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            os.close(self.fd)
 
 
 class Lines:

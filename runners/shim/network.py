@@ -14,11 +14,19 @@ import socket
 import struct
 import sys
 
-CLONE_NEWNET = 0x40000000
+CLONE_NEWNET, CLONE_NEWNS = 0x40000000, 0x00020000
+MS_BIND, MS_REC, MS_SLAVE = 0x1000, 0x4000, 0x80000
+NAMES, NAME_SERVER = "/etc/resolv.conf", "198.51.100.3"  # of runs with a route to the internet (`route.py`)
 SIOCGIFFLAGS, SIOCSIFFLAGS, IFF_UP = 0x8913, 0x8914, 1
 LOOPBACK = "127.0.0.1"
 BACKLOG = 128
+ROUTE_S = 25  # within which a run has to have its route to the internet
+MADE, FAILED = b".", b"!"  # what the shim says of it
 _libc = ctypes.CDLL(None, use_errno=True)
+
+
+class NoRoute(OSError):
+    """The run has the policy `open`, but no route to the internet."""
 
 
 def enter(spec: dict) -> None:
@@ -30,10 +38,43 @@ def enter(spec: dict) -> None:
         leave_the_machines()
     listeners = [listen(door["port"]) for door in asked["doors"]]
     with socket.socket(fileno=asked["link"]) as link:
-        if listeners:
-            socket.send_fds(link, [b"."], [listener.fileno() for listener in listeners])
+        sent = [listener.fileno() for listener in listeners]
+        if asked["route"]:
+            sent.insert(0, os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC))
+        if sent:
+            socket.send_fds(link, [b"."], sent)
+        if asked["route"]:
+            os.close(sent[0])
+            link.settimeout(ROUTE_S)
+            wait_for(link)
     for listener in listeners:
         listener.close()
+    if asked["names"]:
+        show(asked["names"])
+
+
+def wait_for(link: socket.socket) -> None:
+    """Wait until the shim has made the route to the internet. Raises OSError."""
+    try:
+        there = link.recv(1)
+    except TimeoutError:
+        there = FAILED
+    if there != MADE:
+        raise NoRoute("its route to the internet could not be made: the file shim.log of the run says why")
+
+
+def show(names: str) -> None:
+    """Let the run, and nobody else, see this file as its list of name servers. Raises OSError."""
+    if _libc.unshare(CLONE_NEWNS):
+        raise OSError(ctypes.get_errno(), f"mount namespace: {os.strerror(ctypes.get_errno())}")
+    mount("none", "/", "", MS_REC | MS_SLAVE)
+    mount(names, os.path.realpath(NAMES), "", MS_BIND)
+
+
+def mount(source: str, target: str, kind: str, flags: int) -> None:
+    """Call mount(2). Raises OSError."""
+    if _libc.mount(source.encode(), target.encode(), kind.encode(), ctypes.c_ulong(flags), None):
+        raise OSError(ctypes.get_errno(), f"{target}: {os.strerror(ctypes.get_errno())}")
 
 
 def leave_the_machines() -> None:

@@ -157,7 +157,7 @@ def refusal_of(text: str) -> str:
 
 
 def embedded(address: Address) -> list[Address]:
-    """Return the IPv4 addresses that an IPv6 address stands for, by any of the known forms."""
+    """Return the IPv4 addresses that are embedded in an IPv6 address, in any of the known forms."""
     if address.version == 4:
         return []
     forms = [address.ipv4_mapped, address.sixtofour, *(address.teredo or ())]
@@ -167,7 +167,7 @@ def embedded(address: Address) -> list[Address]:
 
 
 def is_this_network(address: Address) -> bool:
-    """Return whether it is in 0.0.0.0/8, which stands for the machine itself."""
+    """Return whether it is in 0.0.0.0/8, which means this host."""
     return address.version == 4 and int(address) >> 24 == 0
 
 

@@ -20,14 +20,17 @@ import threading
 import time
 from collections import deque
 
+import pace
 import privileges
 import proxy
+import route
 
 MOST = 256  # connections of one run
 MOST_DOORS = 16
 MOST_OPENING = 32  # of them, for one door, not connected yet
 OPEN_S = 10
 CHUNK = 256 << 10
+PACED = 64 << 10  # what is read at once of a connection with a budget, so that no debt is large
 PAUSES_S = (0.05, 1, 5)  # before the relay is started again
 PR_SET_PDEATHSIG = 1
 ABORT = b"\1\0\0\0\0\0\0\0"  # struct linger: close at once, with a reset
@@ -47,10 +50,22 @@ class Relay:
         self.due: float | None = None  # when to start again, on the monotonic clock
         self.poller = select.epoll()  # itself readable when `look` has something to do
         self.poller.register(self.mine.fileno(), select.EPOLLIN)
+        self.route = route.Route(self.asked["route"], self.poller) if self.asked["route"] else None
+
+    @property
+    def pids(self) -> set[int]:
+        """Return the processes beside the run's own."""
+        return {self.pid, *(self.route.pids.values() if self.route else ())}
+
+    def next_due(self) -> float | None:
+        """Return when `look` has something to do without being woken."""
+        return min((due for due in (self.due, self.route and self.route.due) if due is not None), default=None)
 
     def look(self) -> None:
         """Take the listeners, or start the process again after its end."""
         for fd, _event in self.poller.poll(0):
+            if self.route and self.route.look(fd):
+                continue
             self.poller.unregister(fd)
             if fd == self.ended:
                 os.close(fd)
@@ -59,11 +74,20 @@ class Relay:
                 self.pid, self.ended = 0, -1
                 self.due = time.monotonic() + PAUSES_S[min(self.starts, len(PAUSES_S)) - 1]
             else:
-                self.listeners = socket.recv_fds(self.mine, 1, MOST_DOORS)[1]
-                self.mine.close()
-                if self.listeners:
-                    self.start()
+                self.take()
+        if self.route:
+            self.route.again()
         if self.due is not None and time.monotonic() >= self.due:
+            self.start()
+
+    def take(self) -> None:
+        """Take what the guard sends of the run's network."""
+        self.listeners = socket.recv_fds(self.mine, 1, MOST_DOORS)[1]
+        if self.route and self.listeners:
+            self.route.begin(self.listeners.pop(0), self.mine)
+        else:
+            self.mine.close()
+        if self.listeners:
             self.start()
 
     def start(self) -> None:
@@ -117,24 +141,31 @@ def become(uid: int | None, listeners: list[int], shim: int) -> None:
 class Way:
     """One direction of a connection. It is read only while nothing is left to be sent."""
 
-    def __init__(self, source: socket.socket, sink: socket.socket, first: bytes = b""):
+    def __init__(self, source: socket.socket, sink: socket.socket, first: bytes = b"", budget: pace.Pace | None = None):
         self.source, self.sink, self.rest = source, sink, memoryview(first)
+        self.meter = budget and pace.Meter(budget)
         self.ended = False  # the source has sent its end, and the sink has been told
 
     def move(self, chunk: memoryview) -> None:
         """Send on what can be sent without waiting. Raises OSError."""
         with contextlib.suppress(BlockingIOError):
             for _ in range(ROUNDS):
-                if self.ended:
+                if self.ended or (self.pause_s() and not self.rest):
                     return
                 if self.rest:
                     self.rest = self.rest[self.sink.send(self.rest) :]
                 else:
                     self.read(chunk)
 
+    def pause_s(self) -> float:
+        """Return for how many seconds it is not to be read."""
+        return self.meter.pace.wait_s() if self.meter else 0
+
     def read(self, chunk: memoryview) -> None:
         """Read once; keep only what the sink does not take now. Raises BlockingIOError where there is nothing."""
-        size = self.source.recv_into(chunk)
+        size = self.source.recv_into(chunk[:PACED] if self.meter else chunk)
+        if size and self.meter:
+            self.meter.count(bytes(chunk[:size]))
         if not size:
             self.ended = True
             return self.sink.shutdown(socket.SHUT_WR)
@@ -155,6 +186,8 @@ class Loop:
         self.heard: set[int] = set()  # doors on which connections are accepted now
         self.ways: dict[int, tuple[Way, Way]] = {}  # by socket: what is read from it, what is written to it
         self.waits: dict[int, int] = {}  # by socket: the events that are waited for
+        self.paces = {fd: pace.Pace(*door["rate"]) for fd, (_, door) in self.doors.items() if door.get("rate")}
+        self.paused: dict[int, float] = {}  # by socket of a run: when it is read again, on the monotonic clock
         self.source = source
         self.opened: deque = deque()
         self.woken, self.wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -165,7 +198,7 @@ class Loop:
         """Serve for ever."""
         while True:
             self.hear()
-            for fd, _event in self.poller.poll():
+            for fd, _event in self.poller.poll(self.wait_s()):
                 if fd == self.woken:
                     os.read(self.woken, 4096)
                     self.take_opened()
@@ -173,6 +206,13 @@ class Loop:
                     self.accept(fd)
                 elif fd in self.ways:
                     self.move(fd)
+            now = time.monotonic()
+            for fd in [fd for fd, due in self.paused.items() if due <= now]:
+                self.move(fd)
+
+    def wait_s(self) -> float | None:
+        """Return the seconds until a paused connection is read again."""
+        return max(0.0, min(self.paused.values()) - time.monotonic()) if self.paused else None
 
     def hear(self) -> None:
         """Wait for connections at each door while there is room."""
@@ -226,7 +266,7 @@ class Loop:
                 with contextlib.suppress(OSError):
                     side.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                     side.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-            there, back = Way(client, server, first), Way(server, client, answer)
+            there, back = Way(client, server, first, self.paces.get(fd)), Way(server, client, answer)
             self.ways[client.fileno()], self.ways[server.fileno()] = (there, back), (back, there)
             self.move(client.fileno())
 
@@ -242,6 +282,10 @@ class Loop:
             return self.close(there, socket.socket.close)
         for way, other in ((there, back), (back, there)):
             reads = 0 if way.rest or way.ended else select.EPOLLIN
+            if way.meter and (pause := way.pause_s()) and reads:
+                reads, self.paused[way.source.fileno()] = 0, time.monotonic() + pause
+            elif way.meter:
+                self.paused.pop(way.source.fileno(), None)
             self.wait(way.source.fileno(), reads | (select.EPOLLOUT if other.rest else 0))
 
     def wait(self, fd: int, events: int) -> None:
@@ -258,6 +302,7 @@ class Loop:
 
     def close(self, way: Way, how) -> None:
         for side in (way.source, way.sink):
+            self.paused.pop(side.fileno(), None)
             self.wait(side.fileno(), 0)
             del self.ways[side.fileno()]
             how(side)

@@ -31,6 +31,7 @@ PYTHON = "/usr/bin/python3"
 KNOWN = "MLP_TEST_CONFINEMENTS"
 SERVE = """
 import pickle, sys, traceback
+from dataclasses import replace
 from runners import confine
 from runners.local import LocalRunner
 while True:
@@ -40,7 +41,8 @@ while True:
         break
     problem = ""
     try:
-        getattr(LocalRunner(folder, confine.decide(level), **options), verb)(*arguments)
+        confined = replace(confine.decide(level), route=options.pop("route", ()))
+        getattr(LocalRunner(folder, confined, **options), verb)(*arguments)
     except Exception:
         problem = traceback.format_exc()
     pickle.dump(problem, sys.stdout.buffer)

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
 import pytest
 
+from runners.base import Door
 from runners.kubernetes import ClusterConfig, KubernetesRunner
 
 from .cluster import FakeCluster
 from .confined import World, ordinary_user
+from .networking import PAGES, PORTS, Echo
 
 IMAGE = "registry.test/image:1"
 
@@ -62,3 +66,48 @@ def world(request, users_process):
     for name in made.runner.names():
         made.runner.forget(name)
     shutil.rmtree(root)
+
+
+@pytest.fixture
+def echo():
+    made = Echo()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def doored(world, echo):
+    """The world, whose runs have a door to the echo server and a proxy."""
+    world.runner.doors = (
+        Door("gateway", PORTS["gateway"], "127.0.0.1", echo.port),
+        Door("proxy", PORTS["proxy"], "", 0),
+    )
+    if hasattr(world.runner, "options"):
+        world.runner.options["doors"] = world.runner.doors
+    return world
+
+
+@pytest.fixture(scope="session")
+def internet():
+    """The address of servers that are not on this machine: in a network namespace behind a pair of interfaces."""
+    if os.geteuid() != 0 or not shutil.which("ip"):
+        pytest.skip("only root with iproute2 can build a network")
+    name = f"mlp{os.getpid() % 100000}"
+    network = f"198.18.{7 + int(os.environ.get('PYTEST_XDIST_WORKER', 'gw0')[2:])}"
+    for command in (
+        f"netns add {name}",
+        f"link add {name}a type veth peer name {name}b netns {name}",
+        f"addr add {network}.1/30 dev {name}a",
+        f"link set {name}a up",
+        f"-n {name} addr add {network}.2/30 dev {name}b",
+        f"-n {name} link set {name}b up",
+    ):
+        subprocess.run(["ip", *command.split()], check=True)
+    command = ["ip", "netns", "exec", name, sys.executable, "-c", PAGES, f"{network}.2"]
+    server = subprocess.Popen(command, stdout=subprocess.PIPE)
+    assert server.stdout.readline() == b"up\n"
+    yield f"{network}.2:8080"
+    server.kill()
+    server.communicate()
+    subprocess.run(["ip", "link", "del", f"{name}a"], check=True)
+    subprocess.run(["ip", "netns", "del", name], check=True)

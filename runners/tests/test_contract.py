@@ -7,10 +7,12 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
+from kernel.textlog.times import Times
 from runners import Mount, RunnerError, RunStatus, tail
 from runners.local import LocalRunner
 
@@ -105,6 +107,12 @@ def test_it_appends_to_the_log(runner, tmp_path):
         runner.start(one)
         end_of(runner, one.name)
     assert tail(tmp_path / "a/b/job.log") == "attempt 1\nattempt 2"
+    with Times((tmp_path / "a/b/job.times").open("rb")) as times:
+        assert [offset for offset, _at in times.begins()] == [0, 10]
+        lines = [{"offset": offset} for offset in (0, 10)]
+        times.put(lines)
+    ages = [datetime.now(UTC) - datetime.fromisoformat(line["at"]) for line in lines]
+    assert timedelta(minutes=1) > ages[0] > ages[1] > timedelta(0)
 
 
 def test_it_limits_the_log_and_keeps_its_end(runner, tmp_path):

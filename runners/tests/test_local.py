@@ -8,6 +8,7 @@ import os
 import shutil
 import signal
 import stat
+import sys
 import time
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from django.core.exceptions import ImproperlyConfigured
 
 import runners
 from kernel import sockets
-from runners import RunnerError, RunStatus, tail
+from runners import RunnerError, RunStatus, confine, tail
 from runners.local import LocalRunner
 
 from .helpers import ENVIRONMENT, alive, end_of, eventually, number_in, spec
@@ -359,3 +360,13 @@ def test_tail_is_storable_whatever_was_written(tmp_path):
 
 def test_reasons_are_always_storable():
     assert RunStatus("lost", reason="evicted \0\ud800").reason == "evicted \ufffd\ufffd"
+
+
+def test_runs_may_read_packages_of_another_environment_but_not_the_platforms_code(monkeypatch, tmp_path):
+    shared = tmp_path / "lib" / "site-packages"
+    shared.mkdir(parents=True)
+    monkeypatch.setattr("sys.path", [str(tmp_path), *sys.path, str(shared)])
+    folders = confine.runtime()
+    assert str(shared) in folders
+    assert str(tmp_path) not in folders
+    assert sys.prefix in folders

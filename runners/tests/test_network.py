@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import socket
-import subprocess
-import sys
 from dataclasses import replace
 
 import pytest
@@ -20,56 +17,11 @@ from runners.shim import landlock
 
 from .confined import KINDS
 from .helpers import alive, end_of, eventually
-from .networking import PAGES, Echo, descendants, listening, open_files, relays, rss_mib
+from .networking import OWN, PORTS, TALK, Echo, descendants, listening, open_files, relays, rss_mib
 
 MOST = 256  # connections of one run
-PORTS = {"gateway": 21001, "proxy": 21006}  # inside of runs; nobody has to be free outside
-
-
-def has_network(kind: str) -> bool:
-    return "ordinary user" not in kind or kind.startswith("bwrap")
-
-
-OWN = [kind for kind in KINDS if has_network(kind)] if confine.decide().network else []
 each_of_its_own = pytest.mark.parametrize("world", OWN, indirect=True)
 best = pytest.mark.parametrize("world", OWN[:1], indirect=True)
-
-
-@pytest.fixture
-def echo():
-    made = Echo()
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def doored(world, echo):
-    """The world, whose runs have a door to the echo server and a proxy."""
-    world.runner.doors = (
-        Door("gateway", PORTS["gateway"], "127.0.0.1", echo.port),
-        Door("proxy", PORTS["proxy"], "", 0),
-    )
-    if hasattr(world.runner, "options"):
-        world.runner.options["doors"] = world.runner.doors
-    return world
-
-
-TALK = f"""
-import socket, sys
-def talk(words=b'x\\n', host='127.0.0.1', port={PORTS["gateway"]}):
-    with socket.create_connection((host, port), 20) as link, link.makefile('rwb') as stream:
-        stream.write(words); stream.flush(); link.shutdown(socket.SHUT_WR)
-        return stream.read().decode()
-def via(url, **more):
-    import urllib.request, urllib.error
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler(), urllib.request.HTTPHandler())
-    try:
-        return opener.open(urllib.request.Request(url, **more), timeout=30).read().decode()
-    except urllib.error.HTTPError as problem:
-        return str(problem) + problem.read().decode()
-    except OSError as problem:
-        return str(problem)
-"""
 
 
 def test_this_machine_gives_runs_a_network():
@@ -79,7 +31,8 @@ def test_this_machine_gives_runs_a_network():
 
 
 def test_the_settings_may_choose_the_machines_network(settings):
-    assert networks.chosen(confine.decide()) is confine.decide()
+    settings.RUN_INTERNET = "proxy"
+    assert networks.chosen(confine.decide()) == confine.decide()
     settings.RUN_NETWORK_SHARED = True
     shared = networks.chosen(confine.decide())
     assert not shared.network
@@ -157,36 +110,12 @@ def test_the_proxy_refuses_the_machine_in_every_notation(doored, echo):
         assert "the network policy of this run" in answer
 
 
-@pytest.fixture(scope="module")
-def internet():
-    """The address of a server that is not on this machine: in a network namespace behind a pair of interfaces."""
-    if os.geteuid() != 0 or not shutil.which("ip"):
-        pytest.skip("only root with iproute2 can build a network")
-    name = f"mlp{os.getpid() % 100000}"
-    for command in (
-        f"netns add {name}",
-        f"link add {name}a type veth peer name {name}b netns {name}",
-        f"addr add 198.18.7.1/30 dev {name}a",
-        f"link set {name}a up",
-        f"-n {name} addr add 198.18.7.2/30 dev {name}b",
-        f"-n {name} link set {name}b up",
-    ):
-        subprocess.run(["ip", *command.split()], check=True)
-    server = subprocess.Popen(["ip", "netns", "exec", name, sys.executable, "-c", PAGES], stdout=subprocess.PIPE)
-    assert server.stdout.readline() == b"up\n"
-    yield "198.18.7.2:8080"
-    server.kill()
-    server.communicate()
-    subprocess.run(["ip", "link", "del", f"{name}a"], check=True)
-    subprocess.run(["ip", "netns", "del", name], check=True)
-
-
 @best
 def test_under_open_it_reaches_a_server_outside(doored, internet):
     code = (
         f"page = via('http://{internet}/some/page?x=1', data=bytes(300_000), headers={{'Proxy-Connection': 'close'}})\n"
         f"tunnel = talk(b'CONNECT {internet} HTTP/1.1\\r\\n\\r\\nPOST /in HTTP/1.0\\r\\nContent-Length: 0\\r\\n\\r\\n',"
-        f" port={PORTS['proxy']})\nprint(json.dumps([page, tunnel, attempt(talk, b'', '198.18.7.2', 8080)]))"
+        f" port={PORTS['proxy']})\nprint(json.dumps([page, tunnel, attempt(talk, b'', *{internet.split(':')}[:2])]))"
     )
     page, tunnel, direct = doored.answer(TALK + code)
     assert page == "['/some/page?x=1', [], 300000]"

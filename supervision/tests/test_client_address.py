@@ -61,14 +61,14 @@ def gateway(tmp_path):
     yield start
     for process in started:
         process.terminate()
-        process.wait(20)
+        process.wait(60)
     server.shutdown()
     server.server_close()
 
 
 def passed_on(port: int, path: str, rf, headers: dict[str, str]) -> tuple[str, dict]:
     """Return the address that the platform believes, and the headers that it was sent."""
-    link = HTTPConnection("127.0.0.1", port, timeout=20)
+    link = HTTPConnection("127.0.0.1", port, timeout=60)
     link.request("GET", path, headers=headers)
     got = json.loads(link.getresponse().read())
     link.close()
@@ -118,7 +118,7 @@ def test_uploads_name_the_connection_also_behind_a_proxy(gateway, rf, settings):
 
 
 def test_answers_name_no_version(gateway):
-    link = HTTPConnection("127.0.0.1", gateway(), timeout=20)
+    link = HTTPConnection("127.0.0.1", gateway(), timeout=60)
     for path in ("/regist_login", "/nothing", "/healthz/nginx", "/static/none"):
         link.request("GET", path)
         answer = link.getresponse()

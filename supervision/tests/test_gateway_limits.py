@@ -6,6 +6,8 @@ import contextlib
 import json
 import re
 import socket
+import socketserver
+import threading
 import time
 
 import pytest
@@ -15,7 +17,7 @@ from datasets.tests.live import Service
 from supervision import nginx
 
 LIMIT_S = 60
-UNFINISHED = "POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n"
+UNFINISHED = "POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\nExpect: 100-continue\r\n\r\n"
 ADDRESSES = ("/api/v1/users", "/", "/v1/logs", "/ModelTraining/x", "/data/alice/x/file")
 MSG = (
     "too many requests from your address at the same time: 3 may be open (MLP_CONNECTIONS_PER_ADDRESS); try again later"
@@ -42,12 +44,12 @@ def impatient(monkeypatch, request):
 
 @contextlib.contextmanager
 def unfinished(gateway, count: int):
-    """Hold requests whose body never ends."""
+    """Hold requests whose body never ends, each counted by nginx: it asks for the body after it has counted it."""
     with contextlib.ExitStack() as held:
         for _ in range(count):
             link = held.enter_context(socket.create_connection(("127.0.0.1", gateway.port), LIMIT_S))
             link.sendall(UNFINISHED.format(path="/api/v1/users").encode())
-            held.callback(link.close)
+            assert link.recv(1 << 10).startswith(b"HTTP/1.1 100 ")
         yield
 
 
@@ -82,6 +84,47 @@ def test_a_client_that_sends_its_header_byte_by_byte_is_disconnected(impatient):
         end = time.monotonic() + LIMIT_S
         while _goes_on(link):
             assert time.monotonic() < end
+
+
+@pytest.fixture
+def behind(gateway):
+    """Count the connections to the web server that nginx makes, and answer each request."""
+    made: list[int] = []
+
+    class Counting(socketserver.StreamRequestHandler):
+        def handle(self):
+            made.append(1)
+            while (line := self.rfile.readline()) and line.strip():
+                pass
+            self.wfile.write(b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok")
+
+    server = socketserver.ThreadingTCPServer(("127.0.0.1", gateway.web_port), Counting)
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+    yield made
+    server.shutdown()
+    server.server_close()
+
+
+def test_slow_senders_hold_no_thread_of_the_web_server_and_hinder_nobody(gateway, behind):
+    """A body may drip for ever; it waits in nginx, each address has a number of connections, and nobody else waits."""
+    with contextlib.ExitStack() as held:
+        links = []
+        for number in range(300):
+            source = (f"127.0.1.{number // 3 + 1}", 0)
+            link = held.enter_context(socket.create_connection(("127.0.0.1", gateway.port), LIMIT_S, source))
+            link.sendall(UNFINISHED.format(path="/api/v1/users").encode() + b"{")
+            links.append(link)
+        assert all(link.recv(1 << 10).startswith(b"HTTP/1.1 100 ") for link in links), "all of them are held"
+        for round in range(3):
+            for link in links:
+                link.sendall(b'"')
+            answers = [requests.get(f"{gateway.url}/api/v1/users/x", timeout=LIMIT_S) for _ in range(5)]
+            assert [answer.text for answer in answers] == ["ok"] * 5
+            assert max(answer.elapsed.total_seconds() for answer in answers) < 5
+            assert len(behind) == 5 * (round + 1), "none of the slow ones has reached the web server"
+        link = held.enter_context(socket.create_connection(("127.0.0.1", gateway.port), LIMIT_S, ("127.0.1.1", 0)))
+        link.sendall(b"GET /api/v1/users/x HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert link.recv(1 << 10).startswith(b"HTTP/1.1 503 "), "a fourth request of one address"
 
 
 def _goes_on(link: socket.socket) -> bool:

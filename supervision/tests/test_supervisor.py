@@ -130,7 +130,7 @@ def test_the_gateways_refusals_have_the_apis_form(platform):
         b"Connection: Upgrade\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n",
     }
     for name, request in cases.items():
-        with closing(socket.create_connection(("127.0.0.1", platform.base + 1), timeout=10)) as link:
+        with closing(socket.create_connection(("127.0.0.1", platform.base + 1), timeout=60)) as link:
             with suppress(ConnectionError):
                 link.sendall(request)
             answer = whole(link)
@@ -141,7 +141,7 @@ def test_the_gateways_refusals_have_the_apis_form(platform):
 
 @pytest.mark.parametrize("line", [b"GET / HTTP/2.0", b"get / HTTP/1.1", b"GET /" + b"a" * 90000 + b" HTTP/1.1"])
 def test_the_application_gateway_says_what_is_wrong_with_a_request(platform, line):
-    with closing(socket.create_connection(("127.0.0.1", platform.base + 2), timeout=10)) as link:
+    with closing(socket.create_connection(("127.0.0.1", platform.base + 2), timeout=60)) as link:
         with suppress(ConnectionError):
             link.sendall(line + b"\r\nHost: x\r\n\r\n")
         head, _, body = whole(link).partition(b"\r\n\r\n")

@@ -61,7 +61,7 @@ def show(report: Report, plan: faults.Plan, disk: Disk | None, clock: Clock | No
     print("\nslowest recoveries")
     for seconds, what in report.recoveries[:5]:
         print(f"  {seconds:6.1f} s  {what}")
-    there = set(processes.KINDS) - ({processes.WITH_NETWORKS} - report.kills.keys())
+    there = set(processes.KINDS) - (processes.WITH_NETWORKS - report.kills.keys())
     few = [kind for kind in processes.KINDS if kind in there and report.kills.get(kind, 0) < plan.rounds]
     report.differences += [f"killed less than {plan.rounds} times: {', '.join(few)}"] if few else []
     for words in report.differences:

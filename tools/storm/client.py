@@ -15,6 +15,7 @@ import websocket
 
 HOST = "127.0.0.1"
 TIMEOUT_S = 90  # longer than a process stays stopped: most answers come, however late
+PATIENCE_S = 240  # how long a request is repeated that has no answer
 AWAY = {502, 503, 504}
 
 
@@ -81,7 +82,7 @@ class Caller:
         data = None if body is None else json.dumps(body).encode()
         return self.ask(method, f"/api/v1/{path}", data, Content_Type="application/json", **headers)
 
-    def until_known(self, send: Callable[[], Answer], limit_s: float = 240) -> Answer:
+    def until_known(self, send: Callable[[], Answer], limit_s: float = PATIENCE_S) -> Answer:
         """Repeat what may be repeated until there is an answer; the last one when there is none in time."""
         end = time.monotonic() + limit_s
         while not (answer := send()).known and time.monotonic() < end:

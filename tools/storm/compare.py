@@ -17,7 +17,7 @@ from .site import Site
 LOG_PAGE = 1000
 # What may follow in an object's history. "" is before its creation.
 LEGAL = {
-    "job": {("", "creating"), ("creating", "running"), ("creating", "error"), ("running", "finished"),
+    "job": {("", "running"), ("", "creating"), ("creating", "running"), ("creating", "error"), ("running", "finished"),
             ("running", "error"), ("finished", "deleting"), ("error", "deleting")},
     "dataset": {("", "creating"), ("creating", "ready"), ("creating", "error"), ("ready", "deleting"),
                 ("error", "deleting")},
@@ -37,7 +37,16 @@ class Comparison:
         self.counts: Counter[str] = Counter()
 
     def run(self) -> None:
-        for check in (self.accounts, self.tokens, self.files, self.states, self.jobs, self.seen, self.lines):
+        for check in (
+            self.accounts,
+            self.tokens,
+            self.files,
+            self.states,
+            self.jobs,
+            self.seen,
+            self.points,
+            self.lines,
+        ):
             check()
 
     def differ(self, line: dict, words: str) -> None:
@@ -185,6 +194,32 @@ class Comparison:
             self.counts["websockets"] += 1
             if rows is not None and line["rows"] != [[row["epoch"], row["loss"]] for row in reversed(rows)]:
                 self.differ(line, f"the websocket of {user}/{name} has not sent what is stored")
+
+    def points(self) -> None:
+        """Compare the points that MLflow clients have logged with the histories of their runs."""
+        stored: dict[tuple, Counter] = {}
+        for line in self.ledger.read("points"):
+            counts = []
+            for key, step, value in line["points"]:
+                place = line["user"], line["run"], key
+                if place not in stored:
+                    stored[place] = self.history(*place)
+                counts.append(stored[place].pop((step, value), 0))
+            self.counts["points"] += sum(counts)
+            if any(count > 1 for count in counts) or (line["sure"] and 0 in counts):
+                self.differ(line, f"points of the run {line['run']} are stored {counts} times")
+            elif len(set(counts)) > 1:
+                self.differ(line, f"a batch of points of the run {line['run']} is stored in part: {counts}")
+        for (_user, run, key), left in stored.items():
+            if left:
+                self.differences.append(f"points of {key} of the run {run} that nobody has sent: {dict(left)}")
+
+    def history(self, user: str, run: str, key: str) -> Counter:
+        """Return how often each point of a metric is stored."""
+        caller = self.caller_for(user)
+        query = urllib.parse.urlencode({"run_id": run, "metric_key": key})
+        answer = caller.until_known(lambda: caller.ask("GET", f"/mlflow/api/2.0/mlflow/metrics/get-history?{query}"))
+        return Counter((one["step"], one["value"]) for one in answer.json()["metrics"])
 
     # --- log lines ----------------------------------------------------------------------------------------------------
     def lines(self) -> None:

@@ -92,7 +92,7 @@ class Storm:
         also = self.chance.random() < 0.5  # its children in the same moment
         for _ in range(BLOWS):
             victims = self.victims(kind)
-            if not victims and kind == processes.WITH_NETWORKS:
+            if not victims and kind in processes.WITH_NETWORKS:
                 self.say(f"left out: {kind}, since runs have no network of their own here")
                 return
             if not victims:

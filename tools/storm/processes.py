@@ -13,9 +13,9 @@ from supervision import launch
 
 PARTS = ("database", "valkey", "nats", "web", "websockets", "data", "worker", "worker-gpu", "ingest", "aiops")
 PARTS += ("reconcile", "gateway")
-WITH_NETWORKS = "relay"  # the kind that exists only where runs have networks of their own
+WITH_NETWORKS = {"relay", "route"}  # kinds that exist only where runs have networks of their own, and a route
 CHILDREN = ("database", "web", "worker", "worker-gpu", "gateway")  # parts whose children can be killed alone
-RUNS = ("shim", "guard", "script", "application", "relay")
+RUNS = ("shim", "guard", "script", "application", "relay", "route")
 KINDS = ("up", "supervisord", *PARTS, *(f"{part}'s child" for part in CHILDREN), *RUNS)
 
 
@@ -71,6 +71,8 @@ def _runs(root: Path) -> Iterator[tuple[str, int]]:
 def _kind_in_run(line: bytes, is_application: bool) -> str:
     if line.split(b"\0")[0].endswith(b"bwrap"):
         return ""  # between shim and guard; it ends with either
+    if b"\0internet0\0" in line:  # slirp4netns or pasta
+        return "route"
     if b"shim\0guard\0" in line:
         return "guard"
     return "application" if is_application else "script"

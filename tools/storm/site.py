@@ -142,8 +142,7 @@ class Site:
         self.kinds()
         left = [f"process {pid} is left: {line[:200]}" for pid, line in self._processes().items()]
         left += [f"port {port} is still open" for port in range(self.base + 1, self.base + 13) if _is_open(port)]
-        for name in sorted(self.run_ids):
-            left += [f"control group {path} is left" for path in Path("/sys/fs/cgroup").glob(f"**/mlp-runs/{name}")]
+        left += [f"control group {path} is left" for path in _control_groups(self.run_ids)]
         run = self.root / "run"
         places = (run / "runs", sockets.folder(self.root), run / "datasets", self.root / "datasets" / ".spool")
         places += (run / "nginx" / "apps", run / "nginx" / "temp")
@@ -152,6 +151,12 @@ class Site:
         for pattern in ("*.part", "*.pid", "*.sock", ".*.forgotten", "trash-*"):
             left += [f"{path} is left" for path in self.root.rglob(pattern)]
         return left
+
+
+def _control_groups(run_ids: set[str]) -> list[str]:
+    """Return the control groups of these runs. Those of other platforms may go meanwhile, which is no error."""
+    tree = os.walk("/sys/fs/cgroup")
+    return sorted(os.path.join(path, name) for path, names, _ in tree for name in run_ids.intersection(names))
 
 
 def _is_open(port: int) -> bool:

@@ -18,6 +18,7 @@ from .load.files import Datasets, Home
 from .load.jobs import Jobs, Watcher
 from .load.logs import Shipper
 from .load.serving import Calls, Models
+from .load.tracking import Tracking
 from .load.users import Users
 from .site import NotHealthy, Site
 
@@ -31,6 +32,7 @@ CREW: tuple[tuple[type[Actor], str], ...] = (
     (Calls, "carl"),
     (Users, "uma"),
 )
+CLIENTS = 20  # of MLflow, of one user
 JOIN_S = 400
 QUIET_START_S = 15  # a machine that is slower may take longer to recover, too
 
@@ -95,6 +97,8 @@ def hire(world: World) -> list[Actor]:
         crew.append(kind(world, user, token))
         if kind is Jobs:
             crew.append(Watcher(world, user, token))
+    token = world.register("mila")
+    crew += [Tracking(world, "mila", token, place) for place in range(CLIENTS)]
     for actor in crew:
         actor.start()
     return crew
@@ -126,6 +130,8 @@ def compare(
     report.differences += comparison.differences + history_of(ending.rows(HISTORY))
     report.compared = dict(comparison.counts)
     say("deleting everything")
-    ending.delete_everything()
-    ending.stop()
-    report.differences += ending.differences
+    try:
+        ending.delete_everything()
+        ending.stop()
+    finally:
+        report.differences += ending.differences

@@ -148,7 +148,7 @@ def test_one_silence_is_reported_once(rule, world):
 def test_two_replicas_send_one_notification(rule, world, monkeypatch, kind):
     world(kind)
     rule(kind)
-    both, look = threading.Barrier(2, timeout=20), alerts.LOOKS[kind]
+    both, look = threading.Barrier(2, timeout=60), alerts.LOOKS[kind]
 
     def together(*given):
         due = look(*given)

@@ -26,7 +26,7 @@ from kernel import bus
 from kernel.errors import Fault
 from mlp.tests.page_world import visitor
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.begins(0.5)]  # a minute: not at the very end
 
 URL = "aiops/logs"
 

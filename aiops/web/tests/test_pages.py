@@ -10,13 +10,14 @@ from django.utils import timezone
 
 from accounts.models import User
 from aiops import logstore, reconcile
+from aiops.intake import follow
 from aiops.judging import feedback
 from aiops.models import Feedback, ModelVersion
 from aiops.services.drain import WorkloadDrain
 from aiops.services.training_controller import TrainingController
 from aiops.training import training_data
 from aiops.wire import payloads
-from kernel import bus
+from kernel import bus, storage
 from kernel.errors import Fault
 from mlp.tests.page_world import EVIL, markup, visible_text, visitor
 
@@ -72,6 +73,35 @@ class TestLines:
         answer = visitor(alice).get(f"/aiops?{address}")
         assert answer.status_code == 403
         assert answer.context["problem"].split(":")[0] in address
+
+    @pytest.mark.parametrize("address", ["/aiops", "/aiops/line?id=c1", "/aiops/part?deployment=fit"])
+    def test_lines_have_the_colours_of_a_terminal(self, alice, address):
+        logstore.get().append([document("c1", "\x1b[31;1mERROR\x1b[0m <b> \x1b[38;2;250;10;9mdisk\x1b[m")])
+        logstore.get().update_many([("c1", {"anomaly_level": "Anomaly"})])
+        page = visitor(alice).get(address).content.decode()
+        assert '<span class="t-bold t-f1">ERROR</span> &lt;b&gt; <span class="t-f9">disk</span>' in page
+        assert "\x1b" not in page
+
+    def test_the_anomalies_of_a_log_have_the_numbers_of_their_lines(self, alice, bob):
+        for name, text in (("fit", "one\ntwo\n\nfour\n"), ("other", "one\n")):
+            path = storage.job_dir("alice", name) / "log" / "job.log"
+            path.parent.mkdir(parents=True)
+            path.write_text(text)
+        taken: list[dict] = []
+        reader = follow.Follower(storage.root(), taken.extend)
+        while reader.look():
+            pass
+        store = logstore.get()
+        store.append([*taken, document("another reading", "two")])
+        store.update_many([(line["_id"], {"anomaly_level": "Anomaly"}) for line in taken if line["log"] != "one"])
+        store.update_many([("another reading", {"anomaly_level": "Anomaly"})])
+        tags = markup(visitor(alice).get("/aiops/log_lines?kind=jobs&deployment=fit")).tags
+        links = [attrs for _tag, attrs in tags if "data-anomaly-line" in attrs]
+        assert [link["data-anomaly-line"] for link in links] == ["2", "4"]
+        assert "four" in visible_text(visitor(alice).get(links[1]["data-explain"]))
+        assert "Line" not in visible_text(visitor(bob).get("/aiops/log_lines?kind=jobs&deployment=fit"))
+        for wrong in ("kind=x&deployment=fit", "kind=jobs&deployment=../x", "kind=jobs", ""):
+            assert visitor(alice).get(f"/aiops/log_lines?{wrong}").status_code == 404
 
     def test_an_operator_sees_all(self, lines, operator):
         assert "secret of bob" in visible_text(operator.get("/aiops"))

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 from django.utils import timezone
 
 from jobs import lifecycle
-from jobs.auth import job_token
+from jobs.auth import job_token, message_prefix
+from jobs.environment import log_path
 from jobs.metrics import recording, series
-from jobs.models import Metrics, Value
+from jobs.models import Job, Metrics, Value
 from kernel import bus
 
 from .test_metrics import SLEEP, ingesting, publish, row, running, stream, wait_for  # noqa: F401 (fixtures)
@@ -166,3 +168,26 @@ class TestSeries:
     def test_another_users_series_are_not_found(self, as_bob, running, stream):  # noqa: F811
         assert "job" in as_bob.refused("get", "users/alice/jobs/fit/series")
         assert "job" in as_bob.refused("get", URL)
+
+
+@pytest.mark.usefixtures("ingesting")
+def test_another_job_cannot_make_a_report_a_repetition(as_alice, request):
+    """JetStream compares the ids of all jobs. A job's number and the content of its reports do not reveal them."""
+    job = request.getfixturevalue("running")
+    for kind in ("", "values."):
+        publish("job_metrics.bob.other", b"{}", f"{job.pk}.{kind}fit:1:run:0")
+        publish("job_metrics.bob.other", b"{}", f"{job.pk}..{kind}fit:1:run:0")
+    as_alice.call("post", "users/alice/job_metrics/fit", row(0), HTTP_X_MESSAGE_ID="fit:1:run:0")
+    wait_for(Metrics.objects.exists)
+    values = {"step": 1, "values": {"lr": 0.1}}
+    as_alice.call("post", URL, values, HTTP_X_MESSAGE_ID="fit:1:run:0")
+    wait_for(Value.objects.exists)
+
+
+def test_a_script_is_given_a_prefix_that_no_other_job_knows(submit, until):
+    code = "import os\nprint(os.environ['MLP_NATS_ID_PREFIX'])"
+    job = until(submit(code, name="second"), "finished")
+    assert Path(log_path(job)).read_text().strip() == message_prefix(job)
+    assert message_prefix(job).partition(".")[0] == str(job.pk)
+    assert len(message_prefix(job)) > 24
+    assert message_prefix(job) not in [message_prefix(Job(pk=job.pk)), f"{job.pk}.."]

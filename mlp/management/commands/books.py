@@ -16,18 +16,20 @@ from apps.models import State as AppState
 from datasets import lifecycle as datasets
 from datasets.models import Dataset
 from jobs import lifecycle as jobs
-from jobs.models import Job
+from jobs.artifacts import space as artifacts
+from jobs.models import ArtifactSpace, Job
 from models_app import lifecycle as models
 from models_app.models import Model
 from resources import books, tcc
 from resources.models import Tenant
 
-# The resources of each kind of object by its own row: a job's while it is reserved, a dataset's and a model's until the
-# row is deleted, an application's until it has failed or its row is deleted.
+# The resources of each kind of object by its own row: a job's while it is reserved, those of a dataset, of a run's
+# artifacts and of a model until the row is deleted, an application's until it has failed or its row is deleted.
 # In the order in which their rows are locked (kernel.locking).
 SOURCES = (
     books.Source("dataset", datasets.APPLIER, Dataset, Q(), lambda dataset: tcc.amounts(rom=dataset.size)),
     books.Source("job", jobs.APPLIER, Job, Q(reserved=True), lambda job: tcc.amounts(**job.needs)),
+    books.Source("artifacts", artifacts.APPLIER, ArtifactSpace, Q(), lambda space: tcc.amounts(rom=space.reserved)),
     books.Source("model", models.APPLIER, Model, Q(), lambda model: tcc.amounts(rom=model.size)),
     books.Source(
         "app",

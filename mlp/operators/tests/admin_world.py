@@ -7,12 +7,15 @@ from django.db.models import Model
 
 from accounts import lifecycle as accounts
 from accounts.models import Delivery, Notice, Token, User, Visit
+from accounts.sharing import grants
 from aiops.models import Alert, AlertRule, Feedback, LogLine, ModelVersion, Template, TrainingRun
-from apps.models import PORTS, Application
+from apps.models import PORTS, Application, Rollout
 from datasets.models import Dataset
-from jobs.models import Job, Metrics
+from jobs.models import FailureRule, Job, Metrics, Project, Snapshot, View
 from kernel.models import StateChange, record_created
+from models_app.models import Alias, RegisteredModel, RegistryDelivery, RegistryWebhook
 from models_app.models import Model as TrainedModel
+from models_app.models import ModelVersion as Version
 from resources import limits, tcc
 from resources.models import ResourceRequest, UsageSample
 
@@ -66,7 +69,14 @@ def fill(alice: User, staff: User) -> dict[str, Model]:
     watch(staff)
     notice = Notice.objects.create(user=alice, kind="job", name="train", event="error", reason="exit code 1")
     Delivery.objects.create(notice=notice, channel="mail", not_before=notice.at, open=False, error="no such host")
+    FailureRule.objects.create(title="Ours", pattern="boom", example="boom", explanation="It broke.")
+    grants.make(row=job, audience="link", by="alice")
+    project = Project.objects.create(user=alice, name="sweeps", board=[{"kind": "count"}])
+    View.objects.create(user=alice, project=project, name="best", query="sort=min:loss")
+    files = {"folder": "", "files": [["train.py", "0" * 64, 7]], "skipped": [], "open": [], "more": 0}
+    Snapshot.objects.create(user=alice, digest="0" * 64, manifest=files)
     Visit.objects.get_or_create(user=alice, session_key="none", agent="Firefox", address="10.0.0.1")
+    registry(alice, model, app)
     rows = {
         "jobs.job": job,
         "jobs.metrics": job.metrics.get(),
@@ -85,6 +95,20 @@ def fill(alice: User, staff: User) -> dict[str, Model]:
         if model._meta.label_lower not in rows and (row := model._default_manager.first()) is not None:
             rows[model._meta.label_lower] = row
     return rows
+
+
+def registry(alice: User, model: TrainedModel, app: Application) -> None:
+    """Create a row of each model of the registry, and a rollout."""
+    churn = RegisteredModel.objects.create(user=alice, name="churn", last=1, tags={"team": "crm"})
+    version = Version.objects.create(registered=churn, number=1, source="models/net", model=model)
+    Alias.objects.create(registered=churn, name="champion", version=version)
+    hook = RegistryWebhook.objects.create(
+        user=alice, name="deploy", url="https://ci.example.com/hook", events=["model_version.created"]
+    )
+    RegistryDelivery.objects.create(
+        webhook=hook, event="model_version.created", data={"name": "churn"}, open=False, problem="no such host"
+    )
+    Rollout.objects.create(app=app, model=model, phase=Rollout.Phase.FAILED, reason="no weights")
 
 
 def watch(staff: User) -> None:

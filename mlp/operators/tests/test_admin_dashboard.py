@@ -106,7 +106,10 @@ def test_it_shows_isolation_and_versions(staff_client):
     versions = dict(answer.context["versions"])
     assert re.fullmatch(r"\d+\.\d+.*", versions["PostgreSQL"])
     assert {name for name in ("Valkey", "NATS", "nginx") if not versions[name]} == set()
-    [files, network, users, *bounds] = answer.context["isolation"]["rows"]
+    rows = {row[0]: row for row in answer.context["isolation"]["rows"]}
+    files, network, users = (rows.pop(name) for name in ("Files", "Network", "Users"))
+    assert bool(rows.pop("Internet", None)) == bool(confine.decide(settings.MLP_CONFINEMENT).network)
+    bounds = list(rows.values())
     confinement = confine.decide(settings.MLP_CONFINEMENT)
     assert files[2] == ("danger" if confinement.walls == "none" else "success")
     assert network[2] == ("success" if confinement.network else "danger")

@@ -27,7 +27,7 @@ from .admin_world import fill, put
 
 MODELS = sorted(model._meta.label_lower for model in admin.site._registry)
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
-CREATED_HERE = {"accounts.user", "accounts.token", "resources.userlimit"}
+CREATED_HERE = {"accounts.user", "accounts.token", "resources.userlimit", "jobs.failurerule"}
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from accounts.models import Token, User
 from apps.models import Application
 from datasets.models import Dataset
 from jobs import admin as jobs_admin
-from jobs.models import Job
+from jobs.models import Job, Project
 from kernel.admin import Verb
 from kernel.admin_display import list_address, url_of
 from kernel.errors import Fault, Refused
@@ -32,8 +32,8 @@ from .admin_world import put
 LEGAL = {
     (Job, "creating"): {"cancel"},
     (Job, "running"): {"cancel"},
-    (Job, "finished"): {"delete"},
-    (Job, "error"): {"delete"},
+    (Job, "finished"): {"delete", "trash"},
+    (Job, "error"): {"delete", "trash"},
     (Job, "deleting"): set(),
     (Dataset, "creating"): {"end"},
     (Dataset, "ready"): {"delete"},
@@ -359,6 +359,31 @@ def test_a_users_limit_is_created_changed_and_removed(staff_client, alice, defau
     assert (limit.cpu, limit.gpu) == (2, None)
     do(staff_client, limit, "remove")
     assert not default_tenant.limits.exists()
+
+
+def test_the_trash_is_listed_and_restored(staff_client, alice):
+    job, other = put(Job, alice, "thing", "error"), put(Job, alice, "other", "error")
+    Job.objects.filter(pk=other.pk).update(reason="cancelled", tags={"team": "vision"})
+    project = Project.objects.create(user=alice, name="sweeps")
+    Job.objects.filter(pk=job.pk).update(project=project)
+    do(staff_client, job, "trash")
+    assert Job.objects.get(pk=job.pk).trashed
+    do(staff_client, project, "delete")
+    jobs = list_address("jobs_job")
+
+    def listed(**query) -> list[str]:
+        return [row.name for row in staff_client.get(jobs, query).context["cl"].result_list]
+
+    assert listed(trash="1") == ["thing"]
+    assert listed(trash="0") == ["other"]
+    assert listed(shown="cancelled") == ["other"]
+    assert listed(q="vision") == ["other"]
+    assert listed(project__id__exact=project.pk) == ["thing"]
+    refused = do(staff_client, job, "restore")
+    assert "restore the project" in messages_of(refused)[0][1]
+    do(staff_client, project, "restore")
+    do(staff_client, job, "restore")
+    assert listed(trash="1") == []
 
 
 # --- the class itself -------------------------------------------------------------------------------------------------

@@ -1,19 +1,17 @@
-// The comparison of jobs: one chart for each metric, one line for each job.
+// The comparison of jobs: one chart for each metric, one line for each job; those of running jobs grow.
 
-import { SeriesCharts } from "./lines.js";
+import { boardOf } from "./charts/index.js";
+import { LiveRun } from "./live.js";
 import { watch } from "./refresh.js";
 
-const box = document.querySelector("[data-compare]");
+const box = document.querySelector("[data-compare] [data-charts]");
 if (box) {
-  const jobs = [...document.querySelectorAll("[data-compared]")].map((one, index) => ({
-    label: one.dataset.compared,
-    address: `/api/v1/users/${one.dataset.user}/jobs/${one.dataset.compared}/series?points=800`,
-    colour: index,
-  }));
-  const charts = new SeriesCharts(box, jobs, {
-    titles: JSON.parse(box.dataset.titles),
-    then: (names) => { document.querySelector("[data-no-series]").hidden = names.length > 0; },
-  });
-  charts.load();
-  watch({ then: () => charts.load() });
+  const board = boardOf(box);
+  await board.load();
+  for (const run of board.runs) if (run.after) new LiveRun(board, run).follow();
 }
+// What the plots have put into the address since the page was rendered is saved, too.
+document.querySelector("form[data-here]")?.addEventListener("submit", (event) => {
+  event.target.elements.query.value = location.search.slice(1);
+});
+watch({ jobs: 60000 });

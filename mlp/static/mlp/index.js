@@ -15,4 +15,4 @@ function attach() {
 }
 
 attach();
-watch({ then: attach });
+watch({ then: attach, jobs: 60000 });

@@ -3,6 +3,7 @@
 import { hydrate } from "./page.js";
 import { refresh, watch } from "./refresh.js";
 import { watchLines } from "./socket.js";
+import { nodes } from "./styled.js";
 
 const MOST = 200; // lines that the page keeps
 const waiting = new Map(); // id -> the latest version of a line that is not drawn yet
@@ -34,7 +35,7 @@ function made(row) {
   line.querySelector("[data-verdict]").append(verdict(row.level));
   const link = line.querySelector("a");
   link.href += encodeURIComponent(row.id);
-  link.querySelector("code").textContent = row.log || "–";
+  link.querySelector("code").replaceChildren(...(row.log ? nodes(row.log, row.styles) : ["–"]));
   line.querySelector("[data-workload]").textContent = `${row.cluster} / ${row.namespace} / ${row.deployment}`;
   hydrate(line);
   return line;

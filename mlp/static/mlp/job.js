@@ -1,26 +1,33 @@
 // A job's page: live metrics, and while the job is active a live log and its resource usage.
 
+import { boardOf } from "./charts/index.js";
 import { LiveJob } from "./live.js";
 import { Log } from "./log.js";
 import { refresh, watch } from "./refresh.js";
-import { seriesOf, usageOf } from "./series.js";
 
-const used = usageOf(document.querySelector("[data-usage]"));
-const log = new Log(document.querySelector("[data-log]"), used);
-const numbers = seriesOf(document.querySelector("[data-series]"));
+const USED_EVERY_MS = 15000; // how often the resource usage of an active job is fetched
+
+const active = () => Boolean(document.querySelector(".page-head [data-unsteady]"));
+const shown = document.querySelector("[data-log]"); // a run that a client reports has none
+const log = shown && new Log(shown, () => {});
+
+// Loads what the job has used since the last time; its card is there once the job has started.
+function used() {
+  const box = document.querySelector("[data-usage] [data-charts]");
+  if (box) boardOf(box).load();
+}
 
 function attach() {
-  numbers.load();
-  used();
-  log.following(Boolean(document.querySelector(".page-head [data-unsteady]")));
+  log?.following(active());
 }
 
 async function ended() {
   await refresh();
-  log.following(false);
+  used();
+  log?.following(false);
 }
 
-new LiveJob(document.querySelector("[data-live]"), ended, used);
-numbers.load();
+new LiveJob(document.querySelector("[data-live]"), ended);
 used();
-watch({ then: attach });
+setInterval(() => { if (active() && !document.hidden) used(); }, USED_EVERY_MS);
+watch({ then: attach, jobs: 60000 });

@@ -1,7 +1,52 @@
-// A running job's metrics and chart, updated from the page's websocket. Used by index.js and job.js.
+// A running job's metrics and charts, updated from the page's websocket. Used by index.js, job.js and compare.js.
 
-import { Chart } from "./chart.js";
-import { watchMetrics } from "./socket.js";
+import { boardOf } from "./charts/index.js";
+import { onChange, watchMetrics } from "./socket.js";
+
+const RELOAD_MS = 3000; // between two loads of series that grow faster than they can be followed
+
+// Keeps one run of a board up to date: loads it, then takes what comes after. `then` is called with each message.
+export class LiveRun {
+  constructor(board, run, then = () => {}) {
+    this.board = board;
+    this.run = run;
+    this.then = then;
+    this.leave = () => {};
+  }
+
+  follow() {
+    const { user, job, id, after } = this.run;
+    this.leave();
+    this.leave = watchMetrics(user, job, (message) => this.take(message), { id, ...after });
+  }
+
+  take(message) {
+    const { run } = this;
+    if (message.reset) { // another job of that name
+      run.id = message.id;
+      run.series.clear();
+      run.finer.clear();
+      this.board.load().then(() => this.then(message));
+      return;
+    }
+    if (message.type === "metrics") {
+      const fresh = message.rows.filter((row) => row.seq > run.after.metrics);
+      if (fresh.length) run.after.metrics = fresh.at(-1).seq;
+      this.board.add(run, fresh.flatMap((row) => ["accuracy", "loss"].map((name) => [name, row.epoch, row[name], row.time, row.attempt])));
+    }
+    if (message.type === "values") {
+      if (message.behind) this.reload();
+      else if (message.last > run.after.values) this.board.add(run, message.rows);
+      run.after.values = Math.max(run.after.values, message.last);
+    }
+    this.then(message);
+    if (message.ended) this.leave();
+  }
+
+  reload() {
+    this.waiting ??= setTimeout(async () => { await this.board.load(); this.waiting = null; }, RELOAD_MS);
+  }
+}
 
 export class LiveJob {
   // `ended` is called when the job has ended, `onMessage` with each message.
@@ -9,18 +54,36 @@ export class LiveJob {
     this.card = card;
     this.ended = ended;
     this.onMessage = onMessage;
-    this.rows = [];
-    this.chart = new Chart(card.querySelector("[data-chart]"));
-    const { user, job } = card.dataset;
-    this.leave = watchMetrics(user, job, (message) => this.take(message));
+    this.board = boardOf(card.querySelector("[data-charts]"));
+    this.live = new LiveRun(this.board, this.board.runs[0], (message) => this.take(message));
+    this.stopped = false;
+    onChange((message) => {
+      const { kind, mine, name, progress } = message;
+      if (kind === "job" && mine && name === card.dataset.job && progress !== undefined && progress !== null && !this.stopped) this.setProgress(progress);
+    });
+    this.begin();
+  }
+
+  async begin() {
+    await this.board.load();
+    this.show();
+    if (!this.stopped) this.live.follow();
+  }
+
+  leave() {
+    this.stopped = true;
+    this.live.leave();
   }
 
   take(message) {
-    this.onMessage();
+    this.onMessage(message);
     if (message.type === "gone") { this.ended?.(null); return; }
-    if (message.reset) this.rows = [];
-    this.rows.push(...message.rows);
-    if (this.rows.length) this.show();
+    const row = message.rows?.at(-1);
+    if (message.type === "metrics" && row) {
+      this.setProgress(row.progress);
+      if (this.card.dataset.state === "creating") this.setState("running");
+    }
+    this.show();
     if (message.ended) this.finish();
   }
 
@@ -38,12 +101,10 @@ export class LiveJob {
   }
 
   show() {
-    const row = this.rows.at(-1);
+    const one = this.board.runs[0].series.get("loss") ?? this.board.runs[0].series.get("accuracy");
+    if (!one?.count) return;
     this.card.querySelector("[data-values]").hidden = false;
-    this.card.querySelector('[data-value="epoch"]').textContent = row.epoch;
-    this.setProgress(row.progress);
-    if (this.card.dataset.state === "creating") this.setState("running");
-    this.chart.set(this.rows);
+    this.card.querySelector('[data-values] [data-value="epoch"]').textContent = one.last_step;
   }
 
   setProgress(progress) {

@@ -1,74 +1,43 @@
-// A log: read from the offset that the page was rendered with, and followed by a streaming response while the run is
-// active.
+// The end of a log on the page of its job or application: a few lines, live while the run is active. The whole log has a
+// page of its own (logpage.js).
 
-import { Terminal } from "./terminal.js";
+import { lines } from "./stream.js";
+import { nodes } from "./styled.js";
 
-const FIRST_PAUSE_MS = 500;
-const LONGEST_PAUSE_MS = 15000;
+const SHOWN = 8;
+const EVERY_S = 10; // between two updates of a log that grows all the time
 
 export class Log {
-  // `onData` is called after each chunk.
+  // `onData` is called after each update.
   constructor(element, onData = () => {}) {
     this.element = element;
     this.onData = onData;
-    this.offset = Number(element.dataset.start);
-    this.decoder = new TextDecoder();
-    this.terminal = null; // the server's text stays until the first chunk arrives
-    this.pause = FIRST_PAUSE_MS;
-    this.on = "follow" in element.dataset;
-    this.mark();
-    element.scrollTop = element.scrollHeight;
-    addEventListener("pagehide", () => this.stop());
-    addEventListener("pageshow", (event) => { if (event.persisted && this.on) this.read(); });
-    this.read();
+    this.on = false;
+    this.following("follow" in element.dataset);
   }
 
   // Starts or stops following; a response that is under way still delivers the end of the log.
   following(active) {
     if (active === this.on) return;
     this.on = active;
-    this.mark();
-    if (active) this.read();
-  }
-
-  mark() {
     const label = document.querySelector("[data-following]");
-    if (label) label.hidden = !this.on;
+    if (label) label.hidden = !active;
+    this.stream?.last();
+    const address = `${this.element.dataset.log}/lines?limit=${SHOWN}`;
+    if (active) this.stream = lines(() => `${address}&follow=1&every=${EVERY_S}`, (found) => this.take(found));
+    else this.once(address);
   }
 
-  stop() {
-    clearTimeout(this.timer);
-    this.answer?.abort();
+  async once(address) {
+    const answer = await fetch(address, { credentials: "same-origin" }).catch(() => null);
+    if (answer?.ok) this.take(await answer.json(), true);
   }
 
-  async read() {
-    this.stop();
-    const answer = new AbortController();
-    this.answer = answer;
-    try {
-      const follow = this.on ? "&follow=1" : "";
-      const response = await fetch(`${this.element.dataset.log}?offset=${this.offset}${follow}`, { credentials: "same-origin", signal: answer.signal });
-      if (!response.ok) throw new Error(response.status);
-      for (let part, reader = response.body.getReader(); !(part = await reader.read()).done;) {
-        if (answer.signal.aborted) return;
-        this.pause = FIRST_PAUSE_MS;
-        this.add(part.value);
-        this.onData();
-      }
-      if (!this.on) return;
-    } catch {
-      if (answer.signal.aborted) return;
-    }
-    // The response has ended or failed: read on while the page says that the run is active.
-    this.timer = setTimeout(() => { if (this.on) this.read(); }, this.pause);
-    this.pause = Math.min(LONGEST_PAUSE_MS, this.pause * 2);
-  }
-
-  add(bytes) {
-    const atEnd = this.element.scrollTop + this.element.clientHeight >= this.element.scrollHeight - 30;
-    if (!this.terminal) this.terminal = new Terminal(this.element);
-    this.offset += bytes.byteLength;
-    this.terminal.write(this.decoder.decode(bytes, { stream: true }));
-    if (atEnd) this.element.scrollTop = this.element.scrollHeight;
+  take(found, whole = false) {
+    if (whole || !this.rows || found.total < this.rows.at(-1)?.line) this.rows = [];
+    const first = found.rows[0]?.line ?? Infinity;
+    this.rows = [...this.rows.filter((row) => row.line < first), ...found.rows].slice(-SHOWN);
+    this.element.replaceChildren(...this.rows.flatMap((row) => [...nodes(row.text, row.styles), "\n"]));
+    this.onData();
   }
 }

@@ -24,7 +24,7 @@ if (themeSwitch) {
 }
 
 // --- copying ----------------------------------------------------------------------------------------------------------
-async function copy(text) {
+export async function copy(text) {
   if (navigator.clipboard) return navigator.clipboard.writeText(text);
   const area = document.createElement("textarea"); // the Clipboard API needs a secure origin
   area.value = text;
@@ -192,6 +192,10 @@ export function connection(who, good) {
 
 // Shows that the session has ended, with a link to log in.
 export function sessionEnded() {
+  if (location.pathname.startsWith("/u/") && document.querySelector(".frame.bare")) { // opened by a link that has ended
+    location.replace("/shared/link");
+    return;
+  }
   if (line.dataset.ended) return;
   line.dataset.ended = "1";
   const link = document.createElement("a");

@@ -20,11 +20,13 @@ const markers = [];
 const self = {};
 let timer = 0;
 let due = 0;
-let last = 0;
+let last = Date.now();
+let jobsMs = MOVING_MS;
 let busy = false;
 let more = false;
 let missed = false;
 let untouched = false; // something changed while a dialog was open
+const waiting = []; // those who wait for the fetch after the one under way
 let away = null; // where to go when the object is deleted
 
 function regions(part) {
@@ -83,7 +85,7 @@ function take(text) {
     const html = plain(fresh);
     const old = now.get(name);
     if (!old || seen.get(name) === html) continue;
-    if (document.querySelector("dialog[open]") || old.querySelector("form[data-sent]")) { untouched = true; continue; }
+    if (document.querySelector("dialog[open]") || old.querySelector("form[data-sent], [data-editing]")) { untouched = true; continue; }
     seen.set(name, html);
     put(old, fresh);
   }
@@ -91,18 +93,22 @@ function take(text) {
   for (const listener of listeners) listener();
 }
 
-// Fetches the page now; if a fetch is under way, once more after it.
+// Fetches the page now; if a fetch is under way, once more after it, which is waited for.
 export async function refresh() {
   clearTimeout(timer);
   timer = 0;
-  if (busy) { more = true; return; }
+  if (busy) { more = true; return new Promise((resolve) => { waiting.push(resolve); }); }
+  const served = waiting.splice(0);
   busy = true;
   last = Date.now();
   try {
     const answer = await fetch(location.pathname + location.search, { credentials: "same-origin" });
     if (answer.redirected && LOGINS.test(new URL(answer.url).pathname)) { sessionEnded(); return; }
     if (answer.redirected && away) { location.replace(away); return; }
-    if (answer.status === 404) { location.replace(location.pathname.replace(/\/[^/]*$/, "")); return; } // deleted
+    if (answer.status === 404) { // deleted, or no longer shared
+      location.replace(location.pathname.startsWith("/u/") ? "/shared" : location.pathname.replace(/\/[^/]*$/, ""));
+      return;
+    }
     if (!answer.ok) throw new Error(answer.status);
     take(await answer.text());
     connection(self, true);
@@ -111,6 +117,7 @@ export async function refresh() {
     soon(AGAIN_MS); // the websocket is still connected, so only this response failed
   } finally {
     busy = false;
+    for (const resolve of served) resolve();
     if (more) { more = false; soon(SOON_MS); }
   }
 }
@@ -123,15 +130,31 @@ function soon(wait) {
   timer = setTimeout(() => { timer = 0; if (document.hidden) missed = true; else refresh(); }, wait);
 }
 
+// Shows an object's progress where the page marks it with `data-progress-of`: kind and name.
+function move({ kind, name, progress }) {
+  for (const element of document.querySelectorAll(`[data-progress-of="${CSS.escape(`${kind} ${name}`)}"]`)) {
+    if (element.localName === "progress") element.value = progress;
+    else element.textContent = `${progress} %`;
+  }
+}
+
 function onMessage(message) {
   if (message.type === "again") { soon(0); return; }
   if (!message.mine && !("everyone" in document.body.dataset) && !document.querySelector("[data-everyone]")) return;
-  soon(message.moving ? Math.max(SOON_MS, last + MOVING_MS - Date.now()) : SOON_MS);
+  if (message.progress !== undefined) move(message);
+  const pause = message.kind === "job" && message.mine ? jobsMs : MOVING_MS;
+  soon(message.moving ? Math.max(SOON_MS, last + pause - Date.now()) : SOON_MS);
 }
+
+// Calls `listener` after each refresh of the page.
+export function onRefresh(listener) { listeners.push(listener); }
 
 // Starts updating the page. `then` is called after each refresh; `mark` with the document, and with each fetched one
 // before its regions are looked up. `gone`: the address to go to when the page redirects, since its object is deleted.
-export function watch({ then = null, mark = null, gone = null } = {}) {
+// `jobs`: milliseconds between two fetches when only a job's progress has moved; a page to which progress and points come
+// by themselves needs few.
+export function watch({ then = null, mark = null, gone = null, jobs = MOVING_MS } = {}) {
+  jobsMs = jobs;
   if (then) listeners.push(then);
   if (mark) markers.push(mark);
   away = gone;

@@ -12,7 +12,7 @@ const ENDED = 4401; // after any other code, such as changed rights (4403), it r
 
 const who = {};
 const listeners = [];
-const watched = new Map(); // "user/job" -> {user, job, id, after, take}
+const watched = new Map(); // "user/job" -> {user, job, id, after, values, take}
 let lines = null; // {query, take}
 const partsListeners = [];
 let socket = null;
@@ -21,6 +21,7 @@ let timer = 0;
 let silence = 0;
 let refused = 0;
 let been = false;
+let since = Number(document.body.dataset.begun) || undefined; // when the server began to make the page, in seconds
 let leaving = false;
 
 function connect() {
@@ -45,12 +46,14 @@ function connect() {
       send();
       if (been) for (const listener of listeners) listener({ type: "again" });
       been = true;
-    } else if (message.type === "metrics" || message.type === "gone") {
+    } else if (["metrics", "values", "gone"].includes(message.type)) {
       takeMetrics(message);
     } else if (message.type === "lines") {
       lines?.take(message.rows);
     } else if (message.type === "parts") {
       for (const listener of partsListeners) listener();
+    } else if (message.type === "missed") {
+      for (const listener of listeners) listener({ type: "again" });
     } else if (message.type === "changed") {
       for (const listener of listeners) listener(message);
     }
@@ -80,10 +83,14 @@ function restartSilenceTimer() {
 
 function send() {
   if (socket?.readyState !== WebSocket.OPEN) return;
-  const watch = [...watched.values()].map(({ user, job, id, after }) => ({ kind: "metrics", user, job, id, after }));
+  const watch = [...watched.values()].map(({ user, job, id, after, values }) => ({ kind: "metrics", user, job, id, after, values }));
   if (lines) watch.push({ kind: "lines", query: lines.query });
+  const { shownUser, shownKind, shownName } = document.body.dataset; // another user's object, shared with the reader
+  if (shownUser) watch.push({ kind: "object", user: shownUser, object: shownKind, name: shownName });
   if (partsListeners.length) watch.unshift({ kind: "parts" });
-  socket.send(JSON.stringify({ watch }));
+  const begun = since;
+  since = undefined; // sent once: later changes are pushed
+  socket.send(JSON.stringify({ watch, begun }));
 }
 
 function takeMetrics(message) {
@@ -93,14 +100,17 @@ function takeMetrics(message) {
     one.id = message.id;
     if (message.reset) one.after = 0;
     if (message.rows.length) one.after = message.rows.at(-1).seq;
+  } else if (message.type === "values") {
+    one.values = message.last;
   }
   one.take(message);
 }
 
-// Calls `take` with each message about the job; returns a function that unsubscribes.
-export function watchMetrics(user, job, take) {
+// Calls `take` with each message about the job; returns a function that unsubscribes. `known`: the job's id, and the last
+// rows of metrics and of values that the page has, so that only later ones come.
+export function watchMetrics(user, job, take, known = {}) {
   const key = `${user}/${job}`;
-  watched.set(key, { user, job, id: 0, after: 0, take });
+  watched.set(key, { user, job, id: known.id ?? 0, after: known.metrics ?? 0, values: known.values ?? 0, take });
   send();
   return () => { if (watched.get(key)?.take === take) { watched.delete(key); send(); } };
 }

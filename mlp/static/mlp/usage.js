@@ -1,18 +1,17 @@
 // The usage page: a resource's usage over time, stacked by user or by kind.
 
-import { element, ticks } from "./chart.js";
+import uPlot from "../vendor/uplot.esm.js";
+import { ticksOf } from "./charts/format.js";
 
 const HEIGHT = 270;
-const EDGE = { left: 68, right: 12, top: 12, bottom: 26 };
 const COLOURS = 8;
 
 const figure = document.querySelector("[data-usage]");
 const legend = document.querySelector("[data-legend]");
 const resource = document.querySelector("#resource");
 const language = document.documentElement.lang;
-const hours = new Intl.DateTimeFormat(language, { hour: "2-digit", minute: "2-digit" });
-const days = new Intl.DateTimeFormat(language, { month: "short", day: "numeric" });
 let data = null;
+let plot = null;
 
 function amountText(value) {
   if (resource.value === "ram") return value >= 1024 ? `${number(value / 1024, 1)} GiB` : `${number(value, 0)} MiB`;
@@ -35,11 +34,21 @@ function named(name) {
   return data.by === "kind" && KINDS.includes(name) ? figure.dataset[name] : name;
 }
 
+// Returns a colour of the page as the canvas understands it.
+function ink(colour, className = "") {
+  const probe = legend.appendChild(document.createElement("span"));
+  probe.className = className;
+  probe.style.color = colour;
+  const found = getComputedStyle(probe).color;
+  probe.remove();
+  return found;
+}
+
 function draw() {
-  const width = Math.max(280, figure.clientWidth || 720);
-  const svg = element("svg", { viewBox: `0 0 ${width} ${HEIGHT}`, role: "img", "aria-label": figure.dataset.label });
   const layers = data.layers.map((layer) => ({ name: named(layer.name), values: layer[resource.value] }));
   const shown = layers.filter((layer) => layer.values.some((value) => value > 0));
+  plot?.destroy();
+  plot = null;
   if (!shown.length) {
     const nothing = document.createElement("p");
     nothing.className = "nothing";
@@ -48,30 +57,26 @@ function draw() {
     legend.replaceChildren();
     return;
   }
-  const sums = data.times.map((_, index) => shown.reduce((sum, layer) => sum + layer.values[index], 0));
-  const top = sums.reduce((one, two) => Math.max(one, two)) * 1.05;
-  const [first, last] = [Date.parse(data.times[0]), Date.parse(data.times.at(-1))];
-  const x = (index) => EDGE.left + ((width - EDGE.left - EDGE.right) * (Date.parse(data.times[index]) - first)) / Math.max(1, last - first);
-  const y = (value) => HEIGHT - EDGE.bottom - ((HEIGHT - EDGE.top - EDGE.bottom) * value) / top;
-  for (const tick of ticks(0, top, 4)) {
-    svg.append(element("line", { class: "grid", x1: EDGE.left, x2: width - EDGE.right, y1: y(tick), y2: y(tick) }));
-    svg.append(element("text", { x: EDGE.left - 7, y: y(tick) + 3.5, "text-anchor": "end" }, amountText(tick)));
-  }
-  const below = data.times.map(() => 0);
-  shown.forEach((layer, order) => {
-    const floor = below.map((value, index) => `${x(index).toFixed(1)},${y(value).toFixed(1)}`);
-    layer.values.forEach((value, index) => { below[index] += value; });
-    const roof = below.map((value, index) => `${x(index).toFixed(1)},${y(value).toFixed(1)}`);
-    svg.append(element("polygon", { class: `layer layer-${order % COLOURS}`, points: [...roof, ...floor.reverse()].join(" ") }));
-  });
-  const format = last - first > 2 * 86400e3 ? days : hours;
-  const steps = Math.max(2, Math.min(7, Math.floor(width / 130)));
-  for (let step = 0; step <= steps; step += 1) {
-    const at = EDGE.left + ((width - EDGE.left - EDGE.right) * step) / steps;
-    const anchor = step === 0 ? "start" : step === steps ? "end" : "middle";
-    svg.append(element("text", { x: at, y: HEIGHT - 7, "text-anchor": anchor }, format.format(first + ((last - first) * step) / steps)));
-  }
-  figure.replaceChildren(svg);
+  const times = data.times.map((time) => Date.parse(time) / 1000);
+  const sums = [];
+  for (const { values } of shown) sums.push(values.map((value, index) => value + (sums.at(-1)?.[index] ?? 0)));
+  const top = sums.at(-1).reduce((one, two) => Math.max(one, two)) * 1.05;
+  const font = `11px ${getComputedStyle(document.documentElement).getPropertyValue("--sans")}`;
+  const axis = { stroke: ink("var(--soft)"), font, ticks: { show: false }, grid: { stroke: ink("var(--line)"), width: 1 } };
+  const series = sums.map((_, order) => ({ fill: ink("var(--layer)", `layer-${order % COLOURS}`), width: 0, points: { show: false } }));
+  figure.replaceChildren();
+  plot = new uPlot({
+    width: Math.max(280, figure.clientWidth), height: HEIGHT, legend: { show: false },
+    cursor: { points: { show: false }, y: false, drag: { y: false } },
+    scales: { y: { range: () => [0, top] } },
+    axes: [
+      { ...axis, grid: { show: false }, values: (_, splits) => ticksOf("time", splits) },
+      { ...axis, size: 68, values: (_, splits) => splits.map(amountText) },
+    ],
+    series: [{}, ...series.reverse()], // the whole first, so that the lower layers are drawn over it
+  }, [times, ...sums.reverse()], figure);
+  figure.setAttribute("role", "img");
+  figure.setAttribute("aria-label", `${figure.dataset.label}: ${shown.map((layer) => `${layer.name} ${amountText(layer.values.at(-1))}`).join(", ")}`);
   legend.replaceChildren(...shown.map((layer, order) => {
     const entry = document.createElement("li");
     const value = document.createElement("b");
@@ -87,7 +92,9 @@ try {
   if (!answer.ok) throw new Error(answer.status);
   data = await answer.json();
   resource.addEventListener("change", draw);
-  new ResizeObserver(draw).observe(figure);
+  draw();
+  let width = figure.clientWidth;
+  new ResizeObserver(() => { if (figure.clientWidth !== width) { width = figure.clientWidth; draw(); } }).observe(figure);
 } catch {
   const failed = document.createElement("p");
   failed.className = "nothing";

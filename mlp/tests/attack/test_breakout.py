@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import os
 import select
+import socket
 import subprocess
 
 import pytest
@@ -83,11 +84,19 @@ def test_it_reaches_no_inner_door_and_takes_no_place_of_a_server(world, attacker
         assert found & set(ports) <= {platform.base + number for number in (1, 2, 10)}
 
 
+def own_addresses() -> list[str]:
+    """Return the addresses of this machine by which others reach it."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect(("192.0.2.1", 9))  # sends nothing
+        return [probe.getsockname()[0]]
+
+
 def test_its_network_leads_to_the_doors_of_the_platform_only(world, attacker):
-    """Nothing else that listens on this machine is reached, also not by way of the proxy."""
+    """Nothing else that listens on this machine is reached, also not by way of the proxy or of its route."""
     ports = sorted(listening())
     assert {world.platform.base + number for number in (1, 2, 10)} <= set(ports)
-    job = attacker.submit("network", ",".join(map(str, ports))).ended()
+    addresses = [*own_addresses(), "169.254.169.254", "198.51.100.2", "198.51.100.3"]  # the last: ends of a route
+    job = attacker.submit("network", ",".join(map(str, ports)), ",".join(addresses)).ended()
     assert job.row["state"] == "finished", job.log[-3000:]
     assert job.broken_out() == {}
     job.until(lambda: len(attacker.done("get", "jobs/network/metrics")) == 1)

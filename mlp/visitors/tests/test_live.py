@@ -302,7 +302,8 @@ class TestChanges:
             await sync_to_async(report)("alice", 1)
             return await heard(link)
 
-        assert asyncio.run(work()) == {"type": "changed", "kind": "job", "name": "fit", "mine": True, "moving": True}
+        changed = {"type": "changed", "kind": "job", "name": "fit", "mine": True, "moving": True, "progress": 1}
+        assert asyncio.run(work()) == changed
 
 
 class TestMetrics:

@@ -12,9 +12,12 @@ import subprocess
 import threading
 import time
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 
 from kubernetes.utils.quantity import parse_quantity
+
+from runners.kubernetes.object_names import DOMAIN
 
 from .store import Store, now
 from .validation import Refusal
@@ -58,6 +61,7 @@ class Node:
         self.crash_pause_s = 0.3
         self.outputs: dict[str, Output] = {}
         self.processes: dict[str, subprocess.Popen] = {}
+        self.addresses: dict[str, str] = {}  # of pods that listen
         self.lock = threading.Lock()
         self.stopping = False
 
@@ -150,6 +154,7 @@ class Node:
         where = {path: folder for path, folder in where.items() if folder}
         environment = self.environment(pod, container, where)
         command = [rewritten(expanded(word, environment), where) for word in container["command"]]
+        command = [self.address(name) if before == "--host" else word for before, word in pairwise(["", *command])]
         output = self.outputs[name] = Output()
         begun = time.time()
         try:
@@ -173,6 +178,17 @@ class Node:
         self.store.set_status("pods", name, phase="Running", startTime=now(), containerStatuses=[running])
         threading.Thread(target=self._read, args=(name, process, output, begun), daemon=True).start()
 
+    def address(self, name: str) -> str:
+        """Return the pod's own address: a service of each pod listens at its port."""
+        return self.addresses.setdefault(name, f"127.0.1.{len(self.addresses) % 250 + 1}")
+
+    def address_of_service(self, name: str) -> str:
+        """Return the address of a pod behind the service, the newest one."""
+        label = f"{DOMAIN}/run"
+        pods = self.store.list("pods", lambda each: each["metadata"].get("labels", {}).get(label) == name)
+        known = [self.addresses[pod["metadata"]["name"]] for pod in pods if pod["metadata"]["name"] in self.addresses]
+        return known[-1] if known else "127.0.0.1"
+
     def folder(self, mount: dict) -> str:
         return str(self.root / mount.get("subPath", "")) if mount["name"] == "storage" else ""
 
@@ -183,7 +199,10 @@ class Node:
             variables |= {key: base64.b64decode(value).decode() for key, value in data.items()}
         for each in container.get("env") or []:
             value = each.get("value")
-            variables[each["name"]] = pod["metadata"]["annotations"][INDEX] if value is None else value
+            if value is None:
+                path = each["valueFrom"]["fieldRef"]["fieldPath"]
+                value = pod["spec"]["nodeName"] if path == "spec.nodeName" else pod["metadata"]["annotations"][INDEX]
+            variables[each["name"]] = value
         variables = {
             key: ":".join(rewritten(part, where) for part in value.split(":")) for key, value in variables.items()
         }
@@ -241,13 +260,13 @@ class Node:
             if name not in self.processes or "readinessProbe" not in container or not statuses:
                 continue
             get = container["readinessProbe"]["httpGet"]
-            ready = answers(get["port"], get["path"])
+            ready = answers(self.addresses.get(name, "127.0.0.1"), get["port"], get["path"])
             if "running" in statuses[0]["state"] and statuses[0]["ready"] != ready:
                 self.store.set_status("pods", name, containerStatuses=[statuses[0] | {"ready": ready}])
 
 
-def answers(port: int, path: str) -> bool:
-    link = http.client.HTTPConnection("127.0.0.1", port, timeout=1)
+def answers(host: str, port: int, path: str) -> bool:
+    link = http.client.HTTPConnection(host, port, timeout=1)
     try:
         link.request("GET", path)
         return link.getresponse().status < 400

@@ -8,7 +8,7 @@ import time
 import uuid
 from datetime import UTC, datetime
 
-from .validation import Refusal, validate
+from .validation import Refusal, one_ingress_for_each_path, validate
 
 KEPT_EVENTS = 5000
 
@@ -89,6 +89,8 @@ class Store:
             meta = body["metadata"]
             if (resource, meta["name"]) in self.objects:
                 raise Refusal(409, "AlreadyExists", f'{resource} "{meta["name"]}" already exists')
+            if resource == "ingresses":
+                one_ingress_for_each_path(body, self.list(resource))
             meta |= {"uid": str(uuid.uuid4()), "creationTimestamp": now(), "namespace": self.namespace}
             meta |= {"generation": 1}
             body.setdefault("status", {})
@@ -156,6 +158,12 @@ class Store:
             uid = present["metadata"]["uid"]
             for (kind, other), each in list(self.objects.items()):
                 owners = each["metadata"].get("ownerReferences") or []
-                if any(owner["uid"] == uid for owner in owners) and (kind, other) in self.objects:
+                left = [owner for owner in owners if owner["uid"] != uid]
+                if len(left) == len(owners) or (kind, other) not in self.objects:
+                    continue
+                if left:
+                    each["metadata"]["ownerReferences"] = left
+                    self._note("MODIFIED", kind, each)
+                else:
                     self.delete(kind, other)
             return present

@@ -135,6 +135,21 @@ def secret(body: dict) -> None:
     need(total <= 1 << 20, "data: Too long: must have at most 1048576 bytes")
 
 
+def paths_of(body: dict) -> set[tuple[str, str]]:
+    rules = body["spec"].get("rules") or []
+    return {(rule.get("host", "_"), path["path"]) for rule in rules for path in rule["http"]["paths"]}
+
+
+def one_ingress_for_each_path(body: dict, others: list[dict]) -> None:
+    """Refuse an Ingress whose path another one has, as the admission webhook of ingress-nginx does."""
+    for other in others:
+        for host, path in paths_of(body) & paths_of(other):
+            where = f"{other['metadata']['namespace']}/{other['metadata']['name']}"
+            said = f'host "{host}" and path "{path}" is already defined in ingress {where}'
+            denied = 'admission webhook "validate.nginx.ingress.kubernetes.io" denied the request'
+            raise Refusal(400, "BadRequest", f"{denied}: {said}")
+
+
 def ingress(body: dict) -> None:
     for rule in body["spec"].get("rules") or []:
         need(SUBDOMAIN.fullmatch(rule.get("host") or "x"), "spec.rules.host")

@@ -9,10 +9,11 @@ import threading
 import traceback
 from dataclasses import dataclass, field
 
-from ..client import Caller, Wrong, token_of
+from ..client import Answer, Caller, Wrong, token_of
 from ..ledger import Ledger
 
 PASSWORD = "correct horse battery"
+GOING = ("deleting", "gone")
 
 
 @dataclass
@@ -45,8 +46,9 @@ class Actor(threading.Thread):
 
     pace = 1.0  # times the world's
 
-    def __init__(self, world: World, user: str, token: str):
-        super().__init__(name=f"{type(self).__name__} {user}", daemon=True)
+    def __init__(self, world: World, user: str, token: str, place: int = 0):
+        """Prepare the actor; `place` is its number among several of one kind and user."""
+        super().__init__(name=f"{type(self).__name__} {user}{f' {place}' if place else ''}", daemon=True)
         self.world, self.user = world, user
         self.random = random.Random(f"{world.seed} {self.name}")
         self.caller = world.caller(token)
@@ -79,6 +81,15 @@ class Actor(threading.Thread):
     def odd(self, words: str, answer) -> None:
         """Record an answer that nothing explains."""
         self.world.wrong.add(f"{self.name}: {words}: {answer.status} {answer.body[:300]!r}")
+
+    def erase(self, kind: str, name: str) -> Answer:
+        """Delete an object. nginx sends a DELETE again when the server died before its answer; what is then refused,
+        because the first one was carried out, is a lost answer.
+        """
+        answer = self.caller.call("DELETE", f"users/{self.user}/{kind}/{name}")
+        if answer.known and not answer.ok and (self.get(f"{kind}/{name}") or {}).get("state", "gone") in GOING:
+            return Answer(0, answer.body)
+        return answer
 
     def new_name(self, stem: str) -> str:
         """Return a name that was not used before, of letters only."""

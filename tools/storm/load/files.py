@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import time
 
+from ..client import PATIENCE_S
 from .actor import Actor
 
 PART = 40_000
@@ -125,21 +127,25 @@ class Datasets(Actor):
         return True
 
     def in_parts(self, url: str, data: bytes):
-        """Send a file in parts; after a lost answer from the beginning again, which starts it over."""
-        for _ in range(50):
+        """Send a file in parts; after a lost answer from the beginning again, which starts it over.
+
+        Goes on for longer than any server is stopped, as the other callers do.
+        """
+        end = time.monotonic() + PATIENCE_S
+        while True:
             for first in range(0, len(data), PART):
                 piece = data[first : first + PART]
                 span = f"bytes {first}-{first + len(piece) - 1}/{len(data)}"
                 answer = self.caller.ask("PUT", url, piece, Content_Range=span)
                 if not answer.ok:
                     break
-            if answer.ok or answer.status not in (0, 409):
+            if answer.ok or answer.status not in (0, 409) or time.monotonic() > end:
                 break
             self.world.over.wait(0.5)
         return answer
 
     def delete(self, name: str) -> None:
-        answer = self.caller.call("DELETE", f"users/{self.user}/datasets/{name}")
+        answer = self.erase("datasets", name)
         if answer.known and not answer.ok:
             return self.odd(f"delete {name}", answer)
         return self.note("dataset", answer.known, name=name, state="gone")

@@ -71,7 +71,7 @@ class Jobs(Actor):
         self.note("cancelled", answer.known, name=name)
 
     def delete(self, name: str) -> None:
-        answer = self.caller.call("DELETE", f"users/{self.user}/jobs/{name}")
+        answer = self.erase("jobs", name)
         if answer.known and not answer.ok:
             return self.odd(f"delete {name}", answer)
         return self.note("job deleted", answer.known, name=name)

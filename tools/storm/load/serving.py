@@ -52,7 +52,7 @@ class Models(Actor):
         return None
 
     def delete(self, name: str) -> None:
-        answer = self.caller.call("DELETE", f"users/{self.user}/models/{name}")
+        answer = self.erase("models", name)
         if answer.known and not answer.ok:
             return self.odd(f"delete {name}", answer)
         self.made.remove(name)

@@ -163,8 +163,11 @@ def crowd():
     attempt("sparse file", lambda: os.truncate("artifact0", 1 << 50))
     line = b"x" * 4000 + b"\n"
     print("all taken", flush=True)
+    for _ in range(20_000):  # 80 MB, many times what a log may hold; from then on it is only kept full
+        os.write(1, line)
     while True:
         os.write(1, line)
+        time.sleep(0.01)
 
 
 signal.signal(signal.SIGTERM, signal.SIG_IGN)

@@ -1,6 +1,7 @@
-"""Looks for everything that listens on the machine, takes ports of the platform, and asks the proxy for the machine.
+"""Looks for everything that listens on the machine, takes ports of the platform, and asks the proxy for the machine, or
+goes by its route to the internet.
 
-Arguments: the ports of the machine on which somebody listens, separated by commas.
+Arguments: the ports of the machine on which somebody listens, and its addresses, separated by commas.
 """
 
 import contextlib
@@ -13,13 +14,24 @@ import mlp_report
 from attempts import attempt, report
 
 ports = [int(port) for port in sys.argv[1].split(",")]
-doors = {urlsplit(os.environ[name]).port for name in ("MLP_API_URL", "MLP_NATS_URL", "http_proxy")}
+addresses = sys.argv[2].split(",")
+names = [name for name in ("MLP_API_URL", "MLP_NATS_URL", "http_proxy") if name in os.environ]
+doors = {urlsplit(os.environ[name]).port for name in names}
 doors.add(urlsplit(os.environ["MLP_API_URL"]).port + 1)  # the application gateway
 
 
-def connects(host, port):
-    with contextlib.suppress(OSError), socket.create_connection((host, port), 5):
+def connects(host, port, limit=5):
+    with contextlib.suppress(OSError), socket.create_connection((host, port), limit):
         return True
+    return False
+
+
+def connects_by(interface, host, port):
+    """Return whether a connection comes about that asks no route."""
+    with contextlib.suppress(OSError), socket.socket() as link:
+        link.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, interface.encode())
+        link.settimeout(0.2)
+        return link.connect_ex((host, port)) == 0
     return False
 
 
@@ -38,7 +50,12 @@ report("control: it reaches NATS", greeting == b"INFO", "")
 for host in ("127.0.0.1", "::1", "127.128.0.1"):
     open_ports = [port for port in ports if port not in doors and connects(host, port)]
     report(f"connect to {host}", bool(open_ports), repr(open_ports))
-for host in ("127.0.0.1", "localhost", "[::ffff:127.0.0.1]", "169.254.169.254", "0.0.0.0"):
+for host in addresses:
+    for interface in (name for _, name in socket.if_nameindex() if name != "lo"):
+        open_ports = [port for port in (*ports, 80) if connects(host, port, 0.2) or connects_by(interface, host, port)]
+        report(f"connect to {host} by {interface}", bool(open_ports), repr(open_ports))
+tunnels = ("127.0.0.1", "localhost", "[::ffff:127.0.0.1]", "169.254.169.254", "0.0.0.0")
+for host in tunnels if "http_proxy" in os.environ else ():
     answers = {port: asks_the_proxy(host, port) for port in (ports[0], 80)}
     report(f"tunnel to {host}", any(" 200 " in answer for answer in answers.values()), repr(answers))
 base = urlsplit(os.environ["MLP_API_URL"]).port - 1

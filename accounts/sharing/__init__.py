@@ -1,0 +1,1 @@
+"""Sharing: who may read an object of another user, and how access is granted."""

@@ -1,0 +1,205 @@
+"""The verbs of rollouts: an application moves to another model without a refused request.
+
+The new run starts beside the old one; its cpu, gpu and ram are tried for the time that there are two. When it is up the
+application's row names it, so that requests go there; the other run is stopped once no gateway remembers its address,
+and the resources of the second run are released after that. Each verb holds the application's lock.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from django.db import transaction
+from django.utils import timezone
+
+from kernel import after_commit
+from kernel.errors import Refused
+from kernel.locking import lock_row, locked
+from kernel.messages import Message
+from kernel.models import record_change
+from models_app.models import Alias, Model
+from models_app.models import State as ModelState
+from resources import tcc
+from runners import owned
+
+from .lifecycle import APPLIER, PLACE_REMEMBERED_S, request_id, run_name_of
+from .models import Application, Rollout, State
+
+Phase = Rollout.Phase
+WAIT_S = 10  # between two attempts to reserve the resources
+REMEMBERED_S = PLACE_REMEMBERED_S + 0.5
+
+
+def resources_id(pk: int) -> str:
+    """Return the id of the resource request of a rollout's second run."""
+    return f"rollout:{pk}"
+
+
+def target_of(app: Application) -> Model | None:
+    """Return the model that the application's alias names, if it can be served."""
+    alias = Alias.objects.select_related("version__model").filter(pk=app.alias_id).first() if app.alias_id else None
+    model = alias.version.model if alias is not None else None
+    return model if model is not None and model.state == ModelState.READY else None
+
+
+def follow(pk: int, by: str, again: bool = False) -> None:
+    """Start the move to the model that the application's alias names now; `again` also after that has failed.
+
+    Nothing happens where it is served, on the way, or not ready. Raises Missing.
+    """
+    with locked(Application, pk=pk) as app:
+        target = target_of(app)
+        rollout = lock_row(Rollout, app=app)
+        if target is None or app.state not in (State.READY, State.CREATING):
+            return
+        if rollout is not None and not _may_begin(app, rollout, target, by, again):
+            return
+        if target.pk == app.model_id:
+            return
+        if lock_row(Model, pk=target.pk, state=ModelState.READY) is None:  # so that it is not deleted meanwhile
+            return
+        if not app.run_name:
+            _serve(app, target, by)
+            return
+        _start(app, Rollout.objects.create(app=app, model=target, phase=Phase.WAITING), by)
+
+
+def _may_begin(app: Application, rollout: Rollout, target: Model, by: str, again: bool) -> bool:
+    """Continue or end the rollout that there is; return whether another one may be created."""
+    same = rollout.model_id == target.pk
+    if rollout.phase == Phase.STARTING and not same:
+        _end(rollout)  # the alias has moved on
+    elif rollout.phase == Phase.WAITING and same and owned.has_come(rollout.not_before):
+        _start(app, rollout, by)
+    elif rollout.phase == Phase.FAILED:
+        if again or not same:
+            rollout.delete()
+            return True
+    elif rollout.phase in (Phase.WAITING, Phase.RESTARTING) and not same:
+        rollout.delete()
+        return True
+    return False
+
+
+def _start(app: Application, rollout: Rollout, by: str) -> None:
+    """Reserve what a second run needs and order it; where there is no room, wait or restart, as the owner allows."""
+    try:
+        with transaction.atomic():
+            tcc.try_(
+                id=resources_id(rollout.pk), applier=APPLIER, request_type="request", tenant=app.tenant.name,
+                owner=app.user.username, cpu=app.cpu, gpu=app.gpu, ram=app.ram,
+            )  # fmt: skip
+    except Refused as refused:
+        if app.may_restart:
+            rollout.phase, rollout.run_name = Phase.RESTARTING, app.run_name
+        else:
+            rollout.reason = Message("there is no room for a second run: %(reason)s", reason=refused.msg)
+            rollout.not_before = timezone.now() + timedelta(seconds=WAIT_S)
+    else:
+        app.attempt += 1
+        app.save(update_fields=["attempt"])
+        rollout.phase, rollout.run_name, rollout.reserved = Phase.STARTING, run_name_of(app), True
+        rollout.ordered, rollout.reason = timezone.now(), ""
+    rollout.save()
+    _changed(app)
+    if rollout.phase != Phase.WAITING:
+        after_commit.enqueue("apps.rollout", rollout.pk)
+
+
+def switch(pk: int, run_name: str, address: str, by: str) -> None:
+    """Let the application's requests go to the new run, which answers at `address`; the other one is stopped then."""
+    with locked_rollout(pk) as (app, rollout):
+        if rollout is None or rollout.phase != Phase.STARTING or rollout.run_name != run_name:
+            return
+        if app.state not in (State.READY, State.CREATING):
+            return
+        other = app.run_name
+        app.run_name, app.address, app.slot = run_name, address, 1 - app.slot
+        app.ordered, app.ready_since, app.not_before, app.failures = rollout.ordered, timezone.now(), None, 0
+        if app.state == State.CREATING:
+            app.up(by=by)
+            tcc.confirm(id=request_id(app.pk), applier=APPLIER)
+        _serve(app, rollout.model, by)
+        rollout.run_name = other
+        _end(rollout)
+
+
+def fail(pk: int, run_name: str, reason: str) -> None:
+    """Record that the new run did not come up: it is stopped, and the application serves what it served before."""
+    with locked_rollout(pk) as (app, rollout):
+        if rollout is not None and rollout.phase == Phase.STARTING and rollout.run_name == run_name:
+            rollout.reason = reason
+            _end(rollout)
+            _changed(app)
+
+
+def end(pk: int, run_name: str) -> None:
+    """Release what the second run used, which is gone, and forget the rollout, unless it has failed."""
+    with locked_rollout(pk) as (app, rollout):
+        if rollout is None or rollout.phase != Phase.ENDING or rollout.run_name != run_name:
+            return
+        if rollout.reserved:
+            tcc.release(id=resources_id(pk), applier=APPLIER)
+        if rollout.reason:
+            rollout.phase, rollout.run_name, rollout.reserved = Phase.FAILED, "", False
+            rollout.save()
+        else:
+            rollout.delete()
+        _changed(app)
+
+
+def take_over(pk: int, by: str) -> None:
+    """Let an application that restarts for a rollout start with the new model: its old run has ended."""
+    with locked_rollout(pk) as (app, rollout):
+        if rollout is None or rollout.phase != Phase.RESTARTING or app.run_name == rollout.run_name:
+            return
+        if not app.run_name:
+            _serve(app, rollout.model, by)
+        rollout.delete()
+        _changed(app)
+
+
+def abandon(pk: int) -> None:
+    """Forget the rollout of an application that is being deleted; its run is gone."""
+    with locked_rollout(pk) as (app, rollout):
+        if rollout is not None and app.state == State.DELETING:
+            if rollout.reserved:
+                tcc.release(id=resources_id(pk), applier=APPLIER)
+            rollout.delete()
+
+
+class locked_rollout:
+    """Opens a transaction with the locked application and its locked rollout, None where that is gone."""
+
+    def __init__(self, pk: int):
+        self.pk = pk
+
+    def __enter__(self) -> tuple[Application, Rollout | None]:
+        found = Rollout.objects.filter(pk=self.pk).values_list("app", flat=True).first()
+        self.lock = locked(Application, pk=found or 0)
+        app = self.lock.__enter__()
+        return app, lock_row(Rollout, pk=self.pk)
+
+    def __exit__(self, *given):
+        return self.lock.__exit__(*given)
+
+
+def _serve(app: Application, model: Model, by: str) -> None:
+    """Store which model the application serves from now on."""
+    app.model = model
+    app.save()
+    record_change(
+        app, transition="switch", source=app.state, target=app.state, by=by,
+        reason=Message("now serves the model %(name)s", name=model.name),
+    )  # fmt: skip
+
+
+def _end(rollout: Rollout) -> None:
+    rollout.phase = Phase.ENDING
+    rollout.not_before = timezone.now() + timedelta(seconds=REMEMBERED_S)
+    rollout.save()
+    after_commit.enqueue("apps.rollout", rollout.pk, delay_ms=int(REMEMBERED_S * 1000))
+
+
+def _changed(app: Application) -> None:
+    after_commit.changed(app.user.username, "application", app.name)

@@ -1,0 +1,171 @@
+"""Large artifacts in parts, which may arrive in any order and at the same time, and survive any interruption.
+
+The parts of an upload lie in the spool, visible to nobody: `{root}/datasets/.spool/artifacts/{user}/{upload}/{number}`,
+with what the upload is for beside them. They are joined inside the kernel once all have arrived.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import re
+import secrets
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from datasets.webdav import tree
+from datasets.webdav.admission import clear
+from datasets.webdav.spool import ARTIFACTS
+from jobs.models import Job
+from kernel import storage
+from kernel.errors import Refused
+from kernel.locking import Missing
+
+from . import files, space
+
+MOST_PARTS = 10_000
+MOST_UPLOADS = 1000  # of a user at a time
+KEEP_S = 86_400.0  # how long an upload is kept after its last part
+ABOUT, LOCK, WHOLE = "about.json", "lock", "whole"
+KEY = re.compile(r"[0-9a-f]{32}")
+
+
+@dataclass(frozen=True)
+class Upload:
+    """An artifact that arrives in parts: of which run, its path in the run's output, and how many parts."""
+
+    key: str
+    user: str
+    job: int
+    path: str
+    parts: int
+
+    @property
+    def folder(self) -> Path:
+        return _top(self.user) / self.key
+
+    def part(self, number: int) -> Path:
+        """Return the file of a part. Raises Refused for a number that it does not have."""
+        if not 1 <= number <= self.parts:
+            raise Refused("must be from 1 to %(last)s", field="part_number", last=self.parts)
+        return self.folder / str(number)
+
+
+def begin(job: Job, path: str, parts: int) -> Upload:
+    """Start an upload. Raises Refused."""
+    files.checked(path)
+    if not 1 <= parts <= MOST_PARTS:
+        raise Refused("must be from 1 to %(last)s", field="num_parts", last=MOST_PARTS)
+    top = _top(job.user.username)
+    if top.is_dir() and len(os.listdir(top)) >= MOST_UPLOADS:
+        raise Refused("you have %(limit)s unfinished uploads, the most that are allowed", limit=MOST_UPLOADS)
+    upload = Upload(secrets.token_hex(16), job.user.username, job.pk, path, parts)
+    upload.folder.mkdir(parents=True)
+    storage.write_atomic(upload.folder / ABOUT, json.dumps(asdict(upload)).encode())
+    return upload
+
+
+def find(user: str, key: str) -> Upload:
+    """Return an upload of a user. Raises Missing."""
+    if KEY.fullmatch(key):
+        with contextlib.suppress(OSError, ValueError, TypeError):
+            return Upload(**json.loads((_top(user) / key / ABOUT).read_bytes()))
+    raise Missing("upload")
+
+
+def arrived(user: str) -> int:
+    """Return the bytes of all parts of a user's uploads."""
+    return storage.tree_size(_top(user))
+
+
+def add(upload: Upload, number: int, body: Path) -> str:
+    """Move a part from the spool to its upload; return its mark, by which the client names it at the end."""
+    place = upload.part(number)
+    with _as_missing():
+        os.rename(body, place)
+        os.utime(upload.folder)
+        return mark(place)
+
+
+def mark(part: Path) -> str:
+    """Return what tells this part from another one of its number."""
+    info = part.stat(follow_symlinks=False)
+    return f"{info.st_size:x}-{info.st_ino:x}-{info.st_mtime_ns:x}"
+
+
+def complete(upload: Upload, job: Job, marks: Mapping[int, str]) -> None:
+    """Join the parts and put the artifact into its place. Raises Refused, NoRoom, DiskFull, Missing."""
+    if sorted(marks) != list(range(1, upload.parts + 1)):
+        raise Refused("must name each part from 1 to %(last)s once", field="parts", last=upload.parts)
+    with _as_missing(), _locked(upload):
+        parts = [upload.part(number) for number in range(1, upload.parts + 1)]
+        for number, part in enumerate(parts, 1):
+            if not part.is_file() or mark(part) != marks[number]:
+                raise Refused("part %(number)s has not arrived, or was sent again since", field="parts", number=number)
+        total = sum(part.stat().st_size for part in parts)
+        space.require(job, total - files.size(job, upload.path))
+        whole = upload.folder / WHOLE
+        _join(parts, whole)
+        files.put(job, upload.path, whole)
+    clear(upload.folder)
+
+
+def abort(upload: Upload) -> None:
+    """Remove an upload."""
+    clear(upload.folder)
+
+
+def sweep(older_than_s: float = KEEP_S) -> int:
+    """Remove the uploads to which nothing has been added for so long; return how many."""
+    before, removed = time.time() - older_than_s, 0
+    for folder in storage.spool_dir().joinpath(ARTIFACTS).glob("*/*"):
+        with contextlib.suppress(FileNotFoundError):
+            if folder.lstat().st_mtime < before:
+                clear(folder)
+                removed += 1
+    return removed
+
+
+def _top(user: str) -> Path:
+    return storage.spool_dir() / ARTIFACTS / user
+
+
+def _join(parts: list[Path], whole: Path) -> None:
+    whole.unlink(missing_ok=True)  # of a try that was killed
+    writer = os.open(whole, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        done = 0
+        for part in parts:
+            reader = os.open(part, tree.FILE)
+            try:
+                size = os.fstat(reader).st_size
+                tree.copy_bytes(reader, writer, size, done)
+                done += size
+            finally:
+                os.close(reader)
+    finally:
+        os.close(writer)
+
+
+@contextlib.contextmanager
+def _as_missing() -> Iterator[None]:
+    """Raise Missing where the upload's folder is removed meanwhile."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise Missing("upload") from None
+
+
+@contextlib.contextmanager
+def _locked(upload: Upload) -> Iterator[None]:
+    """Let an upload be completed once, in whichever process; a killed process leaves no lock behind."""
+    lock = os.open(upload.folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)

@@ -1,0 +1,39 @@
+"""What a new job may ask for, beside what its tenant has. Used by lifecycle.create_job."""
+
+from __future__ import annotations
+
+import runners
+from datasets import sources
+from kernel.errors import Refused
+from kernel.locking import Missing
+from kernel.messages import Message
+
+from .models import Job
+
+
+def need_allowed(tenant, wanted: str | None, workers: int, network: str) -> None:
+    """Raise Missing for another tenant, Refused for what the platform or the tenant does not allow."""
+    if wanted not in (None, tenant.name):  # somebody else's, or none at all: the two answer alike
+        raise Missing("tenant")
+    if workers > 1 and not runners.get().many_workers:
+        raise Refused("must be 1: this platform does not run jobs with more than one worker", field="workers")
+    if network and runners.narrowest(network, tenant.network_policy) != network:
+        raise Refused("at most %(policy)s is allowed in your tenant", field="network", policy=tenant.network_policy)
+
+
+def taken(user, name: str) -> Message:
+    """Return why the name is not free."""
+    if Job.objects.filter(user=user, name=name).exclude(trashed=None).exists():
+        return Message("you already have a job named %(name)s; it is in the trash", name=name)
+    return Message("you already have a job named %(name)s", name=name)
+
+
+def need_datasets(user, wanted: tuple | list) -> None:
+    """Raise Refused unless the user has all of these datasets, each with a name of its own."""
+    for reference in sources.missing(user, wanted):
+        if "/" in reference:
+            raise Refused("no dataset %(name)s is shared with you for jobs", field="datasets", name=reference)
+        raise Refused("you have no ready dataset named %(name)s", field="datasets", name=reference)
+    seen = [reference.rpartition("/")[2] for reference in dict.fromkeys(wanted)]
+    if doubled := [name for name in seen if seen.count(name) > 1]:  # both would be $MLP_DATASETS/{name}
+        raise Refused("two of them are named %(name)s", field="datasets", name=doubled[0])

@@ -1,0 +1,1 @@
+"""The code of jobs: the script's folder is snapshotted when a job is submitted, and each run uses that snapshot."""

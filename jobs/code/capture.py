@@ -1,0 +1,94 @@
+"""What is recorded of a run besides its code: checksums of its datasets at the start, and its environment.
+
+The run itself writes its environment to a file in its workspace (report/sitecustomize.py). A script may have changed
+that file, so it is parsed like any untrusted input. The platform stores it when the run has ended.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+
+from datasets.webdav import tree
+from jobs.models import Capture, Job
+from kernel import sanitize, storage
+
+MOST_BYTES = 256 << 10
+MOST_PACKAGES = 3000
+MOST_CHARS = 300
+MOST_FILES = 20_000  # of a dataset whose listing is read
+ONCE = ("python", "implementation", "executable", "kernel", "node", "image", "cpus", "cpu")
+
+
+def path_of(attempt: int) -> str:
+    return f"log/environment-{attempt}.txt"
+
+
+def environment_of(job: Job) -> dict | None:
+    """Return {python, …, gpus, packages} as recorded by the newest attempt; None if it recorded nothing."""
+    kept = Capture.objects.filter(job=job).first()
+    if kept is not None and kept.environment and (job.has_ended or kept.environment.get("attempt") == job.attempt):
+        return kept.environment
+    return _read(job)
+
+
+def keep_environment(job: Job) -> None:
+    """Store the environment that the attempt which has just ended recorded."""
+    environment = _read(job)
+    if environment is not None:
+        Capture.objects.update_or_create(job=job, defaults={"environment": environment})
+
+
+def _read(job: Job) -> dict | None:
+    file = storage.open_file(storage.job_dir(job.user.username, job.name), path_of(job.attempt))
+    if file is None:
+        return None
+    with file:
+        text = sanitize.text(file.read(MOST_BYTES).decode("utf-8", "replace"))
+    return {"attempt": job.attempt, **parsed(text)}
+
+
+def parsed(text: str) -> dict:
+    """Parse the lines of the file into the environment; malformed lines are skipped."""
+    found: dict = {"gpus": [], "packages": {}}
+    for line in text.splitlines():
+        key, _, value = line[:MOST_CHARS].partition(" ")
+        value = value.strip()
+        if key in ONCE and value:
+            found.setdefault(key, value)
+        elif key == "gpu" and len(found["gpus"]) < 16:
+            found["gpus"].append(value)
+        elif key == "package" and len(found["packages"]) < MOST_PACKAGES:
+            name, _, version = value.partition(" ")
+            if name:
+                found["packages"].setdefault(re.sub(r"[-_.]+", "-", name).lower(), version)
+    found["packages"] = dict(sorted(found["packages"].items()))
+    return found
+
+
+def keep_datasets(job: Job) -> None:
+    """Record a checksum of each dataset's listing, once: the files of a ready dataset do not change."""
+    if not job.datasets or Capture.objects.filter(job=job, datasets__isnull=False).exists():
+        return
+    Capture.objects.update_or_create(
+        job=job, defaults={"datasets": {name: digest_of(job.user.username, name) for name in job.datasets}}
+    )
+
+
+def digest_of(user: str, dataset: str) -> dict:
+    """Return {files, bytes, sha256} of a dataset. The hash is over paths, sizes, and the checksums that the data
+    service stores with the files, or else their modification times.
+    """
+    digest, files, size = hashlib.sha256(), 0, 0
+    base = storage.dataset_dir(user, dataset)
+    for path, info in storage.files(base):
+        if files == MOST_FILES:
+            return {"files": files, "bytes": size, "sha256": digest.hexdigest(), "partial": True}
+        files, size = files + 1, size + info.st_size
+        known = _stored_sha256(user, dataset, path) or f"mtime {info.st_mtime_ns}"
+        digest.update(f"{path}\0{info.st_size}\0{known}\n".encode())
+    return {"files": files, "bytes": size, "sha256": digest.hexdigest(), "partial": False}
+
+
+def _stored_sha256(user: str, dataset: str, path: str) -> str | None:
+    return tree.known_sha256((user, dataset, *path.split("/")))

@@ -1,0 +1,1 @@
+"""Comparison of runs: differences, best values, plots of arguments against metrics, diffs of logs."""

@@ -1,0 +1,31 @@
+"""Submits a job again with some values changed: the button of a failed job, and `:rerun`."""
+
+from __future__ import annotations
+
+from jobs import lifecycle
+from jobs.models import Job
+from kernel.errors import Refused
+from kernel.pages import free_name
+
+TAKEN_OVER = (
+    "entry", "runtime", "gpu", "cpu", "ram", "datasets", "args", "env", "retries", "timeout",
+    "priority", "workers", "network", "tags", "group",
+)  # fmt: skip
+
+
+def rerun(job: Job, *, by: str, **changes) -> Job:
+    """Create a job like this one and return it; its name is derived from this one unless a name is given. Raises as
+    create_job.
+    """
+    if job.is_client:
+        raise Refused("an MLflow client reports this run; the platform cannot run it again", field="name")
+    values = {name: getattr(job, name) for name in TAKEN_OVER}
+    values["project"] = job.project.name if job.project_id else None
+    if job.snapshot_id:
+        values["code_from"] = job.name
+    values |= changes
+    if "name" not in values:
+        values["name"] = free_name(Job.objects.filter(user=job.user), job.name)
+        if not values["name"]:
+            raise Refused("no free name was found; enter one", field="name")
+    return lifecycle.create_job(user=job.user, by=by, **values)

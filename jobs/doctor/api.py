@@ -1,0 +1,56 @@
+"""REST: why a queued job waits, why a job failed, and running it again."""
+
+from __future__ import annotations
+
+from jobs.api import JobView
+from jobs.models import State
+from jobs.serializers import JobOut
+from kernel.locking import Missing, WrongState
+from kernel.messages import word
+from kernel.views import Call
+
+from . import again, diagnose, waiting
+from .serializers import DiagnosisOut, QueueOut, RerunIn
+
+
+class JobQueue(JobView):
+    """The position of a queued job, the jobs ahead of it, what is missing and who uses it, and the estimated start.
+
+    Other users' jobs are counted; administrators get their names. A user with whom the job is shared gets its position,
+    a general reason and the estimated start, but no names and no amounts in use.
+    """
+
+    calls = {"GET": Call("Get why a queued job waits", out=QueueOut)}
+
+    def get(self, request, user, name):
+        job = self.job(name)
+        found = waiting.explain(job, all_names=self.reading is None and request.user.is_staff)
+        if found is None:
+            raise WrongState(
+                "the job is %(state)s; only a queued job has a position in the queue", state=word(job.state)
+            )
+        return self.answer(found)
+
+
+class JobDiagnosis(JobView):
+    """Why a job failed: the last exception of its log, the line of the script, an explanation, a suggested action."""
+
+    calls = {"GET": Call("Get why a job failed", out=DiagnosisOut)}
+
+    def get(self, request, user, name):
+        job = self.job(name)
+        if job.state != State.ERROR:
+            raise WrongState("the job is %(state)s; only a failed job has a diagnosis", state=word(job.state))
+        found = diagnose.of(job)
+        if found is None:
+            raise Missing("diagnosis")
+        return self.answer(found)
+
+
+class JobRerun(JobView):
+    """Submit a job like this one; the fields of the body replace the earlier values."""
+
+    calls = {"POST": Call("Run a job again", body=RerunIn, out=JobOut, status=201)}
+
+    def post(self, request, user, name):
+        return self.answer(again.rerun(self.job(name), by=self.by, **self.body()))

@@ -1,0 +1,208 @@
+"""The queue of each tenant: which jobs are admitted next, and the first that is not. Used by waiting and forecast.
+
+It follows the order of jobs.turns and the checks of resources.tcc, with the amounts counted in memory instead of
+reserved. The result for all jobs is cached until the queue or the resources in use change. A queue of thousands of jobs
+is cached a little longer, so that the cost does not depend on how often the queue changes or on the number of open
+pages.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+import time
+from array import array
+from dataclasses import dataclass, field
+
+from django.core.cache import cache
+from django.db.models import Count, F, Max, Sum
+
+from jobs import turns
+from jobs.turns import Queued, Turns
+from kernel.errors import Refused
+from resources import tcc
+from resources.limits import OverLimit
+from resources.models import KINDS, LIVE, ResourceRequest, Tenant, UserLimit
+from resources.units import amounts, kinds_of, zero
+
+log = logging.getLogger(__name__)
+
+KEPT_S = 60
+SHARE = 20  # a queue that takes 0.1 s to read is read every 2 s at most
+COLUMNS = ("pk", "user_id", "tenant_id", "user__username", "name", "entry", "gpu", "cpu", "ram", "workers")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A queued job with its total needs."""
+
+    pk: int
+    user_id: int
+    tenant_id: int
+    user: str
+    name: str
+    script: str
+    gpu: int
+    cpu: float
+    ram: int
+    workers: int
+
+    @property
+    def needs(self) -> dict:
+        """Return the amounts of all workers together, in the units of the tenant's row."""
+        return amounts(gpu=self.gpu * self.workers, cpu=self.cpu * self.workers, ram=self.ram * self.workers)
+
+    @property
+    def queued(self) -> Queued:
+        return Queued(self.pk, self.user_id, self.tenant_id)
+
+
+@dataclass(frozen=True)
+class Stop:
+    """The first job that does not fit: no job behind it is admitted. `left` are the amounts that were free for it."""
+
+    first: Entry
+    left: dict
+    by_limit: bool
+
+
+@dataclass
+class Line:
+    """The queue of a tenant: the jobs in the order of admission, without those of users at their own limit."""
+
+    order: array = field(default_factory=lambda: array("q"))
+    users: array = field(default_factory=lambda: array("q"))
+    stop: Stop | None = None
+    limited: dict[int, Stop] = field(default_factory=dict)  # by user
+    limited_order: dict[int, list[int]] = field(default_factory=dict)
+    fits: list[int] = field(default_factory=list)  # about to be admitted
+
+
+class Room:
+    """The free amounts of tenants and the amounts used by users, in memory: the simulation reserves and releases them
+    here.
+    """
+
+    def __init__(self, tenant_ids):
+        self.tenants = {tenant.pk: copy.copy(tenant) for tenant in Tenant.objects.filter(pk__in=set(tenant_ids))}
+        rows = UserLimit.objects.filter(tenant_id__in=self.tenants)
+        self.limits = {(row.tenant_id, row.user): row for row in rows}
+        self.used: dict[tuple[int, str], dict] = {}
+        if self.limits:
+            held = ResourceRequest.objects.filter(LIVE, tenant_id__in=self.tenants, owner__gt="")
+            sums = held.values("tenant_id", "owner").annotate(**{f"{kind}_sum": Sum(kind) for kind in KINDS})
+            self.used = {(row["tenant_id"], row["owner"]): kinds_of(row, "_sum") for row in sums}
+
+    def fresh(self) -> Room:
+        """Return an independent copy."""
+        other = copy.copy(self)
+        other.tenants = {pk: copy.copy(tenant) for pk, tenant in self.tenants.items()}
+        other.used = {key: dict(has) for key, has in self.used.items()}
+        return other
+
+    def _limit(self, entry: Entry) -> UserLimit | None:
+        return self.limits.get((entry.tenant_id, entry.user)) or self.limits.get((entry.tenant_id, ""))
+
+    def _has(self, entry: Entry) -> dict:
+        return self.used.setdefault((entry.tenant_id, entry.user), {kind: zero(kind) for kind in KINDS})
+
+    def refusal(self, entry: Entry) -> Refused | None:
+        """Return why the job could not be admitted now; None if it could."""
+        tenant, limit = self.tenants[entry.tenant_id], self._limit(entry)
+        return tcc.refusal(tenant, entry.user, entry.needs, limit, self._has(entry) if limit is not None else {})
+
+    def take(self, entry: Entry, sign: int = 1) -> None:
+        """Add the job's needs to the amounts in use; with -1 subtract them."""
+        tenant, has = self.tenants[entry.tenant_id], self._has(entry)
+        for kind, value in entry.needs.items():
+            setattr(tenant, f"{kind}_inuse", getattr(tenant, f"{kind}_inuse") + sign * value)
+            has[kind] += sign * value
+
+    def left(self, entry: Entry) -> dict:
+        """Return the largest amounts that the job's user could reserve now."""
+        tenant, limit, has = self.tenants[entry.tenant_id], self._limit(entry), self._has(entry)
+        left = {kind: tenant.left(kind) for kind in KINDS}
+        for kind in KINDS:
+            most = getattr(limit, kind, None)
+            if most is not None:
+                left[kind] = max(min(left[kind], most - has[kind]), zero(kind))
+        return left
+
+
+def admit(order: Turns, entries: dict[int, Entry], room: Room):
+    """Yield each job in the order of admission with the reason why it cannot be admitted; None if it is admitted."""
+    while turn := order.take():
+        entry = entries[turn.pk]
+        refusal = room.refusal(entry)
+        if refusal is None:
+            room.take(entry)
+            order.admitted(turn)
+        else:
+            order.refused(turn, refusal)
+        yield entry, refusal
+
+
+def lines() -> dict[int, Line]:
+    """Return the queue of each tenant that has queued jobs, by the tenant's key."""
+    now = mark()
+    kept = _cached()
+    if kept and (kept["mark"] == now or 0 <= time.time() - kept["at"] < kept["took"] * SHARE):
+        return kept["lines"]
+    begun = time.monotonic()
+    found = _read()
+    try:
+        kept = {"mark": now, "at": time.time(), "took": time.monotonic() - begun, "lines": found}
+        cache.set(turns.KEPT, kept, KEPT_S)
+    except Exception as problem:  # only a cache
+        log.warning("the queue's order could not be cached: %s", problem)
+    return found
+
+
+def _cached() -> dict | None:
+    try:
+        return cache.get(turns.KEPT)
+    except Exception as problem:  # only a cache
+        log.warning("the cache does not respond; reading the queue from the database: %s", problem)
+        return None
+
+
+def mark() -> list:
+    """Return a value that changes with the queue and with the resources in use."""
+    queued = (
+        turns.waiting().order_by().aggregate(Count("pk"), Max("pk"), Sum("pk"), placed=Sum(F("pk") * F("priority")))
+    )
+    used = Tenant.objects.order_by("pk").values_list(*KINDS, *[f"{kind}_inuse" for kind in KINDS])
+    limited = UserLimit.objects.order_by("pk").values_list("pk", *KINDS)
+    return [queued, list(used), list(limited)]
+
+
+def entries_of(queued) -> dict[int, Entry]:
+    """Return the entries of the jobs of a query, by their keys."""
+    return {row[0]: Entry(*row) for row in queued.values_list(*COLUMNS)}
+
+
+def _read() -> dict[int, Line]:
+    entries = entries_of(turns.waiting())
+    held = turns.admitted_counts()
+    served = turns.last_starts(entry.user_id for entry in entries.values())
+    queue = [entry.queued for entry in entries.values()]
+    found = {tenant_id: Line() for tenant_id in {entry.tenant_id for entry in queue}}
+    room = Room(found)
+    for entry, refusal in admit(Turns(queue, held, served), entries, room):
+        line = found[entry.tenant_id]
+        if refusal is None:
+            line.fits.append(entry.pk)
+        elif isinstance(refusal, OverLimit):
+            line.limited[entry.user_id] = Stop(entry, room.left(entry), True)
+        else:
+            line.stop = Stop(entry, room.left(entry), False)
+    order = Turns(queue, held, served)
+    while turn := order.take():
+        order.admitted(turn)
+        line = found[turn.tenant_id]
+        if turn.user_id in line.limited and turn.pk not in line.fits:
+            line.limited_order.setdefault(turn.user_id, []).append(turn.pk)
+        else:
+            line.order.append(turn.pk)
+            line.users.append(turn.user_id)
+    return found

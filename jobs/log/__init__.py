@@ -1,0 +1,1 @@
+"""The log of a job by line; that of an application is in apps.logs. kernel.textlog reads it."""

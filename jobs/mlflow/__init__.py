@@ -1,0 +1,1 @@
+"""The tracking half of the MLflow protocol: experiments are projects, runs are runs (docs/mlflow.md)."""

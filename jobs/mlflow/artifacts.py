@@ -1,0 +1,82 @@
+"""Artifacts are listed, downloaded and deleted. nginx sends the bytes; uploads.py stores them."""
+
+from __future__ import annotations
+
+from django.http import HttpResponseBase
+
+from jobs.artifacts import files
+from kernel import downloads
+
+from . import artifact_paths, lookup, shown, writing
+from .artifact_paths import Place
+from .protocol import Call, Routes, for_jobs
+
+
+@for_jobs
+def listing(call: Call) -> dict:
+    """List a folder, with paths relative to it. A file, and a folder that is not there, have none: so clients find out
+    what a path is.
+    """
+    text = call.fields.text("path")
+    if not text.strip("/"):
+        return {"files": []}
+    return {"files": entries(artifact_paths.place(call, text.strip("/")), "")}
+
+
+@for_jobs
+def download(call: Call, path: str) -> HttpResponseBase:
+    """Send a file."""
+    return send(call, artifact_paths.place(call, path, file=True))
+
+
+def delete(call: Call, path: str) -> dict:
+    """Delete a file, or a folder with all that is in it."""
+    place = artifact_paths.place(call, path.rstrip("/"), write=True)
+    if not files.remove(place.job, place.path) and place.inner:
+        raise artifact_paths.nothing(path)
+    writing.PAGES.wake(place.job.pk, call.caller.username, place.job.name)
+    return {}
+
+
+@for_jobs
+def of_run(call: Call) -> dict:
+    """List a folder of a run's artifacts, with paths relative to the run's."""
+    job = lookup.run(call)
+    inner = call.fields.text("path").strip("/")
+    return {"root_uri": shown.artifact_uri(job), "files": entries(artifact_paths.of_run(job, inner), inner)}
+
+
+@for_jobs
+def get_artifact(call: Call) -> HttpResponseBase:
+    """Send an artifact of a run, as MLflow's web interface asks for it."""
+    inner = call.fields.text("path", required=True)
+    return send(call, artifact_paths.of_run(lookup.run(call), inner))
+
+
+def send(call: Call, place: Place) -> HttpResponseBase:
+    """Send a file. Raises MlflowError where there is none."""
+    file = files.opened(place.job, place.path)
+    if file is None:
+        raise artifact_paths.nothing(place.inner)
+    name = place.path.rpartition("/")[2]
+    return downloads.send(call.request, file, name, files.address(place.job, place.path))
+
+
+def entries(place: Place, prefix: str) -> list[dict]:
+    """Return what is in a folder, each path after `prefix`."""
+    return [
+        {
+            "path": f"{prefix}/{one.name}" if prefix else one.name,
+            "is_dir": one.is_folder,
+            **({} if one.is_folder else {"file_size": one.size}),
+        }
+        for one in files.listing(place.job, place.path) or ()
+    ]
+
+
+ROUTES: Routes = {"artifacts/list": {"GET": of_run}}
+PROXIED: Routes = {
+    "artifacts": {"GET": listing},
+    "artifacts/<path:path>": {"GET": download, "DELETE": delete},
+}
+SENDING: Routes = {"get-artifact": {"GET": get_artifact}}

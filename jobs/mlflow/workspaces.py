@@ -1,0 +1,31 @@
+"""Workspaces are tenants: a user is in one of them, and administrators manage them."""
+
+from __future__ import annotations
+
+from .protocol import BASES_3, Call, MlflowError, Routes, for_jobs, missing_workspace, patterns
+
+
+@for_jobs
+def many(call: Call) -> dict:
+    return {"workspaces": [{"name": call.user.tenant.name}]}
+
+
+@for_jobs
+def get(call: Call, name: str) -> dict:
+    if name != call.user.tenant.name:
+        raise missing_workspace(name)
+    return {"workspace": {"name": name}}
+
+
+def change(call: Call, name: str = "") -> dict:
+    """Refuse to create, change or delete a workspace. Raises MlflowError."""
+    if name:
+        get(call, name)
+    raise MlflowError("PERMISSION_DENIED", "workspaces are tenants, which administrators manage")
+
+
+ROUTES: Routes = {
+    "workspaces": {"GET": many, "POST": change},
+    "workspaces/<str:name>": {"GET": get, "PATCH": change, "DELETE": change},
+}
+PATTERNS = patterns(ROUTES, BASES_3)

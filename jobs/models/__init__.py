@@ -1,0 +1,18 @@
+"""The rows of the Job-manager and the Metrics-manager, a file for each subject."""
+
+from .artifacts import ArtifactSpace, LoggedModel, ModelUse
+from .code import Blob, Capture, Snapshot
+from .comparison import ComparedRun, Comparison
+from .doctor import Action, Diagnosis, FailureRule, Where
+from .inputs import RunInput
+from .job import COLOURS, ENDED, SHOWN_ONLY, Job, Origin, ProgressSource, Runtime, State, new_nonce
+from .metrics import Block, Metrics, Value
+from .project import Project, View
+from .summary import RunMetric, RunParam, Source
+
+__all__ = [
+    "COLOURS", "ENDED", "SHOWN_ONLY", "Action", "ArtifactSpace", "Blob", "Block", "Capture", "ComparedRun",
+    "Comparison", "Diagnosis", "FailureRule", "Job", "LoggedModel", "Metrics", "ModelUse", "Origin", "ProgressSource",
+    "Project", "RunInput", "RunMetric", "RunParam", "Runtime", "Snapshot", "Source", "State", "Value", "View",
+    "Where", "new_nonce",
+]  # fmt: skip

@@ -1,0 +1,375 @@
+"""Job. Written only through jobs.lifecycle and jobs.metrics.recording.
+
+Job:
+    creating          --start-->  running
+    running           --finish--> finished
+    creating, running --fail-->   error
+    finished, error   --resume--> running      (only a run that was reported from elsewhere)
+    finished, error   --erase-->  deleting     (files go first, then the row)
+
+An attempt is one run of the script. `run_name` is its name at the runner and stays until the run is cleaned up, also
+after the job has ended: the resources are released only then. `run_started` distinguishes a run that was lost from one
+that never started.
+
+A run that an MLflow client reports from elsewhere (jobs.mlflow) is a row, too, with the origin `client`. It has no
+process, no code and no resources, is running from the beginning, and ends when its client says so.
+"""
+
+from __future__ import annotations
+
+import secrets
+import uuid
+from datetime import datetime
+
+from django.conf import settings
+from django.contrib.postgres.functions import RandomUUID
+from django.contrib.postgres.indexes import GinIndex
+from django.db import models
+from django.db.models import Case, F, Q, Value, When
+from django.db.models.functions import Left
+from django.db.models.lookups import Exact
+from django.utils import timezone
+from django.utils.translation import gettext_lazy as _
+from django_fsm import ConcurrentTransitionMixin, FSMField, transition
+
+import runners
+from kernel import masking
+from kernel.messages import ReasonField
+from kernel.models import Lifecycle, refused
+from resources.models import Network
+
+from .project import Project
+
+
+class State(models.TextChoices):
+    CREATING = "creating", _("queued")
+    RUNNING = "running", _("running")
+    FINISHED = "finished", _("finished")
+    ERROR = "error", _("failed")
+    DELETING = "deleting", _("deleting")
+
+
+ENDED = (State.FINISHED, State.ERROR)
+COLOURS = 10  # of lines in charts (mlp/static/mlp/charts.css)
+LONGEST_LIMIT_S = 365 * 86400
+MOST_PRIORITY = 100
+# States that only pages tell apart: a queued job is starting once its resources are reserved; an error may be a cancel.
+HIDDEN = "•••"  # instead of a value that readers do not see
+SHOWN_ONLY = {"starting": _("starting"), "cancelled": _("cancelled")}
+
+
+class Runtime(models.TextChoices):
+    PYTHON = "python", "Python"
+    TORCH = "torch", "PyTorch"
+    TF = "tf", "TensorFlow"
+
+
+class Origin(models.TextChoices):
+    """Where a run comes from."""
+
+    JOB = "job", _("job")
+    CLIENT = "client", _("MLflow client")
+
+
+class ProgressSource(models.TextChoices):
+    """The source of the last progress report."""
+
+    NONE = "", _("nobody")
+    SCRIPT = "script", _("the script")
+    TRAINER = "trainer", _("the training framework")
+    LOG = "log", _("the progress bar in the log")
+
+
+def new_nonce() -> str:
+    return secrets.token_hex(16)
+
+
+class Kept(models.Manager):
+    """The jobs that are not in the trash: what lists show."""
+
+    def get_queryset(self):
+        return super().get_queryset().filter(trashed=None)
+
+
+class Job(ConcurrentTransitionMixin, Lifecycle):
+    """One training script of one user, run until it ends. cpu in cores, gpu in devices, ram in MiB, per worker.
+
+    `tags` are one object, {"baseline": "", "team": "vision"}: a label is a key with an empty value.
+    """
+
+    user = models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="jobs", verbose_name=_("user")
+    )
+    tenant = models.ForeignKey(
+        "resources.Tenant", on_delete=models.PROTECT, related_name="jobs", verbose_name=_("tenant")
+    )
+    name = models.CharField(_("name"), max_length=50)
+    runtime = models.CharField(_("runtime"), max_length=10, choices=Runtime.choices, default=Runtime.PYTHON)
+    entry = models.CharField(_("script"), max_length=200)
+    gpu = models.PositiveSmallIntegerField(_("GPU"), default=0)
+    cpu = models.FloatField(_("CPU"), default=1)
+    ram = models.PositiveIntegerField(_("Memory (MiB)"), default=512)
+    workers = models.PositiveSmallIntegerField(_("workers"), default=1)
+    datasets = models.JSONField(_("datasets"), default=list, blank=True)
+    args = models.JSONField(_("arguments"), default=list, blank=True)
+    env = models.JSONField(_("environment"), default=dict, blank=True)
+    retries = models.PositiveSmallIntegerField(_("retries"), default=0)
+    # Seconds from the first start until it is stopped, pauses before retries included; null for no limit.
+    timeout = models.PositiveIntegerField(_("time limit (s)"), null=True, blank=True)
+    priority = models.SmallIntegerField(_("priority"), default=0, db_default=0)  # among its user's own queued jobs
+    snapshot = models.ForeignKey(  # none in rows of earlier releases: they run what is in .home
+        "jobs.Snapshot", on_delete=models.PROTECT, related_name="jobs", null=True, blank=True, verbose_name=_("code")
+    )
+    network = models.CharField(
+        _("network"), max_length=10, choices=Network.choices, blank=True, default="", db_default=""
+    )
+    state = FSMField(_("state"), default=State.CREATING, choices=State.choices, protected=True)
+    progress = models.PositiveSmallIntegerField(_("progress"), default=0)
+    progress_source = models.CharField(
+        max_length=10, choices=ProgressSource.choices, blank=True, default="", db_default=""
+    )
+    expected_end = models.DateTimeField(null=True, blank=True)  # as the source of the progress said last
+    reason = ReasonField(_("reason"), blank=True)
+    reserved = models.BooleanField(_("resources reserved"), default=False)
+    attempt = models.PositiveSmallIntegerField(_("attempt"), default=0)
+    run_name = models.CharField(_("run"), max_length=64, blank=True)
+    run_started = models.BooleanField(default=False)
+    not_before = models.DateTimeField(_("not before"), null=True, blank=True)
+    metrics_from = models.DateTimeField(null=True, blank=True)  # reports sent earlier were deleted
+    metrics_until = models.DateTimeField(null=True, blank=True)  # reports sent from then on are rejected
+    values_kept = models.PositiveBigIntegerField(default=0)  # rows of metrics and values
+    metrics_notice = ReasonField(blank=True, default="")  # why reports were refused or are not stored
+    diagnosed = models.BooleanField(default=False, db_default=False)  # jobs.doctor has seen its failure
+    nonce = models.CharField(max_length=32, default=new_nonce)
+    created = models.DateTimeField(_("created"), auto_now_add=True)
+    started = models.DateTimeField(_("started"), null=True, blank=True)
+    ended = models.DateTimeField(_("ended"), null=True, blank=True)
+    project = models.ForeignKey(
+        Project, on_delete=models.PROTECT, null=True, blank=True, related_name="jobs", verbose_name=_("project")
+    )  # null in rows of older versions of the platform: reconcile moves them to the default project
+    tags = models.JSONField(_("tags"), default=dict, blank=True, db_default={})
+    notes = models.TextField(_("notes"), blank=True, default="", db_default="")
+    favourite = models.BooleanField(_("favourite"), default=False, db_default=False)
+    group = models.CharField(_("group"), max_length=100, blank=True, default="", db_default="")
+    colour = models.PositiveSmallIntegerField(_("colour"), null=True, blank=True)  # 0 to 9; null in earlier rows
+    hidden = models.BooleanField(_("hidden in charts"), default=False, db_default=False)  # on the board of its project
+    trashed = models.DateTimeField(_("in the trash since"), null=True, blank=True)
+    run_id = models.UUIDField(_("run"), unique=True, default=uuid.uuid4, db_default=RandomUUID(), editable=False)
+    origin = models.CharField(
+        _("origin"), max_length=10, choices=Origin.choices, default=Origin.JOB, db_default=Origin.JOB
+    )
+    title = models.CharField(_("title"), max_length=500, blank=True, default="", db_default="")  # MLflow's run name
+    system_tags = models.JSONField(default=dict, blank=True, db_default={})  # those named mlflow.…
+    parent = models.ForeignKey(
+        "self", on_delete=models.SET_NULL, null=True, blank=True, related_name="children", db_index=False,
+        verbose_name=_("parent run"),
+    )  # fmt: skip
+    heard = models.DateTimeField(_("last report"), null=True, blank=True)  # of an MLflow client
+    # What pages call its state (jobs.runs.states), for the database alone: runs are counted by an index, not read.
+    display_state = models.GeneratedField(
+        expression=Case(
+            When(state=State.CREATING, reserved=True, then=Value("starting")),
+            When(state=State.CREATING, then=Value("queued")),
+            When(Q(Exact(Left("reason", 9), "cancelled"), state=State.ERROR), then=Value("cancelled")),
+            When(state=State.ERROR, then=Value("failed")),
+            default=F("state"),
+            output_field=models.CharField(),
+        ),
+        output_field=models.CharField(max_length=10),
+        db_persist=True,
+        verbose_name=_("state on pages"),
+    )
+
+    objects = models.Manager()
+    kept = Kept()  # without those in the trash
+
+    class Meta:
+        db_table = "job"
+        verbose_name = _("job")
+        verbose_name_plural = _("jobs")
+        constraints = [
+            models.UniqueConstraint(fields=["user", "name"], name="job_name_once_per_user"),
+            models.CheckConstraint(condition=Q(state__in=State.values), name="job_state"),
+            models.CheckConstraint(condition=Q(progress__lte=100), name="job_progress"),
+            models.CheckConstraint(condition=Q(origin__in=Origin.values), name="job_origin"),
+        ]
+        indexes = [
+            models.Index(fields=["state", "id"], name="job_unsteady"),
+            models.Index(fields=["user", "-id"], name="job_newest"),
+            models.Index(fields=["id"], name="job_run_left", condition=~Q(run_name="")),
+            models.Index(fields=["user"], name="job_reserved", condition=Q(reserved=True)),
+            models.Index(fields=["user", "-started"], name="job_last_start", condition=Q(started__isnull=False)),
+            models.Index(fields=["id"], name="job_undiagnosed", condition=Q(state=State.ERROR, diagnosed=False)),
+            models.Index(fields=["project", "-id"], name="job_of_project"),
+            models.Index(fields=["project"], name="job_hidden", condition=Q(hidden=True)),
+            models.Index(fields=["user", "group", "-id"], name="job_group", condition=~Q(group="")),
+            models.Index(fields=["user", "display_state", "-id"], name="job_by_state", condition=Q(trashed=None)),
+            models.Index(
+                fields=["user", "project", "display_state", "-id"], name="job_project_state", condition=Q(trashed=None)
+            ),
+            models.Index(fields=["trashed"], name="job_trash", condition=Q(trashed__isnull=False)),
+            models.Index(fields=["parent"], name="job_parent", condition=Q(parent__isnull=False)),
+            GinIndex(fields=["tags"], name="job_tags"),
+        ]
+
+    @property
+    def network_policy(self) -> str:
+        """Return what its runs may reach: what it asks for, within what its tenant allows now."""
+        return runners.narrowest(self.tenant.network_policy, self.network)
+
+    @property
+    def needs(self) -> dict:
+        """Return what all workers together use of the tenant: gpu, cpu, ram."""
+        return {"gpu": self.gpu * self.workers, "cpu": self.cpu * self.workers, "ram": self.ram * self.workers}
+
+    def __str__(self) -> str:
+        return f"{self.user}/{self.name}"
+
+    @property
+    def shown_colour(self) -> int:
+        return self.pk % COLOURS if self.colour is None else self.colour
+
+    @property
+    def shown_state(self) -> str:
+        if self.state == State.CREATING and self.reserved:
+            return "starting"
+        return "cancelled" if self.state == State.ERROR and self.reason.startswith("cancelled") else self.state
+
+    @property
+    def shown_state_word(self) -> str:
+        return str(SHOWN_ONLY.get(self.shown_state, self.get_state_display()))
+
+    @property
+    def shown_env(self) -> dict[str, str]:
+        """Return the environment variables given to the job. Readers get only the names: values may be secrets."""
+        return self.env if self.reading is None else dict.fromkeys(self.env, HIDDEN)
+
+    @property
+    def failure(self) -> str:
+        """Return the title of the job's diagnosis, empty where there is none."""
+        found = getattr(self, "diagnosis", None)
+        return found.title if found else ""
+
+    @property
+    def page_env(self) -> dict[str, str]:
+        """Return the same for pages, which hide values of names that look secret from the owner, too: others may see
+        the screen.
+        """
+        return masking.masked(self.shown_env)
+
+    @property
+    def is_client(self) -> bool:
+        """Return whether it is reported from elsewhere: the platform has no process of it."""
+        return self.origin == Origin.CLIENT
+
+    @property
+    def shown_name(self) -> str:
+        """Return what pages call it: the title that was given, else the name."""
+        return self.title or self.name
+
+    @property
+    def has_ended(self) -> bool:
+        return self.state in (*ENDED, State.DELETING)
+
+    @property
+    def is_live(self) -> bool:
+        """Return whether it is running, or about to be marked so: its run is ordered and may report already."""
+        return self.state == State.RUNNING or (self.state == State.CREATING and bool(self.run_name))
+
+    def ran_at(self, moment: datetime) -> bool:
+        """Return whether a report sent at that moment was sent while this job ran; it may arrive after the end."""
+        return moment >= (self.metrics_from or self.created) and self.ran_and_had_not_ended_at(moment)
+
+    def ran_and_had_not_ended_at(self, moment: datetime) -> bool:
+        """Return the same without looking at the job's creation."""
+        return self.is_live or (self.state in ENDED and self.attempt > 0 and moment < self.ended)
+
+    def attempt_at(self, moment: datetime) -> int:
+        """Return the attempt that ran at that moment: the current one, or the previous one before `not_before`."""
+        early = self.attempt > 1 and self.not_before is not None and moment < self.not_before
+        return self.attempt - 1 if early else self.attempt
+
+    @property
+    def ran_for(self) -> float | None:
+        """Return the seconds from the start to the end, or until now; None before the start."""
+        return ((self.ended or timezone.now()) - self.started).total_seconds() if self.started else None
+
+    @property
+    def is_overdue(self) -> bool:
+        """Return whether it has run for longer than its time limit."""
+        return self.timeout is not None and self.state == State.RUNNING and (self.ran_for or 0) > self.timeout
+
+    @property
+    def left(self) -> tuple[float, str] | None:
+        """Return the remaining seconds and their source: a ProgressSource, or "pace" if extrapolated from the progress
+        so far.
+
+        None if unknown.
+        """
+        if self.state != State.RUNNING:
+            return None
+        if self.expected_end is not None:
+            seconds = (self.expected_end - timezone.now()).total_seconds()
+            return (seconds, self.progress_source) if seconds > 0 else None
+        if not 0 < self.progress < 100 or self.attempt > 1:
+            return None
+        return self.ran_for * (100 - self.progress) / self.progress, "pace"
+
+    @property
+    def left_for(self) -> float | None:
+        """Return the remaining seconds; None if unknown."""
+        return self.left[0] if self.left else None
+
+    @property
+    def left_says(self) -> str:
+        """Return the source of the remaining time: a ProgressSource or "pace"; "" if unknown."""
+        return self.left[1] if self.left else ""
+
+    @transition(
+        field=state,
+        source=State.CREATING,
+        target=State.RUNNING,
+        custom=refused("the job is %(state)s; only a job in the queue can start"),
+    )
+    def start(self, *, by, reason=""):
+        """Move from creating to running."""
+
+    @transition(
+        field=state,
+        source=State.RUNNING,
+        target=State.FINISHED,
+        custom=refused("the job is %(state)s; only a running job can finish"),
+    )
+    def finish(self, *, by, reason=""):
+        """Move from running to finished."""
+        self.progress = 100
+
+    @transition(
+        field=state,
+        source=[State.CREATING, State.RUNNING],
+        target=State.ERROR,
+        custom=refused("the job has already ended"),
+    )
+    def fail(self, *, by, reason=""):
+        """Move from creating or running to error."""
+        self.reason = reason
+
+    @transition(
+        field=state,
+        source=list(ENDED),
+        target=State.RUNNING,
+        conditions=[lambda job: job.is_client],
+        custom=refused("the job is %(state)s; a job that has ended does not run again"),
+    )
+    def resume(self, *, by, reason=""):
+        """Move from finished or error to running: its client goes on."""
+        self.reason, self.progress = "", 0
+
+    @transition(
+        field=state,
+        source=list(ENDED),
+        target=State.DELETING,
+        custom=refused("the job has not ended; cancel it before you delete it"),
+    )
+    def erase(self, *, by, reason=""):
+        """Move from finished or error to deleting."""

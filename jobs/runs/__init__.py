@@ -1,0 +1,1 @@
+"""Runs as a table: projects, tags, filters, saved views, the trash."""

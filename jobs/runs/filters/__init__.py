@@ -1,0 +1,10 @@
+"""Filter expressions over runs: `loss < 0.1 and lr = 0.01 and tag = baseline`.
+
+`grammar` parses the text into a tree, `compiling` turns the tree into a condition of the ORM. Every error is a
+`FilterError` with the column of the problem.
+"""
+
+from .compiling import Scope, condition
+from .grammar import FilterError, parse
+
+__all__ = ["FilterError", "Scope", "condition", "parse"]

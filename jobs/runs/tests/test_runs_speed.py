@@ -1,0 +1,82 @@
+"""What keeps the table of runs fast with 100,000 of them: states are counted by an index, groups read a bounded number
+of runs. The times are measured by bench/runs.py.
+"""
+
+from __future__ import annotations
+
+import pytest
+from django.db import connection
+from django.http import QueryDict
+
+from jobs.models import Job, State
+from jobs.runs import groups, states
+from jobs.runs.table import Table
+
+from .test_runs_rest import runs  # noqa: F401 (a fixture)
+
+pytestmark = pytest.mark.django_db
+
+
+OTHERS = """
+SELECT indexrelid::regclass FROM pg_index WHERE indrelid = 'job'::regclass AND NOT indisunique
+AND indexrelid::regclass::text NOT IN ('job_by_state', 'job_project_state')
+"""
+
+
+def plan(queryset) -> str:
+    """Return how the database reads the rows with these two indexes only, by an index alone where it can.
+
+    For so few rows all ways cost the same.
+    """
+    with connection.cursor() as cursor:
+        for way in ("seqscan", "bitmapscan", "indexscan", "sort"):
+            cursor.execute(f"SET LOCAL enable_{way} = off")
+        cursor.execute(OTHERS)
+        for (name,) in cursor.fetchall():
+            cursor.execute(f"DROP INDEX {name}")
+    return queryset.explain()
+
+
+@pytest.mark.parametrize("in_project", [False, True])
+def test_runs_are_counted_by_an_index_alone(alice, runs, in_project):  # noqa: F811
+    table = Table(alice, QueryDict(""), runs["a"].project if in_project else None)
+    counted = table.unstated.order_by().values_list("display_state")
+    assert table.counts == (
+        {"finished": 2} if in_project else {"cancelled": 1, "failed": 1, "finished": 2, "queued": 1}
+    )
+    assert "Index Only Scan using job_" in plan(counted)
+
+
+def test_the_newest_in_a_state_are_found_in_their_order(alice, runs):  # noqa: F811
+    found = plan(Table(alice, QueryDict("state=finished")).runs.order_by("-pk").values("pk")[:50])
+    assert "Index Only Scan using job_by_state" in found
+    assert "Sort" not in found
+
+
+@pytest.mark.parametrize("expression", ["lr = 0.01", "lr < 1", "lr > 0.05"])
+def test_an_argument_that_is_a_number_is_found_by_the_index(alice, runs, expression):  # noqa: F811
+    query = QueryDict(mutable=True)
+    query["filter"] = expression
+    assert "place" in str(Table(alice, query).runs.query)
+
+
+def test_the_database_names_states_as_pages_do(alice, runs):  # noqa: F811
+    job = Job.objects.filter(pk=runs["e"].pk)
+    for state in State.values:
+        for reserved in (False, True):
+            for reason in ("", "exit code 1", "cancelled", "cancelled by the platform"):
+                job.update(state=state, reserved=reserved, reason=reason)
+                row = job.get()
+                assert row.display_state == states.word(row), (state, reserved, reason)
+
+
+def test_groups_of_very_many_runs_have_the_metrics_of_the_newest(client, alice, runs, monkeypatch):  # noqa: F811
+    monkeypatch.setattr(groups, "AVERAGED", 4)
+    client.force_login(alice)
+    page = client.get("/jobs?by=script&col=last:loss").content.decode()
+    assert "newest 4 runs" in page
+    rows = groups.of(Table(alice, QueryDict("by=script&col=last:loss"))).rows
+    assert [(row.value, row.count) for row in rows] == [("train.py", 4), ("eval.py", 1)]
+    assert rows[1].cells == [(0.5, 0.5)]
+    monkeypatch.undo()
+    assert "newest 4 runs" not in client.get("/jobs?by=script&col=last:loss").content.decode()

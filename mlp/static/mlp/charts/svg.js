@@ -1,0 +1,26 @@
+// Parts of hand-drawn SVG plots: elements, round numbers of an axis, and short numbers.
+
+const SPACE = "http://www.w3.org/2000/svg";
+
+export function element(name, attributes, text) {
+  const made = document.createElementNS(SPACE, name);
+  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+  if (text !== undefined) made.textContent = text;
+  return made;
+}
+
+// Returns about `count` round numbers from low to high.
+export function ticks(low, high, count) {
+  const rough = (high - low) / count || 1;
+  const power = 10 ** Math.floor(Math.log10(rough));
+  const step = power * [1, 2, 5, 10].find((factor) => factor * power >= rough * 0.999);
+  const values = [];
+  for (let at = Math.ceil(low / step - 1e-9); at * step <= high + step * 1e-9; at += 1) values.push(at * step || 0); // never -0
+  return values;
+}
+
+export function short(value) {
+  const size = Math.abs(value);
+  if (size !== 0 && (size >= 100000 || size < 0.001)) return value.toExponential(1);
+  return String(Number(value.toPrecision(size >= 1 ? 4 : 3)));
+}

@@ -1,0 +1,65 @@
+// The table of runs: the tick in the head ticks all rows of the page, what cannot be undone at once is confirmed with the
+// number and the names of the runs; menus close when something else is clicked.
+
+import { watch } from "./refresh.js";
+import "./runs/columns.js";
+import "./runs/editing.js";
+import "./runs/lines.js";
+
+const MOST_NAMED = 5;
+
+function ticks(form) {
+  return [...form.querySelectorAll("input[name=job]")];
+}
+
+// Returns how many runs are selected, and the names of those on this page.
+function selected(form) {
+  const everything = form.querySelector("[name=all]")?.checked;
+  const on = ticks(form).filter((tick) => tick.checked || everything);
+  const names = on.map((tick) => tick.closest("tr").querySelector("th.name a").textContent.trim());
+  return { count: everything ? Number(form.querySelector("[data-selected]").dataset.total) : on.length, names };
+}
+
+function count(form) {
+  const place = form.querySelector("[data-selected]");
+  if (!place) return;
+  const { count: number } = selected(form);
+  place.textContent = number ? place.dataset.word.replace("{n}", number.toLocaleString(document.documentElement.lang)) : "";
+}
+
+document.addEventListener("change", (event) => {
+  const form = event.target.closest("form[data-runs]");
+  if (!form) return;
+  const head = form.querySelector("[data-all]");
+  if (event.target === head) {
+    for (const tick of ticks(form)) tick.checked = head.checked;
+  } else if (event.target.name === "job") {
+    head.checked = ticks(form).every((tick) => tick.checked);
+    head.indeterminate = !head.checked && ticks(form).some((tick) => tick.checked);
+  }
+  count(form);
+});
+
+// Before page.js looks at the form: it asks what `data-confirm` says.
+document.addEventListener("submit", (event) => {
+  const form = event.target;
+  if (!form.matches("form[data-runs]")) return;
+  for (const name of ["confirm", "confirmTitle", "confirmButton", "confirmBack"]) delete form.dataset[name];
+  const { ask, askTitle, askBack } = event.submitter?.dataset ?? {};
+  const { count: number, names } = selected(form);
+  if (!ask || !number) return;
+  const list = names.slice(0, MOST_NAMED).join(", ") + (number > Math.min(names.length, MOST_NAMED) ? ", …" : "");
+  form.dataset.confirm = `${form.querySelector("[data-selected]").dataset.word.replace("{n}", number)} (${list}). ${ask}`;
+  form.dataset.confirmTitle = askTitle;
+  form.dataset.confirmButton = event.submitter.textContent.trim();
+  if (askBack) form.dataset.confirmBack = askBack;
+});
+
+document.addEventListener("click", (event) => {
+  for (const menu of document.querySelectorAll("details.menu[open]")) {
+    if (!menu.contains(event.target)) menu.open = false;
+  }
+});
+
+watch({ then: () => document.querySelectorAll("form[data-runs]").forEach(count) });
+document.querySelectorAll("form[data-runs]").forEach(count);

@@ -1,0 +1,111 @@
+"""Boards of charts: `{% load charts %}{% charts jobs %}`, or of some metrics only, `{% charts jobs groups %}`.
+
+The board is templates/charts/_board.html, its scripts are below mlp/static/mlp/charts. A page with boards includes
+charts/_styles.html in its head, and its script calls `boards()` of charts/index.js.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable
+
+from django import template
+from django.db.models import prefetch_related_objects
+from django.http import QueryDict
+
+from jobs.metrics import usage_series
+from jobs.metrics.points import in_order
+from jobs.metrics.series import ACCURACY_AND_LOSS, CONTRACT, TITLES, accuracy_and_loss, summarised
+from jobs.models import Job
+from jobs.summaries import colours
+
+register = template.Library()
+MOST_CHARTS = 200  # of a board
+MOST_ALARMS = 4  # as in board.js
+
+
+@register.inclusion_tag("charts/_board.html", takes_context=True)
+def charts(context, jobs: Iterable[Job] | Job, groups: list[list[str]] | None = None, *, compact: bool = False) -> dict:
+    """Return a board of these jobs with a chart for each of `groups`, lists of metrics; None: a chart for each metric.
+
+    A compact board has accuracy and loss only, and no controls. Of more than MOST_CHARTS metrics the first have charts,
+    and a form finds others: those that have `metrics` of the address in their names.
+    """
+    request = context.get("request")
+    jobs = [jobs] if isinstance(jobs, Job) else list(jobs)
+    part = "" if compact or groups is not None or request is None else request.GET.get("metrics", "").replace("\0", "")
+    rows = summarised(jobs, part)
+    if compact:
+        prefetch_related_objects(jobs, accuracy_and_loss())
+        last = [(job.pk, one.name, one.last) for job in jobs for one in getattr(job, ACCURACY_AND_LOSS)]
+    else:
+        # So many rows have the first MOST_CHARTS names of all jobs, and of one more.
+        last = list(rows.values_list("job", "name", "last")[: (MOST_CHARTS + 1) * len(jobs)])
+    found = [*CONTRACT] if compact else in_order({name for _job, name, _last in last})
+    many = len(found) > MOST_CHARTS
+    names = [[name] for name in found[:MOST_CHARTS]] if groups is None else groups
+    several = {job.pk: job.name for job in sorted(jobs, key=lambda job: job.pk)}
+    bad = [(pk, name) for pk, name, value in last if math.isnan(value)]
+    return {
+        **_board(jobs, names, {"find": part, "limit": MOST_CHARTS} if many or part else {}),
+        "many": many,
+        "part": part,
+        "shown": len(names),
+        "total": rows.values("name").distinct().order_by().count() if many else len(names),
+        "kept": [] if request is None else [pair for pair in _pairs(request.GET) if pair[0] != "metrics"],
+        "titles": json.dumps({name: str(title) for name, title in TITLES.items()}),
+        "compact": compact,
+        # Their lines are there before the points say since when, so that nothing moves.
+        "alarms": [(several[pk], name) for pk in several for one, name in bad if one == pk][:MOST_ALARMS],
+        "fixed": compact or groups is not None or many or bool(part),
+        "controls": not compact,
+        "ended": all(job.has_ended for job in jobs),
+    }
+
+
+@register.inclusion_tag("charts/_board.html")
+def panel_chart(panel: dict) -> dict:
+    """Return the chart of a panel of a project's board (jobs.runs.panels): its metrics on one chart."""
+    jobs = panel["jobs"]
+    return {
+        **_board(jobs, [panel["metrics"]], is_panel=True),
+        "titles": json.dumps({name: str(title) for name, title in TITLES.items()}),
+        "fixed": True,
+        "panel": panel,
+        "axis": panel.get("axis", "step"),
+        "ended": all(job.has_ended for job in jobs),
+    }
+
+
+@register.inclusion_tag("charts/_board.html")
+def usage_charts(job: Job, titles: dict[str, str]) -> dict:
+    """Return a board of a job's resource usage; `titles` are the titles of the charts."""
+    names = [[one.name] for one in usage_series.of_job(job)]
+    return {**_board([job], names), "titles": json.dumps(titles), "source": "usage", "floor": 0, "ended": job.has_ended}
+
+
+def _pairs(query: QueryDict) -> list[tuple[str, str]]:
+    return [(name, value) for name, values in query.lists() for value in values]
+
+
+def _board(jobs: list[Job], names: list[list[str]], given: dict | None = None, *, is_panel: bool = False) -> dict:
+    """Return what all boards need. The panels of a page show a run in one colour, even if another one has it, too.
+
+    `given`: what else a script is to know of each run.
+    """
+    drawn = [job.shown_colour for job in jobs] if is_panel else colours.distinct(jobs)
+    runs = [
+        {
+            **(given or {}),
+            "id": job.pk,
+            "user": job.user.username,
+            "job": job.name,
+            "label": job.shown_name,
+            "colour": colour,
+            "started": job.started.timestamp() if job.started else None,
+            "live": not job.has_ended,
+        }
+        for job, colour in zip(jobs, drawn, strict=True)
+    ]
+    return {"runs": json.dumps(runs), "several": len(jobs) > 1, "groups": [json.dumps(group) for group in names]}

@@ -1,0 +1,99 @@
+"""The table of runs in a real browser: filter, columns, many runs tagged, deleted and restored."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from playwright.sync_api import expect
+
+from jobs.models import Job, Project, RunMetric, RunParam
+
+pytestmark = pytest.mark.django_db(transaction=True)
+ROWS = "form[data-runs] tbody tr"
+
+
+@pytest.fixture
+def runs(alice):
+    """Six finished runs, a to f, with a learning rate and a loss."""
+    for place, name in enumerate("abcdef"):
+        job = Job.objects.create(
+            user=alice, tenant=alice.tenant, name=name, entry="train.py", state="finished", progress=100
+        )
+        RunParam.objects.create(job=job, user=alice, name="lr", text=f"0.{place}", number=place / 10)
+        RunMetric.objects.create(job=job, user=alice, name="loss", last=place, min=place, max=place, count=1, step=1)
+
+
+def test_runs_are_filtered_tagged_deleted_and_restored(alice_page, runs):
+    page = alice_page
+    page.goto("/jobs")
+    expect(page.locator(ROWS)).to_have_count(6)
+
+    page.fill("#filter", "loss < ")
+    page.keyboard.press("Enter")
+    expect(page.locator(".filter-problem")).to_contain_text("column 7")
+    page.fill("#filter", "loss < 3 and lr > 0")
+    page.keyboard.press("Enter")
+    expect(page.locator(ROWS)).to_have_count(2)
+
+    page.locator("#columns > summary").click()
+    page.locator("#columns input[value='min:loss']").check()
+    page.locator("#columns button").click()
+    page.get_by_role("link", name="loss minimum").click()
+    expect(page.locator("th[aria-sort=ascending]")).to_contain_text("loss")
+    expect(page.locator(f"{ROWS} th.name")).to_have_text([re.compile("b"), re.compile("c")])
+
+    page.locator("[data-all]").check()
+    page.locator(".bulk summary", has_text="Tag").click()
+    page.fill("#bulk-tags", "good, team=vision")
+    page.get_by_role("button", name="Add tags").click()
+    expect(page.get_by_text("2 runs changed.")).to_be_visible()
+    page.fill("#filter", "tag.team = vision")
+    page.keyboard.press("Enter")
+    expect(page.locator(ROWS)).to_have_count(2)
+
+    page.locator("#pick-all").check()
+    page.get_by_role("button", name="Delete", exact=True).click()
+    expect(page.locator("#confirm")).to_contain_text("Selected: 2 (b, c)")
+    page.locator("#confirm-yes").click()
+    expect(page.get_by_text("2 runs moved to the trash.")).to_be_visible()
+    expect(page.locator(ROWS)).to_have_count(0)
+    page.get_by_role("button", name="Undo").click()
+    expect(page.locator(ROWS)).to_have_count(2)
+    page.goto("/jobs")
+    expect(page.locator(ROWS)).to_have_count(6)
+
+
+def test_columns_are_moved_and_tags_and_notes_edited_in_the_table(alice_page, alice, runs, browser_errors):
+    page = alice_page
+    project = Project.objects.create(user=alice, name="vision")
+    Job.objects.update(project=project)
+    page.goto("/projects/vision?col=tags&col=param:lr&col=best:loss")
+    heads = page.locator("th[data-column] a")
+    expect(heads).to_have_text(["Name", "Tags", "lr", "loss best"])
+
+    heads.nth(2).focus()
+    page.keyboard.press("Shift+ArrowRight")
+    expect(heads).to_have_text(["Name", "Tags", "loss best", "lr"])
+    expect(heads.nth(3)).to_be_focused()
+    edge = {"x": 3, "y": 3}
+    heads.nth(3).drag_to(heads.nth(1), source_position=edge, target_position=edge)
+    expect(heads).to_have_text(["Name", "lr", "Tags", "loss best"])
+    assert "col=name&col=param%3Alr&col=tags&col=best%3Aloss" in page.url
+
+    page.locator("[data-column='best:loss'] [data-head-menu]").click()
+    expect(page.get_by_role("menuitemradio", name="Lower is better")).to_have_attribute("aria-checked", "true")
+    page.get_by_role("menuitemradio", name="Higher is better").click()
+    expect(page.locator("[data-column='best:loss']")).to_have_attribute("data-goal", "max")
+
+    page.get_by_role("button", name="Edit the tags of f").click()
+    page.keyboard.type("a'b")
+    page.keyboard.press("Enter")
+    expect(page.locator(".editor + .problem")).to_contain_text("quotation marks")
+    page.keyboard.press("Backspace")
+    page.keyboard.press("Backspace")
+    page.keyboard.press("Enter")
+    expect(page.locator("td[data-edit=tags]").first).to_contain_text("a")
+    expect(page.locator(".editor")).to_have_count(0)
+    expect(page.locator("td[data-edit=tags] .tag")).to_have_text(["a"])
+    assert not [error for error in browser_errors if "409" not in error]

@@ -1,0 +1,204 @@
+"""Charts in a real browser: zoom, legend, smoothing, axes, values that are not finite, full screen, live points."""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import timedelta
+
+import pytest
+from django.db import connection
+from django.utils import timezone
+from playwright.sync_api import expect
+
+from jobs import lifecycle
+from jobs.metrics import recording
+from jobs.models import Job, Project
+from kernel.bus import Delivery
+from mlp.operators.tests.admin_world import put
+
+from .browser_world import in_another_thread
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+LONG = """
+INSERT INTO metric_value (job_id, name, step, value, at, attempt, msg_id)
+SELECT %s, 'norm', i, CASE WHEN i >= 30000 THEN 'NaN' ELSE 2 + sin(i / 500.0 + %s) END,
+    now() + i * interval '1 ms', 1, 'n' || i
+FROM generate_series(0, 39999) AS i
+"""
+
+
+def report(job: str, number: int, body: dict) -> None:
+    kind = recording.values_subject if "values" in body else recording.subject
+    message = Delivery(kind("alice", job), json.dumps(body).encode(), f"{job}-{number}", number, timezone.now())
+    in_another_thread(lambda: recording.record([message]))
+
+
+def chart_of(page, name: str):
+    return page.locator(f"figure[data-names='[\"{name}\"]']")
+
+
+def label(chart):
+    return chart.locator("[role=img]")
+
+
+def drag(page, chart, begin: float, end: float) -> None:
+    box = chart.locator(".u-over").bounding_box()
+    page.mouse.move(box["x"] + begin * box["width"], box["y"] + 50)
+    page.mouse.down()
+    page.mouse.move(box["x"] + end * box["width"], box["y"] + 60, steps=4)
+    page.mouse.up()
+
+
+def test_charts_of_compared_runs(alice_page, alice, browser_errors):
+    page = alice_page
+    for shift, name in enumerate(("fit", "second")):
+        job = put(Job, alice, name, "running")
+        Job.objects.filter(pk=job.pk).update(started=timezone.now() - timedelta(minutes=5))
+        with connection.cursor() as cursor:
+            cursor.execute(LONG, [job.pk, shift])
+    page.goto("/compare?job=fit&job=second")
+    chart = chart_of(page, "norm")
+    expect(label(chart)).to_have_attribute(
+        "aria-label", re.compile("second: 40,000 values, last NaN at 39,999, lowest 1")
+    )
+    expect(page.locator("[data-alarms]")).to_contain_text("fit: norm became NaN at step 30000")
+
+    with page.expect_response(lambda answer: "from=" in answer.url and "/jobs/second/" in answer.url) as answered:
+        drag(page, chart, 0.30, 0.302 + 0.02)
+    finer = answered.value.json()[0]
+    assert finer["bucket"] < 5
+    assert 10_000 < finer["step"][0] < finer["step"][-1] < 15_000
+    expect(page.locator("[data-reset]")).to_be_visible()
+    chart.locator(".u-over").dblclick()
+    expect(page.locator("[data-reset]")).to_be_hidden()
+
+    chart.locator("[role=img]").focus()
+    page.keyboard.press("Home")
+    expect(chart.locator(".tip")).to_contain_text("Step 0")
+    page.keyboard.press("+")
+    expect(page.locator("[data-reset]")).to_be_visible()
+    page.keyboard.press("0")
+
+    page.locator("[data-run=fit]").click()
+    expect(label(chart)).not_to_have_attribute("aria-label", re.compile("fit:"))
+    page.get_by_role("button", name="only fit").click()
+    expect(label(chart)).to_have_attribute("aria-label", re.compile("fit:"))
+    expect(label(chart)).not_to_have_attribute("aria-label", re.compile("second:"))
+
+    page.locator("[data-smooth]").fill("0.6")
+    page.locator("[data-x]").select_option("relative")
+    page.locator("[data-log-y]").check()
+    page.keyboard.press("Tab")
+    chart.locator("[role=img]").focus()
+    page.keyboard.press("End")
+    expect(chart.locator(".tip")).to_contain_text(re.compile(r"After 5:\d\d"))
+    chart.hover()
+    with page.expect_download() as saved:
+        chart.get_by_role("button", name="Save as SVG").click()
+    svg = saved.value.path().read_text()
+    assert svg.count("<polyline") == 2  # the raw line and the smoothed one
+    assert ">norm<" in svg
+    chart.get_by_role("button", name="Full screen").click()
+    expect(page.locator("figure:fullscreen")).to_be_visible()
+    page.evaluate("document.exitFullscreen()")
+    page.reload()
+    expect(page.locator("[data-smooth-value]")).to_have_text("0.6")
+    expect(page.locator("[data-x]")).to_have_value("relative")
+    assert browser_errors == []
+
+
+def test_a_running_job_gets_its_new_points_only(alice_page, alice, browser_errors):
+    page = alice_page
+    put(Job, alice, "fit", "running")
+    report("fit", 1, {"epoch": 1, "accuracy": 0.25, "loss": 1, "progress": 10})
+    report("fit", 2, {"step": 1, "values": {"lr": 0.5}})
+    page.goto("/jobs/fit")
+    accuracy, lr = chart_of(page, "accuracy"), chart_of(page, "lr")
+    expect(label(accuracy)).to_have_attribute("aria-label", re.compile(r"1 values, last 0.25 at 1,"))
+    expect(label(lr)).to_have_attribute("aria-label", re.compile(r"last 0.5 at 1,"))
+    fetched: list[str] = []
+    page.on("request", lambda request: fetched.append(request.url))
+    report("fit", 3, {"epoch": 2, "accuracy": 0.5, "loss": 0.5, "progress": 40})
+    report("fit", 4, {"step": 2, "values": {"lr": 0.125, "norm": "NaN"}})
+    expect(label(accuracy)).to_have_attribute("aria-label", re.compile(r"2 values, last 0.5 at 2,"))
+    expect(label(lr)).to_have_attribute("aria-label", re.compile(r"2 values, last 0.125 at 2,"))
+    expect(page.locator("[data-live] progress")).to_have_js_property("value", 40)
+    expect(page.locator("[data-alarms]")).to_contain_text("norm became NaN at step 2")
+    assert not [url for url in fetched if "/points" in url or "/series" in url]
+    assert browser_errors == []
+
+
+def test_a_change_before_the_websocket_opens_is_not_missed(alice_page, alice, browser_errors):
+    job = put(Job, alice, "fit", "running")
+
+    def change_first(socket):
+        in_another_thread(lambda: lifecycle.cancel(user=alice, name="fit", by="alice"))
+        socket.connect_to_server()
+
+    alice_page.route_web_socket(re.compile("/ws/live"), change_first)
+    alice_page.goto("/jobs/fit")
+    expect(alice_page.locator("h1 .state-cancelled")).to_be_visible()
+    assert job.state == "running"
+    assert browser_errors == []
+
+
+def test_a_projects_board_has_charts_that_grow_and_are_arranged(alice_page, alice, browser_errors):
+    page = alice_page
+    project = Project.objects.create(user=alice, name="vision", board=[{"kind": "count", "title": "Runs"}])
+    for name in ("fit", "second"):
+        job = put(Job, alice, name, "running")
+        Job.objects.filter(pk=job.pk).update(started=timezone.now() - timedelta(minutes=5), project=project)
+        report(name, 1, {"epoch": 1, "accuracy": 0.5, "loss": 2.0, "progress": 10})
+        report(name, 2, {"step": 1, "values": {"norm": 3}})
+    page.goto("/projects/vision")
+    page.locator("#panel > summary").click()
+    expect(page.locator("#panel-text")).to_be_hidden()
+    page.get_by_role("checkbox", name="loss", exact=True).check()
+    page.get_by_role("checkbox", name="norm", exact=True).check()
+    page.get_by_role("button", name="Add panel").click()
+    chart = page.locator("[data-panel] figure")
+    expect(label(chart)).to_have_attribute("aria-label", re.compile("fit norm: 1 values, last 3"))
+    expect(page.locator("[data-panel] [data-legend] [data-run]")).to_have_text(["second", "fit"])
+
+    report("fit", 3, {"epoch": 2, "accuracy": 0.6, "loss": 1.5, "progress": 20})
+    expect(label(chart)).to_have_attribute("aria-label", re.compile(r"fit Loss: 2 values, last 1\.5 at 2"))
+
+    titles = page.locator("[data-panels] h2")
+    page.locator("[data-move]").nth(1).focus()
+    page.keyboard.press("ArrowLeft")
+    expect(titles).to_have_text(["loss, norm", "Runs"])
+    expect(page.locator("[aria-busy]")).to_have_count(0)
+    expect(page.locator("[data-move]").first).to_be_focused()
+    handle, target = page.locator("[data-move]").first.bounding_box(), titles.nth(1).bounding_box()
+    page.mouse.move(handle["x"] + 4, handle["y"] + 4)
+    page.mouse.down()
+    page.mouse.move(target["x"] + 200, target["y"] + 10, steps=5)
+    page.mouse.up()
+    expect(titles).to_have_text(["Runs", "loss, norm"])
+    expect(page.locator("[aria-busy]")).to_have_count(0)  # stored
+    page.reload()
+    expect(titles).to_have_text(["Runs", "loss, norm"])
+    expect(label(chart)).to_have_attribute("aria-label", re.compile(r"fit Loss: 2 values, last 1\.5 at 2"))
+
+    panel, corner = page.locator("[data-panel-number]").nth(1), page.locator("[data-size]").nth(1)
+    box = corner.bounding_box()
+    page.mouse.move(box["x"] + 8, box["y"] + 8)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 300, box["y"] + 218, steps=5)
+    page.mouse.up()
+    expect(panel).to_have_class(re.compile("span-3"))
+    expect(page.locator("[data-editing], [aria-busy]")).to_have_count(0)  # stored
+    corner.press("ArrowDown")
+    expect(panel).to_have_attribute("data-rows", "3")
+    expect(page.locator("[data-editing], [aria-busy]")).to_have_count(0)
+    project.refresh_from_db()
+    assert (project.board[1]["columns"], project.board[1]["rows"]) == (3, 3)
+
+    page.get_by_role("button", name="Show second in charts").click()
+    expect(page.locator("[data-panel][data-runs*=second]")).to_have_count(0)
+    expect(label(chart)).to_have_attribute("aria-label", re.compile(r"fit: 2 values|fit Loss: 2 values"))
+    page.get_by_role("button", name="Colour of fit in charts").click()
+    page.get_by_role("menuitemradio", name="Colour 8").click()
+    expect(page.locator("[data-panel][data-runs*='\"colour\": 7']")).to_have_count(1)

@@ -1,0 +1,223 @@
+"""All addresses of the MLflow protocol, read from the URL configuration: another user's objects answer as those that do
+not exist, and what is shared can be read by its id, and not be changed.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import pytest
+from django.apps import apps
+from django.db import transaction
+from django.urls import URLResolver, get_resolver
+
+from accounts.models import Share
+from jobs.mlflow.tests.conftest import Mlflow, mlflow, mlflow_of_bob  # noqa: F401 (fixtures)
+from jobs.models import Job, Project
+from models_app.models import RegistryWebhook
+
+pytestmark = pytest.mark.django_db
+
+BASES = ("mlflow/api/2.0/mlflow/", "mlflow/api/3.0/mlflow/", "mlflow/api/2.0/", "mlflow/")
+# Addresses that are no calls of the protocol: pages, and what needs no token.
+PAGES = {
+    "mlflow/", "mlflow/experiments/<int:experiment>", "mlflow/runs/<str:run>", "mlflow/health", "mlflow/version",
+    "mlflow/api/3.0/mlflow/server-info", "mlflow/ajax-api/3.0/mlflow/server-info",
+}  # fmt: skip
+# Calls that create an object of the caller's, or list these.
+OWN = {
+    "POST experiments/create", "POST experiments/search", "GET experiments/search", "GET experiments/list",
+    "POST registered-models/create", "POST registered-models/search", "GET registered-models/search",
+    "POST model-versions/search", "GET model-versions/search", "POST webhooks", "GET webhooks", "GET workspaces",
+    "POST workspaces", "POST runs/search",
+}  # fmt: skip
+# Calls that read an object by the id of its run or experiment, which a share allows.
+READS = {"GET experiments/get", "GET runs/get", "POST runs/search", "GET metrics/get-history"}
+FILES = {
+    "GET artifacts/list", "GET get-artifact", "GET mlflow-artifacts/artifacts",
+    "GET mlflow-artifacts/artifacts/<path:path>",
+}  # fmt: skip
+SECRET = "sesame"
+POINT = {"key": "loss", "value": 0.5, "timestamp": 1_700_000_000_000, "step": 0}
+# What calls read besides the ids of objects.
+FIELDS = {
+    "key": "k", "value": "1", "timestamp": 5, "step": 1, "metric_key": "loss", "status": "FINISHED", "new_name": "mine",
+    "metrics": [POINT], "params": [{"key": "p", "value": "v"}], "tags": [{"key": "t", "value": "v"}],
+    "datasets": [{"dataset": {"name": "n", "digest": "d", "source_type": "s", "source": "{}"}}], "version": "1",
+    "alias": "champion", "stage": "Archived", "source": "s3://bucket/2", "description": "mine",
+    "url": "https://example.com/hook", "events": [{"entity": "MODEL_VERSION", "action": "CREATED"}],
+}  # fmt: skip
+
+
+def patterns(resolver=None, before: str = "") -> Iterator[tuple[str, object]]:
+    """Yield the addresses below mlflow/ with their views."""
+    for one in (resolver or get_resolver()).url_patterns:
+        address = before + str(one.pattern)
+        if isinstance(one, URLResolver):
+            yield from patterns(one, address) if address.startswith("mlflow/") or not address else ()
+        elif address.startswith("mlflow/"):
+            yield address, one.callback
+
+
+def calls() -> list[tuple[str, str]]:
+    """Return the method and the address of each call, without the second addresses for MLflow's web interface."""
+    found = []
+    for address, view in patterns():
+        if address not in PAGES and "/ajax-api/" not in address:
+            found += [(method, address) for method in view.methods]
+    return found
+
+
+@dataclass
+class World:
+    """Objects of one user, by what a call names them with; and others of the same names that do not exist."""
+
+    theirs: dict = field(default_factory=dict)
+    nothing: dict = field(default_factory=dict)
+
+
+@pytest.fixture
+def world(mlflow, alice):  # noqa: F811
+    note = [{"key": "mlflow.note.content", "value": SECRET}]
+    key = mlflow.call("post", "experiments/create", name="hidden", tags=note)["experiment_id"]
+    run = mlflow.call("post", "runs/create", experiment_id=key, run_name="hidden", tags=note)["run"]["info"]["run_id"]
+    mlflow.call("post", "runs/log-batch", run_id=run, metrics=[POINT], params=[{"key": SECRET, "value": SECRET}])
+    mlflow.call("post", "registered-models/create", name="hidden", description=SECRET)
+    mlflow.call("post", "model-versions/create", name="hidden", source=f"s3://{SECRET}/1", run_id=run)
+    mlflow.call("post", "registered-models/alias", name="hidden", alias="champion", version="1")
+    hook = RegistryWebhook.objects.create(
+        user=alice, name=SECRET, url="https://example.com/", events=["model_version.created"]
+    )
+    model = mlflow.call("post", "logged-models", experiment_id=key, name=SECRET, source_run_id=run)["model"]["info"]
+    theirs = {"model": model["model_id"], "run": run, "webhook": str(hook.key), "experiment": key, "name": "hidden"}
+    nothing = {
+        "model": f"m-{uuid.uuid4().hex}",
+        "run": uuid.uuid4().hex,
+        "webhook": str(uuid.uuid4()),
+        "experiment": "987654321",
+        "name": "nothing",
+    }
+    return World(theirs, nothing)
+
+
+def send(client: Mlflow, method: str, address: str, ids: dict):
+    """Send a call about the objects with these ids."""
+    fields = {
+        **FIELDS, "run_id": ids["run"], "experiment_id": ids["experiment"], "experiment_ids": [ids["experiment"]],
+        "experiment_name": ids["name"], "name": ids["name"], "path": "a.txt", "upload_id": "x",
+    }  # fmt: skip
+    folder = f"{ids['experiment']}/{ids['run']}/artifacts"
+    if address.endswith("mlflow-artifacts/artifacts"):
+        fields["path"] = folder
+    if address.endswith("logged-models/search"):
+        fields["datasets"] = []
+    key = ids["model"] if "logged-models" in address else ids["webhook"]
+    for name, value in (
+        ("<str:key>", key), ("<path:tag>", "t"), ("<str:name>", ids["name"]), ("<path:path>", f"{folder}/a.txt"),
+    ):  # fmt: skip
+        address = address.replace(name, value)
+    assert "<" not in address, f"this test does not know what {address} is about"
+    if method == "GET":
+        fields = {name: value for name, value in fields.items() if isinstance(value, str)}
+        fields["experiment_ids"] = [ids["experiment"]]
+        return client.get(f"/{address}", fields, HTTP_AUTHORIZATION=f"Bearer {client.token}")
+    send_as = getattr(client, method.lower())
+    return send_as(f"/{address}", fields, content_type="application/json", HTTP_AUTHORIZATION=f"Bearer {client.token}")
+
+
+def answer(response, ids: dict) -> tuple[int, str]:
+    text = response.content.decode() if not response.streaming else "bytes"
+    for name, value in ids.items():
+        text = re.sub(rf"\b{re.escape(value)}\b", name, text)
+    return response.status_code, text
+
+
+def stored(user) -> dict:
+    """Return the user's rows of all tables."""
+    found = {}
+    for model in apps.get_models():
+        if model is Share:
+            continue
+        names = {one.name for one in model._meta.concrete_fields}
+        owner = next((path for path in ("user", "job", "registered", "webhook") if path in names), None)
+        if owner is None or not model._meta.managed:
+            continue
+        key = owner if owner == "user" else f"{owner}__user"
+        for row in model._base_manager.filter(**{key: user.pk}).values():
+            found[model._meta.label, row[model._meta.pk.attname]] = row
+    return found
+
+
+def short(address: str) -> str:
+    return address.removeprefix(next(base for base in BASES if address.startswith(base)))
+
+
+def test_every_address_is_a_call_or_a_page_and_the_web_interfaces_is_the_same_call():
+    found = dict(patterns())
+    without = {address for address, view in found.items() if not hasattr(view, "methods")}
+    assert without <= PAGES | {"mlflow/"}, "neither a call of the protocol nor a page that this test knows"
+    assert len(calls()) > 50
+    for address, view in found.items():
+        if "/ajax-api/" in address and address not in PAGES:
+            other = found.get(address.replace("/ajax-api/", "/api/")) or found[f"mlflow/{address.rpartition('/')[2]}"]
+            assert view.methods == other.methods
+
+
+def test_another_users_objects_answer_as_those_that_do_not_exist(world, mlflow_of_bob, alice, bob):  # noqa: F811
+    before, wrong = stored(alice), []
+    assert len(before) > 8
+    for method, address in calls():
+        answers = []
+        for ids in (world.theirs, world.nothing):
+            with transaction.atomic():
+                answers.append(answer(send(mlflow_of_bob, method, address, ids), ids))
+                transaction.set_rollback(True)
+        call = f"{method} {short(address)}"
+        if SECRET in answers[0][1]:
+            wrong.append((call, "shows what is hidden"))
+        if call in OWN:
+            ok = answers[0][0] in (200, 400, 403)
+        else:
+            ok = answers[0] == answers[1] and (answers[0][0] == 404 or answers[0][1] in ("{}", '{"files":[]}'))
+        if not ok:
+            wrong.append((call, answers))
+        if stored(alice) != before:
+            wrong.append((call, "changes what is another user's"))
+    assert not wrong, "\n".join(map(str, wrong))
+    assert not Job.objects.filter(user=bob).exists()
+
+
+def test_what_is_shared_is_read_by_its_id_and_not_changed(world, mlflow_of_bob, alice, bob):  # noqa: F811
+    project = Project.objects.get(pk=world.theirs["experiment"])
+    Share.objects.create(
+        owner=alice, kind="project", object_id=project.pk, name=project.name, audience="user", user=bob, right="read"
+    )
+    before, wrong = stored(alice), []
+    for method, address in calls():
+        call = f"{method} {short(address)}"
+        about = not call.endswith(("get-by-name", "/create", "experiments/search", "experiments/list"))
+        if not about and call != "POST runs/create":
+            continue
+        if not short(address).startswith(
+            ("runs/", "experiments/", "metrics/", "mlflow-artifacts/", "artifacts/", "get-artifact")
+        ):
+            continue
+        with transaction.atomic():
+            status, text = answer(send(mlflow_of_bob, method, address, world.theirs), world.theirs)
+            transaction.set_rollback(True)
+        if call in READS:
+            ok = status == 200 and ("hidden" in text or "name" in text or "loss" in text)
+        elif call in FILES:
+            ok = status == 200 or (status == 404 and "a.txt" in text)
+        else:
+            ok = (status, "PERMISSION_DENIED" in text) == (403, True)
+        if not ok:
+            wrong.append((call, status, text))
+        if stored(alice) != before:
+            wrong.append((call, "changes what is shared to be read"))
+    assert not wrong, "\n".join(map(str, wrong))
+    Share.objects.update(revoked=project.created)
+    assert mlflow_of_bob.refused("get", "runs/get", run_id=world.theirs["run"]) == "RESOURCE_DOES_NOT_EXIST"

@@ -1,0 +1,378 @@
+"""Sharing: who reads another user's objects at their addresses, by pages and REST; nobody else does."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+
+from accounts import lifecycle as accounts
+from accounts.models import Share, User
+from apps import urls as app_urls
+from apps.models import Application
+from datasets import urls as dataset_urls
+from datasets.models import Dataset
+from jobs import environment, launching
+from jobs import urls as job_urls
+from jobs.compare import saved
+from jobs.models import Comparison, Job, Project
+from kernel import storage
+from kernel.models import StateChange
+from mlp.operators.tests.admin_world import put
+from mlp.visitors import page_urls
+from models_app import urls as model_urls
+from models_app.models import Model, RegisteredModel
+from resources.models import Tenant
+
+from .page_world import fill, markup, visible_text, visitor
+
+pytestmark = pytest.mark.django_db
+
+OBJECTS = {
+    "job": (Job, "fit"),
+    "dataset": (Dataset, "digits"),
+    "model": (Model, "net"),
+    "application": (Application, "calc"),
+    "project": (Project, "vision"),
+    "registeredmodel": (RegisteredModel, "churn"),
+    "comparison": (Comparison, "rates"),
+}
+URLS = (job_urls.urlpatterns, dataset_urls.urlpatterns, model_urls.urlpatterns, app_urls.urlpatterns)
+NEEDS = {"/search": "?q=x", "/code/diff": "?with=fit"}  # what a call needs in its query
+MAY = {"owner", "reader", "cloner", "member", "staff", "link"}
+# What the segments of an address stand for, by the kind of the page.
+PATHS = {"dataset": "one.csv", "job": "ckpt/model.pt"}
+
+
+def share(row, **given) -> Share:
+    given.setdefault("audience", "user")
+    return Share.objects.create(owner=row.user, kind=row._meta.model_name, object_id=row.pk, name=row.name, **given)
+
+
+def row_of(kind: str, user):
+    model, name = OBJECTS[kind]
+    return model.objects.get(user=user, name=name)
+
+
+def shared_pages() -> dict[str, list[str]]:
+    """Return the addresses of alice's objects that have their owner in them, by the kind of the object."""
+    found: dict[str, list[str]] = {kind: [] for kind in OBJECTS}
+    for pattern in page_urls.urlpatterns:
+        route = str(pattern.pattern)
+        if route.startswith("u/"):
+            name = pattern.name.partition("_")[0]
+            kind = {"compare": "job", "registered": "registeredmodel"}.get(name, name)
+            address = "/" + route.replace("<seg:owner>", "alice").replace("<str:name>", OBJECTS[kind][1])
+            address = address.replace("<path:path>", PATHS.get(kind, "")).replace("<path:name>", OBJECTS[kind][1])
+            found[kind].append(address + ("?job=fit" if name == "compare" else ""))
+    return found
+
+
+def rest_reads() -> dict[str, list[str]]:
+    """Return the addresses of the REST calls that read one of alice's objects, by its kind."""
+    found: dict[str, list[str]] = {kind: [] for kind in OBJECTS}
+    for route in (route for patterns in URLS for route in patterns):
+        view = route.callback.view_class
+        if "<seg:name>" in str(route.pattern) and "GET" in view.calls:
+            kind = view.kind.replace(" ", "")
+            address = str(route.pattern).replace("<seg:user>", "alice").replace("<seg:name>", OBJECTS[kind][1])
+            address = address.replace("<int:number>", "1").replace("<seg:alias>", "latest")
+            query = next((each for end, each in NEEDS.items() if address.endswith(end)), "")
+            found[kind].append("/api/v1/" + address.replace("<anypath:path>", PATHS.get(kind, "")) + query)
+    return found
+
+
+@pytest.fixture
+def filled(alice):
+    """Give alice objects of all kinds, with their files."""
+    fill(alice)
+    Project.objects.create(user=alice, name="vision")
+    saved.save(alice, name="rates", jobs=["fit"])
+    folder = storage.model_dir("alice", "net")
+    folder.mkdir(parents=True)
+    (folder / "model.pt").write_text("x")
+    # a picture, for the address that sends nothing else
+    (storage.job_dir("alice", "fit") / "ckpt" / "model.pt").write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(20))
+    return alice
+
+
+def readers(alice, make_user) -> dict[str, tuple]:
+    """Return who opens alice's objects: a client, and what shares each of her objects `OBJECTS` with it."""
+    other = Tenant.objects.create(name="other", cpu=1, gpu=0, ram=1024, rom=1 << 20)
+    users = {name: make_user(name) for name in ("reader", "cloner", "stranger", "ended")}
+    member, staff = make_user("member"), make_user("boss", is_staff=True)
+    User.objects.filter(pk__in=[user.pk for user in (*users.values(), staff)]).update(tenant=other)
+    yesterday = timezone.now() - timedelta(days=1)
+    ways = {
+        "owner": (alice, None),
+        "reader": (users["reader"], {"user": users["reader"]}),
+        "cloner": (users["cloner"], {"user": users["cloner"], "right": "clone"}),
+        "ended": (users["ended"], {"user": users["ended"], "expires": yesterday}),
+        "member": (member, {"audience": "tenant", "tenant": alice.tenant}),
+        "stranger": (users["stranger"], None),
+        "staff": (staff, None),
+        "link": (None, {"audience": "link"}),
+        "ended link": (None, {"audience": "link", "expires": yesterday}),
+        "revoked link": (None, {"audience": "link", "revoked": yesterday}),
+        "anonymous": (None, None),
+    }
+    clients = {}
+    for role, (user, given) in ways.items():
+        clients[role] = client = visitor(user)
+        links = []
+        for kind in OBJECTS if given is not None else ():
+            hashed = {"token_hash": f"{role} {kind}"} if given.get("audience") == "link" else {}
+            links.append(share(row_of(kind, alice), **given, **hashed).pk)
+        if user is None and links:
+            session = client.session
+            session["links"] = links
+            session.save()
+    return clients
+
+
+def answers(clients: dict, addresses: list[str]) -> dict[tuple[str, str], int]:
+    """Return the status of each address for each role."""
+    behind = {"HTTP_X_SENDFILE_TYPE": "X-Accel-Redirect"}
+    return {
+        (each, role): client.get(each, **behind).status_code for each in addresses for role, client in clients.items()
+    }
+
+
+def test_a_page_is_for_those_with_whom_its_object_is_shared(filled, make_user):
+    clients, pages = readers(filled, make_user), shared_pages()
+    assert {kind: len(pages[kind]) > 0 for kind in pages} == dict.fromkeys(OBJECTS, True)
+    found = answers(clients, [address for kind in pages for address in pages[kind]])
+    shown = {address for (address, role), status in found.items() if role == "owner" and status == 200}
+    assert len(shown) > 12
+    wrong = {}
+    for (address, role), status in found.items():
+        hidden = 404 if clients[role].session.get("_auth_user_id") else 302
+        if status != (found[address, "owner"] if role in MAY and address in shown else hidden) and role != "owner":
+            wrong[address, role] = status
+    assert wrong == {}
+
+
+def refusal(response) -> str:
+    """Return the message of a refusal, "" for an answer."""
+    assert response.status_code in (200, 403)
+    return response.json()["msg"] if response.status_code == 403 else ""
+
+
+def test_a_rest_call_reads_for_those_with_whom_the_object_is_shared(filled, make_user):
+    clients, calls = readers(filled, make_user), rest_reads()
+    assert len(calls["job"]) > 5
+    wrong = {}
+    for address in (address for kind in calls for address in calls[kind]):
+        told = {role: refusal(client.get(address)) for role, client in clients.items()}
+        for role, says in told.items():
+            hidden = re.match(
+                "(job|dataset|model|application|registered model|comparison): no such|not authenticated", says
+            )
+            if (says != told["owner"]) if role in MAY else not hidden:
+                wrong[address, role] = says
+    assert wrong == {}
+
+
+def post(client, row, **fields):
+    return client.post(f"/share/{row._meta.model_name}/{row.name}", {"audience": "user", **fields})
+
+
+def link_of(response) -> str:
+    return re.search(r"/shared/link\?key=[\w-]+", response.content.decode())[0]
+
+
+def test_sharing_with_a_user_and_revoking(filled, make_user, bob):
+    mine, hers, job = visitor(filled), visitor(bob), row_of("job", filled)
+    page = "/u/alice/jobs/fit"
+    assert hers.get(page).status_code == 404
+    assert post(mine, job, user="bob").status_code == 302
+    assert "Shared by alice, read only" in visible_text(hers.get(page))
+    assert "fit" in visible_text(hers.get("/shared"))
+    assert "alice" in visible_text(hers.get("/notifications"))
+    assert "bob" in visible_text(mine.get("/share/job/fit"))
+    assert "bob" in visible_text(mine.get("/shared/mine"))
+    assert StateChange.objects.filter(kind="share", owner="alice", name="fit", target="shared", by="alice").exists()
+    assert post(mine, job, user="bob", right="clone").status_code == 302
+    one = Share.objects.get()
+    assert (one.right, one.used is not None) == ("clone", True)
+    assert hers.post(f"/shared/{one.pk}/revoke").status_code == 404
+    assert mine.post(f"/shared/{one.pk}/revoke").status_code == 302
+    assert hers.get(page).status_code == 404
+    assert "fit" not in visible_text(hers.get("/shared"))
+    assert StateChange.objects.filter(kind="share", target="revoked", reason__contains="bob").exists()
+
+
+def test_a_link_opens_one_object_until_it_is_revoked(filled):
+    mine, hers, job = visitor(filled), visitor(), row_of("job", filled)
+    link = link_of(post(mine, job, audience="link"))
+    token = link.partition("=")[2]
+    assert Share.objects.get().expires is not None
+    assert token not in str(Share.objects.values())
+    opened = hers.get(link)
+    assert (opened.status_code, opened["Location"]) == (302, "/u/alice/jobs/fit")
+    assert opened["Referrer-Policy"] == "no-referrer"
+    assert "no-store" in opened["Cache-Control"]
+    shown = hers.get("/u/alice/jobs/fit")
+    assert shown.status_code == 200
+    assert b"main-nav" not in shown.content
+    assert set(re.findall('action="([^"]*)"', shown.content.decode())) == {"/set_language"}
+    assert hers.get("/u/alice/jobs/done").status_code == 302
+    assert hers.get("/shared/link?key=" + token[::-1]).status_code == 404
+    assert mine.post(f"/shared/{Share.objects.get().pk}/revoke").status_code == 302
+    assert hers.get("/u/alice/jobs/fit").status_code == 302
+    assert visitor().get(link).status_code == 404
+
+
+def test_links_can_be_switched_off(filled, settings):
+    mine, hers, job = visitor(filled), visitor(), row_of("job", filled)
+    link = link_of(post(mine, job, audience="link"))
+    hers.get(link)
+    settings.SHARE_LINKS = False
+    assert hers.get("/u/alice/jobs/fit").status_code == 302
+    assert visitor().get(link).status_code == 404
+    assert "switched off" in visible_text(post(mine, job, audience="link"))
+    assert "Anyone with a link" not in visible_text(mine.get("/share/job/fit"))
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({"user": "alice"}, "must be another user"),
+        ({"user": "nobody"}, "no active user has this name"),
+        ({"user": "bob", "expires": "2001-01-01"}, "must be a time within the next year"),
+        ({"user": "bob", "expires": "9999-02-31"}, "must be a date"),
+        ({"user": "bob", "expires": "soon"}, "must be a date"),
+        ({"user": "bob", "right": "write"}, "must be one of read, clone"),
+        ({"audience": "world"}, "must be one of user, tenant, link"),
+    ],
+)
+def test_what_cannot_be_shared_is_refused_at_its_field(filled, bob, fields, says):
+    response = post(visitor(filled), row_of("dataset", filled), **fields)
+    assert response.status_code == 403
+    assert says in visible_text(response)
+    assert not Share.objects.exists()
+
+
+def test_a_user_has_a_limited_number_of_shares(filled, bob, settings):
+    settings.SHARES_PER_USER = 1
+    mine = visitor(filled)
+    assert post(mine, row_of("job", filled), user="bob").status_code == 302
+    assert "revoke one first" in visible_text(post(mine, row_of("model", filled), user="bob"))
+    assert post(mine, row_of("job", filled), user="bob", right="clone").status_code == 302
+
+
+def test_a_share_ends_with_its_object(alice, bob):
+    job, hers = put(Job, alice, "fit", "finished"), visitor(bob)
+    share(job, user=bob)
+    assert hers.get("/u/alice/jobs/fit").status_code == 200
+    job.delete()
+    put(Job, alice, "fit", "finished")
+    assert hers.get("/u/alice/jobs/fit").status_code == 404
+    assert not Share.objects.exists()
+
+
+def test_an_account_that_is_deactivated_shares_nothing(alice, bob):
+    job, hers = put(Job, alice, "fit", "finished"), visitor(bob)
+    share(job, user=bob)
+    accounts.deregister(username="alice", by="test")
+    assert hers.get("/u/alice/jobs/fit").status_code == 404
+
+
+def test_a_shared_project_shares_its_jobs(alice, bob):
+    job, other = put(Job, alice, "fit", "finished"), put(Job, alice, "done", "finished")
+    one, two = (Project.objects.create(user=alice, name=name) for name in ("one", "two"))
+    Job.objects.filter(pk=job.pk).update(project=one)
+    Job.objects.filter(pk=other.pk).update(project=two)
+    hers = visitor(bob)
+    assert post(visitor(alice), one, user="bob").status_code == 302
+    assert hers.get("/u/alice/projects/one").status_code == 200
+    assert hers.get("/u/alice/projects/two").status_code == 404
+    assert hers.get("/u/alice/jobs/fit").status_code == 200
+    assert hers.get("/u/alice/jobs/done").status_code == 404
+    compared = visible_text(hers.get("/u/alice/compare?job=fit&job=done"))
+    assert "fit" in compared
+    assert "done" not in compared
+
+
+def test_readers_see_no_values_of_the_environment_and_no_actions(alice, bob, as_bob, as_alice):
+    job = put(Job, alice, "fit", "finished")  # its environment is {"SECRET": "hush"}
+    share(job, user=bob)
+    page = visitor(bob).get("/u/alice/jobs/fit").content.decode()
+    assert "SECRET" in page
+    assert "hush" not in page
+    assert not re.search("<form[^>]*/jobs/", page)
+    assert as_bob.call("get", "users/alice/jobs/fit").json()["env"]["SECRET"] != "hush"
+    assert as_alice.call("get", "users/alice/jobs/fit").json()["env"]["SECRET"] == "hush"
+    assert "hush" not in visible_text(visitor(bob).get("/u/alice/compare?job=fit"))
+
+
+def test_shares_over_rest(filled, bob, as_alice, as_bob):
+    body = {"kind": "dataset", "name": "digits", "audience": "user", "user": "bob", "expires": "2001-01-01"}
+    assert "expires" in as_alice.call("post", "users/alice/shares", body).json()["msg"]
+    made = as_alice.call(
+        "post", "users/alice/shares", {**body, "expires": str(timezone.now().date() + timedelta(days=9))}
+    )
+    assert made.status_code == 201, made.content
+    assert made.json()["address"] == "/u/alice/datasets/digits"
+    assert made.json()["link"] == ""
+    link = as_alice.call("post", "users/alice/shares", {"kind": "job", "name": "fit", "audience": "link"}).json()[
+        "link"
+    ]
+    assert re.search(r"^http.*/shared/link\?key=", link)
+    assert [one["name"] for one in as_alice.call("get", "users/alice/shares").json()] == ["fit", "digits"]
+    assert [one["owner"] for one in as_bob.call("get", "users/bob/shared_with_me").json()] == ["alice"]
+    number = made.json()["id"]
+    assert as_bob.call("delete", f"users/alice/shares/{number}").status_code == 403
+    assert as_bob.call("delete", f"users/bob/shares/{number}").status_code == 403
+    assert as_bob.call("get", "users/alice/datasets/digits").status_code == 200
+    assert as_bob.call("delete", "users/alice/datasets/digits").status_code == 403
+    assert as_alice.call("delete", f"users/alice/shares/{number}").status_code == 200
+    assert as_bob.call("get", "users/alice/datasets/digits").status_code == 403
+    assert as_alice.call("delete", f"users/alice/shares/{number}").status_code == 403
+
+
+def test_a_missing_object_and_one_that_is_not_shared_are_answered_alike(filled, bob):
+    hers = visitor(bob)
+    counts = []
+    for name in ("fit", "not"):
+        with CaptureQueriesContext(connection) as queries:
+            answer = hers.get(f"/u/alice/jobs/{name}")
+        counts.append((len(queries), answer.status_code, len(answer.content)))
+    assert counts[0] == counts[1]
+
+
+def test_a_clone_has_arguments_and_resources_and_says_which_dataset_is_missing(filled, bob, as_bob, home):
+    job, digits, hers = row_of("job", filled), row_of("dataset", filled), visitor(bob)
+    Job.objects.filter(pk=job.pk).update(args=["--lr", "0.5"], datasets=["digits"], cpu=2, env={"SECRET": "hush"})
+    share(job, user=bob)
+    assert "--lr" not in hers.get("/jobs?from=alice/fit").content.decode()  # to read is not to clone
+    Share.objects.update(right="clone")
+    assert "?from=alice/fit" in hers.get("/u/alice/jobs/fit").content.decode()
+    form = hers.get("/jobs?from=alice/fit")
+    assert "Not shared with you for jobs: alice/digits" in visible_text(form)
+    assert markup(form).values["args"] == "--lr 0.5"
+    assert "hush" not in form.content.decode()
+    body = {"name": "mine", "entry": "train.py", "datasets": ["alice/digits"]}
+    (storage.home_dir("bob") / "train.py").write_text("pass")
+    assert "no dataset alice/digits is shared with you" in as_bob.refused("post", "users/bob/jobs", body)
+    given = share(digits, user=bob, right="clone")
+    page = hers.get("/jobs?from=alice/fit").content.decode()
+    assert "Not shared with you" not in page
+    assert re.search(r'value="alice/digits"\s+checked', page)
+    made = as_bob.call("post", "users/bob/jobs", body)
+    assert (made.status_code, made.json()["datasets"]) == (201, ["alice/digits"])
+    assert "/u/alice/datasets/digits" in hers.get("/jobs/mine").content.decode()
+    mine = Job.objects.get(name="mine")
+    mine.run_name = "job-1-1"
+    mounted = {mount.target: mount.source for mount in environment.run_spec(mine, bob).mounts}
+    assert mounted["/datasets/digits"] == storage.dataset_dir("alice", "digits")
+    twice = {**body, "name": "more", "datasets": ["alice/digits", "digits"]}
+    put(Dataset, bob, "digits", "ready")
+    assert "two of them are named digits" in as_bob.refused("post", "users/bob/jobs", twice)
+    Share.objects.filter(pk=given.pk).update(revoked=timezone.now())
+    assert launching.RUNS.prepare(Job.objects.get(name="mine")) is False
+    assert "no longer shared with you" in Job.objects.get(name="mine").reason

@@ -1,0 +1,1 @@
+"""The registry's half of the MLflow protocol, below /mlflow/ (docs/registry.md)."""

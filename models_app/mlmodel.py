@@ -1,0 +1,240 @@
+"""Models in MLflow's format, a folder with an MLmodel file, without the mlflow package. Imported by loading.py only.
+
+Opened are the flavours scikit-learn, XGBoost, ONNX and PyTorch; `python_function` says which of them predicts. Its
+own models (`mlflow.pyfunc.PythonModel`) need the mlflow package and are refused, as are all other flavours.
+
+The signature becomes the one of the Open Inference Protocol: a tensor is one input, a table an input for each column.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import yaml
+
+MODULES = {  # of python_function's `loader_module`
+    "mlflow.sklearn": "sklearn", "mlflow.xgboost": "xgboost", "mlflow.onnx": "onnx", "mlflow.pytorch": "pytorch",
+}  # fmt: skip
+COLUMNS = {
+    "boolean": "BOOL", "integer": "INT32", "long": "INT64", "float": "FP32", "double": "FP64", "string": "BYTES",
+    "binary": "BYTES", "datetime": "BYTES",
+}  # fmt: skip
+TENSORS = {"bool": "BOOL", "float16": "FP16", "float32": "FP32", "float64": "FP64", "str": "BYTES", "object": "BYTES"}
+TENSORS |= {f"{sign}int{bits}": f"{sign}int{bits}".upper() for sign in ("", "u") for bits in (8, 16, 32, 64)}
+MOST_BYTES = 1 << 20  # of an MLmodel file
+
+
+class Features:
+    """The inputs that a signature declares, and how they become what a model takes: an array, or a table."""
+
+    def __init__(self, declared: list[dict], wrong: type[Exception]):
+        self.table = bool(declared) and all(one.get("type") != "tensor" for one in declared)
+        self.inputs = [_column(one, wrong) if self.table else _tensor(one, wrong) for one in declared]
+        self.dates = [str(one.get("name", "input")) for one in declared if one.get("type") == "datetime"]
+        self.frames = False  # whether the model takes data frames, in which a text may be missing
+
+    def of_estimator(self, estimator):
+        """Return the function that makes the features of a request. An estimator that was fitted on arrays gets arrays,
+        any other one the table as a data frame: it may choose columns by name (ColumnTransformer).
+        """
+        on_arrays = hasattr(estimator, "n_features_in_") and not hasattr(estimator, "feature_names_in_")
+        self.frames = self.table and not on_arrays
+        return self.frame if self.frames else self.of
+
+    def frame(self, tensors: list[dict]):
+        """Return the features of a request as a data frame."""
+        import pandas  # here: half a second and 42 MiB, which other models do without
+
+        columns = {one["name"]: _words(np.asarray(one["data"]).reshape(-1)) for one in tensors}
+        frame = pandas.DataFrame(columns)
+        for name in self.dates:
+            frame[name] = pandas.to_datetime(frame[name])
+        return frame
+
+    def of(self, tensors: list[dict]):
+        """Return the features of a request as an array."""
+        if not self.table:
+            return _words(tensors[0]["data"])
+        columns = {one["name"]: _words(np.asarray(one["data"]).reshape(-1)) for one in tensors}
+        if any(column.dtype == np.object_ for column in columns.values()):
+            return np.column_stack([column.astype(np.object_) for column in columns.values()])
+        return np.column_stack(list(columns.values()))
+
+
+def _words(array: np.ndarray) -> np.ndarray:
+    if array.dtype != np.object_ or not array.size:
+        return array
+    return np.vectorize(lambda word: word.decode() if isinstance(word, bytes) else word, "O")(array)
+
+
+def _column(one: dict, wrong: type[Exception]) -> dict:
+    kind = COLUMNS.get(one.get("type"))
+    if kind is None:
+        raise wrong(f"MLmodel: a column of type {one.get('type')} cannot be served; tables have simple columns")
+    return {"name": str(one.get("name", "input")), "datatype": kind, "shape": [-1]}
+
+
+def _tensor(one: dict, wrong: type[Exception]) -> dict:
+    spec = one.get("tensor-spec", {})
+    kind = TENSORS.get(spec.get("dtype"))
+    if kind is None:
+        raise wrong(f"MLmodel: a tensor of type {spec.get('dtype')} cannot be served")
+    return {"name": str(one.get("name", "input")), "datatype": kind, "shape": [int(side) for side in spec["shape"]]}
+
+
+def load(path: Path, kit: SimpleNamespace):
+    """Load the model whose MLmodel file is given. `kit` has what loading.py lends. Raises kit.NotAModel."""
+    about = _read(path, kit.NotAModel)
+    flavours = about["flavors"]
+    pyfunc = flavours.get("python_function") or {}
+    name = MODULES.get(pyfunc.get("loader_module", "")) or next(
+        (one for one in OPENERS if not pyfunc and one in flavours), ""
+    )
+    flavour = flavours.get(name)
+    if not isinstance(flavour, dict):
+        raise kit.NotAModel(_unsupported(flavours, pyfunc))
+    for code in (pyfunc.get("code"), flavour.get("code")):
+        if code:
+            sys.path.insert(0, str(_inside(path.parent, code, kit.NotAModel)))
+    signature = about.get("signature") or {}
+    features = Features(_declared(signature, "inputs", kit.NotAModel), kit.NotAModel)
+    outputs = Features(_declared(signature, "outputs", kit.NotAModel), kit.NotAModel).inputs
+    try:
+        loaded = OPENERS[name](path.parent, flavour, pyfunc, features, kit)
+    except ModuleNotFoundError as problem:
+        raise kit.NotAModel(
+            f"the flavour {name} of this model needs the Python package {problem.name}, which is not installed here"
+        )
+    loaded.format = f"mlflow/{name}"
+    loaded.inputs, loaded.frames = features.inputs or loaded.inputs, features.frames
+    if len(outputs) == len(loaded.outputs):
+        loaded.outputs = [{**one, "name": known["name"]} for one, known in zip(outputs, loaded.outputs, strict=True)]
+    return loaded
+
+
+def _read(path: Path, wrong: type[Exception]) -> dict:
+    text = path.read_bytes()
+    if len(text) > MOST_BYTES:
+        raise wrong(f"MLmodel: larger than {MOST_BYTES >> 20} MiB")
+    try:
+        about = yaml.safe_load(text)
+    except (yaml.YAMLError, RecursionError) as problem:
+        raise wrong(f"MLmodel: not YAML ({problem})")
+    if not isinstance(about, dict) or not isinstance(about.get("flavors"), dict):
+        raise wrong("MLmodel: has no flavors")
+    return about
+
+
+def _unsupported(flavours: dict, pyfunc: dict) -> str:
+    module = pyfunc.get("loader_module", "")
+    if module == "mlflow.pyfunc.model":
+        return (
+            "MLmodel: a custom python_function model needs the Python package mlflow, which is not installed here; "
+            "log it as scikit-learn, XGBoost, ONNX or PyTorch, or write a predictor.py"
+        )
+    others = ", ".join(sorted(set(flavours) - {"python_function"})) or module or "none"
+    return f"MLmodel: flavours that can be served are {', '.join(OPENERS)}; this model has {others}"
+
+
+def _declared(signature: dict, side: str, wrong: type[Exception]) -> list[dict]:
+    try:
+        found = json.loads(signature.get(side) or "[]")
+        if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
+            raise TypeError("not a list of objects")
+    except (ValueError, TypeError, AttributeError) as problem:
+        raise wrong(f"MLmodel: the signature's {side} are not understood ({problem})")
+    return found
+
+
+def _inside(folder: Path, name: str, wrong: type[Exception]) -> Path:
+    """Return a file of the model; MLmodel may name none outside of it."""
+    path = (folder / str(name)).resolve()
+    if not path.is_relative_to(folder.resolve()) or not path.exists():
+        raise wrong(f"MLmodel: {name} is not a file of the model")
+    return path
+
+
+# --- flavours --------------------------------------------------------------------------------------------------------
+def _sklearn(folder: Path, flavour: dict, pyfunc: dict, features: Features, kit: SimpleNamespace):
+    file = _inside(folder, flavour.get("pickled_model", "model.pkl"), kit.NotAModel)
+    kind = flavour.get("serialization_format", "pickle")
+    if kind == "skops":
+        estimator = kit.open_skops(file)
+    else:
+        with file.open("rb") as source:
+            estimator = pickle.load(source)
+    return kit.estimator(kind, estimator, file.name, features.of_estimator(estimator), _first(pyfunc))
+
+
+def _first(pyfunc: dict) -> str:
+    return str(pyfunc.get("predict_fn", "predict"))
+
+
+def _xgboost(folder: Path, flavour: dict, pyfunc: dict, features: Features, kit: SimpleNamespace):
+    import xgboost
+
+    file = _inside(folder, flavour.get("data", "model.xgb"), kit.NotAModel)
+    name = str(flavour.get("model_class", "xgboost.core.Booster")).rpartition(".")[2]
+    maker = getattr(xgboost, name, None)
+    if not isinstance(maker, type) or not (name == "Booster" or name.startswith("XGB")):
+        raise kit.NotAModel(f"MLmodel: {name} is no model of xgboost")
+    model = maker()
+    model.load_model(str(file))
+    if name != "Booster":
+        return kit.estimator("xgboost", model, file.name, features.of_estimator(model), _first(pyfunc))
+
+    def call(tensors: list[dict], wanted: tuple[str, ...]) -> list[dict]:
+        rows = xgboost.DMatrix(np.asarray(features.of(tensors)), feature_names=model.feature_names)
+        return [kit.tensor("predict", model.predict(rows))]
+
+    takes = {"name": "input", "datatype": "FP32", "shape": [-1, int(model.num_features())]}
+    gives = {"name": "predict", "datatype": "FP32", "shape": [-1]}
+    return kit.Loaded("xgboost", call, [takes], [gives], batches=True)
+
+
+def _onnx(folder: Path, flavour: dict, pyfunc: dict, features: Features, kit: SimpleNamespace):
+    loaded = kit.onnx("onnx", _inside(folder, flavour.get("data", "model.onnx"), kit.NotAModel))
+    if features.table and len(loaded.inputs) == 1:
+        whole, inner = loaded.inputs[0], loaded.call
+
+        def call(tensors: list[dict], wanted: tuple[str, ...]) -> list[dict]:
+            rows = np.asarray(features.of(tensors)).astype(kit.DATATYPES[whole["datatype"]])
+            return inner([{**whole, "shape": list(rows.shape), "data": rows}], wanted)
+
+        loaded.call = call
+    else:
+        features.inputs = []  # the file's own names and shapes are exact
+    return loaded
+
+
+def _pytorch(folder: Path, flavour: dict, pyfunc: dict, features: Features, kit: SimpleNamespace):
+    import torch
+
+    data = _inside(folder, flavour.get("model_data", "data"), kit.NotAModel)
+    exported, pickled = data / "model.pt2", data / "model.pth"
+    if exported.is_file():
+        loaded = kit.exported("torch.export", exported)
+    else:
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+        try:
+            module = torch.jit.load(str(pickled), map_location=device)
+        except RuntimeError:  # not TorchScript
+            module = torch.load(str(pickled), map_location=device, weights_only=False)
+        loaded = kit.Loaded("torch", kit.torch_call(module.eval(), device), [], [], batches=True)
+    if features.table:
+        inner = loaded.call
+
+        def call(tensors: list[dict], wanted: tuple[str, ...]) -> list[dict]:
+            rows = np.asarray(features.of(tensors)).astype(np.float32)
+            return inner([{"name": "input", "datatype": "FP32", "shape": list(rows.shape), "data": rows}], wanted)
+
+        loaded.call = call
+    return loaded
+
+
+OPENERS = {"sklearn": _sklearn, "xgboost": _xgboost, "onnx": _onnx, "pytorch": _pytorch}

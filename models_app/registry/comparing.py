@@ -1,0 +1,83 @@
+"""Two or more versions of a registered model side by side: what they are, signatures, tags, and their runs' metrics."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from django.template.defaultfilters import filesizeformat
+from django.utils.translation import gettext as _
+
+from jobs.compare import rows
+from jobs.compare.rows import Cell, Row
+from models_app.models import ModelVersion, RegisteredModel
+
+from . import reading
+
+MOST = 10  # versions side by side
+
+
+@dataclass
+class Comparison:
+    """The rows of the page's table. `jobs` are the runs of the versions, as far as they are known."""
+
+    versions: list[ModelVersion]
+    details: list[Row] = field(default_factory=list)
+    inputs: list[Row] = field(default_factory=list)
+    outputs: list[Row] = field(default_factory=list)
+    tags: list[Row] = field(default_factory=list)
+    metrics: list[Row] = field(default_factory=list)
+    jobs: list = field(default_factory=list)
+
+
+def chosen(registered: RegisteredModel, numbers: list[str]) -> list[ModelVersion]:
+    """Return the versions of these numbers, in that order; without two numbers the two newest."""
+    asked = [int(text) for text in dict.fromkeys(numbers) if text.isascii() and text.isdigit() and len(text) < 10]
+    found = reading.versions().filter(registered=registered)
+    if len(asked) < 2:
+        return sorted(found.order_by("-number")[:2], key=lambda one: one.number)
+    by_number = {one.number: one for one in found.filter(number__in=asked[:MOST])}
+    return [by_number[number] for number in asked[:MOST] if number in by_number]
+
+
+def compare(versions: list[ModelVersion]) -> Comparison:
+    """Return what the page shows of these versions."""
+    result = Comparison(versions, details=_details(versions))
+    for side in ("inputs", "outputs"):
+        setattr(result, side, _by_name([_tensors(one, side) for one in versions]))
+    result.tags = _by_name([one.tags for one in versions])
+    result.jobs = list({one.job_id: one.job for one in versions if one.job is not None}.values())
+    if all(one.job is not None for one in versions):
+        jobs = [one.job for one in versions]
+        summaries = rows.summaries_of(jobs)
+        result.metrics = rows.table_of(jobs, rows.params_of(jobs), summaries, False).metrics
+    return result
+
+
+def _details(versions: list[ModelVersion]) -> list[Row]:
+    texts = {
+        _("State"): [str(one.status.label) for one in versions],
+        _("Aliases"): [", ".join(sorted(f"@{alias.name}" for alias in one.aliases.all())) for one in versions],
+        _("Stage"): [str(one.get_stage_display()) for one in versions],
+        _("Source"): [one.source for one in versions],
+        _("Run"): [one.job.name if one.job else "" for one in versions],
+        _("Format"): [one.model.format if one.model else "" for one in versions],
+        _("Size"): [filesizeformat(one.model.size) if one.model else "" for one in versions],
+        _("Description"): [one.description for one in versions],
+    }
+    return [_row(name, cells) for name, cells in texts.items() if any(cells)]
+
+
+def _tensors(version: ModelVersion, side: str) -> dict[str, str]:
+    """Return type and shape of each input or output, by its name."""
+    declared = version.model.signature.get(side) if version.model and isinstance(version.model.signature, dict) else []
+    tensors = [one for one in declared if isinstance(one, dict)] if isinstance(declared, list) else []
+    return {str(one.get("name", "")): f"{one.get('datatype', '')} {one.get('shape', '')}" for one in tensors}
+
+
+def _by_name(given: list[dict[str, str]]) -> list[Row]:
+    names = list(dict.fromkeys(name for one in given for name in one))[: rows.MOST_ROWS]
+    return [_row(name, [one[name] or "✓" if name in one else "" for one in given]) for name in names]
+
+
+def _row(name: str, texts: list[str]) -> Row:
+    return Row(name, [Cell(text) for text in texts], len(set(texts)) > 1)

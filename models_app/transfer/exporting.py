@@ -1,0 +1,67 @@
+"""The export to an MLflow server: projects with their runs, then the registry, then a comparison of the counts."""
+
+from __future__ import annotations
+
+import contextlib
+
+from accounts.models import User
+from jobs.mlflow import experiments, lookup
+from jobs.mlflow.runs import moment
+from jobs.models import Project
+
+from .importing import Options
+from .registry_out import RegistryOut
+from .report import NEW, SAME, Report
+from .runs_out import RunsOut
+from .server import Away, Server, ServerError
+from .source import Source
+
+
+def run(user: User, server: Server, options: Options, report: Report) -> None:
+    """Export what the options say of a user. Raises Away, with what was sent until then kept."""
+    target = Source(server)
+    there = {str(one.get("name")): one for one in target.experiments(deleted=True)}
+    runs = RunsOut(target, user, report, options.again, options.artifacts)
+    for project in Project.objects.filter(user=user, trashed=None).order_by("pk"):
+        name = lookup.DEFAULT_NAME if project.default else project.name
+        if not options.wants(project.name):
+            continue
+        try:
+            key = _experiment(server, project, name, there, report, options.dry)
+            report.say(f"project {project.name[:100]}")
+            runs.send(project, "" if options.dry else key, moment(options.since))
+        except Away:
+            raise
+        except ServerError as problem:
+            report.problem(f"project {project.name[:100]}", problem)
+    if options.registry:
+        report.say("registered models")
+        registry = RegistryOut(runs, user, report, options.dry)
+        registry.send()
+    if not options.dry:
+        runs.finish()
+
+
+def _experiment(server: Server, project: Project, name: str, there: dict[str, dict], report: Report, dry: bool) -> str:
+    """Return the id of a project's experiment, which is made where there is none."""
+    found = there.get(name) or (_default(server) if project.default else None)
+    report.count("experiment", NEW if found is None else SAME)
+    if found is not None and found.get("lifecycle_stage") == experiments.DELETED:
+        raise ServerError("the experiment of that name is deleted there; restore it, or delete it for good")
+    if dry:
+        return ""
+    tags = experiments.tags_of(project)
+    if found is None:
+        return str(server.post("experiments/create", name=name, tags=tags)["experiment_id"])
+    known, key = {one["key"]: one["value"] for one in found.get("tags") or []}, str(found["experiment_id"])
+    for one in tags:
+        if known.get(one["key"]) != one["value"]:
+            server.post("experiments/set-experiment-tag", experiment_id=key, **one)
+    return key
+
+
+def _default(server: Server) -> dict | None:
+    """Return the experiment that the server calls Default, under whichever name it lists it."""
+    with contextlib.suppress(ServerError):
+        return server.get("experiments/get-by-name", experiment_name=lookup.DEFAULT_NAME).get("experiment")
+    return None
