@@ -90,7 +90,8 @@ async def singles(platform: instance.Instance) -> tuple[list[float], list[float]
 
 
 def mlflow(platform: instance.Instance) -> None:
-    with tracking.server(platform) as (call, url):
+    with tracking.server(platform) as other:
+        call = other.call
         experiment = call("experiments/create", {"name": "bench"})["experiment_id"]
         run = call("runs/create", {"experiment_id": experiment, "start_time": 0})["run"]["info"]["run_id"]
 
@@ -103,7 +104,7 @@ def mlflow(platform: instance.Instance) -> None:
             call("runs/log-batch", {"run_id": run, "metrics": points})
 
         def stored() -> int:
-            with psycopg.connect(url) as link:
+            with psycopg.connect(other.database) as link:
                 return link.execute("SELECT count(*) FROM metrics").fetchone()[0]
 
         report("MLflow", *flood(send, stored))
