@@ -63,6 +63,7 @@ TEXTS = {
     "experiment_id": Cast("project_id", TextField()),
 }  # fmt: skip
 DATASET = ("name", "digest", "context")
+LOOKUPS = {"=": "exact", "!=": "exact", "<": "lt", "<=": "lte", ">": "gt", ">=": "gte"}
 
 
 def condition(term: Term, owners: list[int]) -> Q:
@@ -87,15 +88,18 @@ def _of(owners: list[int], prefix: str = "") -> Q:
 def _metric(term: Term, owners: list[int]) -> Q:
     if term.negative or term.operator == "null":
         raise term.wrong("IS NULL and IS NOT NULL are for tags and params")
-    number = Cast(Constant(term.number()), FloatField())
     rows = RunMetric.objects.filter(_of(owners), job=OuterRef("pk"), name=term.name)
-    lookups = {"=": "exact", "!=": "exact", "<": "lt", "<=": "lte", ">": "gt", ">=": "gte"}
-    same = Q(**{f"last__{lookups[term.operator]}": number})
+    return Q(Exists(rows.filter(_compared(term, "last"))))
+
+
+def _compared(term: Term, column: str) -> Q:
+    """Return the comparison of a column with a number. Raises WrongField."""
+    number = Cast(Constant(term.number()), FloatField())
+    same = Q(**{f"{column}__{LOOKUPS[term.operator]}": number})
     if term.operator == "!=":
-        same = ~same
-    elif term.operator in (">", ">="):
-        same &= Q(last__lt=NAN)  # which PostgreSQL puts above all numbers
-    return Q(Exists(rows.filter(same)))
+        return ~same
+    # NaN is above all numbers for PostgreSQL.
+    return same & Q(**{f"{column}__lt": NAN}) if term.operator in (">", ">=") else same
 
 
 def _of_rows(rows, column, term: Term) -> Q:
@@ -186,26 +190,40 @@ def time(column, term: Term) -> Q:
 
 
 # --- order ------------------------------------------------------------------------------------------------------------
-def keys_of(runs, orders: list[Order], owners: list[int], begin: int, end: int) -> list[int]:
-    """Return the keys of the runs from the place `begin` to `end` in an order."""
+def keys_of(runs, terms: list[Term], orders: list[Order], owners: list[int], begin: int, end: int) -> list[int]:
+    """Return the keys of the runs that meet the terms, from the place `begin` to `end` in an order.
+
+    Raises WrongField.
+    """
+    bounds = [term for term in terms if _bounds(term, orders)]
+    for term in terms:
+        if term not in bounds:
+            runs = runs.filter(condition(term, owners))
     if orders and orders[0].kind == "metric":
         # As long as there are numbers, by their index: the others, which come last, are not even read.
-        found = list(ordered(runs, orders, owners, numbers=True).values_list("pk", flat=True)[begin:end])
-        if len(found) == end - begin:
+        found = list(ordered(runs, orders, owners, bounds).values_list("pk", flat=True)[begin:end])
+        if len(found) == end - begin or bounds:
             return found
     return list(ordered(runs, orders, owners).values_list("pk", flat=True)[begin:end])
 
 
-def ordered(runs, orders: list[Order], owners: list[int], numbers: bool = False):
+def _bounds(term: Term, orders: list[Order]) -> bool:
+    """Return whether a term says which part of the first key's index has all the runs."""
+    first = orders[0] if orders else None
+    same = first is not None and first.kind == term.kind == "metric" and first.name == term.name
+    return same and term.operator in ("=", "<", "<=", ">", ">=") and term.number() == term.number()
+
+
+def ordered(runs, orders: list[Order], owners: list[int], bounds: list[Term] | None = None):
     """Return the runs in an order: where they have no value, or NaN, they come last; the newest first among equals.
 
-    `numbers`: only those that have a number of the first key, a metric.
+    `bounds`: only those that have a number of the first key, a metric, within these bounds.
     """
     keys: list = []
     for place, order in enumerate(orders):
         runs, value, group = _key(runs, order, owners, f"by{place}")
-        if numbers and not place:
-            runs = runs.filter(**{"by0__last__lt": NAN})
+        if bounds is not None and not place:
+            runs = runs.filter(*[_compared(term, "by0__last") for term in bounds], by0__last__lt=NAN)
             keys.append(value.asc() if order.ascending else value.desc())
             continue
         if group is not None:

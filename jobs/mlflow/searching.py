@@ -27,10 +27,8 @@ def search_runs(call: Call) -> dict:
     limit, offset = search.page(fields, RUNS, MOST_RUNS)
     runs, owners = _runs_in(call, project_keys(call, fields.texts("experiment_ids")))
     runs = runs.filter(TRASHED[search.view(fields, "run_view_type")])
-    for term in search.terms(fields.text("filter")):
-        runs = runs.filter(run_filter.condition(term, owners))
-    orders = search.orders(fields.texts("order_by"))
-    keys = run_filter.keys_of(runs, orders, owners, offset, offset + limit + 1)
+    terms, orders = search.terms(fields.text("filter")), search.orders(fields.texts("order_by"))
+    keys = run_filter.keys_of(runs, terms, orders, owners, offset, offset + limit + 1)
     size = summaries.fitting(keys[:limit], summaries.MOST_AT_ONCE)  # a page may end before its limit
     found = Job.objects.select_related("user", "project").in_bulk(keys[:size])
     answer: dict = {"runs": shown.runs_of(found[key] for key in keys[:size] if key in found)}

@@ -142,6 +142,28 @@ def test_runs_have_the_order_that_is_asked_for(mlflow, runs, order, wanted):
     assert search(mlflow, runs[0], order_by=order) == wanted
 
 
+@pytest.mark.parametrize(
+    ("filter", "order", "wanted"),
+    [
+        ("metrics.loss < 3", "metrics.loss DESC", "ba"),
+        ("metrics.loss >= 0.5", "metrics.loss", "ab"),
+        ("metrics.loss > 0.5 and metrics.loss <= 2", "metrics.loss", "b"),
+        ("metrics.loss = 0.5 and params.lr = '0.1'", "metrics.loss", ""),
+        ("metrics.loss != 2", "metrics.loss DESC", "ac"),
+        ("metrics.loss < 3", "metrics.`f1-score`", "ab"),
+    ],
+)
+def test_runs_are_sorted_by_the_metric_that_they_are_chosen_by(mlflow, runs, filter, order, wanted):
+    assert search(mlflow, runs[0], filter, order_by=[order]) == wanted
+    pages, token = "", None
+    while token != "":
+        fields = {"filter": filter, "order_by": [order], "max_results": 1, "page_token": token or ""}
+        answer = mlflow.call("post", "runs/search", experiment_ids=[runs[0]], **fields)
+        pages += "".join(run["info"]["run_name"] for run in answer["runs"])
+        token = answer.get("next_page_token", "")
+    assert pages == wanted
+
+
 @pytest.mark.parametrize("order", [["metrics.loss upwards"], ["nothing"], ["metrics.loss", "metrics.loss"], [""]])
 def test_an_order_that_is_none_is_refused(mlflow, runs, order):
     assert mlflow.refused("post", "runs/search", experiment_ids=[runs[0]], order_by=order) == "INVALID_PARAMETER_VALUE"
