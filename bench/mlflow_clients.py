@@ -28,7 +28,7 @@ import tracking
 
 SECONDS, ROUNDS = float(os.environ.get("BENCH_SECONDS", "10")), int(os.environ.get("BENCH_ROUNDS", "3"))
 RUNS, MIB = int(os.environ.get("BENCH_RUNS", "30000")), int(os.environ.get("BENCH_MIB", "1024"))
-POINTS, RESULTS = 1000, 100
+POINTS, RESULTS, BEST = 1000, 100, 10
 FLAT_MIB = 64  # that all processes of the platform may grow by while a file is uploaded
 
 
@@ -50,6 +50,8 @@ MEASURES = [
     Measure("single", "log_metric, 1 client", "calls/s", 2, {"do": "singles"}),
     Measure("search", f"search_runs of {RUNS:,} by a metric, {RESULTS} runs", "calls/s", 10,
             {"do": "searches", "results": RESULTS}),
+    Measure("best", f"search_runs of {RUNS:,} by a metric, the best {BEST} runs", "calls/s", 10,
+            {"do": "searches", "results": BEST}),
     Measure("upload", f"log_artifact of {MIB:,} MiB", "MiB/s", 2, {"do": "uploads"}),
 ]  # fmt: skip
 

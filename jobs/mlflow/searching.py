@@ -30,7 +30,7 @@ def search_runs(call: Call) -> dict:
     terms, orders = search.terms(fields.text("filter")), search.orders(fields.texts("order_by"))
     keys = run_filter.keys_of(runs, terms, orders, owners, offset, offset + limit + 1)
     size = summaries.fitting(keys[:limit], summaries.MOST_AT_ONCE)  # a page may end before its limit
-    found = Job.objects.select_related("user", "project").in_bulk(keys[:size])
+    found = Job.objects.only(*shown.READ).prefetch_related("user").in_bulk(keys[:size])
     answer: dict = {"runs": shown.runs_of(found[key] for key in keys[:size] if key in found)}
     if len(keys) > size > 0:
         answer["next_page_token"] = search.token(offset + size)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
 from jobs.models import Job
 
@@ -209,3 +211,15 @@ def test_experiments_are_searched(mlflow, mlflow_of_bob):
                          page_token=first["next_page_token"])  # fmt: skip
     assert [one["experiments"][0]["name"] for one in (first, second)] == ["Default", "ab"]
     assert [one["name"] for one in mlflow_of_bob.call("post", "experiments/search")["experiments"]] == ["Default"]
+
+
+def test_a_page_of_many_runs_needs_no_more_queries_than_one_of_a_few(mlflow, runs):
+    def page(most: int) -> int:
+        fields = {"filter": "metrics.loss > 0", "order_by": ["metrics.loss"], "max_results": most}
+        with CaptureQueriesContext(connection) as queries:
+            answer = mlflow.call("post", "runs/search", experiment_ids=[runs[0]], **fields)
+        assert len(answer["runs"]) == most
+        return len(queries)
+
+    page(1)
+    assert page(2) <= page(1)
