@@ -23,8 +23,8 @@ STATUS = {
 CONTEXT = "mlflow.data.context"
 # The columns of runs that `runs_of` needs: a page of runs is read several times faster without the others.
 READ = (
-    "run_id", "project_id", "user_id", "name", "title", "entry", "origin", "state", "reserved", "reason", "notes", "tags",
-    "system_tags", "created", "started", "ended", "trashed",
+    "run_id", "project_id", "user_id", "name", "title", "entry", "origin", "state", "reserved", "reason", "notes",
+    "tags", "system_tags", "created", "started", "ended", "trashed",
 )  # fmt: skip
 
 
