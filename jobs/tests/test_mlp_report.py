@@ -270,19 +270,6 @@ def test_an_outage_does_not_slow_down_the_training(platform):
     assert "Traceback" not in done.stderr
 
 
-def test_a_full_queue_drops_the_oldest_with_one_warning(fast, platform, monkeypatch, capsys):
-    monkeypatch.setattr(fast, "QUEUE_SIZE", 10)
-    reporter = fast.Reporter(environment(platform.port))
-    monkeypatch.setattr(reporter, "_ensure_thread", lambda: True)
-    for epoch in range(25):
-        reporter.report(epoch=epoch)
-    monkeypatch.undo()
-    assert reporter.flush(60)
-    assert [line["epoch"] for line in platform.taken()] == list(range(15, 25))
-    assert platform.requests[0][3]["X-Message-Id"].endswith(":15")
-    assert capsys.readouterr().err.count("the oldest reports are dropped") == 1
-
-
 @pytest.mark.parametrize(
     "bad",
     [

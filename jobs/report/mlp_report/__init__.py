@@ -19,8 +19,9 @@ In Lightning and Keras a callback reports by itself: `Trainer(callbacks=[mlp_rep
 The platform puts this package on a job's path and sets MLP_API_URL, MLP_TOKEN, MLP_USER, MLP_JOB and MLP_ATTEMPT, which
 say where to report. Run by hand, without MLP_TOKEN, it prints each report to stdout instead.
 
-It never raises and never waits: reports go into a bounded queue, and a thread sends them in batches, twice a second.
-While the platform is unreachable it retries with growing pauses; when the queue is full the oldest reports are dropped.
+It never raises: reports go into a bounded queue, and a thread sends them in batches, twice a second. A script that
+reports faster than the platform takes it waits while the queue is full. While the platform is unreachable the thread
+retries with growing pauses and nothing waits: when the queue is full the oldest reports are dropped, and counted.
 When the program exits, it sends the rest for at most MLP_REPORT_FLUSH_S seconds (20). Each kind of problem is one line
 on stderr, once.
 """

@@ -5,8 +5,7 @@ accuracy, loss, progress), `POST .../jobs/{job}/values` with a list of objects (
 `PUT .../jobs/{job}:heartbeat` with {"state", "progress"}. Each POST carries the header
 `X-Message-Id: {job}:{attempt}:{run}:{counter}`; `run` is drawn once per process and `counter` is that of the list's
 first object, all of that address being counted from 0. A POST that is tried again is the same list under the same id,
-so the platform knows each object by `{job}:{attempt}:{run}:{counter + its index in the list}` and stores it once; what
-is refused for one bad object goes in ever smaller lists.
+so the platform knows each object by `{job}:{attempt}:{run}:{counter + its index in the list}` and stores it once.
 """
 
 import collections
@@ -23,7 +22,7 @@ import time
 from urllib.parse import quote, urlsplit
 
 QUEUE_SIZE, BATCH_SIZE, TRY_AGAIN = 10000, 1000, (408, 425, 429)
-BATCH_S, TIMEOUT_S, FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 10.0, 0.5, 15.0
+BATCH_S, TIMEOUT_S, FIRST_PAUSE_S, LONGEST_PAUSE_S, MOST_WAIT_S = 0.5, 10.0, 0.5, 15.0, 10.0
 MOST_REFUSALS, MOST_NUMBERS = 20, 100  # in a row: then it is not this or that object's fault; in one object
 UNUSABLE = "MLP_API_URL, MLP_USER or MLP_JOB is not given or not valid"
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:/ -]{0,99}")
@@ -76,10 +75,9 @@ class Reporter:
         self.metrics = Channel(f"/api/v1/users/{user}/job_metrics/{job}")
         self.numbers = Channel(self.job_path + "/values")
         self.channels = (self.metrics, self.numbers)
-        self.media = 0  # how many media the job has logged
-        self.heartbeat = self.confirmed = None  # the newest state to send, and the last that the platform confirmed
-        self.flushing = 0  # how many callers wait for the queue to be empty
-        self.thread, self.connection, self.used = None, None, 0.0
+        self.media, self.heartbeat, self.confirmed = 0, None, None  # how many; the newest to send; the last confirmed
+        self.flushing, self.dropped = 0, 0  # callers that wait for an empty queue; reports that found no place
+        self.thread, self.connection, self.used, self.away = None, None, 0.0, False  # away: retries fail
 
     # --- what a script calls ------------------------------------------------------------------------------------
     def report(self, epoch=None, accuracy=None, loss=None, progress=None, **extra):
@@ -183,6 +181,8 @@ class Reporter:
         """Send the rest at exit, for at most the flush time."""
         if not self.flush():
             self.warn("left", f"the platform did not take the last {self._left()} reports in {self.flush_s:g} s")
+        if self.dropped:
+            self.warn("dropped", f"{self.dropped} reports were dropped while the platform was away")
 
     # --- checks -----------------------------------------------------------------------------------------------
     def _number(self, name, value):
@@ -240,13 +240,21 @@ class Reporter:
 
     # --- the queue (all with `changed` held) --------------------------------------------------------------------
     def _enqueue(self, channel, element):
-        if len(channel.queue) >= QUEUE_SIZE:
+        if len(channel.queue) >= QUEUE_SIZE and not self._wait_for_place(channel):
             channel.queue.popleft()
+            self.dropped += 1
             self.warn("full", "the platform has been away for long: the oldest reports are dropped")
         channel.queue.append((channel.counter, element))
         channel.counter += 1
         self._ensure_thread()
         self.changed.notify_all()
+
+    def _wait_for_place(self, channel):
+        """Wait while a script reports faster than the platform takes it; return whether there is a place."""
+        end = time.monotonic() + MOST_WAIT_S
+        while len(channel.queue) >= QUEUE_SIZE and time.monotonic() < end and not self.away and self._ensure_thread():
+            self.changed.wait(end - time.monotonic())
+        return len(channel.queue) < QUEUE_SIZE
 
     def _set_heartbeat(self, state, progress, remaining=None):
         if self.confirmed and self.confirmed["state"] != "running":
@@ -308,11 +316,13 @@ class Reporter:
                 heartbeat = self.heartbeat
                 if heartbeat and heartbeat["state"] != "running" and any(one.queue for one in self.channels):
                     heartbeat = None  # the end is reported last
+                self.changed.notify_all()
             try:
                 self._send(heartbeat)
-                pause = 0.0
+                pause, self.away = 0.0, False
             except Away as error:
                 if pause:  # not at the first failure, which may be an idle connection closed by the other side
+                    self.away = True
                     self.warn("away", f"the platform cannot be reached ({error}); it will be tried again")
                 pause = min(LONGEST_PAUSE_S, max(FIRST_PAUSE_S, pause * 2 * random.uniform(0.8, 1.2)))
             with self.changed:
