@@ -13,7 +13,7 @@ from playwright.sync_api import expect
 
 from jobs import lifecycle
 from jobs.metrics import recording
-from jobs.models import Job, Project
+from jobs.models import Job, Project, RunMetric, Value
 from kernel.bus import Delivery
 from mlp.operators.tests.admin_world import put
 
@@ -202,3 +202,47 @@ def test_a_projects_board_has_charts_that_grow_and_are_arranged(alice_page, alic
     page.get_by_role("button", name="Colour of fit in charts").click()
     page.get_by_role("menuitemradio", name="Colour 8").click()
     expect(page.locator("[data-panel][data-runs*='\"colour\": 7']")).to_have_count(1)
+
+
+def test_the_run_under_the_pointer_is_lit_in_charts_and_in_the_table(alice_page, alice):
+    page, project = alice_page, Project.objects.default_of(alice)
+    for place, name in enumerate(("low", "high")):
+        job = put(Job, alice, name, "finished")
+        Job.objects.filter(pk=job.pk).update(project=project)
+        Value.objects.bulk_create(
+            Value(job=job, name="f1", step=step, value=place, at=timezone.now(), msg_id=f"{step}") for step in range(9)
+        )
+        RunMetric.objects.create(job=job, user=alice, name="f1", last=place, min=place, max=place, count=9, step=8)
+    project.board = [{"kind": "chart", "metrics": ["f1"], "columns": 4}]
+    project.save()
+    page.goto(f"/projects/{project.name}")
+    chart = page.locator("[data-panel-number] figure.chart")
+    expect(label(chart)).to_have_attribute("aria-label", re.compile("high: 9 values"))
+
+    rows = {name: page.locator(f"tr[data-run='alice/{name}']") for name in ("low", "high")}
+    plain = picture(chart)
+    rows["low"].hover()
+    expect(rows["low"]).to_have_class("is-lit")
+    lit = picture(chart)
+    rows["high"].hover()
+    expect(rows["high"]).to_have_class("is-lit")
+    assert len({plain, lit, picture(chart)}) == 3
+
+    chart.scroll_into_view_if_needed()
+    box = chart.locator(".u-over").bounding_box()
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] * 0.9)
+    expect(rows["low"]).to_have_class("is-lit")
+    expect(chart.locator(".tip .key").first).to_have_text("low 0")
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] * 0.1)
+    expect(rows["high"]).to_have_class("is-lit")
+    expect(chart.locator(".tip .key").first).to_have_text("high 1")
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    expect(page.locator("tr.is-lit")).to_have_count(0)
+    assert picture(chart) == plain
+
+
+def picture(chart) -> str:
+    """Return what is drawn, when the browser has drawn all that it was asked for."""
+    return chart.locator("canvas").evaluate("""canvas => new Promise((done) => {
+        requestAnimationFrame(() => requestAnimationFrame(() => done(canvas.toDataURL())));
+    })""")

@@ -6,6 +6,7 @@
 
 import { fill } from "./format.js";
 import { axisOf, lineOf } from "./lines.js";
+import { keyOf, light, onLight } from "./lit.js";
 import { Plot } from "./plot.js";
 import { Run } from "./runs.js";
 
@@ -45,6 +46,7 @@ export class Board {
     for (const figure of this.list.querySelectorAll("figure[data-names]")) this.plots.push(new Plot(this, figure, JSON.parse(figure.dataset.names)));
     this.controls();
     this.legend();
+    if (this.runs.length > 1) onLight(() => { for (const plot of this.plots) plot.plot?.redraw(false); });
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.recolour());
     new MutationObserver(() => this.recolour()).observe(document.documentElement, { attributeFilter: ["data-theme"] });
   }
@@ -216,6 +218,8 @@ export class Board {
         this.hidden = new Set(alone ? [] : this.runs.filter((one) => one !== run));
         show();
       });
+      for (const type of ["pointerenter", "focusin"]) entry.addEventListener(type, () => light(keyOf(run)));
+      for (const type of ["pointerleave", "focusout"]) entry.addEventListener(type, () => light(null));
       entry.append(key, only);
       return entry;
     });

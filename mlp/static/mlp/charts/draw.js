@@ -8,10 +8,11 @@ export function draw(pen, lines, to, box, size) {
   pen.clip(box);
   for (const line of lines) {
     for (const piece of line.pieces) {
-      const faint = piece.earlier ? 0.35 : 1;
+      const faint = (piece.earlier ? 0.35 : 1) * (line.weak ?? 1);
+      const wide = size * (line.strong ?? 1);
       if (piece.low) band(pen, piece, to, line.colour, 0.16 * faint);
-      if (piece.smooth) path(pen, piece.x, piece.y, to, line.colour, { width: size, alpha: 0.28 * faint, dash: line.dash });
-      path(pen, piece.x, piece.smooth ?? piece.y, to, line.colour, { width: 1.6 * size, alpha: faint, dash: line.dash });
+      if (piece.smooth) path(pen, piece.x, piece.y, to, line.colour, { width: wide, alpha: 0.28 * faint, dash: line.dash });
+      path(pen, piece.x, piece.smooth ?? piece.y, to, line.colour, { width: 1.6 * wide, alpha: faint, dash: line.dash });
     }
   }
   pen.unclip();

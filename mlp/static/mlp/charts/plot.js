@@ -4,6 +4,7 @@ import uPlot from "../../vendor/uplot.esm.js";
 import { CanvasPen, draw } from "./draw.js";
 import { DURATIONS, WHOLE, fill, place, short, tick, ticksOf } from "./format.js";
 import { extentX, extentY, nearest, places } from "./lines.js";
+import { lightNearest, light, litLines } from "./lit.js";
 import { saveImage } from "./picture.js";
 
 const HEIGHT = 190;
@@ -195,7 +196,7 @@ export class Plot {
   paint(plot) {
     const size = devicePixelRatio || 1;
     const to = { x: (value) => plot.valToPos(value, "x", true), y: (value) => (this.board.state.logY && value <= 0 ? NaN : plot.valToPos(value, "y", true)) };
-    draw(new CanvasPen(plot.ctx), this.lines, to, plot.bbox, size);
+    draw(new CanvasPen(plot.ctx), litLines(this.lines), to, plot.bbox, size);
   }
 
   // --- the reader ---------------------------------------------------------------------------------------------------
@@ -207,7 +208,9 @@ export class Plot {
 
   moved(plot) {
     const { left } = plot.cursor;
-    this.show(left === undefined || left < 0 ? null : plot.posToVal(left, "x"), plot.over.matches(":hover"));
+    const [outside, pointed] = [left === undefined || left < 0, plot.over.matches(":hover")];
+    this.show(outside ? null : plot.posToVal(left, "x"), pointed);
+    if (this.lights && (outside || !pointed)) { this.lights = false; light(null); }
   }
 
   // Shows the values at a place of the x axis, null for the latest ones.
@@ -218,9 +221,10 @@ export class Plot {
     if (alone) this.value.textContent = short(at === null ? alone.one.last : found[0]?.[1].value ?? null);
     this.tip.hidden = at === null || !with_tip || !found.length;
     if (this.tip.hidden) return "";
+    const shown = this.sorted(found);
     const { x } = this.board.state;
     const where = `${this.board.axisWord()} ${place(x, found.reduce((best, [, point]) => (point.far < best.far ? point : best), found[0][1]).x)}`;
-    const rows = found.slice(0, LONGEST_TIP).map(([line, point]) => {
+    const rows = shown.slice(0, LONGEST_TIP).map(([line, point]) => {
       const label = this.names.length > 1 ? `${line.run.label} ${this.board.titleOf(line.name)}` : line.run.label;
       const row = html("div", "key", `${label} ${short(point.value)}${point.smooth === undefined ? "" : ` (${short(point.smooth)})`}`);
       row.style.setProperty("--series", line.colour);
@@ -233,6 +237,13 @@ export class Plot {
     this.tip.style.left = `${Math.max(0, Math.min(room, left + 12 <= room ? left + 12 : left - 12 - this.tip.offsetWidth))}px`;
     this.tip.style.top = `${over.offsetTop}px`;
     return [where, ...rows.map((row) => row.textContent)].join(", ");
+  }
+
+  // Of several runs, the one under the pointer comes first in the tip, and is lit.
+  sorted(found) {
+    if (!this.plot.over.matches(":hover") || new Set(found.map(([line]) => line.run)).size < 2) return found;
+    this.lights = true;
+    return lightNearest(found, this.plot);
   }
 
   key(event) {
