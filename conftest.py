@@ -13,6 +13,7 @@ from types import SimpleNamespace
 import dramatiq
 import hypothesis
 import pytest
+from channels.layers import channel_layers
 from django.conf import settings
 from django.core.cache import cache
 from django.db import connection
@@ -94,6 +95,8 @@ def clean_world(request):
         for folder in ("datasets", "code", "jobs", "models", "apps", "run/runs", "run/datasets"):
             shutil.rmtree(storage.root() / folder, ignore_errors=True)
         cache.clear()
+        # A receiver that is cancelled as its loop ends may leave a lock of the layer locked, for all later loops.
+        channel_layers.backends.clear()
         kernel_broker.broker().client.flushdb()
 
 
