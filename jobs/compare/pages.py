@@ -19,7 +19,7 @@ from kernel import spreadsheets
 from . import rows, saved
 from .saved import MOST_JOBS
 
-DRAWN = 10  # in the charts over steps, which one cannot tell apart beyond that number
+DRAWN = 10  # in the charts over steps, unless all are asked for: more have the same colours
 OFFERED = 50
 LISTED = 200  # saved comparisons
 COLUMNS = ("job", "series", "step", "value", "time", "attempt")
@@ -29,11 +29,12 @@ COLUMNS = ("job", "series", "step", "value", "time", "attempt")
 @require_GET
 def compare(request):
     """Show the jobs of `?job=a&job=b`: charts, plots of arguments against metrics, and a table. With
-    `?only=differences` it has only the rows where the jobs differ. Offers other jobs to add.
+    `?only=differences` it has only the rows where the jobs differ, with `?draw=all` the charts show all of them. Offers
+    other jobs to add.
     """
     chosen = selected(request)
     context = {
-        **context_of(chosen, request.GET.get("only") == "differences"),
+        **context_of(request, chosen, request.GET.get("only") == "differences"),
         "without_only": query_without(request, "only"),
         "runs_query": request.GET.urlencode(),
         "others": _others(request, chosen),
@@ -42,17 +43,19 @@ def compare(request):
     return render(request, "jobs/compare.html", context)
 
 
-def context_of(chosen: list[Job], only_differences: bool) -> dict:
+def context_of(request, chosen: list[Job], only_differences: bool) -> dict:
     """Return what the page needs to show these runs."""
     params, summaries = rows.params_of(chosen), rows.summaries_of(chosen)
     of_runs = colours.distinct(chosen)
+    compared = chosen if request.GET.get("draw") == "all" else chosen[:DRAWN]
     return {
         "jobs": list(zip(of_runs, chosen, strict=True)),
         "table": rows.table_of(chosen, params, summaries, only_differences),
         "reported": any(summaries.values()),
         "plotted": json.dumps({"colours": of_runs, **rows.plotted(chosen, params, summaries)}),
         "only_differences": only_differences,
-        "compared": chosen[:DRAWN],
+        "compared": compared,
+        "left_out": len(compared) < len(chosen),
         "most": MOST_JOBS,
         "drawn": DRAWN,
         "active": any(not job.has_ended for job in chosen),

@@ -31,7 +31,7 @@ def comparison(request, name):
     query = QueryDict(mutable=True)
     query.setlist("job", [job.name for job in jobs])
     context = {
-        **context_of(jobs, only == "differences"),
+        **context_of(request, jobs, only == "differences"),
         "comparison": row,
         "saved_query": row.query,
         "without_only": query_without(request, "only"),

@@ -117,6 +117,24 @@ def test_at_most_fifty_jobs_are_compared(get, make, django_assert_max_num_querie
         assert get(f"/compare?{query}").content.decode().count("data-compared=") == 50
 
 
+def test_the_charts_show_ten_runs_unless_all_are_asked_for(get, make):
+    for number in range(12):
+        make(f"j{number}")
+    query = "&".join(f"job=j{number}" for number in range(12))
+    text = get(f"/compare?{query}").content.decode()
+    assert "The charts show the first 10 of 12 runs." in text
+    assert len(drawn(text)) == 10
+    href = html.unescape(re.search(r'href="([^"]*draw=all[^"]*)"', text)[1])
+    text = get(f"/compare{href}").content.decode()
+    assert "The charts show the first" not in text
+    assert drawn(text) == [f"j{number}" for number in range(12)]
+
+
+def drawn(text: str) -> list[str]:
+    """Return the names of the runs that the charts show."""
+    return [run["job"] for run in json.loads(html.unescape(re.search(r'data-charts data-runs="(.*?)"', text)[1]))]
+
+
 def test_the_csv_has_every_reported_number(get, make):
     make("one")
     make("two")
