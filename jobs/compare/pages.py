@@ -47,12 +47,14 @@ def context_of(request, chosen: list[Job], only_differences: bool) -> dict:
     """Return what the page needs to show these runs."""
     params, summaries = rows.params_of(chosen), rows.summaries_of(chosen)
     of_runs = colours.distinct(chosen)
+    plots = rows.plotted(chosen, params, summaries)
     compared = chosen if request.GET.get("draw") == "all" else chosen[:DRAWN]
     return {
         "jobs": list(zip(of_runs, chosen, strict=True)),
         "table": rows.table_of(chosen, params, summaries, only_differences),
         "reported": any(summaries.values()),
-        "plotted": json.dumps({"colours": of_runs, **rows.plotted(chosen, params, summaries)}),
+        "plotted": json.dumps({"colours": of_runs, **plots}),
+        "plottable": bool(plots["axes"]),
         "only_differences": only_differences,
         "compared": compared,
         "left_out": len(compared) < len(chosen),
