@@ -3,12 +3,32 @@
 from __future__ import annotations
 
 import runners
+from accounts.sharing.access import Visitor
 from datasets import sources
+from kernel import names, storage
 from kernel.errors import Refused
 from kernel.locking import Missing
 from kernel.messages import Message
+from resources import tcc
 
-from .models import Job
+from .code import cloning, scan
+from .models import Job, Snapshot
+
+
+def code_of(user, entry: str, code_from: str | None, script: str | None, visitor: Visitor | None) -> Snapshot | None:
+    """Return the code of the job `code_from`; None for the script's folder as it is now. Raises Refused."""
+    earlier = cloning.code_of(visitor or Visitor(user), code_from) if code_from else None
+    if earlier is None and script is None:
+        scan.script_of(storage.home_dir(user.username), names.entry(entry))
+    return earlier
+
+
+def need_possible(
+    user, tenant: str | None, workers: int, network: str, *, gpu: int = 0, cpu: float = 1, ram: int = 512
+) -> None:
+    """Raise Refused or Missing for what the platform, the tenant or the user's limit can never give."""
+    need_allowed(user.tenant, tenant, workers, network)
+    tcc.never_fits(user.tenant, user.username, gpu=gpu * workers, cpu=cpu * workers, ram=ram * workers)
 
 
 def need_allowed(tenant, wanted: str | None, workers: int, network: str) -> None:

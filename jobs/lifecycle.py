@@ -6,6 +6,7 @@ is cleaned up (cancelled when it never started). How a job's runs are started an
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
 
@@ -14,7 +15,7 @@ from django.utils import timezone
 
 from accounts import lifecycle as accounts
 from accounts.sharing.access import Visitor
-from kernel import after_commit, broker, names, storage
+from kernel import after_commit, broker
 from kernel.database import violated
 from kernel.errors import Refused
 from kernel.locking import Missing, WrongState, lock_row, locked
@@ -24,8 +25,8 @@ from resources import tcc
 from runners import owned
 
 from . import checks, turns
-from .code import cloning, scan, taking
-from .models import Capture, Job, ProgressSource, Project, State
+from .code import taking
+from .models import Capture, Job, ProgressSource, Project, Snapshot, State
 from .summaries import colours, params
 
 APPLIER = "jm"
@@ -64,7 +65,9 @@ def create_job(
     group: str = "",
     code_from: str | None = None,
     script: str | None = None,
+    snapshot: Snapshot | None = None,
     visitor: Visitor | None = None,
+    within: Callable[[Job], object] | None = None,
     by: str,
 ) -> Job:
     """Create the row and queue the job; reserve its resources at once when no job waits and they are free.
@@ -72,29 +75,27 @@ def create_job(
     `timeout` is the time limit in seconds from the first start. `priority` orders the user's own queued jobs, the
     highest first. `project` is the name of one of the user's, created when there is none; None is the default one. The
     code is the script's folder in `.home`, or that of the job `code_from`: the user's own, or `owner/name` of one that
-    `visitor` (the user, by default) may clone. `script` is a text that replaces the script's.
+    `visitor` (the user, by default) may clone; or it is the user's `snapshot`. `script` replaces the script's text.
+    `within` is called with the new job in the transaction that creates it, and refuses it by raising.
 
     Raises Refused: a missing script or dataset, a name taken, more than the tenant's capacity or the user's limit.
     Raises Fault, with nothing stored, when the task queue is away.
     """
-    earlier = cloning.code_of(visitor or Visitor(user), code_from) if code_from else None
-    if earlier is None and script is None:
-        scan.script_of(storage.home_dir(user.username), names.entry(entry))
-    checks.need_allowed(own := user.tenant, tenant, workers, network)
-    tcc.never_fits(own, user.username, gpu=gpu * workers, cpu=cpu * workers, ram=ram * workers)
+    earlier = snapshot or checks.code_of(user, entry, code_from, script, visitor)
+    checks.need_possible(user, tenant, workers, network, gpu=gpu, cpu=cpu, ram=ram)
     broker.require()
     try:
         with taking.taken(user, entry, earlier, script) as code, transaction.atomic():
             accounts.hold_active(user)
             checks.need_datasets(user, datasets)
             job = Job.objects.create(
-                user=user, tenant=own, name=name, entry=entry, runtime=runtime, gpu=gpu, cpu=cpu, ram=ram,
+                user=user, tenant=user.tenant, name=name, entry=entry, runtime=runtime, gpu=gpu, cpu=cpu, ram=ram,
                 datasets=list(dict.fromkeys(datasets)), args=list(args), env=dict(env or {}), retries=retries,
                 timeout=timeout, priority=priority, workers=workers, network=network, project=_project(user, project),
                 tags=dict(tags or {}), notes=notes, group=group, snapshot=taking.record(user, code),
                 colour=colours.following(user),
             )  # fmt: skip
-            _enter(job, code, by)
+            _enter(job, code, by, within)
     except IntegrityError as problem:
         if violated(problem) == "job_name_once_per_user":
             raise Refused(checks.taken(user, name), field="name")
@@ -102,8 +103,10 @@ def create_job(
     return job
 
 
-def _enter(job: Job, code: taking.Taken, by: str) -> None:
+def _enter(job: Job, code: taking.Taken, by: str, within: Callable[[Job], object] | None) -> None:
     """Record what belongs to a new job, and queue it."""
+    if within is not None:
+        within(job)
     params.keep_arguments(job)
     if code.git:
         Capture.objects.create(job=job, git=code.git)

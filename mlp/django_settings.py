@@ -32,6 +32,7 @@ INSTALLED_APPS = [
     "models_app",
     "apps",
     "aiops",
+    "automation",
 ]
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",

@@ -27,6 +27,7 @@ api = [
     path("", include("models_app.urls")),
     path("", include("apps.urls")),
     path("", include("aiops.urls")),
+    path("", include("automation.urls")),
     path("schema", SpectacularJSONAPIView.as_view(), name="schema"),
     path("docs", pages.reference, name="reference"),
     re_path(r"^(?P<path>.*)$", unknown),

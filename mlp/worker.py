@@ -16,6 +16,7 @@ broker = make_broker()
 import accounts.actors  # noqa: E402, F401
 import aiops.actors  # noqa: E402, F401
 import apps.actors  # noqa: E402, F401
+import automation.actors  # noqa: E402, F401
 import datasets.actors  # noqa: E402, F401
 import jobs.actors  # noqa: E402, F401
 import kernel.actors  # noqa: E402, F401

@@ -19,17 +19,21 @@ MOST_AT_ONCE = 500
 
 
 def release(snapshot_id: int | None) -> None:
-    """Remove the row of a snapshot that no job has any more; in the transaction that has deleted the job and holds the
-    user's row.
+    """Remove the row of a snapshot that nothing refers to any more: no job, nor what makes jobs of it. Called in the
+    transaction that has deleted the last of them and holds the user's row.
     """
     row = Snapshot.objects.select_for_update(no_key=True).filter(pk=snapshot_id).first() if snapshot_id else None
-    if row is None or Job.objects.filter(snapshot=row).exists():
+    if row is None or any(_refers(relation, row) for relation in Snapshot._meta.related_objects):
         return
     names = {file.blob for file in manifest.from_data(row.manifest).files}
     for blob in Blob.objects.filter(user=row.user_id, name__in=names).order_by("name").select_for_update():
         blob.refs -= 1
         blob.save(update_fields=["refs"])
     row.delete()
+
+
+def _refers(relation, row: Snapshot) -> bool:
+    return relation.related_model.objects.filter(**{relation.field.name: row}).exists()
 
 
 def sweep() -> None:

@@ -17,6 +17,7 @@ from django.db import close_old_connections
 import accounts.reconcile
 import aiops.reconcile
 import apps.reconcile
+import automation.reconcile
 import datasets.reconcile
 import jobs.reconcile
 import models_app.reconcile
@@ -37,6 +38,7 @@ STEPS = (
     datasets.reconcile.run,
     resources.reconcile.run,
     aiops.reconcile.run,
+    automation.reconcile.run,
     accounts.reconcile.run,
 )
 WORKERS = {"default": "worker", "gpu": "worker-gpu"}

@@ -1,0 +1,1 @@
+"""Sweeps, schedules and pipelines: jobs that the platform submits by itself."""

@@ -1,0 +1,1 @@
+"""Background tasks of sweeps, pipelines and schedules. A message may arrive twice or late."""

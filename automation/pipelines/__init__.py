@@ -1,0 +1,1 @@
+"""Graphs of jobs: the outputs of one step are the inputs of the next."""

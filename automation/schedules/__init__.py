@@ -1,0 +1,1 @@
+"""Jobs, sweeps and pipelines that are started at times or on events."""

@@ -1,0 +1,60 @@
+"""What sweeps, pipelines and schedules know of the jobs that they submit later: the body of POST …/jobs without a name.
+
+A spec is checked when it is stored, as far as it can be: the fields, the script, the datasets, the tenant's capacity.
+What changes until the job is submitted is refused then, by the same checks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rest_framework.exceptions import ValidationError
+
+from accounts.sharing.access import Visitor
+from jobs import checks
+from jobs.code import cloning, taking
+from jobs.models import Snapshot
+from jobs.serializers import JobIn
+from kernel.errors import Refused, flatten
+from kernel.messages import under
+
+
+class SpecIn(JobIn):
+    """A job without a name."""
+
+    name = None
+
+
+def need_possible(user, spec: dict, *, visitor: Visitor | None = None) -> None:
+    """Raise Refused or Missing for a job that could not be submitted now, except for its name."""
+    checks.code_of(user, spec["entry"], spec.get("code_from"), spec.get("script"), visitor)
+    needs = {kind: spec[kind] for kind in ("gpu", "cpu", "ram") if kind in spec}
+    checks.need_possible(user, spec.get("tenant"), spec.get("workers", 1), spec.get("network", ""), **needs)
+    checks.need_datasets(user, spec.get("datasets", ()))
+
+
+@contextmanager
+def kept_code(user, spec: dict, *, visitor: Visitor | None = None) -> Iterator[Callable[[], Snapshot]]:
+    """Keep the code of a spec as it is now. The block calls what it gets in its transaction, after it has locked the
+    user's row (`accounts.lifecycle.hold_active`), and refers to the snapshot that it returns. Raises as create_job.
+    """
+    reference = spec.get("code_from")
+    earlier = cloning.code_of(visitor or Visitor(user), reference) if reference else None
+    with taking.taken(user, spec["entry"], earlier, spec.get("script")) as code:
+        yield lambda: taking.record(user, code)
+
+
+def without_code(spec: dict) -> dict:
+    """Return the spec for `create_job(snapshot=…)`: without the fields that its snapshot replaces."""
+    return {name: value for name, value in spec.items() if name not in ("code_from", "script")}
+
+
+def at(place: str, check: Callable[[], object]) -> object:
+    """Return what `check` returns; what it refuses is refused with the place of it in front. Raises Refused."""
+    try:
+        return check()
+    except Refused as problem:
+        raise Refused(problem.problem, field=f"{place}.{problem.field}" if problem.field else place)
+    except ValidationError as problem:
+        raise Refused(under(place, flatten(problem.detail)))

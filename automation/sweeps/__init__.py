@@ -1,0 +1,1 @@
+"""Hyperparameter optimisation: a sweep submits jobs with the values that Optuna suggests."""
