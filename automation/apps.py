@@ -1,11 +1,30 @@
-"""Registers the app with Django."""
+"""Registers the app with Django, and connects it to what happens to jobs and users."""
 
 from __future__ import annotations
 
+from importlib import import_module
+
 from django.apps import AppConfig
 from django.utils.translation import gettext_lazy as _
+from django_fsm.signals import post_transition
 
 
 class AutomationConfig(AppConfig):
     name = "automation"
     verbose_name = _("Automation")
+
+    def ready(self) -> None:
+        # models may be imported only now
+        job = import_module("jobs.models").Job
+        sweeps = import_module("automation.sweeps.lifecycle")
+        deregistered = import_module("accounts.lifecycle").deregistered
+
+        def moved(sender, instance, **_others):
+            sweeps.job_moved(instance)
+
+        def end_all(sender, user, by, **_others):
+            sweeps.cancel_all_of(user, by)
+
+        post_transition.connect(moved, sender=job, weak=False, dispatch_uid="automation.job_moved")
+        deregistered.connect(end_all, weak=False, dispatch_uid="automation.end_all")
+        import_module("accounts.sharing.kinds").register(self.get_model("Sweep"), page="sweep")

@@ -5,12 +5,20 @@ Called by `manage.py reconcile` each round. What fails here does not affect the 
 
 from __future__ import annotations
 
-from kernel import healing
+from kernel import after_commit, healing
 
-STEPS = ()  # what each round does, of each room
+from .sweeps import driving as sweeps
 
 
 def run() -> None:
     """Run one round."""
     for step in STEPS:
         healing.attempt(step)
+
+
+def _advance_sweeps() -> None:
+    for pk in sweeps.open_sweeps():
+        after_commit.enqueue("automation.sweep", pk)
+
+
+STEPS = (_advance_sweeps,)

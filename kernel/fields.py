@@ -15,9 +15,9 @@ from .messages import Message
 class Invalid(serializers.ValidationError):
     """A field's value is not valid. DRF copies texts and keeps their `code`, so the message travels as its own code."""
 
-    def __init__(self, template: str, /, **params):
+    def __init__(self, template: str, /, *, field: str = "", **params):
         message = Message(template, **params)
-        super().__init__(message, code=message)
+        super().__init__({field: message} if field else message, code=message)
 
 
 class StrictSerializer(serializers.Serializer):
@@ -25,8 +25,10 @@ class StrictSerializer(serializers.Serializer):
 
     def to_internal_value(self, data):
         if not isinstance(data, dict):
-            raise Refused("must be a JSON object", field="body")
+            raise Invalid("must be an object") if self.parent else Refused("must be a JSON object", field="body")
         unknown = sorted(set(map(str, data)) - set(self.fields))
+        if unknown and self.parent:  # the fields around it are put in front of its name
+            raise Invalid("unknown field", field=unknown[0])
         if unknown:
             raise Refused("unknown field", field=unknown[0])
         return super().to_internal_value(data)

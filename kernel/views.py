@@ -154,15 +154,20 @@ class ContractView(APIView):
             return Response(instance or "", status=self.call.status)
         return Response(out(instance).data, status=self.call.status)
 
+    def in_state(self, queryset):
+        """Return the rows in the state of ?state=, all of them without it. Raises Refused for an unknown state."""
+        state = self.request.query_params.get("state")
+        if state is None:
+            return queryset
+        if state not in self.call.states:
+            raise Refused("must be one of %(choices)s", field="state", choices=", ".join(self.call.states))
+        return queryset.filter(state=state)
+
     def page(self, queryset) -> Response:
         """Return a plain array, newest first, paged by ?limit= and ?offset=, filtered by ?state= where the call has
         states.
         """
-        state = self.request.query_params.get("state")
-        if state is not None:
-            if state not in self.call.states:
-                raise Refused("must be one of %(choices)s", field="state", choices=", ".join(self.call.states))
-            queryset = queryset.filter(state=state)
+        queryset = self.in_state(queryset)
         limit = query_int(self.request, "limit", PAGE_LIMIT, 1, PAGE_LIMIT)
         offset = query_int(self.request, "offset", 0, 0)
         rows = queryset.order_by("-pk")[offset : offset + limit]

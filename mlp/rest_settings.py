@@ -43,6 +43,7 @@ REFERENCE = {
         "NetworkEnum": "resources.models.Network",
         "JobStateEnum": "jobs.models.State",
         "RuntimeEnum": "jobs.models.Runtime",
+        "GivenRuntimeEnum": ["python", "torch", "tf"],
         "RunStateEnum": ["queued", "starting", "running", "finished", "failed", "cancelled", "deleting"],
         "AnyNetworkEnum": ["", "open", "platform", "none"],
     },

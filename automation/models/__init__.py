@@ -1,3 +1,5 @@
 """The rows of sweeps, pipelines and schedules, a file for each."""
 
-__all__: list[str] = []
+from .sweep import ENDED_TRIALS, LIVE_TRIALS, Sweep, SweepState, Trial, TrialState
+
+__all__ = ["ENDED_TRIALS", "LIVE_TRIALS", "Sweep", "SweepState", "Trial", "TrialState"]

@@ -28,7 +28,7 @@ VERBS = """
     Copy Count Create Deactivate Decorate Delay Delete Deliver Deploy Detach Do Download Drop Edit Empty End Enqueue
     Execute Export Fail Fetch Follow Forget Fork Format Forward Give Grant Handle Have Ignore Import Index Insert
     Invalidate Join Judge Keep Kill Learn Let Limit Link List Load Lock Log Make Mark Mask Match Measure Move Name
-    Notify Open Order Parse Patch Poll Prepare Prevent Preview Print Prompt Publish Pull Put Raise Read Record
+    Notify Open Order Parse Patch Pause Poll Prepare Prevent Preview Print Prompt Publish Pull Put Raise Read Record
     Redirect Refresh Refuse Register Release Remember Remove Rename Render Renew Repair Repeat Replace Report
     Reserve Reset Restart Restore Restrict Retry Return Revoke Run Sample Save Schedule Score Send Serve Set Share
     Show Signal Sleep Start Stop Store Stream Subscribe Subtract Take Tell Terminate Train Translate Truncate Try

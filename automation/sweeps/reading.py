@@ -1,0 +1,58 @@
+"""Sweeps as REST and pages show them: with the number of their trials by state, the best ones, and what was used."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from django.db.models import Count
+
+from automation.models import Sweep, Trial, TrialState
+from jobs.models.job import HIDDEN
+
+from . import driving
+
+
+def counts_of(sweeps: list[Sweep]) -> dict[int, Counter]:
+    """Return the number of trials by state of each sweep."""
+    found: dict[int, Counter] = {sweep.pk: Counter(dict.fromkeys(TrialState.values, 0)) for sweep in sweeps}
+    rows = Trial.objects.filter(sweep__in=sweeps).values_list("sweep", "state").annotate(Count("pk")).order_by()
+    for pk, state, count in rows:
+        found[pk][state] = count
+    return found
+
+
+def filled(sweeps: list[Sweep]) -> list[Sweep]:
+    """Return the sweeps with all that SweepOut shows."""
+    counts = counts_of(sweeps)
+    numbers = {(sweep.pk, number) for sweep in sweeps for number in sweep.best}
+    wanted = Trial.objects.filter(sweep__in=sweeps, number__in={number for _pk, number in numbers})
+    best: dict[int, list[Trial]] = {}
+    for trial in wanted.select_related("job").order_by("number"):
+        if (trial.sweep_id, trial.number) in numbers:
+            best.setdefault(trial.sweep_id, []).append(trial)
+    for sweep in sweeps:
+        sweep.counts, sweep.best_trials = counts[sweep.pk], marked(sweep, best.get(sweep.pk, []))
+        sweep.hours_used = sweep.time_used / 3600
+        sweep.gpu_hours_used = driving.gpu_seconds(sweep) / 3600
+        sweep.shown_job = job_of(sweep)
+    return sweeps
+
+
+def job_of(sweep: Sweep) -> dict:
+    """Return what each trial submits; readers do not see the values of its environment variables."""
+    env = sweep.job.get("env")
+    return {**sweep.job, "env": dict.fromkeys(env, HIDDEN)} if env and sweep.reading is not None else sweep.job
+
+
+def trials_of(sweep: Sweep):
+    """Return the trials of a sweep with their jobs."""
+    return Trial.objects.filter(sweep=sweep).select_related("job")
+
+
+def marked(sweep: Sweep, trials) -> list[Trial]:
+    """Return the trials, each of which says whether it is among the best."""
+    best = set(sweep.best)
+    found = list(trials)
+    for trial in found:
+        trial.best, trial.params = trial.number in best, trial.ordered(sweep)
+    return found
