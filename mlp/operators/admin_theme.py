@@ -15,7 +15,6 @@ GROUPS = (
             *("datasets.dataset", "models_app.model", "apps.application"),
         ),
     ),
-    (_("Automation"), ("automation.sweep", "automation.trial")),
     (
         _("Model registry"),
         (

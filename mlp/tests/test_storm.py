@@ -29,7 +29,6 @@ KINDS = {
     "model",
     "application",
     "account",
-    "sweep",
 }
 
 
