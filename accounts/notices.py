@@ -6,6 +6,7 @@ without the other. Events that are no change of state, such as an alert, are wri
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
 
 from django.db.models.signals import post_save
@@ -18,9 +19,10 @@ from kernel.models import StateChange
 from .models import Delivery, Notice, Preference, State, User
 
 REASON_LENGTH = 2000
-GOOD_ENDS = {("job", "finished")}
+GOOD_ENDS = {("job", "finished"), ("sweep", "finished")}
 DOWN = ("application", "lose")  # it was up, and is being restarted
 DOWN_AGAIN = timedelta(minutes=10)  # the cooldown for an application that fails repeatedly
+SILENT: list[Callable[[StateChange], bool]] = []  # say of a change that something larger is told of it
 
 
 def notify(*, user: User, kind: str, name: str, event: str, reason: str = "") -> Notice:
@@ -50,7 +52,7 @@ def mark_read(user: User, up_to: int) -> None:
 
 
 def _of_change(sender, instance: StateChange, created: bool, **_others) -> None:
-    if not created or not _matters(instance):
+    if not created or not _matters(instance) or any(check(instance) for check in SILENT):
         return
     user = User.objects.filter(username=instance.owner, state=State.ACTIVED).first()
     if user is not None:
@@ -59,6 +61,11 @@ def _of_change(sender, instance: StateChange, created: bool, **_others) -> None:
             return
         event = "down" if down else instance.target
         notify(user=user, kind=instance.kind, name=instance.name, event=event, reason=instance.reason)
+
+
+def silence(check: Callable[[StateChange], bool]) -> None:
+    """Write no notices of changes for which `check` returns True: those of a sweep's trials, for example."""
+    SILENT.append(check)
 
 
 def _in_cooldown(user: User, change: StateChange) -> bool:

@@ -27,4 +27,5 @@ class AutomationConfig(AppConfig):
 
         post_transition.connect(moved, sender=job, weak=False, dispatch_uid="automation.job_moved")
         deregistered.connect(end_all, weak=False, dispatch_uid="automation.end_all")
+        import_module("accounts.notices").silence(sweeps.is_of_trial)
         import_module("accounts.sharing.kinds").register(self.get_model("Sweep"), page="sweep")

@@ -1,9 +1,9 @@
 """`make demo`: tries every part of the product on real data on the running platform, and says where to watch.
 
 It registers a user as the browser does, uploads the digits with the data client through nginx, submits a training job,
-follows its metrics over the websocket, checks that the output is kept and the resources are free again, serves the
-model (demo_serve.py), and lets AIOps find a fault in the logs (demo_aiops.py). Each step waits while the platform
-restarts; the exit code is 1 when a step fails.
+follows its metrics over the websocket, checks that the output is kept and the resources are free again, searches for a
+better learning rate (demo_sweep.py), serves the model (demo_serve.py), and lets AIOps find a fault in the logs
+(demo_aiops.py). Each step waits while the platform restarts; the exit code is 1 when a step fails.
 """
 
 from __future__ import annotations
@@ -28,11 +28,12 @@ from pathlib import Path
 
 import demo_aiops
 import demo_serve
+import demo_sweep
 import websocket
 
 HERE = Path(__file__).resolve().parent
 PATIENCE_S = 120
-STEPS = 11
+STEPS = 12
 RETRIED = {429, 500, 502, 503, 504}
 
 
@@ -237,9 +238,12 @@ def walk(platform: Platform, epochs: int, slow: float, steps: int) -> None:
         client(platform, username, folder, "script", "put", str(HERE / "digits" / "train.py"), "train.py")
         if steps >= 6:
             job = train(platform, username, epochs, slow, ram_before)
-        if steps >= 9:
+        if steps >= 7:
+            step(7, f"search for its best learning rate: a sweep of {demo_sweep.TRIALS} trials")
+            demo_sweep.search(platform, username, say)
+        if steps >= 10:
             serve(platform, username, job, folder)
-        if steps >= 11:
+        if steps >= 12:
             find_the_fault(platform, username, folder)
 
 
@@ -258,11 +262,11 @@ def train(platform: Platform, username: str, epochs: int, slow: float, ram_befor
 
 
 def serve(platform: Platform, username: str, job: str, folder: Path) -> None:
-    step(7, "create a model from its output")
+    step(8, "create a model from its output")
     demo_serve.make_model(platform, username, job, say)
-    step(8, "deploy it as an application")
+    step(9, "deploy it as an application")
     base = demo_serve.deploy(platform, username, say)
-    step(9, "send it a request through the application gateway")
+    step(10, "send it a request through the application gateway")
     line = (folder / "digits" / "test" / "digits_x.csv").read_text().splitlines()[0]
     truth = int((folder / "digits" / "test" / "digits_y.csv").read_text().splitlines()[0])
     digit = demo_serve.ask(platform, base, [float(number) for number in line.split(",")], say)
@@ -278,7 +282,7 @@ def find_the_fault(platform: Platform, username: str, folder: Path) -> None:
         return
     operator = Platform(platform.url)
     operator.token = operator.must("GET", "users/admin/token", basic=("admin", password))
-    step(10, "AIOps: watch a job and the platform's components, and learn what their logs usually say")
+    step(11, "AIOps: watch a job and the platform's components, and learn what their logs usually say")
 
     def put(text: str, path: str) -> None:
         (folder / "part").write_text(text)
@@ -286,7 +290,7 @@ def find_the_fault(platform: Platform, username: str, folder: Path) -> None:
 
     demo_aiops.begin_job(platform, username, put)
     demo_aiops.watch(platform, operator, username, say)
-    step(11, "AIOps: a job fails in a way that its log has never shown, and the line is found")
+    step(12, "AIOps: a job fails in a way that its log has never shown, and the line is found")
     demo_aiops.break_job(put)
     demo_aiops.provoke(platform, operator, username, say)
 
@@ -304,7 +308,7 @@ def main() -> int:
         "--steps",
         type=int,
         default=STEPS,
-        help="how far to go: 2 ends after the upload, 6 after the training, 9 after serving",
+        help="how far to go: 2 ends after the upload, 6 after the training, 7 after the sweep, 10 after serving",
     )
     options = parser.parse_args()
     try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import shlex
 from itertools import islice
@@ -17,7 +16,6 @@ import runners
 from accounts.sharing.access import readable, shareable, visitor_of
 from datasets import sources
 from kernel import storage
-from kernel.errors import Refused
 from kernel.messages import translate
 from kernel.models import history_of
 from kernel.pages import (
@@ -41,10 +39,8 @@ from .environment import log_file
 from .frame import frame, own
 from .log.pages import TAIL
 from .models import Job, LoggedModel, Runtime
+from .runs import form_values, trash
 from .runs import pages as runs
-from .runs import trash
-from .runs.filters import values
-from .runs.filters.grammar import FilterError, Literal
 from .serializers import JobIn
 
 SCRIPTS_SHOWN = 200
@@ -83,13 +79,13 @@ def jobs(request):
         "open": bool(problems or not any_job or {"new", "from", "entry", "dataset"} & set(request.GET)),
         "more_open": bool(MORE_FIELDS & set(problems.fields)) or _unusual(form),
         "mark": form_mark(request),
-        **_choices(request.user),
+        **choices(request.user),
         **table,
     }
     return render(request, "jobs/jobs.html", context, status=problems.status if problems else 200)
 
 
-def _choices(user) -> dict:
+def choices(user) -> dict:
     """Return the choices of the submit form: scripts, ready datasets, runtimes, and free resources."""
     scripts = islice(
         (path for path, _info in storage.files(storage.home_dir(user.username)) if path.endswith(".py")), SCRIPTS_SHOWN
@@ -172,11 +168,11 @@ def _submit(request) -> None:
         cpu=float,
         ram=int,
         retries=int,
-        timeout=_seconds,
+        timeout=form_values.seconds,
         priority=int,
         workers=int,
-        args=_arguments,
-        env=_variables,
+        args=form_values.arguments,
+        env=form_values.variables,
         datasets=lambda _text: chosen,
         tags=runs.read_tags,
         script=editing.script_of,
@@ -185,33 +181,6 @@ def _submit(request) -> None:
     editing.drop_unchanged(visitor, fields)
     job = lifecycle.create_job(user=request.user, visitor=visitor, by=request.user.username, **fields)
     remember_made(request, job.name)
-
-
-def _seconds(text: str) -> int:
-    """Parse a duration: seconds, or units as in 90m or 1h30m. Raises Refused."""
-    try:
-        return math.ceil(values.duration(Literal(text, False, 0)).total_seconds())
-    except FilterError as problem:
-        raise Refused(problem.what, field="timeout")
-
-
-def _arguments(text: str) -> list[str]:
-    try:
-        return shlex.split(text)
-    except ValueError:
-        raise Refused("a quotation mark is not closed", field="args")
-
-
-def _variables(text: str) -> dict[str, str]:
-    """Parse one `NAME=value` a line. Raises Refused."""
-    variables = {}
-    for line in text.splitlines():
-        if line.strip():
-            name, equals, value = line.partition("=")
-            if not equals:
-                raise Refused("each line must be NAME=value", field="env")
-            variables[name.strip()] = value
-    return variables
 
 
 # --- one job ---------------------------------------------------------------------------------------------------------

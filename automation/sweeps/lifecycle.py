@@ -23,7 +23,7 @@ from kernel.database import violated
 from kernel.errors import Refused
 from kernel.locking import Missing, WrongState, lock_row, locked
 from kernel.messages import Message
-from kernel.models import record_change, record_created
+from kernel.models import StateChange, record_change, record_created
 
 from . import space
 from .serializers import MOST_TRIALS
@@ -302,3 +302,8 @@ def job_moved(job: Job) -> None:
     after_commit.changed(job.user.username, "sweep", name, moving=True)
     if job.state in ENDED:
         after_commit.enqueue("automation.sweep", pk)
+
+
+def is_of_trial(change: StateChange) -> bool:
+    """Return whether a change is one of a trial's job: its owner is told how the sweep ends, not each of its jobs."""
+    return change.kind == "job" and Trial.objects.filter(job=change.object_id).exists()

@@ -8,8 +8,16 @@ from django.db.models import Count
 
 from automation.models import Sweep, Trial, TrialState
 from jobs.models.job import HIDDEN
+from kernel import units
 
-from . import driving
+from . import driving, space
+
+TONES = {  # the state of other objects that is shown alike
+    TrialState.WAITING: "creating",
+    TrialState.COMPLETE: "finished",
+    TrialState.PRUNED: "cancelled",
+    TrialState.FAILED: "error",
+}
 
 
 def counts_of(sweeps: list[Sweep]) -> dict[int, Counter]:
@@ -44,15 +52,25 @@ def job_of(sweep: Sweep) -> dict:
     return {**sweep.job, "env": dict.fromkeys(env, HIDDEN)} if env and sweep.reading is not None else sweep.job
 
 
+def _shown(value) -> str | None:
+    """Return a value for people: numbers with four digits."""
+    if isinstance(value, float):
+        return units.short(value)
+    return value if value is None else space.text_of(value)
+
+
 def trials_of(sweep: Sweep):
     """Return the trials of a sweep with their jobs."""
     return Trial.objects.filter(sweep=sweep).select_related("job")
 
 
 def marked(sweep: Sweep, trials) -> list[Trial]:
-    """Return the trials, each of which says whether it is among the best."""
-    best = set(sweep.best)
+    """Return the trials, each with its values in order, whether it is among the best, and the cells of its row."""
+    best, nothing = set(sweep.best), [None] * len(sweep.objectives)
     found = list(trials)
     for trial in found:
         trial.best, trial.params = trial.number in best, trial.ordered(sweep)
+        trial.results = [*(trial.values or nothing), *nothing][: len(nothing)]
+        trial.cells = [_shown(trial.params.get(name)) for name in sweep.space]
+        trial.tone = TONES.get(trial.state, trial.state)
     return found

@@ -134,8 +134,8 @@ PLATFORM = (
         "job_time_limit", R, r"the time limit of (?P<seconds>\d+) s is exceeded",
         noop("The time limit is exceeded"),
         noop(
-            "The job was stopped after the %(seconds)s seconds that were allowed when it was submitted. Run it again with "
-            "a longer time limit; a script that continues from its last checkpoint loses nothing."
+            "The job was stopped after the %(seconds)s seconds that were allowed when it was submitted. Run it again "
+            "with a longer time limit; a script that continues from its last checkpoint loses nothing."
         ),
         "the time limit of 3600 s is exceeded", Action.EDIT,
     ),

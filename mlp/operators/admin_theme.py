@@ -15,6 +15,7 @@ GROUPS = (
             *("datasets.dataset", "models_app.model", "apps.application"),
         ),
     ),
+    (_("Automation"), ("automation.sweep", "automation.trial")),
     (
         _("Model registry"),
         (

@@ -21,7 +21,7 @@ from apps.models import Application
 from datasets.models import Dataset
 from jobs.models import Job, Metrics, Project, Value
 from kernel import storage
-from mlp.operators.tests.admin_world import put
+from mlp.operators.tests.admin_world import put, put_sweep
 from models_app.models import Alias, Model, ModelVersion, RegisteredModel, RegistryDelivery, RegistryWebhook
 
 EVIL = "\"'><script>alert(1)</script><img src=x onerror=alert(2)>"
@@ -85,6 +85,11 @@ PAGES = [
     "/apps/calc/log",
     "/apps/begins",
     "/apps/broken",
+    "/sweeps",
+    "/sweeps?new=1&from=done",
+    "/sweeps?like=tune",
+    "/sweeps/tune",
+    "/sweeps/tune?order=best",
     "/usage",
     "/shared",
     "/shared/mine",
@@ -109,6 +114,7 @@ def fill(user, *, evil: bool = False) -> None:
     jobs = Job.objects.filter(user=user)
     jobs.update(args=["--epochs", words], env={"WORDS": words}, datasets=["digits"])
     jobs.filter(name="broken").update(reason=words)
+    put_sweep(user, jobs.get(name="done"), words)
     for name, state in (("coming", "creating"), ("digits", "ready"), ("broken", "error")):
         put(Dataset, user, name, state)
     Dataset.objects.filter(user=user, name="broken").update(reason=words)

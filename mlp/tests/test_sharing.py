@@ -14,6 +14,8 @@ from accounts import lifecycle as accounts
 from accounts.models import Share, User
 from apps import urls as app_urls
 from apps.models import Application
+from automation import urls as sweep_urls
+from automation.models import Sweep
 from datasets import urls as dataset_urls
 from datasets.models import Dataset
 from jobs import environment, launching
@@ -40,8 +42,12 @@ OBJECTS = {
     "project": (Project, "vision"),
     "registeredmodel": (RegisteredModel, "churn"),
     "comparison": (Comparison, "rates"),
+    "sweep": (Sweep, "tune"),
 }
-URLS = (job_urls.urlpatterns, dataset_urls.urlpatterns, model_urls.urlpatterns, app_urls.urlpatterns)
+URLS = (
+    job_urls.urlpatterns, dataset_urls.urlpatterns, model_urls.urlpatterns, app_urls.urlpatterns,
+    sweep_urls.urlpatterns,
+)  # fmt: skip
 NEEDS = {"/search": "?q=x", "/code/diff": "?with=fit"}  # what a call needs in its query
 MAY = {"owner", "reader", "cloner", "member", "staff", "link"}
 # What the segments of an address stand for, by the kind of the page.
@@ -68,6 +74,7 @@ def shared_pages() -> dict[str, list[str]]:
             kind = {"compare": "job", "registered": "registeredmodel"}.get(name, name)
             address = "/" + route.replace("<seg:owner>", "alice").replace("<str:name>", OBJECTS[kind][1])
             address = address.replace("<path:path>", PATHS.get(kind, "")).replace("<path:name>", OBJECTS[kind][1])
+            address = address.replace("<seg:name>", OBJECTS[kind][1])
             found[kind].append(address + ("?job=fit" if name == "compare" else ""))
     return found
 
@@ -170,7 +177,7 @@ def test_a_rest_call_reads_for_those_with_whom_the_object_is_shared(filled, make
         told = {role: refusal(client.get(address)) for role, client in clients.items()}
         for role, says in told.items():
             hidden = re.match(
-                "(job|dataset|model|application|registered model|comparison): no such|not authenticated", says
+                "(job|dataset|model|application|registered model|comparison|sweep): no such|not authenticated", says
             )
             if (says != told["owner"]) if role in MAY else not hidden:
                 wrong[address, role] = says

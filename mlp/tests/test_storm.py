@@ -29,6 +29,7 @@ KINDS = {
     "model",
     "application",
     "account",
+    "sweep",
 }
 
 

@@ -14,6 +14,7 @@ from aiops.web import operator_pages as aiops_operators
 from aiops.web import pages as aiops
 from aiops.web import part_pages as aiops_parts
 from apps import pages as apps
+from automation.sweeps import pages as sweeps
 from datasets import file_pages
 from datasets import pages as datasets
 from jobs import file_pages as job_files
@@ -125,6 +126,9 @@ urlpatterns = [
     *shared("apps/<str:name>/log/download", apps.application_log_file, name="application_log_file"),
     path("apps/<str:name>/delete", apps.delete, name="application_delete"),
     path("apps/<str:name>/rollout", apps.rollout, name="application_rollout"),
+    path("sweeps", sweeps.sweeps, name="sweeps"),
+    *shared("sweeps/<seg:name>", sweeps.sweep, name="sweep"),
+    path("sweeps/<seg:name>/change", sweeps.change, name="sweep_change"),
     path("usage", resources.usage, name="usage"),
     path("aiops", aiops.insights, name="aiops"),
     path("aiops/line", aiops.line, name="aiops_line"),

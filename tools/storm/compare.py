@@ -25,6 +25,7 @@ LEGAL = {
               ("error", "deleting")},
     "application": {("", "creating"), ("creating", "ready"), ("creating", "error"), ("ready", "creating"),
                     ("ready", "error"), ("ready", "deleting"), ("error", "deleting")},
+    "sweep": {("", "running"), ("running", "finished"), ("finished", "deleting")},
 }  # fmt: skip
 
 
@@ -43,6 +44,7 @@ class Comparison:
             self.files,
             self.states,
             self.jobs,
+            self.sweeps,
             self.seen,
             self.points,
             self.lines,
@@ -148,6 +150,26 @@ class Comparison:
             self.metrics(line, row)
             if row["attempt"] == 1 and row["state"] == "finished":
                 self.log(line)
+
+    def sweeps(self) -> None:
+        """Compare the results of each sweep with the trials that it was to have: each by one job, and no job more."""
+        for line in self.ledger.read("sweep"):
+            user, name = line["user"], line["name"]
+            row = self.get(user, f"users/{user}/sweeps/{name}")
+            if row is None:
+                if line["sure"]:
+                    self.differ(line, f"the sweep {user}/{name} is lost")
+                continue
+            trials = self.get(user, f"users/{user}/sweeps/{name}/trials?limit=1000")
+            jobs = {trial["job"] for trial in trials}
+            query = urllib.parse.quote(f"group = {name}")
+            runs = self.get(user, f"users/{user}/runs?limit=1000&filter={query}")["runs"]
+            self.counts["trials"] += len(trials)
+            numbers = sorted(trial["number"] for trial in trials)
+            if row["state"] != "finished" or row["counts"]["complete"] != line["trials"]:
+                self.differ(line, f"the sweep {user}/{name} is {row['state']}, {row['reason']}: {row['counts']}")
+            if numbers != list(range(line["trials"])) or jobs != {run["name"] for run in runs}:
+                self.differ(line, f"the sweep {user}/{name} has the trials {numbers} and {len(runs)} jobs")
 
     def metrics(self, line: dict, row: dict) -> None:
         """Compare what the script has noted as acknowledged with what is stored."""

@@ -22,13 +22,15 @@ UNION ALL SELECT 'model', u.username, o.name, o.state FROM model o JOIN "user" u
  WHERE o.state NOT IN ('ready', 'error')
 UNION ALL SELECT 'application', u.username, o.name, o.state FROM app_group o JOIN "user" u ON u.id = o.user_id
  WHERE o.state NOT IN ('ready', 'error')
+UNION ALL SELECT 'sweep', u.username, o.name, o.state FROM sweep o JOIN "user" u ON u.id = o.user_id
+ WHERE o.state NOT IN ('finished', 'error')
 """
 HISTORY = "SELECT kind, object_id, owner, name, source, target FROM state_change ORDER BY id"
 RESERVED = """
 SELECT id, applier, owner, state FROM resource_request
  WHERE request_type = 'request' AND state IN ('tried', 'confirmed')
 """
-OBJECTS = (("apps", "app_group"), ("models", "model"), ("jobs", "job"), ("datasets", "dataset"))
+OBJECTS = (("apps", "app_group"), ("sweeps", "sweep"), ("models", "model"), ("jobs", "job"), ("datasets", "dataset"))
 
 
 class Ending:

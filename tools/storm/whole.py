@@ -18,6 +18,7 @@ from .load.files import Datasets, Home
 from .load.jobs import Jobs, Watcher
 from .load.logs import Shipper
 from .load.serving import Calls, Models
+from .load.sweeps import Sweeps
 from .load.tracking import Tracking
 from .load.users import Users
 from .site import NotHealthy, Site
@@ -31,6 +32,7 @@ CREW: tuple[tuple[type[Actor], str], ...] = (
     (Models, "mona"),
     (Calls, "carl"),
     (Users, "uma"),
+    (Sweeps, "sven"),
 )
 CLIENTS = 20  # of MLflow, of one user
 JOIN_S = 400

@@ -10,6 +10,7 @@ from accounts.models import Delivery, Notice, Token, User, Visit
 from accounts.sharing import grants
 from aiops.models import Alert, AlertRule, Feedback, LogLine, ModelVersion, Template, TrainingRun
 from apps.models import PORTS, Application, Rollout
+from automation.models import Sweep, Trial
 from datasets.models import Dataset
 from jobs.models import FailureRule, Job, Metrics, Project, Snapshot, View
 from kernel.models import StateChange, record_created
@@ -75,6 +76,7 @@ def fill(alice: User, staff: User) -> dict[str, Model]:
     View.objects.create(user=alice, project=project, name="best", query="sort=min:loss")
     files = {"folder": "", "files": [["train.py", "0" * 64, 7]], "skipped": [], "open": [], "more": 0}
     Snapshot.objects.create(user=alice, digest="0" * 64, manifest=files)
+    put_sweep(alice, job, name="tuning")
     Visit.objects.get_or_create(user=alice, session_key="none", agent="Firefox", address="10.0.0.1")
     registry(alice, model, app)
     rows = {
@@ -95,6 +97,25 @@ def fill(alice: User, staff: User) -> dict[str, Model]:
         if model._meta.label_lower not in rows and (row := model._default_manager.first()) is not None:
             rows[model._meta.label_lower] = row
     return rows
+
+
+def put_sweep(user: User, job: Job, words: str = "0 < 1", name: str = "tune") -> Sweep:
+    """Create a sweep with two trials: one that the job is, and one without a job."""
+    files = {"folder": "", "files": [["train.py", "0" * 64, 7]], "skipped": [], "open": [], "more": 0}
+    code, _created = Snapshot.objects.get_or_create(user=user, digest="0" * 64, defaults={"manifest": files})
+    parameters = [["lr", {"type": "float", "low": 0.1, "high": 1, "log": True}], ["kind", {"choices": [words, True]}]]
+    parameters[1][1]["type"] = "categorical"
+    sweep = Sweep.objects.create(
+        user=user, name=name, snapshot=code, job={"entry": "train.py", "args": [words], "env": {"KEY": "hush"}},
+        parameters=parameters, pass_as="options", sampler={"type": "tpe", "seed": None}, pruner={"type": "none"},
+        objectives=[{"metric": "loss", "direction": "minimize", "statistic": "last"}], stop={"failures": 5},
+        trials_wanted=4, parallel=2, asked=2, best=[0], importance={"loss": {"lr": 0.7, "kind": 0.3}}, reason=words,
+        notes=words,
+    )  # fmt: skip
+    record_created(sweep, by=user.username)
+    Trial.objects.create(sweep=sweep, number=0, params={"lr": 0.5, "kind": words}, values=[1.5], job=job)
+    Trial.objects.create(sweep=sweep, number=1, params={"lr": 0.2}, reason=words)
+    return sweep
 
 
 def registry(alice: User, model: TrainedModel, app: Application) -> None:

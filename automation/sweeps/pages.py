@@ -1,0 +1,216 @@
+"""Sweeps in the browser: the list with its form, and one sweep with its plots and trials (contract 7)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.db.models import F, FloatField
+from django.db.models.fields.json import KT
+from django.db.models.functions import Cast
+from django.http import Http404
+from django.shortcuts import redirect, render
+from django.utils.translation import gettext as _
+from django.views.decorators.http import require_GET, require_http_methods, require_POST
+
+from accounts.sharing import access
+from accounts.sharing.access import shareable, visitor_of
+from automation.models import Sweep, SweepState
+from jobs.models import Job
+from jobs.pages import choices
+from kernel.models import history_of
+from kernel.pages import (
+    Problems,
+    attempt,
+    filtered,
+    form_mark,
+    free_name,
+    made_by,
+    page_of,
+    problems_of,
+    read_form,
+    remember_made,
+)
+
+from . import forms, lifecycle, options, plots, reading
+from .serializers import ExtendIn, SweepIn, TrialIn
+
+FIELDS = {
+    "name", "space", "trials", "parallel", "sampler", "pruner", "yaml", "job.entry", "job.args", "job.cpu", "job.gpu",
+    "job.ram", "job.datasets", "env", "timeout", "args",
+}  # fmt: skip
+HISTORY_SHOWN = 20
+COMPARED = 10
+
+
+@login_required
+@require_http_methods(["GET", "POST"])
+def sweeps(request):
+    """Show the user's sweeps, and the form of a new one, which a POST creates."""
+    problems = Problems()
+    if request.method == "POST":
+        problems = problems_of(lambda: _create(request), FIELDS)
+        problems.fields = {field.removeprefix("job."): text for field, text in problems.fields.items()}
+        name = made_by(request) if problems else request.made
+        if name:
+            return redirect("sweep", name=name)
+    mine = Sweep.objects.filter(user=request.user)
+    rows, chosen = filtered(request, mine.select_related("user").order_by("-pk"), SweepState.values)
+    page = page_of(request, rows)
+    found = reading.filled(list(page.object_list))
+    any_sweep = bool(found) or mine.exists()
+    form = _posted(request) if request.method == "POST" else _first_values(request)
+    context = {
+        "page": page,
+        "sweeps": found,
+        "states": SweepState.choices,
+        "any": any_sweep,
+        "problems": problems,
+        "form": form,
+        "chosen": form.get("datasets", []),
+        "text": "yaml" in form,
+        "open": bool(problems or not any_sweep or {"new", "from", "like", "entry"} & set(request.GET)),
+        "mark": form_mark(request),
+        "samplers": list(options.SAMPLERS),
+        "pruners": list(options.PRUNERS),
+        **choices(request.user),
+        **chosen,
+    }
+    return render(request, "automation/sweeps.html", context, status=problems.status if problems else 200)
+
+
+def _create(request) -> None:
+    fields = SweepIn.read(forms.body_of(request.POST))
+    visitor = visitor_of(request)
+    row = lifecycle.create_sweep(user=request.user, by=request.user.username, visitor=visitor, **fields)
+    request.made = row.name
+    remember_made(request, row.name)
+
+
+def _posted(request) -> dict:
+    return {**request.POST.dict(), "datasets": request.POST.getlist("datasets")}
+
+
+def _first_values(request) -> dict:
+    """Return the form at first: an example, the arguments and resources of `?from=job`, or all of `?like=sweep`."""
+    form = {**forms.FIRST, "entry": request.GET.get("entry", "")}
+    mine = Sweep.objects.filter(user=request.user)
+    earlier = mine.filter(name=request.GET.get("like", "").replace("\x00", "")).first()
+    if earlier is not None:
+        earlier.name = free_name(mine, earlier.name)
+        return {**form, "yaml": forms.as_yaml(earlier, earlier.job)}
+    job = Job.objects.filter(user=request.user, name=request.GET.get("from", "").replace("\x00", "")).first()
+    if job is not None:
+        form |= {name: getattr(job, name) for name in ("entry", "gpu", "ram", "datasets")}
+        form |= {"cpu": f"{job.cpu:g}", "name": free_name(mine, job.name)}
+        form["project"] = job.project.name if job.project else ""
+    return form
+
+
+# --- one sweep -------------------------------------------------------------------------------------------------------
+def _own(request, name: str) -> Sweep:
+    """Return the visitor's sweep of that name; at `/u/{owner}/…` the owner's, if the visitor may read it.
+
+    Raises Http404.
+    """
+    return access.find(request, Sweep.objects.select_related("user", "snapshot"), name)
+
+
+@shareable
+@require_GET
+def sweep(request, name):
+    """Show one sweep: its best trial, its plots, and its trials. `?order=best` has the best trials first."""
+    row = reading.filled([_own(request, name)])[0]
+    rows, order = _ordered(row, request.GET.get("order", ""))
+    state = request.GET.get("state", "")
+    page = page_of(request, rows.filter(state=state) if row.counts.get(state) else rows)
+    ended = row.trials_wanted and sum(row.counts.values()) - row.counts["waiting"] - row.counts["running"]
+    context = {
+        "sweep": row,
+        "page": page,
+        "trials": reading.marked(row, page.object_list),
+        "order": order,
+        "state": state if row.counts.get(state) else "",
+        "ended": ended,
+        "percent": min(100, round(100 * ended / row.trials_wanted)),
+        "data": json.dumps(plots.of(row)),
+        "bars": plots.bars(row),
+        "one": len(row.objectives) == 1,
+        "best_job": row.best_trials[0].job if len(row.best_trials) == 1 else None,
+        "compared": _compared(row),
+        "text": forms.as_yaml(row, row.shown_job),
+        "history": history_of(row)[:HISTORY_SHOWN],
+        "entry": row.job.get("entry", ""),
+    }
+    return render(request, "automation/sweep.html", context)
+
+
+def _ordered(row: Sweep, order: str) -> tuple:
+    rows = reading.trials_of(row)
+    if order == "best" and len(row.objectives) == 1:
+        value = F("result").asc if row.directions[0] == "minimize" else F("result").desc
+        number = Cast(KT("values__0"), FloatField())
+        return rows.annotate(result=number).order_by(value(nulls_last=True), "number"), "best"
+    return rows.order_by("-number"), "new"
+
+
+def _compared(row: Sweep) -> list[str]:
+    """Return the jobs of the best trials, for the comparison of runs."""
+    rows = _ordered(row, "best")[0].exclude(job=None).exclude(values__isnull=True)
+    return list(rows.values_list("job__name", flat=True)[:COMPARED])
+
+
+@login_required
+@require_POST
+def change(request, name):
+    """Pause, resume, extend, cancel or delete a sweep, or add a trial to it; `do` says what."""
+    row = _own(request, name)
+    action = CHANGES.get(request.POST.get("do", ""))
+    if action is None:
+        raise Http404
+    problem = attempt(lambda: action(request, row))
+    if problem:
+        messages.error(request, problem)
+    gone = not problem and request.POST["do"] == "delete"
+    return redirect("sweeps") if gone else redirect("sweep", name=name)
+
+
+def _pause(request, row: Sweep) -> None:
+    lifecycle.pause(user=row.user, name=row.name, by=request.user.username)
+
+
+def _resume(request, row: Sweep) -> None:
+    lifecycle.resume(user=row.user, name=row.name, by=request.user.username)
+
+
+def _extend(request, row: Sweep) -> None:
+    given = read_form(request, ExtendIn, trials=int, parallel=int)
+    lifecycle.extend(user=row.user, name=row.name, by=request.user.username, **given)
+
+
+def _cancel(request, row: Sweep) -> None:
+    lifecycle.cancel(user=row.user, name=row.name, by=request.user.username)
+
+
+def _delete(request, row: Sweep) -> None:
+    trash = "trash" in request.POST
+    lifecycle.delete_sweep(user=row.user, name=row.name, by=request.user.username, trash_runs=trash)
+    messages.success(request, _("The sweep %(name)s is being deleted.") % {"name": row.name})
+
+
+def _trial(request, row: Sweep) -> None:
+    values = TrialIn.read({"params": forms.params_of(row, request.POST)})["params"]
+    trial = lifecycle.add_trial(user=row.user, name=row.name, values=values, by=request.user.username)
+    messages.success(request, _("Trial %(number)s is added.") % {"number": trial.number})
+
+
+CHANGES: dict[str, Callable] = {
+    "pause": _pause,
+    "resume": _resume,
+    "extend": _extend,
+    "cancel": _cancel,
+    "delete": _delete,
+    "trial": _trial,
+}
