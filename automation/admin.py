@@ -1,5 +1,6 @@
-"""Sweeps in the admin site."""
+"""Sweeps and schedules in the admin site."""
 
 from __future__ import annotations
 
-from .sweeps import admin  # noqa: F401 (registers them)
+from .schedules import admin as schedules  # noqa: F401 (registers them)
+from .sweeps import admin as sweeps  # noqa: F401 (registers them)

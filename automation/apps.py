@@ -17,12 +17,14 @@ class AutomationConfig(AppConfig):
         # models may be imported only now
         job = import_module("jobs.models").Job
         sweeps = import_module("automation.sweeps.lifecycle")
+        schedules = import_module("automation.schedules.lifecycle")
         deregistered = import_module("accounts.lifecycle").deregistered
 
         def moved(sender, instance, **_others):
             sweeps.job_moved(instance)
 
         def end_all(sender, user, by, **_others):
+            schedules.pause_all_of(user, by)
             sweeps.cancel_all_of(user, by)
 
         post_transition.connect(moved, sender=job, weak=False, dispatch_uid="automation.job_moved")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from kernel import after_commit, healing
 
+from .schedules import firing as schedules
 from .sweeps import driving as sweeps
 
 
@@ -21,4 +22,4 @@ def _advance_sweeps() -> None:
         after_commit.enqueue("automation.sweep", pk)
 
 
-STEPS = (_advance_sweeps,)
+STEPS = (schedules.run, _advance_sweeps)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import islice
 
 from rest_framework.exceptions import ValidationError
 
@@ -18,6 +19,8 @@ from jobs.models import Snapshot
 from jobs.serializers import JobIn
 from kernel.errors import Refused, flatten
 from kernel.messages import under
+
+TRIES = 30  # of names
 
 
 class SpecIn(JobIn):
@@ -58,3 +61,25 @@ def at(place: str, check: Callable[[], object]) -> object:
         raise Refused(problem.problem, field=f"{place}.{problem.field}" if problem.field else place)
     except ValidationError as problem:
         raise Refused(under(place, flatten(problem.detail)))
+
+
+# --- names of what is submitted by itself: letters behind the name of the sweep or schedule ---------------------------
+def with_free_name(stem: str, number: int, make: Callable[[str], object]) -> object:
+    """Return what `make` returns for the first name that is free. Raises Refused: whatever else `make` refuses."""
+    for name in islice(names(stem, number), TRIES):
+        try:
+            return make(name)
+        except Refused as problem:
+            if problem.field != "name":
+                raise
+    raise Refused("no free name was found", field="name")
+
+
+def names(stem: str, number: int) -> Iterator[str]:
+    """Yield names, which have letters only: aaa for 0, aab for 1, and others if that is taken."""
+    for again in range(TRIES):
+        letters, left = "", number
+        while left or len(letters) < 3:
+            left, digit = divmod(left, 26)
+            letters = chr(ord("a") + digit) + letters
+        yield f"{stem[:40]}{letters}{'x' * again}"[:50]

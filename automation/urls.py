@@ -4,11 +4,20 @@ from __future__ import annotations
 
 from django.urls import path
 
+from .schedules import api as schedules
 from .sweeps import api as sweeps
 
+SCHEDULE = "users/<seg:user>/schedules/<seg:name>"
 SWEEP = "users/<seg:user>/sweeps/<seg:name>"
 
 urlpatterns = [
+    path("users/<seg:user>/schedules", schedules.ScheduleList.as_view()),
+    path("users/<seg:user>/schedules:preview", schedules.SchedulePreview.as_view()),
+    path(SCHEDULE, schedules.ScheduleDetail.as_view()),
+    path(f"{SCHEDULE}:pause", schedules.SchedulePause.as_view()),
+    path(f"{SCHEDULE}:resume", schedules.ScheduleResume.as_view()),
+    path(f"{SCHEDULE}:run", schedules.ScheduleRun.as_view()),
+    path(f"{SCHEDULE}/firings", schedules.ScheduleFirings.as_view()),
     path("users/<seg:user>/sweeps", sweeps.SweepList.as_view()),
     path(SWEEP, sweeps.SweepDetail.as_view()),
     path(f"{SWEEP}:pause", sweeps.SweepPause.as_view()),

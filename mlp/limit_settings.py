@@ -53,3 +53,8 @@ def of_code() -> tuple[int, int, int]:
     files = LIMITS.integer("MLP_CODE_FILES", 1000, 1, 10_000, help="how many files of a script's folder are kept")
     size = LIMITS.integer("MLP_CODE_BYTES", 20 << 20, 1, unit="bytes", help="how much of a script's folder is kept")
     return files, size, LIMITS.integer("MLP_CODE_LIMIT", 2 << 30, unit="bytes", help="code kept for a user in all")
+
+
+def of_automation() -> int:
+    """Return how many schedules a user may have."""
+    return LIMITS.integer("MLP_SCHEDULES_PER_USER", 100, 0, 100_000, help="schedules that one user may have")

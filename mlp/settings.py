@@ -267,6 +267,7 @@ DATA_HOME_LIMIT = runs.integer(
     "MLP_HOME_LIMIT", 1 << 30, unit="bytes", help="the size of scripts and uploaded model files a user may keep"
 )
 CODE_FILES, CODE_BYTES, CODE_LIMIT = limit_settings.of_code()
+SCHEDULES_PER_USER = limit_settings.of_automation()
 JOB_CANCEL_GRACE_S = runs.integer(
     "MLP_JOB_CANCEL_GRACE_S", 10, 0, 600, unit="s", help="the grace period from SIGTERM to SIGKILL"
 )

@@ -1,5 +1,21 @@
 """The rows of sweeps, pipelines and schedules, a file for each."""
 
-from .sweep import ENDED_TRIALS, LIVE_TRIALS, Sweep, SweepState, Trial, TrialState
+from __future__ import annotations
 
-__all__ = ["ENDED_TRIALS", "LIVE_TRIALS", "Sweep", "SweepState", "Trial", "TrialState"]
+from .schedule import Firing, FiringState, Schedule, ScheduleState
+from .sweep import ENDED, ENDED_TRIALS, LIVE_TRIALS, OPEN, Sweep, SweepState, Trial, TrialState
+
+__all__ = [
+    "ENDED",
+    "ENDED_TRIALS",
+    "LIVE_TRIALS",
+    "OPEN",
+    "Firing",
+    "FiringState",
+    "Schedule",
+    "ScheduleState",
+    "Sweep",
+    "SweepState",
+    "Trial",
+    "TrialState",
+]  # fmt: skip

@@ -30,7 +30,6 @@ from .engine import Search
 log = logging.getLogger(__name__)
 
 LOCK = 0x73776565  # the first half of the advisory locks of sweeps
-TRIES = 30  # of names for a trial's job
 LIVE_JOBS = (State.CREATING, State.RUNNING)
 
 
@@ -249,27 +248,14 @@ def _submit_one(sweep: Sweep, trial: Trial) -> None:
     else:
         dashes = "--" if sweep.pass_as == "options" else ""
         fields["args"] = [*fields.get("args", ()), *(f"{dashes}{name}={text}" for name, text in texts.items())]
-    for name in islice(_names(sweep.name, trial.number), TRIES):
-        try:
-            jobs.create_job(
-                user=sweep.user, name=name, by=lifecycle.BY, snapshot=sweep.snapshot, **spec.without_code(fields),
-                within=lambda job: lifecycle.begin(trial.pk, job),
-            )  # fmt: skip
-            return
-        except Refused as problem:
-            if problem.field != "name":
-                raise
-    raise Refused("no free name was found", field="name")
-
-
-def _names(name: str, number: int) -> Iterator[str]:
-    """Yield names for a trial's job, which have letters only: aaa for 0, aab for 1, and others if that is taken."""
-    for again in range(TRIES):
-        letters, left = "", number
-        while left or len(letters) < 3:
-            left, digit = divmod(left, 26)
-            letters = chr(ord("a") + digit) + letters
-        yield f"{name[:40]}{letters}{'x' * again}"[:50]
+    spec.with_free_name(
+        sweep.name,
+        trial.number,
+        lambda name: jobs.create_job(
+            user=sweep.user, name=name, by=lifecycle.BY, snapshot=sweep.snapshot, **spec.without_code(fields),
+            within=lambda job: lifecycle.begin(trial.pk, job),
+        ),
+    )  # fmt: skip
 
 
 def _trials(sweep: Sweep):

@@ -34,7 +34,7 @@ def body_of(post: QueryDict) -> dict:
         return yaml_input.read(post["yaml"], "yaml")
     made = {
         "name": post.get("name", "").strip(),
-        "job": _job_of(post),
+        "job": job_of(post),
         "space": yaml_input.read(post["space"], "space"),
     }
     objective = {name: post[name] for name in ("direction", "statistic") if post.get(name)}
@@ -45,7 +45,8 @@ def body_of(post: QueryDict) -> dict:
     return made | ({"stop": stop} if stop else {})
 
 
-def _job_of(post: QueryDict) -> dict:
+def job_of(post: QueryDict) -> dict:
+    """Return the job that a form means, without a name. Raises Refused."""
     job: dict = {"entry": post.get("entry", "").strip()}
     job |= _numbers(post, {"cpu": float, "gpu": int, "ram": int, "retries": int})
     if post.get("args", "").strip():

@@ -5,7 +5,8 @@ Locks: the user's row, then the sweep's, then its trials'. The jobs of trials ar
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 
 from django.db import IntegrityError, transaction
 from django.utils import timezone
@@ -16,7 +17,7 @@ from accounts.sharing.access import Visitor
 from automation import spec
 from automation.models import LIVE_TRIALS, Sweep, SweepState, Trial, TrialState
 from jobs.code import sweeping
-from jobs.models import ENDED, Job, RunParam, Source
+from jobs.models import ENDED, Job, RunParam, Snapshot, Source
 from jobs.summaries import arguments, params
 from kernel import after_commit
 from kernel.database import violated
@@ -37,25 +38,41 @@ class Begun(Exception):
     """The trial has its job, or may not have one any more: raised inside the transaction that would create another."""
 
 
-def create_sweep(*, user, by: str, name: str, job: dict, visitor: Visitor | None = None, **fields) -> Sweep:
+def create_sweep(
+    *,
+    user,
+    by: str,
+    name: str,
+    job: dict,
+    visitor: Visitor | None = None,
+    snapshot: Snapshot | None = None,
+    within: Callable[[Sweep], object] | None = None,
+    **fields,
+) -> Sweep:
     """Store a sweep, with the code of its script as it is now, and begin. `fields` are those of SweepIn, complete.
+
+    The code is the user's `snapshot` where one is given. `within` is called with the new sweep in the transaction that
+    creates it, and refuses it by raising.
 
     Raises Refused: as for a job that cannot be submitted, below the field `job`; a name taken; too many sweeps.
     """
     spec.at("job", lambda: spec.need_possible(user, job, visitor=visitor))
+    keeping = nullcontext(lambda: snapshot) if snapshot else spec.kept_code(user, job, visitor=visitor)
     try:
-        with spec.kept_code(user, job, visitor=visitor) as snapshot, transaction.atomic():
+        with keeping as code, transaction.atomic():
             accounts.hold_active(user)
             if Sweep.objects.filter(user=user, state__in=[SweepState.RUNNING, SweepState.PAUSED]).count() >= MOST_OPEN:
                 raise Refused("you have %(most)s sweeps that run or pause; end one first", most=MOST_OPEN)
             sweep = Sweep.objects.create(
-                user=user, name=name, job=spec.without_code(job), snapshot=snapshot(),
+                user=user, name=name, job=spec.without_code(job), snapshot=code(),
                 parameters=list(fields["space"].items()),
                 notes=fields.get("notes", ""), pass_as=fields["pass_as"], objectives=fields["objectives"],
                 sampler=fields["sampler"], pruner=fields["pruner"], stop=fields["stop"],
                 trials_wanted=fields["trials"], parallel=fields["parallel"],
             )  # fmt: skip
             record_created(sweep, by=by)
+            if within is not None:
+                within(sweep)
             go_on(sweep)
     except IntegrityError as problem:
         if violated(problem) == "sweep_name_once_per_user":

@@ -15,7 +15,7 @@ GROUPS = (
             *("datasets.dataset", "models_app.model", "apps.application"),
         ),
     ),
-    (_("Automation"), ("automation.sweep", "automation.trial")),
+    (_("Automation"), ("automation.sweep", "automation.trial", "automation.schedule", "automation.firing")),
     (
         _("Model registry"),
         (

@@ -33,7 +33,7 @@ QUERIES = {
     "/account": 7,
     "/settings": 4,
     "/notifications": 6,
-    "/search?q=i": 8,
+    "/search?q=i": 9,
     "/start": 8,
     "/connect": 6,
     "/datasets": 6,

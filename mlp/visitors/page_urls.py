@@ -14,6 +14,7 @@ from aiops.web import operator_pages as aiops_operators
 from aiops.web import pages as aiops
 from aiops.web import part_pages as aiops_parts
 from apps import pages as apps
+from automation.schedules import pages as schedules
 from automation.sweeps import pages as sweeps
 from datasets import file_pages
 from datasets import pages as datasets
@@ -129,6 +130,9 @@ urlpatterns = [
     path("sweeps", sweeps.sweeps, name="sweeps"),
     *shared("sweeps/<seg:name>", sweeps.sweep, name="sweep"),
     path("sweeps/<seg:name>/change", sweeps.change, name="sweep_change"),
+    path("schedules", schedules.schedules, name="schedules"),
+    path("schedules/<seg:name>", schedules.schedule, name="schedule"),
+    path("schedules/<seg:name>/change", schedules.change, name="schedule_change"),
     path("usage", resources.usage, name="usage"),
     path("aiops", aiops.insights, name="aiops"),
     path("aiops/line", aiops.line, name="aiops_line"),

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from django.contrib import admin
 from django.db.models import Model
+from django.utils import timezone
 
 from accounts import lifecycle as accounts
 from accounts.models import Delivery, Notice, Token, User, Visit
 from accounts.sharing import grants
 from aiops.models import Alert, AlertRule, Feedback, LogLine, ModelVersion, Template, TrainingRun
 from apps.models import PORTS, Application, Rollout
-from automation.models import Sweep, Trial
+from automation.models import Firing, Schedule, Sweep, Trial
 from datasets.models import Dataset
 from jobs.models import FailureRule, Job, Metrics, Project, Snapshot, View
 from kernel.models import StateChange, record_created
@@ -77,6 +78,7 @@ def fill(alice: User, staff: User) -> dict[str, Model]:
     files = {"folder": "", "files": [["train.py", "0" * 64, 7]], "skipped": [], "open": [], "more": 0}
     Snapshot.objects.create(user=alice, digest="0" * 64, manifest=files)
     put_sweep(alice, job, name="tuning")
+    put_schedule(alice, name="weekly", job=job)
     Visit.objects.get_or_create(user=alice, session_key="none", agent="Firefox", address="10.0.0.1")
     registry(alice, model, app)
     rows = {
@@ -116,6 +118,21 @@ def put_sweep(user: User, job: Job, words: str = "0 < 1", name: str = "tune") ->
     Trial.objects.create(sweep=sweep, number=0, params={"lr": 0.5, "kind": words}, values=[1.5], job=job)
     Trial.objects.create(sweep=sweep, number=1, params={"lr": 0.2}, reason=words)
     return sweep
+
+
+def put_schedule(user: User, words: str = "0 < 1", name: str = "night", job: Job | None = None) -> Schedule:
+    """Create a schedule that has submitted the job, and failed once."""
+    now = timezone.now()
+    schedule = Schedule.objects.create(
+        user=user, name=name, kind="job", spec={"entry": "train.py", "args": [words]}, cron="0 3 * * *",
+        time_zone="Europe/Berlin", next_at=now, since=now, notes=words, reason=words,
+    )  # fmt: skip
+    record_created(schedule, by=user.username)
+    Firing.objects.create(
+        schedule=schedule, key="one", state="submitted", planned=now, at=now, made=job.name if job else "", job=job
+    )
+    Firing.objects.create(schedule=schedule, key="two", state="failed", planned=now, at=now, reason=words)
+    return schedule
 
 
 def registry(alice: User, model: TrainedModel, app: Application) -> None:

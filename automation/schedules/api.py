@@ -1,0 +1,112 @@
+"""The REST calls of schedules, one class for each path."""
+
+from __future__ import annotations
+
+from django.utils import timezone
+from rest_framework.response import Response
+
+from automation.models import Firing, FiringState, Schedule, ScheduleState
+from kernel.locking import Missing
+from kernel.rest import PAGE_LIMIT, StrictJSONParser
+from kernel.views import Call, ContractView, query_int
+from kernel.yaml_input import YamlParser
+
+from . import firing, lifecycle, reading, times
+from .serializers import ChangeIn, FiringOut, PreviewIn, PreviewOut, ScheduleIn, ScheduleOut
+
+
+class ScheduleView(ContractView):
+    kind = "schedule"
+
+    def schedule(self, name: str) -> Schedule:
+        """Return the owner's schedule of that name. Raises Missing."""
+        found = Schedule.objects.filter(user=self.owner, name=name).select_related("user").first()
+        if found is None:
+            raise Missing("schedule")
+        return found
+
+    def shown(self, schedule: Schedule) -> Response:
+        """Return the answer that shows the schedule."""
+        return self.answer(reading.filled(schedule))
+
+
+class ScheduleList(ScheduleView):
+    """A schedule submits a job or a sweep at certain times, or on an event. The body may be YAML (application/yaml)."""
+
+    parser_classes = (StrictJSONParser, YamlParser)
+    calls = {
+        "POST": Call("Create a schedule", body=ScheduleIn, out=ScheduleOut, status=201),
+        "GET": Call("List the user's schedules", out=ScheduleOut, many=True, states=tuple(ScheduleState.values[:2])),
+    }
+
+    def post(self, request, user):
+        return self.shown(lifecycle.create_schedule(user=self.owner, by=self.by, **self.body()))
+
+    def get(self, request, user):
+        rows = self.in_state(Schedule.objects.filter(user=self.owner).select_related("user"))
+        limit = query_int(request, "limit", PAGE_LIMIT, 1, PAGE_LIMIT)
+        offset = query_int(request, "offset", 0, 0)
+        found = [reading.filled(row) for row in rows.order_by("-pk")[offset : offset + limit]]
+        return Response(ScheduleOut(found, many=True).data, headers={"X-Total-Count": str(rows.count())})
+
+
+class SchedulePreview(ScheduleView):
+    calls = {"POST": Call("Get the next five times of a cron expression", body=PreviewIn, out=PreviewOut)}
+
+    def post(self, request, user):
+        given = self.body()
+        found = times.next_times(given["cron"], given["time_zone"], timezone.now(), reading.SHOWN)
+        return self.answer({"times": found})
+
+
+class ScheduleDetail(ScheduleView):
+    calls = {
+        "GET": Call("Get a schedule", out=ScheduleOut),
+        "PUT": Call("Change when a schedule fires, and its policies", body=ChangeIn, out=ScheduleOut),
+        "DELETE": Call("Delete a schedule: what it has submitted goes on", out=ScheduleOut),
+    }
+
+    def get(self, request, user, name):
+        return self.shown(self.schedule(name))
+
+    def put(self, request, user, name):
+        return self.shown(lifecycle.change(user=self.owner, name=name, by=self.by, **self.body()))
+
+    def delete(self, request, user, name):
+        return self.shown(lifecycle.delete_schedule(user=self.owner, name=name, by=self.by))
+
+
+class SchedulePause(ScheduleView):
+    calls = {"PUT": Call("Pause a schedule", out=ScheduleOut)}
+
+    def put(self, request, user, name):
+        return self.shown(lifecycle.pause(user=self.owner, name=name, by=self.by))
+
+
+class ScheduleResume(ScheduleView):
+    calls = {"PUT": Call("Let a paused schedule go on, with what comes from now on", out=ScheduleOut)}
+
+    def put(self, request, user, name):
+        return self.shown(lifecycle.resume(user=self.owner, name=name, by=self.by))
+
+
+class ScheduleRun(ScheduleView):
+    calls = {"PUT": Call("Submit now, whatever else runs", out=FiringOut)}
+
+    def put(self, request, user, name):
+        return self.answer(firing.by_hand(self.schedule(name)))
+
+
+class ScheduleFirings(ScheduleView):
+    calls = {
+        "GET": Call(
+            "List what a schedule has done, newest first", out=FiringOut, many=True, states=tuple(FiringState.values)
+        )
+    }
+
+    def get(self, request, user, name):
+        rows = self.in_state(Firing.objects.filter(schedule=self.schedule(name)))
+        limit = query_int(request, "limit", PAGE_LIMIT, 1, PAGE_LIMIT)
+        offset = query_int(request, "offset", 0, 0)
+        found = rows.order_by("-pk")[offset : offset + limit]
+        return Response(FiringOut(found, many=True).data, headers={"X-Total-Count": str(rows.count())})

@@ -1,0 +1,219 @@
+"""Fires schedules: at their times, on events, and by hand. Called by reconcile each round.
+
+Each time or event is acted on once, whatever is killed: the row that says so is written in the transaction that creates
+the job or the sweep. Only then the schedule moves on to its next time.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from itertools import islice, takewhile
+
+from django.db import IntegrityError
+from django.utils import timezone
+
+from automation import spec
+from automation.models import OPEN, Firing, FiringState, Schedule, ScheduleState, Sweep
+from automation.sweeps import lifecycle as sweeps
+from jobs import lifecycle as jobs
+from jobs.models import Job, State
+from kernel import healing
+from kernel.database import violated
+from kernel.errors import Refused
+from kernel.locking import Missing, WrongState
+from kernel.messages import Message
+
+from . import events, lifecycle, times
+
+log = logging.getLogger(__name__)
+LATE = timedelta(seconds=60)  # a time that is longer ago was missed
+MOST_MISSED = 1000  # times that are counted
+MOST_MADE_UP = 24  # times that the policy `all` submits for: the newest
+LIVE_JOBS = (State.CREATING, State.RUNNING)
+
+
+def run(now: datetime | None = None) -> None:
+    """Fire all that is due. What fails for one schedule does not affect the others."""
+    now = now or timezone.now()
+    active = Schedule.objects.filter(state=ScheduleState.ACTIVE)
+    healing.each(lambda pk: _at_time(pk, now), list(active.filter(next_at__lte=now).values_list("pk", flat=True)))
+    healing.each(lambda pk: _on_events(pk, now), list(active.exclude(event={}).values_list("pk", flat=True)))
+    waiting = Firing.objects.filter(state=FiringState.WAITING, schedule__state=ScheduleState.ACTIVE)
+    healing.each(lambda pk: _again(pk, now), list(waiting.values_list("pk", flat=True)))
+
+
+def _schedule(pk: int) -> Schedule | None:
+    return Schedule.objects.select_related("user", "user__tenant", "snapshot").filter(pk=pk).first()
+
+
+# --- times ------------------------------------------------------------------------------------------------------------
+def _at_time(pk: int, now: datetime) -> None:
+    schedule = _schedule(pk)
+    if schedule is None or schedule.next_at is None or schedule.next_at > now:
+        return
+    was = schedule.next_at
+    due = _due(schedule, now)
+    on_time = due.pop() if due[-1] >= now - LATE else None
+    for planned in _made_up(schedule, due, on_time):
+        _fire(schedule, _key(planned), planned, now)
+    if on_time is not None:
+        _fire(schedule, _key(on_time), on_time, now)
+    next_at = next(times.after(schedule.cron, schedule.time_zone, on_time or now), None)
+    lifecycle.move_on(schedule.pk, was, next_at)
+
+
+def _due(schedule: Schedule, now: datetime) -> list[datetime]:
+    """Return the times that have come: the one that was next, and those after it; of very many the newest ones."""
+    due = list(islice(_until(schedule, schedule.next_at, now), MOST_MISSED))
+    if len(due) < MOST_MISSED:
+        return [schedule.next_at, *due]
+    back = timedelta(hours=1)
+    while len(found := list(_until(schedule, now - back, now))) < MOST_MADE_UP:
+        back *= 2
+    return [schedule.next_at, *found]
+
+
+def _until(schedule: Schedule, moment: datetime, now: datetime) -> Iterator[datetime]:
+    return takewhile(lambda time: time <= now, times.after(schedule.cron, schedule.time_zone, moment))
+
+
+def _made_up(schedule: Schedule, missed: list[datetime], on_time: datetime | None) -> list[datetime]:
+    """Return the missed times that are submitted for now; say of the others that they were missed."""
+    if not missed:
+        return []
+    most = {"none": 0, "latest": 0 if on_time else 1, "all": MOST_MADE_UP}[schedule.catch_up]
+    kept = missed[len(missed) - most :] if most else []
+    left = missed[: len(missed) - len(kept)]
+    if left:
+        first, last = (moment.isoformat(" ", "minutes") for moment in (left[0], left[-1]))
+        if len(left) == 1:
+            reason = Message("the time %(first)s was missed: the platform was not running", first=first)
+        else:
+            reason = Message(
+                "the times from %(first)s to %(last)s were missed: the platform was not running", first=first, last=last
+            )
+        lifecycle.note(schedule.pk, _key(left[-1]), left[-1], timezone.now(), FiringState.MISSED, reason)
+    return kept
+
+
+def _key(planned: datetime) -> str:
+    return f"time:{planned:%Y-%m-%dT%H:%M}"
+
+
+# --- events -----------------------------------------------------------------------------------------------------------
+def _on_events(pk: int, now: datetime) -> None:
+    schedule = _schedule(pk)
+    if schedule is None or not schedule.event:
+        return
+    found = events.new(schedule)
+    known = set(
+        Firing.objects.filter(schedule=schedule, key__in=[event.key for event in found]).values_list("key", flat=True)
+    )
+    for event in found:
+        if event.key not in known:
+            _fire(schedule, event.key, event.at, now)
+    if found and found[-1].row > schedule.seen:
+        lifecycle.saw(schedule.pk, found[-1].row)
+
+
+def _again(pk: int, now: datetime) -> None:
+    """Submit what has waited for the end of the earlier run."""
+    row = Firing.objects.filter(pk=pk, state=FiringState.WAITING).first()
+    schedule = row and _schedule(row.schedule_id)
+    if schedule is not None and not _running(schedule):
+        _submit(schedule, row.key, row.planned, now)
+
+
+def by_hand(schedule: Schedule) -> Firing:
+    """Submit now, whatever else runs. Raises Refused."""
+    now = timezone.now()
+    key = f"hand:{uuid.uuid4().hex}"
+    lifecycle.need_active(schedule.user)
+    _create(schedule, key, now, now)
+    return Firing.objects.select_related("job", "sweep").get(schedule=schedule, key=key)
+
+
+# --- what is submitted ------------------------------------------------------------------------------------------------
+def _fire(schedule: Schedule, key: str, planned: datetime, now: datetime) -> None:
+    """Submit for one time or event, as the policy for overlaps allows."""
+    if Firing.objects.filter(schedule=schedule, key=key).exists():
+        return
+    before = _running(schedule) if schedule.overlap != "allow" else None
+    if before is None:
+        _submit(schedule, key, planned, now)
+    elif schedule.overlap == "cancel":
+        _cancel(schedule)
+        _submit(schedule, key, planned, now)
+    elif schedule.overlap == "queue" and not _waits(schedule):
+        reason = Message("waits for the end of %(name)s", name=before)
+        lifecycle.note(schedule.pk, key, planned, now, FiringState.WAITING, reason)
+    else:
+        reason = Message("%(name)s was still running", name=before)
+        lifecycle.note(schedule.pk, key, planned, now, FiringState.SKIPPED, reason)
+
+
+def _live(schedule: Schedule) -> tuple[list[Job], list[Sweep]]:
+    rows = Job.objects.filter(firings__schedule=schedule, state__in=LIVE_JOBS)
+    return list(rows.select_related("user")), list(Sweep.objects.filter(firings__schedule=schedule, state__in=OPEN))
+
+
+def _running(schedule: Schedule) -> str | None:
+    """Return the name of what was submitted earlier and still runs."""
+    return next((row.name for rows in _live(schedule) for row in rows), None)
+
+
+def _waits(schedule: Schedule) -> bool:
+    return Firing.objects.filter(schedule=schedule, state=FiringState.WAITING).exists()
+
+
+def _cancel(schedule: Schedule) -> None:
+    of_jobs, of_sweeps = _live(schedule)
+    for verb, rows in ((jobs.cancel, of_jobs), (sweeps.cancel, of_sweeps)):
+        for row in rows:
+            try:
+                verb(user=schedule.user, name=row.name, by=lifecycle.BY)
+            except (Missing, WrongState):  # it has ended meanwhile
+                continue
+
+
+def _submit(schedule: Schedule, key: str, planned: datetime, now: datetime) -> None:
+    try:
+        _create(schedule, key, planned, now)
+    except Refused as problem:
+        lifecycle.note(schedule.pk, key, planned, now, FiringState.FAILED, problem.msg)
+
+
+def _create(schedule: Schedule, key: str, planned: datetime, now: datetime) -> None:
+    """Create the job or sweep, and the firing's row with it. Raises Refused."""
+    body = lifecycle.body_of(schedule)
+    number = Schedule.objects.values_list("submitted", flat=True).get(pk=schedule.pk)
+    create = _job if schedule.kind == "job" else _sweep
+
+    def noted(**made) -> None:
+        lifecycle.note_submitted(schedule.pk, key, planned, now, **made)
+
+    try:
+        spec.with_free_name(schedule.name, number, lambda name: create(schedule, body, name, noted))
+    except lifecycle.Fired:
+        return
+    except IntegrityError as problem:
+        if violated(problem) != "firing_key_once":  # otherwise somebody was faster
+            raise
+
+
+def _job(schedule: Schedule, body: dict, name: str, noted) -> None:
+    fields = {"group": schedule.name, **(spec.without_code(body) if schedule.snapshot else body)}
+    jobs.create_job(
+        user=schedule.user, name=name, by=lifecycle.BY, snapshot=schedule.snapshot, **fields,
+        within=lambda job: noted(job=job),
+    )  # fmt: skip
+
+
+def _sweep(schedule: Schedule, body: dict, name: str, noted) -> None:
+    sweeps.create_sweep(
+        user=schedule.user, name=name, by=lifecycle.BY, snapshot=schedule.snapshot, **body,
+        within=lambda sweep: noted(sweep=sweep),
+    )  # fmt: skip

@@ -1,0 +1,218 @@
+"""Schedules in the browser: the list with its form, and one schedule with its next times and its history."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import yaml
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.http import Http404, QueryDict
+from django.shortcuts import get_object_or_404, redirect, render
+from django.utils.translation import gettext as _
+from django.views.decorators.http import require_GET, require_http_methods, require_POST
+
+from accounts.sharing.access import visitor_of
+from automation.models import Firing, Schedule, ScheduleState
+from automation.sweeps.forms import MOST_YAML, job_of
+from jobs.models import Job
+from jobs.pages import choices
+from kernel import yaml_input
+from kernel.errors import Refused
+from kernel.models import history_of
+from kernel.pages import (
+    Problems,
+    attempt,
+    filtered,
+    form_mark,
+    free_name,
+    made_by,
+    page_of,
+    problems_of,
+    read_form,
+    remember_made,
+)
+
+from . import events, firing, lifecycle, reading
+from .serializers import CATCH_UPS, OVERLAPS, ChangeIn, ScheduleIn
+
+FIELDS = {
+    "name", "yaml", "cron", "time_zone", "event.name", "job.entry", "job.args", "job.cpu", "job.gpu", "job.ram", "args",
+    "job.datasets",
+}  # fmt: skip
+FIRST = {"cpu": 1, "gpu": 0, "ram": 512, "cron": "0 3 * * *", "overlap": "skip", "catch_up": "latest", "code": "latest"}
+HISTORY_SHOWN = 20
+STATES = ScheduleState.choices[:2]
+
+
+@login_required
+@require_http_methods(["GET", "POST"])
+def schedules(request):
+    """Show the user's schedules, and the form of a new one, which a POST creates."""
+    problems = Problems()
+    if request.method == "POST":
+        problems = problems_of(lambda: _create(request), FIELDS)
+        problems.fields = {_field(name): text for name, text in problems.fields.items()}
+        name = made_by(request) if problems else request.made
+        if name:
+            return redirect("schedule", name=name)
+    mine = Schedule.objects.filter(user=request.user)
+    rows, chosen = filtered(request, mine.select_related("user").order_by("-pk"), [state for state, _word in STATES])
+    page = page_of(request, rows)
+    found = _with_last(list(page.object_list))
+    any_schedule = bool(found) or mine.exists()
+    form = _posted(request) if request.method == "POST" else _first_values(request)
+    context = {
+        "page": page,
+        "schedules": found,
+        "states": STATES,
+        "any": any_schedule,
+        "problems": problems,
+        "form": form,
+        "chosen": form.get("datasets", []),
+        "text": "yaml" in form,
+        "open": bool(problems or not any_schedule or {"new", "from", "like"} & set(request.GET)),
+        "mark": form_mark(request),
+        "events": events.EVENTS,
+        "overlaps": OVERLAPS,
+        "catch_ups": CATCH_UPS,
+        **choices(request.user),
+        **chosen,
+    }
+    return render(request, "automation/schedules.html", context, status=problems.status if problems else 200)
+
+
+def _field(name: str) -> str:
+    return {"event.name": "event_name"}.get(name, name.removeprefix("job."))
+
+
+def _with_last(rows: list[Schedule]) -> list[Schedule]:
+    """Give each schedule its last firing as `last`."""
+    newest = Firing.objects.filter(schedule__in=rows).order_by("schedule", "-pk").distinct("schedule")
+    last = {row.schedule_id: row for row in newest}
+    for row in rows:
+        row.last = last.get(row.pk)
+    return rows
+
+
+def _create(request) -> None:
+    fields = ScheduleIn.read(_body_of(request.POST))
+    row = lifecycle.create_schedule(
+        user=request.user, by=request.user.username, visitor=visitor_of(request), **fields
+    )  # fmt: skip
+    request.made = row.name
+    remember_made(request, row.name)
+
+
+def _body_of(post: QueryDict) -> dict:
+    """Return the body of POST …/schedules that the form means. Raises Refused."""
+    if "yaml" in post:
+        if len(post["yaml"]) > MOST_YAML:
+            raise Refused("must have at most %(limit)s bytes", field="yaml", limit=MOST_YAML)
+        return yaml_input.read(post["yaml"], "yaml")
+    made = {"name": post.get("name", "").strip(), "job": job_of(post)}
+    made |= {name: post[name] for name in ("overlap", "catch_up", "code") if post.get(name)}
+    if on := post.get("on", ""):
+        named = post.get("event_name", "").strip()
+        made["event"] = {"on": on, **({"name": named} if named else {})}
+    else:
+        made["cron"] = post.get("cron", "").strip()
+        made["time_zone"] = post.get("time_zone", "").strip() or "UTC"
+    return made
+
+
+def _posted(request) -> dict:
+    return {**request.POST.dict(), "datasets": request.POST.getlist("datasets")}
+
+
+def _first_values(request) -> dict:
+    """Return the form at first: empty, with the values of `?from=job`, or all of `?like=schedule`."""
+    mine = Schedule.objects.filter(user=request.user)
+    earlier = mine.filter(name=request.GET.get("like", "").replace("\x00", "")).first()
+    if earlier is not None:
+        return {**FIRST, "yaml": as_yaml(earlier, free_name(mine, earlier.name))}
+    form = dict(FIRST)
+    job = Job.objects.filter(user=request.user, name=request.GET.get("from", "").replace("\x00", "")).first()
+    if job is not None:
+        form |= {name: getattr(job, name) for name in ("entry", "gpu", "ram", "datasets")}
+        form |= {"cpu": f"{job.cpu:g}", "name": free_name(mine, job.name)}
+    return form
+
+
+def as_yaml(row: Schedule, name: str) -> str:
+    """Return the YAML that creates such a schedule."""
+    when = {"event": row.event} if row.event else {"cron": row.cron, "time_zone": row.time_zone}
+    code = "kept" if row.snapshot_id else "latest"
+    body = {"name": name, **when, "overlap": row.overlap, "catch_up": row.catch_up, "code": code}
+    body |= {"notes": row.notes} if row.notes else {}
+    body[row.kind] = lifecycle.body_of(row)
+    return yaml.safe_dump(body, sort_keys=False, allow_unicode=True, default_flow_style=None, width=100)
+
+
+# --- one schedule ----------------------------------------------------------------------------------------------------
+def _own(request, name: str) -> Schedule:
+    return get_object_or_404(Schedule.objects.select_related("user"), user=request.user, name=name)
+
+
+@login_required
+@require_GET
+def schedule(request, name):
+    """Show one schedule: its next five times, and what it has done."""
+    row = reading.filled(_own(request, name))
+    page = page_of(request, row.firings.select_related("job__user", "sweep__user").order_by("-pk"))
+    context = {
+        "schedule": row,
+        "page": page,
+        "text": as_yaml(row, row.name),
+        "entry": (row.spec if row.kind == "job" else row.spec["job"]).get("entry", ""),
+        "overlaps": OVERLAPS,
+        "catch_ups": CATCH_UPS,
+        "history": history_of(row)[:HISTORY_SHOWN],
+    }
+    return render(request, "automation/schedule.html", context)
+
+
+@login_required
+@require_POST
+def change(request, name):
+    """Pause, resume, change or delete a schedule, or submit now; `do` says what."""
+    row = _own(request, name)
+    action = CHANGES.get(request.POST.get("do", ""))
+    if action is None:
+        raise Http404
+    problem = attempt(lambda: action(request, row))
+    if problem:
+        messages.error(request, problem)
+    gone = not problem and request.POST["do"] == "delete"
+    return redirect("schedules") if gone else redirect("schedule", name=name)
+
+
+def _pause(request, row: Schedule) -> None:
+    lifecycle.pause(user=row.user, name=row.name, by=request.user.username)
+
+
+def _resume(request, row: Schedule) -> None:
+    lifecycle.resume(user=row.user, name=row.name, by=request.user.username)
+
+
+def _run(request, row: Schedule) -> None:
+    made = firing.by_hand(row)
+    messages.success(request, _("%(name)s is submitted.") % {"name": made.made})
+
+
+def _edit(request, row: Schedule) -> None:
+    lifecycle.change(user=row.user, name=row.name, by=request.user.username, **read_form(request, ChangeIn))
+
+
+def _delete(request, row: Schedule) -> None:
+    lifecycle.delete_schedule(user=row.user, name=row.name, by=request.user.username)
+    messages.success(request, _("The schedule %(name)s is deleted.") % {"name": row.name})
+
+
+CHANGES: dict[str, Callable] = {
+    "pause": _pause,
+    "resume": _resume,
+    "run": _run,
+    "edit": _edit,
+    "delete": _delete,
+}
