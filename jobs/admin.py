@@ -19,7 +19,7 @@ from kernel.admin_display import bar, link, list_address, moment, object_url, ur
 from kernel.messages import translate
 from runners import tail
 
-from . import environment, lifecycle
+from . import environment, idle, lifecycle
 from .code import admin as code_admin  # noqa: F401 (registers the snapshots)
 from .doctor import admin as rules_admin  # noqa: F401 (registers the failure rules)
 from .models import Job, Metrics
@@ -61,6 +61,7 @@ class JobAdmin(OwnedAdmin):
                 "fields": (
                     ("attempt", "retries"),
                     ("timeout", "priority"),
+                    ("idle_warned", "idle_exempt"),
                     ("run_name", "created"),
                     ("started", "ended"),
                 )
@@ -76,6 +77,14 @@ class JobAdmin(OwnedAdmin):
             question=_("Sends SIGTERM, then SIGKILL after a grace period. The job is then cancelled."),
             icon="cancel",
         ),
+        "exempt": Verb(
+            label=_("Exempt from the idle policy"), run=idle.exempt, icon="alarm_off",
+            when=lambda job: not job.idle_exempt and not job.has_ended and not job.is_client,
+        ),
+        "unexempt": Verb(
+            label=_("Apply the idle policy"), run=lambda job, *, by: idle.exempt(job, by=by, exempt=False),
+            icon="alarm_on", when=lambda job: job.idle_exempt and not job.has_ended,
+        ),
         "delete": Verb(
             label=_("Delete"),
             run=delete,
@@ -86,7 +95,7 @@ class JobAdmin(OwnedAdmin):
             permission="delete",
         ),
         **runs_admin.JOB_VERBS,
-    }
+    }  # fmt: skip
 
     @display(description=_("project"), ordering="project__name")
     def project_link(self, job: Job) -> str:

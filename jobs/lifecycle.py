@@ -251,7 +251,7 @@ def end_attempt(pk: int, run_name: str, reason: str, by: str) -> Job | None:
         job.not_before = timezone.now() + timedelta(seconds=pause)
         job.attempt += 1
         job.run_name, job.run_started, job.metrics_until = run_name_of(job), False, None
-        job.progress_source, job.expected_end = "", None
+        job.progress_source, job.expected_end, job.idle_warned = "", None, None
         job.save()
         after_commit.enqueue("jobs.launch", job.pk, delay_ms=pause * 1000)
         after_commit.wake("job", job.pk)
@@ -352,7 +352,7 @@ def _close(job: Job) -> None:
     """Close a job, however it ended: later metrics are rejected; the run, and with it the resources, is cleaned up in
     the background.
     """
-    job.ended = timezone.now()
+    job.ended, job.idle_warned = timezone.now(), None
     job.save()
     if not job.run_name:
         give_back(job)

@@ -13,7 +13,7 @@ from django.utils import timezone
 
 from kernel import after_commit, healing
 
-from . import launching, lifecycle
+from . import idle, launching, lifecycle
 from .artifacts import multipart
 from .code import sweeping
 from .doctor import diagnose, waiting
@@ -34,6 +34,7 @@ def run() -> None:
     healing.each(_look, Job.objects.select_related("user").filter(_live()))
     healing.attempt(launching.sweep)
     healing.each(diagnose.diagnose, diagnose.undiagnosed(DIAGNOSED_AT_ONCE))
+    healing.attempt(idle.look, now)
     healing.attempt(waiting.announce)
     healing.attempt(lifecycle.adopt)
     healing.attempt(trash.purge)

@@ -205,6 +205,9 @@ class JobOut(serializers.Serializer):
     created = serializers.DateTimeField()
     started = serializers.DateTimeField(allow_null=True)
     ended = serializers.DateTimeField(allow_null=True)
+    idle_warned = serializers.DateTimeField(
+        allow_null=True, help_text="since when it is warned that it will be stopped because it is idle"
+    )
 
 
 # Reports arrive by the thousand, nearly all of them valid: these are recognised by a plain check, twenty times as fast

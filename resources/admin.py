@@ -15,8 +15,6 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 from unfold.decorators import display
 from unfold.widgets import (
-    UnfoldAdminDecimalFieldWidget,
-    UnfoldAdminIntegerFieldWidget,
     UnfoldAdminSelectWidget,
     UnfoldAdminTextInputWidget,
 )
@@ -27,7 +25,18 @@ from kernel.errors import Refused
 from kernel.units import memory
 
 from . import limits, tcc
-from .models import KINDS, Applier, Network, ResourceRequest, State, Tenant, UsageSample, UserLimit
+from .models import (
+    IDLE_POLICY,
+    KINDS,
+    Applier,
+    Network,
+    ResourceRequest,
+    State,
+    Tenant,
+    UsageSample,
+    UserLimit,
+)
+from .tenant_forms import AmountsForm, CapacityForm, IdleForm, NetworkForm
 
 NAMES = {"gpu": _("GPU"), "cpu": _("CPU"), "ram": _("Memory"), "rom": _("Disk")}
 # Whose request it is, by the beginning of its id (see the managers' `request_id`).
@@ -60,24 +69,6 @@ def in_words(row) -> str:
 
 
 # --- tenants ------------------------------------------------------------------------------------------------------
-class CapacityForm(forms.Form):
-    cpu = forms.DecimalField(
-        label=_("CPU (cores)"), min_value=0, max_digits=14, decimal_places=6, widget=UnfoldAdminDecimalFieldWidget()
-    )
-    gpu = forms.IntegerField(label=_("GPU (devices)"), min_value=0, widget=UnfoldAdminIntegerFieldWidget())
-    ram = forms.IntegerField(label=_("Memory (MiB)"), min_value=0, widget=UnfoldAdminIntegerFieldWidget())
-    rom = forms.IntegerField(label=_("Disk (bytes)"), min_value=0, widget=UnfoldAdminIntegerFieldWidget())
-
-
-class NetworkForm(forms.Form):
-    network = forms.ChoiceField(
-        label=_("Jobs may reach at most"),
-        required=False,
-        choices=[("", _("What the settings say (MLP_RUN_NETWORK)")), *Network.choices],
-        widget=UnfoldAdminSelectWidget(),
-    )
-
-
 def capacity(tenant: Tenant, *, by: str, **values) -> None:
     """Set the values that differ; an unchanged form fixes the capacity, so that it no longer follows the machine."""
     changed = {kind: value for kind, value in values.items() if value != getattr(tenant, kind)}
@@ -116,7 +107,7 @@ class TenantAdmin(LifecycleAdmin):
     search_help_text = _("Name")
     ordering = ("name",)
     fieldsets = (
-        (None, {"fields": (("name", "source"), ("users_of", "open_of"), ("limits_of", "network_text"))}),
+        (None, {"fields": (("name", "source"), ("users_of", "open_of"), ("limits_of", "network_text"), "idle_text")}),
         (_("Resources"), {"fields": ("comparison",)}),
     )
     verbs = {
@@ -137,11 +128,37 @@ class TenantAdmin(LifecycleAdmin):
             icon="lan",
             on_lists=False,
         ),
+        "idle": Verb(
+            label=_("Set idle policy"),
+            run=lambda tenant, **values: tcc.set_capacity(name=tenant.name, **values),
+            form=IdleForm,
+            initial=lambda tenant: {field: getattr(tenant, field) for field in IDLE_POLICY},
+            icon="hourglass_disabled",
+            on_lists=False,
+        ),
     }
 
     @display(description=_("Network"))
     def network_text(self, tenant: Tenant) -> str:
         return str(Network(tenant.network_policy).label)
+
+    @display(description=_("Idle jobs"))
+    def idle_text(self, tenant: Tenant) -> str:
+        shown = []
+        if tenant.idle_gpu_minutes:
+            shown.append(
+                gettext("GPU below %(percent)s %% for %(minutes)s min")
+                % {"percent": tenant.idle_gpu_percent, "minutes": tenant.idle_gpu_minutes}
+            )
+        if tenant.idle_cpu_minutes:
+            shown.append(
+                gettext("CPU below %(percent)s %% for %(minutes)s min")
+                % {"percent": tenant.idle_cpu_percent, "minutes": tenant.idle_cpu_minutes}
+            )
+        if not shown:
+            return gettext("are not stopped")
+        stop = gettext("stopped %(minutes)s min after a warning") % {"minutes": tenant.idle_grace_minutes}
+        return f"{'; '.join(shown)}: {stop}"
 
     @display(description=_("GPU"), ordering="gpu_inuse")
     def gpu_share(self, tenant: Tenant) -> str:
@@ -179,27 +196,6 @@ class TenantAdmin(LifecycleAdmin):
 
 
 # --- limits -------------------------------------------------------------------------------------------------------
-class AmountsForm(forms.Form):
-    """Four amounts, each of which may be left empty: no limit."""
-
-    cpu = forms.DecimalField(
-        label=_("CPU (cores)"),
-        min_value=0,
-        max_digits=14,
-        decimal_places=6,
-        required=False,
-        widget=UnfoldAdminDecimalFieldWidget(),
-        help_text=_("An empty field means no limit."),
-    )
-    gpu = forms.IntegerField(
-        label=_("GPU (devices)"), min_value=0, required=False, widget=UnfoldAdminIntegerFieldWidget()
-    )
-    ram = forms.IntegerField(
-        label=_("Memory (MiB)"), min_value=0, required=False, widget=UnfoldAdminIntegerFieldWidget()
-    )
-    rom = forms.IntegerField(
-        label=_("Disk (bytes)"), min_value=0, required=False, widget=UnfoldAdminIntegerFieldWidget()
-    )
 
 
 class LimitForm(AmountsForm):

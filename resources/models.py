@@ -28,6 +28,8 @@ import runners
 from kernel.models import refused
 
 EVERYBODY = "*"
+IDLE_POLICY = ("idle_gpu_minutes", "idle_gpu_percent", "idle_cpu_minutes", "idle_cpu_percent", "idle_grace_minutes")
+MOST_IDLE_MINUTES = 30 * 24 * 60
 KINDS = ("gpu", "cpu", "ram", "rom")
 PLATFORM_ID = re.compile(r"((job|dataset|model|app|rollout|artifacts):[0-9]+|aiops:[0-9a-f-]{36})")
 
@@ -83,6 +85,14 @@ class Tenant(Amounts):
     source = models.CharField(_("capacity is"), max_length=10, choices=Source.choices, default=Source.DISCOVERED)
     network = models.CharField(
         _("network"), max_length=10, choices=Network.choices, blank=True, default="", db_default=""
+    )
+    # When jobs.idle stops a job: minutes below the percentage of what it has reserved, null for never.
+    idle_gpu_minutes = models.PositiveIntegerField(_("idle after (minutes, GPU)"), null=True, blank=True)
+    idle_gpu_percent = models.PositiveSmallIntegerField(_("idle below (% of its GPUs)"), default=5, db_default=5)
+    idle_cpu_minutes = models.PositiveIntegerField(_("idle after (minutes, CPU)"), null=True, blank=True)
+    idle_cpu_percent = models.PositiveSmallIntegerField(_("idle below (% of its CPU)"), default=5, db_default=5)
+    idle_grace_minutes = models.PositiveIntegerField(
+        _("minutes from the warning to the stop"), default=10, db_default=10
     )
 
     class Meta:

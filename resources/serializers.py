@@ -7,7 +7,7 @@ from rest_framework import serializers
 from kernel.fields import Invalid, NameField, RequestIdField, StrictChoice, StrictInt, StrictNumber, StrictSerializer
 from kernel.names import REQUEST_ID
 
-from .models import PLATFORM_ID, Applier, Network, RequestType, is_platform_id
+from .models import MOST_IDLE_MINUTES, PLATFORM_ID, Applier, Network, RequestType, is_platform_id
 
 BIG = 2**63 - 1
 
@@ -48,6 +48,21 @@ class CapacityIn(StrictSerializer):
     network = StrictChoice(
         choices=["", *Network.values], required=False, help_text="what jobs may reach at most; empty: MLP_RUN_NETWORK"
     )
+    idle_gpu_minutes = StrictInt(
+        required=False, allow_null=True, min_value=1, max_value=MOST_IDLE_MINUTES,
+        help_text="a job whose GPUs have been idle for so long is warned, then stopped; null: never",
+    )  # fmt: skip
+    idle_gpu_percent = StrictInt(required=False, min_value=1, max_value=100, help_text="idle is less than this")
+    idle_cpu_minutes = StrictInt(
+        required=False, allow_null=True, min_value=1, max_value=MOST_IDLE_MINUTES,
+        help_text="the same for the CPU of jobs without a GPU",
+    )  # fmt: skip
+    idle_cpu_percent = StrictInt(
+        required=False, min_value=1, max_value=100, help_text="idle is less than this share of the requested CPU"
+    )
+    idle_grace_minutes = StrictInt(
+        required=False, min_value=0, max_value=MOST_IDLE_MINUTES, help_text="from the warning to the stop"
+    )
 
 
 class TenantOut(serializers.Serializer):
@@ -62,6 +77,11 @@ class TenantOut(serializers.Serializer):
     rom_inuse = serializers.IntegerField()
     source = serializers.CharField()
     network = serializers.ChoiceField(choices=Network.choices, source="network_policy")
+    idle_gpu_minutes = serializers.IntegerField(allow_null=True, help_text="null: GPUs may be idle")
+    idle_gpu_percent = serializers.IntegerField()
+    idle_cpu_minutes = serializers.IntegerField(allow_null=True, help_text="null: jobs without a GPU may be idle")
+    idle_cpu_percent = serializers.IntegerField()
+    idle_grace_minutes = serializers.IntegerField()
 
 
 class LimitIn(StrictSerializer):

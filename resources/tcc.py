@@ -22,6 +22,7 @@ from . import limits, rows
 from .models import (
     GIVEN_BACK,
     HELD,
+    IDLE_POLICY,
     KINDS,
     LIVE,
     RequestType,
@@ -157,7 +158,8 @@ def never_fits(tenant: Tenant, owner: str = "", **asked) -> None:
 
 
 def set_capacity(*, name: str, by: str, network: str | None = None, **capacity) -> Tenant:
-    """Set a tenant's capacity and network policy. Raises Missing, and Refused below what is in use."""
+    """Set a tenant's capacity, network policy and idle policy. Raises Missing, and Refused below what is in use."""
+    policy = {field: capacity.pop(field) for field in IDLE_POLICY if field in capacity}
     with transaction.atomic():
         tenant = lock_tenant(name=name)
         for kind, value in capacity.items():
@@ -172,6 +174,10 @@ def set_capacity(*, name: str, by: str, network: str | None = None, **capacity) 
         if network is not None:
             tenant.network = network
             tenant.save(update_fields=["network"])
+        if policy:
+            for field, value in policy.items():
+                setattr(tenant, field, value)
+            tenant.save(update_fields=list(policy))
     return tenant
 
 

@@ -131,13 +131,23 @@ RESOURCES = (
 
 PLATFORM = (
     Shipped(
-        "job_time_limit", R, r"the time limit of (\d+) s is exceeded",
+        "job_time_limit", R, r"the time limit of (?P<seconds>\d+) s is exceeded",
         noop("The time limit is exceeded"),
         noop(
-            "The job was stopped after the %(1)s seconds that were allowed when it was submitted. Run it again with a "
-            "longer time limit; a script that continues from its last checkpoint loses nothing."
+            "The job was stopped after the %(seconds)s seconds that were allowed when it was submitted. Run it again "
+            "with a longer time limit; a script that continues from its last checkpoint loses nothing."
         ),
         "the time limit of 3600 s is exceeded", Action.EDIT,
+    ),
+    Shipped(
+        "idle", R, r"idle: less than (?P<percent>\d+) % of its (?P<kind>GPU|CPU) used for (?P<minutes>\d+) min",
+        noop("The job was idle"),
+        noop(
+            "It used less than %(percent)s %% of its %(kind)s for %(minutes)s minutes, which its tenant's policy does "
+            "not allow. The chart of its usage shows since when. Let the script fail instead of waiting for input, "
+            "data or a lock, and do not request a GPU that it does not use."
+        ),
+        "idle: less than 5 % of its GPU used for 30 min", Action.USAGE,
     ),
     Shipped(
         "lost",

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import secrets
 import uuid
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from django.conf import settings
 from django.contrib.postgres.functions import RandomUUID
@@ -139,6 +139,10 @@ class Job(ConcurrentTransitionMixin, Lifecycle):
     metrics_until = models.DateTimeField(null=True, blank=True)  # reports sent from then on are rejected
     values_kept = models.PositiveBigIntegerField(default=0)  # rows of metrics and values
     metrics_notice = ReasonField(blank=True, default="")  # why reports were refused or are not stored
+    # Since when it is warned that it is idle, and what is: "gpu" or "cpu" (jobs.idle); null when it is not.
+    idle_warned = models.DateTimeField(_("warned of idling"), null=True, blank=True)
+    idle_kind = models.CharField(max_length=3, blank=True, default="", db_default="")
+    idle_exempt = models.BooleanField(_("exempt from the idle policy"), default=False, db_default=False)
     diagnosed = models.BooleanField(default=False, db_default=False)  # jobs.doctor has seen its failure
     nonce = models.CharField(max_length=32, default=new_nonce)
     created = models.DateTimeField(_("created"), auto_now_add=True)
@@ -298,6 +302,11 @@ class Job(ConcurrentTransitionMixin, Lifecycle):
     def is_overdue(self) -> bool:
         """Return whether it has run for longer than its time limit."""
         return self.timeout is not None and self.state == State.RUNNING and (self.ran_for or 0) > self.timeout
+
+    @property
+    def idle_stop(self) -> datetime | None:
+        """Return when it is stopped because it is idle; None when it is not warned."""
+        return self.idle_warned and self.idle_warned + timedelta(minutes=self.tenant.idle_grace_minutes)
 
     @property
     def left(self) -> tuple[float, str] | None:

@@ -25,6 +25,7 @@ from apps import lifecycle as apps
 from apps.models import Application
 from datasets import lifecycle as datasets
 from datasets.models import Dataset
+from jobs import idle
 from jobs import lifecycle as jobs
 from jobs.models import Job
 from kernel.errors import Refused
@@ -49,6 +50,7 @@ LOCKLESS = {
     apps: {"request_id", "create_app", "run_name_of", "alias_named"},
     trainings: {"request_id", "uuid_of", "find", "create_run", "order_again", "note_sent", "serving", "deactivate"}
     | {"give_back"},
+    idle: {"look", "idle_for"},
     tcc: {"try_", "never_fits", "refusal", "allocated", "add_up", "lock_tenant"},
 }
 
@@ -185,6 +187,25 @@ def of_jobs() -> Iterator[Case]:
         yield verb, one, lambda call=call, one=one: call(one)
 
 
+def of_idle() -> Iterator[Case]:
+    now = timezone.now()
+    warned = {"idle_warned": now - timedelta(days=1), "idle_kind": "cpu"}
+    for verb, fields, call in [
+        ("warn", {}, lambda one: idle.warn(one.pk, "none", "cpu", now)),
+        ("warn: another run", {}, lambda one: idle.warn(one.pk, "another", "cpu", now)),
+        ("warn: exempt", {"idle_exempt": True}, lambda one: idle.warn(one.pk, "none", "cpu", now)),
+        ("withdraw", warned, lambda one: idle.withdraw(one.pk)),
+        ("withdraw: not warned", {}, lambda one: idle.withdraw(one.pk)),
+        ("stop", warned, lambda one: idle.stop(one.pk, "none", now)),
+        ("stop: another run", warned, lambda one: idle.stop(one.pk, "another", now)),
+        ("stop: warning withdrawn", {}, lambda one: idle.stop(one.pk, "none", now)),
+        ("exempt", {}, lambda one: idle.exempt(one, by="test")),
+        ("exempt: warned", warned, lambda one: idle.exempt(one, by="test")),
+    ]:
+        one = job(**fields)
+        yield verb, one, lambda call=call, one=one: call(one)
+
+
 def of_models() -> Iterator[Case]:
     for verb, state, call in [
         ("note_copy", "creating", lambda one: models_app.note_copy(one.pk, {"x": {"size": 1}})),
@@ -290,6 +311,7 @@ ALL = {
     accounts: of_accounts,
     datasets: of_datasets,
     jobs: of_jobs,
+    idle: of_idle,
     models_app: of_models,
     apps: of_apps,
     trainings: of_trainings,

@@ -9,11 +9,12 @@ import pytest
 from django.db import models
 from django.utils import timezone
 
+from jobs.models import Job
 from kernel.models import StateChange
 from kernel.tests.pages import Recorder
 from resources.models import ResourceRequest, Tenant
 
-from .test_row_locks import ALL, accounts, within_a_transaction
+from .test_row_locks import ALL, accounts, jobs, within_a_transaction
 from .verb_effects import EFFECTS, WHOLE_USER, Effect
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("default_tenant")]
@@ -47,6 +48,8 @@ def others(row: models.Model, request: str) -> list[dict]:
 
 
 def request_of(lifecycle, row: models.Model) -> str:
+    if isinstance(row, Job):
+        return jobs.request_id(row.pk)
     if not hasattr(lifecycle, "request_id"):
         return ""
     return lifecycle.request_id(row.uuid if hasattr(row, "uuid") else row.pk)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from .test_row_locks import accounts, apps, datasets, jobs, models_app, trainings
+from .test_row_locks import accounts, apps, datasets, idle, jobs, models_app, trainings
 
 
 class Effect(NamedTuple):
@@ -195,6 +195,46 @@ EFFECTS = {
             "deleting", "tried", tasks="jobs.erase@files", groups="job.pk, pages", history="erase by test"
         ),
         "reserve_next": Effect("creating", "tried", tasks="jobs.launch@default", groups="pages", fields="reserved"),
+    },
+    idle: {
+        "warn": Effect(
+            "running",
+            "tried",
+            groups="job.pk, pages",
+            fields="idle_warned, idle_kind",
+            history="warn by reconcile: idle: less than 5 % of its CPU used for None min; unless it is used again, "
+            "the job is stopped in 10 min",
+        ),
+        "warn: another run": Effect("running", "tried"),
+        "warn: exempt": Effect("running", "tried"),
+        "withdraw": Effect(
+            "running", "tried", groups="pages", fields="idle_warned", history="warn by reconcile: no longer idle"
+        ),
+        "withdraw: not warned": Effect("running", "tried"),
+        "stop": Effect(
+            "error",
+            "tried",
+            tasks="jobs.clean@default, jobs.diagnose@default",
+            groups="job.pk, pages",
+            fields="reason, idle_warned, ended",
+            history="fail by reconcile: idle: less than 5 % of its CPU used for None min",
+        ),
+        "stop: another run": Effect("running", "tried"),
+        "stop: warning withdrawn": Effect("running", "tried"),
+        "exempt": Effect(
+            "running",
+            "tried",
+            groups="pages",
+            fields="idle_exempt",
+            history="exempt by test: exempt from the idle policy",
+        ),
+        "exempt: warned": Effect(
+            "running",
+            "tried",
+            groups="pages",
+            fields="idle_warned, idle_exempt",
+            history="exempt by test: exempt from the idle policy, warn by reconcile: no longer idle",
+        ),
     },
     models_app: {
         "note_copy": Effect("creating", "tried", tasks="models.check@default", fields="copied, run_name, checksums"),

@@ -30,8 +30,8 @@ from resources.models import ResourceRequest, Tenant
 from .admin_world import put
 
 LEGAL = {
-    (Job, "creating"): {"cancel"},
-    (Job, "running"): {"cancel"},
+    (Job, "creating"): {"cancel", "exempt"},
+    (Job, "running"): {"cancel", "exempt"},
     (Job, "finished"): {"delete", "trash"},
     (Job, "error"): {"delete", "trash"},
     (Job, "deleting"): set(),

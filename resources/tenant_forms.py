@@ -1,0 +1,86 @@
+"""What administrators set of a tenant: forms of resources.admin."""
+
+from __future__ import annotations
+
+from django import forms
+from django.utils.translation import gettext_lazy as _
+from unfold.widgets import UnfoldAdminDecimalFieldWidget, UnfoldAdminIntegerFieldWidget, UnfoldAdminSelectWidget
+
+from .models import MOST_IDLE_MINUTES, Network
+
+
+class CapacityForm(forms.Form):
+    cpu = forms.DecimalField(
+        label=_("CPU (cores)"), min_value=0, max_digits=14, decimal_places=6, widget=UnfoldAdminDecimalFieldWidget()
+    )
+    gpu = forms.IntegerField(label=_("GPU (devices)"), min_value=0, widget=UnfoldAdminIntegerFieldWidget())
+    ram = forms.IntegerField(label=_("Memory (MiB)"), min_value=0, widget=UnfoldAdminIntegerFieldWidget())
+    rom = forms.IntegerField(label=_("Disk (bytes)"), min_value=0, widget=UnfoldAdminIntegerFieldWidget())
+
+
+class NetworkForm(forms.Form):
+    network = forms.ChoiceField(
+        label=_("Jobs may reach at most"),
+        required=False,
+        choices=[("", _("What the settings say (MLP_RUN_NETWORK)")), *Network.choices],
+        widget=UnfoldAdminSelectWidget(),
+    )
+
+
+class IdleForm(forms.Form):
+    """When idle jobs are stopped; without minutes they are not."""
+
+    idle_gpu_minutes = forms.IntegerField(
+        label=_("Minutes that GPUs may be idle"),
+        min_value=1,
+        max_value=MOST_IDLE_MINUTES,
+        required=False,
+        widget=UnfoldAdminIntegerFieldWidget(),
+        help_text=_("An empty field means no limit."),
+    )
+    idle_gpu_percent = forms.IntegerField(
+        label=_("A GPU is idle below (%)"), min_value=1, max_value=100, widget=UnfoldAdminIntegerFieldWidget()
+    )
+    idle_cpu_minutes = forms.IntegerField(
+        label=_("Minutes that the CPU of jobs without a GPU may be idle"),
+        min_value=1,
+        max_value=MOST_IDLE_MINUTES,
+        required=False,
+        widget=UnfoldAdminIntegerFieldWidget(),
+        help_text=_("An empty field means no limit."),
+    )
+    idle_cpu_percent = forms.IntegerField(
+        label=_("The CPU is idle below (% of the requested CPU)"),
+        min_value=1,
+        max_value=100,
+        widget=UnfoldAdminIntegerFieldWidget(),
+    )
+    idle_grace_minutes = forms.IntegerField(
+        label=_("Minutes from the warning to the stop"),
+        min_value=0,
+        max_value=MOST_IDLE_MINUTES,
+        widget=UnfoldAdminIntegerFieldWidget(),
+    )
+
+
+class AmountsForm(forms.Form):
+    """Four amounts, each of which may be left empty: no limit."""
+
+    cpu = forms.DecimalField(
+        label=_("CPU (cores)"),
+        min_value=0,
+        max_digits=14,
+        decimal_places=6,
+        required=False,
+        widget=UnfoldAdminDecimalFieldWidget(),
+        help_text=_("An empty field means no limit."),
+    )
+    gpu = forms.IntegerField(
+        label=_("GPU (devices)"), min_value=0, required=False, widget=UnfoldAdminIntegerFieldWidget()
+    )
+    ram = forms.IntegerField(
+        label=_("Memory (MiB)"), min_value=0, required=False, widget=UnfoldAdminIntegerFieldWidget()
+    )
+    rom = forms.IntegerField(
+        label=_("Disk (bytes)"), min_value=0, required=False, widget=UnfoldAdminIntegerFieldWidget()
+    )
