@@ -20,6 +20,11 @@ def clean(pk: int, follow: bool = True) -> None:
     launching.clean(pk, follow)
 
 
+@dramatiq.actor(actor_name="jobs.step_back", broker=broker(), max_retries=3, min_backoff=1000)
+def step_back(pk: int, follow: bool = True) -> None:
+    launching.step_back(pk, follow)
+
+
 @dramatiq.actor(actor_name="jobs.admit", broker=broker(), max_retries=0)
 def admit() -> None:
     lifecycle.reserve_next()

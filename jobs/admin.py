@@ -6,7 +6,6 @@ from datetime import timedelta
 
 from django.contrib import admin
 from django.template.loader import render_to_string
-from django.utils import timezone
 from django.utils.html import format_html_join
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext
@@ -43,7 +42,8 @@ class JobAdmin(OwnedAdmin):
         "name", "user_link", "state_badge", "progress_bar", "why", "asked", "created_at", "took",
     )  # fmt: skip
     list_filter = (
-        runs_admin.StateFilter, runs_admin.TrashFilter, "origin", "runtime", "tenant", "reserved", "favourite",
+        runs_admin.StateFilter, runs_admin.TrashFilter, "origin", "runtime", "tenant", "reserved", "preemptible",
+        "favourite",
     )  # fmt: skip
     search_fields = ("name", "title", "user__username", "entry", "reason", "project__name", "group", "tags")
     search_help_text = _("Name, username, script, reason, project, group or tag")
@@ -61,6 +61,8 @@ class JobAdmin(OwnedAdmin):
                 "fields": (
                     ("attempt", "retries"),
                     ("timeout", "priority"),
+                    ("preemptible", "preemptions"),
+                    ("stepping_back", "preempted_for"),
                     ("idle_warned", "idle_exempt"),
                     ("run_name", "created"),
                     ("started", "ended"),
@@ -121,12 +123,14 @@ class JobAdmin(OwnedAdmin):
     def took(self, job: Job) -> str:
         if job.started is None:
             return "-"
-        return str(timedelta(seconds=int(((job.ended or timezone.now()) - job.started).total_seconds())))
+        return str(timedelta(seconds=int(job.ran_for)))
 
     @display(description=_("resource request"))
     def request_link(self, job: Job) -> str:
         pk = lifecycle.request_id(job.pk)
-        return link(object_url("resourcerequest", pk), pk) if job.reserved or job.started else "-"
+        return (
+            link(object_url("resourcerequest", pk), pk) if job.reserved or (job.started and not job.requeued) else "-"
+        )
 
     @display(description=_("datasets"))
     def dataset_links(self, job: Job) -> str:

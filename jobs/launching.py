@@ -14,7 +14,7 @@ from kernel.locking import Missing, lock_row, locked
 from kernel.messages import Message
 from runners import owned
 
-from . import client_runs, environment, lifecycle, progress_bar
+from . import client_runs, environment, lifecycle, preemption, progress_bar
 from .artifacts import space
 from .code import capture, sweeping
 from .doctor import diagnose
@@ -60,6 +60,8 @@ class JobRuns(owned.OwnedRuns[Job]):
         progress_bar.look(job)
 
     def unknown(self, job: Job, status: runners.RunStatus, follow: bool) -> None:
+        if preemption.requeue(job.pk, job.run_name, None):
+            return
         if job.run_started:
             _failed(job, GONE)
         else:
@@ -67,6 +69,8 @@ class JobRuns(owned.OwnedRuns[Job]):
 
     def ended(self, job: Job, status: runners.RunStatus) -> None:
         healing.attempt(capture.keep_environment, job)
+        if preemption.requeue(job.pk, job.run_name, status.ended):
+            return
         if status.succeeded:
             lifecycle.finish(job.pk, job.run_name, by="runner")
         else:
@@ -91,6 +95,16 @@ launch, sweep = RUNS.launch, RUNS.sweep
 def look(job: Job) -> None:
     """Poll the run of a live job and record its end."""
     RUNS.look(job)
+
+
+def step_back(pk: int, follow: bool = True) -> None:
+    """Stop the run of a job that steps back for another one, and put it into the queue again once that has ended."""
+    job = preemption.step(pk)
+    if job is None:
+        return
+    RUNS.look(job)
+    if follow:
+        after_commit.enqueue("jobs.step_back", pk, delay_ms=500)
 
 
 def clean(pk: int, follow: bool = True) -> None:

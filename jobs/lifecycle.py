@@ -57,6 +57,7 @@ def create_job(
     retries: int = 0,
     timeout: int | None = None,
     priority: int = 0,
+    preemptible: bool = False,
     workers: int = 1,
     network: str = "",
     project: str | None = None,
@@ -72,14 +73,12 @@ def create_job(
 ) -> Job:
     """Create the row and queue the job; reserve its resources at once when no job waits and they are free.
 
-    `timeout` is the time limit in seconds from the first start. `priority` orders the user's own queued jobs, the
-    highest first. `project` is the name of one of the user's, created when there is none; None is the default one. The
-    code is the script's folder in `.home`, or that of the job `code_from`: the user's own, or `owner/name` of one that
-    `visitor` (the user, by default) may clone; or it is the user's `snapshot`. `script` replaces the script's text.
-    `within` is called with the new job in the transaction that creates it, and refuses it by raising.
+    `timeout` is in seconds from the first start, `priority` among the user's own queued jobs. `project` is the name of
+    one of the user's, made where there is none; None: the default one. The code is the script's folder in `.home`, or
+    that of the job `code_from` (`owner/name` of one that `visitor`, the user by default, may clone), or the `snapshot`;
+    `script` replaces the script's text. `within` is called with the new job in its transaction; it refuses by raising.
 
-    Raises Refused: a missing script or dataset, a name taken, more than the tenant's capacity or the user's limit.
-    Raises Fault, with nothing stored, when the task queue is away.
+    Raises Refused, for example above the tenant's capacity; Fault, with nothing stored, when the task queue is away.
     """
     earlier = snapshot or checks.code_of(user, entry, code_from, script, visitor)
     checks.need_possible(user, tenant, workers, network, gpu=gpu, cpu=cpu, ram=ram)
@@ -91,7 +90,8 @@ def create_job(
             job = Job.objects.create(
                 user=user, tenant=user.tenant, name=name, entry=entry, runtime=runtime, gpu=gpu, cpu=cpu, ram=ram,
                 datasets=list(dict.fromkeys(datasets)), args=list(args), env=dict(env or {}), retries=retries,
-                timeout=timeout, priority=priority, workers=workers, network=network, project=_project(user, project),
+                timeout=timeout, priority=priority, preemptible=preemptible, workers=workers, network=network,
+                project=_project(user, project),
                 tags=dict(tags or {}), notes=notes, group=group, snapshot=taking.record(user, code),
                 colour=colours.following(user),
             )  # fmt: skip
@@ -146,7 +146,7 @@ def heartbeat(
         advance(job, progress, source, remaining)
         if state == State.FINISHED:
             _finish(job, by)
-        elif state == State.ERROR:
+        elif state == State.ERROR and not job.stepping_back:  # else it fails because it is being stopped
             _fail(job, REPORTED, by)
         else:
             job.save(update_fields=PROGRESS)
@@ -220,7 +220,9 @@ def begin(job: Job, *, by: str) -> None:
     if job.state != State.CREATING:
         return
     job.start(by=by)
-    job.started = timezone.now()
+    now = timezone.now()
+    job.queued_s += (now - job.requeued).total_seconds() if job.requeued else 0
+    job.started, job.requeued = job.started or now, None
     job.save()
     tcc.confirm(id=request_id(job.pk), applier=APPLIER)
     after_commit.wake("job", job.pk)
@@ -242,7 +244,7 @@ def end_attempt(pk: int, run_name: str, reason: str, by: str) -> Job | None:
     with locked(Job, pk=pk) as job:
         if job.run_name != run_name or not job.is_live:
             return None
-        if job.attempt > job.retries:
+        if job.attempt >= job.attempts_allowed:
             _fail(job, reason, by)
             return job
         begin(job, by=by)

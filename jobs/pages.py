@@ -44,7 +44,7 @@ from .runs import pages as runs
 from .serializers import JobIn
 
 SCRIPTS_SHOWN = 200
-MORE_FIELDS = {"env", "retries", "timeout", "priority", "runtime", "workers", "network"}
+MORE_FIELDS = {"env", "retries", "timeout", "priority", "preemptible", "runtime", "workers", "network"}
 FILES_SHOWN = 200
 MEDIA = "media"
 HISTORY_SHOWN = 50
@@ -134,7 +134,7 @@ def _first_values(request) -> dict:
             form[name] = getattr(earlier, name)
         form["cpu"] = f"{earlier.cpu:g}"
         form["timeout"] = "" if earlier.timeout is None else str(earlier.timeout)
-        form["priority"] = earlier.priority
+        form["priority"], form["preemptible"] = earlier.priority, earlier.preemptible
         form["args"] = shlex.join(earlier.args)
         own = earlier.reading is None
         if own:
@@ -156,7 +156,7 @@ def _unusual(form: dict) -> bool:
     usual = form.get("runtime", "python") == "python" and str(form.get("retries") or 0) == "0"
     usual = usual and str(form.get("workers") or 1) == "1"
     usual = usual and str(form.get("priority") or 0) == "0"
-    return not usual or any(form.get(name) for name in ("env", "hidden", "network", "timeout"))
+    return not usual or any(form.get(name) for name in ("env", "hidden", "network", "timeout", "preemptible"))
 
 
 def _submit(request) -> None:
@@ -170,6 +170,7 @@ def _submit(request) -> None:
         retries=int,
         timeout=form_values.seconds,
         priority=int,
+        preemptible=bool,
         workers=int,
         args=form_values.arguments,
         env=form_values.variables,

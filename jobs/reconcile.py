@@ -13,7 +13,7 @@ from django.utils import timezone
 
 from kernel import after_commit, healing
 
-from . import idle, launching, lifecycle
+from . import idle, launching, lifecycle, preemption
 from .artifacts import multipart
 from .code import sweeping
 from .doctor import diagnose, waiting
@@ -29,6 +29,7 @@ def run() -> None:
     """Run one round over all jobs."""
     now = timezone.now()
     healing.attempt(lifecycle.reserve_next)
+    healing.attempt(preemption.run, now)
     for pk in _not_started(now):
         after_commit.enqueue("jobs.launch", pk)
     healing.each(_look, Job.objects.select_related("user").filter(_live()))
@@ -55,6 +56,9 @@ def run() -> None:
 
 def _look(job: Job) -> None:
     after_commit.wake("job", job.pk)
+    if job.stepping_back:
+        launching.step_back(job.pk, follow=False)
+        return
     launching.look(job)
     if job.is_overdue:
         lifecycle.stop_overdue(job.pk)

@@ -15,6 +15,7 @@ from kernel.fields import (
     JobDatasetField,
     NameField,
     PatternField,
+    StrictBool,
     StrictChoice,
     StrictInt,
     StrictNumber,
@@ -96,6 +97,14 @@ class PriorityField(StrictInt):
         )  # fmt: skip
 
 
+class PreemptibleField(StrictBool):
+    def __init__(self):
+        super().__init__(
+            required=False,
+            help_text="may be interrupted for a job that waits: SIGTERM, then it is queued again; default false",
+        )
+
+
 class JobIn(CodeIn):
     name = NameField()
     entry = EntryField(help_text="path of the script, relative to .home")
@@ -115,6 +124,7 @@ class JobIn(CodeIn):
     retries = StrictInt(required=False, min_value=0, max_value=10)
     timeout = TimeoutField()
     priority = PriorityField()
+    preemptible = PreemptibleField()
     workers = StrictInt(
         required=False, min_value=1, max_value=16, help_text="number of workers; gpu, cpu and ram are per worker"
     )
@@ -189,6 +199,8 @@ class JobOut(serializers.Serializer):
     retries = serializers.IntegerField()
     timeout = serializers.IntegerField(allow_null=True, help_text="time limit in seconds from the first start")
     priority = serializers.IntegerField(help_text="among the user's own queued jobs; the highest is first")
+    preemptible = serializers.BooleanField(help_text="may be interrupted for a job that waits")
+    preemptions = serializers.IntegerField(help_text="how often it was interrupted for another job")
     workers = serializers.IntegerField()
     network = serializers.ChoiceField(choices=Network.choices, source="network_policy")
     attempt = serializers.IntegerField()

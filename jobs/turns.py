@@ -1,10 +1,11 @@
 """The order in which queued jobs are admitted.
 
-Used by lifecycle.reserve_next, which admits jobs, and by jobs.doctor, which explains the queue: the rule is implemented
-only here. The next job is that of the user with the fewest admitted jobs, then of the one whose last start is longest
-ago; of that user's jobs the one with the highest priority, then the one that has waited longest. Admission of a tenant
-stops at the first job that does not fit, so that small jobs do not starve a large one; if only its user's limit is
-exceeded, it stops for that user.
+Used by lifecycle.reserve_next, which admits jobs, by jobs.preemption, and by jobs.doctor, which explains the queue: the
+rule is implemented only here. First come the jobs that others have stepped back for (jobs.preemption); last come
+preemptible ones, which run in what the others leave free. Among equals the next job is that of the user with the fewest
+admitted jobs, then of the one whose last start is longest ago; of that user's jobs the one with the highest priority,
+then the one that has waited longest. Admission of a tenant stops at the first job that does not fit, so that small jobs
+do not starve a large one; if only its user's limit is exceeded, it stops for that user.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import NamedTuple
 
 from django.contrib.auth import get_user_model
 from django.core.cache import cache
-from django.db.models import OuterRef, Subquery
+from django.db.models import BooleanField, ExpressionWrapper, OuterRef, Q, Subquery
 
 from resources.limits import OverLimit
 
@@ -33,6 +34,8 @@ class Queued(NamedTuple):
     pk: int
     user_id: int
     tenant_id: int
+    preemptible: bool = False
+    favoured: bool = False  # others have stepped back for it, or are stepping back
 
 
 class Turns:
@@ -44,15 +47,25 @@ class Turns:
         """
         self._held, self._served = Counter(held), served
         self._lines: dict[int, deque[Queued]] = {}
+        self._first: deque[Queued] = deque()
         for entry in waiting:
-            self._lines.setdefault(entry.user_id, deque()).append(entry)
+            if entry.favoured:
+                self._first.append(entry)
+            else:
+                self._lines.setdefault(entry.user_id, deque()).append(entry)
         self._stopped: set[int | tuple[int, int]] = set()
         self._out: int | None = None  # the user whose job was taken last
-        self._heap = [self._key(line[0]) for line in self._lines.values()]
-        heapify(self._heap)
+        self._heap: list[tuple] | None = None  # made after the favoured ones, which count as admitted
 
     def take(self) -> Queued | None:
         """Return the job that is next; None if there is none."""
+        while self._first:
+            entry = self._first.popleft()
+            if not self._stopped & {entry.tenant_id, (entry.user_id, entry.tenant_id)}:
+                return entry
+        if self._heap is None:
+            self._heap = [self._key(line[0]) for line in self._lines.values()]
+            heapify(self._heap)
         self._put_back()
         while self._heap:
             *_others, pk, self._out = heappop(self._heap)
@@ -82,7 +95,7 @@ class Turns:
 
     def _key(self, entry: Queued) -> tuple:
         user = entry.user_id
-        return self._held[user], self._served.get(user, LONG_AGO), entry.pk, user
+        return entry.preemptible, self._held[user], self._served.get(user, LONG_AGO), entry.pk, user
 
 
 def reordered() -> None:
@@ -91,8 +104,14 @@ def reordered() -> None:
 
 
 def waiting():
-    """Return the queued jobs, the highest priority first, then the longest wait."""
-    return Job.objects.filter(state=State.CREATING, reserved=False).order_by("-priority", "pk")
+    """Return the queued jobs, the highest priority first, preemptible ones after the others, then the longest wait."""
+    return Job.objects.filter(state=State.CREATING, reserved=False).order_by("-priority", "preemptible", "pk")
+
+
+def favoured() -> ExpressionWrapper:
+    """Return the column that tells whether others step back for a queued job."""
+    stepped = Job.objects.filter(preempted_for__isnull=False).values("preempted_for")
+    return ExpressionWrapper(Q(pk__in=stepped), output_field=BooleanField())
 
 
 def admitted_counts() -> Counter:
@@ -109,5 +128,6 @@ def last_starts(users: Iterable[int]) -> dict[int, datetime]:
 
 def turns() -> Turns:
     """Return the turns of all jobs that are queued now."""
-    entries = [Queued(*row) for row in waiting().values_list("pk", "user_id", "tenant_id")]
+    queued = waiting().annotate(favoured=favoured())
+    entries = [Queued(*row) for row in queued.values_list(*Queued._fields)]
     return Turns(entries, admitted_counts(), last_starts(entry.user_id for entry in entries))

@@ -58,3 +58,18 @@ def of_code() -> tuple[int, int, int]:
 def of_automation() -> int:
     """Return how many schedules a user may have."""
     return LIMITS.integer("MLP_SCHEDULES_PER_USER", 100, 0, 100_000, help="schedules that one user may have")
+
+
+def of_preemption(runs: Section) -> tuple[int, int, int, int]:
+    """Return how long a job waits before others step back for it, their grace period, for how long and how often."""
+    waits = runs.integer(
+        "MLP_PREEMPT_WAIT_S", 30, 0, unit="s", help="how long a job waits before preemptible ones step back for it"
+    )
+    grace = runs.integer(
+        "MLP_PREEMPT_GRACE_S", 60, 0, 3600, unit="s", help="the grace period of a preempted job to save a checkpoint"
+    )
+    exempt = runs.integer(
+        "MLP_PREEMPT_EXEMPT_S", 300, 0, unit="s", help="how long a job that was preempted runs before it can be again"
+    )
+    most = runs.integer("MLP_PREEMPT_MOST", 10, 0, 10_000, help="how often one job is preempted; after that it is not")
+    return waits, grace, exempt, most

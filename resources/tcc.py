@@ -116,6 +116,16 @@ def release(*, id: str, applier: str) -> None:
         _give_back(row, tenant)
 
 
+def withdraw(*, id: str, applier: str) -> None:
+    """Give back what the request of a platform's object holds, and forget it: the object will try that id again.
+
+    For an object that goes on later: a settled id is never tried anew.
+    """
+    with transaction.atomic():
+        release(id=id, applier=applier)
+        ResourceRequest.objects.filter(pk=id, applier=applier, state__in=[State.CANCELLED, State.RELEASED]).delete()
+
+
 def resize(*, id: str, applier: str, tenant: int, owner: str, **asked) -> None:
     """Let the request of a platform's object hold these amounts instead of those before; make it where there is none.
 

@@ -15,7 +15,7 @@ from array import array
 from dataclasses import dataclass, field
 
 from django.core.cache import cache
-from django.db.models import Count, F, Max, Sum
+from django.db.models import Count, F, Max, Q, Sum
 
 from jobs import turns
 from jobs.turns import Queued, Turns
@@ -29,7 +29,10 @@ log = logging.getLogger(__name__)
 
 KEPT_S = 60
 SHARE = 20  # a queue that takes 0.1 s to read is read every 2 s at most
-COLUMNS = ("pk", "user_id", "tenant_id", "user__username", "name", "entry", "gpu", "cpu", "ram", "workers")
+COLUMNS = (
+    "pk", "user_id", "tenant_id", "user__username", "name", "entry", "gpu", "cpu", "ram", "workers",
+    "preemptible", "favoured",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -46,6 +49,8 @@ class Entry:
     cpu: float
     ram: int
     workers: int
+    preemptible: bool = False
+    favoured: bool = False
 
     @property
     def needs(self) -> dict:
@@ -54,7 +59,7 @@ class Entry:
 
     @property
     def queued(self) -> Queued:
-        return Queued(self.pk, self.user_id, self.tenant_id)
+        return Queued(self.pk, self.user_id, self.tenant_id, self.preemptible, self.favoured)
 
 
 @dataclass(frozen=True)
@@ -168,9 +173,11 @@ def _cached() -> dict | None:
 
 def mark() -> list:
     """Return a value that changes with the queue and with the resources in use."""
-    queued = (
-        turns.waiting().order_by().aggregate(Count("pk"), Max("pk"), Sum("pk"), placed=Sum(F("pk") * F("priority")))
-    )
+    waiting = turns.waiting().order_by().annotate(favoured=turns.favoured())
+    queued = waiting.aggregate(
+        Count("pk"), Max("pk"), Sum("pk"), placed=Sum(F("pk") * F("priority")),
+        first=Sum("pk", filter=Q(favoured=True)),
+    )  # fmt: skip
     used = Tenant.objects.order_by("pk").values_list(*KINDS, *[f"{kind}_inuse" for kind in KINDS])
     limited = UserLimit.objects.order_by("pk").values_list("pk", *KINDS)
     return [queued, list(used), list(limited)]
@@ -178,7 +185,7 @@ def mark() -> list:
 
 def entries_of(queued) -> dict[int, Entry]:
     """Return the entries of the jobs of a query, by their keys."""
-    return {row[0]: Entry(*row) for row in queued.values_list(*COLUMNS)}
+    return {row[0]: Entry(*row) for row in queued.annotate(favoured=turns.favoured()).values_list(*COLUMNS)}
 
 
 def _read() -> dict[int, Line]:

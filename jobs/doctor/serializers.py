@@ -7,7 +7,7 @@ from rest_framework import serializers
 
 from jobs.code.fields import MAX_BYTES, EnvField
 from jobs.models import Action
-from jobs.serializers import PriorityField, StrictList, TimeoutField
+from jobs.serializers import PreemptibleField, PriorityField, StrictList, TimeoutField
 from kernel.fields import (
     DatasetNameField,
     NameField,
@@ -121,4 +121,5 @@ class RerunIn(StrictSerializer):
     retries = StrictInt(required=False, min_value=0, max_value=10)
     timeout = TimeoutField()
     priority = PriorityField()
+    preemptible = PreemptibleField()
     network = StrictChoice(choices=Network.values, required=False)

@@ -184,7 +184,8 @@ def explain(job: Job, *, all_names: bool = False) -> Waiting | None:
         needs=_run_kinds(entry.needs),
         free=_run_kinds(stop.left) if stop else {},
         missing=missing,
-        reason=_reason(line, entry) if job.reading is None else _reason_for_reader(line, entry),
+        reason=_being_freed(entry)
+        or (_reason(line, entry) if job.reading is None else _reason_for_reader(line, entry)),
         by_limit=limited,
         ahead=_ahead(entry, ahead, all_names),
         blocker=None if stop is None or is_first else _blocker(stop, entry, missing, all_names),
@@ -249,6 +250,12 @@ def _reason(line: Line, entry: Entry) -> Message:
     if stop.first.user_id == entry.user_id:
         return Message("Queued behind your job %(name)s: %(short)s.", name=stop.first.name, short=short)
     return Message("Queued behind another user's job, which is first in the queue: %(short)s.", short=short)
+
+
+def _being_freed(entry: Entry) -> Message | None:
+    """Return that other jobs are giving their resources to this one; None if none are."""
+    stepping = Job.objects.filter(preempted_for=entry.pk, state=State.RUNNING, stepping_back__isnull=False)
+    return Message("Preemptible jobs are being stopped for it.") if stepping.exists() else None
 
 
 def _short(kind: str, stop: Stop) -> Message:

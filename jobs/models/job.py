@@ -4,6 +4,7 @@ Job:
     creating          --start-->  running
     running           --finish--> finished
     creating, running --fail-->   error
+    running           --preempt--> creating    (in the queue again: its resources are for another job)
     finished, error   --resume--> running      (only a run that was reported from elsewhere)
     finished, error   --erase-->  deleting     (files go first, then the row)
 
@@ -38,6 +39,7 @@ from kernel.messages import ReasonField
 from kernel.models import Lifecycle, refused
 from resources.models import Network
 
+from .preemption import Preemptible
 from .project import Project
 
 
@@ -91,7 +93,7 @@ class Kept(models.Manager):
         return super().get_queryset().filter(trashed=None)
 
 
-class Job(ConcurrentTransitionMixin, Lifecycle):
+class Job(ConcurrentTransitionMixin, Preemptible, Lifecycle):
     """One training script of one user, run until it ends. cpu in cores, gpu in devices, ram in MiB, per worker.
 
     `tags` are one object, {"baseline": "", "team": "vision"}: a label is a key with an empty value.
@@ -203,6 +205,7 @@ class Job(ConcurrentTransitionMixin, Lifecycle):
             models.Index(fields=["id"], name="job_run_left", condition=~Q(run_name="")),
             models.Index(fields=["user"], name="job_reserved", condition=Q(reserved=True)),
             models.Index(fields=["user", "-started"], name="job_last_start", condition=Q(started__isnull=False)),
+            models.Index(fields=["preempted_for"], name="job_preempted_for", condition=Q(preempted_for__isnull=False)),
             models.Index(fields=["id"], name="job_undiagnosed", condition=Q(state=State.ERROR, diagnosed=False)),
             models.Index(fields=["project", "-id"], name="job_of_project"),
             models.Index(fields=["project"], name="job_hidden", condition=Q(hidden=True)),
@@ -286,17 +289,14 @@ class Job(ConcurrentTransitionMixin, Lifecycle):
 
     def ran_and_had_not_ended_at(self, moment: datetime) -> bool:
         """Return the same without looking at the job's creation."""
+        if self.requeued and moment < self.requeued:
+            return True
         return self.is_live or (self.state in ENDED and self.attempt > 0 and moment < self.ended)
 
     def attempt_at(self, moment: datetime) -> int:
         """Return the attempt that ran at that moment: the current one, or the previous one before `not_before`."""
         early = self.attempt > 1 and self.not_before is not None and moment < self.not_before
         return self.attempt - 1 if early else self.attempt
-
-    @property
-    def ran_for(self) -> float | None:
-        """Return the seconds from the start to the end, or until now; None before the start."""
-        return ((self.ended or timezone.now()) - self.started).total_seconds() if self.started else None
 
     @property
     def is_overdue(self) -> bool:
@@ -342,6 +342,15 @@ class Job(ConcurrentTransitionMixin, Lifecycle):
     )
     def start(self, *, by, reason=""):
         """Move from creating to running."""
+
+    @transition(
+        field=state,
+        source=State.RUNNING,
+        target=State.CREATING,
+        custom=refused("the job is %(state)s; only a running job can be preempted"),
+    )
+    def preempt(self, *, by, reason=""):
+        """Move from running back to creating."""
 
     @transition(
         field=state,

@@ -8,8 +8,11 @@ import runners
 from accounts.models import Share
 from jobs.models import Job
 from kernel import storage
+from kernel.tests.nats_tools import until as wait_for
 from mlp.tests.page_world import visitor
 from runners.tests.on_cluster import platform_on_cluster
+
+from .checkpoints import CONTINUES
 
 pytestmark = pytest.mark.django_db(transaction=True)
 IMAGE = "registry.test/python:1"
@@ -51,6 +54,22 @@ def test_a_job_is_cancelled(cluster, as_alice, submit, until):
     assert as_alice.call("put", "users/alice/jobs/fit:cancel").status_code == 200
     assert until(job, "error").reason == "cancelled"
     assert not cluster.node.processes
+
+
+def test_a_preemptible_job_steps_back_and_continues(cluster, settings, submit, until):
+    settings.PREEMPT_WAIT_S = 0
+    long = submit(CONTINUES, name="long", cpu=8, preemptible=True)
+    until(long, "running", clean=False)
+    wait_for((storage.job_dir("alice", "long") / "at-two").exists)
+    short = submit("print('short')", name="short", cpu=8)
+    until(short, "finished")
+    until(long, "finished")
+    assert (long.attempt, long.preemptions) == (2, 1)
+    log = (storage.job_dir("alice", "long") / "log" / "job.log").read_text()
+    assert "run 2 preempted 1 from 2" in log
+    assert cluster.store.list("jobs") == []
+    long.tenant.refresh_from_db()
+    assert long.tenant.cpu_inuse == 0
 
 
 def test_a_job_without_its_image_is_an_error_with_the_reason(cluster, submit, until):

@@ -25,7 +25,7 @@ from apps import lifecycle as apps
 from apps.models import Application
 from datasets import lifecycle as datasets
 from datasets.models import Dataset
-from jobs import idle
+from jobs import idle, preemption
 from jobs import lifecycle as jobs
 from jobs.models import Job
 from kernel.errors import Refused
@@ -35,6 +35,8 @@ from models_app import lifecycle as models_app
 from models_app.models import Model
 from resources import tcc
 from resources.models import Tenant
+
+from .stepping_verbs import of_idle, of_preemption
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("tasks", "default_tenant")]
 
@@ -51,6 +53,7 @@ LOCKLESS = {
     trainings: {"request_id", "uuid_of", "find", "create_run", "order_again", "note_sent", "serving", "deactivate"}
     | {"give_back"},
     idle: {"look", "idle_for"},
+    preemption: {"run", "choose", "step"},
     tcc: {"try_", "never_fits", "refusal", "allocated", "add_up", "lock_tenant"},
 }
 
@@ -187,25 +190,6 @@ def of_jobs() -> Iterator[Case]:
         yield verb, one, lambda call=call, one=one: call(one)
 
 
-def of_idle() -> Iterator[Case]:
-    now = timezone.now()
-    warned = {"idle_warned": now - timedelta(days=1), "idle_kind": "cpu"}
-    for verb, fields, call in [
-        ("warn", {}, lambda one: idle.warn(one.pk, "none", "cpu", now)),
-        ("warn: another run", {}, lambda one: idle.warn(one.pk, "another", "cpu", now)),
-        ("warn: exempt", {"idle_exempt": True}, lambda one: idle.warn(one.pk, "none", "cpu", now)),
-        ("withdraw", warned, lambda one: idle.withdraw(one.pk)),
-        ("withdraw: not warned", {}, lambda one: idle.withdraw(one.pk)),
-        ("stop", warned, lambda one: idle.stop(one.pk, "none", now)),
-        ("stop: another run", warned, lambda one: idle.stop(one.pk, "another", now)),
-        ("stop: warning withdrawn", {}, lambda one: idle.stop(one.pk, "none", now)),
-        ("exempt", {}, lambda one: idle.exempt(one, by="test")),
-        ("exempt: warned", warned, lambda one: idle.exempt(one, by="test")),
-    ]:
-        one = job(**fields)
-        yield verb, one, lambda call=call, one=one: call(one)
-
-
 def of_models() -> Iterator[Case]:
     for verb, state, call in [
         ("note_copy", "creating", lambda one: models_app.note_copy(one.pk, {"x": {"size": 1}})),
@@ -297,11 +281,12 @@ def of_tcc() -> Iterator[Case]:
         tcc.try_(request_type=kind, **known, cpu=0.1)
         return known
 
-    made = [tried() for _ in range(3)]
+    made = [tried() for _ in range(4)]
     released = tried("release")
     yield "confirm", tenant, lambda: tcc.confirm(**released)
     yield "cancel", tenant, lambda: tcc.cancel(**made[0])
     yield "release", tenant, lambda: tcc.release(**made[1])
+    yield "withdraw", tenant, lambda: tcc.withdraw(**made[2])
     held = {"id": "artifacts:1", "applier": "jm", "tenant": tenant.pk, "owner": "alice"}
     yield "resize", tenant, lambda: tcc.resize(**held, rom=1)
     yield "set_capacity", tenant, lambda: tcc.set_capacity(name="default", by="test", cpu=9)
@@ -311,7 +296,8 @@ ALL = {
     accounts: of_accounts,
     datasets: of_datasets,
     jobs: of_jobs,
-    idle: of_idle,
+    idle: lambda: of_idle(job),
+    preemption: lambda: of_preemption(job),
     models_app: of_models,
     apps: of_apps,
     trainings: of_trainings,

@@ -6,25 +6,8 @@ situation.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
-from .test_row_locks import accounts, apps, datasets, idle, jobs, models_app, trainings
-
-
-class Effect(NamedTuple):
-    """The state of the row (`gone` when it no longer exists) and of its resource request, and what is not empty of:
-
-    the tasks enqueued after the commit with their queue; the groups of open pages that are notified, where `.pk` is the
-    row's; the other fields that changed; the rows of its history with their author and reason.
-    """
-
-    state: str
-    request: str = "-"
-    tasks: str = ""
-    groups: str = ""
-    fields: str = ""
-    history: str = ""
-
+from .stepping_verbs import IDLE, PREEMPTION, Effect
+from .test_row_locks import accounts, apps, datasets, idle, jobs, models_app, preemption, trainings
 
 WHOLE_USER = {"cancel_all_of", "fail_all_of", "delete_all_of", "reserve_next", "cancel_running"}  # and other rows too
 
@@ -196,46 +179,8 @@ EFFECTS = {
         ),
         "reserve_next": Effect("creating", "tried", tasks="jobs.launch@default", groups="pages", fields="reserved"),
     },
-    idle: {
-        "warn": Effect(
-            "running",
-            "tried",
-            groups="job.pk, pages",
-            fields="idle_warned, idle_kind",
-            history="warn by reconcile: idle: less than 5 % of its CPU used for None min; unless it is used again, "
-            "the job is stopped in 10 min",
-        ),
-        "warn: another run": Effect("running", "tried"),
-        "warn: exempt": Effect("running", "tried"),
-        "withdraw": Effect(
-            "running", "tried", groups="pages", fields="idle_warned", history="warn by reconcile: no longer idle"
-        ),
-        "withdraw: not warned": Effect("running", "tried"),
-        "stop": Effect(
-            "error",
-            "tried",
-            tasks="jobs.clean@default, jobs.diagnose@default",
-            groups="job.pk, pages",
-            fields="reason, idle_warned, ended",
-            history="fail by reconcile: idle: less than 5 % of its CPU used for None min",
-        ),
-        "stop: another run": Effect("running", "tried"),
-        "stop: warning withdrawn": Effect("running", "tried"),
-        "exempt": Effect(
-            "running",
-            "tried",
-            groups="pages",
-            fields="idle_exempt",
-            history="exempt by test: exempt from the idle policy",
-        ),
-        "exempt: warned": Effect(
-            "running",
-            "tried",
-            groups="pages",
-            fields="idle_warned, idle_exempt",
-            history="exempt by test: exempt from the idle policy, warn by reconcile: no longer idle",
-        ),
-    },
+    idle: IDLE,
+    preemption: PREEMPTION,
     models_app: {
         "note_copy": Effect("creating", "tried", tasks="models.check@default", fields="copied, run_name, checksums"),
         "note_copy: of another size": Effect(

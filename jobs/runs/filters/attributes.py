@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from django.db.models import DurationField, ExpressionWrapper, F, Func, Q, TextField
 from django.db.models import Value as Constant
@@ -23,9 +23,11 @@ TEXTS = {
 NUMBERS = {
     "cpu": "cpu", "gpu": "gpu", "ram": "ram", "memory": "ram", "workers": "workers", "retries": "retries",
     "priority": "priority", "timeout": "timeout", "attempt": "attempt", "progress": "progress",
+    "preemptions": "preemptions",
 }  # fmt: skip
 TIMES = {"created": "created", "started": "started", "ended": "ended"}
-DURATION = ExpressionWrapper(Coalesce("ended", Now()) - F("started"), output_field=DurationField())
+QUEUED_AGAIN = ExpressionWrapper(F("queued_s") * Constant(timedelta(seconds=1)), output_field=DurationField())
+DURATION = ExpressionWrapper(Coalesce("ended", Now()) - F("started") - QUEUED_AGAIN, output_field=DurationField())
 WAITING = ExpressionWrapper(Coalesce("started", "ended", Now()) - F("created"), output_field=DurationField())
 DURATIONS = {"duration": DURATION, "waiting": WAITING}
 SAME = frozenset({"=", "!=", "in"})

@@ -1,0 +1,138 @@
+"""The verbs of jobs.idle and jobs.preemption, called on rows that `job` makes, and their effects.
+
+Part of test_row_locks.py and verb_effects.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from typing import NamedTuple
+
+from django.utils import timezone
+
+from jobs import idle, preemption
+from jobs.models import Job
+
+Case = tuple[str, Job, Callable[[], object]]
+
+
+class Effect(NamedTuple):
+    """The state of the row (`gone` when it no longer exists) and of its resource request, and what is not empty of:
+
+    the tasks enqueued after the commit with their queue; the groups of open pages that are notified, where `.pk` is the
+    row's; the other fields that changed; the rows of its history with their author and reason.
+    """
+
+    state: str
+    request: str = "-"
+    tasks: str = ""
+    groups: str = ""
+    fields: str = ""
+    history: str = ""
+
+
+def of_idle(job: Callable[..., Job]) -> Iterator[Case]:
+    now = timezone.now()
+    warned = {"idle_warned": now - timedelta(days=1), "idle_kind": "cpu"}
+    for verb, fields, call in [
+        ("warn", {}, lambda one: idle.warn(one.pk, "none", "cpu", now)),
+        ("warn: another run", {}, lambda one: idle.warn(one.pk, "another", "cpu", now)),
+        ("warn: exempt", {"idle_exempt": True}, lambda one: idle.warn(one.pk, "none", "cpu", now)),
+        ("withdraw", warned, lambda one: idle.withdraw(one.pk)),
+        ("withdraw: not warned", {}, lambda one: idle.withdraw(one.pk)),
+        ("stop", warned, lambda one: idle.stop(one.pk, "none", now)),
+        ("stop: another run", warned, lambda one: idle.stop(one.pk, "another", now)),
+        ("stop: warning withdrawn", {}, lambda one: idle.stop(one.pk, "none", now)),
+        ("exempt", {}, lambda one: idle.exempt(one, by="test")),
+        ("exempt: warned", warned, lambda one: idle.exempt(one, by="test")),
+    ]:
+        one = job(**fields)
+        yield verb, one, lambda call=call, one=one: call(one)
+
+
+def of_preemption(job: Callable[..., Job]) -> Iterator[Case]:
+    now = timezone.now()
+    may, stepping = {"preemptible": True, "run_started": True}, {"stepping_back": now, "run_started": True}
+    waiting = job(state="creating", reserved=False, run_name="", attempt=0)
+    for verb, fields, call in [
+        ("ask", may, lambda one: preemption.ask(one.pk, waiting.pk)),
+        ("ask: not preemptible", {"run_started": True}, lambda one: preemption.ask(one.pk, waiting.pk)),
+        ("ask: of an ended job", {**may, "state": "error"}, lambda one: preemption.ask(one.pk, waiting.pk)),
+        ("ask: for one that does not wait", may, lambda one: preemption.ask(one.pk, one.pk)),
+        ("requeue", stepping, lambda one: preemption.requeue(one.pk, "none", None)),
+        ("requeue: not asked", {}, lambda one: preemption.requeue(one.pk, "none", None)),
+        ("requeue: another run", stepping, lambda one: preemption.requeue(one.pk, "another", None)),
+        ("requeue: ended before", stepping, lambda one: preemption.requeue(one.pk, "none", now.timestamp() - 10)),
+        ("requeue: of an ended job", {**stepping, "state": "error"},
+         lambda one: preemption.requeue(one.pk, "none", None)),
+    ]:  # fmt: skip
+        one = job(**fields)
+        yield verb, one, lambda call=call, one=one: call(one)
+
+
+IDLE = {
+    "warn": Effect(
+        "running",
+        "tried",
+        groups="job.pk, pages",
+        fields="idle_warned, idle_kind",
+        history="warn by reconcile: idle: less than 5 % of its CPU used for None min; unless it is used again, "
+        "the job is stopped in 10 min",
+    ),
+    "warn: another run": Effect("running", "tried"),
+    "warn: exempt": Effect("running", "tried"),
+    "withdraw": Effect(
+        "running", "tried", groups="pages", fields="idle_warned", history="warn by reconcile: no longer idle"
+    ),
+    "withdraw: not warned": Effect("running", "tried"),
+    "stop": Effect(
+        "error",
+        "tried",
+        tasks="jobs.clean@default, jobs.diagnose@default",
+        groups="job.pk, pages",
+        fields="reason, idle_warned, ended",
+        history="fail by reconcile: idle: less than 5 % of its CPU used for None min",
+    ),
+    "stop: another run": Effect("running", "tried"),
+    "stop: warning withdrawn": Effect("running", "tried"),
+    "exempt": Effect(
+        "running",
+        "tried",
+        groups="pages",
+        fields="idle_exempt",
+        history="exempt by test: exempt from the idle policy",
+    ),
+    "exempt: warned": Effect(
+        "running",
+        "tried",
+        groups="pages",
+        fields="idle_warned, idle_exempt",
+        history="exempt by test: exempt from the idle policy, warn by reconcile: no longer idle",
+    ),
+}
+
+PREEMPTION = {
+    "ask": Effect(
+        "running",
+        "tried",
+        tasks="jobs.step_back@default",
+        groups="pages",
+        fields="stepping_back, preempted_for_id",
+    ),
+    "ask: not preemptible": Effect("running", "tried"),
+    "ask: of an ended job": Effect("error", "tried"),
+    "ask: for one that does not wait": Effect("running", "tried"),
+    "requeue": Effect(
+        "creating",
+        "-",
+        tasks="jobs.admit@default",
+        groups="job.pk, pages",
+        fields="preemptions, stepping_back, requeued, reserved, attempt, run_name, run_started, not_before",
+        history="preempt by reconcile: preempted for another job",
+    ),
+    "requeue: not asked": Effect("running", "tried"),
+    "requeue: another run": Effect("running", "tried"),
+    "requeue: ended before": Effect("running", "tried"),
+    "requeue: of an ended job": Effect("error", "tried"),
+}
