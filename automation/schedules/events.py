@@ -1,42 +1,51 @@
 """The events on which a schedule may fire, read from the rows that the events themselves have written.
 
-Nothing is lost while the platform is away: each look reads on from the last row that was handled. Rows may be committed
-in another order than their keys, so the last ones are looked at again; a firing's key keeps them from counting twice.
+Nothing is lost while the platform is away: each look reads on from the mark that the last one left. Rows may be
+committed in another order than their keys, so those of the last hour before the mark are looked at again; a firing's
+key keeps them from counting twice. The mark goes on also past what is none of the schedule's: a look stays short.
 """
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from django.db.models import QuerySet
+from django.db.models import CharField, Exists, OuterRef, Q, QuerySet, Value
+from django.db.models.functions import Cast, Concat
 
 from aiops.models import Alert
-from automation.models import Schedule
+from automation.models import Firing, Schedule
 from kernel.models import StateChange
 from models_app.models import ModelVersion
 
-LOOK_BACK = 500  # keys
+LOOK_BACK = 20_000  # keys before the mark
+RECENT = timedelta(hours=1)  # a transaction ends sooner; lifecycle keeps the firings of longer
 AT_ONCE = 100
 EVENTS = ("dataset_ready", "job_finished", "model_registered", "alert_fired")
 NEEDS_NAME = {"job_finished"}  # otherwise a schedule would be set off by its own jobs
 
 
 class Event(NamedTuple):
-    """Something that has happened: its key among all events, the row's own key, its time, and the object's name."""
+    """Something that has happened: its key among all events, its time, and the object's name."""
 
     key: str
-    row: int
     at: datetime
     name: str
 
 
-def new(schedule: Schedule) -> list[Event]:
-    """Return the events since the last look, and some before it, oldest first."""
+def new(schedule: Schedule, now: datetime) -> tuple[list[Event], int]:
+    """Return the events that were not handled yet, oldest first, and the mark for the next look."""
     on, name = schedule.event["on"], schedule.event.get("name", "")
+    mark = newest(on)  # before the rows: what is written meanwhile is behind it
     rows, time, shown = SOURCES[on](schedule, name)
-    rows = rows.filter(pk__gt=schedule.seen - LOOK_BACK, **{f"{time}__gte": schedule.since}).order_by("pk")
-    return [Event(f"{on}:{row.pk}", row.pk, getattr(row, time), shown(row)) for row in rows[: AT_ONCE + LOOK_BACK]]
+    rows = rows.filter(pk__gt=schedule.seen - LOOK_BACK, **{f"{time}__gte": schedule.since})
+    unseen = Q(pk__gt=schedule.seen) | Q(**{f"{time}__gte": now - RECENT})
+    key = Concat(Value(f"{on}:"), Cast(OuterRef("pk"), CharField()))
+    handled = Firing.objects.filter(schedule=schedule, key=key)
+    found = list(rows.filter(unseen, ~Exists(handled)).order_by("pk")[:AT_ONCE])
+    if len(found) == AT_ONCE:
+        mark = found[-1].pk
+    return [Event(f"{on}:{row.pk}", getattr(row, time), shown(row)) for row in found], mark
 
 
 def newest(on: str) -> int:

@@ -32,6 +32,7 @@ log = logging.getLogger(__name__)
 LATE = timedelta(seconds=60)  # a time that is longer ago was missed
 MOST_MISSED = 1000  # times that are counted
 MOST_MADE_UP = 24  # times that the policy `all` submits for: the newest
+STRIDE = 1000  # keys of other events after which the mark is stored
 LIVE_JOBS = (State.CREATING, State.RUNNING)
 
 
@@ -108,15 +109,11 @@ def _on_events(pk: int, now: datetime) -> None:
     schedule = _schedule(pk)
     if schedule is None or not schedule.event:
         return
-    found = events.new(schedule)
-    known = set(
-        Firing.objects.filter(schedule=schedule, key__in=[event.key for event in found]).values_list("key", flat=True)
-    )
+    found, mark = events.new(schedule, now)
     for event in found:
-        if event.key not in known:
-            _fire(schedule, event.key, event.at, now)
-    if found and found[-1].row > schedule.seen:
-        lifecycle.saw(schedule.pk, found[-1].row)
+        _fire(schedule, event.key, event.at, now)
+    if mark > schedule.seen and (found or mark - schedule.seen >= STRIDE):
+        lifecycle.saw(schedule.pk, mark)
 
 
 def _again(pk: int, now: datetime) -> None:

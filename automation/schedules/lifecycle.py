@@ -215,9 +215,11 @@ def saw(pk: int, seen: int) -> None:
 
 
 def forget_old(pk: int) -> None:
+    """Delete the oldest firings, except for those whose events may be looked at again."""
     old = Firing.objects.filter(schedule=pk).order_by("-pk").values_list("pk", flat=True)[KEPT : KEPT + 1].first()
     if old is not None:
-        Firing.objects.filter(schedule=pk, pk__lte=old).exclude(state=FiringState.WAITING).delete()
+        rows = Firing.objects.filter(schedule=pk, pk__lte=old, at__lt=timezone.now() - 2 * events.RECENT)
+        rows.exclude(state=FiringState.WAITING).delete()
 
 
 def need_active(user) -> None:

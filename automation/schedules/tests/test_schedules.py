@@ -10,8 +10,9 @@ from django.utils import timezone
 from accounts import lifecycle as accounts
 from accounts.models import Notice
 from aiops.models import Alert, AlertRule
+from automation import reconcile
 from automation.models import Firing, Schedule, Sweep
-from automation.schedules import events, firing, times
+from automation.schedules import events, firing, lifecycle, times
 from automation.sweeps.tests.conftest import begin, body, finish
 from datasets.models import Dataset
 from jobs import lifecycle as jobs
@@ -64,6 +65,22 @@ class TestTimes:
         firing.run(due + timedelta(seconds=1))
         assert Job.objects.count() == 1
 
+    def test_the_round_of_reconcile_fires(self, make):
+        schedule = make()
+        Schedule.objects.update(next_at=timezone.now() - timedelta(seconds=2))
+        reconcile.run()
+        assert states(schedule) == ["submitted"]
+
+    def test_a_kill_amid_the_submission_leaves_nothing_behind(self, make, monkeypatch):
+        schedule = make()
+        with monkeypatch.context() as patched:
+            patched.setattr(lifecycle.after_commit, "changed", killed)
+            firing.run(schedule.next_at)
+        assert not Job.objects.exists()
+        assert not Firing.objects.exists()
+        firing.run(schedule.next_at)
+        assert (Job.objects.count(), states(schedule)) == (1, ["submitted"])
+
     def test_many_that_are_due_in_the_same_second(self, as_alice, make, alice):
         schedule = make()
         rows = [Schedule(**fields_of(schedule, name=f"many{'x' * number}")) for number in range(1, 30)]
@@ -92,6 +109,10 @@ class TestTimes:
         shown = as_alice.call("post", "users/alice/schedules:preview", given).json()["times"]
         assert len(shown) == 5
         assert all(moment.endswith("T15:00:00Z") for moment in shown)
+
+
+def killed(*_what):
+    raise RuntimeError("killed")
 
 
 def fields_of(schedule: Schedule, **others) -> dict:
@@ -192,6 +213,34 @@ class TestEvents:
         Schedule.objects.filter(pk=schedule.pk).update(seen=events.newest("dataset_ready") + 100)
         put_dataset(alice, "two")
         assert self.submitted() == 2
+
+    def test_a_long_look_back_counts_nothing_twice(self, make, alice, monkeypatch):
+        monkeypatch.setattr(lifecycle, "KEPT", 2)
+        schedule = make(cron=None, event={"on": "dataset_ready"}, overlap="allow")
+        for number in range(1, 5):
+            put_dataset(alice, "x" * number)
+        mark = events.newest("dataset_ready")
+        assert self.submitted() == 4
+        assert self.submitted() == 4
+        schedule.refresh_from_db()
+        assert schedule.seen == mark
+
+    def test_more_at_once_than_one_look_reads(self, make, alice, monkeypatch):
+        monkeypatch.setattr(events, "AT_ONCE", 2)
+        make(cron=None, event={"on": "dataset_ready"}, overlap="allow")
+        for number in range(1, 6):
+            put_dataset(alice, "x" * number)
+        firing.run()
+        assert Job.objects.count() == 2
+        assert self.submitted() == 5
+
+    def test_what_is_none_of_its_own_is_not_read_again(self, make, bob, monkeypatch):
+        monkeypatch.setattr(firing, "STRIDE", 1)
+        schedule = make(cron=None, event={"on": "dataset_ready"})
+        put_dataset(bob, "digits")
+        assert self.submitted() == 0
+        schedule.refresh_from_db()
+        assert schedule.seen == events.newest("dataset_ready")
 
     def test_those_of_others_do_not(self, make, bob):
         make(cron=None, event={"on": "dataset_ready"})
