@@ -289,7 +289,8 @@ def test_a_platform_that_is_killed_in_between_goes_on(submit, script, until, tas
     assert preemption.run(LATER) == [long.pk]
     tasks.queue.clear()
     for _ in range(3):
-        reconcile._look(Job.objects.get(pk=long.pk))
+        for job in Job.objects.filter(reconcile._live(), pk=long.pk):  # none once it is in the queue again
+            reconcile._look(job)
     wait_for(lambda: runners.get().poll(f"job-{long.pk}-1").state != "running")
     launching.step_back(long.pk, follow=False)
     launching.step_back(long.pk, follow=False)
