@@ -19,7 +19,7 @@ from kernel.models import StateChange
 from .models import Delivery, Notice, Preference, State, User
 
 REASON_LENGTH = 2000
-GOOD_ENDS = {("job", "finished"), ("sweep", "finished")}
+GOOD_ENDS = {("job", "finished"), ("sweep", "finished"), ("pipelinerun", "finished")}
 DOWN = ("application", "lose")  # it was up, and is being restarted
 DOWN_AGAIN = timedelta(minutes=10)  # the cooldown for an application that fails repeatedly
 SILENT: list[Callable[[StateChange], bool]] = []  # say of a change that something larger is told of it

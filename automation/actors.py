@@ -6,9 +6,15 @@ import dramatiq
 
 from kernel.broker import broker
 
+from .pipelines import driving as pipelines
 from .sweeps import driving as sweeps
 
 
 @dramatiq.actor(actor_name="automation.sweep", broker=broker(), max_retries=0)
 def sweep(pk: int) -> None:
     sweeps.advance(pk)
+
+
+@dramatiq.actor(actor_name="automation.pipeline", broker=broker(), max_retries=0)
+def pipeline(pk: int) -> None:
+    pipelines.advance(pk)

@@ -18,16 +18,20 @@ class AutomationConfig(AppConfig):
         job = import_module("jobs.models").Job
         sweeps = import_module("automation.sweeps.lifecycle")
         schedules = import_module("automation.schedules.lifecycle")
+        pipelines = import_module("automation.pipelines.lifecycle")
         deregistered = import_module("accounts.lifecycle").deregistered
 
         def moved(sender, instance, **_others):
             sweeps.job_moved(instance)
+            pipelines.job_moved(instance)
 
         def end_all(sender, user, by, **_others):
             schedules.pause_all_of(user, by)
             sweeps.cancel_all_of(user, by)
+            pipelines.cancel_all_of(user, by)
 
         post_transition.connect(moved, sender=job, weak=False, dispatch_uid="automation.job_moved")
         deregistered.connect(end_all, weak=False, dispatch_uid="automation.end_all")
-        import_module("accounts.notices").silence(sweeps.is_of_trial)
+        for is_told_otherwise in (sweeps.is_of_trial, pipelines.is_of_step):
+            import_module("accounts.notices").silence(is_told_otherwise)
         import_module("accounts.sharing.kinds").register(self.get_model("Sweep"), page="sweep")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from kernel import after_commit, healing
 
+from .pipelines import driving as pipelines
 from .schedules import firing as schedules
 from .sweeps import driving as sweeps
 
@@ -22,4 +23,9 @@ def _advance_sweeps() -> None:
         after_commit.enqueue("automation.sweep", pk)
 
 
-STEPS = (schedules.run, _advance_sweeps)
+def _advance_pipelines() -> None:
+    for pk in pipelines.open_runs():
+        after_commit.enqueue("automation.pipeline", pk)
+
+
+STEPS = (schedules.run, _advance_sweeps, _advance_pipelines)

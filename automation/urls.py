@@ -4,13 +4,23 @@ from __future__ import annotations
 
 from django.urls import path
 
+from .pipelines import api as pipelines
 from .schedules import api as schedules
 from .sweeps import api as sweeps
 
+PIPELINE = "users/<seg:user>/pipelines/<seg:name>"
+RUN = f"{PIPELINE}/runs/<int:number>"
 SCHEDULE = "users/<seg:user>/schedules/<seg:name>"
 SWEEP = "users/<seg:user>/sweeps/<seg:name>"
 
 urlpatterns = [
+    path("users/<seg:user>/pipelines", pipelines.PipelineList.as_view()),
+    path(PIPELINE, pipelines.PipelineDetail.as_view()),
+    path(f"{PIPELINE}/runs", pipelines.PipelineRuns.as_view()),
+    path(RUN, pipelines.PipelineRunDetail.as_view()),
+    path(f"{RUN}:cancel", pipelines.PipelineRunCancel.as_view()),
+    path(f"{RUN}/steps/<seg:step>:approve", pipelines.StepApprove.as_view()),
+    path(f"{RUN}/steps/<seg:step>:reject", pipelines.StepReject.as_view()),
     path("users/<seg:user>/schedules", schedules.ScheduleList.as_view()),
     path("users/<seg:user>/schedules:preview", schedules.SchedulePreview.as_view()),
     path(SCHEDULE, schedules.ScheduleDetail.as_view()),

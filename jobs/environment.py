@@ -21,7 +21,7 @@ from .models import Job
 REPORT_DIR = Path(__file__).resolve().parent / "report"
 FOLDERS = ("ckpt", "log", "metrics")
 # The paths inside a run where the runner can mount them; scripts read the variables instead.
-WORKSPACE, DATASETS, SCRIPTS, REPORT = "/workspace", "/datasets", "/scripts", "/opt/mlp"
+WORKSPACE, DATASETS, SCRIPTS, REPORT, INPUTS = "/workspace", "/datasets", "/scripts", "/opt/mlp", "/inputs"
 TOKEN = "/run/mlp"
 HOME = "/home.now"  # what a snapshot does not have is a link into it
 
@@ -63,7 +63,7 @@ def run_spec(job: Job, user) -> RunSpec:
     found = [owner_and_name(user, reference) for reference in unique]
     datasets = [Mount(storage.dataset_dir(owner, name), f"{DATASETS}/{name}") for owner, name in found]
     links = storage.root() / "run" / "datasets" / f"job-{job.pk}"
-    mounts = [Mount(code, SCRIPTS), Mount(REPORT_DIR, REPORT), *datasets]
+    mounts = [Mount(code, SCRIPTS), Mount(REPORT_DIR, REPORT), *datasets, *_inputs(job, user).values()]
     if job.snapshot:
         mounts.append(Mount(home, HOME))
     if runner.place(links, DATASETS) == str(links):
@@ -105,6 +105,7 @@ def _environment(job: Job, user, runner: Runner, workspace: Path, links: Path) -
         "PYTHONPATH": runner.place(REPORT_DIR, REPORT),
         "MLP_WORKSPACE": seen,
         "MLP_DATASETS": runner.place(links, DATASETS),
+        **{f"MLP_INPUT_{name}": runner.place(each.source, each.target) for name, each in _inputs(job, user).items()},
         "MLP_TOKEN": job_token(job),
         "MLP_USER": user.username,
         "MLP_JOB": job.name,
@@ -114,6 +115,16 @@ def _environment(job: Job, user, runner: Runner, workspace: Path, links: Path) -
         **runner.facts(job.runtime),
         **(_addresses(job, user, runner) if job.network_policy != Network.NONE else {}),
     }
+
+
+def _inputs(job: Job, user) -> dict[str, Mount]:
+    """Return what the run reads of other jobs' outputs, by the name of the input."""
+    found = {}
+    for name, source in job.job_inputs.items():
+        other, _slash, path = source.partition("/")
+        folder = storage.job_dir(user.username, other)
+        found[name] = Mount(storage.safe_join(folder, path) if path else folder, f"{INPUTS}/{name}")
+    return found
 
 
 def _mlflow(job: Job, gateway: str) -> dict[str, str]:

@@ -15,6 +15,7 @@ from kernel.messages import Message
 from runners import owned
 
 from . import client_runs, environment, lifecycle, preemption, progress_bar
+from .artifacts import inputs as job_inputs
 from .artifacts import space
 from .code import capture, sweeping
 from .doctor import diagnose
@@ -33,11 +34,14 @@ class JobRuns(owned.OwnedRuns[Job]):
     release = staticmethod(lifecycle.release_run)
 
     def prepare(self, job: Job) -> bool:
-        """Fail a job one of whose datasets was another user's and is no longer shared."""
+        """Fail a job whose input is gone, or one of whose datasets was another user's and is no longer shared."""
         foreign = [reference for reference in job.datasets if "/" in reference]
         gone = sources.missing(job.user, foreign)
         if gone:
             self.fail(job.pk, Message("the dataset %(name)s is no longer shared with you", name=gone[0]))
+        elif source := job_inputs.gone_input(job):
+            self.fail(job.pk, Message("its input %(source)s is not there any more", source=source))
+            return False
         return not gone
 
     def spec(self, job: Job) -> runners.RunSpec:

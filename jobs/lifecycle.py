@@ -25,6 +25,7 @@ from resources import tcc
 from runners import owned
 
 from . import checks, turns
+from .artifacts import inputs as job_inputs
 from .code import taking
 from .models import Capture, Job, ProgressSource, Project, Snapshot, State
 from .summaries import colours, params
@@ -42,35 +43,13 @@ def request_id(pk: int) -> str:
 
 
 def create_job(
-    *,
-    user,
-    name: str,
-    entry: str,
-    runtime: str = "python",
-    gpu: int = 0,
-    cpu: float = 1,
-    ram: int = 512,
-    tenant: str | None = None,
-    datasets: tuple | list = (),
-    args: tuple | list = (),
-    env: dict | None = None,
-    retries: int = 0,
-    timeout: int | None = None,
-    priority: int = 0,
-    preemptible: bool = False,
-    workers: int = 1,
-    network: str = "",
-    project: str | None = None,
-    tags: dict | None = None,
-    notes: str = "",
-    group: str = "",
-    code_from: str | None = None,
-    script: str | None = None,
-    snapshot: Snapshot | None = None,
-    visitor: Visitor | None = None,
-    within: Callable[[Job], object] | None = None,
-    by: str,
-) -> Job:
+    *, user, name: str, entry: str, runtime: str = "python", gpu: int = 0, cpu: float = 1, ram: int = 512,
+    tenant: str | None = None, datasets: tuple | list = (), inputs: dict | None = None, args: tuple | list = (),
+    env: dict | None = None, retries: int = 0, timeout: int | None = None, priority: int = 0, preemptible: bool = False,
+    workers: int = 1, network: str = "", project: str | None = None, tags: dict | None = None, notes: str = "",
+    group: str = "", code_from: str | None = None, script: str | None = None, snapshot: Snapshot | None = None,
+    visitor: Visitor | None = None, within: Callable[[Job], object] | None = None, by: str,
+) -> Job:  # fmt: skip
     """Create the row and queue the job; reserve its resources at once when no job waits and they are free.
 
     `timeout` is in seconds from the first start, `priority` among the user's own queued jobs. `project` is the name of
@@ -78,6 +57,7 @@ def create_job(
     that of the job `code_from` (`owner/name` of one that `visitor`, the user by default, may clone), or the `snapshot`;
     `script` replaces the script's text. `within` is called with the new job in its transaction; it refuses by raising.
 
+    `inputs` are outputs of the user's finished jobs, {"DATA": "prepare/path"}, which it reads at $MLP_INPUT_DATA.
     Raises Refused, for example above the tenant's capacity; Fault, with nothing stored, when the task queue is away.
     """
     earlier = snapshot or checks.code_of(user, entry, code_from, script, visitor)
@@ -87,11 +67,12 @@ def create_job(
         with taking.taken(user, entry, earlier, script) as code, transaction.atomic():
             accounts.hold_active(user)
             checks.need_datasets(user, datasets)
+            job_inputs.need_inputs(user, inputs or {})
             job = Job.objects.create(
                 user=user, tenant=user.tenant, name=name, entry=entry, runtime=runtime, gpu=gpu, cpu=cpu, ram=ram,
                 datasets=list(dict.fromkeys(datasets)), args=list(args), env=dict(env or {}), retries=retries,
-                timeout=timeout, priority=priority, preemptible=preemptible, workers=workers, network=network,
-                project=_project(user, project),
+                job_inputs=dict(inputs or {}), timeout=timeout, priority=priority, preemptible=preemptible,
+                workers=workers, network=network, project=_project(user, project),
                 tags=dict(tags or {}), notes=notes, group=group, snapshot=taking.record(user, code),
                 colour=colours.following(user),
             )  # fmt: skip

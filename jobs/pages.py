@@ -44,7 +44,7 @@ from .runs import pages as runs
 from .serializers import JobIn
 
 SCRIPTS_SHOWN = 200
-MORE_FIELDS = {"env", "retries", "timeout", "priority", "preemptible", "runtime", "workers", "network"}
+MORE_FIELDS = {"env", "inputs", "retries", "timeout", "priority", "preemptible", "runtime", "workers", "network"}
 FILES_SHOWN = 200
 MEDIA = "media"
 HISTORY_SHOWN = 50
@@ -136,6 +136,7 @@ def _first_values(request) -> dict:
         form["timeout"] = "" if earlier.timeout is None else str(earlier.timeout)
         form["priority"], form["preemptible"] = earlier.priority, earlier.preemptible
         form["args"] = shlex.join(earlier.args)
+        form["inputs"] = "\n".join(f"{name}={source}" for name, source in earlier.job_inputs.items())
         own = earlier.reading is None
         if own:
             form |= {"project": earlier.project.name if earlier.project else "", "group": earlier.group}
@@ -156,7 +157,8 @@ def _unusual(form: dict) -> bool:
     usual = form.get("runtime", "python") == "python" and str(form.get("retries") or 0) == "0"
     usual = usual and str(form.get("workers") or 1) == "1"
     usual = usual and str(form.get("priority") or 0) == "0"
-    return not usual or any(form.get(name) for name in ("env", "hidden", "network", "timeout", "preemptible"))
+    more = ("env", "hidden", "inputs", "network", "timeout", "preemptible")
+    return not usual or any(form.get(name) for name in more)
 
 
 def _submit(request) -> None:
@@ -174,6 +176,7 @@ def _submit(request) -> None:
         workers=int,
         args=form_values.arguments,
         env=form_values.variables,
+        inputs=form_values.variables,
         datasets=lambda _text: chosen,
         tags=runs.read_tags,
         script=editing.script_of,

@@ -25,6 +25,7 @@ from kernel.fields import (
 from kernel.messages import under
 from resources.models import Network
 
+from .artifacts.inputs import InputsField
 from .code.fields import MAX_BYTES, CodeIn, EnvField
 from .models import Origin, Runtime, State
 from .models.job import LONGEST_LIMIT_S, MOST_PRIORITY
@@ -119,6 +120,10 @@ class JobIn(CodeIn):
         max_length=100,
         help_text="names; `owner/name` for one that is shared with the right to clone",
     )
+    inputs = InputsField(
+        required=False,
+        help_text="outputs of finished jobs, which it reads: `DATA: prepare` or `prepare/path`; at $MLP_INPUT_DATA",
+    )
     args = StrictList(child=StrictString(allow_blank=True, max_length=MAX_BYTES), required=False, max_length=100)
     env = EnvField(required=False)
     retries = StrictInt(required=False, min_value=0, max_value=10)
@@ -194,6 +199,7 @@ class JobOut(serializers.Serializer):
         help_text="the source: script, trainer (such as Hugging Face's), log (a progress bar) or pace (estimated)",
     )
     datasets = serializers.ListField(child=serializers.CharField())
+    inputs = InputsField(source="job_inputs", help_text="outputs of other jobs that it reads")
     args = serializers.ListField(child=serializers.CharField(allow_blank=True))
     env = serializers.DictField(child=serializers.CharField(allow_blank=True), source="shown_env")
     retries = serializers.IntegerField()

@@ -25,7 +25,8 @@ from .messages import word
 KINDS = (  # of objects that a refusal names, for the catalogue
     _("job"), _("dataset"), _("model"), _("application"), _("artifact"), _("user"), _("tenant"), _("limit"),
     _("version"), _("service"), _("project"), _("view"), _("diagnosis"), _("registered model"), _("alias"),
-    _("comparison"), _("webhook"), _("upload"), _("sweep"), _("trial"), _("schedule"),
+    _("comparison"), _("webhook"), _("upload"), _("sweep"), _("trial"), _("schedule"), _("pipeline"),
+    _("pipelinerun"), _("run"), _("step"),
 )  # fmt: skip
 DELETING = "deleting"  # the last state of every object that has one
 

@@ -7,19 +7,16 @@ round. One process at a time works on a sweep. Each step is stored by itself, an
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
 from itertools import islice
 
-from django.db import connection
-from django.db.models import F, Sum
+from django.db.models import Sum
 
 from automation import spec
 from automation.models import ENDED_TRIALS, Sweep, SweepState, Trial, TrialState
 from jobs import lifecycle as jobs
 from jobs.models import ENDED, Job, State
 from jobs.runs import trash
-from kernel import healing
+from kernel import alone, healing
 from kernel.errors import Refused
 from kernel.locking import Missing, WrongState
 from kernel.messages import Message
@@ -34,28 +31,8 @@ LIVE_JOBS = (State.CREATING, State.RUNNING)
 
 
 def advance(pk: int) -> None:
-    """Do for a sweep what there is to do. Another process that works on it does it instead."""
-    Sweep.objects.filter(pk=pk).update(wanted=F("wanted") + 1)
-    while True:
-        with _alone(pk) as mine:
-            if not mine:
-                return
-            wanted = Sweep.objects.filter(pk=pk).values_list("wanted", flat=True).first()
-            _work(pk)
-        if wanted == Sweep.objects.filter(pk=pk).values_list("wanted", flat=True).first():
-            return  # nobody has asked since
-
-
-@contextmanager
-def _alone(pk: int) -> Iterator[bool]:
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_try_advisory_lock(%s, %s)", [LOCK, pk % 2**31])
-        mine = cursor.fetchone()[0]
-        try:
-            yield mine
-        finally:
-            if mine:
-                cursor.execute("SELECT pg_advisory_unlock(%s, %s)", [LOCK, pk % 2**31])
+    """Do for a sweep what there is to do."""
+    alone.advance(Sweep, LOCK, pk, _work)
 
 
 def _work(pk: int) -> None:

@@ -20,6 +20,7 @@ def rerun(job: Job, *, by: str, **changes) -> Job:
     if job.is_client:
         raise Refused("an MLflow client reports this run; the platform cannot run it again", field="name")
     values = {name: getattr(job, name) for name in TAKEN_OVER}
+    values["inputs"] = job.job_inputs
     values["project"] = job.project.name if job.project_id else None
     if job.snapshot_id:
         values["code_from"] = job.name

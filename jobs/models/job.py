@@ -113,6 +113,8 @@ class Job(ConcurrentTransitionMixin, Preemptible, Lifecycle):
     ram = models.PositiveIntegerField(_("Memory (MiB)"), default=512)
     workers = models.PositiveSmallIntegerField(_("workers"), default=1)
     datasets = models.JSONField(_("datasets"), default=list, blank=True)
+    # Outputs of other jobs that the run reads: {"DATA": "prepare/sub"}, a job of the user's and a path in its output.
+    job_inputs = models.JSONField(_("inputs"), default=dict, blank=True, db_default={})
     args = models.JSONField(_("arguments"), default=list, blank=True)
     env = models.JSONField(_("environment"), default=dict, blank=True)
     retries = models.PositiveSmallIntegerField(_("retries"), default=0)

@@ -15,7 +15,18 @@ GROUPS = (
             *("datasets.dataset", "models_app.model", "apps.application"),
         ),
     ),
-    (_("Automation"), ("automation.sweep", "automation.trial", "automation.schedule", "automation.firing")),
+    (
+        _("Automation"),
+        (
+            "automation.sweep",
+            "automation.trial",
+            "automation.pipeline",
+            "automation.pipelinerun",
+            "automation.step",
+            "automation.schedule",
+            "automation.firing",
+        ),
+    ),
     (
         _("Model registry"),
         (

@@ -21,7 +21,7 @@ from apps.models import Application
 from datasets.models import Dataset
 from jobs.models import Job, Metrics, Project, Value
 from kernel import storage
-from mlp.operators.tests.admin_world import put, put_schedule, put_sweep
+from mlp.operators.tests.admin_world import put, put_pipeline, put_schedule, put_sweep
 from models_app.models import Alias, Model, ModelVersion, RegisteredModel, RegistryDelivery, RegistryWebhook
 
 EVIL = "\"'><script>alert(1)</script><img src=x onerror=alert(2)>"
@@ -90,6 +90,9 @@ PAGES = [
     "/sweeps?like=tune",
     "/sweeps/tune",
     "/sweeps/tune?order=best",
+    "/pipelines",
+    "/pipelines/flow",
+    "/pipelines/flow/runs/1",
     "/schedules",
     "/schedules?new=1&from=done",
     "/schedules?like=night",
@@ -120,6 +123,7 @@ def fill(user, *, evil: bool = False) -> None:
     jobs.filter(name="broken").update(reason=words)
     put_sweep(user, jobs.get(name="done"), words)
     put_schedule(user, words, job=jobs.get(name="done"))
+    put_pipeline(user, jobs.get(name="done"), words)
     for name, state in (("coming", "creating"), ("digits", "ready"), ("broken", "error")):
         put(Dataset, user, name, state)
     Dataset.objects.filter(user=user, name="broken").update(reason=words)

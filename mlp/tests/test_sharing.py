@@ -46,7 +46,7 @@ OBJECTS = {
 }
 URLS = (
     job_urls.urlpatterns, dataset_urls.urlpatterns, model_urls.urlpatterns, app_urls.urlpatterns,
-    [route for route in sweep_urls.urlpatterns if "/sweeps" in str(route.pattern)],  # schedules are not shared
+    [route for route in sweep_urls.urlpatterns if "/sweeps" in str(route.pattern)],  # others are not shared
 )  # fmt: skip
 NEEDS = {"/search": "?q=x", "/code/diff": "?with=fit"}  # what a call needs in its query
 MAY = {"owner", "reader", "cloner", "member", "staff", "link"}

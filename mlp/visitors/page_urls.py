@@ -14,6 +14,7 @@ from aiops.web import operator_pages as aiops_operators
 from aiops.web import pages as aiops
 from aiops.web import part_pages as aiops_parts
 from apps import pages as apps
+from automation.pipelines import pages as pipelines
 from automation.schedules import pages as schedules
 from automation.sweeps import pages as sweeps
 from datasets import file_pages
@@ -130,6 +131,11 @@ urlpatterns = [
     path("sweeps", sweeps.sweeps, name="sweeps"),
     *shared("sweeps/<seg:name>", sweeps.sweep, name="sweep"),
     path("sweeps/<seg:name>/change", sweeps.change, name="sweep_change"),
+    path("pipelines", pipelines.pipelines, name="pipelines"),
+    path("pipelines/<seg:name>", pipelines.pipeline, name="pipeline"),
+    path("pipelines/<seg:name>/change", pipelines.change, name="pipeline_change"),
+    path("pipelines/<seg:name>/runs/<seg:number>", pipelines.run, name="pipeline_run"),
+    path("pipelines/<seg:name>/runs/<seg:number>/change", pipelines.change_run, name="pipeline_run_change"),
     path("schedules", schedules.schedules, name="schedules"),
     path("schedules/<seg:name>", schedules.schedule, name="schedule"),
     path("schedules/<seg:name>/change", schedules.change, name="schedule_change"),

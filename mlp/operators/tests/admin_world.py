@@ -11,7 +11,7 @@ from accounts.models import Delivery, Notice, Token, User, Visit
 from accounts.sharing import grants
 from aiops.models import Alert, AlertRule, Feedback, LogLine, ModelVersion, Template, TrainingRun
 from apps.models import PORTS, Application, Rollout
-from automation.models import Firing, Schedule, Sweep, Trial
+from automation.models import Firing, Pipeline, PipelineRun, Schedule, Step, Sweep, Trial
 from datasets.models import Dataset
 from jobs.models import FailureRule, Job, Metrics, Project, Snapshot, View
 from kernel.models import StateChange, record_created
@@ -79,6 +79,7 @@ def fill(alice: User, staff: User) -> dict[str, Model]:
     Snapshot.objects.create(user=alice, digest="0" * 64, manifest=files)
     put_sweep(alice, job, name="tuning")
     put_schedule(alice, name="weekly", job=job)
+    put_pipeline(alice, job, name="train")
     Visit.objects.get_or_create(user=alice, session_key="none", agent="Firefox", address="10.0.0.1")
     registry(alice, model, app)
     rows = {
@@ -133,6 +134,17 @@ def put_schedule(user: User, words: str = "0 < 1", name: str = "night", job: Job
     )
     Firing.objects.create(schedule=schedule, key="two", state="failed", planned=now, at=now, reason=words)
     return schedule
+
+
+def put_pipeline(user: User, job: Job, words: str = "0 < 1", name: str = "flow") -> Pipeline:
+    """Create a pipeline with a run: one step is the job, the other waits for approval."""
+    steps = [["a", {"job": {"entry": "train.py"}, "needs": []}], ["b", {"approve": words, "needs": ["a"]}]]
+    row = Pipeline.objects.create(user=user, name=name, steps=steps, params={"x": words}, notes=words, last=1)
+    run = PipelineRun.objects.create(user=user, pipeline=row, number=1, params={"x": words}, reason=words)
+    record_created(run, by=user.username)
+    Step.objects.create(run=run, place=0, name="a", spec=steps[0][1], state="complete", job=job, reason=words)
+    Step.objects.create(run=run, place=1, name="b", spec=steps[1][1], state="approval")
+    return row
 
 
 def registry(alice: User, model: TrainedModel, app: Application) -> None:

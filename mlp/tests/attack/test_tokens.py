@@ -27,6 +27,7 @@ from mlp.tests.page_world import fill, visitor
 pytestmark = pytest.mark.django_db
 
 VALUES = {
+    "step": "a",
     "user": "alice",
     "tenant": "default",
     "cluster": "local",

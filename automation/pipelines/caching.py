@@ -1,0 +1,54 @@
+"""What the result of a step depends on, as a key: code, arguments, environment, datasets, inputs, runtime,
+and the steps before it.
+
+A step with the key of one that has completed is not run again. Values of environment variables are in the key only by
+its digest.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+
+from automation.models import Step, StepState
+from datasets.models import Dataset
+from datasets.sources import owner_and_name
+from jobs.models import State
+
+MATTERS = ("entry", "args", "env", "runtime", "workers", "network", "gpu")
+
+
+def key_of(step: Step, sources: dict[str, Step]) -> str:
+    """Return the key of a step whose inputs are there; `sources` are the steps by name that it needs."""
+    job = step.spec["job"]
+    inputs = {}
+    for name, source in step.spec.get("inputs", {}).items():
+        other, _slash, path = source.partition("/")
+        inputs[name] = [_result(sources[other]), path]
+    parts = {
+        "step": [step.run.pipeline_id, step.name],
+        "after": {name: _result(other) for name, other in sources.items()},
+        "code": step.snapshot.digest,
+        "job": {name: job[name] for name in MATTERS if name in job},
+        "datasets": [_dataset(step, reference) for reference in job.get("datasets", [])],
+        "inputs": inputs,
+    }
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+def _result(step: Step) -> str:
+    """Return what stands for the output of a step: its job, which nothing changes once it has ended."""
+    return step.job.run_id.hex if step.job else ""
+
+
+def _dataset(step: Step, reference: str) -> list:
+    owner, name = owner_and_name(step.run.user, reference)
+    row = Dataset.objects.filter(user__username=owner, name=name).values_list("pk", "stored", "touched").first()
+    return [reference, *(str(each) for each in row or ())]
+
+
+def earlier(step: Step, key: str) -> Step | None:
+    """Return the newest completed step of the user's with this key whose output is still there."""
+    rows = Step.objects.filter(key=key, state=StepState.COMPLETE, run__user=step.run.user)
+    rows = rows.filter(job__state=State.FINISHED, job__trashed=None)
+    return rows.select_related("job", "run__pipeline").order_by("-pk").first()

@@ -1,0 +1,284 @@
+"""Every change of a pipeline, its runs and their steps goes through here. Called by api, pages, admin, and driving.
+
+Locks: the user's row, then the run's, then its steps'. The jobs of steps are cancelled without any of these locks.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+
+from django.db import IntegrityError, transaction
+from django.db.models import Prefetch
+from django.utils import timezone
+
+from accounts import lifecycle as accounts
+from accounts import notices
+from accounts.models import User
+from automation import spec
+from automation.models import LIVE_STEPS, Pipeline, PipelineRun, RunState, Step, StepState
+from jobs.code import sweeping
+from jobs.models import Job
+from kernel import after_commit
+from kernel.database import violated
+from kernel.errors import Refused
+from kernel.locking import Missing, WrongState, lock_row, locked
+from kernel.messages import Message
+from kernel.models import record_created
+
+from . import graph
+
+BY = "pipeline"  # in the history of what a pipeline does by itself
+CANCELLED = Message("cancelled")
+MOST_OPEN = 20  # runs of one user that have not ended
+MOST_PIPELINES = 200
+
+
+class Begun(Exception):
+    """The step has its job, or may not have one any more: raised inside the transaction that would create another."""
+
+
+def save_pipeline(*, user, name: str, params: dict, steps: dict, notes: str = "", new: bool = True) -> Pipeline:
+    """Store a pipeline, or what replaces the one of that name. Runs that have begun are not affected.
+
+    Raises Refused: a graph that cannot be (automation.pipelines.graph), a job that cannot be submitted, a name taken.
+    """
+    params = graph.need_params(params)
+    ordered = graph.need_steps(steps, params)
+    for step_name, step in ordered.items():
+        if "job" in step:
+            spec.at(f"steps.{step_name}", lambda step=step: spec.need_possible(user, step["job"]))
+    fields = {"params": params, "steps": list(ordered.items()), "notes": notes, "updated": timezone.now()}
+    try:
+        with transaction.atomic():
+            accounts.hold_active(user)
+            if new:
+                if Pipeline.objects.filter(user=user).count() >= MOST_PIPELINES:
+                    raise Refused("you have %(most)s pipelines, which is the limit", most=MOST_PIPELINES)
+                row = Pipeline.objects.create(user=user, name=name, **fields)
+            else:
+                row = lock_row(Pipeline, user=user, name=name)
+                if row is None:
+                    raise Missing("pipeline")
+                for field, value in fields.items():
+                    setattr(row, field, value)
+                row.save()
+            after_commit.changed(user.username, "pipeline", name)
+    except IntegrityError as problem:
+        if violated(problem) == "pipeline_name_once_per_user":
+            raise Refused("you already have a pipeline named %(name)s", field="name", name=name)
+        raise
+    return row
+
+
+def delete_pipeline(*, user, name: str, by: str) -> None:
+    """Delete a pipeline with its runs: what still runs is cancelled first. Its jobs stay in the table of runs."""
+    row = find(user, name)
+    for run in row.runs.exclude(state=RunState.DELETING):
+        delete_run(run, by=by)
+    with transaction.atomic():
+        lock_row(User, pk=user.pk)
+        row = lock_row(Pipeline, pk=row.pk)
+        if row is not None and not row.runs.exists():
+            row.delete()
+        elif row is not None:
+            raise WrongState("its runs are being deleted; delete it again in a moment")
+    after_commit.changed(user.username, "pipeline", name)
+
+
+def find(user, name: str) -> Pipeline:
+    """Return the user's pipeline. Raises Missing."""
+    row = Pipeline.objects.filter(user=user, name=name).select_related("user").first()
+    if row is None:
+        raise Missing("pipeline")
+    return row
+
+
+# --- runs -------------------------------------------------------------------------------------------------------------
+def begin_run(pipeline: Pipeline, *, by: str, params: dict | None = None, fresh: bool = False) -> PipelineRun:
+    """Begin a run of the steps as they are now, with the code as it is now. `fresh`: nothing is taken from the cache.
+
+    Raises Refused: an unknown parameter, a script that is missing, too many runs.
+    """
+    user = pipeline.user
+    values = graph.with_params(pipeline.params, params or {})
+    steps = [(name, graph.filled(step, values)) for name, step in pipeline.steps]
+    with ExitStack() as stack:
+        code = {}
+        for name, step in steps:
+            if "job" in step:
+                keeping = spec.kept_code(user, step["job"])
+                code[name] = spec.at(f"steps.{name}", lambda keeping=keeping: stack.enter_context(keeping))
+        with transaction.atomic():
+            accounts.hold_active(user)
+            if PipelineRun.objects.filter(user=user, state=RunState.RUNNING).count() >= MOST_OPEN:
+                raise Refused("%(most)s runs of your pipelines have not ended; wait, or cancel one", most=MOST_OPEN)
+            row = lock_row(Pipeline, pk=pipeline.pk)
+            if row is None:
+                raise Missing("pipeline")
+            row.last += 1
+            row.save(update_fields=["last"])
+            run = PipelineRun.objects.create(user=user, pipeline=pipeline, number=row.last, params=values)
+            for place, (name, step) in enumerate(steps):
+                if fresh:
+                    step = {**step, "cache": False}
+                snapshot = code[name]() if name in code else None
+                kept = {**step, "job": spec.without_code(step["job"])} if "job" in step else step
+                Step.objects.create(run=run, place=place, name=name, spec=kept, snapshot=snapshot)
+            record_created(run, by=by)
+            go_on(run)
+    return run
+
+
+def go_on(run: PipelineRun) -> None:
+    """Have the run looked at soon."""
+    after_commit.enqueue("automation.pipeline", run.pk)
+    after_commit.changed(run.user.username, "pipeline", run.pipeline.name)
+
+
+def cancel_run(run: PipelineRun, *, by: str) -> PipelineRun:
+    """End a run and cancel the jobs of its steps. Raises WrongState."""
+    with locked(PipelineRun, pk=run.pk) as row:
+        row.fail(by=by, reason=CANCELLED)
+        row.ended = timezone.now()
+        row.save()
+        _drop_live(row, CANCELLED)
+        go_on(row)
+    return row
+
+
+def delete_run(run: PipelineRun, *, by: str) -> PipelineRun:
+    """Move a run to deleting: its jobs are cancelled, then it is forgotten. Raises WrongState."""
+    with locked(PipelineRun, pk=run.pk) as row:
+        row.erase(by=by)
+        row.save()
+        _drop_live(row, CANCELLED)
+        go_on(row)
+    return row
+
+
+def cancel_all_of(user, by: str) -> None:
+    """End all runs of a de-registered user; called inside that transaction."""
+    rows = PipelineRun.objects.filter(user=user, state=RunState.RUNNING).order_by("pk")
+    for run in list(rows.select_for_update(no_key=True)):
+        run.fail(by=by, reason=accounts.DEACTIVATED)
+        run.ended = timezone.now()
+        run.save()
+        _drop_live(run, accounts.DEACTIVATED)
+        go_on(run)
+
+
+def _drop_live(run: PipelineRun, reason: str) -> None:
+    for step in list(Step.objects.filter(run=run, state__in=LIVE_STEPS).select_for_update(no_key=True)):
+        step.settle(StepState.CANCELLED, by=BY, reason=reason)
+        step.save()
+
+
+def end(pk: int, failed: str) -> None:
+    """End a run all of whose steps have ended: finished, or error with the reason of the first failure."""
+    with locked(PipelineRun, pk=pk) as run:
+        if run.state != RunState.RUNNING:
+            return
+        run.fail(by=BY, reason=failed) if failed else run.finish(by=BY)
+        run.ended = timezone.now()
+        run.save()
+        after_commit.changed(run.user.username, "pipeline", run.pipeline.name)
+
+
+def forget(pk: int) -> None:
+    """Delete the rows of a run in deleting whose jobs have ended."""
+    with transaction.atomic():
+        found = PipelineRun.objects.filter(pk=pk, state=RunState.DELETING).select_related("user", "pipeline").first()
+        if found is None:
+            return
+        lock_row(User, pk=found.user_id)
+        run = lock_row(PipelineRun, pk=pk, state=RunState.DELETING)
+        if run is not None:
+            snapshots = set(run.steps.exclude(snapshot=None).values_list("snapshot", flat=True))
+            after_commit.changed(found.user.username, "pipeline", found.pipeline.name)
+            run.delete()
+            for snapshot in snapshots:
+                sweeping.release(snapshot)
+
+
+# --- steps ------------------------------------------------------------------------------------------------------------
+def begin_step(pk: int, job: Job, key: str) -> None:
+    """Give a waiting step its job; called inside the transaction that creates it. Raises Begun."""
+    step = _held(pk)
+    if step is None or step.state != StepState.WAITING or step.run.state != RunState.RUNNING:
+        raise Begun
+    step.start(by=BY)
+    step.job, step.key = job, key
+    step.save()
+    job.title = f"{step.run.pipeline.name} {step.run.number}: {step.name}"
+    job.save(update_fields=["title"])
+    after_commit.changed(job.user.username, "pipeline", step.run.pipeline.name)
+
+
+def _held(pk: int) -> Step | None:
+    found = Step.objects.filter(pk=pk).first()
+    if found is None or lock_row(PipelineRun, pk=found.run_id) is None:
+        return None
+    lock_row(Step, pk=pk)
+    return Step.objects.select_related("run__pipeline", "run__user").get(pk=pk)
+
+
+def settle(pk: int, result: str, reason: str = "", **fields) -> None:
+    """Record the result of a live step."""
+    with transaction.atomic():
+        step = _held(pk)
+        if step is None or step.state not in LIVE_STEPS:
+            return
+        for name, value in fields.items():
+            setattr(step, name, value)
+        step.settle(result, by=BY, reason=reason)
+        step.save()
+        go_on(step.run)
+
+
+def ask(pk: int) -> None:
+    """Let a step wait for a decision of the owner, who is told."""
+    with transaction.atomic():
+        step = _held(pk)
+        if step is None or step.state != StepState.WAITING or step.run.state != RunState.RUNNING:
+            return
+        step.ask(by=BY)
+        step.save()
+        run = step.run
+        notices.notify(
+            user=run.user, kind="pipeline", name=run.pipeline.name, event="approval", reason=step.spec["approve"]
+        )
+        after_commit.changed(run.user.username, "pipeline", run.pipeline.name)
+
+
+def decide(run: PipelineRun, name: str, *, approve: bool, by: str) -> Step:
+    """Approve or reject a step that waits for it. Raises Missing, WrongState."""
+    with transaction.atomic():
+        found = Step.objects.filter(run=run, name=name).first()
+        step = found and _held(found.pk)
+        if step is None:
+            raise Missing("step")
+        if step.state != StepState.APPROVAL:
+            raise WrongState("the step does not wait for approval")
+        step.by = by
+        reason = "" if approve else Message("rejected by %(user)s", user=by)
+        step.settle(StepState.COMPLETE if approve else StepState.FAILED, by=by, reason=reason)
+        step.save()
+        go_on(step.run)
+    return step
+
+
+def job_moved(job: Job) -> None:
+    """Have the run of a job that has begun or ended looked at; called inside the transaction of that change."""
+    for step in Step.objects.filter(job=job.pk, state=StepState.RUNNING).select_related("run__pipeline", "run__user"):
+        go_on(step.run)
+
+
+def is_of_step(change) -> bool:
+    """Return whether a change is one of a step's job: its owner is told how the run ends, not each of its jobs."""
+    return change.kind == "job" and Step.objects.filter(job=change.object_id).exists()
+
+
+def with_steps(rows):
+    """Return the runs with their steps and jobs."""
+    steps = Step.objects.select_related("job__user").order_by("place")
+    return rows.select_related("pipeline", "user").prefetch_related(Prefetch("steps", queryset=steps))

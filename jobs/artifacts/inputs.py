@@ -1,0 +1,74 @@
+"""Outputs of other jobs that a job reads: {"DATA": "prepare/data"}, a job of the user's and a path in its output."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from drf_spectacular.utils import extend_schema_field
+from rest_framework import serializers
+
+from jobs.models import Job, State
+from kernel import names, storage
+from kernel.errors import Refused
+from kernel.fields import Invalid
+
+MOST_INPUTS, MOST_INPUT = 50, 500
+INPUT_NAME = re.compile(r"[A-Z][A-Z0-9_]{0,49}")
+
+
+@extend_schema_field(
+    {
+        "type": "object",
+        "maxProperties": MOST_INPUTS,
+        "additionalProperties": {"type": "string", "maxLength": MOST_INPUT},
+    }
+)
+class InputsField(serializers.Field):
+    """Outputs of other jobs by the name of the input."""
+
+    def to_internal_value(self, data):
+        try:
+            return inputs_of(data, self.field_name)
+        except Refused as refused:
+            raise Invalid(refused.problem)
+
+    def to_representation(self, value):
+        return value
+
+
+def inputs_of(given: object, field: str = "inputs") -> dict[str, str]:
+    """Return inputs by name, `job` or `job/path` each. Raises Refused."""
+    if not isinstance(given, dict) or len(given) > MOST_INPUTS:
+        raise Refused("must be an object of at most %(most)s inputs", field=field, most=MOST_INPUTS)
+    for name, source in given.items():
+        if not INPUT_NAME.fullmatch(name):
+            raise Refused("an input is named by capital letters, digits and _", field=f"{field}.{name[:50]}")
+        if not isinstance(source, str) or len(source) > MOST_INPUT:
+            raise Refused("must be a job and a path, as in prepare/data", field=f"{field}.{name}")
+        job, _slash, path = source.partition("/")
+        names.name(job, f"{field}.{name}")
+        if path:
+            names.file_path(path)
+    return given
+
+
+def need_inputs(user, inputs: dict[str, str]) -> None:
+    """Raise Refused unless each input is the output of a job of the user's that has finished."""
+    for name, source in inputs.items():
+        job = source.partition("/")[0]
+        if not Job.kept.filter(user=user, name=job, state=State.FINISHED).exists():
+            raise Refused("you have no finished job named %(job)s", field=f"inputs.{name}", job=job)
+        if not _folder(user, source).exists():
+            raise Refused("the job has no output %(source)s", field=f"inputs.{name}", source=source)
+
+
+def gone_input(job: Job) -> str:
+    """Return an input whose files are not there any more, "" where all are."""
+    return next((source for source in job.job_inputs.values() if not _folder(job.user, source).exists()), "")
+
+
+def _folder(user, source: str) -> Path:
+    job, _slash, path = source.partition("/")
+    folder = storage.job_dir(user.username, job)
+    return storage.safe_join(folder, path) if path else folder
