@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
@@ -105,10 +107,10 @@ def address_of(notice: Notice) -> str:
     """Return the address of the notice's object, "" where it has no page."""
     if notice.kind == "share":
         return reverse("shared")
-    try:
-        return reverse(notice.kind, args=[notice.name])
-    except NoReverseMatch:
-        return ""
+    for args in ([notice.name], notice.name.split("/")):  # the run of a pipeline is named nightly/3
+        with contextlib.suppress(NoReverseMatch):
+            return reverse(notice.kind, args=args)
+    return ""
 
 
 @login_required

@@ -109,6 +109,11 @@ class PipelineRun(ConcurrentTransitionMixin, Lifecycle):
         return f"{self.pipeline.name}/{self.number}"
 
     @property
+    def name(self) -> str:
+        """Return what the run is called where it stands beside jobs and sweeps."""
+        return self.history_name
+
+    @property
     def shown_state(self) -> str:
         """Return the state that pages show: a cancelled run is not an error."""
         cancelled = self.state == RunState.ERROR and self.reason.startswith("cancelled")

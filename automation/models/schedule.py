@@ -36,12 +36,12 @@ class FiringState(models.TextChoices):
 
 
 class Schedule(ConcurrentTransitionMixin, Lifecycle):
-    """Submits a job or a sweep at the times of a cron expression, or on an event.
+    """Submits a job, a sweep or a run of a pipeline at the times of a cron expression, or on an event.
 
-    `kind` is job or sweep; `spec` its body (automation.spec), whose `space` is a list of [name, parameter]. With a
-    `snapshot` each run has the code of then; without one the code as it is when it fires. `event` is {on, name}; a
-    schedule has either that or `cron`. `next_at` is the next time, of a cron schedule that is active. `seen` is the key
-    up to which events were handled.
+    `kind` is job, sweep or pipeline; `spec` its body (automation.spec), whose `space` is a list of [name,
+    parameter]. With a `snapshot` each run has the code of then; without one the code as it is when it fires.
+    `event` is {on, name}; a schedule has either that or `cron`. `next_at` is the next time, of a cron schedule that
+    is active. `seen` is the key up to which events were handled.
     """
 
     user = models.ForeignKey(
@@ -128,6 +128,10 @@ class Firing(models.Model):
     sweep = models.ForeignKey(
         "automation.Sweep", on_delete=models.SET_NULL, null=True, blank=True, related_name="firings",
         verbose_name=_("sweep"),
+    )  # fmt: skip
+    run = models.ForeignKey(
+        "automation.PipelineRun", on_delete=models.SET_NULL, null=True, blank=True, related_name="firings",
+        verbose_name=_("pipeline run"),
     )  # fmt: skip
 
     class Meta:

@@ -35,10 +35,10 @@ def _work(pk: int) -> None:
         if run.state == RunState.DELETING and not _own_jobs(run).exists():
             lifecycle.forget(pk)
         return
-    changed = True
-    while changed:  # a skipped or cached step may let the next one begin
-        steps = {step.name: step for step in _steps(run)}
-        changed = sum(_look(run, step, steps) for step in steps.values()) > 0
+    steps = {step.name: step for step in _steps(run)}  # in an order in which each is behind those that it needs
+    for step in list(steps.values()):
+        if _look(run, step, steps):
+            steps[step.name] = _rows(run).get(pk=step.pk)
     if not any(step.state in LIVE_STEPS for step in steps.values()):
         failed = next((step for step in steps.values() if step.state in (StepState.FAILED, StepState.CANCELLED)), None)
         reason = Message("%(step)s failed: %(reason)s", step=failed.name, reason=failed.reason) if failed else ""
@@ -46,7 +46,11 @@ def _work(pk: int) -> None:
 
 
 def _steps(run: PipelineRun) -> list[Step]:
-    return list(Step.objects.filter(run=run).select_related("job", "snapshot", "run__user", "run__pipeline"))
+    return list(_rows(run).order_by("place"))
+
+
+def _rows(run: PipelineRun):
+    return Step.objects.filter(run=run).select_related("job", "snapshot", "run__user", "run__pipeline")
 
 
 def _own_jobs(run: PipelineRun):

@@ -5,6 +5,7 @@ Locks: the user's row, then the run's, then its steps'. The jobs of steps are ca
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import ExitStack
 
 from django.db import IntegrityError, transaction
@@ -94,8 +95,12 @@ def find(user, name: str) -> Pipeline:
 
 
 # --- runs -------------------------------------------------------------------------------------------------------------
-def begin_run(pipeline: Pipeline, *, by: str, params: dict | None = None, fresh: bool = False) -> PipelineRun:
+def begin_run(
+    pipeline: Pipeline, *, by: str, params: dict | None = None, fresh: bool = False,
+    within: Callable[[PipelineRun], object] | None = None,
+) -> PipelineRun:  # fmt: skip
     """Begin a run of the steps as they are now, with the code as it is now. `fresh`: nothing is taken from the cache.
+    `within` is called with the new run in the transaction that creates it, and refuses it by raising.
 
     Raises Refused: an unknown parameter, a script that is missing, too many runs.
     """
@@ -125,6 +130,8 @@ def begin_run(pipeline: Pipeline, *, by: str, params: dict | None = None, fresh:
                 kept = {**step, "job": spec.without_code(step["job"])} if "job" in step else step
                 Step.objects.create(run=run, place=place, name=name, spec=kept, snapshot=snapshot)
             record_created(run, by=by)
+            if within is not None:
+                within(run)
             go_on(run)
     return run
 
@@ -232,7 +239,7 @@ def settle(pk: int, result: str, reason: str = "", **fields) -> None:
             setattr(step, name, value)
         step.settle(result, by=BY, reason=reason)
         step.save()
-        go_on(step.run)
+        after_commit.changed(step.run.user.username, "pipeline", step.run.pipeline.name)
 
 
 def ask(pk: int) -> None:

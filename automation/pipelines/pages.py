@@ -14,12 +14,13 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 
 from automation.models import LIVE_STEPS, Pipeline, PipelineRun, RunState, StepState
 from automation.sweeps.forms import MOST_YAML
+from jobs.models import Job
 from kernel import yaml_input
 from kernel.errors import Refused
 from kernel.models import history_of
 from kernel.pages import Problems, attempt, form_mark, made_by, page_of, problems_of, remember_made
 
-from . import graph, lifecycle
+from . import drawing, graph, lifecycle
 from .serializers import PipelineChangeIn, PipelineIn
 
 EXAMPLE = """\
@@ -65,11 +66,17 @@ def pipelines(request):
         "page": page,
         "pipelines": rows,
         "problems": problems,
-        "form": request.POST if request.method == "POST" else {"yaml": EXAMPLE},
-        "open": bool(problems or not rows or "new" in request.GET),
+        "form": request.POST if request.method == "POST" else {"yaml": _first(request)},
+        "open": bool(problems or not rows or {"new", "from"} & set(request.GET)),
         "mark": form_mark(request),
     }
     return render(request, "automation/pipelines.html", context, status=problems.status if problems else 200)
+
+
+def _first(request) -> str:
+    """Return the form at first: an example, or the pipeline that leads to `?from=job`."""
+    job = Job.objects.filter(user=request.user, name=request.GET.get("from", "").replace("\x00", "")).first()
+    return drawing.as_yaml(job) if job is not None else EXAMPLE
 
 
 def _read(request) -> dict:
@@ -193,7 +200,7 @@ def _run(request, row: Pipeline):
         if request.POST.get(f"param-{name}", "") != ""
     }
     begun = lifecycle.begin_run(row, by=request.user.username, params=given, fresh="fresh" in request.POST)
-    return redirect("pipeline_run", name=row.name, number=str(begun.number))
+    return redirect("pipelinerun", name=row.name, number=str(begun.number))
 
 
 def _like(default, text: str):
@@ -235,7 +242,7 @@ def change_run(request, name, number):
     problem = attempt(lambda: made.append(action(request, row)))
     if problem:
         messages.error(request, problem)
-    return (made and made[0]) or redirect("pipeline_run", name=name, number=number)
+    return (made and made[0]) or redirect("pipelinerun", name=name, number=number)
 
 
 def _cancel(request, row: PipelineRun) -> None:
@@ -258,7 +265,7 @@ def _reject(request, row: PipelineRun) -> None:
 def _again(request, row: PipelineRun):
     params = {name: value for name, value in row.params.items() if name in row.pipeline.params}
     begun = lifecycle.begin_run(row.pipeline, by=request.user.username, params=params)
-    return redirect("pipeline_run", name=row.pipeline.name, number=str(begun.number))
+    return redirect("pipelinerun", name=row.pipeline.name, number=str(begun.number))
 
 
 RUN_CHANGES: dict[str, Callable] = {

@@ -63,7 +63,7 @@ class ScheduleAdmin(LifecycleAdmin):
 
     @display(description=_("script"))
     def entry(self, row: Schedule) -> str:
-        return (row.spec if row.kind == "job" else row.spec["job"]).get("entry", "")
+        return lifecycle.entry_of(row)
 
     @display(description=_("reason"))
     def why(self, row: Schedule) -> str:
@@ -78,7 +78,7 @@ class FiringAdmin(LifecycleAdmin):
     search_fields = ("schedule__name", "schedule__user__username", "made", "reason")
     search_help_text = _("Schedule, username, job or reason")
     ordering = ("-id",)
-    list_select_related = ("schedule__user", "job__user", "sweep__user")
+    list_select_related = ("schedule__user", "job__user", "sweep__user", "run__pipeline__user")
     fieldsets = ((None, {"fields": (("schedule_link", "state_shown"), ("planned", "at"), "made_link", "why")}),)
 
     @display(description=_("at"), ordering="at")
@@ -95,7 +95,7 @@ class FiringAdmin(LifecycleAdmin):
 
     @display(description=_("submitted"))
     def made_link(self, row: Firing) -> str:
-        made = row.job or row.sweep
+        made = row.job or row.sweep or row.run
         return link(url_of(made), made) if made else row.made or "-"
 
     @display(description=_("reason"))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import datetime, timedelta
 from itertools import islice, takewhile
 
@@ -16,7 +17,8 @@ from django.db import IntegrityError
 from django.utils import timezone
 
 from automation import spec
-from automation.models import OPEN, Firing, FiringState, Schedule, ScheduleState, Sweep
+from automation.models import OPEN, Firing, FiringState, PipelineRun, RunState, Schedule, ScheduleState, Sweep
+from automation.pipelines import lifecycle as pipelines
 from automation.sweeps import lifecycle as sweeps
 from jobs import lifecycle as jobs
 from jobs.models import Job, State
@@ -130,7 +132,7 @@ def by_hand(schedule: Schedule) -> Firing:
     key = f"hand:{uuid.uuid4().hex}"
     lifecycle.need_active(schedule.user)
     _create(schedule, key, now, now)
-    return Firing.objects.select_related("job", "sweep").get(schedule=schedule, key=key)
+    return Firing.objects.select_related("job", "sweep", "run__pipeline").get(schedule=schedule, key=key)
 
 
 # --- what is submitted ------------------------------------------------------------------------------------------------
@@ -152,9 +154,11 @@ def _fire(schedule: Schedule, key: str, planned: datetime, now: datetime) -> Non
         lifecycle.note(schedule.pk, key, planned, now, FiringState.SKIPPED, reason)
 
 
-def _live(schedule: Schedule) -> tuple[list[Job], list[Sweep]]:
-    rows = Job.objects.filter(firings__schedule=schedule, state__in=LIVE_JOBS)
-    return list(rows.select_related("user")), list(Sweep.objects.filter(firings__schedule=schedule, state__in=OPEN))
+def _live(schedule: Schedule) -> tuple[list[Job], list[Sweep], list[PipelineRun]]:
+    mine = {"firings__schedule": schedule}
+    runs = PipelineRun.objects.filter(**mine, state=RunState.RUNNING).select_related("pipeline", "user")
+    of_jobs = Job.objects.filter(**mine, state__in=LIVE_JOBS).select_related("user")
+    return list(of_jobs), list(Sweep.objects.filter(**mine, state__in=OPEN)), list(runs)
 
 
 def _running(schedule: Schedule) -> str | None:
@@ -167,13 +171,14 @@ def _waits(schedule: Schedule) -> bool:
 
 
 def _cancel(schedule: Schedule) -> None:
-    of_jobs, of_sweeps = _live(schedule)
-    for verb, rows in ((jobs.cancel, of_jobs), (sweeps.cancel, of_sweeps)):
-        for row in rows:
-            try:
+    of_jobs, of_sweeps, of_runs = _live(schedule)
+    for row in (*of_jobs, *of_sweeps, *of_runs):
+        with suppress(Missing, WrongState):  # it has ended meanwhile
+            if isinstance(row, PipelineRun):
+                pipelines.cancel_run(row, by=lifecycle.BY)
+            else:
+                verb = jobs.cancel if isinstance(row, Job) else sweeps.cancel
                 verb(user=schedule.user, name=row.name, by=lifecycle.BY)
-            except (Missing, WrongState):  # it has ended meanwhile
-                continue
 
 
 def _submit(schedule: Schedule, key: str, planned: datetime, now: datetime) -> None:
@@ -184,10 +189,10 @@ def _submit(schedule: Schedule, key: str, planned: datetime, now: datetime) -> N
 
 
 def _create(schedule: Schedule, key: str, planned: datetime, now: datetime) -> None:
-    """Create the job or sweep, and the firing's row with it. Raises Refused."""
+    """Create the job, sweep or run, and the firing's row with it. Raises Refused."""
     body = lifecycle.body_of(schedule)
     number = Schedule.objects.values_list("submitted", flat=True).get(pk=schedule.pk)
-    create = _job if schedule.kind == "job" else _sweep
+    create = {"job": _job, "sweep": _sweep, "pipeline": _run}[schedule.kind]
 
     def noted(**made) -> None:
         lifecycle.note_submitted(schedule.pk, key, planned, now, **made)
@@ -214,3 +219,9 @@ def _sweep(schedule: Schedule, body: dict, name: str, noted) -> None:
         user=schedule.user, name=name, by=lifecycle.BY, snapshot=schedule.snapshot, **body,
         within=lambda sweep: noted(sweep=sweep),
     )  # fmt: skip
+
+
+def _run(schedule: Schedule, body: dict, _name: str, noted) -> None:
+    pipeline = pipelines.find(schedule.user, body["name"])
+    given = {"params": body.get("params"), "fresh": body.get("fresh", False)}
+    pipelines.begin_run(pipeline, by=lifecycle.BY, **given, within=lambda run: noted(run=run))

@@ -16,35 +16,45 @@ from accounts import lifecycle as accounts
 from accounts import notices
 from accounts.sharing.access import Visitor
 from automation import spec
-from automation.models import Firing, FiringState, Schedule, ScheduleState
+from automation.models import Firing, FiringState, Pipeline, Schedule, ScheduleState
+from automation.pipelines import graph
+from automation.pipelines import lifecycle as pipelines
 from jobs.code import sweeping
 from kernel import after_commit
 from kernel.database import violated
 from kernel.errors import Refused
-from kernel.locking import WrongState, lock_row, locked
+from kernel.locking import Missing, WrongState, lock_row, locked
 from kernel.messages import Message
 from kernel.models import record_change, record_created
 
 from . import events, times
 
+KINDS = ("job", "sweep", "pipeline")
 BY = "schedule"  # in the history of what a schedule does by itself
 MOST_FAILURES = 5  # in a row, after which it pauses itself
 KEPT = 500  # firings of a schedule
 
 
 def create_schedule(
-    *, user, by: str, name: str, job: dict | None = None, sweep: dict | None = None, code: str = "latest",
-    visitor: Visitor | None = None, **fields,
+    *, user, by: str, name: str, job: dict | None = None, sweep: dict | None = None, pipeline: dict | None = None,
+    code: str = "latest", visitor: Visitor | None = None, **fields,
 ) -> Schedule:  # fmt: skip
-    """Store an active schedule. `fields` are those of ScheduleIn, complete; either `job` or `sweep` is submitted.
+    """Store an active schedule. `fields` are those of ScheduleIn, complete; one of `job`, `sweep` and `pipeline` is
+    submitted.
 
-    Raises Refused: as for a job or sweep that cannot be submitted; a name taken; too many schedules.
+    Raises Refused: as for what cannot be submitted; a name taken; too many schedules.
     """
-    kind, body = ("job", job) if job is not None else ("sweep", sweep)
-    submitted = body if kind == "job" else body["job"]
-    place = "job" if kind == "job" else "sweep.job"
-    spec.at(place, lambda: spec.need_possible(user, submitted, visitor=visitor))
-    keeping = spec.kept_code(user, submitted, visitor=visitor) if code == "kept" else nullcontext(lambda: None)
+    kind, body = next(
+        (kind, body) for kind, body in zip(KINDS, (job, sweep, pipeline), strict=True) if body is not None
+    )
+    if kind == "pipeline":
+        spec.at("pipeline", lambda: graph.with_params(_pipeline(user, body).params, body.get("params", {})))
+    else:
+        submitted = body if kind == "job" else body["job"]
+        place = "job" if kind == "job" else "sweep.job"
+        spec.at(place, lambda: spec.need_possible(user, submitted, visitor=visitor))
+    kept = code == "kept" and kind != "pipeline"
+    keeping = spec.kept_code(user, submitted, visitor=visitor) if kept else nullcontext(lambda: None)
     now = timezone.now()
     try:
         with keeping as snapshot, transaction.atomic():
@@ -61,6 +71,20 @@ def create_schedule(
             raise Refused("you already have a schedule named %(name)s", field="name", name=name)
         raise
     return schedule
+
+
+def _pipeline(user, body: dict) -> Pipeline:
+    try:
+        return pipelines.find(user, body["name"])
+    except Missing as problem:
+        raise Refused(problem.problem, field="name")
+
+
+def entry_of(schedule: Schedule) -> str:
+    """Return the script, or the pipeline, that the schedule submits."""
+    if schedule.kind == "pipeline":
+        return schedule.spec["name"]
+    return (schedule.spec if schedule.kind == "job" else schedule.spec["job"]).get("entry", "")
 
 
 def _set(schedule: Schedule, fields: dict) -> None:

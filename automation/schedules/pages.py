@@ -159,12 +159,12 @@ def _own(request, name: str) -> Schedule:
 def schedule(request, name):
     """Show one schedule: its next five times, and what it has done."""
     row = reading.filled(_own(request, name))
-    page = page_of(request, row.firings.select_related("job__user", "sweep__user").order_by("-pk"))
+    page = page_of(request, row.firings.select_related("job__user", "sweep__user", "run__pipeline").order_by("-pk"))
     context = {
         "schedule": row,
         "page": page,
         "text": as_yaml(row, row.name),
-        "entry": (row.spec if row.kind == "job" else row.spec["job"]).get("entry", ""),
+        "entry": lifecycle.entry_of(row),
         "overlaps": OVERLAPS,
         "catch_ups": CATCH_UPS,
         "history": history_of(row)[:HISTORY_SHOWN],

@@ -16,6 +16,7 @@ def filled(schedule: Schedule) -> Schedule:
     body = lifecycle.body_of(schedule)
     schedule.shown_job = body if schedule.kind == "job" else None
     schedule.shown_sweep = body if schedule.kind == "sweep" else None
+    schedule.shown_pipeline = body if schedule.kind == "pipeline" else None
     schedule.shown_code = "kept" if schedule.snapshot_id else "latest"
     active = schedule.cron and schedule.state == ScheduleState.ACTIVE
     now = timezone.now()

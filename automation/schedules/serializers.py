@@ -6,6 +6,7 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from automation.models import FiringState, ScheduleState
+from automation.pipelines.serializers import PipelineRunIn
 from automation.spec import SpecIn
 from automation.sweeps.serializers import AnyObject, SweepIn
 from jobs.serializers import NotesField
@@ -13,6 +14,7 @@ from kernel.errors import Refused
 from kernel.fields import NameField, StrictChoice, StrictSerializer, StrictString
 
 from . import events, times
+from .lifecycle import KINDS
 
 OVERLAPS = ("skip", "queue", "cancel", "allow")
 CATCH_UPS = ("latest", "none", "all")
@@ -23,6 +25,12 @@ class SweepSpecIn(SweepIn):
     """A sweep without a name."""
 
     name = None
+
+
+class PipelineSpecIn(PipelineRunIn):
+    """A run of a pipeline."""
+
+    name = NameField(help_text="of the pipeline")
 
 
 class EventIn(StrictSerializer):
@@ -73,14 +81,15 @@ class ScheduleIn(ChangeIn):
     name = NameField()
     job = SpecIn(required=False, help_text="what is submitted: a job without a name")
     sweep = SweepSpecIn(required=False, help_text="instead of a job: a sweep without a name")
+    pipeline = PipelineSpecIn(required=False, help_text="instead of a job: a run of a pipeline")
     code = StrictChoice(
         choices=list(CODES), default="latest", help_text="latest: the script as it is when it fires; kept: as it is now"
     )
 
     def validate(self, values):
         values = super().validate(values)
-        if ("job" in values) == ("sweep" in values):
-            raise Refused("give either job or sweep", field="job")
+        if sum(kind in values for kind in KINDS) != 1:
+            raise Refused("give either job, sweep or pipeline", field="job")
         if "cron" not in values and "event" not in values:
             raise Refused("give either cron or event", field="cron")
         return values
@@ -118,9 +127,10 @@ class ScheduleOut(serializers.Serializer):
     state = serializers.ChoiceField(choices=ScheduleState.choices)
     reason = serializers.CharField(allow_blank=True)
     notes = serializers.CharField(allow_blank=True)
-    kind = serializers.ChoiceField(choices=("job", "sweep"))
+    kind = serializers.ChoiceField(choices=KINDS)
     job = BodyField(source="shown_job", allow_null=True)
     sweep = BodyField(source="shown_sweep", allow_null=True)
+    pipeline = BodyField(source="shown_pipeline", allow_null=True)
     code = serializers.ChoiceField(choices=CODES, source="shown_code")
     cron = serializers.CharField(allow_blank=True)
     time_zone = serializers.CharField()

@@ -7,9 +7,10 @@ import pytest
 from accounts import lifecycle as accounts
 from accounts.models import Notice
 from automation.models import Pipeline, PipelineRun, Step
-from automation.pipelines import driving
+from automation.pipelines import drawing, driving
 from jobs.models import Job, Snapshot
 from kernel import storage
+from mlp.operators.tests.admin_world import put
 from resources import tcc
 from resources.models import Tenant
 
@@ -214,6 +215,21 @@ def test_a_pipeline_is_replaced(world, as_alice):
     world.make({"a": {}})
     changed = as_alice.call("put", "users/alice/pipelines/flow", {"steps": {"z": JOB}})
     assert list(changed.json()["steps"]) == ["z"]
+
+
+def test_a_pipeline_is_drawn_from_jobs_that_use_each_others_outputs(world, as_alice, alice):
+    for name, inputs in (("first", {}), ("second", {"A": "first"}), ("third", {"A": "first/x", "B": "second"})):
+        put(Job, alice, name, "finished")
+        Job.objects.filter(name=name).update(job_inputs=inputs)
+    steps = drawing.steps_of(Job.objects.get(name="third"))
+    assert {name: step.get("inputs") for name, step in steps.items()} == {
+        "first": None,
+        "second": {"A": "first"},
+        "third": {"A": "first/x", "B": "second"},
+    }
+    assert list(steps) == ["first", "second", "third"]
+    made = as_alice.call("post", "users/alice/pipelines", {"name": "drawn", "steps": steps})
+    assert made.status_code == 201, made.content
 
 
 def test_yaml_is_read(as_alice, home):

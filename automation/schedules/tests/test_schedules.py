@@ -11,7 +11,7 @@ from accounts import lifecycle as accounts
 from accounts.models import Notice
 from aiops.models import Alert, AlertRule
 from automation import reconcile
-from automation.models import Firing, Schedule, Sweep
+from automation.models import Firing, PipelineRun, Schedule, Sweep
 from automation.schedules import events, firing, lifecycle, times
 from automation.sweeps.tests.conftest import begin, body, finish
 from datasets.models import Dataset
@@ -262,6 +262,20 @@ class TestWhatIsSubmitted:
         firing.run(schedule.next_at + HOUR)
         assert states(schedule) == ["submitted", "skipped"]
 
+    def test_a_run_of_a_pipeline(self, make, as_alice):
+        steps = {"name": "flow", "params": {"x": 1}, "steps": {"a": JOB}}
+        assert as_alice.call("post", "users/alice/pipelines", steps).status_code == 201
+        schedule = make(job=None, pipeline={"name": "flow", "params": {"x": 2}}, overlap="cancel")
+        for hours in range(2):
+            firing.run(schedule.next_at + hours * HOUR)
+        assert list(PipelineRun.objects.values_list("state", "params__x")) == [("error", 2), ("running", 2)]
+        assert states(schedule) == ["submitted", "submitted"]
+        assert Firing.objects.last().made in ("flow/1", "flow/2")
+
+    def test_a_pipeline_that_is_not_there_is_refused(self, as_alice):
+        body = {"name": "nightly", "cron": "@daily", "pipeline": {"name": "flow"}}
+        assert as_alice.refused("post", "users/alice/schedules", body).startswith("pipeline.name: no such pipeline")
+
     @pytest.mark.parametrize(("code", "kept"), [("kept", True), ("latest", False)])
     def test_the_code_of_then_or_of_now(self, make, home, code, kept):
         schedule = make(code=code)
@@ -332,7 +346,7 @@ class TestByHand:
         ({"event": {"on": "dataset_ready"}}, "cron: give either cron or event"),
         ({"cron": None, "event": {"on": "rain"}}, "event: on:"),
         ({"cron": None, "event": {"on": "job_finished"}}, "event.name: requires the name of a job"),
-        ({"job": None}, "job: give either job or sweep"),
+        ({"job": None}, "job: give either job, sweep or pipeline"),
         ({"job": {"entry": "none.py"}}, "job.entry:"),
         ({"job": {**JOB, "cpu": 10}}, "job.cpu:"),
         ({"overlap": "maybe"}, "overlap:"),

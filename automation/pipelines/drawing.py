@@ -1,0 +1,45 @@
+"""A pipeline drawn from jobs: "this job uses the output of that one", for all that a job has used."""
+
+from __future__ import annotations
+
+import yaml
+
+from jobs.models import Job
+
+MOST = 100
+TAKEN_OVER = ("entry", "args", "env", "cpu", "gpu", "ram", "datasets", "retries", "runtime", "workers", "network")
+USUAL = {
+    "args": [],
+    "env": {},
+    "gpu": 0,
+    "datasets": [],
+    "retries": 0,
+    "runtime": "python",
+    "workers": 1,
+    "network": "",
+}
+
+
+def as_yaml(job: Job) -> str:
+    """Return the YAML of the pipeline that ends with the job: its steps are the jobs whose outputs lead to it."""
+    body = {"name": job.name, "steps": steps_of(job)}
+    return yaml.safe_dump(body, sort_keys=False, allow_unicode=True, default_flow_style=None, width=100)
+
+
+def steps_of(job: Job) -> dict[str, dict]:
+    """Return the steps by name, which is the job's, each after those that it needs; of very many the last ones."""
+    found: dict[str, Job] = {}
+    left = [job]
+    while left and len(found) < MOST:
+        one = left.pop(0)
+        found.pop(one.name, None)  # it comes before all that use it
+        found[one.name] = one
+        names = {source.partition("/")[0] for source in one.job_inputs.values()}
+        left += Job.objects.filter(user=job.user_id, name__in=sorted(names)).order_by("pk")
+    return {one.name[:40]: _step(one) for one in reversed(found.values())}
+
+
+def _step(job: Job) -> dict:
+    step = {name: getattr(job, name) for name in TAKEN_OVER}
+    step = {name: value for name, value in step.items() if name not in USUAL or value != USUAL[name]}
+    return step | ({"inputs": job.job_inputs} if job.job_inputs else {})
