@@ -254,6 +254,8 @@ def _reason(line: Line, entry: Entry) -> Message:
 
 def _being_freed(entry: Entry) -> Message | None:
     """Return that other jobs are giving their resources to this one; None if none are."""
+    if not entry.favoured:  # the queue, which has been read, knows that none do
+        return None
     stepping = Job.objects.filter(preempted_for=entry.pk, state=State.RUNNING, stepping_back__isnull=False)
     return Message("Preemptible jobs are being stopped for it.") if stepping.exists() else None
 

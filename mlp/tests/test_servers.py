@@ -53,7 +53,8 @@ def test_servers_end_with_the_test_run(tmp_path):
     runs = [Run(tmp_path / str(int(number))) for number in numbers]
     folders = [run.folder() for run in runs]
     for run, folder, number in zip(runs, folders, numbers, strict=True):
-        assert {"postgres", "valkey-server", "nats-server", "sh"} <= set(living(folder).values())
+        wanted = {"postgres", "valkey-server", "nats-server", "sh"}
+        until(lambda folder=folder, wanted=wanted: wanted <= set(living(folder).values()), 120)
         run.process.send_signal(number)
     for run, folder in zip(runs, folders, strict=True):
         run.process.wait(120)
