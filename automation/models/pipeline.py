@@ -61,6 +61,7 @@ class Pipeline(models.Model):
     params = models.JSONField(_("parameters"), default=dict)
     steps = models.JSONField(_("steps"))
     last = models.PositiveIntegerField(_("runs so far"), default=0)
+    deleted = models.BooleanField(default=False, db_default=False)  # it is gone once its runs are
     created = models.DateTimeField(_("created"), auto_now_add=True)
     updated = models.DateTimeField(_("changed"), default=timezone.now)
 

@@ -48,7 +48,7 @@ class PipelineList(PipelineView):
         return self.shown(lifecycle.save_pipeline(user=self.owner, **given))
 
     def get(self, request, user):
-        rows = Pipeline.objects.filter(user=self.owner).select_related("user")
+        rows = Pipeline.objects.filter(user=self.owner, deleted=False).select_related("user")
         limit = query_int(request, "limit", PAGE_LIMIT, 1, PAGE_LIMIT)
         offset = query_int(request, "offset", 0, 0)
         found = list(rows.order_by("-pk")[offset : offset + limit])

@@ -57,7 +57,7 @@ def save_pipeline(*, user, name: str, params: dict, steps: dict, notes: str = ""
                     raise Refused("you have %(most)s pipelines, which is the limit", most=MOST_PIPELINES)
                 row = Pipeline.objects.create(user=user, name=name, **fields)
             else:
-                row = lock_row(Pipeline, user=user, name=name)
+                row = lock_row(Pipeline, user=user, name=name, deleted=False)
                 if row is None:
                     raise Missing("pipeline")
                 for field, value in fields.items():
@@ -73,22 +73,29 @@ def save_pipeline(*, user, name: str, params: dict, steps: dict, notes: str = ""
 
 def delete_pipeline(*, user, name: str, by: str) -> None:
     """Delete a pipeline with its runs: what still runs is cancelled first. Its jobs stay in the table of runs."""
-    row = find(user, name)
-    for run in row.runs.exclude(state=RunState.DELETING):
-        delete_run(run, by=by)
+    found = find(user, name)
     with transaction.atomic():
         lock_row(User, pk=user.pk)
-        row = lock_row(Pipeline, pk=row.pk)
-        if row is not None and not row.runs.exists():
-            row.delete()
-        elif row is not None:
-            raise WrongState("its runs are being deleted; delete it again in a moment")
-    after_commit.changed(user.username, "pipeline", name)
+        row = lock_row(Pipeline, pk=found.pk)
+        if row is None:
+            raise Missing("pipeline")
+        row.deleted = True
+        row.save(update_fields=["deleted"])
+        for run in row.runs.exclude(state=RunState.DELETING).order_by("pk"):
+            delete_run(run, by=by)
+        _forget_pipeline(row)
+        after_commit.changed(user.username, "pipeline", name)
+
+
+def _forget_pipeline(row: Pipeline) -> None:
+    """Delete the row of a deleted pipeline whose runs are gone."""
+    if row.deleted and not row.runs.exists():
+        row.delete()
 
 
 def find(user, name: str) -> Pipeline:
     """Return the user's pipeline. Raises Missing."""
-    row = Pipeline.objects.filter(user=user, name=name).select_related("user").first()
+    row = Pipeline.objects.filter(user=user, name=name, deleted=False).select_related("user").first()
     if row is None:
         raise Missing("pipeline")
     return row
@@ -117,7 +124,7 @@ def begin_run(
             accounts.hold_active(user)
             if PipelineRun.objects.filter(user=user, state=RunState.RUNNING).count() >= MOST_OPEN:
                 raise Refused("%(most)s runs of your pipelines have not ended; wait, or cancel one", most=MOST_OPEN)
-            row = lock_row(Pipeline, pk=pipeline.pk)
+            row = lock_row(Pipeline, pk=pipeline.pk, deleted=False)
             if row is None:
                 raise Missing("pipeline")
             row.last += 1
@@ -205,6 +212,7 @@ def forget(pk: int) -> None:
             run.delete()
             for snapshot in snapshots:
                 sweeping.release(snapshot)
+            _forget_pipeline(lock_row(Pipeline, pk=found.pipeline_id))
 
 
 # --- steps ------------------------------------------------------------------------------------------------------------

@@ -56,7 +56,7 @@ def pipelines(request):
         name = made_by(request) if problems else request.made
         if name:
             return redirect("pipeline", name=name)
-    page = page_of(request, Pipeline.objects.filter(user=request.user).order_by("-pk"))
+    page = page_of(request, Pipeline.objects.filter(user=request.user, deleted=False).order_by("-pk"))
     rows = list(page.object_list)
     newest = PipelineRun.objects.filter(pipeline__in=rows).order_by("pipeline", "-number").distinct("pipeline")
     last = {run.pipeline_id: run for run in newest}
@@ -112,7 +112,7 @@ def _is_shown(key: str, value: object) -> bool:
 
 # --- one pipeline ----------------------------------------------------------------------------------------------------
 def _own(request, name: str) -> Pipeline:
-    return get_object_or_404(Pipeline.objects.select_related("user"), user=request.user, name=name)
+    return get_object_or_404(Pipeline.objects.select_related("user"), user=request.user, name=name, deleted=False)
 
 
 def _run_of(request, name: str, number: str) -> PipelineRun:

@@ -195,6 +195,20 @@ class TestEnds:
         assert Snapshot.objects.exists()
         assert in_use() == 0
 
+    @pytest.mark.parametrize("ended", [True, False])
+    def test_a_pipeline_is_deleted_with_its_runs_by_one_call(self, world, as_alice, ended):
+        world.make({"a": {}})
+        world.run()
+        if ended:
+            world.play()
+        gone = as_alice.call("delete", "users/alice/pipelines/flow")
+        assert gone.status_code == 200, gone.content
+        as_alice.refused("get", "users/alice/pipelines/flow")
+        world.look()
+        assert not Pipeline.objects.exists()
+        assert Job.objects.get().shown_state == ("finished" if ended else "cancelled")
+        world.make({"a": {}})
+
     def test_the_runs_of_a_deregistered_user_end(self, world):
         world.make({"a": {}})
         run = world.run()
