@@ -22,7 +22,7 @@ REASON_LENGTH = 2000
 GOOD_ENDS = {("job", "finished"), ("sweep", "finished"), ("pipelinerun", "finished")}
 DOWN = ("application", "lose")  # it was up, and is being restarted
 DOWN_AGAIN = timedelta(minutes=10)  # the cooldown for an application that fails repeatedly
-SILENT: list[Callable[[StateChange], bool]] = []  # say of a change that something larger is told of it
+SILENT: list[Callable[[StateChange], bool]] = []  # return whether a change has no notice of its own
 
 
 def notify(*, user: User, kind: str, name: str, event: str, reason: str = "") -> Notice:

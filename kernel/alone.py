@@ -1,4 +1,4 @@
-"""One process at a time works on a sweep or a pipeline's run; whoever asks meanwhile is served by that one."""
+"""One process at a time works on a sweep or a pipeline's run, and repeats its work if it was requested meanwhile."""
 
 from __future__ import annotations
 

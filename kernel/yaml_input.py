@@ -15,7 +15,7 @@ TIMESTAMP, BOOL = "tag:yaml.org,2002:timestamp", "tag:yaml.org,2002:bool"
 
 
 class _Loader(yaml.SafeLoader):
-    """Refuses aliases, since a short text with them stands for gigabytes, and names that are given twice."""
+    """Refuses duplicate names, and aliases: with them a short text can expand to gigabytes."""
 
     def compose_node(self, parent, index):
         if self.check_event(yaml.events.AliasEvent):

@@ -119,7 +119,7 @@ def release(*, id: str, applier: str) -> None:
 def withdraw(*, id: str, applier: str) -> None:
     """Give back what the request of a platform's object holds, and forget it: the object will try that id again.
 
-    For an object that goes on later: a settled id is never tried anew.
+    For an object that goes on later: a settled id cannot be tried again.
     """
     with transaction.atomic():
         release(id=id, applier=applier)

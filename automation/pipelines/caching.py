@@ -37,7 +37,7 @@ def key_of(step: Step, sources: dict[str, Step]) -> str:
 
 
 def _result(step: Step) -> str:
-    """Return what stands for the output of a step: its job, which nothing changes once it has ended."""
+    """Return the identity of a step's output: the run id of its job, "" of an approval."""
     return step.job.run_id.hex if step.job else ""
 
 

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from automation import spec
 from automation.models import DONE_STEPS, LIVE_STEPS, PipelineRun, RunState, Step, StepState
+from automation.sweeps import results
 from jobs import lifecycle as jobs
-from jobs.models import ENDED, Job, State
+from jobs.models import Job, State
 from jobs.runs import filters
 from kernel import alone
 from kernel.errors import Refused
@@ -77,29 +78,28 @@ def _look(run: PipelineRun, step: Step, steps: dict[str, Step]) -> bool:
         return False
     for other in needed:
         if other.state not in DONE_STEPS:
-            words = "%(step)s was skipped" if other.state == StepState.SKIPPED else "%(step)s has failed"
-            lifecycle.settle(step.pk, StepState.SKIPPED, _because(words, other))
+            lifecycle.settle(step.pk, StepState.SKIPPED, _because(other))
             return True
     return _begin(run, step, steps)
 
 
-def _because(words: str, other: Step) -> Message:
-    if words == "%(step)s was skipped":
+def _because(other: Step) -> Message:
+    if other.state == StepState.SKIPPED:
         return Message("%(step)s was skipped", step=other.name)
     return Message("%(step)s has failed", step=other.name)
 
 
 def _settle(step: Step) -> bool:
     job = step.job
+    if not results.has_ended(job):  # a condition reads its metrics, which may still be on their way
+        return False
     if job is None or job.state == State.DELETING:
         lifecycle.settle(step.pk, StepState.FAILED, Message("its job was deleted"))
     elif job.state == State.FINISHED:
         lifecycle.settle(step.pk, StepState.COMPLETE)
-    elif job.state in ENDED:
+    else:
         state = StepState.CANCELLED if job.shown_state == "cancelled" else StepState.FAILED
         lifecycle.settle(step.pk, state, job.reason)
-    else:
-        return False
     return True
 
 

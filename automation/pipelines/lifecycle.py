@@ -251,7 +251,7 @@ def settle(pk: int, result: str, reason: str = "", **fields) -> None:
 
 
 def ask(pk: int) -> None:
-    """Let a step wait for a decision of the owner, who is told."""
+    """Move a step to approval, and notify the owner."""
     with transaction.atomic():
         step = _held(pk)
         if step is None or step.state != StepState.WAITING or step.run.state != RunState.RUNNING:
@@ -289,7 +289,7 @@ def job_moved(job: Job) -> None:
 
 
 def is_of_step(change) -> bool:
-    """Return whether a change is one of a step's job: its owner is told how the run ends, not each of its jobs."""
+    """Return whether the change is of a step's job. The owner is notified of the run's end only."""
     return change.kind == "job" and Step.objects.filter(job=change.object_id).exists()
 
 

@@ -23,7 +23,7 @@ from jobs.code import sweeping
 from kernel import after_commit
 from kernel.database import violated
 from kernel.errors import Refused
-from kernel.locking import Missing, WrongState, lock_row, locked
+from kernel.locking import Missing, lock_row, locked
 from kernel.messages import Message
 from kernel.models import record_change, record_created
 
@@ -244,9 +244,3 @@ def forget_old(pk: int) -> None:
     if old is not None:
         rows = Firing.objects.filter(schedule=pk, pk__lte=old, at__lt=timezone.now() - 2 * events.RECENT)
         rows.exclude(state=FiringState.WAITING).delete()
-
-
-def need_active(user) -> None:
-    """Raise WrongState for a user who may not submit anything any more."""
-    if not user.is_active:
-        raise WrongState("the account is deactivated")

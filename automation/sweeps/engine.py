@@ -173,7 +173,7 @@ class Search:
         return {name: list(values) for name, values in sorted(space.grid_of(self.sweep.space).items())}
 
     def _sampler(self):
-        """Return the sampler. Its seed differs from one trial to the next: it is made anew for each."""
+        """Return the sampler. A given seed is offset by the number of trials: each look creates another one."""
         chosen, samplers = dict(self.sweep.sampler), self.optuna.samplers
         kind, seed = chosen["type"], chosen["seed"]
         moving = None if seed is None else (seed + self.sweep.asked) % 2**31

@@ -26,7 +26,7 @@ from kernel.locking import Missing, WrongState, lock_row, locked
 from kernel.messages import Message
 from kernel.models import StateChange, record_change, record_created
 
-from . import space
+from . import results, space
 from .serializers import MOST_TRIALS
 
 BY = "sweep"  # in the history of what a sweep does by itself
@@ -198,8 +198,9 @@ def _end(sweep: Sweep, state: str, reason: str, by: str) -> None:
 
 def _drop_live(sweep: Sweep, reason: str) -> None:
     """Mark the live trials of a locked sweep as cancelled; their jobs are cancelled in the background."""
-    rows = Trial.objects.filter(sweep=sweep, state__in=LIVE_TRIALS).order_by("pk")
-    for trial in list(rows.select_for_update(no_key=True)):
+    rows = Trial.objects.filter(sweep=sweep, state__in=LIVE_TRIALS).select_related("job").order_by("pk")
+    for trial in list(rows.select_for_update(no_key=True, of=("self",))):
+        trial.gpu_s = results.gpu_seconds(trial.job)
         trial.settle(TrialState.CANCELLED, by=BY, reason=reason)
         trial.save()
 
@@ -322,5 +323,5 @@ def job_moved(job: Job) -> None:
 
 
 def is_of_trial(change: StateChange) -> bool:
-    """Return whether a change is one of a trial's job: its owner is told how the sweep ends, not each of its jobs."""
+    """Return whether the change is of a trial's job. The owner is notified of the sweep's end only."""
     return change.kind == "job" and Trial.objects.filter(job=change.object_id).exists()

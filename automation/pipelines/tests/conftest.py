@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from automation.models import PipelineRun, Step
-from automation.sweeps.tests.conftest import begin, finish, report
+from automation.sweeps.tests.conftest import begin, finish
 from jobs.models import Job
 from kernel import storage
 
@@ -75,6 +75,3 @@ def world(as_alice, tasks, home, monkeypatch):
     """Pipelines of alice's; what jobs send is recorded at once."""
     monkeypatch.setattr("jobs.metrics.recording.all_recorded", lambda job: True)
     return World(as_alice, tasks)
-
-
-__all__ = ["World", "report"]

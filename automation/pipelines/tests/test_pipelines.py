@@ -8,13 +8,14 @@ from accounts import lifecycle as accounts
 from accounts.models import Notice
 from automation.models import Pipeline, PipelineRun, Step
 from automation.pipelines import drawing, driving
+from automation.sweeps.tests.conftest import report
 from jobs.models import Job, Snapshot
 from kernel import storage
 from mlp.operators.tests.admin_world import put
 from resources import tcc
 from resources.models import Tenant
 
-from .conftest import JOB, report
+from .conftest import JOB
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -94,6 +95,20 @@ class TestConditions:
         assert (world.states()["b"], world.states()["c"]) == (state, state)
         run.refresh_from_db()
         assert run.state == "finished"
+
+    def test_the_condition_waits_for_the_last_reports(self, world, monkeypatch):
+        world.make({"a": {}, "b": {"when": {"a": "score > 0.9"}}})
+        run = world.run()
+        monkeypatch.setattr("jobs.metrics.recording.all_recorded", lambda job: False)
+        job = world.end("a")
+        assert world.running() == ["a"]
+        Job.objects.filter(pk=job.pk).update(state="running", metrics_until=None)
+        job.refresh_from_db()
+        report(job, "score", 0.95)
+        Job.objects.filter(pk=job.pk).update(state="finished")
+        monkeypatch.setattr("jobs.metrics.recording.all_recorded", lambda job: True)
+        driving.advance(run.pk)
+        assert world.running() == ["b"]
 
     def test_a_metric_that_never_came_fails_it_and_is_named(self, world):
         world.make({"a": {}, "b": {"when": {"a": "score > 0.9"}}})

@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import pytest
 
-from automation.models import Sweep, SweepState, Trial, TrialState
+from automation.models import Sweep, Trial, TrialState
 from jobs import lifecycle as jobs
 from jobs.metrics import recording
 from jobs.models import Job
@@ -100,6 +100,3 @@ def world(as_alice, tasks, home, monkeypatch):
     """Sweeps of alice's; what jobs send is recorded at once."""
     monkeypatch.setattr("jobs.metrics.recording.all_recorded", lambda job: True)  # the message bus has nothing of them
     return World(as_alice, tasks, "alice")
-
-
-__all__ = ["SweepState", "World"]

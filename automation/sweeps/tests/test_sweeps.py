@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from datetime import timedelta
 
 import pytest
+from django.utils import timezone
 
 from accounts import lifecycle as accounts
 from automation.models import Sweep, Trial
@@ -152,11 +154,16 @@ class TestEnds:
 
     def test_gpu_hours_are_added_up(self, world):
         Tenant.objects.update(gpu=4)
-        world.make(job={"entry": "train.py", "gpu": 2, "cpu": 0.1, "ram": 100}, parallel=1, stop={"gpu_hours": 0.0001})
-        world.play()
+        job = {"entry": "train.py", "gpu": 2, "cpu": 0.1, "ram": 100}
+        sweep = world.make(job=job, parallel=1, stop={"gpu_hours": 0.5})
+        (trial,) = world.running()
+        begin(trial.job)
+        Job.objects.update(started=timezone.now() - timedelta(minutes=20))  # 40 GPU minutes
+        driving.advance(sweep.pk)
+        world.look()
         answer = world.get()
-        assert answer["reason"].endswith("GPU hours are used up") or answer["gpu_hours"] < 0.0001
-        assert Trial.objects.filter(state="complete").first().gpu_s > 0
+        assert (answer["state"], answer["reason"]) == ("finished", "the 0.5 GPU hours are used up")
+        assert answer["gpu_hours"] == pytest.approx(2 / 3, rel=0.05)
 
     def test_a_metric_that_never_comes_is_named(self, world):
         world.make(stop={"failures": 2}, trials=9)
