@@ -27,6 +27,7 @@ from django.utils.translation import gettext
 from kernel import after_commit, outbound
 from kernel.errors import Refused
 from kernel.messages import translate
+from kernel.telemetry import meters
 
 from .models import Delivery, Notice, Preference, User
 from .tokens import signature
@@ -101,6 +102,7 @@ def _attempt(row: Delivery) -> None:
     except Exception as problem:  # a remote server may fail in any way
         error = f"{type(problem).__name__}: {problem}"[:500]
         log.warning("delivery %s by %s failed: %s", pk, row.channel, error)
+    meters.DELIVERIES.labels(row.channel, "failed" if error else "sent").inc()
     Delivery.objects.filter(pk=pk).update(open=bool(error) and not last, error=error)
 
 

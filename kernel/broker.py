@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from contextlib import suppress
 from functools import cache
 
@@ -14,6 +15,7 @@ from dramatiq.errors import ConnectionClosed
 
 from . import valkey
 from .errors import Fault
+from .telemetry import meters
 
 IDLE_LOOK_S = 1.0  # how long a message waits whose notification was lost
 BUSY_LOOK_MS = 100  # at most, while messages are being processed or wait for their time
@@ -29,6 +31,34 @@ class DatabaseConnections(dramatiq.Middleware):
         close_old_connections()
 
     after_skip_message = before_process_message
+
+
+class Measures(dramatiq.Middleware):
+    """Counts tasks by their outcome, how long they take, and how long they have waited since they were due."""
+
+    def __init__(self):
+        self.begun: dict[str, float] = {}  # by message
+
+    def before_process_message(self, broker, message):
+        self.begun[message.message_id] = time.perf_counter()
+        due_ms = message.options.get("eta") or message.message_timestamp
+        meters.TASK_WAIT_SECONDS.labels(_queue(message)).observe(max(0.0, time.time() - due_ms / 1000))
+
+    def after_process_message(self, broker, message, *, result=None, exception=None):
+        outcome = "failed" if exception is not None else "done"
+        meters.TASKS.labels(_queue(message), message.actor_name, outcome).inc()
+        begun = self.begun.pop(message.message_id, None)
+        if begun is not None:
+            meters.TASK_SECONDS.labels(message.actor_name).observe(time.perf_counter() - begun)
+
+    def after_skip_message(self, broker, message):
+        self.begun.pop(message.message_id, None)
+        meters.TASKS.labels(_queue(message), message.actor_name, "skipped").inc()
+
+
+def _queue(message: dramatiq.Message) -> str:
+    """Return the queue's name; messages that wait for their time are in one of their own."""
+    return message.queue_name.removesuffix(".DQ")
 
 
 class Consumer(dramatiq.Consumer):
@@ -100,6 +130,7 @@ def broker() -> RedisBroker:
     """
     made = Broker(client=valkey.client(), heartbeat_timeout=10_000, maintenance_chance=1_000_000)
     made.add_middleware(DatabaseConnections())
+    made.add_middleware(Measures())
     made.add_middleware(Ending())
     dramatiq.set_broker(made)
     return made

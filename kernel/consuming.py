@@ -12,10 +12,13 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from typing import NamedTuple
 
 from nats.js.api import AckPolicy, ConsumerConfig
-from nats.js.errors import APIError
+from nats.js.errors import APIError, NotFoundError
 
+from . import bus
 from .bus import Client, NatsError, Stream, connect, make_stream
 from .in_order import Handle, Reader
 
@@ -71,6 +74,35 @@ async def consume(
         finally:
             if client is not None:
                 await client.close()
+
+
+class Backlog(NamedTuple):
+    """What of a stream its consumer has not acknowledged: how many messages, the age of the oldest, bytes in all."""
+
+    messages: int
+    age_s: float
+    size: int
+
+
+def backlog(stream: str, durable: str, timeout_s: float) -> Backlog:
+    """Return what waits in the stream. Raises Fault, also while there is no such stream or consumer."""
+
+    async def work(client: Client) -> Backlog:
+        jetstream = client.jetstream()
+        state = (await jetstream.stream_info(stream)).state
+        info = await jetstream.consumer_info(stream, durable)
+        waiting = (info.num_pending or 0) + (info.num_ack_pending or 0)
+        done = info.ack_floor.stream_seq if info.ack_floor else 0
+        age_s = 0.0
+        if waiting:
+            try:
+                oldest = await jetstream.get_msg(stream, max(done + 1, state.first_seq))
+                age_s = max(0.0, (datetime.now(UTC) - oldest.time).total_seconds())
+            except NotFoundError:  # consumed meanwhile
+                pass
+        return Backlog(waiting, age_s, state.bytes)
+
+    return bus.call(work, timeout_s)
 
 
 class Room:

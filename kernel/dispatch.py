@@ -16,6 +16,7 @@ from django.core.signals import request_finished, request_started
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 
 from .errors import FAULT, describe, error_response
+from .telemetry import meters
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +44,7 @@ class Dispatcher:
         direct = self.direct.get(environ["PATH_INFO"])
         if direct is None or not direct.applies(environ):
             return self.application(environ, start_response)
-        return direct.application(environ, start_response)
+        return meters.counted(direct.application, environ, start_response)
 
 
 class ViewApplication:

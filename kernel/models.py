@@ -13,6 +13,7 @@ from django_fsm.signals import post_transition
 
 from . import after_commit
 from .messages import ReasonField
+from .telemetry import meters
 
 
 class StateChange(models.Model):
@@ -100,6 +101,8 @@ def history_of(instance: models.Model):
 
 def _write(instance, transition: str, source: str, target: str, by: str, reason: str) -> StateChange:
     after_commit.changed(instance.history_owner, instance._meta.model_name, instance.history_name)
+    counter = meters.STATE_CHANGES.labels(instance._meta.model_name, target)
+    after_commit.run("count a change of state", counter.inc)
     return StateChange.objects.create(
         kind=instance._meta.model_name,
         owner=instance.history_owner,

@@ -11,6 +11,7 @@ from collections import Counter
 from django.conf import settings
 
 from .messages import Message
+from .telemetry import meters
 
 TOO_MANY = 4429  # the code that closes a websocket of a user who has too many
 
@@ -32,10 +33,12 @@ class Slot:
 
 
 class Slots:
-    """The connections of one kind, counted by user. The setting of this name says how many a user may have."""
+    """The connections of one kind, counted by user. The setting of this name says how many a user may have;
+    monitoring counts them as `kind`.
+    """
 
-    def __init__(self, setting: str):
-        self.setting = setting
+    def __init__(self, setting: str, kind: str):
+        self.setting, self.kind = setting, kind
         self.taken: Counter[int] = Counter()
         self.lock = threading.RLock()  # a slot may be collected while one is taken
 
@@ -49,6 +52,7 @@ class Slots:
             if self.taken[key] >= self.most:
                 return None
             self.taken[key] += 1
+        meters.CONNECTIONS.labels(self.kind).inc()
         return Slot(self, key)
 
     def give_back(self, key: int) -> None:
@@ -57,6 +61,7 @@ class Slots:
             self.taken[key] -= 1
             if self.taken[key] <= 0:
                 del self.taken[key]
+        meters.CONNECTIONS.labels(self.kind).dec()
 
     def refusal(self) -> Message:
         """Return the error for a user who has too many."""
@@ -67,5 +72,5 @@ class Slots:
         )
 
 
-WEBSOCKETS = Slots("WEBSOCKETS_PER_USER")
-FOLLOWED_LOGS = Slots("FOLLOWED_LOGS_PER_USER")
+WEBSOCKETS = Slots("WEBSOCKETS_PER_USER", "websocket")
+FOLLOWED_LOGS = Slots("FOLLOWED_LOGS_PER_USER", "followed_log")

@@ -35,6 +35,7 @@ INSTALLED_APPS = [
     "automation",
 ]
 MIDDLEWARE = [
+    "kernel.telemetry.meters.CountRequests",
     "django.middleware.security.SecurityMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "kernel.middleware.ContentSecurityPolicy",

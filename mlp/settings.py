@@ -14,7 +14,7 @@ from django.utils.translation import gettext_lazy as _
 from kernel.environment import Section, default_root, postgres_settings
 from kernel.secrets import secret
 from kernel.sockets import folder as socket_folder
-from mlp import cluster_settings, limit_settings, rest_settings
+from mlp import cluster_settings, limit_settings, monitoring_settings, rest_settings
 from mlp.aiops_settings import *  # noqa: F403
 from mlp.aiops_settings import LOGS
 from mlp.django_settings import *  # noqa: F403
@@ -303,7 +303,9 @@ TRY_TIMEOUT_S = runs.integer(
 )
 
 MLP_K8S = cluster_settings.read()
-SECTIONS = [place, access, limit_settings.LIMITS, servers, runs, LOGS, NOTICES, cluster_settings.CLUSTER]
+METRICS_TOKEN = monitoring_settings.token() or secret(MLP_ROOT, "metrics-token")
+_beside = [LOGS, NOTICES, monitoring_settings.MONITORING, cluster_settings.CLUSTER]
+SECTIONS = [place, access, limit_settings.LIMITS, servers, runs, *_beside]
 
 # --- Django ---------------------------------------------------------------------------------------------------------
 STATIC_URL = "/static/"

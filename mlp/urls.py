@@ -10,6 +10,7 @@ from drf_spectacular.views import SpectacularJSONAPIView
 from aiops.intake import shippers
 from jobs.mlflow import protocol as mlflow
 from kernel.errors import Refused
+from mlp.monitoring import endpoint
 from mlp.visitors import pages
 from supervision import health
 
@@ -40,6 +41,7 @@ handler500 = pages.broken
 urlpatterns = [
     path("healthz", health.healthz),
     path("healthz/live", health.live),
+    path("metrics", endpoint.metrics),
     path("api/v1/", include(api)),
     path("api/v1", unknown),
     path("internal/data/", include("datasets.data_urls")),

@@ -60,10 +60,11 @@ def _slices(handle) -> list:
 
 def _device(handle, minor: int) -> Device:
     memory = pynvml.nvmlDeviceGetMemoryInfo(handle).total >> 20
-    return Device(_text(pynvml.nvmlDeviceGetUUID(handle)), _text(pynvml.nvmlDeviceGetName(handle)), memory, minor)
+    return Device(text(pynvml.nvmlDeviceGetUUID(handle)), text(pynvml.nvmlDeviceGetName(handle)), memory, minor)
 
 
-def _text(value: str | bytes) -> str:
+def text(value: str | bytes) -> str:
+    """Return a string of NVML, which older drivers give as bytes."""
     return value.decode() if isinstance(value, bytes) else value
 
 

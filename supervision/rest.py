@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from datasets.webdav import spool
+from kernel.telemetry import files, meters
 
 from .control import clear_sockets
 
 
 def clear() -> None:
-    """Remove sockets, and uploads that nobody receives any more."""
+    """Remove sockets, uploads that nobody receives any more, and what the processes have counted."""
     clear_sockets()
     spool.clear_all()
+    files.clear(meters.FOLDER)

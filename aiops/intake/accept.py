@@ -19,6 +19,7 @@ from aiops.judging import log_search
 from aiops.wire import payloads, subjects
 from kernel import after_commit, bus, names
 from kernel.errors import Fault, Refused
+from kernel.telemetry import meters
 
 from . import tail
 
@@ -76,6 +77,9 @@ def store(lines: Sequence[dict]) -> int:
     # A line that was stored before was forwarded then, or the sweep does it: with the stored text, not with this one.
     after_commit.run(f"forward {len(fresh)} log lines", lambda: forward(fresh))
     tail.send(fresh)
+    workload = sum(one["log_type"] == subjects.WORKLOAD for one in fresh)
+    meters.LOG_LINES.labels(subjects.WORKLOAD).inc(workload)
+    meters.LOG_LINES.labels("other").inc(len(fresh) - workload)
     return len(new)
 
 

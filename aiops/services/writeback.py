@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 from aiops import logstore
@@ -16,6 +17,7 @@ from aiops.wire import subjects
 from kernel import sanitize
 from kernel.errors import Fault
 from kernel.serve import Route
+from kernel.telemetry import meters
 
 from . import base
 
@@ -24,6 +26,7 @@ log = logging.getLogger(__name__)
 BATCH, LINGER_S = 64, 0.1
 PAUSES_S = (0.5, 1, 2, 4)
 LATE_EVERY_S = 15
+MODELS, LEVELS = {subjects.DRAIN, subjects.OPNILOG}, {subjects.NORMAL, subjects.ANOMALY}  # others are not counted apart
 FIELDS = ("masked_log", "anomaly_level", "template_matched", "inference_model")
 
 
@@ -43,6 +46,9 @@ class WriteBack:
         items = base.items_of(subjects.INFERENCED, messages)
         changes = [(item._id, {**verdict(item), **owner(item.cluster_id, item.namespace_name)}) for item in items]
         persist(subjects.INFERENCED, lambda: logstore.get().update_many(changes))
+        for (model, level), count in Counter((item.inference_model, item.anomaly_level) for item in items).items():
+            known = model if model in MODELS else "other", level if level in LEVELS else "other"
+            meters.LOG_LINES_JUDGED.labels(*known).inc(count)
         tail.send_verdicts((item._id, item.anomaly_level) for item in items)
 
     def templates(self, messages: list[bytes]) -> None:

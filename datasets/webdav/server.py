@@ -19,6 +19,7 @@ import logging
 import os
 import socket
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from http.client import responses
 
@@ -27,6 +28,7 @@ from django.db import close_old_connections
 from django.http import HttpResponse
 
 from kernel.sockets import Address
+from kernel.telemetry import meters
 
 from . import archive
 from .errors import HttpError
@@ -49,7 +51,7 @@ class Connection(asyncio.Protocol):
     def __init__(self, server: Server):
         self.server, self.transport = server, None
         self.parser = httptools.HttpRequestParser(self)
-        self.url, self.meta, self.unread = b"", {}, 0
+        self.url, self.meta, self.unread, self.begun = b"", {}, 0, 0.0
 
     def connection_made(self, transport: asyncio.Transport) -> None:
         self.transport = transport
@@ -74,11 +76,13 @@ class Connection(asyncio.Protocol):
         self.meta[_meta_name(name)] = value.decode("latin-1")
 
     def on_message_complete(self) -> None:
-        self.unread = 0
+        self.unread, self.begun = 0, time.perf_counter()
         self.server.take(self, self.url.decode("latin-1"), self.meta)
 
     def send(self, response: HttpResponse) -> None:
         """Write a whole answer, unless nginx has closed the connection."""
+        if self.url.startswith(STORE.encode()):
+            meters.request("POST", STORE, response.status_code, time.perf_counter() - self.begun)
         if self.transport.is_closing():
             return
         body = response.content

@@ -12,8 +12,10 @@ from collections.abc import Callable
 
 from asgiref.sync import sync_to_async
 from django.db import close_old_connections
+from django.utils import timezone
 
 from kernel import bus, consuming, heartbeats
+from kernel.telemetry import meters
 
 from . import nats_auth, recording
 
@@ -45,3 +47,7 @@ def _crowded(subject: str) -> None:
 def _record(deliveries: list[bus.Delivery]) -> None:
     close_old_connections()
     recording.record(deliveries)
+    now = timezone.now()
+    lag = meters.REPORT_LAG_SECONDS.labels(recording.STREAM.name)
+    for delivery in deliveries:
+        lag.observe(max(0.0, (now - delivery.sent).total_seconds()))

@@ -25,6 +25,7 @@ import resources.reconcile
 import runners
 from kernel import after_commit, heartbeats
 from kernel.singleton import only_one
+from kernel.telemetry import meters
 
 log = logging.getLogger(__name__)
 
@@ -79,9 +80,12 @@ class Command(BaseCommand):
     def _round(self) -> None:
         for step in STEPS:
             close_old_connections()
+            app = step.__module__.partition(".")[0]
             try:
-                step()
+                with meters.RECONCILE_SECONDS.labels(app).time():
+                    step()
             except Exception:  # of any kind: the next round may succeed, and the other steps must run
+                meters.RECONCILE_FAILURES.labels(app).inc()
                 log.exception("%s failed; trying again in %s s", step.__module__, ROUND_S)
         heartbeats.beat("reconcile")
 

@@ -1,0 +1,96 @@
+"""The files in which processes count (meters): read by `/metrics`, and kept small.
+
+A file of a process that has ended is added to `{type}_ended.db` and removed: else its counts would be missing, which
+Prometheus would take for a reset, or there would be more files with each restart. A kill at any moment counts nothing
+twice: what is to be removed is written down before the sum takes its place, with the sum's inode.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from prometheus_client import Metric
+from prometheus_client.mmap_dict import MmapedDict
+from prometheus_client.multiprocess import MultiProcessCollector
+
+ENDED = "ended"
+JOURNAL = "folding.json"
+ADDED = ("counter", "histogram", "summary")
+
+
+def collect(folder: Path) -> Iterable[Metric]:
+    """Return what all processes have counted, the ended ones included."""
+    with _locked(folder):
+        _finish(folder)
+        ended = [path for path in folder.glob("*.db") if not _is_alive(path)]
+        for kind in ADDED:
+            _fold(folder, kind, [path for path in ended if path.name.startswith(f"{kind}_")])
+        for path in ended:
+            if path.name.startswith("gauge_"):  # what an ended process has open is closed
+                path.unlink(missing_ok=True)
+        return MultiProcessCollector.merge([str(path) for path in folder.glob("*.db")])
+
+
+def clear(folder: Path) -> None:
+    """Remove all counts. None of the processes runs."""
+    for path in (*folder.glob("*.db"), folder / JOURNAL):
+        path.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _is_alive(path: Path) -> bool:
+    """Return whether the file is of a process that exists, or is a sum."""
+    process = path.stem.rpartition("_")[2]
+    return not process.isdigit() or Path(f"/proc/{process}").exists()
+
+
+def _fold(folder: Path, kind: str, ended: list[Path]) -> None:
+    """Add the counts of ended processes to the sum and remove their files."""
+    if not ended:
+        return
+    total = folder / f"{kind}_{ENDED}.db"
+    draft = folder / f".{kind}_{ENDED}.draft"
+    draft.unlink(missing_ok=True)
+    sums: dict[str, float] = {}
+    for path in (total, *ended):
+        with contextlib.suppress(FileNotFoundError):
+            for key, value, _timestamp, _position in MmapedDict.read_all_values_from_file(str(path)):
+                sums[key] = sums.get(key, 0.0) + value
+    store = MmapedDict(str(draft))
+    for key, value in sums.items():
+        store.write_value(key, value, 0.0)
+    store.close()
+    journal = folder / JOURNAL
+    note = journal.with_suffix(".draft")
+    note.write_text(json.dumps({"inode": draft.stat().st_ino, "total": total.name, "ended": [p.name for p in ended]}))
+    note.replace(journal)
+    draft.replace(total)
+    _finish(folder)
+
+
+def _finish(folder: Path) -> None:
+    """Remove the files that the sum includes: now, and after a kill that came before this."""
+    journal = folder / JOURNAL
+    try:
+        note = json.loads(journal.read_text())
+    except FileNotFoundError:
+        return
+    with contextlib.suppress(FileNotFoundError):
+        if (folder / note["total"]).stat().st_ino == note["inode"]:
+            for name in note["ended"]:
+                (folder / name).unlink(missing_ok=True)
+    journal.unlink()

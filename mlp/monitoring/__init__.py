@@ -1,0 +1,1 @@
+"""`/metrics`, which Prometheus scrapes: see endpoint."""
