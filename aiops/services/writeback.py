@@ -34,6 +34,9 @@ class WriteBack:
     name = "write-back"
 
     def __init__(self):
+        for model in MODELS:
+            for level in LEVELS:
+                meters.LOG_LINES_JUDGED.labels(model, level)  # is there, with 0, before the first verdict
         self.late: dict[str, dict] = {}  # templates that are not written yet: each is sent only once
         self.subjects = {
             subjects.INFERENCED: Route(self.verdicts, "workers", BATCH, LINGER_S),

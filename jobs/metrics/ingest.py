@@ -23,6 +23,8 @@ from . import nats_auth, recording
 async def run(stop: asyncio.Event, check: Callable[[], None] = lambda: None) -> None:
     """Work until `stop` is set. `check` is called each second and raises when this process must not go on."""
 
+    meters.REPORT_LAG_SECONDS.labels(recording.STREAM.name)  # is there, with 0, before the first report
+
     def idle() -> None:
         check()
         heartbeats.beat("ingest")

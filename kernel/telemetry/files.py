@@ -55,7 +55,13 @@ def _locked(folder: Path) -> Iterator[None]:
 def _is_alive(path: Path) -> bool:
     """Return whether the file is of a process that exists, or is a sum."""
     process = path.stem.rpartition("_")[2]
-    return not process.isdigit() or Path(f"/proc/{process}").exists()
+    if not process.isdigit():
+        return True
+    try:
+        state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+    except (OSError, IndexError):
+        return False
+    return state not in {"Z", "X"}  # ended, and nobody has asked for its status yet
 
 
 def _fold(folder: Path, kind: str, ended: list[Path]) -> None:

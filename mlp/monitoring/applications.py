@@ -28,13 +28,13 @@ def collect() -> Iterator[Metric]:
     yield counter("mlp_application_requests", "Requests that the application has answered.", LABELS, requests)
     yield counter("mlp_application_errors", "Of those, the ones with an error.", LABELS, errors)
     times = [
-        ((*labels, quantile), value / 1000)
+        ((*labels, percentile), value / 1000)
         for labels, one in known
         if one.fresh
-        for quantile, value in (("0.5", one.median), ("0.95", one.slow))
+        for percentile, value in (("50", one.median), ("95", one.slow))
         if value is not None
     ]
     yield gauge(
-        "mlp_application_latency_seconds", "Latency of the latest two seconds with requests.", (*LABELS, "quantile"),
+        "mlp_application_latency_seconds", "Latency of the latest two seconds with requests.", (*LABELS, "percentile"),
         times,
     )  # fmt: skip

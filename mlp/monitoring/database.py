@@ -143,11 +143,10 @@ def _open_deliveries() -> QuerySet:
 
 
 def _deliveries(cursor) -> Iterator[Metric]:
-    counts, late = dict.fromkeys((("notice",), ("registry_webhook",)), 0), {}
+    counts, late = {}, {}
     for kind, count, due in _rows(cursor, _open_deliveries):
         counts[(kind,)] = count
-        late[(kind,)] = max(0.0, (timezone.now() - due).total_seconds())
-    late = dict.fromkeys(counts, 0.0) | late
+        late[(kind,)] = max(0.0, (timezone.now() - due).total_seconds()) if due else 0.0
     yield gauge("mlp_deliveries_waiting", "Notices and webhook calls that wait to be sent.", ("kind",), counts.items())
     yield gauge("mlp_delivery_delay_seconds", "How long the oldest of them has been due.", ("kind",), late.items())
 

@@ -51,7 +51,6 @@ def _works(name: str, question: Callable[[], object]) -> bool:
 
 
 def _ask_database() -> None:
-    connection.close_if_unusable_or_obsolete()
     with connection.cursor() as cursor:
         cursor.execute("SELECT 1")
 

@@ -91,7 +91,7 @@ def test_it_listens_on_its_own_address_and_ports_only(platform):
 
 
 def test_secrets_are_not_on_command_lines_or_readable_by_others(platform):
-    names = ("secret-key", "admin-password", "nats-password", "valkey-password", "database-password")
+    names = ("secret-key", "admin-password", "nats-password", "valkey-password", "database-password", "metrics-token")
     secrets = [(platform.root / name).read_bytes().strip() for name in names]
     for pid in platform.everything():
         with suppress(OSError):

@@ -81,11 +81,12 @@ class Command(BaseCommand):
         for step in STEPS:
             close_old_connections()
             app = step.__module__.partition(".")[0]
+            failures = meters.RECONCILE_FAILURES.labels(app)  # is there, with 0, before the first one
             try:
                 with meters.RECONCILE_SECONDS.labels(app).time():
                     step()
             except Exception:  # of any kind: the next round may succeed, and the other steps must run
-                meters.RECONCILE_FAILURES.labels(app).inc()
+                failures.inc()
                 log.exception("%s failed; trying again in %s s", step.__module__, ROUND_S)
         heartbeats.beat("reconcile")
 

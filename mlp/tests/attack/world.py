@@ -15,6 +15,7 @@ PASSWORD = "correct horse battery"
 WAIT_S = 120  # on a busy machine
 STEADY = {"finished", "error"}
 SECRETS = ("secret-key", "admin-password", "nats-password", "valkey-password", "database-password", "nats-platform")
+SECRETS += ("metrics-token",)
 # Small limits, so that they are reached soon.
 SETTINGS = {"MLP_JOB_DISK_MIB": "64", "MLP_JOB_CANCEL_GRACE_S": "1", "MLP_JOB_LOG_LIMIT": "1000000"}
 

@@ -1,0 +1,140 @@
+"""What several processes have counted is joined, and a kill loses and doubles nothing."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from django.conf import settings
+
+from kernel.telemetry import files
+
+# A process that counts in the folder of its argument, says so, and waits for its end.
+COUNTS = """
+import os, sys
+os.environ["PROMETHEUS_MULTIPROC_DIR"] = sys.argv[1]
+from prometheus_client import Counter, Gauge, Histogram
+count = Counter("done", "Done.", ("kind",), registry=None)
+open_ = Gauge("open", "Open.", ("kind",), registry=None, multiprocess_mode="livesum")
+took = Histogram("took_seconds", "Took.", ("kind",), registry=None, buckets=(1, 10))
+for number in range(int(sys.argv[2])):
+    count.labels("a").inc()
+    took.labels("a").observe(number % 3 * 4)
+open_.labels("a").inc(2)
+print("counted", flush=True)
+sys.stdin.read()
+"""
+
+
+class Counting:
+    """A process that has counted `times`, and runs until it is killed."""
+
+    def __init__(self, folder: Path, times: int):
+        command = [sys.executable, "-c", COUNTS, str(folder), str(times)]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        assert self.process.stdout.readline() == b"counted\n"
+
+    def kill(self) -> None:
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+        self.process.stdin.close()
+        self.process.stdout.close()
+
+
+@pytest.fixture
+def start(tmp_path):
+    started: list[Counting] = []
+
+    def begin(times: int) -> Counting:
+        started.append(Counting(tmp_path, times))
+        return started[-1]
+
+    yield begin
+    for one in started:
+        if one.process.poll() is None:
+            one.kill()
+
+
+def totals(folder: Path) -> dict[str, float]:
+    found = {}
+    for metric in files.collect(folder):
+        for one in metric.samples:
+            found[one.name + one.labels.get("le", "")] = one.value
+    return found
+
+
+def test_the_counts_of_all_processes_are_added(tmp_path, start):
+    start(3), start(4)
+    found = totals(tmp_path)
+    assert found["done_total"] == 7
+    assert found["open"] == 4
+    assert (found["took_seconds_count"], found["took_seconds_bucket1.0"], found["took_seconds_bucket+Inf"]) == (7, 3, 7)
+
+
+def test_what_a_killed_process_has_counted_is_kept_and_its_files_are_removed(tmp_path, start):
+    first, _second = start(3), start(4)
+    before = totals(tmp_path)
+    first.kill()
+    after = totals(tmp_path)
+    assert {name: value for name, value in after.items() if name != "open"} == {
+        name: value for name, value in before.items() if name != "open"
+    }
+    assert after["open"] == 2  # what it had open is closed
+    assert not list(tmp_path.glob(f"*_{first.process.pid}.db"))
+    start(5).kill()
+    assert totals(tmp_path)["done_total"] == 12
+    assert totals(tmp_path)["done_total"] == 12
+    assert len(list(tmp_path.glob("counter_*.db"))) == 2  # of the one that lives, and the sum
+
+
+# Ends the process at the given change of a file, before or after it, while it joins the counts of ended processes.
+INTERRUPTED = """
+import os, pathlib, sys
+sys.path.insert(0, sys.argv[1])
+from kernel.telemetry import files
+left = int(sys.argv[3])
+def dying(change):
+    def wrapper(*arguments, **options):
+        global left
+        left -= 1
+        if left == 0:
+            os._exit(9)
+        result = change(*arguments, **options)
+        left -= 1
+        if left == 0:
+            os._exit(9)
+        return result
+    return wrapper
+for name in ("replace", "unlink", "write_text"):
+    setattr(pathlib.Path, name, dying(getattr(pathlib.Path, name)))
+files.collect(pathlib.Path(sys.argv[2]))
+"""
+
+
+def test_a_kill_at_any_moment_of_joining_loses_and_doubles_nothing(tmp_path, start):
+    interrupted, expected = 0, 0
+    for moment in range(1, 60):
+        one, other = start(1), start(2)
+        one.kill(), other.kill()
+        expected += 3
+        command = [sys.executable, "-c", INTERRUPTED, str(settings.BASE_DIR), str(tmp_path), str(moment)]
+        ended = subprocess.run(command, env={"PATH": os.environ["PATH"]}, check=False).returncode
+        assert ended in {0, 9}
+        assert totals(tmp_path)["done_total"] == expected, f"killed at change {moment}"
+        interrupted += ended == 9
+        if not ended:
+            break
+    assert ended == 0  # each moment was tried
+    assert interrupted > 10
+    assert sorted(path.name for path in tmp_path.glob("*.db")) == ["counter_ended.db", "histogram_ended.db"]
+
+
+def test_a_new_start_of_the_platform_begins_at_zero(tmp_path, start):
+    start(3).kill()
+    assert totals(tmp_path)["done_total"] == 3
+    files.clear(tmp_path)
+    assert totals(tmp_path) == {}
