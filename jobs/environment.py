@@ -10,6 +10,7 @@ from django.conf import settings
 import runners
 from datasets.sources import owner_and_name
 from kernel import storage
+from kernel.telemetry import tracing
 from kernel.textlog.files import LogFile
 from resources.models import Network
 from runners import Mount, Runner, RunSpec
@@ -113,6 +114,7 @@ def _environment(job: Job, user, runner: Runner, workspace: Path, links: Path) -
         "MLP_PREEMPTIONS": str(job.preemptions),
         "MLP_NETWORK": job.network_policy,
         **runner.facts(job.runtime),
+        **(tracing.environment() if tracing.VARIABLE not in job.env else {}),
         **(_addresses(job, user, runner) if job.network_policy != Network.NONE else {}),
     }
 

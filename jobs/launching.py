@@ -44,6 +44,10 @@ class JobRuns(owned.OwnedRuns[Job]):
             return False
         return not gone
 
+    def trace(self, job: Job) -> str | None:
+        """Return the request that has submitted the job, also where another job's end has made room for it."""
+        return job.traceparent or None
+
     def spec(self, job: Job) -> runners.RunSpec:
         return environment.run_spec(job, job.user)
 

@@ -21,6 +21,7 @@ from kernel.errors import Refused
 from kernel.locking import Missing, WrongState, lock_row, locked
 from kernel.messages import Message, word
 from kernel.models import record_created
+from kernel.telemetry import tracing
 from resources import tcc
 from runners import owned
 
@@ -74,7 +75,7 @@ def create_job(
                 job_inputs=dict(inputs or {}), timeout=timeout, priority=priority, preemptible=preemptible,
                 workers=workers, network=network, project=_project(user, project),
                 tags=dict(tags or {}), notes=notes, group=group, snapshot=taking.record(user, code),
-                colour=colours.following(user),
+                colour=colours.following(user), traceparent=tracing.traceparent(),
             )  # fmt: skip
             _enter(job, code, by, within)
     except IntegrityError as problem:
@@ -172,6 +173,8 @@ def order_run(pk: int) -> Job | None:
             job.run_name = run_name_of(job)
             job.not_before = timezone.now()
             job.save(update_fields=["attempt", "run_name", "not_before"])
+            if job.attempt == 1:
+                tracing.waited("job.queued", job.created, job.traceparent, mlp__job=job.name)
         return job
 
 

@@ -17,6 +17,7 @@ from django.db import transaction
 from dramatiq import Message
 
 from .broker import broker
+from .telemetry import tracing
 
 log = logging.getLogger(__name__)
 
@@ -24,7 +25,12 @@ log = logging.getLogger(__name__)
 def enqueue(actor: str, *args, queue: str = "default", delay_ms: int | None = None) -> None:
     """Send a message to the actor of that name once the transaction is committed (at once outside of one)."""
     message = Message(queue_name=queue, actor_name=actor, args=args, kwargs={}, options={})
-    run(f"enqueue {actor}{args}", lambda: broker().enqueue(message, delay=delay_ms))
+
+    def send() -> None:
+        with tracing.sending(message):
+            broker().enqueue(message, delay=delay_ms)
+
+    run(f"enqueue {actor}{args}", send)
 
 
 def run(what: str, action: Callable[[], object]) -> None:

@@ -15,7 +15,7 @@ from dramatiq.errors import ConnectionClosed
 
 from . import valkey
 from .errors import Fault
-from .telemetry import meters
+from .telemetry import meters, tracing
 
 IDLE_LOOK_S = 1.0  # how long a message waits whose notification was lost
 BUSY_LOOK_MS = 100  # at most, while messages are being processed or wait for their time
@@ -131,6 +131,8 @@ def broker() -> RedisBroker:
     made = Broker(client=valkey.client(), heartbeat_timeout=10_000, maintenance_chance=1_000_000)
     made.add_middleware(DatabaseConnections())
     made.add_middleware(Measures())
+    if tracing.enabled():
+        made.add_middleware(tracing.TraceTasks())
     made.add_middleware(Ending())
     dramatiq.set_broker(made)
     return made

@@ -36,6 +36,7 @@ INSTALLED_APPS = [
 ]
 MIDDLEWARE = [
     "kernel.telemetry.meters.CountRequests",
+    "kernel.telemetry.tracing.TraceRequests",  # where traces are on
     "django.middleware.security.SecurityMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "kernel.middleware.ContentSecurityPolicy",

@@ -303,7 +303,8 @@ TRY_TIMEOUT_S = runs.integer(
 )
 
 MLP_K8S = cluster_settings.read()
-METRICS_TOKEN = monitoring_settings.token() or secret(MLP_ROOT, "metrics-token")
+METRICS_TOKEN, OTLP_ENDPOINT = monitoring_settings.read()
+METRICS_TOKEN = METRICS_TOKEN or secret(MLP_ROOT, "metrics-token")
 _beside = [LOGS, NOTICES, monitoring_settings.MONITORING, cluster_settings.CLUSTER]
 SECTIONS = [place, access, limit_settings.LIMITS, servers, runs, *_beside]
 

@@ -30,6 +30,7 @@ from kernel import healing, storage
 from kernel.errors import Fault, Refused
 from kernel.locking import Missing, locked
 from kernel.messages import Message, with_lines
+from kernel.telemetry import tracing
 
 LAUNCH_PATIENCE_S = 300  # how long a run may fail to start for a fault of the runner
 LONGEST_PAUSE_S = 600  # between two runs of a row; longer than any that a kind makes
@@ -94,6 +95,10 @@ class OwnedRuns(ABC, Generic[Row]):
         """Save the locked row, whose run is gone and whose `run_name` is empty now, and release what the run used."""
         row.save(update_fields=["run_name"])
 
+    def trace(self, row: Row) -> str | None:
+        """Return the span (W3C traceparent) that the start of the run belongs to; None for the current one."""
+        return None
+
     # --- the mechanism --------------------------------------------------------------------------------------------
     def launch(self, pk: int) -> Row | None:
         """Start the run that the row is due for, unless the runner knows it; return the row, None when none is due.
@@ -120,7 +125,8 @@ class OwnedRuns(ABC, Generic[Row]):
                 return True
             if not self.prepare(row):
                 return False
-            runner.start(self.spec(row))
+            with tracing.span("run.start", parent=self.trace(row), mlp__run=row.run_name):
+                runner.start(self.spec(row))
         except (Fault, runners.RunnerError, OSError) as fault:
             if self.is_worth_retrying(row, fault):
                 raise

@@ -149,6 +149,7 @@ class Job(ConcurrentTransitionMixin, Preemptible, Lifecycle):
     idle_exempt = models.BooleanField(_("exempt from the idle policy"), default=False, db_default=False)
     diagnosed = models.BooleanField(default=False, db_default=False)  # jobs.doctor has seen its failure
     nonce = models.CharField(max_length=32, default=new_nonce)
+    traceparent = models.CharField(max_length=55, blank=True, default="", db_default="", editable=False)
     created = models.DateTimeField(_("created"), auto_now_add=True)
     started = models.DateTimeField(_("started"), null=True, blank=True)
     ended = models.DateTimeField(_("ended"), null=True, blank=True)
