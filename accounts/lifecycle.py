@@ -45,11 +45,12 @@ def check_password(password: str, user: User | None = None) -> None:
 
 
 def register(
-    *, username: str, password: str, by: str, active: bool = True, is_staff: bool = False, judge: bool = True
+    *, username: str, password: str | None, by: str, active: bool = True, is_staff: bool = False, judge: bool = True
 ) -> User:
     """Create a user and the row of their token. With `active` False an administrator has to activate the account.
 
-    With `judge` False the password is not validated: it comes from the platform's settings. Raises Refused.
+    With `judge` False the password is not validated: it comes from the platform's settings, or is None where a provider
+    vouches for the user. Raises Refused.
     """
     names.name(username, "username")
     if username == names.PLATFORM:

@@ -216,6 +216,26 @@ class Visit(models.Model):
         return f"{self.user_id} {self.at}"
 
 
+class Identity(models.Model):
+    """An account at a provider (an OpenID Connect issuer, a directory) by which the user logs in: accounts.signin."""
+
+    user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="identities", verbose_name=_("user"))
+    issuer = models.CharField(_("issuer"), max_length=500)
+    subject = models.CharField(_("subject"), max_length=255)
+    name = models.CharField(_("name"), max_length=200, blank=True)
+    created_user = models.BooleanField(default=False)  # else its owner has connected it
+    staff = models.BooleanField(default=False)  # administrator because of the provider's groups
+    created = models.DateTimeField(_("created"), auto_now_add=True)
+    used = models.DateTimeField(_("last used"), null=True)
+
+    class Meta:
+        db_table = "identity"
+        constraints = [models.UniqueConstraint(fields=["issuer", "subject"], name="identity_once")]
+
+    def __str__(self) -> str:
+        return f"{self.issuer} {self.name}"
+
+
 class LoginAddress(models.Model):
     """A network from which a user has logged in, or from which others have tried to: see accounts.logins."""
 

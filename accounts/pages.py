@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from django.conf import settings
 from django.contrib import messages
-from django.contrib.auth import login as open_session
 from django.contrib.auth import logout as close_session
 from django.contrib.auth.decorators import login_required
 from django.shortcuts import redirect, render
@@ -17,9 +16,7 @@ from kernel.pages import Problems, attempt, problems_of, safe_next
 
 from . import lifecycle, logins, sessions, throttle
 from .models import User
-from .settings_pages import with_choices
-
-BACKEND = "django.contrib.auth.backends.ModelBackend"
+from .signin import entering
 
 
 @sensitive_post_parameters("password")
@@ -43,8 +40,7 @@ def regist_login(request):
     if not user.is_active:
         messages.info(request, _("You are registered. An administrator will activate your account."))
         return redirect("regist_login")
-    open_session(request, user, backend=BACKEND)
-    return logins.entered(request, with_choices(redirect(target), user), user)
+    return entering.enter(request, user, target)
 
 
 def _form(request, target: str, problems: Problems | None = None):
@@ -53,6 +49,7 @@ def _form(request, target: str, problems: Problems | None = None):
         "username": request.POST.get("username", ""),
         "problems": problems,
         "shortest": settings.PASSWORD_MIN_LENGTH,
+        "providers": settings.OIDC_PROVIDERS,
     }
     status = problems.status if problems else 200
     response = render(request, "accounts/regist_login.html", context, status=status)
@@ -88,12 +85,6 @@ def _register(request) -> User:
         )
 
 
-@require_POST
-def logout(request):
-    close_session(request)
-    return redirect(settings.LOGOUT_REDIRECT_URL)
-
-
 @login_required
 @never_cache
 @require_GET
@@ -107,6 +98,8 @@ def _account(request, problems: Problems | None = None):
         "tokens": request.user.tokens.order_by("kind", "pk"),
         "sessions": sessions.of(request.user),
         "here": request.session.session_key,
+        "identities": request.user.identities.order_by("pk"),
+        "providers": settings.OIDC_PROVIDERS,
         "problems": problems,
         "shortest": settings.PASSWORD_MIN_LENGTH,
     }

@@ -30,6 +30,7 @@ FIRST_S = 1  # the wait after the last free attempt; each further one doubles it
 MOST_S = 900
 HOUR_S = 3600
 AT_ONCE = 4  # hashes that strangers may have computed at the same time: half of a web process's threads
+SIGN_INS_PER_HOUR = 600  # of a network, which may be a whole company
 BUSY_S = 2
 KEPT = timedelta(days=1)  # by then the attempts of a row are forgotten
 LOCAL = "127.0.0.1"
@@ -142,6 +143,13 @@ def count_registration(address: str) -> None:
         raise TooMany(
             "too many registrations from this address; try again in %(seconds)s s", field="username", seconds=wait_s
         )
+
+
+def count_sign_in(address: str) -> None:
+    """Count a sign-in at a provider, which each stores a session. Raises TooMany with the time to wait."""
+    wait_s = claim([Budget("signin", (network(address),), SIGN_INS_PER_HOUR, HOUR_S / SIGN_INS_PER_HOUR)])
+    if wait_s:
+        raise TooMany("too many log-ins at the moment; try again in %(seconds)s s", seconds=wait_s)
 
 
 @contextlib.contextmanager

@@ -51,6 +51,10 @@ class Section:
         self.settings[name] = Setting(name, shown or default, unit, help)
         return env(name, default)
 
+    def variant(self, name: str, default: str) -> str:
+        """Return a variable of a family, such as one for each provider, that the help of a declared one describes."""
+        return env(name, default)
+
     def flag(self, name: str, default: bool, *, help: str) -> bool:
         value = self.text(name, str(default).lower(), help=help).lower()
         if value not in TRUE | FALSE:

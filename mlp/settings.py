@@ -22,6 +22,8 @@ from mlp.django_settings import BASE_DIR
 from mlp.mail_settings import *  # noqa: F403
 from mlp.mail_settings import NOTICES
 from mlp.operators import admin_theme
+from mlp.signin_settings import *  # noqa: F403
+from mlp.signin_settings import SIGNIN
 
 gc.disable()  # until everything is imported (kernel/apps.py): a third of the time that a process takes to start
 
@@ -306,7 +308,7 @@ MLP_K8S = cluster_settings.read()
 METRICS_TOKEN, OTLP_ENDPOINT = monitoring_settings.read()
 METRICS_TOKEN = METRICS_TOKEN or secret(MLP_ROOT, "metrics-token")
 _beside = [LOGS, NOTICES, monitoring_settings.MONITORING, cluster_settings.CLUSTER]
-SECTIONS = [place, access, limit_settings.LIMITS, servers, runs, *_beside]
+SECTIONS = [place, access, SIGNIN, limit_settings.LIMITS, servers, runs, *_beside]
 
 # --- Django ---------------------------------------------------------------------------------------------------------
 STATIC_URL = "/static/"

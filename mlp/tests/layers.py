@@ -34,7 +34,7 @@ AIOPS_MAY = {0, 1, 2, 3}
 
 # Folders inside an app: each may import those before it, and its own files.
 ROOMS = {
-    "accounts": ("models", "auth", "notices", "sharing"),
+    "accounts": ("models", "auth", "notices", "sharing", "signin"),
     "aiops": ("models", "wire", "logstore", "opnilog", "judging", "lifecycle", "intake", "training", "services", "web"),
     "models_app": (
         "models",

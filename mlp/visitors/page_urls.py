@@ -9,6 +9,7 @@ from accounts import pages as accounts
 from accounts import settings_pages
 from accounts.sharing import links
 from accounts.sharing import pages as sharing
+from accounts.signin import pages as signin
 from aiops.web import alert_pages
 from aiops.web import operator_pages as aiops_operators
 from aiops.web import pages as aiops
@@ -50,7 +51,11 @@ urlpatterns = [
     path("index/seen", pages.failures_seen, name="failures_seen"),
     path("regist_login", accounts.regist_login, name="regist_login"),
     path("regist_login.jsp", accounts.regist_login),
-    path("logout", accounts.logout, name="logout"),
+    path("logout", signin.logout, name="logout"),
+    path("signin/<seg:provider>", signin.start, name="signin_start"),
+    path("signin/<seg:provider>/back", signin.back, name="signin_back"),
+    path("signin/<seg:provider>/connect", signin.connect, name="signin_connect"),
+    path("account/disconnect", signin.disconnect, name="signin_disconnect"),
     path("account", accounts.account, name="account"),
     path("account/token", accounts.rotate_token, name="rotate_token"),
     path("account/sessions", accounts.end_sessions, name="end_sessions"),
