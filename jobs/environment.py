@@ -24,6 +24,7 @@ FOLDERS = ("ckpt", "log", "metrics")
 # The paths inside a run where the runner can mount them; scripts read the variables instead.
 WORKSPACE, DATASETS, SCRIPTS, REPORT, INPUTS = "/workspace", "/datasets", "/scripts", "/opt/mlp", "/inputs"
 TOKEN = "/run/mlp"
+TRUST = "/opt/mlp-trust"
 HOME = "/home.now"  # what a snapshot does not have is a link into it
 
 
@@ -73,6 +74,8 @@ def run_spec(job: Job, user) -> RunSpec:
     if job.network_policy != Network.NONE:
         _write_token(job)
         mounts.append(Mount(token_dir(job), TOKEN))
+    if settings.TLS.ca:
+        mounts.append(Mount(trusted().parent, TRUST))
     return RunSpec(
         name=job.run_name,
         command=[runner.python, "-u", f"{runner.place(code, SCRIPTS)}/{job.entry}", *job.args],
@@ -114,9 +117,23 @@ def _environment(job: Job, user, runner: Runner, workspace: Path, links: Path) -
         "MLP_PREEMPTIONS": str(job.preemptions),
         "MLP_NETWORK": job.network_policy,
         **runner.facts(job.runtime),
+        **_trust(job, runner),
         **(tracing.environment() if tracing.VARIABLE not in job.env else {}),
         **(_addresses(job, user, runner) if job.network_policy != Network.NONE else {}),
     }
+
+
+def trusted() -> Path:
+    """Return the certificates that runs trust where MLP_TLS_CA is given (supervision.tls)."""
+    return storage.root() / "run" / "trust" / "ca" / "ca.pem"
+
+
+def _trust(job: Job, runner: Runner) -> dict[str, str]:
+    """Return the variables by which programs find them: OpenSSL's and Python's own, that of requests, that of curl."""
+    if not settings.TLS.ca:
+        return {}
+    path = f"{runner.place(trusted().parent, TRUST)}/{trusted().name}"
+    return {name: path for name in ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE") if name not in job.env}
 
 
 def _inputs(job: Job, user) -> dict[str, Mount]:

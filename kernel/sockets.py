@@ -11,6 +11,7 @@ import hashlib
 import http.client
 import os
 import socket
+import ssl
 import stat
 import tempfile
 from pathlib import Path
@@ -87,12 +88,14 @@ def connect(address: Address, timeout_s: float) -> socket.socket:
 
 
 class HttpConnection(http.client.HTTPConnection):
-    """HTTP to a port or to a unix socket."""
+    """HTTP to a port or to a unix socket, over TLS where a context is given."""
 
-    def __init__(self, address: Address, timeout_s: float):
+    def __init__(self, address: Address, timeout_s: float, tls: ssl.SSLContext | None = None):
         host, port = address if isinstance(address, tuple) else ("localhost", None)
         super().__init__(host, port, timeout=timeout_s)
-        self.address = address
+        self.address, self.tls = address, tls
 
     def connect(self) -> None:
         self.sock = connect(self.address, self.timeout)
+        if self.tls is not None:
+            self.sock = self.tls.wrap_socket(self.sock, server_hostname=self.host)

@@ -14,7 +14,7 @@ from django.utils.translation import gettext_lazy as _
 from kernel.environment import Section, default_root, postgres_settings
 from kernel.secrets import secret
 from kernel.sockets import folder as socket_folder
-from mlp import cluster_settings, limit_settings, monitoring_settings, rest_settings
+from mlp import cluster_settings, limit_settings, monitoring_settings, rest_settings, tls_settings
 from mlp.aiops_settings import *  # noqa: F403
 from mlp.aiops_settings import LOGS
 from mlp.django_settings import *  # noqa: F403
@@ -49,6 +49,7 @@ MLP_PORT_BASE = place.integer(
     1024,
     65000,
     help="gateway +1, application gateway +2, web +3, websockets +4, uploads +5, the proxy of runs +6, "
+    "under TLS the gateways for runs on this machine +7 and +8, "
     "NATS +10, database +11, Valkey +12",
 )
 
@@ -67,17 +68,20 @@ WEB_PORT = MLP_PORT_BASE + 3
 WEBSOCKET_PORT = MLP_PORT_BASE + 4
 DATA_PORT = MLP_PORT_BASE + 5
 RUN_PROXY_PORT = MLP_PORT_BASE + 6  # on the loopback interface of each run, not on ours
+# Under TLS, plain HTTP for the runs of this machine; on the loopback interface.
+PLAIN_GATEWAY_PORT, PLAIN_APP_GATEWAY_PORT = MLP_PORT_BASE + 7, MLP_PORT_BASE + 8
 NATS_PORT = MLP_PORT_BASE + 10
 DATABASE_PORT = MLP_PORT_BASE + 11
 VALKEY_PORT = MLP_PORT_BASE + 12
 # Where the gateways and NATS listen, seen from this machine.
 GATEWAY_HOST = INTERNAL_HOST if MLP_HOST in {"0.0.0.0", "::"} else MLP_HOST
+TLS = tls_settings.read()
 GATEWAY_URL = place.url(
     "MLP_URL",
     ("http", "https"),
-    f"http://{GATEWAY_HOST}:{GATEWAY_PORT}",
-    shown="`http://{host}:{base+1}`",
-    help="the gateway's address as users see it; `https://…` when TLS ends in front of it ([tls.md](tls.md))",
+    f"{TLS.scheme}://{GATEWAY_HOST}:{TLS.port or GATEWAY_PORT}",
+    shown="`http://{host}:{base+1}`, `https://…` with `MLP_TLS_CERT`",
+    help="the gateway's address as users see it; `https://…` also when TLS ends in front of it ([tls.md](tls.md))",
 ).rstrip("/")
 APP_GATEWAY_URL = place.url(
     "MLP_APP_URL",
@@ -85,14 +89,10 @@ APP_GATEWAY_URL = place.url(
     shown="the gateway's host, port `{base+2}`",
     help="the application gateway's address as users see it",
 ).rstrip("/")
-RUN_GATEWAY_URL = place.url(
-    "MLP_RUN_URL",
-    ("http", "https"),
-    GATEWAY_URL,
-    shown="`MLP_URL`",
-    help="the gateway's address as jobs see it, where that differs from `MLP_URL` and they have no network "
-    "of their own",
-).rstrip("/")
+TLS.check(GATEWAY_URL)
+if TLS.cert and not APP_GATEWAY_URL:  # the host of the certificate
+    _host = urlsplit(GATEWAY_URL).netloc.removesuffix(f":{urlsplit(GATEWAY_URL).port}")
+    APP_GATEWAY_URL = f"https://{_host}:{TLS.app_port or APP_GATEWAY_PORT}"
 NGINX_PROGRAM = place.text(
     "MLP_NGINX",
     shown="the nginx that is installed with the platform, else the system's",
@@ -156,7 +156,7 @@ PASSWORD_MIN_LENGTH = access.integer(
     "MLP_PASSWORD_MIN_LENGTH", 8, 8, 64, help="characters that a new password must have; existing passwords stay valid"
 )
 
-limits = limit_settings.read(proxied=GATEWAY_URL.startswith("https://") and not TRUSTED_PROXIES)
+limits = limit_settings.read(proxied=GATEWAY_URL.startswith("https://") and not TRUSTED_PROXIES and not TLS.cert)
 CONNECTIONS_PER_ADDRESS, WEBSOCKETS_PER_USER, FOLLOWED_LOGS_PER_USER, JOB_VALUES, TRASH_DAYS = limits
 
 # --- servers: given by URL, else embedded -----------------------------------------------------------------------------
@@ -244,6 +244,14 @@ MLP_RUNNER = runs.text(
     "MLP_RUNNER", "local",
     help="`local`: runs are processes of this machine; `kubernetes`: a cluster's Jobs ([kubernetes.md](kubernetes.md))",
 )  # fmt: skip
+RUN_GATEWAY_URL = place.url(
+    "MLP_RUN_URL",
+    ("http", "https"),
+    f"http://{INTERNAL_HOST}:{PLAIN_GATEWAY_PORT}" if TLS.cert and MLP_RUNNER == "local" else GATEWAY_URL,
+    shown="`MLP_URL`; with `MLP_TLS_CERT` and runs on this machine `http://127.0.0.1:{base+7}`",
+    help="the gateway's address as jobs see it, where that differs from `MLP_URL` and they have no network "
+    "of their own",
+).rstrip("/")
 MLP_CONFINEMENT = runs.text(
     "MLP_CONFINEMENT",
     "auto",
@@ -308,7 +316,7 @@ MLP_K8S = cluster_settings.read()
 METRICS_TOKEN, OTLP_ENDPOINT = monitoring_settings.read()
 METRICS_TOKEN = METRICS_TOKEN or secret(MLP_ROOT, "metrics-token")
 _beside = [LOGS, NOTICES, monitoring_settings.MONITORING, cluster_settings.CLUSTER]
-SECTIONS = [place, access, SIGNIN, limit_settings.LIMITS, servers, runs, *_beside]
+SECTIONS = [place, tls_settings.TLS, access, SIGNIN, limit_settings.LIMITS, servers, runs, *_beside]
 
 # --- Django ---------------------------------------------------------------------------------------------------------
 STATIC_URL = "/static/"
@@ -326,7 +334,7 @@ CSRF_COOKIE_NAME = "__Host-csrftoken" if _tls else "csrftoken"
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = _tls
 SESSION_COOKIE_HTTPONLY = True
 SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if _tls else None
-SECURE_HSTS_SECONDS = 31536000 if _tls else 0
+SECURE_HSTS_SECONDS = TLS.hsts_s if _tls else 0
 SECURE_HSTS_INCLUDE_SUBDOMAINS = SECURE_HSTS_PRELOAD = _tls
 SECURE_SSL_REDIRECT = False  # nginx or the load balancer in front redirects
 SECURE_REFERRER_POLICY = "same-origin"

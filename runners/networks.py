@@ -33,10 +33,13 @@ PROXIED = ("http_proxy", "https_proxy", "all_proxy")
 
 def doors() -> tuple[Door, ...]:
     """Return the doors of this platform, and the port of the proxy."""
-    host = settings.GATEWAY_HOST
+    host, front = settings.GATEWAY_HOST, settings.GATEWAY_HOST
+    to = settings.GATEWAY_PORT, settings.APP_GATEWAY_PORT
+    if settings.TLS.cert:  # runs need no certificate: what they send does not leave the machine
+        front, to = settings.INTERNAL_HOST, (settings.PLAIN_GATEWAY_PORT, settings.PLAIN_APP_GATEWAY_PORT)
     found = [
-        Door(GATEWAY, settings.GATEWAY_PORT, host, settings.GATEWAY_PORT),
-        Door(APP_GATEWAY, settings.APP_GATEWAY_PORT, host, settings.APP_GATEWAY_PORT),
+        Door(GATEWAY, settings.GATEWAY_PORT, front, to[0]),
+        Door(APP_GATEWAY, settings.APP_GATEWAY_PORT, front, to[1]),
     ]
     if settings.EMBEDDED["nats"]:
         found.append(Door(NATS, settings.NATS_PORT, host, settings.NATS_PORT))

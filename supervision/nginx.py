@@ -5,8 +5,11 @@ gateway.conf.tmpl and, where it exists, to data.conf.tmpl (the locations below /
 
     root, spool, static      the storage root, where nginx puts bodies of uploads, collected static files
     run                      nginx's own folder: pid, temporary files, rendered configuration
-    gateway_listen           address:port of the gateway, and of the application gateway
+    gateway_listen           address:port of the gateway, and of the application gateway, with `ssl` under TLS
     app_listen
+    gateway_more, app_more   the directives of what else they listen on under TLS
+    tls                      the directives of TLS, where the gateways speak it
+    redirect                 the server that redirects plain HTTP, where it has a port
     web_upstream             name of the upstream of the web processes; web_server is its address:port or socket
     websocket_upstream       the same for websockets; websocket_server is its address:port
     data_upstream            the same for the process that takes uploads; data_server is its address:port
@@ -40,7 +43,7 @@ from datasets.webdav.gate import internal_key
 from kernel import storage
 from kernel.sockets import Address
 
-from . import binaries
+from . import binaries, tls
 from .part import run_dir, write_private
 
 TEMPLATES = Path(__file__).parent
@@ -61,6 +64,11 @@ OF_THE_HOST = (
     *("NEL", "Report-To", "Reporting-Endpoints", "Origin-Agent-Cluster", "Service-Worker-Allowed"),
     *("WWW-Authenticate", "Proxy-Authenticate", "Access-Control-Allow-Credentials", "Activate-Storage-Access"),
     *("X-Sendfile", "X-Lighttpd-Send-File"),  # what a proxy in front may take for an order; nginx hides its own
+)
+# Mozilla's "intermediate" list, for TLS 1.2; those of TLS 1.3 are all good.
+CIPHERS = (
+    "ECDHE-ECDSA-AES128-GCM-SHA256:ECDHE-RSA-AES128-GCM-SHA256:ECDHE-ECDSA-AES256-GCM-SHA384:ECDHE-RSA-AES256-GCM-SHA384:"
+    "ECDHE-ECDSA-CHACHA20-POLY1305:ECDHE-RSA-CHACHA20-POLY1305"
 )
 PLACE = re.compile(r"\$\{([a-z_]+)\}")
 
@@ -99,8 +107,12 @@ def variables() -> dict[str, str]:
         "spool": str(storage.spool_dir()),
         "static": str(settings.STATIC_ROOT),
         "run": str(folder()),
-        "gateway_listen": f"{authority(settings.MLP_HOST)}:{settings.GATEWAY_PORT}",
-        "app_listen": f"{authority(settings.MLP_HOST)}:{settings.APP_GATEWAY_PORT}",
+        "gateway_listen": listen(settings.GATEWAY_PORT),
+        "gateway_more": listen_more(settings.TLS.port, settings.PLAIN_GATEWAY_PORT),
+        "app_listen": listen(settings.APP_GATEWAY_PORT),
+        "app_more": listen_more(settings.TLS.app_port, settings.PLAIN_APP_GATEWAY_PORT),
+        "tls": encryption(),
+        "redirect": fill("redirect.conf.tmpl", redirection()) if settings.TLS.redirect_port else "",
         "web_upstream": "web",
         "web_server": server(settings.WEB_ADDRESS),
         "websocket_upstream": "websockets",
@@ -116,12 +128,12 @@ def variables() -> dict[str, str]:
         "data_include": f'include "{folder()}/data.conf";' if data else "",
         "apps": str(folder() / "apps"),
         "gzip": GZIP,
-        "shield": " ".join(f"add_header {name} {value} always;" for name, value in SHIELD.items()),
+        "shield": " ".join(f"add_header {name} {value} always;" for name, value in shield().items()),
         "shield_maps": "\n    ".join(
             f'map $upstream_http_{_variable(name)} $missing_{_variable(name)} {{ default ""; "" {value}; }}'
-            for name, value in SHIELD.items()
+            for name, value in shield().items()
         ),
-        "shield_where_missing": " ".join(f"add_header {name} $missing_{_variable(name)} always;" for name in SHIELD),
+        "shield_where_missing": " ".join(f"add_header {name} $missing_{_variable(name)} always;" for name in shield()),
         "hidden_from_applications": " ".join(f"proxy_hide_header {name};" for name in OF_THE_HOST),
         "connection_limit": f"limit_conn addresses {most};" if most else "",
         "crowded": f"too many requests from your address at the same time: {most} may be open "
@@ -130,6 +142,69 @@ def variables() -> dict[str, str]:
     }
     parts = {"to_application": "application.conf.tmpl", "app_refusal": "refusal.conf.tmpl"}
     return values | {name: fill(template, values) for name, template in parts.items()}
+
+
+def ports() -> tuple[tuple[str, int], ...]:
+    """Return what nginx listens on."""
+    given = settings.TLS
+    faced = [settings.GATEWAY_PORT, settings.APP_GATEWAY_PORT, given.port, given.app_port, given.redirect_port]
+    plain = [settings.PLAIN_GATEWAY_PORT, settings.PLAIN_APP_GATEWAY_PORT] if given.cert else []
+    return (
+        *((settings.MLP_HOST, port) for port in faced if port),
+        *((settings.INTERNAL_HOST, port) for port in plain),
+    )
+
+
+def listen(port: int) -> str:
+    """Return the address at which a gateway listens, with TLS where there is a certificate."""
+    return f"{authority(settings.MLP_HOST)}:{port}{' ssl' if settings.TLS.cert else ''}"
+
+
+def listen_more(port: int, plain: int) -> str:
+    """Return the directives by which a gateway with TLS listens at its other ports: one with TLS, and a plain one for
+    our own runs.
+
+    Plain HTTP that comes to a port with TLS is redirected; nginx has a status of its own for it.
+    """
+    if not settings.TLS.cert:
+        return ""
+    faced = f"listen {listen(port)}; " if port else ""
+    redirect = "error_page 497 = @to_tls; location @to_tls { return 308 https://$http_host$request_uri; }"
+    return f"{faced}listen {authority(settings.INTERNAL_HOST)}:{plain}; {redirect}"
+
+
+def encryption() -> str:
+    """Return the directives of TLS. The path of the certificate is a variable, so each handshake reads it (tls.py)."""
+    if not settings.TLS.cert:
+        return ""
+    versions = "TLSv1.3" if settings.TLS.oldest == "1.3" else "TLSv1.2 TLSv1.3"
+    lines = [
+        f'map $ssl_server_name $tls_pair {{ default "{tls.pair_path()}"; }}',
+        "ssl_certificate $tls_pair; ssl_certificate_key $tls_pair;",
+        f"ssl_protocols {versions}; ssl_ciphers {CIPHERS}; ssl_prefer_server_ciphers off;",
+        "ssl_session_cache shared:tls:10m; ssl_session_timeout 1h; ssl_session_tickets off;",
+    ]
+    version = binaries.version_of(nginx(), "-v", binaries.LIMIT_S)
+    if binaries.numbers(version) >= (1, 27, 4):
+        lines.append("ssl_certificate_cache max=4 valid=1s;")
+    return "\n    ".join(lines)
+
+
+def redirection() -> dict[str, str]:
+    """Return the variables of redirect.conf.tmpl."""
+    return {
+        "redirect_listen": f"{authority(settings.MLP_HOST)}:{settings.TLS.redirect_port}",
+        "public": settings.GATEWAY_URL,
+        "acme": str(settings.MLP_ROOT / "acme"),
+    }
+
+
+def shield() -> dict[str, str]:
+    """Return the headers of what nginx itself answers."""
+    if not settings.SECURE_HSTS_SECONDS:
+        return SHIELD
+    age = f'"max-age={settings.SECURE_HSTS_SECONDS}; includeSubDomains; preload"'
+    return SHIELD | {"Strict-Transport-Security": age}
 
 
 def real_ip() -> str:

@@ -102,12 +102,11 @@ def ending_first() -> list[Part]:
 
 
 def front() -> Part:
-    ports = ((settings.MLP_HOST, settings.GATEWAY_PORT), (settings.MLP_HOST, settings.APP_GATEWAY_PORT))
     return Part(
         "gateway",
         nginx.command(),
         "front",
-        ports=ports,
+        ports=nginx.ports(),
         ready=health.check_gateway,
         plain=True,
         configure=nginx.render,

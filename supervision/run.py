@@ -11,11 +11,9 @@ What happens when something is killed:
 from __future__ import annotations
 
 import contextlib
-import errno
 import fcntl
 import os
 import signal
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -27,7 +25,7 @@ from django.core.exceptions import ImproperlyConfigured
 import runners
 from supervision import health
 
-from . import forking, launch, rest, setup
+from . import forking, launch, ports, rest, setup, tls
 from .control import Supervisord, SupervisorEnding, SupervisorGone, pid_file
 from .part import Part, run_dir
 from .parts import LOADED, platform_parts
@@ -38,7 +36,6 @@ TOO_OFTEN = 3  # a part that ends at once this often in a row, while the platfor
 RUNS_GRACE_S = 4
 LOOK_EVERY_S = 2
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-PORT_SETTING = {"database": "DATABASE_URL", "nats": "NATS_URL", "valkey": "REDIS_URL"}
 
 
 class Stopped(Exception):
@@ -62,6 +59,7 @@ def up() -> int:
             return 1
         try:
             runners.get()  # a wrong MLP_RUNNER is reported here
+            tls.install()
             return Platform(platform_parts()).run()
         except ImproperlyConfigured as problem:
             say(f"\n{problem}")
@@ -116,7 +114,7 @@ class Platform:
             self.watch()
         except Stopped:
             code = 0
-        except (Failed, SupervisorGone, ImproperlyConfigured, OSError, RuntimeError) as problem:
+        except (Failed, ports.Taken, SupervisorGone, ImproperlyConfigured, OSError, RuntimeError) as problem:
             say(f"\nThe platform could not be started: {problem}")
         finally:
             self.end()
@@ -142,7 +140,7 @@ class Platform:
     def start(self) -> None:
         say(f"ML platform on {settings.MLP_ROOT}")
         self.end_predecessor()
-        check_ports(self.parts)
+        ports.check(self.parts)
         for part in self.parts:
             part.forget_starts()
         self.supervisord.configure()
@@ -213,7 +211,7 @@ class Platform:
 
     def wait_healthy(self) -> None:
         end = time.monotonic() + START_LIMIT_S
-        address = health.gateway_host(), settings.GATEWAY_PORT
+        address = health.plain_gateway()
         status, body = 0, b""
         while time.monotonic() < end:
             with contextlib.suppress(OSError, health.Unwell):
@@ -246,11 +244,13 @@ class Platform:
         """Start supervisord again when it dies, and report which parts had to be started again."""
         pids: dict[str, int] = {}
         watchdog, failures = Watchdog(self.parts), 0
+        certificate = tls.Watcher(self.reload_certificate)
         while True:
             self.pause(LOOK_EVERY_S if self.supervisord.alive() and not failures else 0.2)
             try:
                 pids = self.supervisord.pids() if self.revive() else self.report_restarts(pids)
-                watchdog.look(lambda words: say(f"{now()}  {words}"))
+                watchdog.look(say_now)
+                certificate.look(say_now)
                 failures = 0
             except SupervisorEnding:  # after a signal; a kill brings it back sooner than an orderly shutdown
                 launch.send(self.supervisord.part.folder, signal.SIGKILL)
@@ -266,6 +266,12 @@ class Platform:
             if pid and before.get(name) and pid != before[name]:
                 say(f"{now()}  {name} ended and was restarted; its log: {self.log_of(name)}")
         return {name: pid or before.get(name, 0) for name, pid in after.items()}
+
+    def reload_certificate(self) -> None:
+        """Have NATS read the certificate; nginx looks by itself."""
+        for part in self.parts:
+            if part.name == "nats":
+                launch.send(part.folder, signal.SIGHUP)
 
     def log_of(self, name: str) -> Path:
         return next(part.log for part in self.parts if part.name == name)
@@ -363,29 +369,6 @@ def holder() -> int | None:
         return None
 
 
-def check_ports(parts: list[Part]) -> None:
-    for part in parts:
-        for host, port in part.ports:
-            family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-            with socket.socket(family, kind, protocol) as probe:
-                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                try:
-                    probe.bind(address)
-                except OSError as problem:
-                    raise Failed(port_words(part, host, port, problem))
-
-
-def port_words(part: Part, host: str, port: int, problem: OSError) -> str:
-    if problem.errno != errno.EADDRINUSE:
-        return f"{part.name} cannot listen on {host} port {port}: {problem.strerror} (MLP_HOST={settings.MLP_HOST})"
-    also = f", or name another server in {PORT_SETTING[part.name]}" if part.name in PORT_SETTING else ""
-    difference = port - settings.MLP_PORT_BASE
-    return (
-        f"port {port} on {host}, needed for {part.name}, is taken by another program. Choose another MLP_PORT_BASE "
-        f"(now {settings.MLP_PORT_BASE}; {part.name} takes MLP_PORT_BASE+{difference}){also}."
-    )
-
-
 def what_failed(part: Part, how: str) -> str:
     tail = "\n".join("    " + line for line in part.log_tail().splitlines())
     return f"{part.name} {how}.\n  The last lines of its log, {part.log}:\n{tail}"
@@ -393,6 +376,10 @@ def what_failed(part: Part, how: str) -> str:
 
 def now() -> str:
     return time.strftime("%H:%M:%S")
+
+
+def say_now(words: str) -> None:
+    say(f"{now()}  {words}")
 
 
 def say(words: str) -> None:

@@ -26,7 +26,7 @@ from kernel import nats_jwt, nats_tls
 from kernel.secrets import secret
 from kernel.sockets import Address
 
-from . import binaries
+from . import binaries, tls
 from .launch import NOBODY, die_with_parent
 from .part import Part, run_dir, write_private
 
@@ -283,7 +283,7 @@ accounts {{
   }}
 }}
 # The platform's own connections begin with TLS (kernel/nats_tls.py); clients that say nothing are sent the greeting.
-tls {{ cert_file: {certificate}, key_file: {key}, handshake_first: "100ms", timeout: 10 }}
+tls {{ {certificates}, handshake_first: "100ms", timeout: 10, min_version: "1.2" }}
 allow_non_tls: true
 authorization {{
   timeout: 10  # on a busy machine an answer takes a while
@@ -327,11 +327,19 @@ def configure_nats(conf: Path) -> None:
         nkey=nats_jwt.platform().public,
         password=json.dumps(secret(settings.MLP_ROOT, "nats-password")),
         issuer=nats_jwt.issuer().public,
-        certificate=json.dumps(str(nats_tls.certificate_path())),
-        key=json.dumps(str(nats_tls.key_path())),
+        certificates=_nats_certificates(),
     )
     nats_tls.ensure()
     write_private(conf, text)
+
+
+def _nats_certificates() -> str:
+    """Return the certificates: our own processes ask for theirs by its name, others are shown that of the gateways."""
+    own = f"cert_file: {json.dumps(str(nats_tls.certificate_path()))}, key_file: {json.dumps(str(nats_tls.key_path()))}"
+    if not settings.TLS.cert:
+        return own
+    pair = json.dumps(str(tls.pair_path()))
+    return f"certs: [ {{ cert_file: {pair}, key_file: {pair} }}, {{ {own} }} ]"
 
 
 def keep_streams(folder: Path) -> None:

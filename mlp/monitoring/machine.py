@@ -15,6 +15,7 @@ from django.conf import settings
 from prometheus_client import Metric
 
 from runners import gpus
+from supervision import tls
 
 from .families import gauge
 
@@ -31,6 +32,7 @@ def collect() -> Iterator[Metric]:
     reserve = settings.DISK_RESERVE_MIB << 20
     yield gauge("mlp_disk_reserve_bytes", "Free space below which no run starts.", (), [((), reserve)])
     yield from _backup()
+    yield from _certificate()
     yield from _devices()
 
 
@@ -53,6 +55,18 @@ def _backup() -> Iterator[Metric]:
     yield gauge("mlp_backup_last_success_timestamp_seconds", "When the last backup was completed.", (), [((), at)])
     if isinstance(size, int):
         yield gauge("mlp_backup_last_size_bytes", "Size of the last backup.", (), [((), size)])
+
+
+def _certificate() -> Iterator[Metric]:
+    """Yield when the gateways' certificate expires, and whether its files can be used; nothing without TLS."""
+    served = tls.served()
+    if served is None:
+        return
+    ends, usable = served.ends.timestamp(), not tls.problem()
+    yield gauge(
+        "mlp_tls_certificate_expiry_timestamp_seconds", "When the served certificate expires.", (), [((), ends)]
+    )
+    yield gauge("mlp_tls_certificate_usable", "Whether MLP_TLS_CERT and MLP_TLS_KEY can be used.", (), [((), usable)])
 
 
 # --- GPUs ------------------------------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.urls import path, reverse
 from django.utils import timezone
+from django.utils.formats import date_format
 from django.utils.text import capfirst
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
@@ -30,7 +31,7 @@ from mlp.operators import audit, machine, operator_logs
 from mlp.operators.admin_theme import GROUPS
 from resources.admin import NAMES, amount, share
 from resources.models import KINDS, Tenant
-from supervision import health
+from supervision import health, tls
 
 log = logging.getLogger(__name__)
 
@@ -50,6 +51,7 @@ def dashboard(request: HttpRequest, context: dict) -> dict:
         **context,
         "title": gettext("Overview"),
         "kinds": kinds(request),
+        "warnings": certificate_warnings(),
         "waiting": waiting().order_by("created")[:WAITING],
         "waiting_count": waiting().count(),
         "waiting_url": list_address("accounts_user", waiting="yes"),
@@ -63,6 +65,17 @@ def dashboard(request: HttpRequest, context: dict) -> dict:
         "addresses": addresses(),
         "logs": log_analysis(),
     }
+
+
+def certificate_warnings() -> list[str]:
+    """Return what is to be done about the gateways' certificate."""
+    found, served = [], tls.served()
+    if problem := tls.problem():
+        found.append(gettext("The new TLS certificate is not used: %(problem)s") % {"problem": problem})
+    if served is not None and served.ends_soon:
+        end = date_format(timezone.localtime(served.ends), "DATETIME_FORMAT")
+        found.append(gettext("The TLS certificate expires on %(end)s. Renew it (docs/tls.md).") % {"end": end})
+    return found
 
 
 def kinds(request: HttpRequest) -> list[dict]:

@@ -26,7 +26,7 @@ from supervision.tests.visitor import ADMIN_PASSWORD, Feed, Visitor
 
 FOLDER = Path(settings.BASE_DIR) / "deploy" / "monitoring"
 NAME = re.compile(r"\b(mlp_[a-z0-9_]+)")
-ONLY_WITH = ("mlp_gpu_", "mlp_delivery_attempts")  # a device, or a notice that was sent
+ONLY_WITH = ("mlp_gpu_", "mlp_delivery_attempts", "mlp_tls_")  # a device, a notice that was sent, TLS
 NO_PROMTOOL = "promtool is not installed (Debian's package prometheus has it)"
 promtool = shutil.which("promtool")
 needs_promtool = pytest.mark.skipif(promtool is None, reason=NO_PROMTOOL)
