@@ -28,10 +28,12 @@ from kernel.admin_display import link, list_address, moment, url_of
 from kernel.errors import Refused, TooMany
 from kernel.messages import Message, translate
 from kernel.models import StateChange
+from kernel.pages import safe_next
 
 from . import lifecycle, logins, notice_admin, sessions
 from .models import State, Token, User
 from .sharing import admin as share_admin
+from .signin import entering, factors
 
 
 def waiting():
@@ -53,6 +55,9 @@ class LoginForm(AuthenticationForm):
                 raise ValidationError(translate(refused.problem))
             except Refused:
                 raise self.get_invalid_login_error()
+            if factors.needed(self.user_cache):
+                self.request.second_step = self.user_cache  # `login` below goes on with it
+                raise ValidationError(_("This account needs a second factor."))
             self.confirm_login_allowed(self.user_cache)
         return self.cleaned_data
 
@@ -191,6 +196,14 @@ class UserAdmin(LifecycleAdmin):
             when=lambda user: user.is_active,
             question=_("The user's API token stops working immediately. The new token is on the user's account page."),
             icon="autorenew",
+            on_lists=False,
+        ),
+        "factors": Verb(
+            label=_("Remove second factors"),
+            run=factors.remove_all,
+            when=lambda user: factors.has(user),
+            question=_("For a user who has lost them. Their password alone logs in again, unless one is required."),
+            icon="phonelink_erase",
             on_lists=False,
         ),
         "operator": Verb(
@@ -348,6 +361,10 @@ open_login = admin.site.login
 def login(request, extra_context=None) -> HttpResponse:
     """Show and take the admin's form; after a log-in the browser is known like after one at the platform's own form."""
     response = open_login(request, extra_context)
+    if getattr(request, "second_step", None) is not None:
+        return entering.enter(request, request.second_step, safe_next(request, reverse("admin:index")))
+    if request.method == "POST" and response.status_code == 302 and request.user.is_authenticated:
+        entering.renew(request)
     entered = request.method == "POST" and response.status_code == 302 and request.user.is_authenticated
     return logins.entered(request, response, request.user) if entered else response
 

@@ -12,6 +12,7 @@ from . import lifecycle, throttle
 from .auth import BearerAuthentication, PasswordAuthentication, SessionAuthentication, username_of_header
 from .models import State, User
 from .serializers import UserIn, UserOut
+from .signin import factors
 
 STATES = tuple(State.values)
 
@@ -64,6 +65,11 @@ class UserToken(ContractView):
     calls = {"GET": Call("Get the token; it stays the same until rotated", out=str)}
 
     def get(self, request, user):
+        by_password = isinstance(request.successful_authenticator, PasswordAuthentication)
+        if by_password and factors.needed(request.user):
+            raise Refused(
+                "this account needs a second factor: use its token, from the account's page", field="password"
+            )
         return self.answer(lifecycle.token_of(self.owner))
 
 

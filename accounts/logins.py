@@ -7,7 +7,9 @@ account and network, by network, and by account. Used by the log-in page, the ad
 
 from __future__ import annotations
 
+import contextlib
 import logging
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -124,6 +126,22 @@ def confirm(user: User, password: str) -> None:
     _claim(limits, f"confirmation of {user.username}", field="current")
     if not user.check_password(password):
         raise Refused("That is not your current password.", field="current")
+    throttle.reset(limits)
+
+
+@contextlib.contextmanager
+def second_step(request, user: User) -> Iterator[None]:
+    """Count a try of a second factor; failures count for each browser that the user has logged in with, and for all
+    others together. Raises TooMany after many.
+    """
+    mark = devices.mark_of(request, user)
+    limits = [Limit("second", (user.username, mark), settings.LOGIN_FAILURES_BEFORE_SLOWDOWN, FORGET_S)]
+    _claim(limits, f"second factor of {user.username} from {network_of(request)}", field="code")
+    try:
+        yield
+    except Refused:
+        log.warning("second factor of %s from %s was wrong", user.username, network_of(request))
+        raise
     throttle.reset(limits)
 
 

@@ -236,6 +236,43 @@ class Identity(models.Model):
         return f"{self.issuer} {self.name}"
 
 
+class Factor(models.Model):
+    """A second factor of a user: an authenticator app or a passkey. See accounts.signin.factors."""
+
+    class Kind(models.TextChoices):
+        APP = "app", _("authenticator app")
+        PASSKEY = "passkey", _("passkey")
+
+    user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="factors", verbose_name=_("user"))
+    kind = models.CharField(_("kind"), max_length=8, choices=Kind.choices)
+    name = models.CharField(_("name"), max_length=50)
+    credential = models.CharField(max_length=2046, null=True, unique=True)  # the passkey's id, in hex
+    secret = models.TextField()  # the app's key, encrypted; the passkey's public key
+    counter = models.BigIntegerField(default=0)  # the last time step, or the passkey's own counter
+    created = models.DateTimeField(_("created"), auto_now_add=True)
+    used = models.DateTimeField(_("last used"), null=True)
+
+    class Meta:
+        db_table = "factor"
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.name}"
+
+
+class RecoveryCode(models.Model):
+    """A code that replaces a second factor once; only its digest is kept."""
+
+    user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="recovery_codes")
+    digest = models.CharField(max_length=64)
+
+    class Meta:
+        db_table = "recovery_code"
+        constraints = [models.UniqueConstraint(fields=["user", "digest"], name="recovery_code_once")]
+
+    def __str__(self) -> str:
+        return str(self.user_id)
+
+
 class LoginAddress(models.Model):
     """A network from which a user has logged in, or from which others have tried to: see accounts.logins."""
 

@@ -12,11 +12,11 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
-from kernel.pages import Problems, attempt, problems_of, safe_next
+from kernel.pages import Problems, address, attempt, problems_of, safe_next
 
 from . import lifecycle, logins, sessions, throttle
-from .models import User
-from .signin import entering
+from .models import Factor, User
+from .signin import entering, factors
 
 
 @sensitive_post_parameters("password")
@@ -50,6 +50,7 @@ def _form(request, target: str, problems: Problems | None = None):
         "problems": problems,
         "shortest": settings.PASSWORD_MIN_LENGTH,
         "providers": settings.OIDC_PROVIDERS,
+        "passkeys": factors.passkeys_work(address(request)) and Factor.objects.filter(kind="passkey").exists(),
     }
     status = problems.status if problems else 200
     response = render(request, "accounts/regist_login.html", context, status=status)

@@ -145,3 +145,9 @@ def _provider(key: str, named: bool, common: dict, second: bool, general: tuple[
 
 
 OIDC_PROVIDERS = _providers()
+SECOND_FACTOR = SIGNIN.choice(
+    "MLP_SECOND_FACTOR",
+    "none",
+    ["none", "administrators", "everybody"],
+    help="who must have a second factor; everybody may have one ([sign-in.md](sign-in.md#second-factors))",
+)

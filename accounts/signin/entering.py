@@ -1,17 +1,66 @@
-"""The last step of each log-in in a browser: the session is opened, and the browser is known from now on."""
+"""The steps of each log-in in a browser after the first proof: a second factor where one is needed, then the session.
+
+Until the second step the session knows only who has passed the first, for ten minutes; nobody is logged in.
+"""
 
 from __future__ import annotations
 
+import time
+
 from django.contrib.auth import login as open_session
 from django.shortcuts import redirect
+from django.utils.crypto import constant_time_compare
 
 from accounts import logins
+from accounts.models import User
 from accounts.settings_pages import with_choices
 
+from . import factors
+
 BACKEND = "django.contrib.auth.backends.ModelBackend"
+WAITS = "second_factor_of"  # in the session: who has passed the first step
+PROVEN = "second_factor"  # in the session: a second factor was given, or the provider vouches for one
+FRESH = "proven_at"  # in the session: when its user last proved who they are
+WAIT_S = 600
+FRESH_S = 900
 
 
-def enter(request, user, target: str):
+def enter(request, user: User, target: str, *, proven: bool = False):
+    """Go on after the first step: to the second, or log in. `proven` says that no second factor is to be asked for."""
+    if not proven and factors.needed(user):
+        request.session.cycle_key()
+        request.session[WAITS] = {
+            "user": user.pk, "hash": user.get_session_auth_hash(), "next": target, "at": time.time(),
+        }  # fmt: skip
+        return redirect("second_factor" if factors.has(user) else "security")
+    return finish(request, user, target, proven=proven)
+
+
+def waiting(request) -> tuple[User | None, str]:
+    """Return who has passed the first step in this browser, and where the log-in leads to; (None, "") for nobody."""
+    step = request.session.get(WAITS) or {}
+    if not step or abs(time.time() - step["at"]) > WAIT_S:
+        return None, ""
+    user = User.objects.filter(pk=step["user"]).first()
+    if user is None or not user.is_active or not constant_time_compare(user.get_session_auth_hash(), step["hash"]):
+        return None, ""
+    return user, step["next"]
+
+
+def finish(request, user: User, target: str, *, proven: bool = False):
     """Open the user's session and return the way to the target."""
+    request.session.pop(WAITS, None)
     open_session(request, user, backend=BACKEND)
+    request.session[FRESH] = time.time()
+    if proven:
+        request.session[PROVEN] = True
     return logins.entered(request, with_choices(redirect(target), user), user)
+
+
+def is_fresh(request) -> bool:
+    """Return whether the user of the session has proved who they are in the last minutes."""
+    return abs(time.time() - request.session.get(FRESH, 0)) < FRESH_S
+
+
+def renew(request) -> None:
+    request.session[FRESH] = time.time()

@@ -66,7 +66,9 @@ def back(request, provider):
         user = people.enter(person, row.rules)
     except Refused as refused:
         return _refused(request, refused)
-    response = entering.enter(request, user, started.get("next") or settings.LOGIN_REDIRECT_URL)
+    response = entering.enter(
+        request, user, started.get("next") or settings.LOGIN_REDIRECT_URL, proven=not row.second_factor
+    )
     request.session[ENDS] = {"provider": row.key, "token": id_token if len(id_token) < 8000 else ""}
     return response
 

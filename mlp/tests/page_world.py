@@ -33,6 +33,7 @@ PAGES = [
     "/index",
     "/index.jsp",
     "/account",
+    "/account/security",
     "/settings",
     "/notifications",
     "/search",

@@ -9,6 +9,7 @@ from accounts import pages as accounts
 from accounts import settings_pages
 from accounts.sharing import links
 from accounts.sharing import pages as sharing
+from accounts.signin import factor_pages as factors
 from accounts.signin import pages as signin
 from aiops.web import alert_pages
 from aiops.web import operator_pages as aiops_operators
@@ -55,6 +56,13 @@ urlpatterns = [
     path("signin/<seg:provider>", signin.start, name="signin_start"),
     path("signin/<seg:provider>/back", signin.back, name="signin_back"),
     path("signin/<seg:provider>/connect", signin.connect, name="signin_connect"),
+    path("second_factor", factors.second_factor, name="second_factor"),
+    path("second_factor/passkey", factors.use_passkey, name="use_passkey"),
+    path("account/security", factors.security, name="security"),
+    path("account/security/app", factors.add_app, name="add_app"),
+    path("account/security/passkey", factors.add_passkey, name="add_passkey"),
+    path("account/security/remove", factors.remove, name="remove_factor"),
+    path("account/security/codes", factors.renew_codes, name="renew_codes"),
     path("account/disconnect", signin.disconnect, name="signin_disconnect"),
     path("account", accounts.account, name="account"),
     path("account/token", accounts.rotate_token, name="rotate_token"),
