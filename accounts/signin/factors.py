@@ -62,7 +62,7 @@ def app_address(user: User, secret: str, host: str) -> str:
     """Return the address that authenticator apps read from a QR code."""
     import pyotp
 
-    return pyotp.TOTP(secret).provisioning_uri(user.username, issuer_name=f"ML platform {host}")
+    return pyotp.TOTP(secret).provisioning_uri(name=user.username, issuer_name=f"ML platform {host}")
 
 
 def add_app(user: User, secret: str, code: str, name: str) -> list[str]:
@@ -153,7 +153,7 @@ def add_passkey(user: User, address: str, state: dict, answer: dict, name: str) 
     """Add the passkey that the browser has made; return recovery codes if it is the first factor. Raises Refused."""
     try:
         made = _server(address).register_complete(state, answer)
-    except (ValueError, KeyError, TypeError) as wrong:
+    except (ValueError, KeyError, TypeError, AttributeError) as wrong:
         raise Refused("the browser's answer is not valid: %(why)s", why=str(wrong)[:200]) from None
     row = Factor(
         user=user,
@@ -193,7 +193,7 @@ def use_passkey(user: User | None, address: str, state: dict, answer: dict) -> U
             row.save(update_fields=["counter", "used"])
     except Factor.DoesNotExist:
         raise Refused("this passkey belongs to no account here") from None
-    except (ValueError, KeyError, TypeError) as wrong:
+    except (ValueError, KeyError, TypeError, AttributeError) as wrong:
         raise Refused("the browser's answer is not valid: %(why)s", why=str(wrong)[:200]) from None
     return row.user
 

@@ -18,8 +18,12 @@ class RequireSecondFactor:
         self.get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
-        if settings.SECOND_FACTOR != "none" and request.user.is_authenticated:
-            if factors.required(request.user) and not request.session.get(entering.PROVEN):
-                close_session(request)
-                messages.info(request, _("A second factor is required now. Log in again to give or to set up yours."))
+        if settings.SECOND_FACTOR != "none" and self.is_weak(request):
+            close_session(request)
+            messages.info(request, _("A second factor is required now. Log in again to give or to set up yours."))
         return self.get_response(request)
+
+    @staticmethod
+    def is_weak(request: HttpRequest) -> bool:
+        user = request.user
+        return user.is_authenticated and factors.required(user) and not request.session.get(entering.PROVEN)
