@@ -26,7 +26,7 @@ FRESH_S = 900
 
 
 def enter(request, user: User, target: str, *, proven: bool = False):
-    """Go on after the first step: to the second, or log in. `proven` says that no second factor is to be asked for."""
+    """Return the way on after the first step: to the second, or a log-in. `proven` says that no second factor is to be asked for."""
     if not proven and factors.needed(user):
         request.session.cycle_key()
         request.session[WAITS] = {

@@ -8,6 +8,7 @@ import time
 import pyotp
 import pytest
 from django.test import Client
+from django.urls import reverse
 from django.utils import timezone
 
 from accounts import lifecycle
@@ -30,7 +31,7 @@ def set_up(client: Client) -> tuple[str, list[str]]:
     text = client.get("/account/security").content.decode()
     secret = re.search(r"<code>([A-Z2-7 ]+)</code>", text).group(1).replace(" ", "")
     text = client.post("/account/security/app", {"code": code_of(secret, -1), "name": "Phone"}).content.decode()
-    codes = re.findall(rr"(?m)^(?:<pre[^>]*>)?([a-z2-9]{5}-[a-z2-9]{5})$", text)
+    codes = re.findall(r"(?m)(?:^|>)([a-z2-9]{5}-[a-z2-9]{5})$", text)
     assert len(codes) == 10
     return secret, codes
 
@@ -166,8 +167,7 @@ def test_one_cannot_remove_the_factor_of_another(secured, bob):
 
 
 def test_an_administrator_removes_them_for_who_has_lost_them(secured, alice, staff_client):
-    staff_client.post(f"/admin/accounts/user/{alice.pk}/verb/factors/", {"confirmed": "1"}, follow=True)
-    factors.remove_all(alice, by="operator:oscar") if Factor.objects.exists() else None
+    staff_client.post(reverse("admin:accounts_user_verb", args=[alice.pk, "factors"]), {"confirmed": "yes"})
     assert page(PASSWORD, HOME)["Location"] == "/index"
 
 
