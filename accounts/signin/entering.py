@@ -26,7 +26,7 @@ FRESH_S = 900
 
 
 def enter(request, user: User, target: str, *, proven: bool = False):
-    """Return the way on after the first step: to the second, or a log-in. `proven` says that no second factor is to be asked for."""
+    """Return the way on after the first step: to the second, or with `proven` past it; the log-in is complete then."""
     if not proven and factors.needed(user):
         request.session.cycle_key()
         request.session[WAITS] = {
