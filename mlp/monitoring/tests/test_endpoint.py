@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import json
 from datetime import timedelta
+from types import SimpleNamespace
 
 import pytest
 from django.conf import settings
 from django.utils import timezone
 from prometheus_client.parser import text_string_to_metric_families
 
+from accounts import delivery
 from accounts import lifecycle as accounts
-from accounts.models import Delivery, Notice
+from accounts.models import Delivery, Notice, Preference
 from apps import launching
 from apps.models import Application
 from datasets.models import Dataset
 from jobs.models import Job
 from kernel import broker
 from kernel.telemetry import meters
-from mlp.monitoring import endpoint
+from mlp.monitoring import endpoint, machine
 from mlp.operators.tests.admin_world import put
 from mlp.tests.page_world import visitor
 from resources.models import Tenant
@@ -202,3 +204,52 @@ def test_a_scrape_asks_the_database_a_fixed_number_of_questions(alice, django_as
     endpoint._last = (float("-inf"), b"")
     with django_assert_max_num_queries(14):
         samples()
+
+
+class Driver:
+    """NVML with two GPUs, the second of which does not measure its power."""
+
+    NVMLError = machine.pynvml.NVMLError
+    NVML_TEMPERATURE_GPU = 0
+
+    def __getattr__(self, name: str):
+        def answer(handle=None, _kind=None):
+            if name == "nvmlDeviceGetPowerUsage" and handle == 1:
+                raise machine.pynvml.NVMLError(machine.pynvml.NVML_ERROR_NOT_SUPPORTED)
+            return {
+                "nvmlDeviceGetCount": 2,
+                "nvmlDeviceGetHandleByIndex": handle,
+                "nvmlDeviceGetUUID": f"GPU-{handle}".encode(),
+                "nvmlDeviceGetName": "H200",
+                "nvmlDeviceGetUtilizationRates": SimpleNamespace(gpu=75),
+                "nvmlDeviceGetMemoryInfo": SimpleNamespace(used=3 << 30, total=140 << 30),
+                "nvmlDeviceGetTemperature": 61,
+                "nvmlDeviceGetPowerUsage": 350_500,
+            }.get(name)
+
+        return answer
+
+
+def test_gpus_show_what_they_measure_in_base_units(monkeypatch):
+    monkeypatch.setattr(machine, "pynvml", Driver())
+    monkeypatch.setattr(machine, "_gpus", (float("-inf"), []))
+    found = samples()
+    monkeypatch.setattr(machine, "_gpus", (float("-inf"), []))
+
+    def of(name: str, gpu: int) -> float | None:
+        return found.get((f"mlp_gpu_{name}", ("gpu", str(gpu)), ("model", "H200"), ("uuid", f"GPU-{gpu}")))
+
+    assert (of("utilization_ratio", 0), of("memory_used_bytes", 1)) == (0.75, 3 << 30)
+    assert (of("memory_size_bytes", 0), of("temperature_celsius", 1)) == (140 << 30, 61)
+    assert (of("power_watts", 0), of("power_watts", 1)) == (350.5, None)
+
+
+def test_a_delivery_is_counted_by_its_outcome(alice):
+    notice = Notice.objects.create(user=alice, kind="job", name="fit", event="error")
+    key = ("mlp_delivery_attempts_total", ("channel", "webhook"), ("outcome", "failed"))
+    before = samples().get(key, 0)
+    Preference.objects.create(user=alice, webhook="http://127.0.0.1:1/")  # not a public address
+    row = Delivery.objects.create(notice=notice, channel="webhook", not_before=timezone.now())
+    delivery.deliver(row.pk)
+    endpoint._last = (float("-inf"), b"")
+    assert samples()[key] == before + 1
