@@ -15,7 +15,6 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.urls import path, reverse
 from django.utils import timezone
-from django.utils.formats import date_format
 from django.utils.text import capfirst
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
@@ -73,7 +72,7 @@ def certificate_warnings() -> list[str]:
     if problem := tls.problem():
         found.append(gettext("The new TLS certificate is not used: %(problem)s") % {"problem": problem})
     if served is not None and served.ends_soon:
-        end = date_format(timezone.localtime(served.ends), "DATETIME_FORMAT")
+        end = f"{served.ends:%Y-%m-%d %H:%M} UTC"
         found.append(gettext("The TLS certificate expires on %(end)s. Renew it (docs/tls.md).") % {"end": end})
     return found
 
