@@ -24,12 +24,18 @@ class Slot:
 
     def free(self) -> None:
         """Give the slot back; again has no effect."""
+        slots = self._give_back()
+        if slots is not None:
+            slots.show()
+
+    def _give_back(self) -> Slots | None:
         slots, self.slots = self.slots, None
         if slots is not None:
             slots.give_back(self.key)
+        return slots
 
     def __del__(self):
-        self.free()
+        self._give_back()  # without `show`: the collector may have interrupted it, with its lock taken
 
 
 class Slots:
@@ -52,7 +58,7 @@ class Slots:
             if self.taken[key] >= self.most:
                 return None
             self.taken[key] += 1
-        meters.CONNECTIONS.labels(self.kind).inc()
+        self.show()
         return Slot(self, key)
 
     def give_back(self, key: int) -> None:
@@ -61,7 +67,10 @@ class Slots:
             self.taken[key] -= 1
             if self.taken[key] <= 0:
                 del self.taken[key]
-        meters.CONNECTIONS.labels(self.kind).dec()
+
+    def show(self) -> None:
+        """Show monitoring how many there are."""
+        meters.CONNECTIONS.labels(self.kind).set(sum(self.taken.copy().values()))
 
     def refusal(self) -> Message:
         """Return the error for a user who has too many."""
