@@ -1,4 +1,4 @@
-"""The accounts tasks of a worker: deliver notices. Each message may arrive twice or late."""
+"""The accounts tasks of a worker: deliver notices, send links for new passwords. Each message may arrive twice or late."""
 
 from __future__ import annotations
 
@@ -7,8 +7,14 @@ import dramatiq
 from kernel.broker import broker
 
 from . import delivery
+from .signin import passwords
 
 
 @dramatiq.actor(actor_name="accounts.deliver", queue_name="default", broker=broker(), max_retries=0)
 def deliver(pk: int) -> None:
     delivery.deliver(pk)
+
+
+@dramatiq.actor(actor_name=passwords.SEND, queue_name="default", broker=broker(), max_retries=3)
+def send_reset(username: str, base: str, language: str) -> None:
+    passwords.send(username, base, language)

@@ -53,7 +53,9 @@ class LoginForm(AuthenticationForm):
                 self.user_cache = logins.check(self.request, username, password)
             except TooMany as refused:
                 raise ValidationError(translate(refused.problem))
-            except Refused:
+            except Refused as refused:
+                if not refused.field:  # the directory, not the password
+                    raise ValidationError(translate(refused.problem))
                 raise self.get_invalid_login_error()
             if factors.needed(self.user_cache):
                 self.request.second_step = self.user_cache  # `login` below goes on with it

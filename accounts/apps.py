@@ -13,6 +13,7 @@ class AccountsConfig(AppConfig):
     verbose_name = _("Users")
 
     def ready(self) -> None:
-        # both need the models
+        # they need the models
         import_module("accounts.notices").listen()
         import_module("accounts.sessions").listen()
+        import_module("accounts.signin.directory").listen()

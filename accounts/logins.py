@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
 from django.conf import settings
 from django.contrib.auth.hashers import make_password
@@ -34,7 +35,19 @@ OF_A_NETWORK = 10  # times the free attempts of one user: a company may share an
 OF_AN_ACCOUNT = 5  # from all strangers together; then the owner is notified
 KEPT = timedelta(days=90)  # how long a network counts as the owner's after a log-in
 WORTH_TELLING = 3  # failures from where the user then logs in: fewer are typing errors
+LONGEST_ELSEWHERE = 100  # characters of a username in a directory
 SHOWN = 5  # networks in a notice
+
+
+@dataclass(frozen=True)
+class Directory:
+    """How a directory is asked: accounts.signin.directory, which is above this module, sets it."""
+
+    check: Callable[[str, str], Any]  # returns the person of that name and password, or None
+    enter: Callable[[Any], User]
+
+
+directory = Directory(lambda username, password: None, lambda person: person)
 
 
 @dataclass(frozen=True)
@@ -104,20 +117,40 @@ def check(request, username: str, password: str) -> User:
     Raises Refused when the credentials are wrong or the account is not active; the answer takes as long for a user that
     does not exist. Raises TooMany after too many failures.
     """
+    elsewhere = settings.LDAP_DIRECTORY is not None
     try:
         names.name(username)
-    except Refused:  # not a valid username, so there is no such user
-        raise Refused("wrong username or password", field="username")
+    except Refused:  # not a valid username, so there is no such user here
+        if not elsewhere or "\0" in username or not 0 < len(username) <= LONGEST_ELSEWHERE:
+            raise Refused("wrong username or password", field="username")
     attempt = begin(request, username)
     user = attempt.user
-    if not attempt.matches(password):
+    if elsewhere and (user is None or not user.has_usable_password()):
+        user = _by_directory(attempt, password)
+    elif not attempt.matches(password):
         attempt.failed()
         raise Refused("wrong username or password", field="username")
-    attempt.succeeded()
+    else:
+        attempt.succeeded()
     if not user.is_active:
         raise Refused("this account is not active; an administrator can activate it", field="username")
     _remember(user, attempt.network)
     return user
+
+
+def _by_directory(attempt: Attempt, password: str) -> User:
+    """Return the user whom the directory knows by that password. That it cannot answer is no failure of theirs."""
+    try:
+        with throttle.hashing():  # it occupies a thread, too
+            person = directory.check(attempt.username, password)
+    except Refused:
+        throttle.undo(attempt.limits)
+        raise
+    if person is None:
+        attempt.failed()
+        raise Refused("wrong username or password", field="username")
+    attempt.succeeded()
+    return directory.enter(person)
 
 
 def confirm(user: User, password: str) -> None:

@@ -12,7 +12,7 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
-from kernel.pages import Problems, address, attempt, problems_of, safe_next
+from kernel.pages import Problems, address, attempt, number_in, problems_of, safe_next
 
 from . import lifecycle, logins, sessions, throttle
 from .models import Factor, User
@@ -50,6 +50,8 @@ def _form(request, target: str, problems: Problems | None = None):
         "problems": problems,
         "shortest": settings.PASSWORD_MIN_LENGTH,
         "providers": settings.OIDC_PROVIDERS,
+        "directory": settings.LDAP_DIRECTORY is not None,
+        "mail": bool(settings.EMAIL_HOST),
         "passkeys": factors.passkeys_work(address(request)) and Factor.objects.filter(kind="passkey").exists(),
     }
     status = problems.status if problems else 200
@@ -113,6 +115,17 @@ def end_sessions(request):
     """End the user's sessions in all other browsers."""
     sessions.end_others(request.user, keep=request.session.session_key)
     messages.success(request, _("All other sessions are logged out."))
+    return redirect("account")
+
+
+@login_required
+@require_POST
+def end_session(request):
+    """End one session of the user, in another browser or in this one."""
+    visit = request.user.visits.filter(pk=number_in(request.POST.get("session", "")) or 0).first()
+    if visit is not None:
+        sessions.end(visit)
+        messages.success(request, _("The session is logged out."))
     return redirect("account")
 
 

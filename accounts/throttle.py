@@ -31,6 +31,7 @@ MOST_S = 900
 HOUR_S = 3600
 AT_ONCE = 4  # hashes that strangers may have computed at the same time: half of a web process's threads
 SIGN_INS_PER_HOUR = 600  # of a network, which may be a whole company
+RESETS_PER_HOUR, RESETS_OF_ONE = 30, 5
 BUSY_S = 2
 KEPT = timedelta(days=1)  # by then the attempts of a row are forgotten
 LOCAL = "127.0.0.1"
@@ -143,6 +144,17 @@ def count_registration(address: str) -> None:
         raise TooMany(
             "too many registrations from this address; try again in %(seconds)s s", field="username", seconds=wait_s
         )
+
+
+def count_reset(address: str, username: str) -> None:
+    """Count a request for a new password. Raises TooMany with the time to wait."""
+    limits = [
+        Budget("reset", (network(address),), RESETS_PER_HOUR, HOUR_S / RESETS_PER_HOUR),
+        Budget("reset of", (username,), RESETS_OF_ONE, HOUR_S / RESETS_OF_ONE),
+    ]
+    wait_s = claim(limits)
+    if wait_s:
+        raise TooMany("too many log-ins at the moment; try again in %(seconds)s s", field="username", seconds=wait_s)
 
 
 def count_sign_in(address: str) -> None:

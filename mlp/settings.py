@@ -19,6 +19,7 @@ from mlp.aiops_settings import *  # noqa: F403
 from mlp.aiops_settings import LOGS
 from mlp.django_settings import *  # noqa: F403
 from mlp.django_settings import BASE_DIR
+from mlp.ldap_settings import *  # noqa: F403
 from mlp.mail_settings import *  # noqa: F403
 from mlp.mail_settings import NOTICES
 from mlp.operators import admin_theme

@@ -26,7 +26,15 @@ from .page_world import EVIL, PAGES, fill, markup, visible_text, visitor
 pytestmark = pytest.mark.django_db
 
 OPEN = {"second_factor/passkey", "regist_login", "regist_login.jsp", "logout", "data_client.pyz", "data_client.jar"}
-OPEN |= {"set_language", "shared/link", "signin/<seg:provider>", "signin/<seg:provider>/back", "second_factor"}
+OPEN |= {
+    "set_language",
+    "shared/link",
+    "signin/<seg:provider>",
+    "signin/<seg:provider>/back",
+    "second_factor",
+    "password",
+    "password/<seg:user>/<seg:token>",
+}
 # Database queries of a page at most, session and user included; how many rows there are must not matter.
 QUERIES = {
     "/index": 15,

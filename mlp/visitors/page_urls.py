@@ -11,6 +11,7 @@ from accounts.sharing import links
 from accounts.sharing import pages as sharing
 from accounts.signin import factor_pages as factors
 from accounts.signin import pages as signin
+from accounts.signin import passwords
 from aiops.web import alert_pages
 from aiops.web import operator_pages as aiops_operators
 from aiops.web import pages as aiops
@@ -67,6 +68,9 @@ urlpatterns = [
     path("account", accounts.account, name="account"),
     path("account/token", accounts.rotate_token, name="rotate_token"),
     path("account/sessions", accounts.end_sessions, name="end_sessions"),
+    path("account/sessions/end", accounts.end_session, name="end_session"),
+    path("password", passwords.forgotten, name="forgotten"),
+    path("password/<seg:user>/<seg:token>", passwords.choose, name="choose_password"),
     path("account/password", accounts.change_password, name="change_password"),
     path("account/deregister", accounts.deregister, name="deregister"),
     path("settings", settings_pages.settings_page, name="settings"),

@@ -1,0 +1,99 @@
+"""A forgotten password: the link by e-mail, once and for an hour; nothing is told about who has an account."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime, timedelta
+
+import pytest
+from django.contrib.auth.tokens import default_token_generator
+from django.core import mail
+from django.test import Client
+
+from accounts import sessions, throttle
+from accounts.models import Preference, User
+from conftest import PASSWORD
+
+from .doors import HOME, at, page
+
+pytestmark = pytest.mark.django_db
+NEW = "another long horse"
+
+
+@pytest.fixture
+def mails(settings, tasks, alice):
+    settings.EMAIL_HOST = "mail.example"
+    Preference.objects.create(user=alice, email="alice@corp.example")
+    return tasks
+
+
+def ask(username: str = "alice"):
+    return Client().post("/password", {"username": username}, **at(HOME))
+
+
+def link(tasks) -> str:
+    ask()
+    tasks.run()
+    message = mail.outbox[-1]
+    assert message.to == ["alice@corp.example"]
+    return re.search(r"http://testserver(/password/\S+)", message.body).group(1)
+
+
+def test_the_link_sets_a_new_password_once_and_ends_all_sessions(mails, alice):
+    old = Client()
+    page(PASSWORD, HOME, old)
+    address, client = link(mails), Client()
+    assert "New password of alice" in client.get(address).content.decode()
+    assert client.post(address, {"password": "short"}).status_code == 403
+    assert client.post(address, {"password": NEW})["Location"] == "/regist_login"
+    assert sessions.of(alice) == []
+    assert page(NEW, HOME).status_code == 302
+    assert page(PASSWORD, HOME).status_code == 403
+    assert client.post(address, {"password": PASSWORD})["Location"] == "/password"
+    assert page(PASSWORD, HOME).status_code == 403
+
+
+def test_the_link_works_for_an_hour(mails, monkeypatch):
+    address = link(mails)
+    monkeypatch.setattr(default_token_generator, "_now", lambda: datetime.now() + timedelta(minutes=61))
+    assert Client().get(address)["Location"] == "/password"
+
+
+def test_a_changed_link_is_refused(mails, bob):
+    address = link(mails)
+    user, _, token = address.removeprefix("/password/").partition("/")
+    for wrong in (f"/password/{bob.pk}/{token}", f"/password/{user}/{token[:-1]}", "/password/x/y", "/password/9/y"):
+        assert Client().get(wrong).status_code == 302
+
+
+def test_the_answer_tells_nothing_about_accounts(mails, bob, make_user):
+    User.objects.filter(pk=make_user("carol").pk).update(password="!")
+    Preference.objects.create(user=User.objects.get(username="carol"), email="carol@corp.example")
+    answers = {(answer.status_code, answer["Location"]) for answer in map(ask, ["alice", "bob", "carol", "nobody"])}
+    assert answers == {(302, "/regist_login")}
+    mails.run()
+    assert [message.to for message in mail.outbox] == [["alice@corp.example"]]
+
+
+def test_the_number_of_e_mails_is_limited(mails):
+    for _ in range(throttle.RESETS_OF_ONE):
+        assert ask().status_code == 302
+    assert ask().status_code == 403
+
+
+def test_without_mail_there_is_no_such_page(client, alice):
+    assert client.get("/password").status_code == 404
+    assert "Forgotten your password" not in client.get("/regist_login").content.decode()
+
+
+def test_one_session_is_ended_from_another(alice, bob):
+    first, second, other = Client(), Client(), Client()
+    page(PASSWORD, HOME, first)
+    page(PASSWORD, HOME, second)
+    other.force_login(bob)
+    visit = sessions.of(alice)[-1]
+    other.post("/account/sessions/end", {"session": visit.pk})
+    assert first.get("/account").status_code == 200
+    second.post("/account/sessions/end", {"session": visit.pk})
+    assert first.get("/account").status_code == 302
+    assert second.get("/account").status_code == 200
