@@ -1,4 +1,4 @@
-"""The accounts tasks of a worker: deliver notices, send links for new passwords. Each message may arrive twice or late."""
+"""The accounts tasks of a worker: notices, links for new passwords. Each message may arrive twice or late."""
 
 from __future__ import annotations
 
