@@ -1,8 +1,8 @@
 """Log-ins with the password of a directory (LDAP, Active Directory), by ldap3, which is imported where it is used.
 
 Only names without a password here are asked for there, so a directory cannot take over a local account. The user is
-found by a search, or by the pattern of their name, and proves the password by a bind; groups decide on tenant and rights
-as with OpenID Connect. An empty password is never sent: directories take it for an anonymous bind, which succeeds.
+found by a search, or by the pattern of their name, and proves the password by a bind; groups decide on tenant and
+rights as with OpenID Connect. An empty password is never sent: directories take that for an anonymous bind.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Forgotten passwords: a link by e-mail, with which its reader chooses a new one.
 
 The answer is the same whether there is such an account or not, and takes as long: a task sends the e-mail. The link
-works for an hour and once, since it depends on the password and the last log-in. It replaces no second factor, and gives
-no password to who logs in at a provider, where leaving a company has to be enough.
+works for an hour and once, since it depends on the password and the last log-in. It replaces no second factor, and
+gives no password to who logs in at a provider, where leaving a company has to be enough.
 """
 
 from __future__ import annotations
