@@ -78,6 +78,9 @@ def back(request, provider):
 def connect(request, provider):
     """Begin to connect the account with one at the provider."""
     row = _provider(provider)
+    if not entering.is_fresh(request):  # a stolen session must not gain a way in that lasts
+        messages.info(request, _("Prove first that it is you, then connect the account."))
+        return redirect("security")
     request.session[STARTED] = {"connect": row.key}
     return _leave(request, reverse("signin_start", args=[row.key]), row.label)
 

@@ -38,6 +38,10 @@ def corp(server, settings):
     return server
 
 
+def prove(client) -> None:
+    assert client.post("/account/security", {"current": PASSWORD}).status_code == 302
+
+
 def test_somebody_new_gets_an_account_and_finds_it_again(corp):
     browser = Browser()
     response = browser.sign_in("/signin/corp?next=/jobs")
@@ -126,6 +130,8 @@ def test_two_people_of_one_name_get_two_accounts(corp):
 def test_the_owner_connects_an_account_and_ends_the_connection(corp, alice, bob, client):
     client.force_login(alice)
     browser = Browser(client)
+    assert client.post("/signin/corp/connect")["Location"] == "/account/security", "the log-in is not recent"
+    prove(client)
     assert "/signin/corp" in client.post("/signin/corp/connect").content.decode()
     browser.sign_in()
     assert Identity.objects.get().user == alice
@@ -135,6 +141,7 @@ def test_the_owner_connects_an_account_and_ends_the_connection(corp, alice, bob,
     assert other.name == "alice"
     third = Browser()
     third.client.force_login(bob)
+    prove(third.client)
     third.client.post("/signin/corp/connect")
     third.sign_in()
     assert "belongs to another user here" in third.told("/account")
