@@ -19,6 +19,9 @@ LOCK = 727_001
 def make() -> str:
     """Return the name of the template database, made by now."""
     with closing(psycopg.connect(**connection.get_connection_params(), autocommit=True)) as server:
+        # Migrations take longer than the platform's statements may where the machine is busy.
+        server.execute("SET lock_timeout = 0")
+        server.execute("SET statement_timeout = 0")
         server.execute("SELECT pg_advisory_lock(%s)", [LOCK])  # until the connection is closed
         if not server.execute("SELECT 1 FROM pg_database WHERE datname = %s", [TEMPLATE]).fetchone():
             server.execute(f"DROP DATABASE IF EXISTS {DRAFT}")
