@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from datetime import timedelta
 
 from django.conf import settings
@@ -18,6 +19,22 @@ from .models import User, Visit
 from .throttle import client_address
 
 log = logging.getLogger(__name__)
+
+FRESH = "proven_at"  # in the session: when its user last proved who they are
+FRESH_S = 900
+
+
+def is_fresh(request) -> bool:
+    """Return whether the user of the session has proved who they are in the last minutes.
+
+    What would give a stolen session a way in that lasts is refused without that.
+    """
+    return abs(time.time() - request.session.get(FRESH, 0)) < FRESH_S
+
+
+def prove(request) -> None:
+    """Record that the user has proved who they are."""
+    request.session[FRESH] = time.time()
 
 
 def of(user: User) -> list[Visit]:

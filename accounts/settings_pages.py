@@ -20,7 +20,7 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 from kernel.errors import Refused
 from kernel.pages import Problems, page_of, problems_of
 
-from . import delivery, notices
+from . import delivery, notices, sessions
 from .models import Notice, Preference
 
 THEMES = ("", "light", "dark")
@@ -56,6 +56,7 @@ def settings_page(request):
 
 
 def _save(request, row: Preference) -> None:
+    known = row.email
     row.language, row.theme = request.POST.get("language", ""), request.POST.get("theme", "")
     row.email, row.webhook = request.POST.get("email", "").strip(), request.POST.get("webhook", "").strip()
     if row.language not in {"", *dict(settings.LANGUAGES)}:
@@ -69,6 +70,10 @@ def _save(request, row: Preference) -> None:
             raise Refused("must be an e-mail address", field="email")
         if len(row.email) > 254:
             raise Refused("must be an e-mail address", field="email")
+    # A link for a new password is sent there.
+    is_way_in = settings.EMAIL_HOST and request.user.has_usable_password()
+    if row.email != known and is_way_in and not sessions.is_fresh(request):
+        raise Refused("can be changed only after you confirm your password on the page Second factors", field="email")
     if len(row.webhook) > 500:
         raise Refused("must have at most 500 characters", field="webhook")
     if row.webhook:

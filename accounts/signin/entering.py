@@ -11,7 +11,7 @@ from django.contrib.auth import login as open_session
 from django.shortcuts import redirect
 from django.utils.crypto import constant_time_compare
 
-from accounts import logins
+from accounts import logins, sessions
 from accounts.models import User
 from accounts.settings_pages import with_choices
 
@@ -20,9 +20,7 @@ from . import factors
 BACKEND = "django.contrib.auth.backends.ModelBackend"
 WAITS = "second_factor_of"  # in the session: who has passed the first step
 PROVEN = "second_factor"  # in the session: a second factor was given, or the provider vouches for one
-FRESH = "proven_at"  # in the session: when its user last proved who they are
 WAIT_S = 600
-FRESH_S = 900
 
 
 def enter(request, user: User, target: str, *, proven: bool = False):
@@ -51,16 +49,7 @@ def finish(request, user: User, target: str, *, proven: bool = False):
     """Open the user's session and return the way to the target."""
     request.session.pop(WAITS, None)
     open_session(request, user, backend=BACKEND)
-    request.session[FRESH] = time.time()
+    sessions.prove(request)
     if proven:
         request.session[PROVEN] = True
     return logins.entered(request, with_choices(redirect(target), user), user)
-
-
-def is_fresh(request) -> bool:
-    """Return whether the user of the session has proved who they are in the last minutes."""
-    return abs(time.time() - request.session.get(FRESH, 0)) < FRESH_S
-
-
-def renew(request) -> None:
-    request.session[FRESH] = time.time()

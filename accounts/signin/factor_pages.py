@@ -16,7 +16,7 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods, require_POST
 
-from accounts import logins, throttle
+from accounts import logins, sessions, throttle
 from kernel.errors import Refused
 from kernel.messages import translate
 from kernel.pages import Problems, address, attempt, number_in, problems_of, safe_next
@@ -107,13 +107,13 @@ def security(request):
         given = request.POST.get("current", "")
         problems = problems_of(lambda: logins.confirm(request.owner, given), ("current",))
         if not problems:
-            entering.renew(request)
+            sessions.prove(request)
             return redirect(safe_next(request, BACK))
     return _security(request, problems)
 
 
 def _security(request, problems: Problems, codes: list[str] | None = None):
-    fresh = request.at_log_in or entering.is_fresh(request)
+    fresh = request.at_log_in or sessions.is_fresh(request)
     context = {
         "owner": request.owner, "at_log_in": request.at_log_in, "fresh": fresh, "problems": problems, "codes": codes,
         "rows": factors.of(request.owner), "left": request.owner.recovery_codes.count(), "next": BACK,
@@ -140,7 +140,7 @@ def _new_app(request) -> dict:
 @require_POST
 def add_app(request):
     secret, made = request.session.get(SECRET, ""), []
-    if not secret or not (request.at_log_in or entering.is_fresh(request)):
+    if not secret or not (request.at_log_in or sessions.is_fresh(request)):
         return redirect("security")
     given, name = request.POST.get("code", ""), request.POST.get("name", "")
     problems = problems_of(lambda: made.append(factors.add_app(request.owner, secret, given, name)), ("code",))
@@ -157,7 +157,7 @@ def add_passkey(request):
     """Add a passkey: first the challenge, then what the browser has made of it."""
     try:
         body = _body(request)
-        if not (request.at_log_in or entering.is_fresh(request)):
+        if not (request.at_log_in or sessions.is_fresh(request)):
             raise Refused("the log-in is too long ago; reload the page and confirm your password")
         if "credential" not in body:
             options, request.session[STATE] = factors.begin_passkey(request.owner, address(request))
@@ -191,7 +191,7 @@ def _added(request, codes: list[str]):
 @_of_owner
 @require_POST
 def remove(request):
-    if not entering.is_fresh(request) or request.at_log_in:
+    if not sessions.is_fresh(request) or request.at_log_in:
         return redirect("security")
     problem = attempt(lambda: factors.remove(request.owner, number_in(request.POST.get("factor", "")) or 0))
     if problem:
@@ -205,7 +205,7 @@ def remove(request):
 @never_cache
 @require_POST
 def renew_codes(request):
-    if not entering.is_fresh(request) or request.at_log_in or not factors.has(request.owner):
+    if not sessions.is_fresh(request) or request.at_log_in or not factors.has(request.owner):
         return redirect("security")
     return _security(request, Problems(), factors.renew_codes(request.owner))
 

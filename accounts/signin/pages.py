@@ -13,7 +13,7 @@ from django.utils.translation import gettext as _
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET, require_POST
 
-from accounts import throttle
+from accounts import sessions, throttle
 from kernel.errors import Refused
 from kernel.messages import translate
 from kernel.pages import address, attempt, number_in, safe_next
@@ -78,7 +78,7 @@ def back(request, provider):
 def connect(request, provider):
     """Begin to connect the account with one at the provider."""
     row = _provider(provider)
-    if not entering.is_fresh(request):  # a stolen session must not gain a way in that lasts
+    if not sessions.is_fresh(request):  # a stolen session must not gain a way in that lasts
         messages.info(request, _("Prove first that it is you, then connect the account."))
         return redirect("security")
     request.session[STARTED] = {"connect": row.key}

@@ -97,3 +97,20 @@ def test_one_session_is_ended_from_another(alice, bob):
     second.post("/account/sessions/end", {"session": visit.pk})
     assert first.get("/account").status_code == 302
     assert second.get("/account").status_code == 200
+
+
+def test_a_stolen_session_cannot_lead_the_link_elsewhere(mails, alice):
+    client = Client()
+    page(PASSWORD, HOME, client)
+    session = client.session
+    session[sessions.FRESH] -= sessions.FRESH_S + 1
+    session.save()
+    elsewhere = {"email": "mallory@evil.example"}
+    answer = client.post("/settings", elsewhere)
+    assert answer.status_code == 403
+    assert "only after you confirm your password" in answer.content.decode()
+    assert Preference.objects.get(user=alice).email == "alice@corp.example"
+    assert client.post("/settings", {"email": "alice@corp.example", "theme": "dark"}).status_code == 302
+    assert client.post("/account/security", {"current": PASSWORD}).status_code == 302
+    assert client.post("/settings", elsewhere).status_code == 302
+    assert Preference.objects.get(user=alice).email == "mallory@evil.example"
