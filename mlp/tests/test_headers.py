@@ -15,7 +15,7 @@ UNDER_TLS = """
 import json, django
 django.setup()
 from django.test import Client
-response = Client(headers={"host": "mlp.example.org"}).get("/regist_login", secure=True)
+response = Client(headers={"host": "mlp.example.org"}).get("/password", secure=True)  # asks no database
 print(json.dumps({name: response[name] for name in response.headers}))
 """
 
