@@ -366,7 +366,7 @@ def login(request, extra_context=None) -> HttpResponse:
     if getattr(request, "second_step", None) is not None:
         return entering.enter(request, request.second_step, safe_next(request, reverse("admin:index")))
     if request.method == "POST" and response.status_code == 302 and request.user.is_authenticated:
-        entering.renew(request)
+        sessions.prove(request)
     entered = request.method == "POST" and response.status_code == 302 and request.user.is_authenticated
     return logins.entered(request, response, request.user) if entered else response
 
