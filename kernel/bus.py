@@ -21,6 +21,7 @@ from urllib.parse import urlsplit
 
 from django.conf import settings
 from nats.aio.client import Client
+from nats.aio.subscription import Subscription
 from nats.errors import Error as NatsError
 from nats.errors import NoRespondersError
 from nats.errors import TimeoutError as NatsTimeout
@@ -119,6 +120,17 @@ async def settle(client: Client, timeout_s: float = 2) -> None:
     """
     for _ in range(2):
         await client.flush(timeout=max(1, int(timeout_s)))
+
+
+async def end_interest(client: Client, subscription: Subscription) -> None:
+    """Ask the server for no more of the subscription's messages; return once those it had sent are in its callback.
+
+    The library's own `drain` may ask for its answer before the server reads that the interest ended, and its
+    `unsubscribe` forgets what it has received.
+    """
+    await client._send_unsubscribe(subscription._id)
+    await settle(client)
+    await subscription.drain()
 
 
 def max_payload() -> int:

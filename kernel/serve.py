@@ -240,10 +240,9 @@ async def _close(host: _Host, opened: list[_Subscription], tasks: list[asyncio.T
     loop = asyncio.get_running_loop()
     end = loop.time() + DRAIN_S
     connected = host.client.is_connected
-    for subscription in opened:
-        if subscription.inner is not None and connected:
-            with contextlib.suppress(NatsError, OSError):
-                await subscription.inner.unsubscribe()
+    ending = [bus.end_interest(host.client, each.inner) for each in opened if each.inner is not None and connected]
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(asyncio.gather(*ending, return_exceptions=True), DRAIN_S)
     while loop.time() < end and not all(subscription.idle for subscription in opened):
         await asyncio.sleep(0.02)
     for task in tasks:

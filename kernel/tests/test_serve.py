@@ -12,7 +12,7 @@ import pytest
 
 from kernel import bus
 from kernel.serve import Reply, Route
-from kernel.tests.nats_tools import Peer, Served, until
+from kernel.tests.nats_tools import WAIT_S, Peer, Served, until
 from mlp.tests.servers import begin, free_port, wait_for_port
 from supervision import binaries
 
@@ -157,6 +157,18 @@ def test_received_messages_are_handled_before_the_end(peer):
         for number in range(100):
             peer.publish("test.in", b"%d" % number)
     assert len(peer.wait("test.out", 100)) == 100
+
+
+def test_messages_that_the_server_had_sent_before_the_end_are_handled(peer):
+    with serving(Echo(lambda data: [("test.out", data)])) as served:
+        served.wait()
+        held = threading.Event()
+        served.loop.call_soon_threadsafe(held.wait, WAIT_S)  # reads nothing meanwhile
+        served.loop.call_soon_threadsafe(served.stop_event.set)
+        for number in range(100):
+            peer.publish("test.in", b"%d" % number)
+        held.set()
+    assert peer.wait("test.out", 100) == [b"%d" % number for number in range(100)]
 
 
 def test_ticks_continue_after_a_failure(peer):
