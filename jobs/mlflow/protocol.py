@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+import orjson
 from django.core.exceptions import RequestDataTooBig, SuspiciousOperation
 from django.db import DatabaseError, DataError, InterfaceError
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
@@ -171,8 +172,13 @@ def unknown(request: HttpRequest, path: str = "") -> HttpResponse:
 
 
 def reply(answer: dict) -> HttpResponse:
-    body = json.dumps(answer, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    return HttpResponse(body.encode("utf-8", "backslashreplace"), content_type="application/json")
+    """Return the answer; it may have orjson.Fragment where the database has written JSON."""
+    try:
+        body = orjson.dumps(answer)
+    except TypeError:  # numbers of more than 64 bits, halves of surrogate pairs
+        text = json.dumps(answer, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        body = text.encode("utf-8", "backslashreplace")
+    return HttpResponse(body, content_type="application/json")
 
 
 # --- who calls --------------------------------------------------------------------------------------------------------
@@ -217,12 +223,20 @@ def fields_of(request: HttpRequest) -> Fields:
         return Fields(given)
     try:
         check_count(data)
-        body = json.loads(data.decode("utf-8"))
+        body = _read(data)
     except (ValueError, RecursionError):
         raise WrongField("the body must be a JSON object in UTF-8, with a bounded number of values") from None
     if not isinstance(body, dict):
         raise WrongField("the body must be a JSON object")
     return Fields({**given, **body}, size=len(data))
+
+
+def _read(data: bytes):
+    """Return the JSON value. Raises ValueError, RecursionError."""
+    try:
+        return orjson.loads(data)
+    except orjson.JSONDecodeError:  # stricter than Python, whose clients may send NaN and halves of surrogate pairs
+        return json.loads(data.decode("utf-8"))
 
 
 # --- errors -----------------------------------------------------------------------------------------------------------

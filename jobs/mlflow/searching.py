@@ -9,7 +9,7 @@ from jobs.models import Job, State
 from jobs.runs.filters.attributes import tag_value
 from jobs.summaries import metrics as summaries
 
-from . import experiments, limits, lookup, run_filter, search, shown
+from . import experiments, found, limits, lookup, run_filter, search
 from .protocol import Call, Routes, for_jobs
 from .reading import WrongField, whole_of, wrong
 from .search import Term
@@ -30,8 +30,7 @@ def search_runs(call: Call) -> dict:
     terms, orders = search.terms(fields.text("filter")), search.orders(fields.texts("order_by"))
     keys = run_filter.keys_of(runs, terms, orders, owners, offset, offset + limit + 1)
     size = summaries.fitting(keys[:limit], summaries.MOST_AT_ONCE)  # a page may end before its limit
-    found = Job.objects.only(*shown.READ).prefetch_related("user").in_bulk(keys[:size])
-    answer: dict = {"runs": shown.runs_of(found[key] for key in keys[:size] if key in found)}
+    answer: dict = {"runs": found.runs(keys[:size])}
     if len(keys) > size > 0:
         answer["next_page_token"] = search.token(offset + size)
     return answer

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from datetime import datetime
+from typing import NamedTuple
+from uuid import UUID
 
 from jobs import client_runs
 from jobs.models import Job, LoggedModel, ModelUse, RunInput, RunMetric, RunParam, State
@@ -21,39 +23,74 @@ STATUS = {
     "deleting": "KILLED",
 }
 CONTEXT = "mlflow.data.context"
-# The columns of runs that `runs_of` needs: a page of runs is read several times faster without the others.
-READ = (
-    "run_id", "project_id", "user_id", "name", "title", "entry", "origin", "state", "reserved", "reason", "notes",
-    "tags", "system_tags", "created", "started", "ended", "trashed",
-)  # fmt: skip
 
 
-def milliseconds(moment: datetime | None) -> int | None:
-    return None if moment is None else round(moment.timestamp() * 1000)
+class Uses(NamedTuple):
+    """What a run has read and written, in MLflow's form."""
+
+    datasets: list[dict]
+    read: list[dict]
+    written: list[dict]
 
 
-def status_of(job: Job) -> str:
+NOTHING = Uses([], [], [])
+
+
+class Found(NamedTuple):
+    """What `info_of` and `tags_of` read of a job, without the job: a page of a search has hundreds.
+
+    Times are milliseconds since 1970.
+    """
+
+    run_id: UUID
+    project_id: int | None
+    history_owner: str
+    name: str
+    title: str
+    entry: str
+    origin: str
+    state: str
+    reserved: bool
+    reason: str
+    notes: str
+    created: int
+    started: int | None
+    ended: int | None
+    trashed: bool | None
+    tags: dict[str, str]
+    system_tags: dict[str, str]
+
+    is_client = Job.is_client
+    shown_name = Job.shown_name
+    shown_state = Job.shown_state
+
+
+def milliseconds(moment: datetime | int | None) -> int | None:
+    return round(moment.timestamp() * 1000) if isinstance(moment, datetime) else moment
+
+
+def status_of(job: Job | Found) -> str:
     if client_runs.MARKED in job.system_tags and job.state == State.RUNNING:
         return "SCHEDULED"
     return STATUS["cancelled" if job.shown_state == "cancelled" else job.state]
 
 
-def tags_of(job: Job) -> dict[str, str]:
+def tags_of(job: Job | Found) -> dict[str, str]:
     """Return the tags of a run, with what MLflow keeps as tags."""
     found = {} if job.is_client else {"mlflow.source.name": job.entry, "mlflow.source.type": "JOB"}
     found |= {key: value for key, value in job.system_tags.items() if key.startswith("mlflow.")}
-    found.setdefault("mlflow.user", job.user.username)
+    found.setdefault("mlflow.user", job.history_owner)
     if job.notes:
         found[NOTE] = job.notes
     return {**found, **job.tags, NAME: job.shown_name}
 
 
-def artifact_uri(job: Job) -> str:
+def artifact_uri(job: Job | Found) -> str:
     """Return the address of a run's artifacts, which clients resolve against the address of their server."""
     return f"mlflow-artifacts:/{job.project_id or 0}/{job.run_id.hex}/artifacts"
 
 
-def info_of(job: Job) -> dict:
+def info_of(job: Job | Found) -> dict:
     """Return what is said of a run besides its data."""
     run_id, experiment = job.run_id.hex, str(job.project_id or 0)
     found = {
@@ -61,7 +98,7 @@ def info_of(job: Job) -> dict:
         "run_uuid": run_id,
         "run_name": job.shown_name,
         "experiment_id": experiment,
-        "user_id": job.system_tags.get("mlflow.user", job.user.username),
+        "user_id": job.system_tags.get("mlflow.user", job.history_owner),
         "status": status_of(job),
         "start_time": milliseconds(job.started or job.created),
         "artifact_uri": artifact_uri(job),
@@ -107,7 +144,7 @@ def runs_of(jobs: Iterable[Job]) -> list[dict]:
     """Return runs with their data: the last value of each metric, parameters, tags and inputs."""
     jobs = list(jobs)
     started = {job.pk: milliseconds(job.started or job.created) for job in jobs}
-    metrics, params, inputs = defaultdict(list), defaultdict(list), defaultdict(list)
+    metrics, params = defaultdict(list), defaultdict(list)
     rows = RunMetric.objects.filter(job__in=started).order_by("job", "name")
     for key, name, value, step, at in rows.values_list("job", "name", "last", "step", "at"):
         stamp = started[key] if at is None else milliseconds(at)
@@ -115,26 +152,32 @@ def runs_of(jobs: Iterable[Job]) -> list[dict]:
     named = RunParam.objects.filter(job__in=started).order_by("job", "name")
     for key, name, text in named.values_list("job", "name", "text"):
         params[key].append({"key": name, "value": text})
-    for row in RunInput.objects.filter(job__in=started):
-        inputs[row.job_id].append(input_of(row))
-    uses = defaultdict(list)
-    for key, kind, model, step in ModelUse.objects.filter(job__in=started).values_list(
-        "job", "kind", "model__key", "step"
-    ):
-        uses[key, kind].append({"model_id": model, **({"step": step} if kind == ModelUse.Kind.OUTPUT else {})})
-    return [
-        {
-            "info": info_of(job),
-            "data": {
-                "metrics": metrics[job.pk],
-                "params": params[job.pk],
-                "tags": [{"key": key, "value": value} for key, value in tags_of(job).items()],
-            },
-            "inputs": {"dataset_inputs": inputs[job.pk], "model_inputs": uses[job.pk, ModelUse.Kind.INPUT]},
-            "outputs": {"model_outputs": uses[job.pk, ModelUse.Kind.OUTPUT]},
-        }
-        for job in jobs
-    ]
+    used = uses_of(started)
+    return [run_from(job, metrics[job.pk], params[job.pk], used.get(job.pk, NOTHING)) for job in jobs]
+
+
+def run_from(job: Job | Found, metrics, params, used: Uses) -> dict:
+    """Return a run with what was read of it."""
+    return {
+        "info": info_of(job),
+        "data": {"metrics": metrics, "params": params, "tags": _pairs(tags_of(job))},
+        "inputs": {"dataset_inputs": used.datasets, "model_inputs": used.read},
+        "outputs": {"model_outputs": used.written},
+    }
+
+
+def uses_of(jobs: Collection[int]) -> dict[int, Uses]:
+    """Return by job the datasets and logged models that runs have read and written; nothing for those without any."""
+    found: dict[int, Uses] = defaultdict(lambda: Uses([], [], []))
+    for row in RunInput.objects.filter(job__in=jobs):
+        found[row.job_id].datasets.append(input_of(row))
+    rows = ModelUse.objects.filter(job__in=jobs).values_list("job", "kind", "model__key", "step")
+    for key, kind, model, step in rows:
+        if kind == ModelUse.Kind.OUTPUT:
+            found[key].written.append({"model_id": model, "step": step})
+        else:
+            found[key].read.append({"model_id": model})
+    return dict(found)
 
 
 def input_of(row: RunInput) -> dict:

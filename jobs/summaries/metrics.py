@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from django.db import connection
-from django.db.models import Count
 
 from jobs.models import Job, RunMetric
+from kernel.database import execute_prepared
 
 MOST_AT_ONCE = 200_000  # summaries of one answer about several runs
 # How the summary of new values is joined to what is there. For PostgreSQL NaN is greater than any number, so only the
@@ -33,6 +33,9 @@ INSERT INTO run_metric (job_id, user_id, name, last, min, max, count, step, at)
 SELECT %s, %s, *, now() FROM unnest(%s::text[], %s::float8[], %s::float8[], %s::float8[], %s::bigint[], %s::bigint[])
 ORDER BY 3
 {ADDED}
+"""
+COUNTS = """
+SELECT job_id, count(*) FROM run_metric WHERE job_id = ANY (%(jobs)s::bigint[]) GROUP BY job_id
 """
 
 
@@ -67,7 +70,7 @@ def fitting(jobs: Iterable[int], most: int) -> int:
     What shows all metrics of many runs reads no more at once: a run may have 100,000 of them.
     """
     jobs = list(jobs)
-    counts = dict(RunMetric.objects.filter(job__in=jobs).values_list("job").annotate(Count("pk")))
+    counts = dict(execute_prepared(COUNTS, {"jobs": jobs}))
     total = 0
     for place, job in enumerate(jobs):
         total += counts.get(job, 0)

@@ -214,12 +214,48 @@ def test_experiments_are_searched(mlflow, mlflow_of_bob):
 
 
 def test_a_page_of_many_runs_needs_no_more_queries_than_one_of_a_few(mlflow, runs):
+    for place, run in enumerate(ids(mlflow, runs[0])):
+        dataset = {"name": f"d{place}", "digest": "1", "source_type": "local", "source": "{}"}
+        mlflow.call("post", "runs/log-inputs", run_id=run, datasets=[{"dataset": dataset}])
+
     def page(most: int) -> int:
         fields = {"filter": "metrics.loss > 0", "order_by": ["metrics.loss"], "max_results": most}
         with CaptureQueriesContext(connection) as queries:
             answer = mlflow.call("post", "runs/search", experiment_ids=[runs[0]], **fields)
         assert len(answer["runs"]) == most
+        assert all(run["inputs"]["dataset_inputs"] for run in answer["runs"])
         return len(queries)
 
     page(1)
     assert page(2) <= page(1)
+
+
+def ids(mlflow, key: str) -> list[str]:
+    return [run["info"]["run_id"] for run in mlflow.call("post", "runs/search", experiment_ids=[key])["runs"]]
+
+
+def test_a_search_shows_runs_as_get_does(mlflow, runs, alice):
+    key = experiment(mlflow, "alike")
+    run = start(mlflow, key, run_name='a "name" 运行')
+    odd = 'back\\slash "quoted" 损失 \u2028 </script>'
+    mlflow.call(
+        "post", "runs/log-batch", run_id=run,
+        metrics=[point("nan", "NaN"), point("inf", "Infinity"), point("-inf", "-Infinity"), point("tiny", 5e-324),
+                 point("third", 1 / 3, step=-7), point("large", 1e308), point("损失/α", 1.0)],
+        params=[{"key": "empty", "value": ""}, {"key": "odd", "value": odd}],
+        tags=[{"key": "odd", "value": odd}, {"key": "mlflow.note.content", "value": odd}],
+    )  # fmt: skip
+    dataset = {"name": "d", "digest": "1", "source_type": "local", "source": "{}"}
+    mlflow.call("post", "runs/log-inputs", run_id=run, datasets=[{"dataset": dataset}])
+    ended = start(mlflow, key)
+    mlflow.call("post", "runs/update", run_id=ended, status="FINISHED", end_time=1_700_000_000_123)
+    of_a_job = Job.objects.get(run_id=start(mlflow, key))
+    Job.objects.create(
+        user=alice, tenant=alice.tenant, name="fit", entry="fit.py", state="error", reason="cancelled by alice",
+        project=of_a_job.project, ended=of_a_job.created,
+    )  # fmt: skip
+    keys = [key, runs[0]]
+    found = mlflow.call("post", "runs/search", experiment_ids=keys, run_view_type="ALL")["runs"]
+    assert {run, ended} < {one["info"]["run_id"] for one in found}
+    for one in found:
+        assert one == mlflow.call("get", "runs/get", run_id=one["info"]["run_id"])["run"]
