@@ -14,7 +14,7 @@ from django.utils.translation import gettext_lazy as _
 from kernel.environment import Section, default_root, postgres_settings
 from kernel.secrets import secret
 from kernel.sockets import folder as socket_folder
-from mlp import cluster_settings, limit_settings, monitoring_settings, rest_settings, tls_settings
+from mlp import backup_settings, cluster_settings, limit_settings, monitoring_settings, rest_settings, tls_settings
 from mlp.aiops_settings import *  # noqa: F403
 from mlp.aiops_settings import LOGS
 from mlp.django_settings import *  # noqa: F403
@@ -316,7 +316,8 @@ TRY_TIMEOUT_S = runs.integer(
 MLP_K8S = cluster_settings.read()
 METRICS_TOKEN, OTLP_ENDPOINT = monitoring_settings.read()
 METRICS_TOKEN = METRICS_TOKEN or secret(MLP_ROOT, "metrics-token")
-_beside = [LOGS, NOTICES, monitoring_settings.MONITORING, cluster_settings.CLUSTER]
+BACKUP_PASSPHRASE = backup_settings.read()
+_beside = [LOGS, NOTICES, backup_settings.BACKUP, monitoring_settings.MONITORING, cluster_settings.CLUSTER]
 SECTIONS = [place, tls_settings.TLS, access, SIGNIN, limit_settings.LIMITS, servers, runs, *_beside]
 
 # --- Django ---------------------------------------------------------------------------------------------------------

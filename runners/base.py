@@ -206,6 +206,11 @@ class Runner(ABC):
         else:
             self.forget(name)
 
+    def declare_lost(self, name: str, reason: Message) -> None:  # noqa: B027  a cluster knows which runs it has
+        """Record that a run which was started is gone, and why, where the runner would not know by itself: its records
+        were not restored from a backup. One that is on record stays as it is.
+        """
+
     @abstractmethod
     def names(self) -> list[str]:
         """Return the names of all runs on record, running or not, sorted."""

@@ -143,11 +143,8 @@ class LocalRunner(Runner):
             return RunStatus("unknown", reason=NO_SUCH_RUN)
         Group((_read(path / "spec.json") or {}).get("cgroup", {}), begun["run_id"]).kill()
         _kill_leftovers(begun["run_id"])
-        return RunStatus(
-            "lost",
-            reason=Message("the run no longer exists and its end was not recorded: it or the machine was killed"),
-            started=begun["started"],
-        )
+        reason = Message("the run no longer exists and its end was not recorded: it or the machine was killed")
+        return RunStatus("lost", reason=restored(begun.get("lost"), reason), started=begun["started"])
 
     def stop(self, name: str, grace_s: float = 10) -> None:
         path = self.folder / check_name(name)
@@ -181,6 +178,13 @@ class LocalRunner(Runner):
             if time.monotonic() > deadline:  # a reader holds the lock briefly, a run until it has ended
                 raise RunnerError("run %(run)s: still running", run=name)
             time.sleep(0.01)
+
+    def declare_lost(self, name: str, reason: Message) -> None:
+        path = self.folder / check_name(name)
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not _on_record(path):
+            begun = {"shim": 0, "run_id": secrets.token_hex(16), "started": None, "lost": reason.as_data()}
+            _write(path / "begun.json", begun)
 
     def names(self) -> list[str]:
         if not self.folder.is_dir():

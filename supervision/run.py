@@ -35,6 +35,7 @@ START_LIMIT_S = 300  # a busy machine takes its time; a part that crashes is not
 TOO_OFTEN = 3  # a part that ends at once this often in a row, while the platform starts, has failed
 RUNS_GRACE_S = 4
 LOOK_EVERY_S = 2
+HALF_RESTORED = "restore.json"  # in the root while a restore of it is not complete: mlp/backup
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
@@ -52,6 +53,12 @@ def up() -> int:
     """
     os.umask(0o077)  # only the owner may read what the platform stores
     make_root()
+    if (settings.MLP_ROOT / HALF_RESTORED).exists():
+        say(
+            f"{settings.MLP_ROOT} has not been restored completely. Run `manage.py restore` again, or remove the "
+            "folder."
+        )
+        return 1
     with lock() as held:
         if not held:
             say(f"The platform on {settings.MLP_ROOT} is running already (process {holder() or 'unknown'}).")

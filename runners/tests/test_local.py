@@ -17,6 +17,7 @@ from django.core.exceptions import ImproperlyConfigured
 
 import runners
 from kernel import sockets
+from kernel.messages import Message
 from runners import RunnerError, RunStatus, confine, tail
 from runners.local import LocalRunner
 
@@ -370,3 +371,20 @@ def test_runs_may_read_packages_of_another_environment_but_not_the_platforms_cod
     assert str(shared) in folders
     assert str(tmp_path) not in folders
     assert sys.prefix in folders
+
+
+def test_a_run_whose_records_were_not_restored_is_lost_with_that_reason(runner, tmp_path):
+    runner.declare_lost("job-1-1", Message("lost in %(place)s", place="a move"))
+    status = runner.poll("job-1-1")
+    assert (status.state, str(status.reason), status.reason.template) == ("lost", "lost in a move", "lost in %(place)s")
+    assert runner.names() == ["job-1-1"]
+    runner.forget("job-1-1")
+    assert runner.poll("job-1-1").state == "unknown"
+
+
+def test_a_run_on_record_is_not_declared_lost(runner, tmp_path):
+    runner.start(spec(tmp_path, "print('done')"))
+    name = runner.names()[0]
+    assert end_of(runner).succeeded
+    runner.declare_lost(name, Message("lost"))
+    assert runner.poll(name).succeeded

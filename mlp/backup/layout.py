@@ -1,0 +1,105 @@
+"""What of a storage root is in a backup, and the names that backups use in it.
+
+Everything is, except what the platform makes again at each start and what has another form in the backup, so that no
+folder of a later release is forgotten.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import hmac
+import importlib.metadata
+import json
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from django.conf import settings
+
+from supervision import run
+
+from .places import BackupError
+
+# The servers' own files: dumps of the database and of the streams are in the backup, Valkey's content is made again.
+SERVERS = frozenset({"database", "nats", "valkey"})
+LEFT_OUT = SERVERS | {"run"}
+WORK = ".restore"  # below the root: what a backup has beside the root's files, and a restore's drafts
+DUMP, STREAMS, DRAFTS, REPORT = f"{WORK}/dump", f"{WORK}/streams", f"{WORK}/drafts", f"{WORK}/report.json"
+MARK = run.HALF_RESTORED
+SPOOL = "datasets/.spool"
+KEPT_OF_SPOOL = f"{SPOOL}/parts"  # uploads in parts, which their clients continue
+# What reading the settings makes in a new root: it is empty all the same.
+SECRETS = frozenset(
+    {"secret-key", "database-password", "valkey-password", "nats-password", "metrics-token", "nats-platform"}
+    | {"nats-issuer", "admin-password"}
+)
+
+
+def leaves_out(root: Path, place: str) -> Callable[[str], bool]:
+    """Return which paths of the root are not in a backup to this destination."""
+    root, own = root.resolve(), ""
+    target = Path(place.removeprefix("file://")).absolute().resolve()
+    if "://" not in place and target.is_relative_to(root):
+        own = str(target.relative_to(root))
+
+    def answer(path: str) -> bool:
+        top = path.partition("/")[0]
+        if top in LEFT_OUT or top == WORK or path == MARK or top.startswith(".database."):
+            return True
+        if path.startswith(f"{SPOOL}/") and not path.startswith(KEPT_OF_SPOOL):
+            return True
+        return bool(own) and (path == own or path.startswith(own + "/"))
+
+    return answer
+
+
+def is_empty(root: Path) -> bool:
+    """Return whether a root has nothing that a restore would destroy."""
+    if not root.exists():
+        return True
+    for entry in root.iterdir():
+        if entry.name in SECRETS | {"run", WORK, "lost+found"} or (entry.is_dir() and not any(entry.iterdir())):
+            continue
+        return False
+    return True
+
+
+@contextlib.contextmanager
+def only_backup(root: Path) -> Iterator[Path]:
+    """Yield the folder for the drafts of the only backup of this root. Raises BackupError while there is another."""
+    folder = root / "run" / "backup"
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    descriptor = os.open(folder.with_name("backup.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise BackupError(f"another backup of {root} is running") from None
+        yield folder
+    finally:
+        os.close(descriptor)
+
+
+def unfinished(root: Path) -> dict | None:
+    """Return what the mark of an incomplete restore says; None where there is none."""
+    try:
+        return json.loads((root / MARK).read_text())
+    except FileNotFoundError:
+        return None
+    except ValueError:  # killed while it was written: nothing else was
+        return {"backup": "", "place": ""}
+
+
+def version() -> str:
+    """Return the platform's version."""
+    try:
+        return importlib.metadata.version("mlp-platform")
+    except importlib.metadata.PackageNotFoundError:
+        return "a checkout"
+
+
+def fingerprint() -> str:
+    """Return a checksum by which a restore recognises MLP_SECRET_KEY, and from which it cannot be found."""
+    return hmac.new(settings.SECRET_KEY.encode(), b"mlp.backup", hashlib.sha256).hexdigest()[:16]

@@ -1,0 +1,131 @@
+"""Restoring a backup to an empty storage root, on this machine or another one.
+
+The root is marked first and the mark is removed last: meanwhile `up` refuses the root, and a restore that was killed is
+run again. Files that it had written are not written again; database and streams are made from the start.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from django.conf import settings
+from django.db import connections
+from django.db.migrations.loader import MigrationLoader
+
+from kernel import storage
+from supervision import run, servers_only
+
+from . import database, layout
+from .places import BackupError, sync_folder
+from .repository import Head, Repository
+from .taking import Say
+from .writing import Writer
+
+SCRATCH = "mlp-verify-"
+
+
+def restore(repository: Repository, head: Head, say: Say) -> dict:
+    """Restore to MLP_ROOT; return the report of `refilling`. Raises BackupError.
+
+    The root, and the database where it is not embedded, must be empty.
+    """
+    root = Path(settings.MLP_ROOT)
+    mark = layout.unfinished(root)
+    if mark is None and not layout.is_empty(root):
+        raise BackupError(f"{root} is not empty: restore to another MLP_ROOT, or move the data away first")
+    if mark is not None and mark["backup"] not in {"", head.name}:
+        raise BackupError(
+            f"{root} has an unfinished restore of {mark['backup']}: continue that with --backup {mark['backup']}, "
+            "or remove the folder"
+        )
+    refuse_newer(head)
+    if not settings.EMBEDDED["database"]:
+        _need_empty_database()
+    with run.lock() as held:
+        if not held:
+            raise BackupError(f"a platform runs on {root}; stop it first")
+        return write_root(repository, head, root, os.environ, say)
+
+
+def refuse_newer(head: Head) -> None:
+    """Raise BackupError when the backup was made by a newer release than this one."""
+    known = {f"{app}.{name}" for app, name in MigrationLoader(None, ignore_no_migrations=True).disk_migrations}
+    newer = sorted(set(head.facts["migrations"]) - known)
+    if newer:
+        raise BackupError(
+            f"the backup was made by a newer release (version {head.version}): this one does not know {newer[0]}"
+            f"{f' and {len(newer) - 1} other migrations' if newer[1:] else ''}. Restore it with that release"
+        )
+
+
+def _need_empty_database() -> None:
+    with database.connect() as link:
+        found = link.execute(database.TABLES).fetchall()
+    if found:
+        raise BackupError(f"the database of DATABASE_URL has tables already ({found[0][0]}, …); name an empty one")
+
+
+def write_root(
+    repository: Repository, head: Head, root: Path, environment: Mapping[str, str], say: Say, checks_only: bool = False
+) -> dict:
+    """Write the backup to the root and fill its database and streams; return the report. Raises BackupError."""
+    _need_room(root, head)
+    root.mkdir(mode=0o700, parents=True, exist_ok=True)
+    storage.write_atomic(root / layout.MARK, json.dumps({"backup": head.name, "place": str(repository.place)}).encode())
+    sync_folder(root)
+    for name in (*layout.SERVERS, "run/runs"):  # of a restore that was killed
+        storage.remove(root / name)
+    for half_made in root.glob(".database.*"):
+        storage.remove(half_made)
+    say(f"files: {head.file_count}, {head.size >> 20} MiB")
+    storage.remove(root / layout.DRAFTS)
+    Writer(root, repository).write(repository.lines(head))
+    storage.write_atomic(root / layout.WORK / "facts.json", json.dumps({**head.facts, "moment": head.moment}).encode())
+    say("database and streams")
+    _refill(root, environment, checks_only)
+    report = json.loads((root / layout.REPORT).read_text())
+    report["secret"] = head.facts["secret"] == report.pop("fingerprint")
+    os.sync()
+    storage.remove(root / layout.WORK)
+    (root / layout.MARK).unlink()
+    sync_folder(root)
+    return report
+
+
+def _need_room(root: Path, head: Head) -> None:
+    there = next(path for path in (root, *root.parents) if path.exists())
+    free = shutil.disk_usage(there).free
+    if free < head.size:
+        raise BackupError(f"{there}: the backup has {head.size >> 20} MiB, and {free >> 20} MiB are free")
+
+
+def _refill(root: Path, environment: Mapping[str, str], checks_only: bool) -> None:
+    """Run `refilling` in a process with the new root's settings, which ends with this one."""
+    connections.close_all()
+    words = ["restore", "--refill", *(["--checks-only"] if checks_only else [])]
+    try:
+        servers_only.manage_elsewhere(root, environment, *words)
+    except RuntimeError as problem:
+        raise BackupError(str(problem)) from problem
+
+
+@contextlib.contextmanager
+def scratch_root(parent: Path | None) -> Iterator[Path]:
+    """Yield a new folder for a root that is removed in the end; remove those of killed processes."""
+    parent = (parent or Path(os.environ.get("TMPDIR") or "/tmp")).absolute()
+    parent.mkdir(parents=True, exist_ok=True)
+    for old in parent.glob(f"{SCRATCH}*"):
+        with contextlib.suppress(ValueError):
+            if not Path(f"/proc/{int(old.name.removeprefix(SCRATCH))}").exists():
+                storage.remove(old)
+    path = parent / f"{SCRATCH}{os.getpid()}"
+    path.mkdir(mode=0o700)
+    try:
+        yield path
+    finally:
+        storage.remove(path)

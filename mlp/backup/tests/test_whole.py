@@ -1,0 +1,191 @@
+"""A platform in use is backed up during a storm of writes, with kills, and comes back on an empty root.
+
+Also: S3, encryption and the refusals, with a second platform that is stopped.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+import time
+from copy import copy
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+from django.conf import settings
+
+from kernel.tests.nats_tools import until
+from mlp.tests.servers import begin
+from supervision.tests.running import START_S, Platform
+from supervision.tests.visitor import ADMIN_PASSWORD, USER, Hammer, Visitor
+
+pytestmark = [pytest.mark.e2e, pytest.mark.begins(0)]
+
+WRITES = ("create job", "create dataset", "upload small", "upload large", "metrics", "log lines by loki")
+KILLS_S = (0.9, 1.2, 1.5, 1.9, 2.5)  # after the start of a backup; Python takes most of the first second
+LARGE = 3 << 20  # bytes of a file that does not change
+RESTORE_KILLS_S = (1.2, 2.0, 3.5)
+
+
+class Kept(Platform):
+    """A platform whose commands are run, too."""
+
+    def manage(self, *words: str, **environment: str) -> subprocess.CompletedProcess:
+        command = [sys.executable, str(settings.BASE_DIR / "manage.py"), *words]
+        given = self.environment | environment
+        return subprocess.run(command, env=given, capture_output=True, text=True, timeout=2 * START_S, check=False)
+
+    def must(self, *words: str, **environment: str) -> str:
+        done = self.manage(*words, **environment)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    def refuses(self, *words: str, **environment: str) -> str:
+        done = self.manage(*words, **environment)
+        assert done.returncode == 1, done.stdout + done.stderr
+        assert "Traceback" not in done.stderr
+        return done.stderr
+
+    def killed(self, after_s: float, *words: str) -> None:
+        """Begin a command, and kill it with SIGKILL unless it ends before."""
+        command = [sys.executable, str(settings.BASE_DIR / "manage.py"), *words]
+        process = begin(command, self.root.with_name("killed.out"), env=self.environment)
+        time.sleep(after_s)
+        process.kill()
+        process.wait()
+
+    def elsewhere(self, root: Path) -> Kept:
+        """Return a platform with the same settings on another root."""
+        other = copy(self)
+        other.root, other.output, other.process = root, root.with_name(root.name + ".out"), None
+        other.environment = self.environment | {"MLP_ROOT": str(root)}
+        return other
+
+
+def list_of(platform: Kept, place: Path) -> list[dict]:
+    return json.loads(platform.must("backup", "list", str(place), "--json"))
+
+
+@pytest.fixture(scope="module")
+def stormed(tmp_path_factory):
+    """Return a platform that was backed up in a storm, its user, the backups, and what was acknowledged before."""
+    folder = tmp_path_factory.mktemp("kept")
+    platform, place = Kept(folder / "root", MLP_ADMIN_PASSWORD=ADMIN_PASSWORD), folder / "backups"
+    platform.start()
+    visitor = Visitor(platform)
+    kinds = visitor.kinds()
+    visitor.must("put", f"{visitor.gateway}/data/{USER}/.home/large.bin", data=random.Random(1).randbytes(LARGE))
+    with Hammer({name: kinds[name] for name in WRITES}) as hammer:
+        platform.must("backup", str(place))
+        for after_s in KILLS_S:
+            platform.killed(after_s, "backup", str(place))
+        expected = copy(visitor)
+        expected.uploaded, expected.datasets = set(visitor.uploaded), set(visitor.datasets)
+        expected.epochs = set(visitor.epochs)
+        platform.must("backup", str(place))
+    assert hammer.statuses["metrics"] == {200}
+    yield platform, expected, place
+    if platform.process.poll() is None:
+        platform.stop()
+
+
+def test_the_backup_of_the_storm_restores_to_books_that_add_up(stormed):
+    platform, _, place = stormed
+    said = platform.must("backup", "verify", str(place))
+    assert "restores completely" in said
+    assert "the books add up" in said
+
+
+def test_kills_leave_no_half_backup_and_the_next_one_adds_little(stormed):
+    platform, _, place = stormed
+    backups = list_of(platform, place)
+    assert 2 <= len(backups) <= 2 + len(KILLS_S)
+    assert [one["moment"] for one in backups] == sorted(one["moment"] for one in backups)
+    platform.must("backup", str(place))
+    last = list_of(platform, place)[-1]
+    assert last["added"] < LARGE / 5 < LARGE < backups[0]["added"]
+    note = json.loads((platform.root / "run" / "backup.json").read_text())
+    assert note == {"completed": last["completed"], "bytes": last["size"]}
+    assert datetime.fromisoformat(note["completed"]).tzinfo is not None
+    assert not (platform.root / "run" / "backup").exists()
+
+
+def test_a_restore_needs_an_empty_root_and_no_running_platform(stormed):
+    platform, _, place = stormed
+    assert "is not empty" in platform.refuses("restore", str(place))
+
+
+def test_it_comes_back_on_an_empty_root_with_everything_that_was_acknowledged(stormed, tmp_path):
+    """Killed several times on the way; meanwhile the root is not taken for a whole one."""
+    platform, expected, place = stormed
+    platform.stop()
+    back = platform.elsewhere(tmp_path / "back")
+    for after_s in RESTORE_KILLS_S:
+        back.killed(after_s, "restore", str(place))
+    if (back.root / "restore.json").exists():
+        refusal = back.call()
+        assert refusal.returncode == 1
+        assert "has not been restored completely" in refusal.stdout
+    said = back.must("restore", str(place))
+    assert f"was running and is lost; it gets that reason at the next start: job {USER}/wait" in said
+    assert not (back.root / "restore.json").exists()
+    assert "is not empty" in back.refuses("restore", str(place))
+    back.start()
+    try:
+        expected.session = expected.logged_in("/regist_login", USER, "correct horse battery")
+        assert expected.missing() == set()
+        job = f"{expected.api}/jobs/wait"
+        until(lambda: expected.call("get", job).json()["state"] == "error", START_S, lambda: "the lost job")
+        assert "restored from its backup of" in expected.call("get", job).json()["reason"]
+        expected.reaches("apps/calc", "ready")
+        until(lambda: expected.infer() == 200, START_S)
+        assert "is consistent" in back.must("books")
+        assert expected.create_job() == 201
+    finally:
+        back.stop()
+
+
+def test_old_backups_are_removed_and_the_others_still_restore(stormed):
+    """The platform is stopped by now: the backup starts the servers that it needs."""
+    platform, _, place = stormed
+    if platform.process.poll() is None:
+        platform.stop()
+    said = platform.must("backup", str(place), "--keep", "1")
+    assert "removed" in said
+    assert len(list_of(platform, place)) == 1
+    assert "restores completely" in platform.must("backup", "verify", str(place))
+    assert platform.everything() == []
+    assert "at least 1" in platform.refuses("backup", "prune", str(place), "--keep", "0")
+
+
+def test_a_damaged_backup_does_not_verify_and_does_not_restore(stormed, tmp_path):
+    platform, _, place = stormed
+    copied = tmp_path / "copied"
+    subprocess.run(["cp", "-a", str(place), str(copied)], check=True)
+    for path in sorted((copied / "objects").rglob("*")):
+        if path.is_file():
+            path.write_bytes(path.read_bytes()[:-1] + b"\0")
+    assert "damaged" in platform.refuses("backup", "verify", str(copied))
+    back = platform.elsewhere(tmp_path / "back")
+    assert "damaged" in back.refuses("restore", str(copied))
+    assert "has not been restored completely" in back.call().stdout
+
+
+def test_a_backup_of_a_newer_release_is_refused(stormed, tmp_path):
+    from mlp.backup.places import Folder
+    from mlp.backup.repository import Repository
+
+    platform, _, place = stormed
+    copied = tmp_path / "copied"
+    subprocess.run(["cp", "-a", str(place), str(copied)], check=True)
+    repository = Repository.open(Folder(copied))
+    head = repository.head()
+    head.facts["migrations"].append("jobs.9999_of_the_future")
+    repository.save(head)
+    back = platform.elsewhere(tmp_path / "back")
+    assert "made by a newer release" in back.refuses("restore", str(copied))
+    assert "jobs.9999_of_the_future" in platform.refuses("backup", "verify", str(copied))
+    assert not (back.root / "restore.json").exists()
