@@ -35,6 +35,7 @@ SECRETS = frozenset(
     {"secret-key", "database-password", "valkey-password", "nats-password", "metrics-token", "nats-platform"}
     | {"nats-issuer", "admin-password"}
 )
+MAY_BE_THERE = SECRETS | {"run", WORK, "lost+found"}
 
 
 def leaves_out(root: Path, place: str) -> Callable[[str], bool]:
@@ -55,15 +56,13 @@ def leaves_out(root: Path, place: str) -> Callable[[str], bool]:
     return answer
 
 
-def is_empty(root: Path) -> bool:
-    """Return whether a root has nothing that a restore would destroy."""
-    if not root.exists():
-        return True
-    for entry in root.iterdir():
-        if entry.name in SECRETS | {"run", WORK, "lost+found"} or (entry.is_dir() and not any(entry.iterdir())):
-            continue
-        return False
-    return True
+def content(root: Path) -> str:
+    """Return the name of something in the root that a restore would destroy; "" for an empty root."""
+    for entry in root.iterdir() if root.exists() else ():
+        names = {entry.name, entry.name.lstrip(".").split(".")[0]}  # a secret, or the draft of one
+        if not names & MAY_BE_THERE and (not entry.is_dir() or any(entry.iterdir())):
+            return entry.name
+    return ""
 
 
 @contextlib.contextmanager

@@ -87,7 +87,7 @@ def _runs() -> list[tuple[str, str, str]]:
 
 
 def _declare_lost(moment: str) -> list[str]:
-    """Record for the runner that these runs are gone, and why: reconcile ends their jobs with that reason at the next start."""
+    """Record for the runner that these runs are gone, and why: reconcile ends their jobs with that reason."""
     at = f"{datetime.fromisoformat(moment):%Y-%m-%d %H:%M} UTC"
     why = Message("the run was lost when the platform was restored from its backup of %(time)s", time=at)
     runner, told = runners.get(), []

@@ -36,8 +36,8 @@ def restore(repository: Repository, head: Head, say: Say) -> dict:
     """
     root = Path(settings.MLP_ROOT)
     mark = layout.unfinished(root)
-    if mark is None and not layout.is_empty(root):
-        raise BackupError(f"{root} is not empty: restore to another MLP_ROOT, or move the data away first")
+    if mark is None and (found := layout.content(root)):
+        raise BackupError(f"{root} is not empty, it has {found}: restore to another MLP_ROOT, or move the data away")
     if mark is not None and mark["backup"] not in {"", head.name}:
         raise BackupError(
             f"{root} has an unfinished restore of {mark['backup']}: continue that with --backup {mark['backup']}, "
