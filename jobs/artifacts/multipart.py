@@ -1,13 +1,15 @@
 """Large artifacts in parts, which may arrive in any order and at the same time, and survive any interruption.
 
 The parts of an upload lie in the spool, visible to nobody: `{root}/datasets/.spool/artifacts/{user}/{upload}/{number}`,
-with what the upload is for beside them. They are joined inside the kernel once all have arrived.
+with what the upload is for beside them. They are joined inside the kernel once all have arrived. A receipt stays for a
+while, so that a client that lost the answer may ask again.
 """
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
+import hashlib
 import json
 import os
 import re
@@ -30,7 +32,8 @@ from . import files, space
 MOST_PARTS = 10_000
 MOST_UPLOADS = 1000  # of a user at a time
 KEEP_S = 86_400.0  # how long an upload is kept after its last part
-ABOUT, LOCK, WHOLE = "about.json", "lock", "whole"
+RECEIPT_S = 1800.0  # how long it is known that an upload was completed: MLflow's clients repeat for four minutes
+ABOUT, LOCK, WHOLE, RECEIPT = "about.json", "lock", "whole", "receipt"
 KEY = re.compile(r"[0-9a-f]{32}")
 
 
@@ -54,6 +57,11 @@ class Upload:
             raise Refused("must be from 1 to %(last)s", field="part_number", last=self.parts)
         return self.folder / str(number)
 
+    @property
+    def receipt(self) -> Path:
+        """The file that stays of a completed upload: which parts it was made of."""
+        return self.folder / RECEIPT
+
 
 def begin(job: Job, path: str, parts: int) -> Upload:
     """Start an upload. Raises Refused."""
@@ -61,7 +69,7 @@ def begin(job: Job, path: str, parts: int) -> Upload:
     if not 1 <= parts <= MOST_PARTS:
         raise Refused("must be from 1 to %(last)s", field="num_parts", last=MOST_PARTS)
     top = _top(job.user.username)
-    if top.is_dir() and len(os.listdir(top)) >= MOST_UPLOADS:
+    if _unfinished(top) >= MOST_UPLOADS:
         raise Refused("you have %(limit)s unfinished uploads, the most that are allowed", limit=MOST_UPLOADS)
     upload = Upload(secrets.token_hex(16), job.user.username, job.pk, path, parts)
     upload.folder.mkdir(parents=True)
@@ -69,11 +77,13 @@ def begin(job: Job, path: str, parts: int) -> Upload:
     return upload
 
 
-def find(user: str, key: str) -> Upload:
-    """Return an upload of a user. Raises Missing."""
+def find(user: str, key: str, completed: bool = False) -> Upload:
+    """Return an upload of a user, a completed one only where it is asked for. Raises Missing."""
     if KEY.fullmatch(key):
         with contextlib.suppress(OSError, ValueError, TypeError):
-            return Upload(**json.loads((_top(user) / key / ABOUT).read_bytes()))
+            upload = Upload(**json.loads((_top(user) / key / ABOUT).read_bytes()))
+            if completed or not upload.receipt.exists():
+                return upload
     raise Missing("upload")
 
 
@@ -98,10 +108,18 @@ def mark(part: Path) -> str:
 
 
 def complete(upload: Upload, job: Job, marks: Mapping[int, str]) -> None:
-    """Join the parts and put the artifact into its place. Raises Refused, NoRoom, DiskFull, Missing."""
+    """Join the parts and put the artifact into its place; do nothing where that was done with the same parts before.
+
+    Raises Refused, NoRoom, DiskFull, Missing.
+    """
     if sorted(marks) != list(range(1, upload.parts + 1)):
         raise Refused("must name each part from 1 to %(last)s once", field="parts", last=upload.parts)
+    named = hashlib.sha256(json.dumps(sorted(marks.items())).encode()).digest()
     with _as_missing(), _locked(upload):
+        if upload.receipt.exists():
+            if upload.receipt.read_bytes() != named:
+                raise Refused("was completed with other parts", field="upload_id")
+            return
         parts = [upload.part(number) for number in range(1, upload.parts + 1)]
         for number, part in enumerate(parts, 1):
             if not part.is_file() or mark(part) != marks[number]:
@@ -111,7 +129,9 @@ def complete(upload: Upload, job: Job, marks: Mapping[int, str]) -> None:
         whole = upload.folder / WHOLE
         _join(parts, whole)
         files.put(job, upload.path, whole)
-    clear(upload.folder)
+        storage.write_atomic(upload.receipt, named)
+        for part in parts:
+            part.unlink(missing_ok=True)
 
 
 def abort(upload: Upload) -> None:
@@ -119,12 +139,13 @@ def abort(upload: Upload) -> None:
     clear(upload.folder)
 
 
-def sweep(older_than_s: float = KEEP_S) -> int:
-    """Remove the uploads to which nothing has been added for so long; return how many."""
-    before, removed = time.time() - older_than_s, 0
+def sweep(older_than_s: float = KEEP_S, receipts_s: float = RECEIPT_S) -> int:
+    """Remove the uploads to which nothing has been added for so long, and old receipts; return how many."""
+    now, removed = time.time(), 0
     for folder in storage.spool_dir().joinpath(ARTIFACTS).glob("*/*"):
         with contextlib.suppress(FileNotFoundError):
-            if folder.lstat().st_mtime < before:
+            age = now - folder.lstat().st_mtime
+            if age > (min(older_than_s, receipts_s) if (folder / RECEIPT).exists() else older_than_s):
                 clear(folder)
                 removed += 1
     return removed
@@ -132,6 +153,12 @@ def sweep(older_than_s: float = KEEP_S) -> int:
 
 def _top(user: str) -> Path:
     return storage.spool_dir() / ARTIFACTS / user
+
+
+def _unfinished(top: Path) -> int:
+    """Return the number of a user's uploads that are not completed; it looks closer where there are many."""
+    keys = os.listdir(top) if top.is_dir() else []
+    return len(keys) if len(keys) < MOST_UPLOADS else sum(not (top / key / RECEIPT).exists() for key in keys)
 
 
 def _join(parts: list[Path], whole: Path) -> None:

@@ -48,8 +48,8 @@ def create(call: Call, path: str) -> dict:
 
 @for_jobs
 def complete(call: Call, path: str) -> dict:
-    """Join the parts of an upload."""
-    upload, place = _of_call(call, path)
+    """Join the parts of an upload. Clients repeat it where they have lost the answer."""
+    upload, place = _of_call(call, path, completed=True)
     marks = {}
     for one in call.fields.messages("parts", multipart.MOST_PARTS):
         number = one.whole("part_number", required=True)
@@ -68,10 +68,10 @@ def abort(call: Call, path: str) -> dict:
     return {}
 
 
-def _of_call(call: Call, path: str) -> tuple[Upload, artifact_paths.Place]:
+def _of_call(call: Call, path: str, completed: bool = False) -> tuple[Upload, artifact_paths.Place]:
     """Return the upload of a call, and where its artifact goes. Raises MlflowError."""
     place = artifact_paths.place(call, f"{path.rstrip('/')}/{_name(call)}", write=True, file=True)
-    upload = multipart.find(call.caller.username, call.fields.text("upload_id", required=True))
+    upload = multipart.find(call.caller.username, call.fields.text("upload_id", required=True), completed)
     if (upload.job, upload.path) != (place.job.pk, place.path):
         raise MlflowError("RESOURCE_DOES_NOT_EXIST", "no such upload for this artifact")
     return upload, place
