@@ -5,7 +5,6 @@ nginx sends the bytes where it is in front; only the beginning of a text is read
 
 from __future__ import annotations
 
-import os
 import stat
 from typing import BinaryIO
 
@@ -118,8 +117,7 @@ def open_file(base: tuple[str, ...], path: str) -> BinaryIO | None:
         info = tree.look(steps)
         if info is None or not stat.S_ISREG(info.st_mode):
             return None
-        with tree.folder(steps[:-1]) as parent:
-            return os.fdopen(os.open(steps[-1], tree.FILE, dir_fd=parent), "rb")
+        return tree.reader(steps)
     except (Refused, OSError, ValueError):
         return None
 

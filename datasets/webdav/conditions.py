@@ -1,6 +1,6 @@
 """A request's preconditions as a value: `If` (RFC 4918, 10.4), `If-Match` and `If-None-Match` (RFC 9110, 13.1).
 
-The headers are parsed once for each request, here; lock_store.py judges `If` by the locks, put/store.py the other two.
+The headers are parsed once for each request, here; lock_store.py judges them.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from .errors import HttpError
 
 LOCK_SCHEME = "urn:uuid:"
 PIECE = re.compile(r"\s*(<[^<>]*>|\[[^\]]*\]|\(|\)|[Nn][Oo][Tt](?=[\s<\[]))\s*")
+ANY = ("*",)  # in place of tags: whatever is there
 HEADERS = frozenset({"HTTP_IF", "HTTP_IF_MATCH", "HTTP_IF_NONE_MATCH"})
 
 
@@ -34,18 +35,14 @@ class Conditions:
     """The preconditions of one request. `host` is what an address in the `If` header is compared with.
 
     One of the `alternatives` must hold, each with all of its checks. `tokens` are the lock tokens that the client
-    presents, wherever they stand in the header. `etags` is `If-Match`, `must_be_new` is `If-None-Match: *`.
+    presents, wherever they stand in the header. `etags` is `If-Match`, `unwanted` is `If-None-Match`.
     """
 
     alternatives: tuple[tuple[StateCheck, ...], ...] = ()
     tokens: frozenset[str] = frozenset()
     etags: tuple[str, ...] = ()
-    must_be_new: bool = False
+    unwanted: tuple[str, ...] = ()
     host: str = ""
-
-    def allow(self, etag: str) -> bool:
-        """Return whether `If-Match` lets a file with this ETag ("" where there is no file) be replaced."""
-        return not self.etags or (etag != "" and (self.etags == ("*",) or etag in self.etags))
 
 
 NONE = Conditions()
@@ -60,10 +57,14 @@ def parse(meta: Mapping[str, str]) -> Conditions:
     return Conditions(
         alternatives=alternatives,
         tokens=frozenset(check.value for check in checks if check.value.startswith(LOCK_SCHEME)),
-        etags=tuple(etag for part in meta.get("HTTP_IF_MATCH", "").split(",") if (etag := part.strip())),
-        must_be_new=meta.get("HTTP_IF_NONE_MATCH", "").strip() == "*",
+        etags=_tags(meta.get("HTTP_IF_MATCH", "")),
+        unwanted=_tags(meta.get("HTTP_IF_NONE_MATCH", "")),
         host=meta.get("HTTP_HOST", ""),
     )
+
+
+def _tags(header: str) -> tuple[str, ...]:
+    return tuple(etag for part in header.split(",") if (etag := part.strip()))
 
 
 def _alternatives(header: str) -> tuple[tuple[StateCheck, ...], ...]:

@@ -13,11 +13,12 @@ from datetime import datetime, timedelta
 
 from django.utils import timezone
 
+from kernel import downloads
 from kernel.messages import Message
 
 from ..models import Lock
 from . import tree
-from .conditions import Conditions, StateCheck
+from .conditions import ANY, Conditions, StateCheck
 from .errors import HttpError
 from .paths import Target, parse_destination
 
@@ -108,11 +109,22 @@ def expiry(timeout: str) -> datetime:
 
 
 def etag(target: Target) -> str:
-    """Return the file's ETag as nginx makes it; empty where there is no file."""
+    """Return the file's ETag; empty where there is no file."""
     info = tree.look(target.steps) if target.parts else None
-    if info is None or not stat.S_ISREG(info.st_mode):
-        return ""
-    return f'"{int(info.st_mtime):x}-{info.st_size:x}"'
+    return downloads.etag(info) if info is not None and stat.S_ISREG(info.st_mode) else ""
+
+
+def require_match(conditions: Conditions, target: Target) -> None:
+    """Check `If-Match` and `If-None-Match` against what the request is about to change. Raises HttpError 412."""
+    if not conditions.etags and not conditions.unwanted:
+        return
+    tag, there = etag(target), bool(target.parts) and tree.look(target.steps) is not None
+    if conditions.etags and not (there and conditions.etags == ANY) and tag not in conditions.etags:
+        raise HttpError(412, "the file has changed or does not exist", field="If-Match")
+    if there and conditions.unwanted == ANY:
+        raise HttpError(412, "a file of that name already exists", field="path")
+    if tag and tag in conditions.unwanted:
+        raise HttpError(412, "the file is one of these versions", field="If-None-Match")
 
 
 def _holds(check: StateCheck, host: str, target: Target) -> bool:

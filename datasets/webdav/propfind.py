@@ -19,6 +19,7 @@ from django.utils.http import http_date
 
 from accounts.models import User
 from accounts.tokens import Holder
+from kernel import downloads
 
 from ..models import Dataset, Lock, State
 from . import lock_store, props, tree
@@ -180,8 +181,8 @@ def _value(tag: str, steps: tuple[str, ...], info: os.stat_result | None, row, c
             return str(info.st_size) if file else None
         case "getcontenttype":
             return "application/octet-stream" if file else None
-        case "getetag":  # as nginx makes it
-            return f'"{int(info.st_mtime):x}-{info.st_size:x}"' if file else None
+        case "getetag":
+            return downloads.etag(info) if file else None
         case "supportedlock":
             return SUPPORTED if len(steps) > 1 else None
         case "quota-used-bytes" | "quota-available-bytes" as quota:

@@ -10,11 +10,11 @@ import os
 import stat
 import uuid
 
-from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.http import FileResponse, HttpRequest, HttpResponse, JsonResponse
 
 from accounts.models import User
 from accounts.tokens import Holder
-from kernel import storage
+from kernel import downloads, storage
 from kernel.messages import Message
 
 from .. import lifecycle
@@ -58,11 +58,14 @@ def get(request: HttpRequest, holder: Holder, target: Target) -> HttpResponse:
         raise HttpError(404, "no such file", field="path")
     if info is None or stat.S_ISDIR(info.st_mode) or target.slash:
         raise HttpError(405, "is a folder; use PROPFIND to list it", field="path", Allow="PROPFIND, OPTIONS")
-    response = HttpResponse(content_type="application/octet-stream")
-    response["X-Accel-Redirect"] = FILES + href(*target.steps).removeprefix("/data")
+    if downloads.is_matching(request):
+        response = FileResponse(tree.reader(target.steps), content_type=downloads.BYTES, headers=downloads.SAFE)
+    else:
+        response = HttpResponse(content_type=downloads.BYTES)
+        response["X-Accel-Redirect"] = FILES + href(*target.steps).removeprefix("/data")
     if digest := tree.known_sha256(target.steps):
         response["Repr-Digest"] = tree.digest_header(digest)
-    return response
+    return downloads.validated(request, response, info)
 
 
 def delete(request: HttpRequest, holder: Holder, target: Target) -> HttpResponse:
@@ -72,7 +75,9 @@ def delete(request: HttpRequest, holder: Holder, target: Target) -> HttpResponse
     if not target.parts:
         return _delete_dataset(holder, target)
     with writing(target) as (quota,):
-        lock_store.require(conditions.parse(request.META), holder.username, target, below=True)
+        given = conditions.parse(request.META)
+        lock_store.require(given, holder.username, target, below=True)
+        lock_store.require_match(given, target)
         info = tree.look(target.steps)
         if info is None:
             raise HttpError(404, "no such file", field="path")
@@ -128,7 +133,9 @@ def move(request: HttpRequest, holder: Holder, target: Target) -> HttpResponse:
     """Rename a file or folder, also into another dataset."""
     destination = _destination(request, holder, target)
     with writing(target, destination) as (source, sink):
-        lock_store.require(conditions.parse(request.META), holder.username, target, destination, below=True)
+        given = conditions.parse(request.META)
+        lock_store.require(given, holder.username, target, destination, below=True)
+        lock_store.require_match(given, target)
         _source(target, destination)
         size, replaced = tree.size(target.steps), _replaced(request, destination)
         with tree.folder(target.steps[:-1]) as old, tree.folder(_parent(destination)) as new:
@@ -150,7 +157,8 @@ def copy(request: HttpRequest, holder: Holder, target: Target) -> HttpResponse:
     row = find_dataset(target)
     if row is not None and row.state not in {State.READY, State.CREATING}:
         must_be_readable(row)
-    info = _source(target, destination)
+    info, given = _source(target, destination), conditions.parse(request.META)
+    lock_store.require_match(given, target)
     with writing(destination) as (sink,):  # refuses early what cannot fit; accounted for below
         size = tree.size(target.steps)
         sink.charge(size - (_replaced(request, destination) or 0))
@@ -160,7 +168,8 @@ def copy(request: HttpRequest, holder: Holder, target: Target) -> HttpResponse:
     try:
         _copy_to(target.steps, info, draft, request.META.get("HTTP_DEPTH", "infinity"))
         with writing(destination) as (sink,):
-            lock_store.require(conditions.parse(request.META), holder.username, destination, below=True)
+            lock_store.require(given, holder.username, destination, below=True)
+            lock_store.require_match(given, target)
             replaced = _replaced(request, destination)
             copied = tree.size((".spool", draft.name))
             with tree.folder(_parent(destination)) as new:

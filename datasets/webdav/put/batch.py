@@ -105,7 +105,7 @@ def _plain_size(upload: Upload, spool: str) -> int | None:
     if info.st_size >= SIZE_LIMIT or not stat.S_ISREG(info.st_mode):
         return None
     verify_digest(upload.digest, upload.spooled)
-    os.chmod(upload.spooled, 0o644)
+    tree.make_public(upload.spooled)
     return info.st_size
 
 

@@ -56,7 +56,7 @@ def _store_part(upload: Upload, piece: Part) -> HttpResponse:
 
 def _finish(upload: Upload, body: Path, size: int) -> HttpResponse:
     verify_digest(upload.digest, body)
-    os.chmod(body, 0o644)
+    tree.make_public(body)
     replaced = _place(upload, body, size)
     return HttpResponse(status=204 if replaced else 201)
 
@@ -67,10 +67,7 @@ def _place(upload: Upload, body: Path, size: int) -> bool:
     with writing(target) as (quota,), tree.folder(target.steps[:-1], make=True) as parent:
         lock_store.require(upload.conditions, upload.holder.username, target)
         old = existing(parent, name)
-        if old and upload.conditions.must_be_new:
-            raise HttpError(412, "a file of that name already exists", field="path")
-        if upload.conditions.etags and not upload.conditions.allow(lock_store.etag(target)):
-            raise HttpError(412, "the file has changed or does not exist", field="If-Match")
+        lock_store.require_match(upload.conditions, target)
         if old and stat.S_ISDIR(old.st_mode):
             raise HttpError(
                 405, "a folder of that name already exists", field="path", Allow="PROPFIND, DELETE, MOVE, COPY"
