@@ -183,4 +183,4 @@ def test_the_same_program_as_a_job_fills_the_jobs_own_run_and_nothing_else(jobs,
     assert len(runs) == len(LIBRARIES)  # one for each job
     own = runs[job["run_id"]]
     reported(own, library, log)
-    assert (own["info"]["status"], jobs.project_of(own)) == ("FINISHED", "default")
+    assert (own["info"]["status"], jobs.project_of(own)) == ("FINISHED", "Default")
