@@ -104,8 +104,8 @@ def _plain_size(upload: Upload, spool: str) -> int | None:
     info = os.lstat(upload.spooled)
     if info.st_size >= SIZE_LIMIT or not stat.S_ISREG(info.st_mode):
         return None
-    verify_digest(upload.digest, upload.spooled)
     tree.make_public(upload.spooled)
+    verify_digest(upload.digest, upload.spooled)
     return info.st_size
 
 

@@ -55,8 +55,8 @@ def _store_part(upload: Upload, piece: Part) -> HttpResponse:
 
 
 def _finish(upload: Upload, body: Path, size: int) -> HttpResponse:
-    verify_digest(upload.digest, body)
     tree.make_public(body)
+    verify_digest(upload.digest, body)
     replaced = _place(upload, body, size)
     return HttpResponse(status=204 if replaced else 201)
 
