@@ -1,6 +1,7 @@
 # Needs Python 3.11 or newer and make, nothing else.
 #
 #   make up     start the whole platform in the foreground; Ctrl-C stops it
+#   make upgrade  bring checkout and platform to a newer version; jobs go on: docs/upgrade.md
 #   make down   stop a platform that runs elsewhere on the same MLP_ROOT
 #   make demo   try every part of the product on the running platform
 #   make test   run the whole test suite  make test-fast  run what needs no platform, browser or training
@@ -19,11 +20,15 @@
 PYTHON ?= python3
 VENV := .venv/bin
 
-.PHONY: up down demo test test-fast mutants lint attack bench frameworks mlflow mlflow-tests fuzz sbom audit lock venv venv-dev storm
+.PHONY: up upgrade down demo test test-fast mutants lint attack bench frameworks mlflow mlflow-tests fuzz sbom audit lock venv venv-dev storm
 
 # `exec`, so that it is the platform itself that make waits for and hands its signals to.
 up: venv
 	@exec $(VENV)/python manage.py up
+
+# TO=v0.3.0 for that version, BACKUP=/mnt/backups takes a backup before.
+upgrade:
+	@exec $(PYTHON) tools/upgrade.py $(if $(TO),--to $(TO)) $(if $(BACKUP),--backup $(BACKUP))
 
 down: venv
 	@exec $(VENV)/python manage.py up --down

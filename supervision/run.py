@@ -11,12 +11,11 @@ What happens when something is killed:
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 from django.conf import settings
@@ -25,17 +24,17 @@ from django.core.exceptions import ImproperlyConfigured
 import runners
 from supervision import health
 
-from . import forking, launch, ports, rest, setup, tls
+from . import forking, launch, ports, release, rest, setup, tls
 from .control import Supervisord, SupervisorEnding, SupervisorGone, pid_file
 from .part import Part, run_dir
 from .parts import LOADED, platform_parts
+from .root import HALF_RESTORED, holder, lock, make_root
 from .watchdog import Watchdog
 
 START_LIMIT_S = 300  # a busy machine takes its time; a part that crashes is noticed at once (TOO_OFTEN)
 TOO_OFTEN = 3  # a part that ends at once this often in a row, while the platform starts, has failed
 RUNS_GRACE_S = 4
 LOOK_EVERY_S = 2
-HALF_RESTORED = "restore.json"  # in the root while a restore of it is not complete: mlp/backup
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
@@ -65,16 +64,21 @@ def up() -> int:
             say("Stop it first (Ctrl-C there, or `make down`), or choose another MLP_ROOT and MLP_PORT_BASE.")
             return 1
         try:
+            release.check_root()
             runners.get()  # a wrong MLP_RUNNER is reported here
             tls.install()
             return Platform(platform_parts()).run()
-        except ImproperlyConfigured as problem:
+        except (ImproperlyConfigured, release.TooNew) as problem:
             say(f"\n{problem}")
             return 1
 
 
-def down() -> int:
-    """Stop the platform of this root, wherever it runs; also what a killed `up` has left."""
+def down(keep_runs: bool = False) -> int:
+    """Stop the platform of this root, wherever it runs; also what a killed `up` has left.
+
+    With `keep_runs` jobs and applications go on, for the next start to find: `up` is killed, whatever its release, and
+    what it has left is stopped in order.
+    """
     with lock() as held:
         if held:
             Platform(platform_parts()).end_predecessor()
@@ -82,14 +86,17 @@ def down() -> int:
             return 0
     pid = holder()
     if pid:
+        number = signal.SIGKILL if keep_runs else signal.SIGTERM
         say(f"Stopping the platform on {settings.MLP_ROOT} (process {pid}) ...")
         with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGTERM)
+            os.kill(pid, number)
     end = time.monotonic() + 40
     while time.monotonic() < end:
         with lock() as held:
             if held:
-                say("Stopped.")
+                if keep_runs:
+                    Platform(platform_parts()).end_predecessor()
+                say("Stopped; jobs and applications go on." if keep_runs else "Stopped.")
                 return 0
         time.sleep(0.1)
     say("It has not stopped within 40 s.")
@@ -103,6 +110,7 @@ class Platform:
         self.parts = parts
         self.supervisord = Supervisord(parts)
         self.started: list[Part] = []
+        self.ready = False  # it has been, since its start
         self.idle = False  # supervisord runs again, and has no orders yet
         self.signals = 0
         self.signalled = float("-inf")
@@ -118,6 +126,7 @@ class Platform:
         code = 1
         try:
             self.start()
+            self.ready = True
             self.watch()
         except Stopped:
             code = 0
@@ -285,11 +294,15 @@ class Platform:
 
     # --- end ---------------------------------------------------------------------------------------------------------
     def end(self) -> None:
-        """Stop job runs and all parts in order and wait for them. A second signal kills them at once."""
+        """Stop job runs and all parts in order and wait for them. A second signal kills them at once.
+
+        A start that has failed, as after an upgrade, leaves the runs of before to the next one.
+        """
         say("\nStopping the platform ...")
         asked = self.signals
         began = time.monotonic()
-        self.end_processes(lambda: self.signals > asked, runs=settings.MLP_RUNNER == "local")
+        ends_runs = settings.MLP_RUNNER == "local" and (self.ready or asked > 0)
+        self.end_processes(lambda: self.signals > asked, runs=ends_runs)
         if self.supervisord.process:
             self.supervisord.process.wait(5)
         rest.clear()
@@ -339,41 +352,6 @@ def end_runs(hurry: Callable[[], bool]) -> None:
         worker.join(0.05)
     if worker.is_alive():
         runner.stop_all(0)
-
-
-# --- the root and its lock -------------------------------------------------------------------------------------------
-def make_root() -> None:
-    try:
-        run_dir().mkdir(mode=0o700, parents=True, exist_ok=True)
-        run_dir().chmod(0o700)
-    except OSError as problem:
-        raise SystemExit(f"MLP_ROOT: {settings.MLP_ROOT} cannot be used: {problem.strerror}")
-
-
-@contextlib.contextmanager
-def lock() -> Iterator[bool]:
-    """Return whether this is the only `up` of this root; while it is, its process id is in the file."""
-    run_dir().mkdir(mode=0o700, parents=True, exist_ok=True)
-    descriptor = os.open(run_dir() / "up.lock", os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield False
-            return
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
-        yield True
-        os.ftruncate(descriptor, 0)
-    finally:
-        os.close(descriptor)
-
-
-def holder() -> int | None:
-    try:
-        return int((run_dir() / "up.lock").read_text())
-    except (OSError, ValueError):
-        return None
 
 
 def what_failed(part: Part, how: str) -> str:

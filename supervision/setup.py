@@ -20,7 +20,7 @@ from kernel import broker, heartbeats
 from kernel.singleton import only_one
 from supervision import health
 
-from . import launch
+from . import launch, release
 
 LIMIT_S = 300
 
@@ -69,6 +69,8 @@ def _in_child(log: Path) -> None:
             os.dup2(output, stream)
         steps()
         code = 0
+    except release.TooNew as problem:
+        print(problem)
     except BaseException:  # a child that returned would continue as a second `up`
         traceback.print_exc()
     finally:
@@ -79,7 +81,9 @@ def _in_child(log: Path) -> None:
 
 def steps() -> None:
     with only_one("migrate"):
+        release.check_database()
         call_command("migrate", interactive=False, verbosity=1)
+        release.record()
     call_command("collectstatic", interactive=False, verbosity=0)
     call_command("prepare")
     # Heartbeats of the previous run would count for this one.

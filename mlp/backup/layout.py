@@ -18,7 +18,7 @@ from pathlib import Path
 
 from django.conf import settings
 
-from supervision import run
+from supervision import root as roots
 
 from .places import BackupError
 
@@ -27,7 +27,7 @@ SERVERS = frozenset({"database", "nats", "valkey"})
 LEFT_OUT = SERVERS | {"run"}
 WORK = ".restore"  # below the root: what a backup has beside the root's files, and a restore's drafts
 DUMP, STREAMS, DRAFTS, REPORT = f"{WORK}/dump", f"{WORK}/streams", f"{WORK}/drafts", f"{WORK}/report.json"
-MARK = run.HALF_RESTORED
+MARK = roots.HALF_RESTORED
 SPOOL = "datasets/.spool"
 KEPT_OF_SPOOL = f"{SPOOL}/parts"  # uploads in parts, which their clients continue
 # What reading the settings makes in a new root: it is empty all the same.

@@ -15,10 +15,10 @@ from pathlib import Path
 
 from django.conf import settings
 from django.db import connections
-from django.db.migrations.loader import MigrationLoader
 
 from kernel import storage
-from supervision import run, servers_only
+from supervision import release, servers_only
+from supervision import root as roots
 
 from . import database, layout
 from .places import BackupError, sync_folder
@@ -46,7 +46,7 @@ def restore(repository: Repository, head: Head, say: Say) -> dict:
     refuse_newer(head)
     if not settings.EMBEDDED["database"]:
         _need_empty_database()
-    with run.lock() as held:
+    with roots.lock() as held:
         if not held:
             raise BackupError(f"a platform runs on {root}; stop it first")
         return write_root(repository, head, root, os.environ, say)
@@ -54,8 +54,7 @@ def restore(repository: Repository, head: Head, say: Say) -> dict:
 
 def refuse_newer(head: Head) -> None:
     """Raise BackupError when the backup was made by a newer release than this one."""
-    known = {f"{app}.{name}" for app, name in MigrationLoader(None, ignore_no_migrations=True).disk_migrations}
-    newer = sorted(set(head.facts["migrations"]) - known)
+    newer = sorted(set(head.facts["migrations"]) - release.known())
     if newer:
         raise BackupError(
             f"the backup was made by a newer release (version {head.version}): this one does not know {newer[0]}"

@@ -21,7 +21,8 @@ from pathlib import Path
 from django.conf import settings
 
 from kernel import storage
-from supervision import run, servers_only
+from supervision import root as roots
+from supervision import servers_only
 
 from . import database, layout, streams
 from .places import BackupError
@@ -38,7 +39,7 @@ def servers() -> Iterator[None]:
     if not any(settings.EMBEDDED.values()):
         yield
         return
-    with run.lock() as held:
+    with roots.lock() as held:
         if not held:
             yield
             return

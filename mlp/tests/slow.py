@@ -70,7 +70,7 @@ SLOW = (
     "mlp/tests/test_reference.py",
     "mlp/tests/test_servers.py",
     "mlp/tests/test_storm.py",
-    "mlp/tests/test_upgrade.py",
+    "mlp/tests/test_upgrade*.py",
     "mlp/tests/test_websockets.py",
 )
 

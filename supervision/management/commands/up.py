@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from django.core.management.base import BaseCommand
+from django.core.management.base import BaseCommand, CommandError
 
 from supervision import run
 
@@ -16,5 +16,11 @@ class Command(BaseCommand):
     def add_arguments(self, parser):
         parser.add_argument("--down", action="store_true", help="end the platform that runs on this MLP_ROOT")
 
-    def handle(self, *args, down: bool = False, **options):
-        sys.exit(run.down() if down else run.up())
+        parser.add_argument(
+            "--keep-runs", action="store_true", help="with --down: let jobs and applications go on, for an upgrade"
+        )
+
+    def handle(self, *args, down: bool = False, keep_runs: bool = False, **options):
+        if keep_runs and not down:
+            raise CommandError("--keep-runs goes with --down")
+        sys.exit(run.down(keep_runs) if down else run.up())
