@@ -39,6 +39,23 @@ def used_by(tenant_id: int, user: str, but: str = "") -> dict:
     return kinds_of(live.aggregate(**{f"{kind}_sum": Sum(kind) for kind in KINDS}), "_sum")
 
 
+def overview(tenant_id: int, most: int = 200) -> list[dict]:
+    """Return user, use and limit of each user who uses or may use something by an own limit, by name.
+
+    At most `most` rows. `limit` is None for a user whom no limit applies to; the user "" is not listed.
+    """
+    own = {row.user: row for row in UserLimit.objects.filter(tenant_id=tenant_id)}
+    everybody = own.pop("", None)
+    held = ResourceRequest.objects.filter(LIVE, tenant_id=tenant_id, owner__gt="").values("owner").order_by()
+    sums = held.annotate(**{f"{kind}_sum": Sum(kind) for kind in KINDS})
+    used = {row["owner"]: kinds_of(row, "_sum") for row in sums}
+    nothing = {kind: zero(kind) for kind in KINDS}
+    return [
+        {"user": name, "used": used.get(name, nothing), "limit": own.get(name, everybody)}
+        for name in sorted(own.keys() | used.keys())[:most]
+    ]
+
+
 def exceeded(limit: UserLimit, user: str, has: dict, wanted: dict) -> OverLimit | None:
     """Return the refusal if the amounts exceed the limit of a user who already has `has`; else None.
 
@@ -47,10 +64,10 @@ def exceeded(limit: UserLimit, user: str, has: dict, wanted: dict) -> OverLimit 
     for kind, value in wanted.items():
         most = getattr(limit, kind)
         if most is not None and value and has[kind] + value > most:
-            left = with_unit(kind, max(most - has[kind], zero(kind)))
             return OverLimit(
-                "requested %(asked)s, but user %(user)s has %(left)s left of a limit of %(limit)s",
-                field=kind, asked=with_unit(kind, value), left=left, limit=with_unit(kind, most), user=user,
+                "requested %(asked)s, but user %(user)s already uses %(used)s of a limit of %(limit)s",
+                field=kind, asked=with_unit(kind, value), used=with_unit(kind, has[kind]),
+                limit=with_unit(kind, most), user=user,
             )  # fmt: skip
     return None
 
@@ -61,9 +78,10 @@ def never_fits(tenant_id: int, user: str, wanted: dict) -> None:
     for kind, value in wanted.items():
         most = getattr(limit, kind, None)
         if most is not None and value > most:
+            used = with_unit(kind, used_by(tenant_id, user)[kind])
             raise OverLimit(
-                "requested %(asked)s, but the limit for user %(user)s is %(limit)s",
-                field=kind, asked=with_unit(kind, value), user=user, limit=with_unit(kind, most),
+                "requested %(asked)s, but the limit for user %(user)s is %(limit)s (%(used)s in use)",
+                field=kind, asked=with_unit(kind, value), user=user, limit=with_unit(kind, most), used=used,
             )  # fmt: skip
 
 

@@ -28,6 +28,14 @@ def own_bars(user) -> list[dict]:
     return [_bar(kind, used[kind], getattr(limit, kind)) for kind in limited]
 
 
+def users_of(user, tenant: Tenant) -> list[dict]:
+    """Return use and limit of each user of the tenant, for administrators; nothing for others."""
+    rows = limits.overview(tenant.pk) if user.is_staff else []
+    for row in rows:
+        row["kinds"] = [(kind, row["used"][kind], getattr(row["limit"], kind, None)) for kind in LABELS]
+    return rows
+
+
 def _bar(kind: str, used, whole) -> dict:
     percent = round(100 * float(used) / float(whole)) if whole else 0
     return {
@@ -61,6 +69,7 @@ def usage(request):
         "tenant": tenant,
         "bars": bars(tenant),
         "own": own_bars(request.user),
+        "users": users_of(request.user, tenant),
         "held": with_objects(rows[:200]),
         "totals": totals,
         "spans": SPANS,

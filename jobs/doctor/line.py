@@ -69,6 +69,7 @@ class Stop:
     first: Entry
     left: dict
     by_limit: bool
+    limits: dict = field(default_factory=dict)  # (used, limit) of the kinds on which its user has a limit
 
 
 @dataclass
@@ -115,6 +116,11 @@ class Room:
         """Return why the job could not be admitted now; None if it could."""
         tenant, limit = self.tenants[entry.tenant_id], self._limit(entry)
         return tcc.refusal(tenant, entry.user, entry.needs, limit, self._has(entry) if limit is not None else {})
+
+    def limits_of(self, entry: Entry) -> dict:
+        """Return (used, limit) by kind for each on which the job's user has a limit."""
+        limit, has = self._limit(entry), self._has(entry)
+        return {kind: (has[kind], most) for kind in KINDS if (most := getattr(limit, kind, None)) is not None}
 
     def take(self, entry: Entry, sign: int = 1) -> None:
         """Add the job's needs to the amounts in use; with -1 subtract them."""
@@ -200,7 +206,7 @@ def _read() -> dict[int, Line]:
         if refusal is None:
             line.fits.append(entry.pk)
         elif isinstance(refusal, OverLimit):
-            line.limited[entry.user_id] = Stop(entry, room.left(entry), True)
+            line.limited[entry.user_id] = Stop(entry, room.left(entry), True, room.limits_of(entry))
         else:
             line.stop = Stop(entry, room.left(entry), False)
     order = Turns(queue, held, served)

@@ -262,6 +262,12 @@ def _being_freed(entry: Entry) -> Message | None:
 
 def _short(kind: str, stop: Stop) -> Message:
     needs, left = stop.first.needs[kind], stop.left[kind]
+    if kind in stop.limits and left == max(stop.limits[kind][1] - stop.limits[kind][0], zero(kind)):
+        used, most = (amounts_text({kind: value}, every=True) for value in stop.limits[kind])
+        return Message(
+            "needs %(needs)s, %(used)s of a limit of %(limit)s in use",
+            needs=amounts_text({kind: needs}), used=used, limit=most,
+        )  # fmt: skip
     return Message(
         "needs %(needs)s, %(left)s free", needs=amounts_text({kind: needs}), left=amounts_text({kind: left}, every=True)
     )

@@ -72,7 +72,7 @@ def test_smaller_jobs_of_the_user_do_not_overtake_the_queued_one(limit, sleeper,
 def test_a_job_that_can_never_fit_the_limit_is_refused(limit, as_alice, script):
     body = {"name": "big", "entry": script("pass"), "cpu": 2.5}
     message = as_alice.refused("post", "users/alice/jobs", body)
-    assert message == "cpu: requested 2.5, but the limit for user alice is 2"
+    assert message == "cpu: requested 2.5, but the limit for user alice is 2 (0 in use)"
     assert not Job.objects.exists()
 
 
@@ -81,7 +81,7 @@ def test_a_dataset_over_the_limit_is_refused(as_alice, as_bob):
     limits.set_limit(tenant="default", user="bob", by="test")
     as_alice.call("post", "users/alice/datasets", {"name": "a", "size": 60})
     message = as_alice.refused("post", "users/alice/datasets", {"name": "b", "size": 50})
-    assert message == "rom: requested 50 bytes, but user alice has 40 bytes left of a limit of 100 bytes"
+    assert message == "rom: requested 50 bytes, but user alice already uses 60 bytes of a limit of 100 bytes"
     assert as_bob.call("post", "users/bob/datasets", {"name": "b", "size": 5000}).status_code == 201
 
 

@@ -174,8 +174,10 @@ def test_the_users_own_limit(create, queue, alice, bob):
     create(alice, "three", cpu=1)
     said = queue("three")
     assert said["by_limit"]
-    assert said["reason"] == "Queued behind your job two: needs 2 CPU, 1 CPU free."
-    assert queue("two")["reason"] == "Exceeds what is left of your limit: needs 2 CPU, 1 CPU free."
+    assert said["reason"] == "Queued behind your job two: needs 2 CPU, 2 CPU of a limit of 3 CPU in use."
+    assert (
+        queue("two")["reason"] == "Exceeds what is left of your limit: needs 2 CPU, 2 CPU of a limit of 3 CPU in use."
+    )
     assert queue("two")["largest"]["cpu"] == 1
     assert (said["position"], said["length"]) == (2, 2)
     assert create(bob, "theirs", cpu=1).reserved is False  # somebody waits: it is admitted by its turn

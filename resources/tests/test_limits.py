@@ -44,7 +44,7 @@ def test_a_users_own_limit_replaces_the_default(put, as_alice, as_bob):
     assert as_alice.call("get", f"{PATH}/alice").json() == {**NONE, "user": "alice", "gpu": 1}
     assert as_bob.call("get", f"{PATH}/bob").json() == {**NONE, "user": "*", "cpu": 1}
     ask(1, cpu=5)
-    with pytest.raises(OverLimit, match=r"^cpu: requested 1\.5, but user bob has 1 left of a limit of 1$"):
+    with pytest.raises(OverLimit, match=r"^cpu: requested 1\.5, but user bob already uses 0 of a limit of 1$"):
         ask(2, "bob", cpu=1.5)
 
 
@@ -52,7 +52,7 @@ def test_the_limit_applies_to_what_the_user_has_in_use(put):
     put("alice", cpu=3)
     ask(1, cpu=2)
     ask(2, "bob", cpu=2)
-    with pytest.raises(OverLimit, match="1 left of a limit of 3"):
+    with pytest.raises(OverLimit, match="alice already uses 2 of a limit of 3"):
         ask(3, cpu=1.5)
     tcc.confirm(id="job:1", applier="jm")
     with pytest.raises(OverLimit):
@@ -64,7 +64,7 @@ def test_the_limit_applies_to_what_the_user_has_in_use(put):
 def test_a_limit_below_the_use_only_prevents_more(put):
     ask(1, cpu=4, ram=500)
     put("alice", cpu=1)
-    with pytest.raises(OverLimit, match="cpu: requested 1, but user alice has 0 left"):
+    with pytest.raises(OverLimit, match="cpu: requested 1, but user alice already uses 4 of a limit of 1"):
         ask(2, cpu=1)
     ask(3, ram=500)
 
@@ -87,7 +87,7 @@ def test_requests_that_never_fit_differ_from_those_that_do_not_fit_now(put, defa
     ask(1, cpu=3)
     tcc.never_fits(default_tenant, "alice", cpu=3)
     tcc.never_fits(default_tenant, "bob", cpu=8)
-    with pytest.raises(Refused, match="the limit for user alice is 3"):
+    with pytest.raises(Refused, match=r"the limit for user alice is 3 \(3 in use\)"):
         tcc.never_fits(default_tenant, "alice", cpu=3.5)
 
 

@@ -7,7 +7,7 @@ import pytest
 from jobs.models import Job
 from mlp.operators.tests.admin_world import put
 from mlp.tests.page_world import EVIL, markup, visible_text, visitor
-from resources import tcc
+from resources import limits, tcc
 from resources.models import Tenant
 
 pytestmark = pytest.mark.django_db
@@ -34,6 +34,16 @@ def test_it_shows_the_users_own_usage_only(alice, bob):
 def test_operators_see_their_own_usage_too(alice, staff):
     hold(alice, "mine", cpu=1.5)
     assert "mine" not in visible_text(visitor(staff).get("/usage"))
+
+
+def test_operators_see_the_usage_and_the_limit_of_each_user(alice, bob, staff):
+    hold(alice, "mine", cpu=1.5, ram=300)
+    limits.set_limit(tenant="default", user="*", by="test", cpu=4)
+    limits.set_limit(tenant="default", user="bob", by="test", ram=1024)
+    words = visible_text(visitor(staff).get("/usage"))
+    assert "alice 1.5 / 4 0 300 MiB" in words
+    assert "bob 0 0 0 MiB / 1 GiB" in words
+    assert "Usage and limits of users" not in visible_text(visitor(alice).get("/usage"))
 
 
 def test_without_any_usage(alice):
