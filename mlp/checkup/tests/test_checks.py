@@ -1,0 +1,278 @@
+"""Each check of the doctor: what it finds where something is wrong, with its remedy, and that it is quiet otherwise."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import time
+from collections import namedtuple
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from django.conf import settings
+from django.core.management import call_command
+from django.db import connection
+
+from jobs.metrics.recording import STREAM
+from kernel import bus
+from kernel.errors import Fault
+from mlp.checkup import findings, machine, secrecy, state
+from mlp.checkup.findings import Check, Finding
+from mlp.management.commands.doctor import CHECKS, THOROUGH
+from resources.models import Tenant
+from supervision import ports, tls
+from supervision import root as roots
+from supervision.tests.certificates import DAY, Authority
+
+Usage = namedtuple("Usage", "total used free")
+
+
+def only(found) -> Finding:
+    (finding,) = list(found)
+    return finding
+
+
+@pytest.fixture
+def root(tmp_path, settings):
+    settings.MLP_ROOT = tmp_path / "root"
+    (settings.MLP_ROOT / "run").mkdir(parents=True, mode=0o700)
+    return settings.MLP_ROOT
+
+
+# --- the report ------------------------------------------------------------------------------------------------------
+def test_a_check_that_fails_hides_no_other():
+    def breaks():
+        yield Finding("first", "ok", "fine")
+        raise ValueError("broken\nwith details")
+
+    found = list(
+        findings.run([Check("a", breaks), Check("b", lambda: [Finding("b", "problem", "bad", "mend it")])], ())
+    )
+    assert [one.level for one in found] == ["ok", "warning", "problem"]
+    assert found[1].what == "could not be checked: broken"
+    assert findings.worst(found) == "problem"
+
+
+def test_what_needs_a_missing_server_is_left_out():
+    checks = [Check("a", lambda: [Finding("a", "ok", "")], frozenset({"nats"}))]
+    assert list(findings.run(checks, ["nats"])) == []
+    assert len(list(findings.run(checks, ["valkey"]))) == 1
+
+
+@pytest.mark.parametrize(("level", "code"), [("ok", 0), ("note", 0), ("warning", 1), ("problem", 2)])
+def test_the_exit_code_is_that_of_the_worst_finding(monkeypatch, capsys, level, code):
+    monkeypatch.setattr(
+        "mlp.management.commands.doctor.CHECKS", (Check("a", lambda: [Finding("a", level, "what", "see {root}/log")]),)
+    )
+    monkeypatch.setattr("mlp.management.commands.doctor.SERVERS", {})
+    with pytest.raises(SystemExit) as end:
+        call_command("doctor", "--json")
+    report = json.loads(capsys.readouterr().out)
+    assert (end.value.code, report["level"]) == (code, level)
+    assert report["findings"] == [
+        {"about": "a", "level": level, "what": "what", "remedy": f"see {settings.MLP_ROOT}/log"}
+    ]
+
+
+# --- the machine -----------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(("free_mib", "level"), [(100, "problem"), (2000, "warning"), (50_000, "ok")])
+def test_a_full_disk(root, monkeypatch, free_mib, level):
+    usage = Usage(100_000 << 20, 0, free_mib << 20)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
+    finding = next(iter(machine.disk()))
+    assert (finding.level, bool(finding.remedy)) == (level, level != "ok")
+
+
+def test_a_taken_port_is_named_with_what_to_change(root, monkeypatch):
+    def taken(parts):
+        raise ports.Taken("port 1 on 127.0.0.1, needed for nats, is taken by another program. Choose another one.")
+
+    monkeypatch.setattr(ports, "check", taken)
+    finding = only(machine.free_ports())
+    assert (finding.level, finding.remedy) == ("problem", "Choose another one.")
+    assert finding.what.endswith("is taken by another program")
+
+
+def test_the_ports_of_a_running_platform_are_not_tried(root):
+    with roots.lock() as held:
+        assert held
+        assert list(machine.free_ports()) == []
+
+
+@pytest.mark.parametrize(("off_s", "level"), [(0, "ok"), (-3, "warning"), (3, "warning"), (600, "problem")])
+def test_a_clock_that_differs(off_s, level):
+    finding = machine._compared("somebody", lambda: time.time() + off_s)
+    assert finding.level == level
+    assert ("NTP" in finding.remedy) == (level != "ok")
+
+
+@pytest.mark.django_db
+def test_the_clocks_of_the_servers_are_this_machines(root):
+    for ask in (machine.clock_of_database, machine.clock_of_files):
+        assert only(ask()).level == "ok"
+
+
+@pytest.mark.django_db
+def test_the_clock_of_nats_is_asked():
+    bus.ensure_streams([STREAM])
+    assert only(machine.clock_of_nats()).level == "ok"
+
+
+def test_a_database_of_a_missing_version_is_told(root, monkeypatch):
+    monkeypatch.setitem(settings.EMBEDDED, "database", True)
+    (root / "database").mkdir()
+    (root / "database" / "PG_VERSION").write_text("11\n")
+    finding = next(one for one in machine.versions() if one.level == "problem")
+    assert "of version 11" in finding.what
+    assert "DATABASE_URL" in finding.remedy
+
+
+# --- secrets and addresses -------------------------------------------------------------------------------------------
+def test_a_secret_that_others_can_read(root):
+    path = root / "secret-key"
+    path.write_text("secret")
+    path.chmod(0o600)
+    assert only(secrecy.permissions()).level == "ok"
+    path.chmod(0o640)
+    finding = only(secrecy.permissions())
+    assert finding.level == "problem"
+    assert f"chmod 600 {path}" in finding.remedy
+
+
+def test_an_open_run_folder(root):
+    (root / "run").chmod(0o755)
+    assert f"chmod 700 {root / 'run'}" in only(secrecy.permissions()).remedy
+
+
+@pytest.mark.parametrize(
+    ("host", "url", "proxies", "level"),
+    [
+        ("127.0.0.1", "http://127.0.0.1:30001", [], "ok"),
+        ("localhost", "http://127.0.0.1:30001", [], "ok"),
+        ("0.0.0.0", "http://ml.example.org", [], "problem"),
+        ("0.0.0.0", "https://ml.example.org", [], "warning"),
+        ("0.0.0.0", "https://ml.example.org", ["10.0.0.1/32"], "ok"),
+    ],
+)
+def test_who_reaches_the_gateways(settings, host, url, proxies, level):
+    settings.MLP_HOST, settings.GATEWAY_URL, settings.TRUSTED_PROXIES = host, url, proxies
+    settings.INNER_PORTS = False
+    finding = only(secrecy.addresses())
+    assert (finding.level, bool(finding.remedy)) == (level, level != "ok")
+
+
+def test_servers_on_ports_are_told(settings):
+    settings.INNER_PORTS = True
+    assert "MLP_INNER_PORTS" in next(iter(secrecy.addresses())).remedy
+
+
+def test_certificates(root, settings, tmp_path):
+    assert list(secrecy.certificates()) == []
+    authority = Authority(tmp_path)
+    cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    settings.TLS = settings.TLS._replace(cert=cert, key=key)
+    for days, level in ((90, "ok"), (3, "warning")):
+        authority.write(begins=-300 * DAY, ends=days * DAY)
+        tls.install()
+        assert only(secrecy.certificates()).level == level
+    key.write_text("broken")
+    finding = next(iter(secrecy.certificates()))
+    assert (finding.level, "MLP_TLS_KEY" in finding.what) == ("problem", True)
+
+
+# --- the state -------------------------------------------------------------------------------------------------------
+def test_a_stopped_platform_and_a_half_restored_root(root):
+    assert only(state.parts()).level == "note"
+    (root / "restore.json").write_text("{}")
+    assert [one.level for one in state.parts()] == ["problem", "note"]
+
+
+def test_a_platform_that_holds_its_lock_and_does_not_answer(root, monkeypatch):
+    with closing(socket.socket()) as probe:
+        probe.bind(("127.0.0.1", 0))
+        monkeypatch.setattr("supervision.health.plain_gateway", lambda: probe.getsockname())
+        with roots.lock():
+            finding = only(state.parts())
+    assert finding.level == "problem"
+    assert "does not answer" in finding.what
+
+
+@pytest.mark.django_db
+def test_migrations():
+    assert only(state.migrations()).level == "ok"
+    with connection.cursor() as cursor:
+        cursor.execute("DELETE FROM django_migrations WHERE app = 'jobs' AND name LIKE '0001%%'")
+    assert only(state.migrations()).level == "warning"
+    with connection.cursor() as cursor:
+        cursor.execute("INSERT INTO django_migrations (app, name, applied) VALUES ('jobs', '9999_future', now())")
+    assert only(state.migrations()).level == "problem"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_books_that_do_not_add_up(default_tenant):
+    assert only(state.resources()).level == "ok"
+    Tenant.objects.filter(pk=default_tenant.pk).update(cpu_inuse=3)
+    finding = next(iter(state.resources()))
+    assert (finding.level, finding.remedy) == ("problem", "manage.py books --repair")
+    assert "default" in finding.what
+
+
+@pytest.mark.parametrize(("age_s", "level"), [(0, "ok"), (100, "warning"), (1000, "problem")])
+def test_reports_that_wait(monkeypatch, age_s, level):
+    backlog = namedtuple("Backlog", "messages age_s size")(5, age_s, 10)
+    monkeypatch.setattr("kernel.consuming.backlog", lambda *arguments: backlog)
+    assert only(state.stream()).level == level
+
+
+def test_a_bus_that_fails_is_a_finding_of_its_own(monkeypatch):
+    def fails(*arguments):
+        raise Fault("the message bus is not available")
+
+    monkeypatch.setattr("kernel.consuming.backlog", fails)
+    found = list(findings.run([Check("stream", state.stream)], ()))
+    assert found[0].what.startswith("could not be checked")
+
+
+@pytest.mark.parametrize(
+    ("note", "level"),
+    [
+        (None, "warning"),
+        (timedelta(hours=1), "ok"),
+        (timedelta(hours=30), "warning"),
+    ],
+)
+def test_old_backups(root, note, level):
+    if note is not None:
+        completed = (datetime.now(UTC) - note).isoformat()
+        (root / "run" / "backup.json").write_text(json.dumps({"completed": completed, "bytes": 1}))
+    assert only(state.backups()).level == level
+
+
+@pytest.mark.django_db
+def test_connections_and_tasks_of_the_tests_are_no_problem():
+    assert [one.level for one in state.sessions()] == ["ok"]
+    assert only(state.tasks()).level == "ok"
+
+
+@pytest.mark.django_db
+def test_a_run_without_an_owner(monkeypatch, root):
+    folder = root / "run" / "runs" / "job-1-1"
+    folder.mkdir(parents=True)
+    runner = namedtuple("Runner", "names")(lambda: ["job-1-1"])
+    monkeypatch.setattr("runners.get", lambda: runner)
+    assert only(state.runs()).level == "ok"  # it may just have been started
+    past = time.time() - 100
+    os.utime(folder, (past, past))
+    finding = only(state.runs())
+    assert finding.level == "warning"
+    assert "job-1-1" in finding.what
+
+
+def test_every_check_is_documented():
+    text = (Path(settings.BASE_DIR) / "docs" / "doctor.md").read_text()
+    for check in CHECKS + THOROUGH:
+        assert check.about in text

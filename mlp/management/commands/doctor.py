@@ -1,0 +1,79 @@
+"""`manage.py doctor`: checks the machine, the servers and the platform's state, each finding with its remedy.
+
+Exit code 0: nothing to do; 1: warnings; 2: problems. docs/doctor.md lists the checks.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+
+from django.conf import settings
+from django.core.management.base import BaseCommand
+
+from kernel import broker, bus
+from mlp.checkup import findings, machine, secrecy, state
+from mlp.checkup.findings import Check
+from supervision import health
+
+DATABASE, BOTH, NATS = frozenset({"database"}), frozenset({"database", "nats"}), frozenset({"nats"})
+CHECKS = (
+    Check("platform", state.parts),
+    Check("processes", state.leftovers),
+    Check("disk", machine.disk),
+    Check("memory", machine.memory),
+    Check("ports", machine.free_ports),
+    Check("versions", machine.versions),
+    Check("clocks", machine.clock_of_files),
+    Check("clocks", machine.clock_of_database, DATABASE),
+    Check("clocks", machine.clock_of_nats, NATS),
+    Check("secrets", secrecy.permissions),
+    Check("addresses", secrecy.addresses),
+    Check("certificate", secrecy.certificates),
+    Check("migrations", state.migrations, DATABASE),
+    Check("database", state.sessions, DATABASE),
+    Check("books", state.resources, DATABASE),
+    Check("runs", state.runs, DATABASE),
+    Check("stream", state.stream, BOTH),
+    Check("tasks", state.tasks, frozenset({"valkey"})),
+    Check("backups", state.backups),
+)
+THOROUGH = (Check("files", state.files, DATABASE),)
+SERVERS = {"database": health.check_database, "nats": bus.check, "valkey": lambda: broker.broker().client.ping()}
+MARKS = {"ok": "ok      ", "note": "note    ", "warning": "WARNING ", "problem": "PROBLEM "}
+
+
+class Command(BaseCommand):
+    help = "Check the machine, the servers and the platform's state, and say what to do."
+    requires_system_checks = ()
+
+    def add_arguments(self, parser):
+        parser.add_argument("--json", action="store_true", help="print the findings as JSON")
+        parser.add_argument("--thorough", action="store_true", help="also compare all datasets' rows and files")
+
+    def handle(self, *args, thorough: bool = False, **options):
+        logging.getLogger("kernel").setLevel(logging.ERROR)  # that a server is missing is a finding
+        answers = health.ask(SERVERS)
+        missing = [name for name, state in answers.items() if state != "ok"]
+        checks = CHECKS + (THOROUGH if thorough else ())
+        found = list(findings.run(checks, missing))
+        if missing:
+            told = f"what needs {', '.join(missing)} was not asked: {answers[missing[0]]}"
+            found.append(findings.Finding("servers", "note", told, "start the platform for more checks"))
+        level = findings.worst(found)
+        if options["json"]:
+            data = {"level": level, "findings": [finding.as_data() for finding in found]}
+            self.stdout.write(json.dumps(data, indent=1).replace("{root}", str(settings.MLP_ROOT)))
+        else:
+            self._print(found)
+        sys.exit(findings.EXIT[level])
+
+    def _print(self, found: list[findings.Finding]) -> None:
+        root = str(settings.MLP_ROOT)
+        for finding in found:
+            self.stdout.write(f"{MARKS[finding.level]} {finding.about:12}  {finding.what}")
+            if finding.remedy:
+                self.stdout.write(f"{'':23}  -> {finding.remedy.replace('{root}', root)}")
+        counts = {level: sum(finding.level == level for finding in found) for level in ("problem", "warning")}
+        self.stdout.write(f"problems: {counts['problem']}, warnings: {counts['warning']}")
