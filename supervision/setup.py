@@ -20,9 +20,10 @@ from kernel import broker, heartbeats
 from kernel.singleton import only_one
 from supervision import health
 
-from . import launch, release
+from . import launch, outside, release
 
 LIMIT_S = 300
+FAILED, TOLD = 1, 2  # what the child ends with: TOLD where its last line says what is wrong
 
 
 class SetupFailed(RuntimeError):
@@ -52,6 +53,8 @@ def run(pause: Callable[[float], None]) -> None:
         if status is None:
             os.kill(child, signal.SIGKILL)
             os.waitpid(child, 0)
+    if status == TOLD:
+        raise SetupFailed(log.read_text(errors="replace").strip().splitlines()[-1])
     if status:
         tail = "\n".join("    " + line for line in log.read_text(errors="replace").splitlines()[-15:])
         raise SetupFailed(f"the set-up failed.\n  The last lines of its log, {log}:\n{tail}")
@@ -59,7 +62,7 @@ def run(pause: Callable[[float], None]) -> None:
 
 def _in_child(log: Path) -> None:
     """Run the set-up in the child process. Never returns."""
-    code = 1
+    code = FAILED
     try:
         launch.die_with_parent(signal.SIGKILL)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
@@ -69,8 +72,9 @@ def _in_child(log: Path) -> None:
             os.dup2(output, stream)
         steps()
         code = 0
-    except release.TooNew as problem:
+    except (outside.Unreachable, release.TooNew) as problem:
         print(problem)
+        code = TOLD
     except BaseException:  # a child that returned would continue as a second `up`
         traceback.print_exc()
     finally:
@@ -80,6 +84,7 @@ def _in_child(log: Path) -> None:
 
 
 def steps() -> None:
+    outside.require()
     with only_one("migrate"):
         release.check_database()
         call_command("migrate", interactive=False, verbosity=1)

@@ -40,7 +40,10 @@ def _common(default) -> argparse.ArgumentParser:
     where.add_argument("--token", help="API token (default: that of the saved login)")
     how = made.add_argument_group("output and retries")
     how.add_argument(
-        "--patience", type=_seconds, metavar="S", help="keep retrying for S seconds without progress (default: 300)"
+        "--patience",
+        type=_seconds,
+        metavar="S",
+        help="keep retrying for S seconds without progress (default: 300, once the platform has answered)",
     )
     how.add_argument("--json", action="store_const", const=True, help="print the result as JSON")
     how.add_argument("--quiet", action="store_const", const=True, help="print only errors")
@@ -110,6 +113,7 @@ def main(arguments=None) -> int:
     signal.signal(signal.SIGTERM, _interrupt)
     try:
         options = parser().parse_args(arguments)
+        options.insists = options.patience is not None
         options.patience = 300.0 if options.patience is None else options.patience
         _show(options, run(options))
         sys.stdout.flush()
@@ -133,7 +137,7 @@ def main(arguments=None) -> int:
 
 def run(options):
     """Connect, authenticate and run the command; return its result. Raises Failure, Trouble."""
-    web = Web(account.url_of(options), options.patience, lambda line: _say(options, line))
+    web = Web(account.url_of(options), options.patience, options.insists, lambda line: _say(options, line))
     platform = Platform(web)
     if options.run is not login:
         account.enter(platform, options)

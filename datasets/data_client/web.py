@@ -51,7 +51,7 @@ class Response:
 class Web:
     """The connections to one platform. `note(line)` is called when a request is retried."""
 
-    def __init__(self, url: str, patience: float, note=lambda line: None):
+    def __init__(self, url: str, patience: float, insists: bool = False, note=lambda line: None):
         parts = urlsplit(url)
         try:
             self.port = parts.port or (443 if parts.scheme == "https" else 80)
@@ -61,7 +61,7 @@ class Web:
             raise Failure(USAGE, f"--url: must be http://host:port or https://host:port, not {url}")
         self.url, self.scheme, self.host = url.rstrip("/"), parts.scheme, parts.hostname
         self.prefix = parts.path.rstrip("/")
-        self.patience, self.note = patience, note
+        self.patience, self.insists, self.note = patience, insists, note
         self.headers: dict = {"User-Agent": "mlp-data-client"}
         self.local = threading.local()
         self.stopping = threading.Event()
@@ -228,7 +228,8 @@ class Web:
         if isinstance(problem, http.client.InvalidURL):
             return Failure(USAGE, f"{self.url}: invalid address")
         if isinstance(problem, ConnectionRefusedError) or getattr(problem, "errno", 0) == errno.ECONNREFUSED:
-            return Trouble(f"cannot connect to {self.url}: connection refused")
+            refused = f"cannot connect to {self.url}: connection refused"
+            return Trouble(refused) if self.reached or self.insists else Failure(UNREACHABLE, refused)
         if isinstance(problem, socket.timeout):
             return Trouble(f"cannot connect to {self.url}: timed out")
         reason = getattr(problem, "strerror", None) or str(problem) or type(problem).__name__
