@@ -23,7 +23,7 @@ from supervision import health
 from . import launch, outside, release
 
 LIMIT_S = 300
-FAILED, TOLD = 1, 2  # what the child ends with: TOLD where its last line says what is wrong
+FAILED, TOLD = 1, 2  # what the child ends with: TOLD where its log says what is wrong
 
 
 class SetupFailed(RuntimeError):
@@ -54,7 +54,7 @@ def run(pause: Callable[[float], None]) -> None:
             os.kill(child, signal.SIGKILL)
             os.waitpid(child, 0)
     if status == TOLD:
-        raise SetupFailed(log.read_text(errors="replace").strip().splitlines()[-1])
+        raise SetupFailed(log.read_text(errors="replace").strip())
     if status:
         tail = "\n".join("    " + line for line in log.read_text(errors="replace").splitlines()[-15:])
         raise SetupFailed(f"the set-up failed.\n  The last lines of its log, {log}:\n{tail}")
