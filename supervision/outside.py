@@ -32,19 +32,19 @@ def require() -> None:
             continue
         try:
             check()
-        except (DatabaseError, InterfaceError, redis.RedisError, OSError, Fault) as problem:
+        except (DatabaseError, InterfaceError, redis.RedisError, OSError) as problem:
             reason = " ".join(str(problem).split()) or type(problem).__name__
             raise Unreachable(f"{setting}: the server at {_address(url)} cannot be used: {reason}") from problem
 
 
 def _message_bus() -> None:
-    """Raise OSError or Fault. The client itself repeats until its time is over, and does not say what was wrong."""
+    """Raise OSError. The client itself repeats until its time is over, and does not say what was wrong."""
     parts = urlsplit(settings.NATS_URL)
     socket.create_connection((parts.hostname, parts.port or 4222), CONNECT_S).close()
     try:
         bus.check()
     except Fault as problem:
-        raise Fault("it does not answer as NATS with JetStream to these credentials") from problem
+        raise ConnectionError("no answer as NATS with JetStream to these credentials") from problem
 
 
 def _address(url: str) -> str:
