@@ -320,26 +320,6 @@ def test_a_port_in_use_is_reported_with_its_setting(platform):
     assert platform.everything() == []
 
 
-@pytest.mark.parametrize(
-    ("setting", "address"),
-    [
-        ("DATABASE_URL", "postgresql://someone:secret@127.0.0.1:1/mlp"),
-        ("REDIS_URL", "redis://:secret@127.0.0.1:1/0"),
-        ("NATS_URL", "nats://someone:secret@127.0.0.1:1"),
-    ],
-)
-def test_a_server_of_ones_own_that_does_not_answer_is_named_by_its_setting(tmp_path, setting, address):
-    platform = Platform(tmp_path / "root")
-    refused = platform.call(**{setting: address})
-    assert refused.returncode != 0
-    [line] = [line for line in refused.stdout.splitlines() if "could not be started" in line]
-    scheme, host = address.partition(":")[0], address.rpartition("@")[2]
-    assert f"{setting}: the server at {scheme}://{host} cannot be used" in line
-    assert "refused" in line
-    assert "secret" not in refused.stdout
-    assert platform.everything() == []
-
-
 def test_a_part_that_cannot_start_is_named_and_everything_ends(platform):
     broken = platform.root.with_name("broken-nginx")
     broken.write_text("#!/bin/sh\necho this nginx is broken\nexit 1\n")
