@@ -11,6 +11,7 @@ import json
 from datetime import datetime
 from pathlib import Path
 
+import psycopg
 from django.conf import settings
 from django.core.management import call_command
 
@@ -51,8 +52,8 @@ def refill(checks_only: bool) -> dict:
             else:
                 report["runs"] = _declare_lost(facts["moment"])
                 report["repairs"] = _repair()
-    except servers_only.NotStarted as problem:
-        raise BackupError(str(problem)) from problem
+    except (servers_only.NotStarted, psycopg.Error) as problem:
+        raise BackupError(str(problem).strip()) from problem
     storage.write_atomic(root / layout.REPORT, json.dumps(report).encode())
     return report
 

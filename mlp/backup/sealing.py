@@ -3,7 +3,7 @@
 An object's name is the SHA-256 of its content; with a passphrase it is an HMAC, so that a reader of the destination
 recognises no file that it knows. Objects are compressed with zstd where that makes them smaller, and encrypted with
 AES-256-GCM under a random key. That key is kept in the repository, encrypted by one that scrypt derives from the
-passphrase, so the passphrase can be changed without writing the objects again.
+passphrase.
 """
 
 from __future__ import annotations

@@ -18,6 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
 
+import psycopg
 from django.conf import settings
 
 from kernel import storage
@@ -65,6 +66,8 @@ def take(repository: Repository, say: Say, whole: bool = False) -> Head:
             before = _lines_of_last(repository)
         try:
             return _take(repository, root, drafts, before, say)
+        except psycopg.Error as problem:
+            raise BackupError(f"the database failed meanwhile: {str(problem).strip()}") from problem
         finally:
             shutil.rmtree(drafts, ignore_errors=True)
 

@@ -16,9 +16,10 @@ from threading import Lock
 from .layout import DRAFTS
 from .repository import Repository
 from .sealing import Damaged
-from .tree import Entry, parse
+from .tree import CUT, Entry, parse
 
 WORKERS = 4
+ZEROS = bytes(CUT)
 KEPT = 8  # objects in memory, of 4 MiB: neighbours share them
 
 
@@ -97,7 +98,11 @@ class Writer:
             for name, offset, length in entry.pieces:
                 data = self.objects.get(name)[offset : offset + length]
                 whole.update(data)
-                file.write(data)
+                if data == ZEROS[: len(data)]:
+                    file.seek(len(data), os.SEEK_CUR)  # a hole: a sparse file stays one
+                else:
+                    file.write(data)
+            file.truncate(entry.size)
         if whole.hexdigest() != entry.sha256:
             raise Damaged(f"{path.relative_to(self.root)} is damaged in the backup")
         self._finish(draft, entry)

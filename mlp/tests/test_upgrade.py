@@ -14,6 +14,7 @@ import re
 import subprocess
 import sys
 import tarfile
+import time
 from functools import cached_property, partial
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -24,10 +25,13 @@ import requests
 from django.conf import settings
 
 from kernel.tests.nats_tools import until
+from mlp.tests.servers import begin
 from supervision.tests.running import Platform
 
 pytestmark = pytest.mark.e2e
 
+MIGRATED = "migrations, administrator"  # in what `up` says of its progress
+KILLS_S = (1.5, 2, 3, 4, 20)  # after the start: while it prepares and migrates
 RELEASES = sorted(path.parent for path in Path(__file__).with_name("upgrade").glob("*/release.json"))
 ROWS = re.compile(r"^(COPY [^\n]* FROM stdin;)\n(.*?)^\\\.\n", re.DOTALL | re.MULTILINE)
 # Ends with 1 when a migration is missing, as `migrate --check` does.
@@ -59,6 +63,16 @@ class Upgraded(Platform):
     def statement(self, text: str) -> None:
         with psycopg.connect(os.environ["DATABASE_URL"], autocommit=True) as link:
             link.execute(text)
+
+    def begin_and_kill(self, after_s: float) -> None:
+        """Kill everything in the middle of the upgrade, before anything is served; the next start continues it."""
+        process, end = begin(self.command(), self.output, env=self.environment), time.monotonic() + after_s
+        while time.monotonic() < end and MIGRATED not in self.output.read_text():
+            time.sleep(0.01)
+        process.kill()
+        process.wait()
+        while pids := self.everything():
+            self.kill(*pids)
 
     def manage(self, *arguments: str) -> str:
         command = [sys.executable, str(settings.BASE_DIR / "manage.py"), *arguments]
@@ -116,6 +130,8 @@ def load(dump: str, url: str) -> None:
 @pytest.fixture(scope="module", params=RELEASES, ids=lambda release: release.name)
 def upgraded(request, tmp_path_factory):
     platform = Upgraded(request.param, tmp_path_factory.mktemp("upgraded"))
+    for after_s in KILLS_S:
+        platform.begin_and_kill(after_s)
     platform.start()
     yield platform
     platform.stop()

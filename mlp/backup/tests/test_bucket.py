@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
-import sys
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import pytest
 
@@ -14,33 +11,13 @@ from mlp.backup.places import BackupError
 from mlp.backup.repository import Repository
 from mlp.backup.sealing import Damaged
 from mlp.backup.tests.test_repository import CONTENT, head, listed
-from mlp.tests.servers import free_port, start
-
-RCLONE = shutil.which("rclone", path=str(Path(sys.executable).parent))
-KEY, SECRET = "the-key", "the-secret-of-the-key"
-
-pytestmark = pytest.mark.skipif(RCLONE is None, reason="rclone has no wheel for this kind of machine")
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    """Yield the address of a server with the bucket `kept`."""
-    folder, port = tmp_path_factory.mktemp("s3"), free_port()
-    (folder / "buckets" / "kept").mkdir(parents=True)
-    address = f"127.0.0.1:{port}"
-    command = [RCLONE, "serve", "s3", str(folder / "buckets"), "--addr", address, "--auth-key", f"{KEY},{SECRET}"]
-    process = start(folder, "s3", [*command, "--config", "/dev/null"], port)
-    yield f"http://{address}"
-    process.terminate()
-    process.wait(30)
 
 
 @pytest.fixture
-def bucket(server, monkeypatch, request):
+def bucket(s3, monkeypatch, request):
     """Return the URL of an empty place in the bucket, with everything set that is needed to reach it."""
-    monkeypatch.setenv("AWS_ENDPOINT_URL", server)
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", KEY)
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
+    for name, value in s3.items():
+        monkeypatch.setenv(name, value)
     return f"s3://kept/{request.node.name}"
 
 
@@ -90,7 +67,7 @@ def test_wrong_credentials_are_told_in_one_line(bucket, monkeypatch, name, value
     with pytest.raises(BackupError, match=r"^s3://kept/") as refusal:
         Repository.open(open_place(bucket), create=True)
     assert "\n" not in str(refusal.value)
-    assert SECRET not in str(refusal.value)
+    assert "the-secret" not in str(refusal.value)
 
 
 def test_a_bucket_that_is_missing_is_told(bucket):

@@ -143,6 +143,19 @@ def test_what_vanishes_between_the_sweeps_is_kept_and_what_comes_is_added(reposi
     }
 
 
+def test_a_sparse_file_stays_one(repository, root, tmp_path):
+    with (root / "sparse").open("wb") as file:
+        file.write(b"begin")
+        file.seek(3 * CUT)
+        file.write(b"middle")
+        file.truncate(5 * CUT + 7)
+    lines = back_up(repository, root)
+    again = bring_back(repository, lines, tmp_path / "again")
+    assert list(compare(again, iter(lines))) == []
+    assert (again / "sparse").stat().st_blocks * 512 < 3 * CUT
+    assert len(list(repository.place.list("objects"))) <= 4
+
+
 def test_objects_that_are_missing_are_stored_again(repository, root):
     (root / "a.txt").write_text("a")
     settle(root)

@@ -116,6 +116,18 @@ def test_kills_leave_no_half_backup_and_the_next_one_adds_little(stormed):
     assert not (platform.root / "run" / "backup").exists()
 
 
+def test_an_encrypted_backup_in_a_bucket_restores(stormed, s3):
+    platform, _, _ = stormed
+    place, environment = "s3://kept/platform", {**s3, "MLP_BACKUP_PASSPHRASE": "a passphrase"}
+    assert "encrypted" in platform.must("backup", place, **environment)
+    second = platform.must("backup", place, "--keep", "1", **environment)
+    assert "removed 1 old backups" in second
+    assert "restores completely" in platform.must("backup", "verify", place, **environment)
+    assert "give its passphrase" in platform.refuses("backup", "list", place, **s3)
+    wrong = {**environment, "MLP_BACKUP_PASSPHRASE": "another"}
+    assert "is not that of these backups" in platform.refuses("backup", place, **wrong)
+
+
 def test_a_restore_needs_an_empty_root_and_no_running_platform(stormed):
     platform, _, place = stormed
     assert "is not empty" in platform.refuses("restore", str(place))

@@ -42,7 +42,7 @@ class Command(BaseCommand):
             raise CommandError("--keep: give how many backups to keep, at least 1")
         try:
             getattr(self, f"_{verb}")(place, keep, options)
-        except BackupError as problem:
+        except (BackupError, OSError) as problem:
             raise CommandError(str(problem)) from problem
 
     def _create(self, place: str, keep: int | None, options: dict) -> None:

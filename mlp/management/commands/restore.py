@@ -33,7 +33,7 @@ class Command(BaseCommand):
                 self._restore(place, backup)
             else:
                 raise CommandError("name the destination of the backups")
-        except BackupError as problem:
+        except (BackupError, OSError) as problem:
             raise CommandError(str(problem)) from problem
 
     def _restore(self, place: str, backup: str) -> None:
