@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Container
 from pathlib import Path
 
 from nats.aio.client import Client
@@ -28,8 +28,10 @@ class NotCopied(Exception):
     """A stream could not be copied or made again; the message says why."""
 
 
-def save(folder: Path, first: str, first_done: Callable[[], None]) -> dict[str, dict]:
-    """Write a snapshot of each stream to the folder; return stream -> its configuration and state.
+def save(
+    folder: Path, first: str, first_done: Callable[[], None], only: Container[str] | None = None
+) -> dict[str, dict]:
+    """Write a snapshot of each stream, or of those in `only`, to the folder; return stream -> configuration and state.
 
     The stream `first` is copied before the others, and `first_done` is called then. Raises NotCopied.
     """
@@ -37,6 +39,7 @@ def save(folder: Path, first: str, first_done: Callable[[], None]) -> dict[str, 
 
     async def work(client: Client) -> dict[str, dict]:
         names = [info.config.name for info in await client.jetstream().streams_info()]
+        names = [name for name in names if only is None or name in only]
         told = {}
         for name in sorted(names, key=lambda name: (name != first, name)):
             if name != first:

@@ -129,14 +129,26 @@ def dump(snapshot: str, folder: Path) -> None:
     _call("pg_dump", *options, f"--snapshot={snapshot}", f"--file={folder}", f"--dbname={_target()}")
 
 
-def load(folder: Path) -> None:
-    """Load a dump into the empty database. Raises BackupError."""
+def need_empty() -> None:
+    """Raise BackupError when the database has tables."""
     with connect() as link:
         found = link.execute(TABLES).fetchall()
     if found:
         raise BackupError(f"the database has tables already ({found[0][0]}, …): a restore needs an empty one")
-    options = ["--no-owner", "--no-privileges", "--no-comments", "--exit-on-error", "--jobs=2"]
-    _call("pg_restore", *options, f"--dbname={_target()}", str(folder))
+
+
+def load(folder: Path, replace: bool) -> None:
+    """Load a dump into the empty database; with `replace` what an earlier try has loaded is dropped. Raises
+    BackupError.
+    """
+    options = ["--no-owner", "--no-privileges", "--no-comments", "--exit-on-error"]
+    if replace:
+        with connect() as link:
+            for (name,) in link.execute(TABLES).fetchall():
+                link.execute(sql.SQL("DROP TABLE IF EXISTS {} CASCADE").format(sql.Identifier(name)))
+        options += ["--clean", "--if-exists"]
+    need_empty()
+    _call("pg_restore", *options, "--jobs=2", f"--dbname={_target()}", str(folder))
     with connect() as link:
         link.execute("ANALYZE")
 

@@ -82,13 +82,13 @@ def only_backup(root: Path) -> Iterator[Path]:
 
 
 def unfinished(root: Path) -> dict | None:
-    """Return what the mark of an incomplete restore says; None where there is none."""
+    """Return what the mark of an incomplete restore says; None where there is none. Raises BackupError."""
     try:
         return json.loads((root / MARK).read_text())
     except FileNotFoundError:
         return None
-    except ValueError:  # killed while it was written: nothing else was
-        return {"backup": "", "place": ""}
+    except ValueError as problem:
+        raise BackupError(f"{root / MARK} is damaged: remove the folder, and restore to an empty one") from problem
 
 
 def version() -> str:

@@ -59,7 +59,7 @@ def refill(checks_only: bool) -> dict:
 
 
 def _load(root: Path, facts: dict) -> dict:
-    database.load(root / layout.DUMP)
+    database.load(root / layout.DUMP, facts["replace"])
     differences = database.compare(facts["rows"])
     if differences:
         raise BackupError("the restored database is not that of the backup:\n" + "\n".join(differences))

@@ -12,6 +12,7 @@ import os
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from django.conf import settings
 from django.db import connections
@@ -20,7 +21,7 @@ from kernel import storage
 from supervision import release, servers_only
 from supervision import root as roots
 
-from . import database, layout
+from . import database, layout, streams
 from .places import BackupError, sync_folder
 from .repository import Head, Repository
 from .taking import Say
@@ -38,14 +39,16 @@ def restore(repository: Repository, head: Head, say: Say) -> dict:
     mark = layout.unfinished(root)
     if mark is None and (found := layout.content(root)):
         raise BackupError(f"{root} is not empty, it has {found}: restore to another MLP_ROOT, or move the data away")
-    if mark is not None and mark["backup"] not in {"", head.name}:
+    if mark is not None and mark["backup"] != head.name:
         raise BackupError(
             f"{root} has an unfinished restore of {mark['backup']}: continue that with --backup {mark['backup']}, "
             "or remove the folder"
         )
     refuse_newer(head)
-    if not settings.EMBEDDED["database"]:
-        _need_empty_database()
+    if mark is None:
+        _need_empty_servers(head)
+    elif mark["servers"] != _servers():
+        raise BackupError(f"the restore of {root} was begun with other servers: {mark['servers']}")
     with roots.lock() as held:
         if not held:
             raise BackupError(f"a platform runs on {root}; stop it first")
@@ -62,11 +65,18 @@ def refuse_newer(head: Head) -> None:
         )
 
 
-def _need_empty_database() -> None:
-    with database.connect() as link:
-        found = link.execute(database.TABLES).fetchall()
-    if found:
-        raise BackupError(f"the database of DATABASE_URL has tables already ({found[0][0]}, …); name an empty one")
+def _servers() -> list[str]:
+    """Return which servers of others' are restored to: the URLs without their passwords."""
+    urls = {"database": settings.DATABASE_URL, "nats": settings.NATS_URL}
+    given = [urlsplit(url) for name, url in urls.items() if not settings.EMBEDDED[name]]
+    return [f"{url.hostname}:{url.port}{url.path}" for url in given]
+
+
+def _need_empty_servers(head: Head) -> None:
+    if not settings.EMBEDDED["database"]:
+        database.need_empty()
+    if not settings.EMBEDDED["nats"]:
+        streams.need_none(head.facts["streams"])
 
 
 def write_root(
@@ -74,8 +84,10 @@ def write_root(
 ) -> dict:
     """Write the backup to the root and fill its database and streams; return the report. Raises BackupError."""
     _need_room(root, head)
+    replaces = layout.unfinished(root) is not None
     root.mkdir(mode=0o700, parents=True, exist_ok=True)
-    storage.write_atomic(root / layout.MARK, json.dumps({"backup": head.name, "place": str(repository.place)}).encode())
+    mark = {"backup": head.name, "place": str(repository.place), "servers": _servers()}
+    storage.write_atomic(root / layout.MARK, json.dumps(mark).encode())
     sync_folder(root)
     for name in (*layout.SERVERS, "run/runs"):  # of a restore that was killed
         storage.remove(root / name)
@@ -84,7 +96,8 @@ def write_root(
     say(f"files: {head.file_count}, {head.size >> 20} MiB")
     storage.remove(root / layout.DRAFTS)
     Writer(root, repository).write(repository.lines(head))
-    storage.write_atomic(root / layout.WORK / "facts.json", json.dumps({**head.facts, "moment": head.moment}).encode())
+    facts = {**head.facts, "moment": head.moment, "replace": replaces}
+    storage.write_atomic(root / layout.WORK / "facts.json", json.dumps(facts).encode())
     say("database and streams")
     _refill(root, environment, checks_only)
     report = json.loads((root / layout.REPORT).read_text())

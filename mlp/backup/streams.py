@@ -6,20 +6,41 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from django.conf import settings
+
+from aiops.wire.subjects import BUCKETS
 from jobs.metrics.recording import STREAM
 from kernel import stream_copies
 
 from .places import BackupError
 
 
+def known() -> set[str] | None:
+    """Return the names of the platform's streams; None where the server is its own: all are."""
+    return None if settings.EMBEDDED["nats"] else {STREAM.name, *(f"KV_{bucket}" for bucket in BUCKETS)}
+
+
 def save(folder: Path, metrics_done: Callable[[], None]) -> dict[str, dict]:
-    """Copy all streams to the folder; return stream -> its configuration and state. `metrics_done` is called once that
-    of the metrics has been copied. Raises BackupError.
+    """Copy the platform's streams to the folder; return stream -> its configuration and state. `metrics_done` is called
+    once that of the metrics has been copied. Raises BackupError.
+
+    On a server of others', which may have their streams, too, only those that the platform knows are its own.
     """
     try:
-        return stream_copies.save(folder, STREAM.name, metrics_done)
+        return stream_copies.save(folder, STREAM.name, metrics_done, known())
     except stream_copies.NotCopied as problem:
         raise BackupError(str(problem)) from problem
+
+
+def need_none(told: dict[str, dict]) -> None:
+    """Raise BackupError when the server has messages in one of these streams."""
+    try:
+        found = stream_copies.states()
+    except stream_copies.NotCopied as problem:
+        raise BackupError(str(problem)) from problem
+    for name in told:
+        if found.get(name, {}).get("messages"):
+            raise BackupError(f"the server of NATS_URL has messages in the stream {name}: delete it, or name another")
 
 
 def load(folder: Path, told: dict[str, dict]) -> None:

@@ -6,6 +6,7 @@ Also: S3, encryption and the refusals, with a second platform that is stopped.
 from __future__ import annotations
 
 import json
+import os
 import random
 import shutil
 import subprocess
@@ -14,7 +15,9 @@ import time
 from copy import copy
 from datetime import datetime
 from pathlib import Path
+from urllib.parse import urlsplit
 
+import psycopg
 import pytest
 from django.conf import settings
 
@@ -29,8 +32,25 @@ pytestmark = [pytest.mark.e2e, pytest.mark.begins(0)]
 
 WRITES = ("create job", "create dataset", "upload small", "upload large", "metrics", "log lines by loki")
 KILLS_S = (0.9, 1.2, 1.5, 1.9, 2.5)  # after the start of a backup; Python takes most of the first second
+DATABASE = "restored_elsewhere"
 LARGE = 3 << 20  # bytes of a file that does not change
 RESTORE_KILLS_S = (1.2, 2.0, 3.5)
+
+
+class Timed(set):
+    """A set that knows when each member was added: what was acknowledged, and when."""
+
+    def __init__(self, *values):
+        super().__init__(*values)
+        self.times = {}
+
+    def add(self, value) -> None:
+        super().add(value)
+        self.times.setdefault(value, time.time())
+
+    def until(self, moment: float) -> set:
+        """Return what was added before, and what was there from the beginning."""
+        return {value for value in self if self.times.get(value, 0) < moment}
 
 
 class Kept(Platform):
@@ -79,17 +99,20 @@ def stormed(tmp_path_factory):
     platform, place = Kept(folder / "root", MLP_ADMIN_PASSWORD=ADMIN_PASSWORD), folder / "backups"
     platform.start()
     visitor = Visitor(platform)
+    visitor.uploaded, visitor.datasets, visitor.epochs = Timed(), Timed(), Timed()
     kinds = visitor.kinds()
     visitor.must("put", f"{visitor.gateway}/data/{USER}/.home/large.bin", data=random.Random(1).randbytes(LARGE))
     with Hammer({name: kinds[name] for name in WRITES}) as hammer:
         platform.must("backup", str(place))
         for after_s in KILLS_S:
             platform.killed(after_s, "backup", str(place))
-        expected = copy(visitor)
-        expected.uploaded, expected.datasets = set(visitor.uploaded), set(visitor.datasets)
-        expected.epochs = set(visitor.epochs)
         platform.must("backup", str(place))
     assert hammer.statuses["metrics"] == {200}
+    moment = datetime.fromisoformat(list_of(platform, place)[-1]["moment"]).timestamp()
+    expected = copy(visitor)
+    expected.uploaded, expected.datasets = visitor.uploaded.until(moment), visitor.datasets.until(moment)
+    expected.epochs = visitor.epochs.until(moment)
+    assert len(expected.epochs) < len(visitor.epochs)  # the moment was in the middle of the storm
     yield platform, expected, place
     if platform.process.poll() is None:
         platform.stop()
@@ -163,6 +186,31 @@ def test_it_comes_back_on_an_empty_root_with_everything_that_was_acknowledged(st
         assert expected.create_job() == 201
     finally:
         back.stop()
+
+
+def test_it_comes_back_on_a_database_of_ones_own(stormed, tmp_path):
+    """One that is not empty is left alone; a killed restore continues there, too."""
+    platform, _, place = stormed
+    if platform.process.poll() is None:
+        platform.stop()
+    url = urlsplit(os.environ["DATABASE_URL"])._replace(path=f"/{DATABASE}").geturl()
+    with psycopg.connect(os.environ["DATABASE_URL"], autocommit=True) as link:
+        link.execute(f"DROP DATABASE IF EXISTS {DATABASE} WITH (FORCE)")
+        link.execute(f"CREATE DATABASE {DATABASE} TEMPLATE template0")
+    back = platform.elsewhere(tmp_path / "back")
+    back.environment |= {"DATABASE_URL": url}
+    with psycopg.connect(url, autocommit=True) as link:
+        link.execute("CREATE TABLE mine (number int)")
+        assert "has tables already (mine" in back.refuses("restore", str(place))
+        link.execute("DROP TABLE mine")
+    for after_s in (2.5, 3.0, 3.5, 4.0):
+        back.killed(after_s, "restore", str(place))
+    if (back.root / "restore.json").exists():
+        assert "begun with other servers" in back.refuses("restore", str(place), DATABASE_URL="")
+        assert "restored" in back.must("restore", str(place))
+    assert "is consistent" in back.must("books")
+    with psycopg.connect(os.environ["DATABASE_URL"], autocommit=True) as link:
+        link.execute(f"DROP DATABASE {DATABASE} WITH (FORCE)")
 
 
 def test_old_backups_are_removed_and_the_others_still_restore(stormed):
