@@ -183,6 +183,9 @@ def test_it_comes_back_on_an_empty_root_with_everything_that_was_acknowledged(st
         expected.reaches("apps/calc", "ready")
         until(lambda: expected.infer() == 200, START_S)
         assert "is consistent" in back.must("books")
+        report = json.loads(back.manage("doctor", "--json", "--thorough").stdout)
+        assert [one for one in report["findings"] if one["level"] == "problem"] == []
+        assert {one["about"] for one in report["findings"] if one["level"] == "ok"} >= {"platform", "books", "files"}
         assert expected.create_job() == 201
     finally:
         back.stop()

@@ -20,10 +20,11 @@ from django.db import connection
 from jobs.metrics.recording import STREAM
 from kernel import bus
 from kernel.errors import Fault
-from mlp.checkup import findings, machine, secrecy, state
+from mlp.checkup import findings, isolation, machine, secrecy, state
 from mlp.checkup.findings import Check, Finding
 from mlp.management.commands.doctor import CHECKS, THOROUGH
 from resources.models import Tenant
+from runners.confine import Confinement
 from supervision import ports, tls
 from supervision import root as roots
 from supervision.tests.certificates import DAY, Authority
@@ -182,6 +183,37 @@ def test_certificates(root, settings, tmp_path):
     key.write_text("broken")
     finding = next(iter(secrecy.certificates()))
     assert (finding.level, "MLP_TLS_KEY" in finding.what) == ("problem", True)
+
+
+# --- runs ------------------------------------------------------------------------------------------------------------
+@pytest.fixture
+def confined(monkeypatch, settings):
+    def confine(**values):
+        runner = namedtuple("Runner", "confinement")(Confinement(**values))
+        monkeypatch.setattr("runners.get", lambda: runner)
+
+    settings.MLP_RUNNER = "local"
+    return confine
+
+
+def test_runs_that_are_not_isolated(confined):
+    confined(walls="none", why_not=("bwrap is not installed",))
+    finding = only(isolation.isolation())
+    assert (finding.level, "bwrap is not installed" in finding.remedy) == ("problem", True)
+    confined(walls="landlock", why_not=("bwrap is not installed",))
+    assert [one.level for one in isolation.isolation()] == ["ok", "note"]
+
+
+def test_open_ports_matter_to_runs_without_a_network_of_their_own(confined):
+    with socket.create_server(("127.0.0.1", 0)) as listener, socket.create_server(("", 0)) as everywhere:
+        ours = {listener.getsockname()[1], everywhere.getsockname()[1]}
+        assert ours <= isolation.listening()
+        confined(walls="bwrap", network="bwrap")
+        assert only(isolation.loopback()).level == "ok"
+        confined(walls="bwrap", network="")
+        finding = only(isolation.loopback())
+    assert (finding.level, "MLP_RUN_NETWORK" in finding.remedy) == ("warning", True)
+    assert not ours & isolation.listening()
 
 
 # --- the state -------------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from django.conf import settings
 from django.core.management.base import BaseCommand
 
 from kernel import broker, bus
-from mlp.checkup import findings, machine, secrecy, state
+from mlp.checkup import findings, isolation, machine, secrecy, state
 from mlp.checkup.findings import Check
 from supervision import health
 
@@ -31,6 +31,8 @@ CHECKS = (
     Check("secrets", secrecy.permissions),
     Check("addresses", secrecy.addresses),
     Check("certificate", secrecy.certificates),
+    Check("isolation", isolation.isolation),
+    Check("loopback", isolation.loopback),
     Check("migrations", state.migrations, DATABASE),
     Check("database", state.sessions, DATABASE),
     Check("books", state.resources, DATABASE),
