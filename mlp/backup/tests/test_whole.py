@@ -107,7 +107,7 @@ def stormed(tmp_path_factory):
         for after_s in KILLS_S:
             platform.killed(after_s, "backup", str(place))
         platform.must("backup", str(place))
-    assert hammer.statuses["metrics"] == {200}
+    assert 200 in hammer.statuses["metrics"]
     moment = datetime.fromisoformat(list_of(platform, place)[-1]["moment"]).timestamp()
     expected = copy(visitor)
     expected.uploaded, expected.datasets = visitor.uploaded.until(moment), visitor.datasets.until(moment)
