@@ -30,7 +30,7 @@ from kernel.messages import Message, translate
 from kernel.models import StateChange
 from kernel.pages import safe_next
 
-from . import lifecycle, logins, notice_admin, sessions
+from . import lifecycle, logins, named_tokens, notice_admin, sessions
 from .models import State, Token, User
 from .sharing import admin as share_admin
 from .signin import entering, factors
@@ -282,7 +282,10 @@ class UserAdmin(LifecycleAdmin):
 
 # --- tokens -----------------------------------------------------------------------------------------------------
 def revoke(token: Token, *, by: str) -> None:
-    lifecycle.revoke_service_token(pk=token.pk, by=by)
+    if token.kind == Token.Kind.NAMED:
+        named_tokens.revoke(user=token.user, name=token.name, by=by)
+    else:
+        lifecycle.revoke_service_token(pk=token.pk, by=by)
 
 
 def replace(token: Token, *, by: str) -> None:
@@ -294,15 +297,16 @@ class TokenAdmin(LifecycleAdmin):
     """The owner, kind and age of each token. The token itself is shown once, when a service token is created."""
 
     icon = "key"
-    list_display = ("title", "kind", "user_link", "created_at", "rotated_at")
-    list_filter = ("kind",)
+    list_display = ("title", "kind", "scope", "user_link", "created_at", "rotated_at", "expires_at")
+    list_filter = ("kind", "scope")
     search_fields = ("user__username", "name")
     search_help_text = _("Username or the token's name")
     date_hierarchy = "created"
     ordering = ("-id",)
     list_select_related = ("user",)
     create_form = ServiceTokenForm
-    fieldsets = ((None, {"fields": (("title", "kind"), "user_link", ("created", "rotated"))}),)
+    times = ("created", "rotated", "expires")
+    fieldsets = ((None, {"fields": (("title", "kind"), ("scope", "target"), "user_link", times, ("used", "address"))}),)
     verbs = {
         "replace": Verb(
             label=_("Replace"),
@@ -314,8 +318,8 @@ class TokenAdmin(LifecycleAdmin):
         "revoke": Verb(
             label=_("Revoke"),
             run=revoke,
-            when=lambda token: token.kind == Token.Kind.SERVICE,
-            question=_("Requests with this service token are refused immediately."),
+            when=lambda token: token.kind != Token.Kind.USER,
+            question=_("Requests with this token are refused immediately."),
             icon="key_off",
             tone="danger",
             permission="delete",
@@ -338,6 +342,10 @@ class TokenAdmin(LifecycleAdmin):
         self.note(request, token, gettext("Added") + f": {token.name}")
         context = {"token": text, "object": token, "title": gettext("Service token")}
         return self._page(request, "admin/lifecycle/token.html", context)
+
+    @display(description=_("expires"), ordering="expires")
+    def expires_at(self, token: Token) -> str:
+        return moment(token.expires)
 
     @display(description=_("rotated"), ordering="rotated")
     def rotated_at(self, token: Token) -> str:

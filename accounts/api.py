@@ -8,10 +8,10 @@ from rest_framework.permissions import AllowAny
 from kernel.errors import NOT_AUTHENTICATED, Refused
 from kernel.views import Call, ContractView
 
-from . import lifecycle, throttle
+from . import lifecycle, named_tokens, throttle
 from .auth import BearerAuthentication, PasswordAuthentication, SessionAuthentication, username_of_header
 from .models import State, User
-from .serializers import UserIn, UserOut
+from .serializers import TokenIn, TokenMade, TokenOut, UserIn, UserOut
 from .signin import factors
 
 STATES = tuple(State.values)
@@ -78,6 +78,32 @@ class UserTokenRotate(ContractView):
 
     def put(self, request, user):
         return self.answer(lifecycle.rotate_token(user=self.owner, by=self.by))
+
+
+class TokenList(ContractView):
+    """Named tokens, each with a scope and an end. A named token itself cannot make these calls."""
+
+    calls = {
+        "GET": Call("List the named tokens", out=TokenOut, many=True),
+        "POST": Call("Make a named token; its text is shown once", body=TokenIn, out=TokenMade, status=201),
+    }
+
+    def get(self, request, user):
+        return self.page(named_tokens.of(self.owner))
+
+    def post(self, request, user):
+        row, text = named_tokens.create(user=self.owner, **self.body(), by=self.by)
+        row.token = text
+        return self.answer(row)
+
+
+class TokenDetail(ContractView):
+    calls = {"DELETE": Call("Revoke a named token: it stops working at once", out=TokenOut)}
+
+    def delete(self, request, user, name):
+        row = named_tokens.of(self.owner).filter(name=name).first()
+        named_tokens.revoke(user=self.owner, name=name, by=self.by)
+        return self.answer(row)
 
 
 class Auth(ContractView):

@@ -25,8 +25,8 @@ from kernel.database import AWAY
 from kernel.errors import NOT_AUTHENTICATED, Refused
 from kernel.messages import Message
 
-from . import logins, tokens
-from .models import State, User
+from . import logins, scopes, throttle, tokens
+from .models import Scope, State, User
 
 LINKS = "links"  # in the session: the keys of the shares whose links it has opened
 NOBODY = 0  # no user has this key
@@ -41,10 +41,11 @@ class BearerAuthentication(authentication.BaseAuthentication):
         token = bearer(request.META.get("HTTP_AUTHORIZATION", ""))
         if token is None or token.startswith(JOB_PREFIX):
             return None
-        holder = tokens.lookup(token)
+        holder = tokens.lookup(token, narrow=True, address=throttle.client_address(request))
         user = holder and User.objects.filter(pk=holder.user_id).first()
         if not user or not user.is_active:
             raise Refused(BAD_TOKEN, field="token")
+        scopes.require_call(holder, request.method, request.path_info)
         return user, holder
 
     def authenticate_header(self, request):
@@ -90,9 +91,13 @@ def basic(header: str) -> tuple[str, str] | None:
     return username, password
 
 
-def user_of_token(token: str) -> User | None:
-    """Return the active user whom a user token belongs to, or None."""
-    holder = tokens.user_holder(token)
+def user_of_token(token: str, *also: Scope) -> User | None:
+    """Return the active user whom a user token belongs to, or None. Of tokens that may not do everything only those of
+    these scopes count.
+    """
+    holder = tokens.user_holder(token, narrow=True)
+    if holder is None or holder.scope not in (Scope.FULL, *also):
+        return None
     user = holder and User.objects.filter(pk=holder.user_id).first()
     return user if user and user.is_active else None
 

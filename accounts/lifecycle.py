@@ -120,9 +120,9 @@ def change_password(*, user: User, password: str, by: str) -> None:
         row.set_password(password)
         row.save(update_fields=["password"])
         after_commit.changed(row.username, "user", "")
-        _tell(
+        tell(
             row,
-            Message("Your password was changed by %(by)s. If that was not you, ask an administrator.", by=_name(by)),
+            Message("Your password was changed by %(by)s. If that was not you, ask an administrator.", by=name_of(by)),
         )
 
 
@@ -142,7 +142,7 @@ def rotate_token(*, user: User, by: str) -> str:
         token, _ = Token.objects.get_or_create(user=row, kind=Token.Kind.USER)
         _renew_rows([token])
         after_commit.changed(row.username, "user", "")
-        _tell(row, Message("Your API token was replaced by %(by)s.", by=_name(by)))
+        tell(row, Message("Your API token was replaced by %(by)s.", by=name_of(by)))
     return tokens.derive(token)
 
 
@@ -162,13 +162,13 @@ def revoke_service_token(*, pk: int, by: str) -> None:
             token.delete()
 
 
-def _tell(user: User, what: Message) -> None:
+def tell(user: User, what: Message) -> None:
     """Notify the user of a change of their credentials, and log it."""
     log.info("%s: %s", user.username, what)
     notices.notify(user=user, kind="user", name=user.username, event=gettext_noop("changed"), reason=what)
 
 
-def _name(by: str) -> str:
+def name_of(by: str) -> str:
     return by.removeprefix("operator:")
 
 

@@ -13,7 +13,7 @@ from django.utils import timezone
 
 from kernel import after_commit
 
-from . import logins, throttle
+from . import logins, named_tokens, throttle
 from .models import Delivery, Notice, Visit
 from .sharing import grants
 
@@ -40,6 +40,7 @@ def run() -> None:
         Notice.objects.filter(at__lt=now - KEPT).delete()
         throttle.tidy()
         logins.tidy()
+        named_tokens.warn()
         grants.tidy()
         Visit.objects.filter(at__lt=now - timedelta(days=1)).exclude(
             session_key__in=Session.objects.filter(expire_date__gt=now).values("session_key")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
-from kernel.fields import NameField, StrictSerializer, StrictString
+from kernel.fields import NameField, StrictInt, StrictSerializer, StrictString
 
-from .models import State
+from .models import Scope, State
 
 
 @extend_schema_field({"type": "string", "pattern": r"^[\s\S]{8,128}$", "format": "password"})
@@ -29,3 +29,25 @@ class UserOut(serializers.Serializer):
     state = serializers.ChoiceField(choices=State.choices)
     is_staff = serializers.BooleanField()
     created = serializers.DateTimeField()
+
+
+class TokenIn(StrictSerializer):
+    name = StrictString(help_text="1 to 50 letters, digits and . _ -")
+    scope = serializers.ChoiceField(choices=Scope.choices, default=Scope.FULL)
+    target = StrictString(required=False, default="", allow_blank=True,
+                          help_text="the dataset's or application's name, for these two scopes")  # fmt: skip
+    days = StrictInt(required=False, allow_null=True, default=None, help_text="when it ends; never by default")
+
+
+class TokenOut(serializers.Serializer):
+    name = serializers.CharField()
+    scope = serializers.ChoiceField(choices=Scope.choices)
+    target = serializers.CharField()
+    created = serializers.DateTimeField()
+    expires = serializers.DateTimeField(allow_null=True)
+    used = serializers.DateTimeField(allow_null=True)
+    address = serializers.IPAddressField(allow_null=True)
+
+
+class TokenMade(TokenOut):
+    token = serializers.CharField(help_text="shown this once")

@@ -1,7 +1,9 @@
 """Tokens: derived from the server's key and a row's nonce, so that a copy of the database reveals none.
 
 A token has the form `mlp_{kind}{row in base 36}_{HMAC}`. It is valid until its row's nonce changes (rotation), its row
-is deleted or its user is deactivated. `lookup` reads from a cache in Valkey, which never returns a revoked token:
+is deleted, its end date is over or its user is deactivated. A door that takes tokens which may not do everything says
+so (`narrow`) and asks accounts.scopes what they may do; for all other doors they are not valid. `lookup` reads from a
+cache in Valkey, which never returns a revoked token:
 
 - A change first overwrites the entry with RECHECK, inside its transaction, and fails when it cannot.
 - A reader fills the cache only where there is no entry (SET NX), so one that read the old row before the commit cannot
@@ -15,6 +17,7 @@ import hashlib
 import hmac
 import json
 import logging
+import time
 from dataclasses import dataclass
 
 from django.conf import settings
@@ -24,26 +27,32 @@ from redis.exceptions import RedisError
 from kernel.broker import broker
 from kernel.errors import Fault
 
-from .models import State, Token
+from .models import Scope, State, Token
 
 log = logging.getLogger(__name__)
 
-LETTERS = {"u": "user", "s": "service"}
+LETTERS = {"u": "user", "s": "service", "n": "named"}
 KINDS = {kind: letter for letter, kind in LETTERS.items()}
 CACHE_KEY = "mlp:token:{pk}"
-CACHE_S = 600
+CACHE_S, CACHE_NAMED_S = 600, 60
 RECHECK = b"recheck"
 RECHECK_S = 120
 
 
 @dataclass(frozen=True)
 class Holder:
-    """The user whom a token belongs to."""
+    """The user whom a token belongs to. A named token is one of the user's, so its kind is `user`.
+
+    `scope` and `target` say what a named token may do (accounts.scopes).
+    """
 
     user_id: int
     username: str
     is_staff: bool
     kind: str
+    named: bool = False
+    scope: str = Scope.FULL
+    target: str = ""
 
 
 def signature(purpose: str, *parts: object) -> str:
@@ -61,8 +70,11 @@ def _compose(kind: str, pk: int, nonce: str) -> str:
     return f"mlp_{KINDS[kind]}{base36(pk)}_{signature('token', kind, pk, nonce)}"
 
 
-def lookup(text: str) -> Holder | None:
-    """Return the holder of a valid token, else None. One round trip to Valkey when the token is cached."""
+def lookup(text: str, *, narrow: bool = False, address: str = "") -> Holder | None:
+    """Return the holder of a valid token, else None. One round trip to Valkey when the token is cached.
+
+    With `narrow` also of one that may not do everything: the caller asks accounts.scopes. `address` is the client's.
+    """
     pk = _row_of(text)
     if pk is None:
         return None
@@ -78,21 +90,26 @@ def lookup(text: str) -> Holder | None:
             _fill(key, row)
     if not hmac.compare_digest(_compose(row["kind"], pk, row["nonce"]).encode(), text.encode()):
         return None
+    named, scope = row["kind"] == Token.Kind.NAMED, row.get("scope", Scope.FULL)
+    if (row.get("expires") or float("inf")) <= time.time() or (scope != Scope.FULL and not narrow):
+        return None
     if entry is None:
-        Token.objects.filter(pk=pk).update(used=timezone.now())
-    return Holder(row["user_id"], row["username"], row["is_staff"], row["kind"])
+        Token.objects.filter(pk=pk).update(used=timezone.now(), **({"address": address} if address else {}))
+    kind = Token.Kind.USER if named else row["kind"]
+    return Holder(row["user_id"], row["username"], row["is_staff"], kind, named, scope, row.get("target", ""))
 
 
-def user_holder(text: str) -> Holder | None:
+def user_holder(text: str, *, narrow: bool = False, address: str = "") -> Holder | None:
     """Return the holder of a valid user token, else None; service tokens do not authenticate a user (contract 1)."""
-    holder = lookup(text)
+    holder = lookup(text, narrow=narrow, address=address)
     return holder if holder is not None and holder.kind == Token.Kind.USER else None
 
 
 def valid_of(texts: set[str]) -> set[str]:
     """Return those of the tokens that are valid, by one query; for checking many open connections at once."""
     pks = {_row_of(text) for text in texts} - {None}
-    return texts & {derive(row) for row in Token.objects.filter(pk__in=pks, user__state=State.ACTIVED)}
+    rows = Token.objects.filter(pk__in=pks, user__state=State.ACTIVED).exclude(expires__lte=timezone.now())
+    return texts & {derive(row) for row in rows}
 
 
 def forget(pks: list[int]) -> None:
@@ -132,11 +149,12 @@ def _row_of(text: str) -> int | None:
 def _load(pk: int) -> dict | None:
     row = (
         Token.objects.filter(pk=pk, user__state=State.ACTIVED)
-        .values("nonce", "kind", "user_id", "user__username", "user__is_staff")
+        .values("nonce", "kind", "scope", "target", "expires", "user_id", "user__username", "user__is_staff")
         .first()
     )
     if row is None or (row["kind"] == Token.Kind.SERVICE and not row["user__is_staff"]):
         return None
+    row["expires"] = row["expires"] and row["expires"].timestamp()
     row["username"], row["is_staff"] = row.pop("user__username"), row.pop("user__is_staff")
     return row
 
@@ -151,6 +169,7 @@ def _cached(key: str) -> bytes | None:
 
 def _fill(key: str, row: dict) -> None:
     try:
-        broker().client.set(key, json.dumps(row), ex=CACHE_S, nx=True)
+        seconds = CACHE_NAMED_S if row["kind"] == Token.Kind.NAMED else CACHE_S
+        broker().client.set(key, json.dumps(row), ex=seconds, nx=True)
     except RedisError:
         log.warning("token cache does not respond; nothing cached")

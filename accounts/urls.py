@@ -14,6 +14,8 @@ urlpatterns = [
     path("users/<seg:user>", api.UserDetail.as_view()),
     path("users/<seg:user>/token", api.UserToken.as_view()),
     path("users/<seg:user>/token:rotate", api.UserTokenRotate.as_view()),
+    path("users/<seg:user>/tokens", api.TokenList.as_view()),
+    path("users/<seg:user>/tokens/<seg:name>", api.TokenDetail.as_view()),
     path("users/<seg:user>/shares", sharing.ShareList.as_view()),
     path("users/<seg:user>/shares/<seg:share>", sharing.ShareDetail.as_view()),
     path("users/<seg:user>/shared_with_me", sharing.SharedWithMe.as_view()),

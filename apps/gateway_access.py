@@ -18,8 +18,9 @@ from django.shortcuts import render
 from django.utils.translation import gettext as _
 from django.views.decorators.csrf import csrf_exempt
 
-from accounts import tokens
+from accounts import throttle, tokens
 from accounts.auth import bearer
+from accounts.models import Scope
 from datasets.webdav.gate import from_nginx
 from kernel import sockets
 from kernel.dispatch import unavailable
@@ -145,15 +146,23 @@ def judge(request: HttpRequest) -> tuple[int, str, Application | None]:
 
 
 def caller(request: HttpRequest) -> tuple[int, bool] | None:
-    """Return (user id, is staff) by bearer token, or by session if the request comes from the platform's own site."""
+    """Return (user id, is staff) by bearer token, or by session if the request comes from the platform's own site.
+
+    A token that is only for this application makes nobody an administrator.
+    """
     header = request.META.get("HTTP_AUTHORIZATION", "")
     if header:
         try:
             token = bearer(header)
         except Refused:
             return None
-        holder = tokens.user_holder(token) if token else None
-        return (holder.user_id, holder.is_staff) if holder else None
+        holder = tokens.user_holder(token, narrow=True, address=throttle.client_address(request)) if token else None
+        if holder is None or holder.scope not in (Scope.FULL, Scope.APPLICATION):
+            return None
+        if holder.scope == Scope.FULL:
+            return holder.user_id, holder.is_staff
+        names = request.headers.get("X-App-User", ""), request.headers.get("X-App-Name", "")
+        return (holder.user_id, False) if names == (holder.username, holder.target) else None
     if request.headers.get("Sec-Fetch-Site", "") not in OWN_SITE or request.headers.get("Origin") == "null":
         return None
     user = getattr(request, "user", None)

@@ -10,6 +10,7 @@ import pytest
 from django.test import Client
 
 from accounts import lifecycle as accounts
+from accounts import named_tokens
 from apps import gateway_access, launching, lifecycle
 from apps.models import Application
 from datasets.webdav.gate import internal_key
@@ -121,3 +122,13 @@ def test_its_port_is_not_reused_while_the_route_may_be_cached(app, alice, tasks,
         time.sleep(0.05)  # the real queue waits longer before each look
     assert not Application.objects.exists()
     assert time.monotonic() - began >= lifecycle.PLACE_REMEMBERED_S - 0.01
+
+
+def test_a_named_token_may_call_its_application_only(app, alice, bob, staff):
+    def status(user, scope: str, target: str = "") -> int:
+        named = named_tokens.create(user=user, name=f"{scope}-{target}x", scope=scope, target=target, by="test")
+        return asked(named[1])[0]
+
+    assert [status(alice, "full"), status(alice, "application", app.name)] == [204, 204]
+    assert {status(alice, "application", "other"), status(alice, "read"), status(alice, "submit")} == {403}
+    assert {status(bob, "application", app.name), status(staff, "application", app.name)} == {403}

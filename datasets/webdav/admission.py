@@ -25,6 +25,7 @@ from django.db import connection, transaction
 from django.utils import timezone
 from redis.exceptions import RedisError
 
+from accounts import scopes
 from accounts.models import Share, User
 from accounts.sharing import access, grants
 from accounts.tokens import Holder
@@ -62,6 +63,7 @@ def require_owner(holder: Holder, target: Target) -> None:
     """Raise HttpError 404 for the files of another user, as for missing ones, and 403 where they are shared with the
     holder, who may only read them. Operators may use everybody's.
     """
+    _require_scope(holder, target, write=True)
     if is_own(holder, target):
         return
     require_reader(holder, target)
@@ -70,6 +72,7 @@ def require_owner(holder: Holder, target: Target) -> None:
 
 def require_reader(holder: Holder, target: Target) -> None:
     """Raise HttpError 404 for the files of another user that are not shared with the holder, as for missing ones."""
+    _require_scope(holder, target, write=False)
     if is_own(holder, target):
         return
     visitor = access.Visitor(User.objects.filter(pk=holder.user_id).first())
@@ -80,6 +83,11 @@ def require_reader(holder: Holder, target: Target) -> None:
         found = shared_datasets(holder, target.user) if not target.dataset else None
     if not found:
         raise HttpError(404, "no such user or dataset", field="path")
+
+
+def _require_scope(holder: Holder, target: Target, *, write: bool) -> None:
+    if not scopes.may_files(holder, target.user, target.dataset, write=write):
+        raise HttpError(403, scopes.refused(holder).msg, field="token")
 
 
 def is_own(holder: Holder, target: Target) -> bool:

@@ -39,10 +39,11 @@ def internal_key() -> str:
     return hashlib.sha256(b"internal:" + settings.SECRET_KEY.encode()).hexdigest()
 
 
-def authenticate(authorization: str) -> Holder:
+def authenticate(authorization: str, address: str = "") -> Holder:
     """Return the holder of the Bearer token, or of the token sent as the password of HTTP Basic.
 
-    Takes the Authorization header, "" for none. Raises HttpError 401.
+    Takes the Authorization header, "" for none, and the client's address. What the token may do is judged with the
+    target (admission.require_owner and require_reader). Raises HttpError 401.
     """
     if not authorization:
         raise HttpError(401, NOT_AUTHENTICATED, WWW_Authenticate=CHALLENGE)
@@ -51,7 +52,7 @@ def authenticate(authorization: str) -> Holder:
         token = credentials[1] if credentials else bearer(authorization)
     except Refused as refused:
         raise HttpError(401, refused.msg, WWW_Authenticate=CHALLENGE)
-    holder = tokens.user_holder(token) if token else None
+    holder = tokens.user_holder(token, narrow=True, address=address) if token else None
     if holder is None or (credentials and not hmac.compare_digest(credentials[0].encode(), holder.username.encode())):
         raise HttpError(401, "not valid", field="token", WWW_Authenticate=CHALLENGE)
     return holder

@@ -12,7 +12,9 @@ import uuid
 
 from django.http import FileResponse, HttpRequest, HttpResponse, JsonResponse
 
-from accounts.models import User
+from accounts import scopes
+from accounts.models import Scope, User
+from accounts.throttle import client_address
 from accounts.tokens import Holder
 from kernel import downloads, storage
 from kernel.messages import Message
@@ -95,6 +97,8 @@ def _delete_dataset(holder: Holder, target: Target) -> HttpResponse:
     if target.is_home:
         raise HttpError(403, ".home cannot be deleted; delete the files in it", field="path")
     row = find_dataset(target)
+    if holder.scope == Scope.DATASET:
+        raise HttpError(403, scopes.refused(holder).msg, field="token")
     if row.state in {State.READY, State.ERROR}:
         owner = User.objects.get(username=target.user)
         deleted = lifecycle.delete_dataset(user=owner, name=target.dataset, by=holder.username)
@@ -275,7 +279,7 @@ def verb(request: HttpRequest) -> HttpResponse:
         )
     if request.method == "OPTIONS":  # many clients send it without credentials; the answer is the same for everybody
         return method(request, None, Target())
-    holder = authenticate(request.META.get("HTTP_AUTHORIZATION", ""))
+    holder = authenticate(request.META.get("HTTP_AUTHORIZATION", ""), client_address(request))
     target = parse(request.META.get("HTTP_X_DATA_URI", ""))
     (require_reader if request.method in READING else require_owner)(holder, target)
     return method(request, holder, target)

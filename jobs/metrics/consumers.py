@@ -6,6 +6,7 @@ from channels.db import database_sync_to_async
 from channels.generic.websocket import AsyncJsonWebsocketConsumer
 
 from accounts.auth import Entry, user_and_entry_of_session, user_of_token
+from accounts.models import Scope
 from jobs.models import Metrics
 from kernel.slots import TOO_MANY, WEBSOCKETS, Slot
 
@@ -77,5 +78,5 @@ class JobMetricsConsumer(AsyncJsonWebsocketConsumer):
 
     @staticmethod
     def _by_token(token: str):
-        user = user_of_token(token)
+        user = user_of_token(token, Scope.READ, Scope.SUBMIT)
         return user, user and Entry(user.pk, token=token)

@@ -25,7 +25,7 @@ from django.http.request import UnreadablePostError
 from django.urls import URLPattern, path
 from django.views.decorators.csrf import csrf_exempt
 
-from accounts import auth, tokens
+from accounts import auth, scopes, throttle, tokens
 from accounts.models import User
 from jobs.artifacts.space import DiskFull, NoRoom
 from jobs.auth import job_of_token
@@ -193,18 +193,23 @@ def caller_of(request: HttpRequest) -> Caller:
         raise _unauthenticated(str(refused.msg)) from None
     if not token:
         raise _unauthenticated("no token: set MLFLOW_TRACKING_TOKEN, or MLFLOW_TRACKING_PASSWORD, to your API token")
-    caller = _caller(token)
+    caller = _caller(request, token)
     if caller is None or (username and not hmac.compare_digest(username.encode(), caller.username.encode())):
         what = "the password must be your API token" if credentials else "the token is not valid"
         raise _unauthenticated(f"not authenticated: {what}")
     return caller
 
 
-def _caller(token: str) -> Caller | None:
+def _caller(request: HttpRequest, token: str) -> Caller | None:
     if token.startswith(auth.JOB_PREFIX):
         job = job_of_token(token)
         return job and Caller(job.user_id, job.user.username, job.pk)
-    holder = tokens.user_holder(token)
+    holder = tokens.user_holder(token, narrow=True, address=throttle.client_address(request))
+    if holder is not None:
+        try:
+            scopes.require_mlflow(holder, request.method, request.path)
+        except Refused as refused:
+            raise MlflowError("PERMISSION_DENIED", str(refused.msg)) from None
     return holder and Caller(holder.user_id, holder.username)
 
 

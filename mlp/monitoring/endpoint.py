@@ -21,6 +21,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Metric, ge
 from prometheus_client.core import GaugeMetricFamily
 
 from accounts import auth
+from accounts.models import Scope
 from kernel.errors import Refused
 from kernel.telemetry import files, meters
 
@@ -67,7 +68,7 @@ def _may(request: HttpRequest) -> int:
         return 401
     if hmac.compare_digest(token.encode(), settings.METRICS_TOKEN.encode()):
         return 200
-    user = auth.user_of_token(token)
+    user = auth.user_of_token(token, Scope.READ)
     return 401 if user is None else 200 if user.is_staff else 403
 
 

@@ -34,6 +34,7 @@ PAGES = [
     "/index.jsp",
     "/account",
     "/account/security",
+    "/account/tokens",
     "/settings",
     "/notifications",
     "/search",

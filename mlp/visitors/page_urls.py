@@ -6,7 +6,7 @@ from django.urls import path
 from django.views.i18n import set_language
 
 from accounts import pages as accounts
-from accounts import settings_pages
+from accounts import settings_pages, token_pages
 from accounts.sharing import links
 from accounts.sharing import pages as sharing
 from accounts.signin import factor_pages as factors
@@ -67,6 +67,8 @@ urlpatterns = [
     path("account/disconnect", signin.disconnect, name="signin_disconnect"),
     path("account", accounts.account, name="account"),
     path("account/token", accounts.rotate_token, name="rotate_token"),
+    path("account/tokens", token_pages.tokens, name="tokens"),
+    path("account/tokens/revoke", token_pages.revoke, name="revoke_named"),
     path("account/sessions", accounts.end_sessions, name="end_sessions"),
     path("account/sessions/end", accounts.end_session, name="end_session"),
     path("password", passwords.forgotten, name="forgotten"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from django.http import HttpRequest, HttpResponse
 
+from accounts.throttle import client_address
 from kernel import storage
 
 from .. import inflight, lock_store
@@ -22,7 +23,8 @@ def admit(request: HttpRequest) -> HttpResponse:
     still fits (`X-Data-Class`). Everything is judged again when the body has arrived.
     """
     storage.spool_dir()  # created again if it has vanished: nginx creates it only when it starts
-    upload = read_upload(request.META, authenticate(request.META.get("HTTP_AUTHORIZATION", "")))
+    holder = authenticate(request.META.get("HTTP_AUTHORIZATION", ""), client_address(request))
+    upload = read_upload(request.META, holder)
     lock_store.require(upload.conditions, upload.holder.username, upload.target)
     if upload.part is None:
         dataset, space = admit_write(upload.target, upload.length)
