@@ -42,7 +42,7 @@ class TokenIn(StrictSerializer):
 class TokenOut(serializers.Serializer):
     name = serializers.CharField()
     scope = serializers.ChoiceField(choices=Scope.choices)
-    target = serializers.CharField()
+    target = serializers.CharField(allow_blank=True)
     created = serializers.DateTimeField()
     expires = serializers.DateTimeField(allow_null=True)
     used = serializers.DateTimeField(allow_null=True)

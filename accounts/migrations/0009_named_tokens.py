@@ -31,7 +31,7 @@ class Migration(migrations.Migration):
             field=models.CharField(
                 choices=[
                     ("full", "everything, except for the account and its tokens"),
-                    ("read", "read"),
+                    ("read", "read, and change nothing"),
                     ("submit", "read, upload data, submit and cancel jobs"),
                     ("dataset", "read and write the files of one dataset"),
                     ("application", "call one application"),

@@ -18,7 +18,7 @@ class Scope(models.TextChoices):
     """What a named token may do (accounts.scopes)."""
 
     FULL = "full", _("everything, except for the account and its tokens")
-    READ = "read", _("read")
+    READ = "read", _("read, and change nothing")
     SUBMIT = "submit", _("read, upload data, submit and cancel jobs")
     DATASET = "dataset", _("read and write the files of one dataset")
     APPLICATION = "application", _("call one application")
