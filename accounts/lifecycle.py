@@ -6,15 +6,12 @@ cancel the user's running work. It is sent inside the transaction; receivers onl
 
 from __future__ import annotations
 
-import logging
-
 from django.conf import settings
 from django.contrib.auth.password_validation import validate_password
 from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
 from django.dispatch import Signal
 from django.utils import timezone
-from django.utils.translation import gettext_noop
 
 from kernel import after_commit, names
 from kernel.errors import Refused
@@ -25,7 +22,6 @@ from kernel.models import record_created
 from . import notices, sessions, tokens
 from .models import Token, User, new_nonce
 
-log = logging.getLogger(__name__)
 deregistered = Signal()
 
 DEFAULT_TENANT = "default"
@@ -120,9 +116,12 @@ def change_password(*, user: User, password: str, by: str) -> None:
         row.set_password(password)
         row.save(update_fields=["password"])
         after_commit.changed(row.username, "user", "")
-        tell(
+        notices.tell(
             row,
-            Message("Your password was changed by %(by)s. If that was not you, ask an administrator.", by=name_of(by)),
+            Message(
+                "Your password was changed by %(by)s. If that was not you, ask an administrator.",
+                by=notices.name_of(by),
+            ),
         )
 
 
@@ -142,7 +141,7 @@ def rotate_token(*, user: User, by: str) -> str:
         token, _ = Token.objects.get_or_create(user=row, kind=Token.Kind.USER)
         _renew_rows([token])
         after_commit.changed(row.username, "user", "")
-        tell(row, Message("Your API token was replaced by %(by)s.", by=name_of(by)))
+        notices.tell(row, Message("Your API token was replaced by %(by)s.", by=notices.name_of(by)))
     return tokens.derive(token)
 
 
@@ -160,16 +159,6 @@ def revoke_service_token(*, pk: int, by: str) -> None:
         if token is not None:
             tokens.forget([token.pk])
             token.delete()
-
-
-def tell(user: User, what: Message) -> None:
-    """Notify the user of a change of their credentials, and log it."""
-    log.info("%s: %s", user.username, what)
-    notices.notify(user=user, kind="user", name=user.username, event=gettext_noop("changed"), reason=what)
-
-
-def name_of(by: str) -> str:
-    return by.removeprefix("operator:")
 
 
 def _renew(user: User) -> None:

@@ -18,7 +18,7 @@ from kernel.errors import Refused
 from kernel.locking import Missing, lock_row, locked
 from kernel.messages import Message
 
-from . import lifecycle, tokens
+from . import notices, tokens
 from .models import TARGETED, Scope, Token, User
 
 log = logging.getLogger(__name__)
@@ -58,7 +58,7 @@ def create(
                 user=row, kind=Token.Kind.NAMED, name=name, scope=scope, target=target, expires=expires
             )
             after_commit.changed(row.username, "user", "")
-            lifecycle.tell(row, Message("%(by)s made the token %(name)s.", by=lifecycle.name_of(by), name=name))
+            notices.tell(row, Message("%(by)s made the token %(name)s.", by=notices.name_of(by), name=name))
     except IntegrityError as problem:
         if violated(problem) == "token_name_once":
             raise Refused("you already have a token named %(name)s", field="name", name=name)
@@ -95,7 +95,7 @@ def warn(now: datetime | None = None) -> int:
                 continue
             row.warned = True
             row.save(update_fields=["warned"])
-            lifecycle.tell(row.user, Message("The token %(name)s expires on %(day)s.", name=row.name,
+            notices.tell(row.user, Message("The token %(name)s expires on %(day)s.", name=row.name,
                                              day=f"{row.expires:%Y-%m-%d}"))  # fmt: skip
             count += 1
     return count

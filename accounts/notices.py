@@ -6,17 +6,21 @@ without the other. Events that are no change of state, such as an alert, are wri
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from datetime import timedelta
 
 from django.db.models.signals import post_save
 from django.utils import timezone
+from django.utils.translation import gettext_noop
 
 from kernel import after_commit
-from kernel.messages import clip
+from kernel.messages import Message, clip
 from kernel.models import StateChange
 
 from .models import Delivery, Notice, Preference, State, User
+
+log = logging.getLogger(__name__)
 
 REASON_LENGTH = 2000
 GOOD_ENDS = {("job", "finished"), ("sweep", "finished"), ("pipelinerun", "finished")}
@@ -39,6 +43,17 @@ def notify(*, user: User, kind: str, name: str, event: str, reason: str = "") ->
                 after_commit.enqueue("accounts.deliver", row.pk)
     after_commit.changed(user.username, "notice", "")
     return notice
+
+
+def tell(user: User, what: Message) -> None:
+    """Notify the user of a change of their credentials, and log it."""
+    log.info("%s: %s", user.username, what)
+    notify(user=user, kind="user", name=user.username, event=gettext_noop("changed"), reason=what)
+
+
+def name_of(by: str) -> str:
+    """Return the name of an actor as its user knows it."""
+    return by.removeprefix("operator:")
 
 
 def unread(user: User) -> int:

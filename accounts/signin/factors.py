@@ -15,7 +15,6 @@ from django.conf import settings
 from django.db import IntegrityError, transaction
 from django.utils import timezone
 from django.utils.crypto import salted_hmac
-from django.utils.translation import gettext_noop
 
 from accounts import logins, notices
 from accounts.models import Factor, RecoveryCode, User
@@ -111,7 +110,7 @@ def renew_codes(user: User) -> list[str]:
     with transaction.atomic():
         user.recovery_codes.all().delete()
         RecoveryCode.objects.bulk_create(RecoveryCode(user=user, digest=_digest(user, code)) for code in codes)
-    _tell(user, Message("New recovery codes were made for your account."))
+    notices.tell(user, Message("New recovery codes were made for your account."))
     return [f"{code[:5]}-{code[5:]}" for code in codes]
 
 
@@ -119,7 +118,7 @@ def _is_recovery_code(user: User, text: str) -> bool:
     deleted, _ = user.recovery_codes.filter(digest=_digest(user, text)).delete()
     if deleted:
         left = user.recovery_codes.count()
-        _tell(user, Message("A recovery code was used to log in; %(left)s are left.", left=left))
+        notices.tell(user, Message("A recovery code was used to log in; %(left)s are left.", left=left))
     return deleted == 1
 
 
@@ -228,7 +227,7 @@ def remove(user: User, pk: int) -> None:
         row.delete()
         if not others:
             user.recovery_codes.all().delete()
-        _tell(user, Message("The second factor %(name)s was removed from your account.", name=row.name))
+        notices.tell(user, Message("The second factor %(name)s was removed from your account.", name=row.name))
 
 
 def remove_all(user: User, *, by: str) -> None:
@@ -238,7 +237,7 @@ def remove_all(user: User, *, by: str) -> None:
         user.factors.all().delete()
         user.recovery_codes.all().delete()
         name = by.removeprefix("operator:")
-        _tell(user, Message("Your second factors were removed by %(by)s.", by=name))
+        notices.tell(user, Message("Your second factors were removed by %(by)s.", by=name))
 
 
 def _added(user: User, row: Factor) -> list[str]:
@@ -252,15 +251,10 @@ def _added(user: User, row: Factor) -> list[str]:
                 row.save()
         except IntegrityError:
             raise Refused("this passkey has been added already") from None
-        _tell(user, Message("The second factor %(name)s was added to your account.", name=row.name))
+        notices.tell(user, Message("The second factor %(name)s was added to your account.", name=row.name))
         return renew_codes(user) if count == 0 else []
 
 
 def _name(text: str) -> str:
     """Return the name that the user gives a factor, in at most 50 characters."""
     return " ".join(text.replace("\0", "").split())[:50] or "–"
-
-
-def _tell(user: User, what: Message) -> None:
-    log.info("%s: %s", user.username, what)
-    notices.notify(user=user, kind="user", name=user.username, event=gettext_noop("changed"), reason=what)

@@ -75,9 +75,20 @@ FILES = (
     {"checks", "copying", "loading", "mlmodel", "ports", "proof", "sources", "turns", "units", "rows", "spec"},
     {"auth", "tokens", "throttle", "devices", "logins", "environment", "lifecycle", "launching", "notices", "sessions"}
     | {"tcc", "inventory", "limits", "rollouts", "switching", "usage", "books", "progress_bar", "client_runs"}
-    | {"idle", "preemption"},
+    | {"idle", "preemption", "scopes", "named_tokens"},
     {"serializers", "tenant_forms", "playground", "request_rates", "logs", "delivery", "frame"},
-    {"api", "pages", "file_pages", "settings_pages", "notice_admin", "gateway_access", "orphans", "admin", "actors"}
+    {
+        "api",
+        "pages",
+        "file_pages",
+        "settings_pages",
+        "token_pages",
+        "notice_admin",
+        "gateway_access",
+        "orphans",
+        "admin",
+        "actors",
+    }
     | {"reconcile", "client_build"},
     {"urls", "data_urls", "gateway_urls"},
 )
