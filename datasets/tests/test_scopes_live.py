@@ -53,7 +53,7 @@ def test_submitting_writes_ones_own_files(with_scope):
 def test_a_datasets_token_is_for_that_dataset(with_scope, photos):
     client = with_scope("dataset", "photos")
     assert codes(client, "/data/alice/photos") == [201, 413, 207, 204]  # the large one does not fit into it
-    assert client.put("/data/alice/photos/y", data=b"y").status_code == 201
+    assert client.put("/data/alice/photos/y", data=b"y" * 100).status_code == 201
     assert codes(client, HOME) == [403, 403, 403, 403]
     assert client.request("PROPFIND", "/data/alice", headers={"Depth": "1"}).status_code == 403
     headers = {"Destination": f"{client.service.url}{HOME}/taken"}
@@ -61,7 +61,7 @@ def test_a_datasets_token_is_for_that_dataset(with_scope, photos):
     assert client.request("COPY", "/data/alice/photos/y", headers=headers).status_code == 403
     assert client.delete("/data/alice/photos").status_code == 403
     assert photos.dataset("photos")["state"] == "creating"
-    ready = client.heartbeat("photos", "ready", 1)
+    ready = client.heartbeat("photos", "ready", 100)
     assert ready.status_code == 200, ready.text
 
 
