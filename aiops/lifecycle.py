@@ -17,7 +17,7 @@ from kernel import after_commit
 from kernel.errors import Refused
 from kernel.locking import Missing, WrongState, locked
 from kernel.models import record_created
-from resources import tcc
+from resources import lending, tcc
 
 from .models import ModelVersion, State, TrainingRun
 from .wire.subjects import FETCHING
@@ -90,7 +90,8 @@ def _reserve(run: TrainingRun) -> None:
     try:
         with transaction.atomic():
             tcc.try_(id=request_id(run.uuid), applier=APPLIER, request_type="request", owner=OWNER, gpu=1)
-    except Refused:
+    except Refused as refused:
+        lending.recall(refused)
         return
     run.reserved, run.gpu = True, 1
     run.save(update_fields=["reserved", "gpu"])

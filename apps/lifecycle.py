@@ -22,7 +22,7 @@ from kernel.messages import Message, word
 from kernel.models import record_created
 from models_app.models import Alias, Model
 from models_app.models import State as ModelState
-from resources import tcc
+from resources import lending, tcc
 from runners import owned
 
 from . import ports
@@ -41,6 +41,7 @@ def request_id(pk: int) -> str:
     return f"app:{pk}"
 
 
+@lending.recalling
 def create_app(
     *, user, name: str, model_name: str = "", follows: str = "", gpu: int = 0, cpu: float = 1, ram: int = 512,
     public: bool = False, may_restart: bool = False, tenant: str | None = None, by: str,

@@ -19,7 +19,7 @@ from kernel.messages import Message
 from kernel.models import record_change
 from models_app.models import Alias, Model
 from models_app.models import State as ModelState
-from resources import tcc
+from resources import lending, tcc
 from runners import owned
 
 from .lifecycle import APPLIER, PLACE_REMEMBERED_S, request_id, run_name_of
@@ -90,6 +90,7 @@ def _start(app: Application, rollout: Rollout, by: str) -> None:
                 owner=app.user.username, cpu=app.cpu, gpu=app.gpu, ram=app.ram,
             )  # fmt: skip
     except Refused as refused:
+        lending.recall(refused)
         if app.may_restart:
             rollout.phase, rollout.run_name = Phase.RESTARTING, app.run_name
         else:

@@ -24,11 +24,13 @@ def code_of(user, entry: str, code_from: str | None, script: str | None, visitor
 
 
 def need_possible(
-    user, tenant: str | None, workers: int, network: str, *, gpu: int = 0, cpu: float = 1, ram: int = 512
-) -> None:
+    user, tenant: str | None, workers: int, network: str, preemptible: bool = False, *, gpu: int = 0, cpu: float = 1,
+    ram: int = 512,
+) -> None:  # fmt: skip
     """Raise Refused or Missing for what the platform, the tenant or the user's limit can never give."""
     need_allowed(user.tenant, tenant, workers, network)
-    tcc.never_fits(user.tenant, user.username, gpu=gpu * workers, cpu=cpu * workers, ram=ram * workers)
+    needs = {"gpu": gpu * workers, "cpu": cpu * workers, "ram": ram * workers}
+    tcc.never_fits(user.tenant, user.username, preemptible, **needs)
 
 
 def need_allowed(tenant, wanted: str | None, workers: int, network: str) -> None:

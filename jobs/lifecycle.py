@@ -6,7 +6,7 @@ is cleaned up (cancelled when it never started). How a job's runs are started an
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from datetime import timedelta
 
@@ -62,7 +62,7 @@ def create_job(
     Raises Refused, for example above the tenant's capacity; Fault, with nothing stored, when the task queue is away.
     """
     earlier = snapshot or checks.code_of(user, entry, code_from, script, visitor)
-    checks.need_possible(user, tenant, workers, network, gpu=gpu, cpu=cpu, ram=ram)
+    checks.need_possible(user, tenant, workers, network, preemptible, gpu=gpu, cpu=cpu, ram=ram)
     broker.require()
     try:
         with taking.taken(user, entry, earlier, script) as code, transaction.atomic():
@@ -293,7 +293,7 @@ def reserve_next() -> list[int]:
             job = lock_row(Job, pk=entry.pk)
             if job is None or job.state != State.CREATING or job.reserved:
                 continue
-            if (refusal := _reserve(job)) is not None:
+            if (refusal := _reserve(job, order.stopped)) is not None:
                 order.refused(entry, refusal)
                 continue
             after_commit.enqueue("jobs.launch", entry.pk)
@@ -306,12 +306,16 @@ def run_name_of(job: Job) -> str:
     return f"job-{job.pk}-{job.attempt}"
 
 
-def _reserve(job: Job) -> Refused | None:
-    """Reserve the job's resources in the caller's transaction. Return the refusal, None when they are reserved."""
+def _reserve(job: Job, stopped: Collection[int] | None = None) -> Refused | None:
+    """Reserve the job's resources in the caller's transaction. Return the refusal, None when they are reserved.
+
+    A preemptible job may borrow from other tenants than those `stopped`; from none without these.
+    """
+    borrows = job.preemptible and stopped is not None
     try:
         tcc.try_(
             id=request_id(job.pk), applier=APPLIER, request_type="request", tenant=job.tenant.name,
-            owner=job.user.username, **job.needs,
+            owner=job.user.username, borrows=borrows, closed=stopped or (), **job.needs,
         )  # fmt: skip
     except Refused as refusal:
         return refusal

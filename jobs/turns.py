@@ -88,6 +88,11 @@ class Turns:
         only_user = isinstance(refusal, OverLimit)
         self._stopped.add((entry.user_id, entry.tenant_id) if only_user else entry.tenant_id)
 
+    @property
+    def stopped(self) -> set[int]:
+        """Return the tenants of which a job does not fit: they lend nothing to others meanwhile."""
+        return {one for one in self._stopped if isinstance(one, int)}
+
     def _put_back(self) -> None:
         if self._out is not None and self._lines[self._out]:
             heappush(self._heap, self._key(self._lines[self._out][0]))

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from decimal import Decimal
-
 from django import forms
 from django.apps import apps
 from django.contrib import admin
 from django.db.models import Model
-from django.template.defaultfilters import filesizeformat
 from django.template.loader import render_to_string
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext
@@ -20,14 +17,14 @@ from unfold.widgets import (
 )
 
 from kernel.admin import LifecycleAdmin, Verb
-from kernel.admin_display import bar, link, list_address, moment, object_url, url_of
+from kernel.admin_display import link, list_address, moment, object_url, url_of
 from kernel.errors import Refused
-from kernel.units import memory
 
 from . import limits, tcc
 from .models import (
     IDLE_POLICY,
     KINDS,
+    LENDING,
     Applier,
     Network,
     ResourceRequest,
@@ -36,36 +33,11 @@ from .models import (
     UsageSample,
     UserLimit,
 )
-from .tenant_forms import AmountsForm, CapacityForm, IdleForm, NetworkForm
+from .shown import amount, compare, idle_in_words, in_words, lending_in_words, share
+from .tenant_forms import AmountsForm, CapacityForm, IdleForm, LendingForm, NetworkForm
 
-NAMES = {"gpu": _("GPU"), "cpu": _("CPU"), "ram": _("Memory"), "rom": _("Disk")}
 # Whose request it is, by the beginning of its id (see the managers' `request_id`).
 OWNERS = {"job": "jobs.Job", "dataset": "datasets.Dataset", "model": "models_app.Model", "app": "apps.Application"}
-
-
-# --- amounts as text -----------------------------------------------------------------------------------------------
-def amount(kind: str, value) -> str:
-    """Format an amount for people: `2`, `1.5`, `4 GiB`."""
-    if kind == "rom":
-        return filesizeformat(value)
-    if kind == "ram":
-        return memory(int(value))
-    if kind == "cpu":
-        return f"{Decimal(value).normalize():f}"
-    return str(value)
-
-
-def share(tenant: Tenant, kind: str) -> str:
-    """Return a bar of what is in use of a tenant's capacity."""
-    used, whole = getattr(tenant, f"{kind}_inuse"), getattr(tenant, kind)
-    text = gettext("%(used)s of %(whole)s") % {"used": amount(kind, used), "whole": amount(kind, whole)}
-    return bar(used, whole, text)
-
-
-def in_words(row) -> str:
-    """Format all amounts that are not zero: `1 GPU, 2 CPU, 512 MiB RAM`."""
-    given = [f"{amount(kind, getattr(row, kind))} {NAMES[kind]}" for kind in KINDS if getattr(row, kind)]
-    return ", ".join(given) or "-"
 
 
 # --- tenants ------------------------------------------------------------------------------------------------------
@@ -73,30 +45,6 @@ def capacity(tenant: Tenant, *, by: str, **values) -> None:
     """Set the values that differ; an unchanged form fixes the capacity, so that it no longer follows the machine."""
     changed = {kind: value for kind, value in values.items() if value != getattr(tenant, kind)}
     tcc.set_capacity(name=tenant.name, by=by, **(changed or values))
-
-
-def compare(tenant: Tenant) -> list[dict]:
-    """Compare what the tenant's row says is in use with the sum of its requests, up to three times while they differ.
-
-    The two are read one after the other while requests come and go, so only a lasting difference is one.
-    """
-    for _attempt in range(3):
-        allocated = tcc.allocated(tenant)
-        row = Tenant.objects.get(pk=tenant.pk)
-        differs = [kind for kind in KINDS if allocated[kind] != getattr(row, f"{kind}_inuse")]
-        if not differs:
-            break
-    return [
-        {
-            "name": NAMES[kind],
-            "bar": share(row, kind),
-            "capacity": amount(kind, getattr(row, kind)),
-            "inuse": amount(kind, getattr(row, f"{kind}_inuse")),
-            "allocated": amount(kind, allocated[kind]),
-            "differs": kind in differs,
-        }
-        for kind in KINDS
-    ]
 
 
 @admin.register(Tenant)
@@ -107,7 +55,18 @@ class TenantAdmin(LifecycleAdmin):
     search_help_text = _("Name")
     ordering = ("name",)
     fieldsets = (
-        (None, {"fields": (("name", "source"), ("users_of", "open_of"), ("limits_of", "network_text"), "idle_text")}),
+        (
+            None,
+            {
+                "fields": (
+                    ("name", "source"),
+                    ("users_of", "open_of"),
+                    ("limits_of", "network_text"),
+                    "idle_text",
+                    "lending_text",
+                )
+            },
+        ),
         (_("Resources"), {"fields": ("comparison",)}),
     )
     verbs = {
@@ -136,6 +95,14 @@ class TenantAdmin(LifecycleAdmin):
             icon="hourglass_disabled",
             on_lists=False,
         ),
+        "lending": Verb(
+            label=_("Set lending policy"),
+            run=lambda tenant, **values: tcc.set_capacity(name=tenant.name, **values),
+            form=LendingForm,
+            initial=lambda tenant: {field: getattr(tenant, field) for field in LENDING},
+            icon="swap_horiz",
+            on_lists=False,
+        ),
     }
 
     @display(description=_("Network"))
@@ -144,21 +111,11 @@ class TenantAdmin(LifecycleAdmin):
 
     @display(description=_("Idle jobs"))
     def idle_text(self, tenant: Tenant) -> str:
-        shown = []
-        if tenant.idle_gpu_minutes:
-            shown.append(
-                gettext("GPU below %(percent)s %% for %(minutes)s min")
-                % {"percent": tenant.idle_gpu_percent, "minutes": tenant.idle_gpu_minutes}
-            )
-        if tenant.idle_cpu_minutes:
-            shown.append(
-                gettext("CPU below %(percent)s %% for %(minutes)s min")
-                % {"percent": tenant.idle_cpu_percent, "minutes": tenant.idle_cpu_minutes}
-            )
-        if not shown:
-            return gettext("are not stopped")
-        stop = gettext("stopped %(minutes)s min after a warning") % {"minutes": tenant.idle_grace_minutes}
-        return f"{'; '.join(shown)}: {stop}"
+        return idle_in_words(tenant)
+
+    @display(description=_("Lending and borrowing"))
+    def lending_text(self, tenant: Tenant) -> str:
+        return lending_in_words(tenant)
 
     @display(description=_("GPU"), ordering="gpu_inuse")
     def gpu_share(self, tenant: Tenant) -> str:

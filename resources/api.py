@@ -12,7 +12,7 @@ from kernel.messages import Message
 from kernel.names import NAME
 from kernel.views import Call, ContractView, query_int, whole
 
-from . import limits, tcc, usage
+from . import lending, limits, tcc, usage
 from .models import Tenant
 from .serializers import CapacityIn, LimitIn, LimitOut, SettleIn, TenantOut, TryIn, UsageOut
 
@@ -25,6 +25,7 @@ class TryRequest(ContractView):
     internal = True
     calls = {"PUT": Call("Request resources, or request a release; idempotent by id", body=TryIn)}
 
+    @lending.recalling
     def put(self, request):
         tcc.try_(**self.body())
         return self.answer()

@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from django.db import connection, models, transaction
-from django.db.models import Q
+from django.db.models import Q, Sum
 from django.utils import timezone
 
 from . import tcc
-from .models import HELD, KINDS, LIVE, RequestType, ResourceRequest, State, Tenant
+from .models import HELD, KINDS, LENDABLE, LIVE, Loan, RequestType, ResourceRequest, State, Tenant
 from .units import with_unit, zero
 
 log = logging.getLogger(__name__)
@@ -73,7 +73,7 @@ def explain(tenant: Tenant, sources: Iterable[Source]) -> list[Difference]:
 def repair(tenant: Tenant, sources: Iterable[Source]) -> None:
     """Repair the accounting of one tenant in one transaction, and in further ones for differences that appear later.
 
-    Locks in tcc's order: the objects with a difference, the tenant, the requests. Under the tenant's lock no sum
+    Locks in tcc's order: the objects with a difference, all tenants, the requests. Under the tenants' locks no sum
     changes, so a difference that is still there is repaired, and a new one is left to the next round.
     """
     sources = list(sources)
@@ -84,7 +84,7 @@ def repair(tenant: Tenant, sources: Iterable[Source]) -> None:
         with transaction.atomic():
             suspects = sorted({one.id for one in seen if one.id})
             _lock_objects(suspects, sources)
-            locked = tcc.lock_tenant(pk=tenant.pk)
+            locked = _lock_tenants()[tenant.pk]
             list(
                 ResourceRequest.objects.select_for_update(of=("self",), no_key=True)
                 .filter(pk__in=suspects)
@@ -157,10 +157,29 @@ def _sum_differences(tenant: Tenant, claims: dict[str, Claim], sources: list[Sou
             differences.append(Difference(tenant.name, "", f"{kind} released", more, "no more than requested"))
         if in_use != expected:
             differences.append(Difference(tenant.name, "", f"{kind}_inuse", with_unit(kind, in_use), right))
-        if capacity < expected:
-            least = f"at least {right}, which is in use"
+        least = expected + tenant.lent(kind) - tenant.borrowed(kind)
+        if capacity < least:
+            least = f"at least {with_unit(kind, least)}, which is in use{' or lent' if tenant.lent(kind) else ''}"
             differences.append(Difference(tenant.name, "", kind, with_unit(kind, capacity), least))
+    return [*differences, *_loan_differences(tenant)]
+
+
+def _loan_differences(tenant: Tenant) -> list[Difference]:
+    """Compare the tenant's row with its loans."""
+    differences = []
+    for what, loans in (("borrowed", tenant.loans_taken), ("lent", tenant.loans_given)):
+        sums = loans.aggregate(**{kind: Sum(kind) for kind in LENDABLE})
+        for kind in LENDABLE:
+            recorded, expected = getattr(tenant, f"{kind}_{what}"), sums[kind] or zero(kind)
+            if recorded != expected:
+                shown = with_unit(kind, recorded), with_unit(kind, expected)
+                differences.append(Difference(tenant.name, "", f"{kind}_{what}", *shown))
     return differences
+
+
+def _lock_tenants() -> dict[int, Tenant]:
+    """Lock all tenants in the order of their keys: a repair may end loans of several."""
+    return {tenant.pk: tenant for tenant in Tenant.objects.select_for_update(no_key=True).order_by("pk")}
 
 
 def _lock_objects(suspects: list[str], sources: list[Source]) -> None:
@@ -216,5 +235,33 @@ def _repair_sums(tenant: Tenant, sources: list[Source]) -> None:
         )
     for kind, value in tcc.allocated(tenant).items():
         setattr(tenant, f"{kind}_inuse", value)
-        setattr(tenant, kind, max(getattr(tenant, kind), value))
+        if kind in LENDABLE:
+            _repair_loans(tenant, kind)
+        setattr(tenant, kind, max(getattr(tenant, kind), value + tenant.lent(kind) - tenant.borrowed(kind)))
     tenant.save()
+
+
+def _repair_loans(tenant: Tenant, kind: str) -> None:
+    """Make the sums of the locked tenant those of its loans, after ending those for which nothing is in use."""
+    given = tenant.loans_given.aggregate(sum=Sum(kind))["sum"] or zero(kind)
+    taken = list(tenant.loans_taken.order_by("pk"))
+    over = max(getattr(tenant, f"{kind}_inuse") - getattr(tenant, kind), zero(kind))
+    surplus = sum((getattr(loan, kind) for loan in taken), zero(kind)) - (zero(kind) if given else over)
+    for loan in taken:
+        part = min(max(surplus, zero(kind)), getattr(loan, kind))
+        if not part:
+            continue
+        surplus -= part
+        setattr(loan, kind, getattr(loan, kind) - part)
+        _store_loan(loan)
+        lent = loan.lender.loans_given.aggregate(sum=Sum(kind))["sum"] or zero(kind)
+        Tenant.objects.filter(pk=loan.lender_id).update(**{f"{kind}_lent": lent})
+    setattr(tenant, f"{kind}_lent", given)
+    setattr(tenant, f"{kind}_borrowed", sum((getattr(loan, kind) for loan in taken), zero(kind)))
+
+
+def _store_loan(loan: Loan) -> None:
+    if any(getattr(loan, kind) for kind in LENDABLE):
+        loan.save()
+    else:
+        loan.delete()

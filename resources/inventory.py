@@ -9,13 +9,13 @@ from decimal import Decimal
 from pathlib import Path
 
 from django.conf import settings
-from django.db import transaction
 
 import runners
 from runners.gpus import devices
 
-from . import tcc
+from . import lending, tcc
 from .models import Tenant
+from .units import amounts
 
 log = logging.getLogger(__name__)
 
@@ -76,12 +76,17 @@ def prepare_default_tenant() -> Tenant:
     """
     capacity = measured()
     disk = disk_free()
-    with transaction.atomic():
-        Tenant.objects.get_or_create(name="default")
-        tenant = tcc.lock_tenant(name="default")
-        if tenant.source == Tenant.Source.DISCOVERED:
-            for kind, value in capacity.items():
-                setattr(tenant, kind, max(value, getattr(tenant, f"{kind}_inuse")))
-            tenant.rom = tenant.rom or disk
-            tenant.save(update_fields=["cpu", "ram", "gpu", "rom"])
+    Tenant.objects.get_or_create(name="default")
+    return _follow(capacity, disk)
+
+
+@lending.repeated
+def _follow(capacity: dict, disk: int) -> Tenant:
+    """Set the capacity of the default tenant unless an operator has."""
+    ledger = tcc.lock_ledger(name="default")
+    tenant = ledger.tenant
+    if tenant.source == Tenant.Source.DISCOVERED:
+        for kind, value in {**capacity, "rom": tenant.rom or disk}.items():
+            ledger.set_capacity(tenant.pk, kind, max(amounts(**{kind: value})[kind], ledger.least(tenant.pk, kind)))
+        lending.store(ledger)
     return tenant

@@ -1,4 +1,4 @@
-"""Tenant, ResourceRequest, UserLimit, UsageSample. Written only through tcc, limits, usage and books.
+"""Tenant, Loan, ResourceRequest, UserLimit, UsageSample. Written only through tcc, limits, usage and books.
 
 ResourceRequest:
     tried               --confirm-->   confirmed
@@ -6,8 +6,9 @@ ResourceRequest:
     confirmed           --release-->   released      (a request of a platform's object that has ended)
     cancelled, released --reinstate--> confirmed     (only `manage.py books --repair`, for an object that exists)
 
-The database itself keeps 0 <= in use <= capacity. In use is the sum of the live requests (type request, tried or
-confirmed) less the confirmed releases (rows of their own, sent over REST); tcc.allocated computes it from the rows.
+The database itself keeps 0 <= in use <= capacity + borrowed - lent (resources.lending). In use is the sum of the live
+requests (type request, tried or confirmed) less the confirmed releases (rows of their own, sent over REST);
+tcc.allocated computes it from the rows.
 
 A row with an owner belongs to an object of the platform (job, dataset, …) and has an id that `is_platform_id` accepts;
 a row without one came over REST.
@@ -21,6 +22,7 @@ from decimal import Decimal
 from django.conf import settings
 from django.db import models
 from django.db.models import F, Q
+from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 from django_fsm import ConcurrentTransitionMixin, FSMField, transition
 
@@ -31,6 +33,8 @@ EVERYBODY = "*"
 IDLE_POLICY = ("idle_gpu_minutes", "idle_gpu_percent", "idle_cpu_minutes", "idle_cpu_percent", "idle_grace_minutes")
 MOST_IDLE_MINUTES = 30 * 24 * 60
 KINDS = ("gpu", "cpu", "ram", "rom")
+LENDABLE = ("gpu", "cpu", "ram")  # what is stored on a disk cannot step back
+LENDING = ("lends", *(f"{kind}_borrow_limit" for kind in LENDABLE))  # the policy of a tenant
 PLATFORM_ID = re.compile(r"((job|dataset|model|app|rollout|artifacts):[0-9]+|aiops:[0-9a-f-]{36})")
 
 
@@ -57,8 +61,18 @@ class Amounts(models.Model):
 
 def _within(kind: str) -> models.CheckConstraint:
     inuse = f"{kind}_inuse"
+    most = F(kind) + F(f"{kind}_borrowed") - F(f"{kind}_lent") if kind in LENDABLE else F(kind)
     return models.CheckConstraint(
-        condition=Q(**{f"{inuse}__gte": 0}) & Q(**{f"{inuse}__lte": F(kind)}), name=f"tenant_{kind}_within_capacity"
+        condition=Q(**{f"{inuse}__gte": 0}) & Q(**{f"{inuse}__lte": most}), name=f"tenant_{kind}_within_capacity"
+    )
+
+
+def _borrowed(kind: str) -> models.CheckConstraint:
+    """Return the rule that only what is in use is borrowed, and not by a tenant that lends of that kind."""
+    lent, borrowed = f"{kind}_lent", f"{kind}_borrowed"
+    all_in_use = Q(**{lent: 0, f"{borrowed}__gt": 0, f"{kind}_inuse": F(kind) + F(borrowed)})
+    return models.CheckConstraint(
+        condition=Q(**{f"{lent}__gte": 0}) & (Q(**{borrowed: 0}) | all_in_use), name=f"tenant_{kind}_borrowed"
     )
 
 
@@ -94,12 +108,28 @@ class Tenant(Amounts):
     idle_grace_minutes = models.PositiveIntegerField(
         _("minutes from the warning to the stop"), default=10, db_default=10
     )
+    # Borrowing (resources.lending): the sums of the loans, and what an administrator allows; 0 for no borrowing.
+    lends = models.BooleanField(_("lends idle resources"), default=False, db_default=False)
+    recalled_until = models.DateTimeField(
+        _("loans recalled until"), null=True, blank=True
+    )  # one of its users needs them
+    gpu_lent = models.BigIntegerField(_("GPU lent"), default=0, db_default=0)
+    cpu_lent = models.DecimalField(_("CPU lent"), max_digits=14, decimal_places=6, default=0, db_default=0)
+    ram_lent = models.BigIntegerField(_("Memory lent"), default=0, db_default=0)
+    gpu_borrowed = models.BigIntegerField(_("GPU borrowed"), default=0, db_default=0)
+    cpu_borrowed = models.DecimalField(_("CPU borrowed"), max_digits=14, decimal_places=6, default=0, db_default=0)
+    ram_borrowed = models.BigIntegerField(_("Memory borrowed"), default=0, db_default=0)
+    gpu_borrow_limit = models.BigIntegerField(_("GPU borrowing limit"), default=0, db_default=0)
+    cpu_borrow_limit = models.DecimalField(
+        _("CPU borrowing limit"), max_digits=14, decimal_places=6, default=0, db_default=0
+    )
+    ram_borrow_limit = models.BigIntegerField(_("Memory borrowing limit"), default=0, db_default=0)
 
     class Meta:
         db_table = "tenant"
         verbose_name = _("tenant")
         verbose_name_plural = _("tenants")
-        constraints = [_within(kind) for kind in KINDS]
+        constraints = [*(_within(kind) for kind in KINDS), *(_borrowed(kind) for kind in LENDABLE)]
 
     def __str__(self) -> str:
         return self.name
@@ -109,9 +139,54 @@ class Tenant(Amounts):
         """Return what runs of the tenant may reach at most, and do where they ask for nothing else."""
         return runners.narrowest(settings.RUN_NETWORK, self.network)
 
+    @property
+    def lends_now(self) -> bool:
+        """Return whether it lends what it does not use."""
+        return self.lends and (self.recalled_until is None or self.recalled_until < timezone.now())
+
+    def borrowed(self, kind: str):
+        """Return how much of the kind is borrowed from other tenants."""
+        return getattr(self, f"{kind}_borrowed", 0)
+
+    def lent(self, kind: str):
+        """Return how much of the kind other tenants have borrowed."""
+        return getattr(self, f"{kind}_lent", 0)
+
+    def borrow_limit(self, kind: str):
+        """Return how much of the kind may be borrowed at a time."""
+        return getattr(self, f"{kind}_borrow_limit", 0)
+
     def left(self, kind: str):
-        """Return how much of the kind is not in use."""
-        return getattr(self, kind) - getattr(self, f"{kind}_inuse")
+        """Return how much of the kind is neither in use nor lent."""
+        return getattr(self, kind) + self.borrowed(kind) - self.lent(kind) - getattr(self, f"{kind}_inuse")
+
+
+class Loan(models.Model):
+    """What one tenant has borrowed from another; only while it is something."""
+
+    lender = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="loans_given", verbose_name=_("lender"))
+    borrower = models.ForeignKey(
+        Tenant, on_delete=models.PROTECT, related_name="loans_taken", verbose_name=_("borrower")
+    )
+    gpu = models.BigIntegerField(_("GPU"), default=0)
+    cpu = models.DecimalField(_("CPU"), max_digits=14, decimal_places=6, default=Decimal(0))
+    ram = models.BigIntegerField(_("Memory (MiB)"), default=0)
+
+    class Meta:
+        db_table = "tenant_loan"
+        verbose_name = _("loan")
+        verbose_name_plural = _("loans")
+        constraints = [
+            models.UniqueConstraint(fields=["borrower", "lender"], name="tenant_loan_once"),
+            models.CheckConstraint(condition=~Q(lender=F("borrower")), name="tenant_loan_to_another"),
+            models.CheckConstraint(
+                condition=Q(cpu__gte=0, gpu__gte=0, ram__gte=0) & (Q(cpu__gt=0) | Q(gpu__gt=0) | Q(ram__gt=0)),
+                name="tenant_loan_of_something",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.lender_id} to {self.borrower_id}"
 
 
 class State(models.TextChoices):

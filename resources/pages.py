@@ -16,8 +16,12 @@ LABELS = {"cpu": _("CPU"), "gpu": _("GPU"), "ram": _("Memory"), "rom": _("Disk")
 
 
 def bars(tenant: Tenant) -> list[dict]:
-    """Return one row for each kind: label, in use, capacity and percent, for the usage bars."""
-    return [_bar(kind, getattr(tenant, f"{kind}_inuse"), getattr(tenant, kind)) for kind in LABELS]
+    """Return one row for each kind, for the usage bars: label, in use, capacity, percent, borrowed and lent."""
+    rows = [_bar(kind, getattr(tenant, f"{kind}_inuse"), getattr(tenant, kind)) for kind in LABELS]
+    for row in rows:
+        row["free"] = tenant.left(row["kind"])
+        row["borrowed"], row["lent"] = tenant.borrowed(row["kind"]), tenant.lent(row["kind"])
+    return rows
 
 
 def own_bars(user) -> list[dict]:

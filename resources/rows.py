@@ -14,17 +14,20 @@ from contextlib import nullcontext
 from django.db import IntegrityError, connection, transaction
 from django.utils import timezone
 
-from .models import KINDS, ResourceRequest, State
+from .models import KINDS, LENDABLE, ResourceRequest, State
 
 COLUMNS = [field.column for field in ResourceRequest._meta.concrete_fields]
 NAMES = [field.attname for field in ResourceRequest._meta.concrete_fields]
 
 VALUES = ", ".join("tenant.id" if name == "tenant_id" else f"%({name})s" for name in NAMES)
-# Compared with capacity minus amount, since in use plus amount could exceed the largest integer.
+# Compared with capacity minus amount, since in use plus amount could exceed the largest integer. A tenant that borrows
+# is left to tcc, which locks its lenders too.
+LENT = {kind: f" - {kind}_lent" if kind in LENDABLE else "" for kind in KINDS}
 TRY = f"""
 WITH tenant AS (
     UPDATE tenant SET {", ".join(f"{kind}_inuse = {kind}_inuse + %({kind})s" for kind in KINDS)}
-    WHERE name = %(tenant)s AND {" AND ".join(f"{kind}_inuse <= {kind} - %({kind})s" for kind in KINDS)}
+    WHERE name = %(tenant)s AND {" AND ".join(f"{kind}_inuse <= {kind}{LENT[kind]} - %({kind})s" for kind in KINDS)}
+    AND {" AND ".join(f"{kind}_borrowed = 0" for kind in LENDABLE)}
     AND NOT EXISTS (SELECT FROM resource_request WHERE id = %(id)s)
     AND (%(owner)s = '' OR NOT EXISTS (
         SELECT FROM user_limit WHERE user_limit.tenant_id = tenant.id AND user_limit.user IN (%(owner)s, '')
@@ -56,6 +59,8 @@ def try_at_once(row: ResourceRequest, tenant: str) -> bool:
         with within, connection.cursor() as cursor:
             cursor.execute(TRY, {**_values(row), "tenant": tenant})
             tenant_row = cursor.fetchone()
+            if tenant_row is None and connection.in_atomic_block:
+                transaction.set_rollback(True)  # a row that changed while it was waited for is locked, and not updated
     except IntegrityError:
         return False  # the same id was being tried or cancelled at this very moment
     if tenant_row is None:

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from rest_framework import serializers
 
-from kernel.fields import Invalid, NameField, RequestIdField, StrictChoice, StrictInt, StrictNumber, StrictSerializer
+from kernel.fields import (
+    Invalid,
+    NameField,
+    RequestIdField,
+    StrictBool,
+    StrictChoice,
+    StrictInt,
+    StrictNumber,
+    StrictSerializer,
+)
 from kernel.names import REQUEST_ID
 
 from .models import MOST_IDLE_MINUTES, PLATFORM_ID, Applier, Network, RequestType, is_platform_id
@@ -63,6 +72,10 @@ class CapacityIn(StrictSerializer):
     idle_grace_minutes = StrictInt(
         required=False, min_value=0, max_value=MOST_IDLE_MINUTES, help_text="from the warning to the stop"
     )
+    lends = StrictBool(required=False, help_text="lends idle resources to preemptible jobs of other tenants")
+    cpu_borrow_limit = StrictNumber(required=False, min_value=0, max_value=1_000_000, help_text="0: borrows none")
+    gpu_borrow_limit = StrictInt(required=False, min_value=0, max_value=1_000_000, help_text="0: borrows none")
+    ram_borrow_limit = StrictInt(required=False, min_value=0, max_value=BIG, help_text="MiB; 0: borrows none")
 
 
 class TenantOut(serializers.Serializer):
@@ -82,6 +95,16 @@ class TenantOut(serializers.Serializer):
     idle_cpu_minutes = serializers.IntegerField(allow_null=True, help_text="null: jobs without a GPU may be idle")
     idle_cpu_percent = serializers.IntegerField()
     idle_grace_minutes = serializers.IntegerField()
+    lends = serializers.BooleanField()
+    cpu_borrow_limit = serializers.FloatField()
+    gpu_borrow_limit = serializers.IntegerField()
+    ram_borrow_limit = serializers.IntegerField()
+    cpu_borrowed = serializers.FloatField(help_text="in use beyond the tenant's own capacity")
+    gpu_borrowed = serializers.IntegerField()
+    ram_borrowed = serializers.IntegerField()
+    cpu_lent = serializers.FloatField(help_text="in use by other tenants")
+    gpu_lent = serializers.IntegerField()
+    ram_lent = serializers.IntegerField()
 
 
 class LimitIn(StrictSerializer):

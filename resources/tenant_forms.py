@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from django import forms
 from django.utils.translation import gettext_lazy as _
-from unfold.widgets import UnfoldAdminDecimalFieldWidget, UnfoldAdminIntegerFieldWidget, UnfoldAdminSelectWidget
+from unfold.widgets import (
+    UnfoldAdminDecimalFieldWidget,
+    UnfoldAdminIntegerFieldWidget,
+    UnfoldAdminSelectWidget,
+    UnfoldBooleanWidget,
+)
 
 from .models import MOST_IDLE_MINUTES, Network
 
@@ -60,6 +65,24 @@ class IdleForm(forms.Form):
         min_value=0,
         max_value=MOST_IDLE_MINUTES,
         widget=UnfoldAdminIntegerFieldWidget(),
+    )
+
+
+class LendingForm(forms.Form):
+    """Whether a tenant lends what is idle, and how much its preemptible jobs may borrow."""
+
+    lends = forms.BooleanField(
+        label=_("Lend idle resources to other tenants"), required=False, widget=UnfoldBooleanWidget()
+    )
+    cpu_borrow_limit = forms.DecimalField(
+        label=_("Borrow at most (CPU cores)"), min_value=0, max_digits=14, decimal_places=6,
+        widget=UnfoldAdminDecimalFieldWidget(), help_text=_("0 means that nothing is borrowed."),
+    )  # fmt: skip
+    gpu_borrow_limit = forms.IntegerField(
+        label=_("Borrow at most (GPU devices)"), min_value=0, widget=UnfoldAdminIntegerFieldWidget()
+    )
+    ram_borrow_limit = forms.IntegerField(
+        label=_("Borrow at most (MiB of memory)"), min_value=0, widget=UnfoldAdminIntegerFieldWidget()
     )
 
 

@@ -102,7 +102,7 @@ def forecast(tenant_id: int, line: Line) -> Forecast:
     queued = entries_of(turns.waiting().filter(pk__in=heads))
     lasts = {pk: known.guess(entry) for pk, entry in queued.items()}
     held, served = turns.admitted_counts(), turns.last_starts(entry.user_id for entry in queued.values())
-    room = Room([tenant_id])
+    room = Room()
     starts: dict[int, list[float | None]] = {pk: [None, None, None] for pk in queued}
     for which in range(3):
         play = _Play(which, ends, lasts, {**holders, **queued}, room.fresh(), dict(held), dict(served))
@@ -142,5 +142,5 @@ class _Play:
             if not self.events or self.events[0][0] > HORIZON_S:
                 return
             second, _number, ended = heappop(self.events)
-            self.room.take(ended, -1)
+            self.room.give_back(ended)
             self.held[ended.user_id] = max(0, self.held.get(ended.user_id, 0) - 1)

@@ -12,6 +12,7 @@ import copy
 import logging
 import time
 from array import array
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from django.core.cache import cache
@@ -20,9 +21,9 @@ from django.db.models import Count, F, Max, Q, Sum
 from jobs import turns
 from jobs.turns import Queued, Turns
 from kernel.errors import Refused
-from resources import tcc
+from resources import lending, tcc
 from resources.limits import OverLimit
-from resources.models import KINDS, LIVE, ResourceRequest, Tenant, UserLimit
+from resources.models import KINDS, LENDING, LIVE, ResourceRequest, Tenant, UserLimit
 from resources.units import amounts, kinds_of, zero
 
 log = logging.getLogger(__name__)
@@ -89,20 +90,20 @@ class Room:
     here.
     """
 
-    def __init__(self, tenant_ids):
-        self.tenants = {tenant.pk: copy.copy(tenant) for tenant in Tenant.objects.filter(pk__in=set(tenant_ids))}
-        rows = UserLimit.objects.filter(tenant_id__in=self.tenants)
+    def __init__(self):
+        self.ledger = lending.everything()
+        rows = UserLimit.objects.all()
         self.limits = {(row.tenant_id, row.user): row for row in rows}
         self.used: dict[tuple[int, str], dict] = {}
         if self.limits:
-            held = ResourceRequest.objects.filter(LIVE, tenant_id__in=self.tenants, owner__gt="")
+            held = ResourceRequest.objects.filter(LIVE, owner__gt="")
             sums = held.values("tenant_id", "owner").annotate(**{f"{kind}_sum": Sum(kind) for kind in KINDS})
             self.used = {(row["tenant_id"], row["owner"]): kinds_of(row, "_sum") for row in sums}
 
     def fresh(self) -> Room:
         """Return an independent copy."""
         other = copy.copy(self)
-        other.tenants = {pk: copy.copy(tenant) for pk, tenant in self.tenants.items()}
+        other.ledger = self.ledger.fresh()
         other.used = {key: dict(has) for key, has in self.used.items()}
         return other
 
@@ -112,27 +113,40 @@ class Room:
     def _has(self, entry: Entry) -> dict:
         return self.used.setdefault((entry.tenant_id, entry.user), {kind: zero(kind) for kind in KINDS})
 
-    def refusal(self, entry: Entry) -> Refused | None:
-        """Return why the job could not be admitted now; None if it could."""
-        tenant, limit = self.tenants[entry.tenant_id], self._limit(entry)
-        return tcc.refusal(tenant, entry.user, entry.needs, limit, self._has(entry) if limit is not None else {})
+    def _lendable(self, entry: Entry, closed: Collection[int]) -> dict:
+        return self.ledger.lendable(entry.tenant_id, closed) if entry.preemptible else {}
+
+    def refusal(self, entry: Entry, closed: Collection[int] = ()) -> Refused | None:
+        """Return why the job could not be admitted now; None if it could. The tenants `closed` do not lend."""
+        tenant, limit = self.ledger.tenants[entry.tenant_id], self._limit(entry)
+        has = self._has(entry) if limit is not None else {}
+        return tcc.refusal(tenant, entry.user, entry.needs, limit, has, self._lendable(entry, closed))
 
     def limits_of(self, entry: Entry) -> dict:
         """Return (used, limit) by kind for each on which the job's user has a limit."""
         limit, has = self._limit(entry), self._has(entry)
         return {kind: (has[kind], most) for kind in KINDS if (most := getattr(limit, kind, None)) is not None}
 
-    def take(self, entry: Entry, sign: int = 1) -> None:
-        """Add the job's needs to the amounts in use; with -1 subtract them."""
-        tenant, has = self.tenants[entry.tenant_id], self._has(entry)
+    def take(self, entry: Entry, closed: Collection[int] = ()) -> None:
+        """Add the job's needs to the amounts in use."""
+        self.ledger.take(entry.tenant_id, entry.needs, closed)
+        self._count(entry, 1)
+
+    def give_back(self, entry: Entry, to: int | None = None) -> None:
+        """Subtract the job's needs from the amounts in use; loans are returned to the tenant `to` first."""
+        self.ledger.give_back(entry.tenant_id, entry.needs, to)
+        self._count(entry, -1)
+
+    def _count(self, entry: Entry, sign: int) -> None:
+        has = self._has(entry)
         for kind, value in entry.needs.items():
-            setattr(tenant, f"{kind}_inuse", getattr(tenant, f"{kind}_inuse") + sign * value)
             has[kind] += sign * value
 
-    def left(self, entry: Entry) -> dict:
+    def left(self, entry: Entry, closed: Collection[int] = ()) -> dict:
         """Return the largest amounts that the job's user could reserve now."""
-        tenant, limit, has = self.tenants[entry.tenant_id], self._limit(entry), self._has(entry)
-        left = {kind: tenant.left(kind) for kind in KINDS}
+        tenant, limit, has = self.ledger.tenants[entry.tenant_id], self._limit(entry), self._has(entry)
+        more = self._lendable(entry, closed)
+        left = {kind: tenant.left(kind) + more.get(kind, 0) for kind in KINDS}
         for kind in KINDS:
             most = getattr(limit, kind, None)
             if most is not None:
@@ -144,9 +158,9 @@ def admit(order: Turns, entries: dict[int, Entry], room: Room):
     """Yield each job in the order of admission with the reason why it cannot be admitted; None if it is admitted."""
     while turn := order.take():
         entry = entries[turn.pk]
-        refusal = room.refusal(entry)
+        refusal = room.refusal(entry, order.stopped)
         if refusal is None:
-            room.take(entry)
+            room.take(entry, order.stopped)
             order.admitted(turn)
         else:
             order.refused(turn, refusal)
@@ -184,7 +198,7 @@ def mark() -> list:
         Count("pk"), Max("pk"), Sum("pk"), placed=Sum(F("pk") * F("priority")),
         first=Sum("pk", filter=Q(favoured=True)),
     )  # fmt: skip
-    used = Tenant.objects.order_by("pk").values_list(*KINDS, *[f"{kind}_inuse" for kind in KINDS])
+    used = Tenant.objects.order_by("pk").values_list(*KINDS, *lending.MOVED, *LENDING)
     limited = UserLimit.objects.order_by("pk").values_list("pk", *KINDS)
     return [queued, list(used), list(limited)]
 
@@ -200,15 +214,15 @@ def _read() -> dict[int, Line]:
     served = turns.last_starts(entry.user_id for entry in entries.values())
     queue = [entry.queued for entry in entries.values()]
     found = {tenant_id: Line() for tenant_id in {entry.tenant_id for entry in queue}}
-    room = Room(found)
-    for entry, refusal in admit(Turns(queue, held, served), entries, room):
+    room, order = Room(), Turns(queue, held, served)
+    for entry, refusal in admit(order, entries, room):
         line = found[entry.tenant_id]
         if refusal is None:
             line.fits.append(entry.pk)
         elif isinstance(refusal, OverLimit):
-            line.limited[entry.user_id] = Stop(entry, room.left(entry), True, room.limits_of(entry))
+            line.limited[entry.user_id] = Stop(entry, room.left(entry, order.stopped), True, room.limits_of(entry))
         else:
-            line.stop = Stop(entry, room.left(entry), False)
+            line.stop = Stop(entry, room.left(entry, order.stopped), False)
     order = Turns(queue, held, served)
     while turn := order.take():
         order.admitted(turn)

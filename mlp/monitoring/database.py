@@ -23,7 +23,7 @@ from automation.models.sweep import ENDED
 from datasets.models import Dataset
 from jobs.models import Job
 from models_app.models import Model, RegistryDelivery
-from resources.models import KINDS, Tenant
+from resources.models import KINDS, LENDABLE, Tenant
 
 from .families import counter, gauge
 
@@ -117,19 +117,25 @@ def _objects(cursor) -> Iterator[Metric]:
 
 
 def _tenants() -> QuerySet:
-    return Tenant.objects.order_by("name").values_list("name", *KINDS, *(f"{kind}_inuse" for kind in KINDS))
+    loans = [F(f"{kind}_{what}") if kind in LENDABLE else Value(0) for what in ("lent", "borrowed") for kind in KINDS]
+    return Tenant.objects.order_by("name").values_list("name", *KINDS, *(f"{kind}_inuse" for kind in KINDS), *loans)
 
 
 def _resources(cursor) -> Iterator[Metric]:
-    rows: dict[str, list] = {"capacity": [], "in_use": [], "free": []}
+    rows: dict[str, list] = {"capacity": [], "in_use": [], "lent": [], "borrowed": [], "free": []}
     for name, *amounts in _rows(cursor, _tenants):
-        for kind, has, used in zip(KINDS, amounts, amounts[len(KINDS) :], strict=False):
-            for what, amount in (("capacity", has), ("in_use", used), ("free", has - used)):
+        for index, kind in enumerate(KINDS):
+            has, used, lent, borrowed = amounts[index :: len(KINDS)]
+            found = {"capacity": has, "in_use": used, "lent": lent, "borrowed": borrowed}
+            found["free"] = has + borrowed - lent - used
+            for what, amount in found.items():
                 rows[what].append(((name, SHOWN[kind]), float(amount) * UNIT[kind]))
     for what, help in (
         ("capacity", "Resources that the tenant has."),
         ("in_use", "Resources of the tenant that are reserved."),
-        ("free", "Resources of the tenant that are not reserved."),
+        ("lent", "Resources of the tenant that other tenants have borrowed."),
+        ("borrowed", "Resources that the tenant has borrowed from others."),
+        ("free", "Resources of the tenant that are neither reserved nor lent."),
     ):
         yield gauge(f"mlp_tenant_resources_{what}", help, ("tenant", "resource"), rows[what])
 

@@ -28,8 +28,8 @@ from kernel.admin_display import TONES, acted, bar, changed, list_address, state
 from kernel.models import StateChange
 from mlp.operators import audit, machine, operator_logs
 from mlp.operators.admin_theme import GROUPS
-from resources.admin import NAMES, amount, share
 from resources.models import KINDS, Tenant
+from resources.shown import NAMES, amount, share
 from supervision import health, tls
 
 log = logging.getLogger(__name__)

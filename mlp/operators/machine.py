@@ -23,7 +23,7 @@ import runners
 from kernel import broker, bus
 from mlp.operators.operator_logs import operators_only
 from resources import inventory
-from resources.admin import amount
+from resources.shown import amount
 from runners import gpus
 from runners.shim import cgroup
 from supervision import programs

@@ -74,9 +74,9 @@ FILES = (
     {"models"},
     {"checks", "copying", "loading", "mlmodel", "ports", "proof", "sources", "turns", "units", "rows", "spec"},
     {"auth", "tokens", "throttle", "devices", "logins", "environment", "lifecycle", "launching", "notices", "sessions"}
-    | {"tcc", "inventory", "limits", "rollouts", "switching", "usage", "books", "progress_bar", "client_runs"}
-    | {"idle", "preemption", "scopes", "named_tokens"},
-    {"serializers", "tenant_forms", "playground", "request_rates", "logs", "delivery", "frame"},
+    | {"tcc", "inventory", "lending", "limits", "rollouts", "switching", "usage", "books", "progress_bar"}
+    | {"client_runs", "idle", "preemption", "scopes", "named_tokens"},
+    {"serializers", "shown", "tenant_forms", "playground", "request_rates", "logs", "delivery", "frame"},
     {
         "api",
         "pages",

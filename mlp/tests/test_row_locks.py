@@ -54,7 +54,7 @@ LOCKLESS = {
     | {"give_back"},
     idle: {"look", "idle_for"},
     preemption: {"run", "choose", "step"},
-    tcc: {"try_", "never_fits", "refusal", "allocated", "add_up", "lock_tenant"},
+    tcc: {"try_", "never_fits", "refusal", "allocated", "add_up", "lock_ledger"},
 }
 
 

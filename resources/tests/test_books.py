@@ -207,3 +207,51 @@ def test_a_failed_application_uses_nothing(served, alice):
     apps.forget(pk)
     assert run()[0] == 0
     assert in_use() == {**RIGHT, "rom": 1350.0}
+
+
+@pytest.fixture
+def loan(alice) -> str:
+    """A job of another tenant, which has borrowed three cores from `default`; return the id of its request."""
+    Tenant.objects.filter(name="default").update(lends=True)
+    north = Tenant.objects.create(name="north", cpu=4, cpu_borrow_limit=8)
+    job = Job.objects.create(user=alice, tenant=north, entry="x.py", name="borrows", cpu=7, ram=0, reserved=True)
+    id = f"job:{job.pk}"
+    tcc.try_(
+        id=id, applier="jm", request_type="request", tenant="north", owner="alice", borrows=True, cpu=7
+    )  # fmt: skip
+    tcc.confirm(id=id, applier="jm")
+    return id
+
+
+LOANS = {
+    "the loan": ("UPDATE tenant_loan SET cpu = 5", ["default  cpu_lent      3         5", "north    cpu_borrowed  3"]),
+    "what is lent": ("UPDATE tenant SET cpu_lent = 1 WHERE name = 'default'", ["cpu_lent  1         3"]),
+    "what is borrowed": (
+        "UPDATE tenant SET cpu_borrowed = 0, cpu_inuse = 4 WHERE name = 'north'",
+        ["north   cpu_inuse     4         7", "north   cpu_borrowed  0         3"],
+    ),
+    "the job": ("UPDATE job SET reserved = false WHERE name = 'borrows'", ["request {loan}  cpu 7 for alice (jm)"]),
+}
+
+
+@pytest.mark.parametrize(("damage", "lines"), LOANS.values(), ids=LOANS)
+def test_damaged_loans_are_listed_and_repaired(loan, damage, lines):
+    assert run()[0] == 0
+    sql(damage)
+    status, table = run()
+    assert status == 1
+    for line in lines:
+        assert line.format(loan=loan) in table, table
+    assert run("--repair")[0] == 0
+    assert run() == (0, "the accounting of default, north is consistent\n")
+    gone = "reserved" in damage
+    lent = Tenant.objects.get(name="default").cpu_lent
+    assert (lent, Tenant.objects.get(name="north").cpu) == (0 if gone else 3, 4)
+
+
+def test_a_loan_that_is_lost_becomes_capacity(loan):
+    """What is in use has to be somewhere; only an administrator can say where else."""
+    sql("DELETE FROM tenant_loan")
+    assert run("--repair")[0] == 0
+    north = Tenant.objects.get(name="north")
+    assert (north.cpu, north.cpu_borrowed, Tenant.objects.get(name="default").cpu_lent) == (7, 0, 0)

@@ -46,6 +46,19 @@ def test_operators_see_the_usage_and_the_limit_of_each_user(alice, bob, staff):
     assert "Usage and limits of users" not in visible_text(visitor(alice).get("/usage"))
 
 
+def test_it_shows_what_is_borrowed_and_lent(alice, bob):
+    Tenant.objects.filter(name="default").update(lends=True)
+    bob.tenant = Tenant.objects.create(name="north", cpu=1, cpu_borrow_limit=4)
+    bob.save()
+    job = put(Job, bob, "long", "running")
+    request = {"id": f"job:{job.pk}", "applier": "jm", "request_type": "request", "tenant": "north", "owner": "bob"}
+    tcc.try_(**request, borrows=True, cpu=3.5)
+    assert "2.5 lent" in visible_text(visitor(alice).get("/usage"))
+    words = visible_text(visitor(bob).get("/usage"))
+    assert "3.5 / 1" in words
+    assert "2.5 borrowed" in words
+
+
 def test_without_any_usage(alice):
     assert visitor(alice).get("/usage").status_code == 200
 

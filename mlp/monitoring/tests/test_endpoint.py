@@ -111,6 +111,18 @@ def test_resources_are_given_by_tenant_in_base_units(alice):
     assert (of("capacity", "cpu_cores"), of("free", "cpu_cores")) == (8.5, 6)
 
 
+def test_loans_between_tenants(alice):
+    Tenant.objects.create(name="north", cpu=1, cpu_inuse=3, cpu_borrowed=2)
+    Tenant.objects.filter(name="default").update(cpu=8, cpu_inuse=1, cpu_lent=2)
+    found = samples()
+
+    def of(what: str, tenant: str) -> float:
+        return found[f"mlp_tenant_resources_{what}", ("resource", "cpu_cores"), ("tenant", tenant)]
+
+    assert (of("lent", "default"), of("borrowed", "default"), of("free", "default")) == (2, 0, 5)
+    assert (of("lent", "north"), of("borrowed", "north"), of("free", "north")) == (0, 2, 0)
+
+
 def test_deliveries_and_tasks_that_wait_have_an_age(alice):
     notice = Notice.objects.create(user=alice, kind="job", name="fit", event="error")
     for minutes in (5, 10):

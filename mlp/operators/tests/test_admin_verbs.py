@@ -24,8 +24,6 @@ from kernel.errors import Fault, Refused
 from kernel.models import StateChange, history_of
 from mlp.tests.page_world import visitor
 from models_app.models import Model
-from resources import tcc
-from resources.models import ResourceRequest, Tenant
 
 from .admin_world import put
 
@@ -311,56 +309,7 @@ def test_a_users_token_is_replaced(staff_client, alice, api):
     assert accounts.token_of(User.objects.get(pk=alice.pk)) != old
 
 
-# --- resources ------------------------------------------------------------------------------------------------------
-def test_capacity_is_set_through_tcc_and_never_below_what_is_in_use(staff_client, default_tenant):
-    tcc.try_(id="ext-1", applier="jm", request_type="request", cpu=4)
-    same = {"gpu": 2, "ram": 16000, "rom": 10 << 30}
-    page = do(staff_client, default_tenant, "capacity", cpu="3", **same)
-    assert "must not be less than what is in use" in page.content.decode()
-    assert do(staff_client, default_tenant, "capacity", cpu="6.5", **same).status_code == 302
-    tenant = Tenant.objects.get(pk=default_tenant.pk)
-    assert (float(tenant.cpu), tenant.source) == (6.5, "set")
-    assert "Set capacity: cpu 6.5" in staff_client.get(url_of(tenant)).content.decode()
-
-
-def test_use_that_differs_from_the_requests_is_red(staff_client, default_tenant):
-    tcc.try_(id="ext-1", applier="jm", request_type="request", cpu=4)
-    assert "mlp-differs" not in staff_client.get(url_of(default_tenant)).content.decode()
-    Tenant.objects.filter(pk=default_tenant.pk).update(cpu_inuse=3)
-    assert staff_client.get(url_of(default_tenant)).content.decode().count("mlp-differs") == 1
-
-
-@pytest.mark.parametrize(("name", "after"), [("confirm", "confirmed"), ("cancel", "cancelled")])
-def test_open_requests_are_settled(staff_client, default_tenant, name, after):
-    row = tcc.try_(id="ext_1:a", applier="am", request_type="request", cpu=1)
-    assert buttons(staff_client, row) == {"confirm", "cancel"}
-    do(staff_client, row, name)
-    row = ResourceRequest.objects.get(pk=row.pk)
-    assert row.state == after
-    assert buttons(staff_client, row) == set()
-    assert "operator:oscar" in staff_client.get(url_of(row)).content.decode()
-
-
-def test_a_request_of_an_existing_object_cannot_be_settled(staff_client, alice):
-    job = put(Job, alice, "train", "creating")
-    row = tcc.try_(id=f"job:{job.pk}", applier="jm", request_type="request", owner="alice", cpu=1)
-    assert buttons(staff_client, row) == set()
-    lost = tcc.try_(id="job:999999", applier="jm", request_type="request", owner="alice", cpu=1)
-    assert buttons(staff_client, lost) == {"cancel"}
-
-
-def test_a_users_limit_is_created_changed_and_removed(staff_client, alice, default_tenant):
-    add = reverse("admin:resources_userlimit_add")
-    assert "no such user" in staff_client.post(add, {"tenant": default_tenant.pk, "user": "nobody"}).content.decode()
-    staff_client.post(add, {"tenant": default_tenant.pk, "user": "alice", "gpu": 1})
-    limit = default_tenant.limits.get(user="alice")
-    do(staff_client, limit, "change", cpu="2")
-    limit.refresh_from_db()
-    assert (limit.cpu, limit.gpu) == (2, None)
-    do(staff_client, limit, "remove")
-    assert not default_tenant.limits.exists()
-
-
+# --- the trash ------------------------------------------------------------
 def test_the_trash_is_listed_and_restored(staff_client, alice):
     job, other = put(Job, alice, "thing", "error"), put(Job, alice, "other", "error")
     Job.objects.filter(pk=other.pk).update(reason="cancelled", tags={"team": "vision"})
