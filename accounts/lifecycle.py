@@ -82,6 +82,8 @@ def hold_active(user: User) -> None:
 def activate(*, username: str, by: str) -> None:
     """Activate the account: NotActive > Actived. Its token is new and a log-in is needed: old tokens stay revoked."""
     with locked(User, username=username) as user:
+        if user.owner_id is not None and not User.objects.get(pk=user.owner_id).is_active:
+            raise Refused("the owner of this service account is not active", field="user")
         user.activate(by=by)
         user.save()
         _renew(user)
@@ -89,7 +91,10 @@ def activate(*, username: str, by: str) -> None:
 
 
 def deregister(*, username: str, by: str) -> User:
-    """Deactivate the account: tokens are revoked, sessions end, running work is cancelled. Idempotent."""
+    """Deactivate the account: tokens are revoked, sessions end, running work is cancelled. Idempotent.
+
+    The user's service accounts end with it, in the same transaction.
+    """
     with locked(User, username=username) as user:
         if not user.is_active:
             return user
@@ -98,12 +103,16 @@ def deregister(*, username: str, by: str) -> User:
         _renew(user)
         sessions.end_others(user, keep="")
         deregistered.send(sender=User, user=user, by=by)
+        for account in user.service_accounts.order_by("pk").values_list("username", flat=True):
+            deregister(username=account, by=by)
     return user
 
 
 def set_staff(*, username: str, staff: bool, by: str) -> None:
     """Grant or revoke administrator rights; revoking them also revokes the user's service tokens."""
     with locked(User, username=username) as user:
+        if staff and user.owner_id is not None:
+            raise Refused("a service account cannot be an administrator", field="user")
         user.is_staff = user.is_superuser = staff
         user.save(update_fields=["is_staff", "is_superuser"])
         tokens.forget(list(user.tokens.values_list("pk", flat=True)))
@@ -113,6 +122,8 @@ def set_staff(*, username: str, staff: bool, by: str) -> None:
 def change_password(*, user: User, password: str, by: str) -> None:
     check_password(password, user)
     with locked(User, pk=user.pk) as row:
+        if row.owner_id is not None:
+            raise Refused("a service account has no password", field="user")
         row.set_password(password)
         row.save(update_fields=["password"])
         after_commit.changed(row.username, "user", "")

@@ -46,9 +46,9 @@ def notify(*, user: User, kind: str, name: str, event: str, reason: str = "") ->
 
 
 def tell(user: User, what: Message) -> None:
-    """Notify the user of a change of their credentials, and log it."""
+    """Notify the user, of a service account its owner, of a change of credentials, and log it."""
     log.info("%s: %s", user.username, what)
-    notify(user=user, kind="user", name=user.username, event=gettext_noop("changed"), reason=what)
+    notify(user=user.owner or user, kind="user", name=user.username, event=gettext_noop("changed"), reason=what)
 
 
 def name_of(by: str) -> str:

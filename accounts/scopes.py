@@ -20,6 +20,7 @@ from .models import Scope
 from .tokens import Holder
 
 READS = frozenset({"GET", "HEAD", "OPTIONS"})
+ACCOUNT = frozenset({"token", "tokens", "service_accounts"})
 OF_RUNS = frozenset({"datasets", "jobs", "job_metrics", "runs", "projects", "sweeps", "schedules", "pipelines"})
 OF_DATASET = re.compile(r"datasets/([^/:]+)(:heartbeat)?")
 MLFLOW = re.compile(r"/mlflow/(?:ajax-)?api/\d\.\d/(?:mlflow|mlflow-artifacts)/([a-z-]+)(?:/(.*))?")
@@ -70,7 +71,7 @@ def _may_call(holder: Holder, method: str, path: str) -> bool:
     users, _, rest = path.partition("/")
     user, _, rest = rest.partition("/")
     section = re.split("[/:]", rest, maxsplit=1)[0]
-    if users == "users" and (section in {"token", "tokens"} or (user and not section and method not in READS)):
+    if users == "users" and (section in ACCOUNT or (user and not section and method not in READS)):
         return False  # the account itself
     own = users == "users" and user == holder.username
     match holder.scope:

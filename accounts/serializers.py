@@ -49,5 +49,15 @@ class TokenOut(serializers.Serializer):
     address = serializers.IPAddressField(allow_null=True)
 
 
+class ServiceAccountIn(StrictSerializer):
+    name = NameField()
+
+
+class ServiceAccountOut(serializers.Serializer):
+    name = serializers.CharField(source="username")
+    state = serializers.CharField(help_text="Actived or NotActive")
+    created = serializers.DateTimeField()
+
+
 class TokenMade(TokenOut):
     token = serializers.CharField(help_text="shown this once")

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
+from django.http import Http404
 from django.shortcuts import redirect, render
+from django.urls import reverse
 from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_POST
 
 from kernel.errors import Refused
+from kernel.locking import Missing
 from kernel.pages import attempt, number_in, problems_of
 
-from . import named_tokens
+from . import named_tokens, service_accounts
 from .models import TARGETED, Scope
 
 DAYS = (7, 30, 90, 365)
@@ -28,14 +31,16 @@ def tokens(request):
     """List the tokens; a POST makes one and shows its text."""
     made: list[tuple] = []
     problems = None
+    account = _account(request)
     given = {key: request.POST.get(key, "").strip() for key in FIELDS}
     if request.method == "POST":
-        problems = problems_of(lambda: made.append(_create(request.user, given)), FIELDS)
+        problems = problems_of(lambda: made.append(_create(request, account, given)), FIELDS)
     row, text = made[0] if made else (None, "")
     context = {
         "made": row,
         "token": text,
-        "rows": named_tokens.of(request.user),
+        "rows": named_tokens.of(account),
+        "account": account,
         "scopes": Scope.choices,
         "targeted": " ".join(TARGETED),
         "days": DAYS,
@@ -47,13 +52,22 @@ def tokens(request):
     return render(request, "accounts/tokens.html", context, status=problems.status if problems else 200)
 
 
-def _create(user, given: dict[str, str]):
+def _account(request):
+    """Return whose tokens the page shows: the user's, or those of their service account that it names."""
+    name = request.POST.get("account") or request.GET.get("account", "")
+    try:
+        return service_accounts.get(request.user, name) if name else request.user
+    except Missing:
+        raise Http404 from None
+
+
+def _create(request, user, given: dict[str, str]):
     days = number_in(given["days"]) if given["days"] else None
     if given["days"] and days is None:
         raise Refused("must be a whole number", field="days")
     target = given["target"] if given["scope"] in TARGETED else ""  # the field is there for every scope
     return named_tokens.create(
-        user=user, name=given["name"], scope=given["scope"], target=target, days=days, by=user.username
+        user=user, name=given["name"], scope=given["scope"], target=target, days=days, by=request.user.username
     )
 
 
@@ -62,9 +76,10 @@ def _create(user, given: dict[str, str]):
 def revoke(request):
     """Revoke one of the user's tokens."""
     name = request.POST.get("name", "")
-    problem = attempt(lambda: named_tokens.revoke(user=request.user, name=name, by=request.user.username))
+    account = _account(request)
+    problem = attempt(lambda: named_tokens.revoke(user=account, name=name, by=request.user.username))
     if problem:
         messages.error(request, problem)
     else:
         messages.success(request, _("The token %(name)s is revoked.") % {"name": name})
-    return redirect("tokens")
+    return redirect(reverse("tokens") + ("" if account == request.user else f"?account={account.username}"))

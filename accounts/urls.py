@@ -7,6 +7,7 @@ from django.urls import path
 from kernel.dispatch import Direct
 
 from . import api, auth
+from . import service_api as service
 from .sharing import api as sharing
 
 urlpatterns = [
@@ -16,6 +17,10 @@ urlpatterns = [
     path("users/<seg:user>/token:rotate", api.UserTokenRotate.as_view()),
     path("users/<seg:user>/tokens", api.TokenList.as_view()),
     path("users/<seg:user>/tokens/<seg:name>", api.TokenDetail.as_view()),
+    path("users/<seg:user>/service_accounts", service.AccountList.as_view()),
+    path("users/<seg:user>/service_accounts/<seg:name>", service.AccountDetail.as_view()),
+    path("users/<seg:user>/service_accounts/<seg:name>/tokens", service.AccountTokens.as_view()),
+    path("users/<seg:user>/service_accounts/<seg:name>/tokens/<seg:token>", service.AccountToken.as_view()),
     path("users/<seg:user>/shares", sharing.ShareList.as_view()),
     path("users/<seg:user>/shares/<seg:share>", sharing.ShareDetail.as_view()),
     path("users/<seg:user>/shared_with_me", sharing.SharedWithMe.as_view()),

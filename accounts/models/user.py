@@ -37,6 +37,9 @@ class User(ConcurrentTransitionMixin, AbstractBaseUser, PermissionsMixin):
     tenant = models.ForeignKey(
         "resources.Tenant", on_delete=models.PROTECT, related_name="users", verbose_name=_("tenant")
     )
+    owner = models.ForeignKey(  # of a service account (accounts.service_accounts), else None
+        "self", on_delete=models.PROTECT, null=True, related_name="service_accounts", verbose_name=_("owner")
+    )
 
     objects = UserManager()
 

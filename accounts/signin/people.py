@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 
 from django.conf import settings
 from django.db import IntegrityError, transaction
+from django.db.models import Q
 from django.utils import timezone
 
 from accounts import lifecycle, sessions
@@ -115,7 +116,7 @@ def apply_roles(user: User, roles: Sequence[tuple[str, str]]) -> None:
         raise Refused("your groups belong to the tenant %(tenant)s, which does not exist; tell an administrator",
                       tenant=roles[0][0])  # fmt: skip
     if user.tenant_id != tenant.pk:
-        User.objects.filter(pk=user.pk).update(tenant=tenant)
+        User.objects.filter(Q(pk=user.pk) | Q(owner=user)).update(tenant=tenant)
 
 
 def _identity(person: Person) -> Identity | None:

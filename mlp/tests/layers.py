@@ -75,7 +75,7 @@ FILES = (
     {"checks", "copying", "loading", "mlmodel", "ports", "proof", "sources", "turns", "units", "rows", "spec"},
     {"auth", "tokens", "throttle", "devices", "logins", "environment", "lifecycle", "launching", "notices", "sessions"}
     | {"tcc", "inventory", "lending", "limits", "rollouts", "switching", "usage", "books", "progress_bar"}
-    | {"client_runs", "idle", "preemption", "scopes", "named_tokens"},
+    | {"client_runs", "idle", "preemption", "scopes", "named_tokens", "service_accounts"},
     {"serializers", "shown", "tenant_forms", "playground", "request_rates", "logs", "delivery", "frame"},
     {
         "api",
@@ -83,6 +83,8 @@ FILES = (
         "file_pages",
         "settings_pages",
         "token_pages",
+        "service_api",
+        "service_pages",
         "notice_admin",
         "gateway_access",
         "orphans",

@@ -35,6 +35,7 @@ PAGES = [
     "/account",
     "/account/security",
     "/account/tokens",
+    "/account/service",
     "/settings",
     "/notifications",
     "/search",

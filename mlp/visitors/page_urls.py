@@ -6,7 +6,7 @@ from django.urls import path
 from django.views.i18n import set_language
 
 from accounts import pages as accounts
-from accounts import settings_pages, token_pages
+from accounts import service_pages, settings_pages, token_pages
 from accounts.sharing import links
 from accounts.sharing import pages as sharing
 from accounts.signin import factor_pages as factors
@@ -69,6 +69,8 @@ urlpatterns = [
     path("account/token", accounts.rotate_token, name="rotate_token"),
     path("account/tokens", token_pages.tokens, name="tokens"),
     path("account/tokens/revoke", token_pages.revoke, name="revoke_named"),
+    path("account/service", service_pages.accounts, name="service_accounts"),
+    path("account/service/end", service_pages.end, name="end_service_account"),
     path("account/sessions", accounts.end_sessions, name="end_sessions"),
     path("account/sessions/end", accounts.end_session, name="end_session"),
     path("password", passwords.forgotten, name="forgotten"),

@@ -18,7 +18,7 @@ from mlp.tests.test_mlflow_routes import calls as mlflow_calls
 pytestmark = pytest.mark.django_db
 
 BEYOND = ("this token is only for", "token: not valid")  # the second at doors that know no scopes
-ACCOUNT = re.compile(r"/api/v1/users/alice(/tokens?(:rotate|/.*)?)?$")
+ACCOUNT = re.compile(r"/api/v1/users/alice(/(tokens?|service_accounts)(:rotate|/.*)?)?$")
 WORK = re.compile(r"/api/v1/users/alice/(datasets|jobs|job_metrics|runs|projects|sweeps|schedules|pipelines)\b")
 AUTH = "/api/v1/auth"  # the question of other gateways whose token it is
 PHOTOS = re.compile(r"/api/v1/users/alice/datasets/fit(:heartbeat)?$")

@@ -34,6 +34,7 @@ VALUES = {
     "version": "1",
     "path": "ckpt/model.pt",
     "name": "fit",
+    "token": "fit",
     "id": "1",
     "share": "1",
     "number": "1",
