@@ -20,7 +20,7 @@ from kernel.messages import Message, joined
 from kernel.models import record_created
 
 from . import notices, sessions, tokens
-from .models import Token, User, new_nonce
+from .models import State, Token, User, new_nonce
 
 deregistered = Signal()
 
@@ -93,19 +93,23 @@ def activate(*, username: str, by: str) -> None:
 def deregister(*, username: str, by: str) -> User:
     """Deactivate the account: tokens are revoked, sessions end, running work is cancelled. Idempotent.
 
-    The user's service accounts end with it, in the same transaction.
+    The user's service accounts end before it, each in a transaction of its own, so that the order of locks holds.
     """
-    with locked(User, username=username) as user:
-        if not user.is_active:
-            return user
-        user.deregister(by=by)
-        user.save()
-        _renew(user)
-        sessions.end_others(user, keep="")
-        deregistered.send(sender=User, user=user, by=by)
-        for account in user.service_accounts.order_by("pk").values_list("username", flat=True):
+    while True:
+        accounts = User.objects.filter(owner__username=username, state=State.ACTIVED).order_by("pk")
+        for account in list(accounts.values_list("username", flat=True)):
             deregister(username=account, by=by)
-    return user
+        with locked(User, username=username) as user:
+            if not user.is_active:
+                return user
+            if accounts.exists():  # one was made meanwhile
+                continue
+            user.deregister(by=by)
+            user.save()
+            _renew(user)
+            sessions.end_others(user, keep="")
+            deregistered.send(sender=User, user=user, by=by)
+        return user
 
 
 def set_staff(*, username: str, staff: bool, by: str) -> None:
