@@ -113,7 +113,7 @@ def test_it_ends_with_its_owner_and_stays_ended(alice, builder):
         lifecycle.deregister(username="alice", by="admin")
     finally:
         lifecycle.deregistered.disconnect(note)
-    assert ended == ["alice", "builder"]
+    assert ended == ["builder", "alice"]
     assert tokens.user_holder(token, narrow=True) is None
     with pytest.raises(Refused, match="owner"):
         lifecycle.activate(username="builder", by="admin")
