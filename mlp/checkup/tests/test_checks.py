@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import shutil
 import socket
@@ -74,6 +75,7 @@ def test_the_exit_code_is_that_of_the_worst_finding(monkeypatch, capsys, level, 
         call_command("doctor", "--json")
     report = json.loads(capsys.readouterr().out)
     assert (end.value.code, report["level"]) == (code, level)
+    assert logging.getLogger("kernel").level == logging.NOTSET, "the process logs as before"
     assert report["findings"] == [
         {"about": "a", "level": level, "what": "what", "remedy": f"see {settings.MLP_ROOT}/log"}
     ]

@@ -8,6 +8,8 @@ from __future__ import annotations
 import json
 import logging
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from django.conf import settings
 from django.core.management.base import BaseCommand
@@ -46,6 +48,18 @@ SERVERS = {"database": health.check_database, "nats": bus.check, "valkey": lambd
 MARKS = {"ok": "ok      ", "note": "note    ", "warning": "WARNING ", "problem": "PROBLEM "}
 
 
+@contextmanager
+def _quiet(name: str) -> Iterator[None]:
+    """Keep what is no error out of the log meanwhile."""
+    logger = logging.getLogger(name)
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
 class Command(BaseCommand):
     help = "Check the machine, the servers and the platform's state, and say what to do."
     requires_system_checks = ()
@@ -55,11 +69,10 @@ class Command(BaseCommand):
         parser.add_argument("--thorough", action="store_true", help="also compare all datasets' rows and files")
 
     def handle(self, *args, thorough: bool = False, **options):
-        logging.getLogger("kernel").setLevel(logging.ERROR)  # that a server is missing is a finding
-        answers = health.ask(SERVERS)
-        missing = [name for name, state in answers.items() if state != "ok"]
-        checks = CHECKS + (THOROUGH if thorough else ())
-        found = list(findings.run(checks, missing))
+        with _quiet("kernel"):  # that a server is missing is a finding
+            answers = health.ask(SERVERS)
+            missing = [name for name, state in answers.items() if state != "ok"]
+            found = list(findings.run(CHECKS + (THOROUGH if thorough else ()), missing))
         if missing:
             told = f"what needs {', '.join(missing)} was not asked: {answers[missing[0]]}"
             found.append(findings.Finding("servers", "note", told, "start the platform for more checks"))
