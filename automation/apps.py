@@ -35,3 +35,4 @@ class AutomationConfig(AppConfig):
         for is_told_otherwise in (sweeps.is_of_trial, pipelines.is_of_step):
             import_module("accounts.notices").silence(is_told_otherwise)
         import_module("accounts.sharing.kinds").register(self.get_model("Sweep"), page="sweep")
+        import_module("datasets.uses").register(import_module("automation.uses").of_dataset)

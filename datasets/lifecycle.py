@@ -20,6 +20,7 @@ from kernel.messages import Message, word
 from kernel.models import record_created
 from resources import tcc
 
+from . import uses
 from .models import Dataset, Lock, State
 
 APPLIER = "dm"
@@ -134,8 +135,13 @@ def fail_all_of(user, by: str) -> None:
 
 
 def delete_dataset(*, user, name: str, by: str) -> Dataset:
-    """Move the dataset from ready or error to deleting; its files are removed in the background. Raises WrongState."""
+    """Move the dataset from ready or error to deleting; its files are removed in the background.
+
+    Raises WrongState, also while a job, sweep, pipeline or schedule uses it.
+    """
     with locked(Dataset, user=user, name=name) as dataset:
+        if dataset.state == State.READY:
+            uses.require_unused(dataset)
         dataset.erase(by=by)
         dataset.save()
         after_commit.enqueue("datasets.erase", dataset.pk, queue="files")

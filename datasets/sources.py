@@ -7,8 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from django.db.models import Q
+
 from accounts.models import Share, User
 from accounts.sharing import access, grants
+from kernel import storage
 
 from .models import Dataset, State
 
@@ -28,6 +31,32 @@ def missing(user: User, references: Iterable[str]) -> list[str]:
     rows = Dataset.objects.filter(user=user, name__in=own, state=State.READY)
     there = set(rows.values_list("name", flat=True)) if own else set()
     return [each for each in references if each not in there and ("/" not in each or not _shared(user, each))]
+
+
+def without_files(user: User, references: Iterable[str]) -> str:
+    """Return a dataset whose folder is missing on the disk, "" for none. An empty one's is made if need be."""
+    for reference in references:
+        owner, name = owner_and_name(user, reference)
+        folder = storage.dataset_dir(owner, name)
+        if folder.is_dir():
+            continue
+        if Dataset.objects.filter(user__username=owner, name=name, stored__gt=0).exists():
+            return reference
+        folder.mkdir(parents=True, exist_ok=True)
+    return ""
+
+
+def hold(user: User, references: Iterable[str]) -> None:
+    """Lock the datasets that a job is about to use, in the order of their keys, until the caller's transaction ends:
+    who deletes one meanwhile waits, and then sees the job.
+    """
+    wanted = Q()
+    for reference in references:
+        owner, name = owner_and_name(user, reference)
+        wanted |= Q(user__username=owner, name=name)
+    if wanted:
+        keys = list(Dataset.objects.filter(wanted).values_list("pk", flat=True))
+        list(Dataset.objects.filter(pk__in=keys).order_by("pk").select_for_update(no_key=True))
 
 
 def _shared(user: User, reference: str) -> bool:

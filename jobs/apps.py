@@ -46,3 +46,4 @@ class JobsConfig(AppConfig):
         kinds.register(job, page="job", parents=parents)
         kinds.register(self.get_model("Comparison"), page="comparison")
         kinds.register(self.get_model("Project"), page="project")
+        import_module("datasets.uses").register(import_module("jobs.uses").of_dataset)

@@ -22,6 +22,7 @@ from .doctor import diagnose
 from .models import Job, State
 
 REPORT_GRACE_S = 30  # how long a script that has reported its end may take to exit
+DATASET_GONE = "the dataset %(name)s is not there any more"
 GONE = Message("the run no longer exists: the machine or its runner was restarted")
 
 
@@ -34,14 +35,15 @@ class JobRuns(owned.OwnedRuns[Job]):
     release = staticmethod(lifecycle.release_run)
 
     def prepare(self, job: Job) -> bool:
-        """Fail a job whose input is gone, or one of whose datasets was another user's and is no longer shared."""
-        foreign = [reference for reference in job.datasets if "/" in reference]
-        gone = sources.missing(job.user, foreign)
-        if gone:
-            self.fail(job.pk, Message("the dataset %(name)s is no longer shared with you", name=gone[0]))
-        elif source := job_inputs.gone_input(job):
-            self.fail(job.pk, Message("its input %(source)s is not there any more", source=source))
-            return False
+        """Fail a job one of whose inputs or datasets is gone, or was another user's and is no longer shared."""
+        if gone := sources.missing(job.user, job.datasets):
+            shared = "/" in gone[0]
+            text = "the dataset %(name)s is no longer shared with you" if shared else DATASET_GONE
+            self.fail(job.pk, Message(text, name=gone[0]))
+        elif gone := sources.without_files(job.user, job.datasets):
+            self.fail(job.pk, Message("the files of the dataset %(name)s are not there any more", name=gone))
+        elif gone := job_inputs.gone_input(job):
+            self.fail(job.pk, Message("its input %(source)s is not there any more", source=gone))
         return not gone
 
     def trace(self, job: Job) -> str | None:

@@ -15,6 +15,7 @@ from django.utils import timezone
 
 from accounts import lifecycle as accounts
 from accounts.sharing.access import Visitor
+from datasets import sources
 from kernel import after_commit, broker
 from kernel.database import violated
 from kernel.errors import Refused
@@ -67,6 +68,7 @@ def create_job(
     try:
         with taking.taken(user, entry, earlier, script) as code, transaction.atomic():
             accounts.hold_active(user)
+            sources.hold(user, datasets)
             checks.need_datasets(user, datasets)
             job_inputs.need_inputs(user, inputs or {})
             job = Job.objects.create(

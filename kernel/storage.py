@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import secrets
 import stat
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
@@ -17,6 +19,7 @@ from .errors import Refused
 from .messages import Message
 
 LEVELS = 100  # of folders: each level that is walked holds a descriptor
+ISOLATION_PATH = re.compile(r"(bwrap: [^/\n]*)/[^\n]*?(?=: |$)", re.MULTILINE)
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -25,11 +28,19 @@ def root() -> Path:
 
 
 def without_root(text: str) -> str:
-    """Return a message or text without the host's path of the storage; users read these reasons."""
-    folder = f"{root()}/"
+    """Return a message or text without the host's paths: of the storage, the platform's code and its Python, and of
+    what the isolation could not find; users read these reasons.
+    """
     if isinstance(text, Message):
-        return text.mapped(lambda part: part.replace(folder, ""))
-    return text.replace(folder, "")
+        return text.mapped(_without_host_paths)
+    return _without_host_paths(text)
+
+
+def _without_host_paths(text: str) -> str:
+    text = ISOLATION_PATH.sub(r"\1…", text)
+    for folder in sorted({str(root()), str(settings.BASE_DIR), sys.prefix} - {"/", "/usr"}, key=len, reverse=True):
+        text = text.replace(f"{folder}/", "")
+    return text
 
 
 def dataset_dir(user: str, dataset: str) -> Path:

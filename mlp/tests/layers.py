@@ -72,7 +72,8 @@ ROOMS = {
 # Files of an app, lowest first. A file name that is not listed here is refused, so that a newcomer knows each of them.
 FILES = (
     {"models"},
-    {"checks", "copying", "loading", "mlmodel", "ports", "proof", "sources", "turns", "units", "rows", "spec"},
+    {"checks", "copying", "loading", "mlmodel", "ports", "proof", "sources", "turns", "units", "rows", "spec"}
+    | {"uses"},
     {"auth", "tokens", "throttle", "devices", "logins", "environment", "lifecycle", "launching", "notices", "sessions"}
     | {"tcc", "inventory", "lending", "limits", "rollouts", "switching", "usage", "books", "progress_bar"}
     | {"client_runs", "idle", "preemption", "scopes", "named_tokens", "service_accounts"},

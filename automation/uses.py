@@ -1,0 +1,55 @@
+"""The sweeps, pipeline runs and schedules that will submit jobs with a dataset (datasets.uses)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from datasets.models import Dataset
+from datasets.sources import owner_and_name
+from kernel.locking import WrongState
+
+from .models import OPEN, PipelineRun, RunState, Schedule, ScheduleState, Step, StepState, Sweep
+
+
+def of_dataset(dataset: Dataset) -> WrongState | None:
+    """Return what of the dataset's owner would use it: an open sweep, a waiting step, an active schedule."""
+    return _sweep(dataset) or _step(dataset) or _schedule(dataset)
+
+
+def _sweep(dataset: Dataset) -> WrongState | None:
+    for sweep in Sweep.objects.filter(user=dataset.user_id, state__in=OPEN).order_by("pk"):
+        if _reads(dataset, [sweep.job]):
+            return WrongState("the sweep %(name)s uses this dataset; cancel the sweep first", name=sweep.name)
+    return None
+
+
+def _step(dataset: Dataset) -> WrongState | None:
+    runs = PipelineRun.objects.filter(user=dataset.user_id, state=RunState.RUNNING)
+    steps = Step.objects.filter(run__in=runs, state=StepState.WAITING).select_related("run__pipeline")
+    for step in steps.order_by("pk"):
+        if _reads(dataset, [step.spec.get("job", {})]):
+            return WrongState(
+                "the step %(step)s of the pipeline run %(name)s uses this dataset; cancel the run first",
+                step=step.name, name=step.run.name,
+            )  # fmt: skip
+    return None
+
+
+def _schedule(dataset: Dataset) -> WrongState | None:
+    for schedule in Schedule.objects.filter(user=dataset.user_id, state=ScheduleState.ACTIVE).order_by("pk"):
+        if _reads(dataset, _jobs_of(schedule)):
+            return WrongState("the schedule %(name)s uses this dataset; pause the schedule first", name=schedule.name)
+    return None
+
+
+def _jobs_of(schedule: Schedule) -> Iterable[dict]:
+    """Return the jobs that the schedule submits, or that its sweep or pipeline does."""
+    if schedule.kind == "pipeline":
+        pipelines = schedule.user.pipelines.filter(name=schedule.spec.get("name"), deleted=False)
+        return [step.get("job", {}) for pipeline in pipelines for _name, step in pipeline.steps]
+    return [schedule.spec if schedule.kind == "job" else schedule.spec["job"]]
+
+
+def _reads(dataset: Dataset, jobs: Iterable[dict]) -> bool:
+    wanted = (dataset.user.username, dataset.name)
+    return any(owner_and_name(dataset.user, each) == wanted for job in jobs for each in job.get("datasets", ()))
