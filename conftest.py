@@ -136,6 +136,14 @@ def make_user(default_tenant):
     return make
 
 
+def move(user, tenant) -> None:
+    """Let the user be in that tenant only, as a member."""
+    user.memberships.all().delete()
+    user.memberships.create(tenant=tenant)
+    type(user).objects.filter(pk=user.pk).update(tenant=tenant)
+    user.tenant = tenant
+
+
 @pytest.fixture
 def alice(make_user):
     """The owner of the objects in most tests."""

@@ -34,6 +34,7 @@ from . import lifecycle, logins, named_tokens, notice_admin, sessions
 from .models import State, Token, User
 from .sharing import admin as share_admin
 from .signin import entering, factors
+from .tenancy import admin as member_admin
 
 
 def waiting():
@@ -379,7 +380,7 @@ def login(request, extra_context=None) -> HttpResponse:
     return logins.entered(request, response, request.user) if entered else response
 
 
-__all__ = ["notice_admin", "share_admin", "waiting"]  # both are imported for the admins that they register
+__all__ = ["member_admin", "notice_admin", "share_admin", "waiting"]  # imported for the admins that they register
 
 admin.site.unregister(Group)
 admin.site.login_form = LoginForm

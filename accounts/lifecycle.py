@@ -20,7 +20,7 @@ from kernel.messages import Message, joined
 from kernel.models import record_created
 
 from . import notices, sessions, tokens
-from .models import State, Token, User, new_nonce
+from .models import Membership, State, Token, User, new_nonce
 
 deregistered = Signal()
 
@@ -41,25 +41,28 @@ def check_password(password: str, user: User | None = None) -> None:
 
 
 def register(
-    *, username: str, password: str | None, by: str, active: bool = True, is_staff: bool = False, judge: bool = True
-) -> User:
+    *, username: str, password: str | None, by: str, active: bool = True, is_staff: bool = False, judge: bool = True,
+    owner: User | None = None,
+) -> User:  # fmt: skip
     """Create a user and the row of their token. With `active` False an administrator has to activate the account.
 
-    With `judge` False the password is not validated: it comes from the platform's settings, or is None where a provider
-    vouches for the user. Raises Refused.
+    An `owner` makes it a service account, in that user's tenants. With `judge` False the password is not validated: it
+    comes from the platform's settings, or is None where a provider vouches for the user. Raises Refused.
     """
     names.name(username, "username")
     if username == names.PLATFORM:
         raise Refused("is already taken", field="username")
-    user = User(username=username, is_staff=is_staff, is_superuser=is_staff)
+    user = User(username=username, is_staff=is_staff, is_superuser=is_staff, owner=owner)
     if judge:
         check_password(password, user)
     user.set_password(password)
     try:
         with transaction.atomic():
-            user.tenant_id = _default_tenant()
+            user.tenant_id = owner.tenant_id if owner is not None else _default_tenant()
             user.save()
             record_created(user, by=by)
+            if owner is None:
+                Membership.objects.create(user=user, tenant_id=user.tenant_id)
             Token.objects.create(user=user)
             if active:
                 user.activate(by=by, reason=Message("registered"))

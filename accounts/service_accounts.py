@@ -1,6 +1,6 @@
 """Service accounts: users of their own for CI and other programs, without a password or any other way to log in.
 
-A service account belongs to a user, who makes its tokens and ends it; it works in the owner's tenant, under its own
+A service account belongs to a user, who makes its tokens and ends it; it works in the owner's tenants, under its own
 name in the history, and sees the owner's objects only where they are shared with it. It ends with its owner's account
 (accounts.lifecycle.deregister) and cannot have service accounts of its own, nor be an administrator.
 """
@@ -45,9 +45,7 @@ def create(*, owner: User, name: str, by: str) -> User:
             raise Refused("a service account cannot have service accounts", field="user")
         if row.service_accounts.count() >= MOST:
             raise Refused("you have %(limit)s service accounts, the most that are allowed", limit=MOST)
-        account = lifecycle.register(username=name, password=None, by=by, judge=False)
-        account.owner, account.tenant_id = row, row.tenant_id
-        account.save(update_fields=["owner", "tenant"])
+        account = lifecycle.register(username=name, password=None, by=by, judge=False, owner=row)
         notices.tell(row, Message("%(by)s made the service account %(name)s.", by=notices.name_of(by), name=name))
     return account
 

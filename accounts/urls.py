@@ -9,6 +9,7 @@ from kernel.dispatch import Direct
 from . import api, auth
 from . import service_api as service
 from .sharing import api as sharing
+from .tenancy import api as tenancy
 
 urlpatterns = [
     path("users", api.UserList.as_view()),
@@ -24,6 +25,10 @@ urlpatterns = [
     path("users/<seg:user>/shares", sharing.ShareList.as_view()),
     path("users/<seg:user>/shares/<seg:share>", sharing.ShareDetail.as_view()),
     path("users/<seg:user>/shared_with_me", sharing.SharedWithMe.as_view()),
+    path("users/<seg:user>/tenants", tenancy.UserTenants.as_view()),
+    path("users/<seg:user>/tenants/<seg:tenant>:default", tenancy.UserTenantDefault.as_view()),
+    path("tenants/<seg:tenant>/members", tenancy.MemberList.as_view()),
+    path("tenants/<seg:tenant>/members/<seg:name>", tenancy.MemberDetail.as_view()),
     path("auth", api.Auth.as_view()),
 ]
 DIRECT = {"/api/v1/auth": Direct(auth.auth, lambda environ: environ["REQUEST_METHOD"] == "GET")}

@@ -21,4 +21,10 @@ class ApplicationsConfig(AppConfig):
             delete_all_of(user, by)
 
         deregistered.connect(end_apps, weak=False, dispatch_uid="apps.end_apps")
-        import_module("accounts.sharing.kinds").register(self.get_model("Application"), page="application")
+        model, work = self.get_model("Application"), import_module("resources.work")
+        import_module("accounts.sharing.kinds").register(model, page="application")
+
+        def live(tenant):
+            return model.objects.filter(tenant=tenant, state__in=["creating", "ready"])
+
+        work.register(work.Kind("application", live, import_module("apps.lifecycle").end, "application"))

@@ -14,6 +14,7 @@ from django.db import IntegrityError, transaction
 from django.utils import timezone
 
 from accounts import lifecycle as accounts
+from accounts.tenancy import members
 from kernel import after_commit, broker
 from kernel.database import violated
 from kernel.errors import Refused
@@ -29,6 +30,7 @@ from . import ports
 from .models import Application, Rollout, State
 
 APPLIER = "am"
+CANCELLED = Message("cancelled")
 PORT_TRIES = 20
 PORT_IS_UNIQUE = "app_group_port_key"
 BACKOFF_S = (0.5, 1, 2, 5, 10, 20, 40)
@@ -54,12 +56,10 @@ def create_app(
     Raises Refused: the name is taken, no such ready model, not enough resources, no free port. Raises Fault, with
     nothing stored, when the task queue is not available.
     """
-    if tenant not in (None, user.tenant.name):
-        raise Missing("tenant")
     broker.require()
     try:
         with transaction.atomic():
-            accounts.hold_active(user)
+            held = members.hold(user, tenant)
             alias = alias_named(user, follows) if follows else None
             model_name = alias.version.model.name if alias and not model_name else model_name
             model = lock_row(Model, user=user, name=model_name)  # so that it is not deleted meanwhile
@@ -72,12 +72,12 @@ def create_app(
                 )  # fmt: skip
             values = {"gpu": gpu, "cpu": cpu, "ram": ram}
             app = _insert(
-                user=user, tenant=user.tenant, model=model, name=name, public=public, alias=alias,
+                user=user, tenant=held, model=model, name=name, public=public, alias=alias,
                 may_restart=may_restart, **values,
             )  # fmt: skip
             record_created(app, by=by)
             tcc.try_(
-                id=request_id(app.pk), applier=APPLIER, request_type="request", tenant=user.tenant.name,
+                id=request_id(app.pk), applier=APPLIER, request_type="request", tenant=held.name,
                 owner=user.username, **values,
             )  # fmt: skip
             after_commit.enqueue("apps.launch", app.pk)
@@ -218,6 +218,15 @@ def fail(pk: int, reason: str, by: str) -> None:
 def delete_app(*, user, name: str, by: str) -> Application:
     """Move an application from ready or error to deleting; a task stops its run and releases its resources."""
     with locked(Application, user=user, name=name) as app:
+        _erase(app, by)
+    return app
+
+
+def end(*, user, name: str, by: str) -> Application:
+    """End an application in whatever state it is: a starting one fails, then it is deleted."""
+    with locked(Application, user=user, name=name) as app:
+        if app.state == State.CREATING:
+            app.fail(by=by, reason=CANCELLED)
         _erase(app, by)
     return app
 

@@ -49,7 +49,7 @@ def applications(request):
     """Show the user's applications; a POST creates one."""
     problems = Problems()
     if request.method == "POST":
-        problems = problems_of(lambda: _create(request), set(AppIn().fields) - {"tenant"})
+        problems = problems_of(lambda: _create(request), AppIn().fields)
         name = made_by(request) if problems else request.POST["name"].strip()
         if name:
             return redirect("application", name=name)

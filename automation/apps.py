@@ -36,3 +36,5 @@ class AutomationConfig(AppConfig):
             import_module("accounts.notices").silence(is_told_otherwise)
         import_module("accounts.sharing.kinds").register(self.get_model("Sweep"), page="sweep")
         import_module("datasets.uses").register(import_module("automation.uses").of_dataset)
+        for kind in import_module("automation.work").kinds():
+            import_module("resources.work").register(kind)

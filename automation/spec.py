@@ -13,6 +13,7 @@ from itertools import islice
 from rest_framework.exceptions import ValidationError
 
 from accounts.sharing.access import Visitor
+from accounts.tenancy import members
 from jobs import checks
 from jobs.code import cloning, taking
 from jobs.models import Snapshot
@@ -33,7 +34,8 @@ def need_possible(user, spec: dict, *, visitor: Visitor | None = None) -> None:
     """Raise Refused or Missing for a job that could not be submitted now, except for its name."""
     checks.code_of(user, spec["entry"], spec.get("code_from"), spec.get("script"), visitor)
     needs = {kind: spec[kind] for kind in ("gpu", "cpu", "ram") if kind in spec}
-    checks.need_possible(user, spec.get("tenant"), spec.get("workers", 1), spec.get("network", ""),
+    tenant = members.chosen(user, spec.get("tenant"))
+    checks.need_possible(tenant, user.username, spec.get("workers", 1), spec.get("network", ""),
                          bool(spec.get("preemptible")), **needs)  # fmt: skip
     checks.need_datasets(user, spec.get("datasets", ()))
 

@@ -20,5 +20,11 @@ class DatasetsConfig(AppConfig):
         def end_uploads(sender, user, by, **_):
             fail_all_of(user, by)
 
+        work, model = import_module("resources.work"), self.get_model("Dataset")
+
+        def live(tenant):
+            return model.objects.filter(tenant=tenant, state="creating")
+
+        work.register(work.Kind("dataset", live, import_module("datasets.lifecycle").end_upload, "dataset"))
         deregistered.connect(end_uploads, weak=False, dispatch_uid="datasets.end_uploads")
         import_module("accounts.sharing.kinds").register(self.get_model("Dataset"), page="dataset")

@@ -12,6 +12,7 @@ from django.db import IntegrityError, transaction
 from django.utils import timezone
 
 from accounts import lifecycle as accounts
+from accounts.tenancy import members
 from kernel import after_commit, names, storage
 from kernel.database import violated
 from kernel.errors import Refused
@@ -25,6 +26,7 @@ from .models import Dataset, Lock, State
 
 APPLIER = "dm"
 REPORTED = Message("reported by the uploader")
+CANCELLED = Message("cancelled")
 
 
 def request_id(pk: int) -> str:
@@ -35,18 +37,16 @@ def request_id(pk: int) -> str:
 def create_dataset(*, user, name: str, size: int, tenant: str | None = None, by: str) -> Dataset:
     """Reserve `size` bytes of the tenant's rom and create the dataset. Raises Refused, which names the field."""
     names.dataset_name(name)
-    if tenant not in (None, user.tenant.name):
-        raise Missing("tenant")  # the same answer for a tenant of others and for none at all
     try:
         with transaction.atomic():
-            accounts.hold_active(user)
-            dataset = Dataset.objects.create(user=user, tenant=user.tenant, name=name, size=size)
+            held = members.hold(user, tenant)
+            dataset = Dataset.objects.create(user=user, tenant=held, name=name, size=size)
             record_created(dataset, by=by)
             tcc.try_(
                 id=request_id(dataset.pk),
                 applier=APPLIER,
                 request_type="request",
-                tenant=user.tenant.name,
+                tenant=held.name,
                 owner=user.username,
                 rom=size,
             )
@@ -117,6 +117,14 @@ def fail(pk: int, reason: str, by: str) -> None:
     """Move the dataset from creating to error. One that has left creating, or is deleted, stays as it is."""
     with suppress(Missing, WrongState), locked(Dataset, pk=pk) as dataset:
         _fail(dataset, reason, by)
+
+
+def end_upload(*, user, name: str, by: str) -> Dataset:
+    """Give up an upload: creating > error. Raises WrongState once it has ended."""
+    with locked(Dataset, user=user, name=name) as dataset:
+        _must_be_creating(dataset)
+        _fail(dataset, CANCELLED, by)
+    return dataset
 
 
 def fail_silent(pk: int, since, reason: str) -> None:

@@ -58,7 +58,7 @@ HISTORY_SHOWN = 50
 def datasets(request):
     problems = Problems()
     if request.method == "POST":
-        problems = problems_of(lambda: _create(request), ("name", "size"))
+        problems = problems_of(lambda: _create(request), ("name", "size", "tenant"))
         name = made_by(request) if problems else request.POST["name"].strip()
         if name:
             return redirect("dataset", name=name)

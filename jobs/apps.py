@@ -47,3 +47,9 @@ class JobsConfig(AppConfig):
         kinds.register(self.get_model("Comparison"), page="comparison")
         kinds.register(self.get_model("Project"), page="project")
         import_module("datasets.uses").register(import_module("jobs.uses").of_dataset)
+        work = import_module("resources.work")
+
+        def live(tenant):
+            return job.objects.filter(tenant=tenant, state__in=["creating", "running"])
+
+        work.register(work.Kind("job", live, import_module("jobs.lifecycle").cancel, "job"))

@@ -7,9 +7,9 @@ from accounts.sharing.access import Visitor
 from datasets import sources
 from kernel import names, storage
 from kernel.errors import Refused
-from kernel.locking import Missing
 from kernel.messages import Message
 from resources import tcc
+from resources.models import Tenant
 
 from .code import cloning, scan
 from .models import Job, Snapshot
@@ -24,23 +24,21 @@ def code_of(user, entry: str, code_from: str | None, script: str | None, visitor
 
 
 def need_possible(
-    user, tenant: str | None, workers: int, network: str, preemptible: bool = False, *, gpu: int = 0, cpu: float = 1,
-    ram: int = 512,
+    tenant: Tenant, username: str, workers: int, network: str, preemptible: bool = False, *, gpu: int = 0,
+    cpu: float = 1, ram: int = 512,
 ) -> None:  # fmt: skip
-    """Raise Refused or Missing for what the platform, the tenant or the user's limit can never give."""
-    need_allowed(user.tenant, tenant, workers, network)
+    """Raise Refused for what the platform, the tenant or the user's limit can never give."""
+    need_allowed(tenant, workers, network)
     needs = {"gpu": gpu * workers, "cpu": cpu * workers, "ram": ram * workers}
-    tcc.never_fits(user.tenant, user.username, preemptible, **needs)
+    tcc.never_fits(tenant, username, preemptible, **needs)
 
 
-def need_allowed(tenant, wanted: str | None, workers: int, network: str) -> None:
-    """Raise Missing for another tenant, Refused for what the platform or the tenant does not allow."""
-    if wanted not in (None, tenant.name):  # somebody else's, or none at all: the two answer alike
-        raise Missing("tenant")
+def need_allowed(tenant: Tenant, workers: int, network: str) -> None:
+    """Raise Refused for what the platform or the tenant does not allow."""
     if workers > 1 and not runners.get().many_workers:
         raise Refused("must be 1: this platform does not run jobs with more than one worker", field="workers")
     if network and runners.narrowest(network, tenant.network_policy) != network:
-        raise Refused("at most %(policy)s is allowed in your tenant", field="network", policy=tenant.network_policy)
+        raise Refused("at most %(policy)s is allowed in this tenant", field="network", policy=tenant.network_policy)
 
 
 def taken(user, name: str) -> Message:

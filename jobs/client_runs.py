@@ -17,12 +17,14 @@ from django.utils import timezone
 
 from accounts import lifecycle as accounts
 from accounts.models import User
+from accounts.tenancy import members
 from kernel import after_commit
 from kernel.database import violated
 from kernel.errors import Refused
 from kernel.locking import locked
 from kernel.messages import Message
 from kernel.models import record_created
+from resources.models import Tenant
 
 from . import lifecycle
 from .models import ENDED, Job, Origin, Project, State
@@ -50,14 +52,17 @@ def create(
     run_id: uuid.UUID | None = None,
     state: str = RUNNING,
     ended: datetime | None = None,
+    tenant: str | None = None,
+    within: Tenant | None = None,
 ) -> Job:
-    """Create a run. `entry` is the script of the job that it was created in. One that is brought from another server
+    """Create a run, in the user's default tenant unless another is named, or in that `within`, the one of the job that
+    creates it. `entry` is the script of the job that it was created in. One that is brought from another server
     has its id and its end from there. Raises Refused.
     """
     run_id = run_id or uuid.uuid4()
     name = _slug(title)
     fields = {
-        "user": user, "tenant": user.tenant, "project": project, "origin": Origin.CLIENT, "state": State.RUNNING,
+        "user": user, "project": project, "origin": Origin.CLIENT, "state": State.RUNNING,
         "title": title, "started": started, "tags": tags or {}, "system_tags": system_tags or {}, "notes": notes,
         "parent": parent, "entry": entry, "run_id": run_id, "attempt": 1, "heard": timezone.now(),
         "gpu": 0, "cpu": 0, "ram": 0, "diagnosed": True, **_end_of(state, ended),
@@ -65,11 +70,11 @@ def create(
     if Job.objects.filter(user=user, name=name).exists():
         name += _mark(run_id)
     try:
-        return _insert(user, name, by, fields)
+        return _insert(user, tenant, within, name, by, fields)
     except IntegrityError as problem:
         if violated(problem) != "job_name_once_per_user":
             raise
-    return _insert(user, _slug(title) + _mark(run_id), by, fields)
+    return _insert(user, tenant, within, _slug(title) + _mark(run_id), by, fields)
 
 
 def _end_of(state: str, ended: datetime | None) -> dict:
@@ -83,9 +88,13 @@ def _end_of(state: str, ended: datetime | None) -> dict:
     return {"state": State.ERROR, "reason": reason, "ended": ended, "heard": ended}
 
 
-def _insert(user: User, name: str, by: str, fields: dict) -> Job:
+def _insert(user: User, tenant: str | None, within: Tenant | None, name: str, by: str, fields: dict) -> Job:
     with transaction.atomic():
-        accounts.hold_active(user)
+        if within is None:
+            fields["tenant"] = members.hold(user, tenant)
+        else:
+            accounts.hold_active(user)
+            fields["tenant"] = within
         job = Job.objects.create(name=name, colour=colours.following(user), **fields)
         if job.project.trashed is not None:
             raise Refused("the project is in the trash", field="project")

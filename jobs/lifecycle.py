@@ -15,6 +15,7 @@ from django.utils import timezone
 
 from accounts import lifecycle as accounts
 from accounts.sharing.access import Visitor
+from accounts.tenancy import members
 from datasets import sources
 from kernel import after_commit, broker
 from kernel.database import violated
@@ -63,16 +64,17 @@ def create_job(
     Raises Refused, for example above the tenant's capacity; Fault, with nothing stored, when the task queue is away.
     """
     earlier = snapshot or checks.code_of(user, entry, code_from, script, visitor)
-    checks.need_possible(user, tenant, workers, network, preemptible, gpu=gpu, cpu=cpu, ram=ram)
+    chosen = members.chosen(user, tenant)
+    checks.need_possible(chosen, user.username, workers, network, preemptible, gpu=gpu, cpu=cpu, ram=ram)
     broker.require()
     try:
         with taking.taken(user, entry, earlier, script) as code, transaction.atomic():
-            accounts.hold_active(user)
+            members.hold(user, chosen.name)
             sources.hold(user, datasets)
             checks.need_datasets(user, datasets)
             job_inputs.need_inputs(user, inputs or {})
             job = Job.objects.create(
-                user=user, tenant=user.tenant, name=name, entry=entry, runtime=runtime, gpu=gpu, cpu=cpu, ram=ram,
+                user=user, tenant=chosen, name=name, entry=entry, runtime=runtime, gpu=gpu, cpu=cpu, ram=ram,
                 datasets=list(dict.fromkeys(datasets)), args=list(args), env=dict(env or {}), retries=retries,
                 job_inputs=dict(inputs or {}), timeout=timeout, priority=priority, preemptible=preemptible,
                 workers=workers, network=network, project=_project(user, project),

@@ -61,7 +61,7 @@ THUMB_BYTES = 2 << 20  # a larger image is only listed
 def jobs(request):
     problems = Problems()
     if request.method == "POST":
-        problems = problems_of(lambda: _submit(request), set(JobIn().fields) - {"tenant"})
+        problems = problems_of(lambda: _submit(request), JobIn().fields)
         name = made_by(request) if problems else request.POST["name"].strip()
         if name:
             return redirect("job", name=name)
@@ -139,6 +139,7 @@ def _first_values(request) -> dict:
         form["inputs"] = "\n".join(f"{name}={source}" for name, source in earlier.job_inputs.items())
         own = earlier.reading is None
         if own:
+            form["tenant"] = earlier.tenant.name
             form |= {"project": earlier.project.name if earlier.project else "", "group": earlier.group}
         form["env"] = "\n".join(f"{name}={value}" for name, value in earlier.env.items()) if own else ""
         form["hidden"] = cloning.hidden_variables(earlier)

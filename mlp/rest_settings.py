@@ -40,6 +40,8 @@ REFERENCE = {
         "MediaKindEnum": "jobs.media.index.KINDS",
         "ShareRightEnum": ["read", "clone"],
         "RegistryEventEnum": "models_app.registry.events.EVENTS",
+        "WorkKindEnum": "resources.serializers.WORK",
+        "TenantRoleEnum": "accounts.models.Role",
         "NetworkEnum": "resources.models.Network",
         "JobStateEnum": "jobs.models.State",
         "RuntimeEnum": "jobs.models.Runtime",

@@ -13,6 +13,7 @@ from django.db.models import Max
 from django.utils import timezone
 
 from accounts import lifecycle as accounts
+from accounts.tenancy import members
 from datasets.models import Dataset
 from jobs.models import Job
 from jobs.models import State as JobState
@@ -23,6 +24,7 @@ from kernel.locking import Missing, WrongState, lock_row, locked
 from kernel.messages import Message, word
 from kernel.models import record_created
 from resources import tcc
+from resources.models import Tenant
 
 from . import copying
 from .models import Model, State
@@ -53,14 +55,13 @@ def create_model(*, user, name: str, src: str, tenant: str | None = None, by: st
     Raises Fault, with nothing stored, when the task queue is not available.
     """
     kind, job_name, _path = copying.parse(src)
-    if tenant not in (None, user.tenant.name):
-        raise Missing("tenant")
+    members.chosen(user, tenant)
     job = finished_job(user, job_name) if kind == "jobs" else None
     origin = measured(user, src, job)
     broker.require()
     with transaction.atomic():
-        accounts.hold_active(user)
-        return add_model(user=user, name=name, origin=origin, by=by)
+        held = members.hold(user, tenant)
+        return add_model(user=user, tenant=held, name=name, origin=origin, by=by)
 
 
 def measured(user, src: str, job: Job | None = None) -> Origin:
@@ -74,16 +75,16 @@ def measured(user, src: str, job: Job | None = None) -> Origin:
     return Origin(src, job, size)
 
 
-def add_model(*, user, name: str, origin: Origin, by: str) -> Model:
-    """Create a model in the caller's transaction, which has locked the user's row. Raises Refused."""
+def add_model(*, user, tenant: Tenant, name: str, origin: Origin, by: str) -> Model:
+    """Create a model in the caller's transaction, which holds the user in that tenant. Raises Refused."""
     try:
         with transaction.atomic():
             model = Model.objects.create(
-                user=user, tenant=user.tenant, name=name, src=origin.src, size=origin.size, lineage=_lineage(origin.job)
+                user=user, tenant=tenant, name=name, src=origin.src, size=origin.size, lineage=_lineage(origin.job)
             )
             record_created(model, by=by)
             tcc.try_(
-                id=request_id(model.pk), applier=APPLIER, request_type="request", tenant=user.tenant.name,
+                id=request_id(model.pk), applier=APPLIER, request_type="request", tenant=tenant.name,
                 owner=user.username, rom=origin.size,
             )  # fmt: skip
             after_commit.enqueue("models.copy", model.pk, queue="files")

@@ -52,7 +52,7 @@ def models(request):
     """Show the user's models; a POST creates one."""
     problems = Problems()
     if request.method == "POST":
-        problems = problems_of(lambda: _create(request), ("name", "src", "file"))
+        problems = problems_of(lambda: _create(request), ("name", "src", "file", "tenant"))
         name = made_by(request) if problems else request.POST["name"].strip()
         if name:
             return redirect("model", name=name)
@@ -77,7 +77,9 @@ def models(request):
 
 def _create(request) -> None:
     if request.FILES.get("file"):
-        fields = ModelIn.read({"name": request.POST.get("name", "").strip(), "src": _uploaded(request)})
+        given = {name: request.POST.get(name, "").strip() for name in ("name", "tenant")}
+        fields = ModelIn.read({**{name: text for name, text in given.items() if text or name == "name"},
+                               "src": _uploaded(request)})  # fmt: skip
     else:
         fields = read_form(request, ModelIn)
     row = lifecycle.create_model(user=request.user, by=request.user.username, **fields)

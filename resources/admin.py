@@ -20,7 +20,7 @@ from kernel.admin import LifecycleAdmin, Verb
 from kernel.admin_display import link, list_address, moment, object_url, url_of
 from kernel.errors import Refused
 
-from . import limits, tcc
+from . import limits, tcc, tenants
 from .models import (
     IDLE_POLICY,
     KINDS,
@@ -34,7 +34,7 @@ from .models import (
     UserLimit,
 )
 from .shown import amount, compare, idle_in_words, in_words, lending_in_words, share
-from .tenant_forms import AmountsForm, CapacityForm, IdleForm, LendingForm, NetworkForm
+from .tenant_forms import AmountsForm, CapacityForm, IdleForm, LendingForm, NetworkForm, TenantForm
 
 # Whose request it is, by the beginning of its id (see the managers' `request_id`).
 OWNERS = {"job": "jobs.Job", "dataset": "datasets.Dataset", "model": "models_app.Model", "app": "apps.Application"}
@@ -44,7 +44,7 @@ OWNERS = {"job": "jobs.Job", "dataset": "datasets.Dataset", "model": "models_app
 def capacity(tenant: Tenant, *, by: str, **values) -> None:
     """Set the values that differ; an unchanged form fixes the capacity, so that it no longer follows the machine."""
     changed = {kind: value for kind, value in values.items() if value != getattr(tenant, kind)}
-    tcc.set_capacity(name=tenant.name, by=by, **(changed or values))
+    tenants.change(name=tenant.name, by=by, **(changed or values))
 
 
 @admin.register(Tenant)
@@ -54,13 +54,14 @@ class TenantAdmin(LifecycleAdmin):
     search_fields = ("name",)
     search_help_text = _("Name")
     ordering = ("name",)
+    create_form = TenantForm
     fieldsets = (
         (
             None,
             {
                 "fields": (
                     ("name", "source"),
-                    ("users_of", "open_of"),
+                    ("members_of", "open_of"),
                     ("limits_of", "network_text"),
                     "idle_text",
                     "lending_text",
@@ -103,7 +104,22 @@ class TenantAdmin(LifecycleAdmin):
             icon="swap_horiz",
             on_lists=False,
         ),
+        "delete": Verb(
+            label=_("Delete"),
+            run=lambda tenant, *, by: tenants.delete(name=tenant.name, by=by),
+            when=lambda tenant: tenant.name != tenants.DEFAULT,
+            question=_(
+                "Only a tenant in which nothing is left can be deleted. Its capacity returns to the default tenant."
+            ),
+            icon="delete",
+            tone="danger",
+            permission="delete",
+            on_lists=False,
+        ),
     }
+
+    def create(self, *, by, **values):
+        return tenants.create(by=by, **values)
 
     @display(description=_("Network"))
     def network_text(self, tenant: Tenant) -> str:
@@ -133,9 +149,9 @@ class TenantAdmin(LifecycleAdmin):
     def rom_share(self, tenant: Tenant) -> str:
         return share(tenant, "rom")
 
-    @display(description=_("users"))
-    def users_of(self, tenant: Tenant) -> str:
-        return link(list_address("accounts_user", tenant__id__exact=tenant.pk), tenant.users.count())
+    @display(description=_("members"))
+    def members_of(self, tenant: Tenant) -> str:
+        return link(list_address("accounts_membership", tenant__id__exact=tenant.pk), tenant.memberships.count())
 
     @display(description=_("open requests"))
     def open_of(self, tenant: Tenant) -> str:

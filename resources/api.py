@@ -1,23 +1,37 @@
-"""The resource manager's REST calls (contract 8): a thin shell over resources.tcc."""
+"""The resource manager's REST calls (contract 8): a thin shell over resources.tcc, tenants, limits and work."""
 
 from __future__ import annotations
 
 from datetime import timedelta
 
 from django.utils import timezone
+from rest_framework.response import Response
 
 from kernel.errors import Refused
 from kernel.locking import Missing
 from kernel.messages import Message
 from kernel.names import NAME
+from kernel.rest import PAGE_LIMIT
 from kernel.views import Call, ContractView, query_int, whole
 
-from . import lending, limits, tcc, usage
+from . import lending, limits, tcc, tenants, usage, work
 from .models import Tenant
-from .serializers import CapacityIn, LimitIn, LimitOut, SettleIn, TenantOut, TryIn, UsageOut
+from .serializers import (
+    CapacityIn,
+    LimitIn,
+    LimitOut,
+    SettleIn,
+    TenantIn,
+    TenantOut,
+    TryIn,
+    UsageOut,
+    WorkIn,
+    WorkOut,
+)
 
 TRIED = {"requestBody": {"id": "$request.body#/id", "applier": "$request.body#/applier"}}
 LISTED = {"parameters": {"tenant": "$request.path.tenant", "name": "$response.body#/0/user"}}
+ONLY_THEY = Message("only the tenant's administrators can do this")
 MAX_HOURS = usage.KEPT.days * 24
 
 
@@ -53,11 +67,21 @@ class TenantList(ContractView):
     """Administrators see all tenants, other users their own."""
 
     kind = "tenant"
-    calls = {"GET": Call("List tenants", out=TenantOut, many=True)}
+    calls = {
+        "GET": Call("List tenants", out=TenantOut, many=True),
+        "POST": Call(
+            "Create a tenant; its capacity comes out of that of `default` (administrators only)",
+            body=TenantIn, out=TenantOut, status=201,
+        ),
+    }  # fmt: skip
 
     def get(self, request):
-        mine = {} if request.user.is_staff else {"pk": request.user.tenant_id}
+        mine = {} if request.user.is_staff else {"pk__in": request.user.roles()}
         return self.page(Tenant.objects.filter(**mine))
+
+    def post(self, request):
+        only_staff(request.user, Message("only administrators can create tenants"), field="tenant")
+        return self.answer(tenants.create(by=self.by, **self.body()))
 
 
 class TenantDetail(ContractView):
@@ -69,6 +93,7 @@ class TenantDetail(ContractView):
             body=CapacityIn,
             out=TenantOut,
         ),
+        "DELETE": Call("Delete a tenant in which nothing is left (administrators only)", out=TenantOut),
     }
 
     def get(self, request, tenant):
@@ -76,11 +101,18 @@ class TenantDetail(ContractView):
 
     def put(self, request, tenant):
         only_staff(request.user, Message("only administrators can change the capacity"), field="tenant")
-        return self.answer(tcc.set_capacity(name=tenant, by=self.by, **self.body()))
+        return self.answer(tenants.change(name=tenant, by=self.by, **self.body()))
+
+    def delete(self, request, tenant):
+        only_staff(request.user, Message("only administrators can delete tenants"), field="tenant")
+        return self.answer(tenants.delete(name=tenant, by=self.by))
 
 
 class TenantUsage(ContractView):
-    """Administrators see all users' usage, other users their own. Layer "" is usage requested over REST directly."""
+    """Administrators, also those of the tenant, see all users' usage, other users their own.
+
+    Layer "" is usage requested over REST directly.
+    """
 
     kind = "tenant"
     calls = {
@@ -103,12 +135,47 @@ class TenantUsage(ContractView):
         if by not in usage.BY:
             raise Refused("must be one of %(choices)s", field="by", choices=", ".join(usage.BY))
         row, now = visible_tenant(request.user, tenant), timezone.now()
-        owner = None if request.user.is_staff else request.user.username
+        owner = None if request.user.administers(row.pk) else request.user.username
         return self.answer(usage.series(row, now - timedelta(hours=hours), now, by=by, owner=owner))
 
 
+class TenantWork(ContractView):
+    """Sweeps, schedules and runs of pipelines are of the tenant that their jobs name, else of their user's default."""
+
+    kind = "tenant"
+    calls = {
+        "GET": Call(
+            "List what is under way in a tenant (administrators, also the tenant's)", out=WorkOut, many=True,
+            query=(("of", str, "only this user's"),),
+        ),
+    }  # fmt: skip
+
+    def get(self, request, tenant):
+        row = only_administrators(request.user, tenant, ONLY_THEY, field="tenant")
+        limit = query_int(request, "limit", PAGE_LIMIT, 1, PAGE_LIMIT)
+        offset = query_int(request, "offset", 0, 0)
+        found = work.live(row, request.query_params.get("of", "").replace("\0", ""))
+        answer = WorkOut(found[offset : offset + limit], many=True).data
+        return Response(answer, headers={"X-Total-Count": str(len(found))})
+
+
+class TenantWorkEnd(ContractView):
+    kind = "tenant"
+    calls = {
+        "PUT": Call(
+            "End a job, an application, an upload, a sweep or a pipeline's run; pause a schedule (administrators, also "
+            "the tenant's)", body=WorkIn,
+        )
+    }  # fmt: skip
+
+    def put(self, request, tenant):
+        row = only_administrators(request.user, tenant, ONLY_THEY, field="tenant")
+        work.end(row, by=self.by, **self.body())
+        return self.answer()
+
+
 class LimitList(ContractView):
-    """Administrators see all limits, other users the one that applies to them."""
+    """Administrators, also those of the tenant, see all limits, other users the one that applies to them."""
 
     kind = "tenant"
     calls = {"GET": Call("List user limits", out=LimitOut, many=True)}
@@ -116,7 +183,7 @@ class LimitList(ContractView):
     def get(self, request, tenant):
         row = visible_tenant(request.user, tenant)
         rows = row.limits.select_related("tenant")
-        if not request.user.is_staff:
+        if not request.user.administers(row.pk):
             mine = limits.limit_of(row.pk, request.user.username)
             rows = rows.filter(pk=mine.pk if mine else None)
         return self.page(rows)
@@ -135,25 +202,33 @@ class LimitDetail(ContractView):
 
     def get(self, request, tenant, name):
         row = visible_tenant(request.user, tenant)
-        if not request.user.is_staff and name != request.user.username:
+        if name != request.user.username and not request.user.administers(row.pk):
             raise Missing("limit")
         return self.answer(limits.effective_limit(row, name))
 
     def put(self, request, tenant, name):
-        only_staff(request.user, Message("only administrators can set limits"), field="limit")
+        only_administrators(request.user, tenant, Message("only administrators can set limits"), field="limit")
         return self.answer(limits.set_limit(tenant=tenant, user=name, by=self.by, **self.body()))
 
     def delete(self, request, tenant, name):
-        only_staff(request.user, Message("only administrators can remove limits"), field="limit")
+        only_administrators(request.user, tenant, Message("only administrators can remove limits"), field="limit")
         return self.answer(limits.remove_limit(tenant=tenant, user=name, by=self.by))
 
 
 def visible_tenant(user, name: str) -> Tenant:
     """Return the tenant to administrators and its own users. Raises Missing for all others."""
     tenant = Tenant.objects.filter(name=name).first()
-    if tenant is None or not (user.is_staff or user.tenant_id == tenant.pk):
+    if tenant is None or not (user.is_staff or tenant.pk in user.roles()):
         raise Missing("tenant")
     return tenant
+
+
+def only_administrators(user, tenant: str, problem: Message, *, field: str) -> Tenant:
+    """Return the tenant to those who administer it. Raises Missing for who is not in it, else Refused."""
+    row = visible_tenant(user, tenant)
+    if not user.administers(row.pk):
+        raise Refused(problem, field=field)
+    return row
 
 
 def only_staff(user, problem: Message, *, field: str) -> None:

@@ -13,9 +13,9 @@ from django.conf import settings
 import runners
 from runners.gpus import devices
 
-from . import lending, tcc
+from . import lending, tcc, tenants
 from .models import Tenant
-from .units import amounts
+from .units import amounts, zero
 
 log = logging.getLogger(__name__)
 
@@ -82,11 +82,15 @@ def prepare_default_tenant() -> Tenant:
 
 @lending.repeated
 def _follow(capacity: dict, disk: int) -> Tenant:
-    """Set the capacity of the default tenant unless an operator has."""
+    """Set the capacity of the default tenant unless an operator has: what the other tenants leave of the machine."""
+    tenants.lock_all()
     ledger = tcc.lock_ledger(name="default")
     tenant = ledger.tenant
     if tenant.source == Tenant.Source.DISCOVERED:
-        for kind, value in {**capacity, "rom": tenant.rom or disk}.items():
-            ledger.set_capacity(tenant.pk, kind, max(amounts(**{kind: value})[kind], ledger.least(tenant.pk, kind)))
+        others = tenants.others_have()
+        for kind, value in amounts(**{**capacity, "rom": tenant.rom or disk}).items():
+            if kind == "rom" or kind in capacity:
+                left = value if kind == "rom" else max(value - others[kind], zero(kind))
+                ledger.set_capacity(tenant.pk, kind, max(left, ledger.least(tenant.pk, kind)))
         lending.store(ledger)
     return tenant

@@ -135,6 +135,14 @@ class Tenant(Amounts):
         return self.name
 
     @property
+    def history_owner(self) -> str:
+        return ""  # no user's
+
+    @property
+    def history_name(self) -> str:
+        return self.name
+
+    @property
     def network_policy(self) -> str:
         """Return what runs of the tenant may reach at most, and do where they ask for nothing else."""
         return runners.narrowest(settings.RUN_NETWORK, self.network)

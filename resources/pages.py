@@ -24,17 +24,18 @@ def bars(tenant: Tenant) -> list[dict]:
     return rows
 
 
-def own_bars(user) -> list[dict]:
-    """Return the same for what the user holds, for each kind on which the user has a limit."""
-    limit = limits.limit_of(user.tenant_id, user.username)
+def own_bars(user, tenant: int = 0) -> list[dict]:
+    """Return the same for what the user holds in a tenant, by default their own, for each kind with a limit."""
+    tenant = tenant or user.tenant_id
+    limit = limits.limit_of(tenant, user.username)
     limited = [kind for kind in LABELS if getattr(limit, kind, None) is not None]
-    used = limits.used_by(user.tenant_id, user.username) if limited else {}
+    used = limits.used_by(tenant, user.username) if limited else {}
     return [_bar(kind, used[kind], getattr(limit, kind)) for kind in limited]
 
 
 def users_of(user, tenant: Tenant) -> list[dict]:
-    """Return use and limit of each user of the tenant, for administrators; nothing for others."""
-    rows = limits.overview(tenant.pk) if user.is_staff else []
+    """Return use and limit of each user of the tenant, for its administrators; nothing for others."""
+    rows = limits.overview(tenant.pk) if user.administers(tenant.pk) else []
     for row in rows:
         row["kinds"] = [(kind, row["used"][kind], getattr(row["limit"], kind, None)) for kind in LABELS]
     return rows
@@ -60,7 +61,13 @@ def _chosen(request, name: str, legal: list[str], default: str) -> str:
 @login_required
 @require_GET
 def usage(request):
-    tenant = Tenant.objects.get(pk=request.user.tenant_id)
+    tenants = list(Tenant.objects.filter(pk__in=request.user.roles()).order_by("name"))
+    wanted = request.GET.get("tenant", "")
+    tenant = next((one for one in tenants if one.name == wanted), None)
+    if tenant is None and request.user.is_staff:
+        tenant = Tenant.objects.filter(name=wanted.replace("\x00", "")).first()
+    tenant = tenant or Tenant.objects.get(pk=request.user.tenant_id)
+    manages = request.user.administers(tenant.pk)
     held = ResourceRequest.objects.filter(
         tenant=tenant,
         owner=request.user.username,
@@ -72,13 +79,15 @@ def usage(request):
     context = {
         "tenant": tenant,
         "bars": bars(tenant),
-        "own": own_bars(request.user),
+        "tenants": tenants,
+        "manages": manages,
+        "own": own_bars(request.user, tenant.pk),
         "users": users_of(request.user, tenant),
         "held": with_objects(rows[:200]),
         "totals": totals,
         "spans": SPANS,
         "hours": _chosen(request, "hours", [str(hours) for hours, _label in SPANS], "24"),
-        "by": _chosen(request, "by", list(BY), "owner" if request.user.is_staff else "kind"),
+        "by": _chosen(request, "by", list(BY), "owner" if manages else "kind"),
         "resource": _chosen(request, "resource", list(LABELS), "cpu"),
     }
     return render(request, "resources/usage.html", context)

@@ -13,12 +13,14 @@ from kernel.fields import (
     StrictInt,
     StrictNumber,
     StrictSerializer,
+    StrictString,
 )
 from kernel.names import REQUEST_ID
 
 from .models import MOST_IDLE_MINUTES, PLATFORM_ID, Applier, Network, RequestType, is_platform_id
 
 BIG = 2**63 - 1
+WORK = ("job", "application", "dataset", "sweep", "schedule", "pipelinerun")  # the kinds of resources.work
 
 
 class OutsideIdField(RequestIdField):
@@ -76,6 +78,30 @@ class CapacityIn(StrictSerializer):
     cpu_borrow_limit = StrictNumber(required=False, min_value=0, max_value=1_000_000, help_text="0: borrows none")
     gpu_borrow_limit = StrictInt(required=False, min_value=0, max_value=1_000_000, help_text="0: borrows none")
     ram_borrow_limit = StrictInt(required=False, min_value=0, max_value=BIG, help_text="MiB; 0: borrows none")
+
+
+class TenantIn(StrictSerializer):
+    """What is not named is 0: such a tenant can borrow, or has members who only look."""
+
+    name = NameField()
+    cpu = StrictNumber(required=False, min_value=0, max_value=1_000_000)
+    gpu = StrictInt(required=False, min_value=0, max_value=1_000_000)
+    ram = StrictInt(required=False, min_value=0, max_value=BIG, help_text="MiB")
+    rom = StrictInt(required=False, min_value=0, max_value=BIG, help_text="bytes")
+
+
+class WorkIn(StrictSerializer):
+    kind = StrictChoice(choices=WORK)
+    user = NameField(help_text="whose it is")
+    name = StrictString(max_length=200, help_text="a run of a pipeline is `pipeline/number`")
+
+
+class WorkOut(serializers.Serializer):
+    kind = serializers.ChoiceField(choices=WORK)
+    user = serializers.CharField()
+    name = serializers.CharField()
+    state = serializers.CharField()
+    since = serializers.DateTimeField(help_text="when it was created")
 
 
 class TenantOut(serializers.Serializer):

@@ -8,6 +8,7 @@ from unfold.widgets import (
     UnfoldAdminDecimalFieldWidget,
     UnfoldAdminIntegerFieldWidget,
     UnfoldAdminSelectWidget,
+    UnfoldAdminTextInputWidget,
     UnfoldBooleanWidget,
 )
 
@@ -21,6 +22,11 @@ class CapacityForm(forms.Form):
     gpu = forms.IntegerField(label=_("GPU (devices)"), min_value=0, widget=UnfoldAdminIntegerFieldWidget())
     ram = forms.IntegerField(label=_("Memory (MiB)"), min_value=0, widget=UnfoldAdminIntegerFieldWidget())
     rom = forms.IntegerField(label=_("Disk (bytes)"), min_value=0, widget=UnfoldAdminIntegerFieldWidget())
+
+
+class TenantForm(CapacityForm):
+    name = forms.CharField(label=_("Name"), widget=UnfoldAdminTextInputWidget(), help_text=_("1 to 50 letters a to z"))
+    field_order = ["name"]
 
 
 class NetworkForm(forms.Form):

@@ -13,6 +13,8 @@ urlpatterns = [
     path("tenants", api.TenantList.as_view()),
     path("tenants/<seg:tenant>", api.TenantDetail.as_view()),
     path("tenants/<seg:tenant>/usage", api.TenantUsage.as_view()),
+    path("tenants/<seg:tenant>/work", api.TenantWork.as_view()),
+    path("tenants/<seg:tenant>/work:end", api.TenantWorkEnd.as_view()),
     path("tenants/<seg:tenant>/limits", api.LimitList.as_view()),
     path("tenants/<seg:tenant>/limits/<seg:name>", api.LimitDetail.as_view()),
 ]

@@ -16,6 +16,8 @@ from django_fsm import ConcurrentTransitionMixin, FSMField, transition
 
 from kernel.models import refused
 
+from .membership import Membership, Role
+
 
 class State(models.TextChoices):
     NOT_ACTIVE = "NotActive", _("not active")
@@ -34,7 +36,7 @@ class User(ConcurrentTransitionMixin, AbstractBaseUser, PermissionsMixin):
     state = FSMField(_("state"), default=State.NOT_ACTIVE, choices=State.choices, protected=True)
     is_staff = models.BooleanField(_("administrator"), default=False)
     created = models.DateTimeField(_("created"), auto_now_add=True)
-    tenant = models.ForeignKey(
+    tenant = models.ForeignKey(  # where the user's objects belong that name none; one of the user's memberships
         "resources.Tenant", on_delete=models.PROTECT, related_name="users", verbose_name=_("tenant")
     )
     owner = models.ForeignKey(  # of a service account (accounts.service_accounts), else None
@@ -71,6 +73,21 @@ class User(ConcurrentTransitionMixin, AbstractBaseUser, PermissionsMixin):
                 self.password = renewed  # the session that is opened now belongs to it
 
         return check_password(raw_password, self.password, upgrade)
+
+    @property
+    def member_id(self) -> int:
+        """Return the key of the user whose memberships count: a service account has those of its owner."""
+        return self.owner_id or self.pk
+
+    def roles(self) -> dict[int, str]:
+        """Return the user's role in each of their tenants, by key. A service account administers none."""
+        rows = Membership.objects.filter(user_id=self.member_id)
+        found = dict(rows.values_list("tenant_id", "role"))
+        return {key: Role.MEMBER if self.owner_id and role == Role.ADMIN else role for key, role in found.items()}
+
+    def administers(self, tenant_id: int) -> bool:
+        """Return whether the user manages that tenant's members and work: its administrators, and the platform's."""
+        return self.is_staff or self.roles().get(tenant_id) == Role.ADMIN
 
     @property
     def history_owner(self) -> str:

@@ -1,8 +1,9 @@
 """Read access to objects of other users, decided here only: for pages, REST and websockets.
 
 An owner reads and changes their own objects. Another visitor reads an object when a share grants it, to the user, to
-the user's tenant or by a link that the browser's session has opened, or when the visitor is an administrator. A share
-never allows changes. A missing object and one that is not shared get the same response after the same queries.
+one of the user's tenants or by a link that the browser's session has opened, or when the visitor administers the
+platform or the tenant that the object belongs to. None of these allows changes. A missing object and one that may not
+be read get the same response after the same queries.
 """
 
 from __future__ import annotations
@@ -15,20 +16,22 @@ from functools import wraps
 from django.conf import settings
 from django.contrib.auth.models import AnonymousUser
 from django.contrib.auth.views import redirect_to_login
-from django.db.models import F, Model, Q, QuerySet
+from django.db.models import Exists, Model, OuterRef, Q, QuerySet
+from django.db.models.functions import Coalesce
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed
 from django.urls import reverse
 from django.utils import timezone
 
 from accounts import auth
 from accounts.auth import Entry, links_of, valid_entries
-from accounts.models import Share, State, User
+from accounts.models import Membership, Role, Share, State, User
 
 from .kinds import kind_of
 
 USED_EVERY = timedelta(minutes=10)
 NO_ROW = 0  # no object has this key
 STAFF = "staff"  # the audience of administrators
+TENANT_ADMIN = "tenant_admin"  # that of the administrators of the object's tenant
 READ, CLONE = Share.Right.READ, Share.Right.CLONE
 
 
@@ -42,8 +45,8 @@ class Visitor:
 
 @dataclass(frozen=True)
 class Reading:
-    """How a visitor reads another user's object: with which right, and by a share with whom (`staff` for
-    administrators).
+    """How a visitor reads another user's object: with which right, and by a share with whom (`staff` and
+    `tenant_admin` for administrators).
     """
 
     owner: str
@@ -69,7 +72,8 @@ def in_force(now=None) -> Q:
     """Return the condition of active shares."""
     now = now or timezone.now()
     valid = Q(revoked=None, owner__state=State.ACTIVED) & (Q(expires=None) | Q(expires__gt=now))
-    valid &= ~Q(audience=Share.Audience.TENANT) | Q(tenant=F("owner__tenant"))  # an owner who has moved shares no more
+    there = Membership.objects.filter(user_id=Coalesce(OuterRef("owner__owner_id"), OuterRef("owner_id")))
+    valid &= ~Q(audience=Share.Audience.TENANT) | Exists(there.filter(tenant_id=OuterRef("tenant_id")))  # not who left
     return valid if settings.SHARE_LINKS else valid & ~Q(audience=Share.Audience.LINK)
 
 
@@ -78,8 +82,22 @@ def granted_to(visitor: Visitor) -> Q:
     condition = Q(audience=Share.Audience.LINK, pk__in=[*visitor.links, NO_ROW])
     if visitor.user is not None:
         condition |= Q(audience=Share.Audience.USER, user_id=visitor.user.pk)
-        condition |= Q(audience=Share.Audience.TENANT, tenant_id=visitor.user.tenant_id)
+        condition |= Q(audience=Share.Audience.TENANT, tenant_id__in=tenants_of(visitor.user))
     return condition
+
+
+def tenants_of(user: User) -> QuerySet:
+    """Return the keys of the user's tenants, for a condition of a query."""
+    return Membership.objects.filter(user_id=user.member_id).values("tenant_id")
+
+
+def administered(visitor: Visitor, model: type[Model], keys: Collection[int]) -> set[int]:
+    """Return which of these objects belong to a tenant that the visitor administers; as many queries for any."""
+    user = visitor.user
+    if user is None or user.owner_id or not kind_of(model).of_tenant:
+        return set()
+    tenants = Membership.objects.filter(user_id=user.pk, role=Role.ADMIN).values("tenant_id")
+    return set(model._base_manager.filter(pk__in=[*keys, NO_ROW], tenant__in=tenants).values_list("pk", flat=True))
 
 
 def grants(visitor: Visitor, model: type[Model], keys: Collection[int]) -> dict[int, Share]:
@@ -105,12 +123,16 @@ def readings(visitor: Visitor, rows: Sequence[Model]) -> dict[int, Reading | Non
     user = visitor.user
     foreign = [row.pk for row in rows if (user is None or row.user_id != user.pk) and not in_trash(row)]
     found = grants(visitor, type(rows[0]), foreign) if foreign else {}
+    others = [key for key in foreign if key not in found]
+    managed = administered(visitor, type(rows[0]), others) if others and not getattr(user, "is_staff", True) else set()
     result: dict[int, Reading | None] = {}
     for row in rows:
         if user is not None and row.user_id == user.pk:
             result[row.pk] = None
         elif row.pk in found:
             result[row.pk] = _by(row, found[row.pk])
+        elif row.pk in managed:
+            result[row.pk] = _reading(row, READ, TENANT_ADMIN)
         elif user is not None and user.is_staff and not in_trash(row):
             result[row.pk] = _reading(row, READ, STAFF)
     return result
@@ -127,7 +149,9 @@ def may_read(visitor: Visitor, model: type[Model], key: int, owner_id: int) -> b
         return True
     if hasattr(model, "trashed") and model._base_manager.filter(pk=key).exclude(trashed=None).exists():
         return False
-    return (visitor.user is not None and visitor.user.is_staff) or key in grants(visitor, model, [key])
+    if visitor.user is not None and visitor.user.is_staff:
+        return True
+    return key in grants(visitor, model, [key]) or key in administered(visitor, model, [key])
 
 
 def entitled(entries: Collection[Entry], model: type[Model], key: int, owner_id: int | None) -> set[Entry]:
@@ -188,7 +212,8 @@ def look_up(visitor: Visitor, rows: QuerySet, owner: str, name: str, right: str 
         return row
     if row is not None and in_trash(row):
         row = None
-    found = grants(visitor, rows.model, [row.pk] if row is not None else [])
+    keys = [row.pk] if row is not None else []
+    found, managed = grants(visitor, rows.model, keys), administered(visitor, rows.model, keys)
     if row is None:
         return None
     share = found.get(row.pk)
@@ -196,6 +221,8 @@ def look_up(visitor: Visitor, rows: QuerySet, owner: str, name: str, right: str 
         row.reading = _by(row, share)
     elif visitor.user is not None and visitor.user.is_staff:
         row.reading = _reading(row, READ, STAFF)
+    elif managed:
+        row.reading = _reading(row, READ, TENANT_ADMIN)
     else:
         return None
     return row if right == READ or row.reading is None or row.reading.clones else None

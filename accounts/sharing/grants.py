@@ -18,7 +18,7 @@ from django.utils import timezone
 from django.utils.dateparse import parse_date, parse_datetime
 
 from accounts import notices
-from accounts.models import Share, State, User
+from accounts.models import Membership, Share, State, User
 from kernel import after_commit
 from kernel.errors import Refused
 from kernel.locking import Missing, lock_row
@@ -26,7 +26,7 @@ from kernel.messages import Message, word
 from kernel.models import record_change
 from kernel.pages import number_in
 
-from .access import in_force, in_trash
+from .access import in_force, in_trash, tenants_of
 from .kinds import KINDS, kind_of
 
 Audience, Right = Share.Audience, Share.Right
@@ -51,12 +51,13 @@ def own(user: User, kind: str, name: str) -> Model:
 
 
 def make(
-    *, row: Model, audience: str, right: str = Right.READ, user: str = "", expires: datetime | None = None, by: str
-) -> tuple[Share, str]:
+    *, row: Model, audience: str, right: str = Right.READ, user: str = "", tenant: str | None = None,
+    expires: datetime | None = None, by: str,
+) -> tuple[Share, str]:  # fmt: skip
     """Share the object; return the share and, for a link, its token, which is not stored.
 
-    Sharing again with the same user or tenant changes the right and the expiry. By default a link expires after a week.
-    Raises Refused.
+    A `tenant` is one that the owner is in, by default the object's. Sharing again with the same user or tenant changes
+    the right and the expiry. By default a link expires after a week. Raises Refused.
     """
     owner, now = row.user, timezone.now()
     if audience == Audience.LINK:
@@ -71,7 +72,7 @@ def make(
     if audience == Audience.USER:
         to = {"user": _other(owner, user)}
     elif audience == Audience.TENANT:
-        to = {"tenant": owner.tenant}
+        to = {"tenant": _tenant_of(owner, row, tenant)}
     elif audience == Audience.LINK:
         token = secrets.token_urlsafe(TOKEN_BYTES)
         to = {"token_hash": hashed(token)}
@@ -143,7 +144,7 @@ def numbered(owner: User, number: str) -> Share | None:
 
 def made_for(user: User) -> QuerySet[Share]:
     """Return the active shares with the user and those of others with the user's tenant, newest first."""
-    to = Q(user=user) | (Q(audience=Audience.TENANT, tenant_id=user.tenant_id) & ~Q(owner=user))
+    to = Q(user=user) | (Q(audience=Audience.TENANT, tenant_id__in=tenants_of(user)) & ~Q(owner=user))
     shares = Share.objects.filter(in_force() & to)
     for kind in KINDS.values():
         if hasattr(kind.model, "trashed"):  # what is in its owner's trash is read by nobody else
@@ -184,6 +185,21 @@ def tidy() -> None:
     before = timezone.now() - KEPT
     old = Share.objects.filter(Q(revoked__lt=before) | Q(expires__lt=before)).values_list("pk", flat=True)
     Share.objects.filter(pk__in=list(old[:TIDIED_AT_ONCE])).delete()
+
+
+def tenants_to_share_with(owner: User, row: Model) -> list[Model]:
+    """Return the owner's tenants, first the one that the object belongs to, else the owner's default one."""
+    rows = Membership.objects.filter(user_id=owner.member_id).select_related("tenant").order_by("tenant__name")
+    first = getattr(row, "tenant_id", None)
+    order = {first: 0, owner.tenant_id: 1}
+    return sorted((one.tenant for one in rows), key=lambda tenant: order.get(tenant.pk, 2))
+
+
+def _tenant_of(owner: User, row: Model, name: str | None) -> Model:
+    found = [one for one in tenants_to_share_with(owner, row) if name in (None, one.name)]
+    if not found:
+        raise Missing("tenant")
+    return found[0]
 
 
 def _other(owner: User, username: str) -> User:

@@ -29,6 +29,11 @@ class Kind:
     page: str
     parents: Parents = _none
 
+    @property
+    def of_tenant(self) -> bool:
+        """Return whether such an object belongs to a tenant, whose administrators may read it."""
+        return any(field.name == "tenant" for field in self.model._meta.fields)
+
 
 KINDS: dict[str, Kind] = {}
 
@@ -40,7 +45,7 @@ def register(model: type[models.Model], *, page: str, parents: Parents = _none) 
     post_delete.connect(_deleted, sender=model, dispatch_uid=f"accounts.sharing.{name}")
 
 
-def kind_of(row: models.Model) -> Kind:
+def kind_of(row: models.Model | type[models.Model]) -> Kind:
     return KINDS[row._meta.model_name]
 
 

@@ -32,8 +32,11 @@ def share(request, kind, name):
         raise Http404
     problems, made = Problems(), []
     if request.method == "POST":
-        problems = problems_of(lambda: made.append(_make(request, row)), ("user", "expires", "right", "audience"))
+        problems = problems_of(
+            lambda: made.append(_make(request, row)), ("user", "tenant", "expires", "right", "audience")
+        )
     token = made[0][1] if made else ""
+    tenants = grants.tenants_to_share_with(request.user, row)
     if made and not token:
         return redirect("share", kind=kind, name=name)
     own_address = access.address(row, own=True)
@@ -44,7 +47,8 @@ def share(request, kind, name):
         "canonical": platform_address(request) + access.address(row, own=False),
         "shares": [{"share": one} for one in grants.of(row)],
         "known": grants.known_to(request.user),
-        "tenant": request.user.tenant,
+        "tenants": tenants,
+        "tenant": tenants[0],
         "link": f"{platform_address(request)}{links.address_of(token)}" if token else "",
         "links": settings.SHARE_LINKS,
         "problems": problems,
@@ -59,12 +63,13 @@ def share(request, kind, name):
 
 
 def _make(request, row) -> tuple[Share, str]:
-    given = {name: request.POST.get(name, "").strip() for name in ("audience", "user", "right", "expires")}
+    given = {name: request.POST.get(name, "").strip() for name in ("audience", "user", "tenant", "right", "expires")}
     return grants.make(
         row=row,
         audience=given["audience"],
         right=given["right"] or Share.Right.READ,
         user=given["user"],
+        tenant=given["tenant"] or None,
         expires=grants.moment(given["expires"]),
         by=request.user.username,
     )

@@ -30,6 +30,7 @@ class ShareIn(StrictSerializer):
     name = StrictString(max_length=500, help_text="of the object, which must be the user's own")
     audience = StrictChoice(choices=Share.Audience.values)
     user = NameField(required=False, help_text="the username, if `audience` is `user`")
+    tenant = NameField(required=False, help_text="if `audience` is `tenant`; default: the object's, else the user's")
     right = StrictChoice(choices=Share.Right.values, required=False, help_text="`read` by default")
     expires = EndField(
         required=False, max_length=40, help_text="a date, or a time with its zone; a link ends after 7 days by default"

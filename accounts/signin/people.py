@@ -15,11 +15,11 @@ from dataclasses import dataclass, field
 
 from django.conf import settings
 from django.db import IntegrityError, transaction
-from django.db.models import Q
 from django.utils import timezone
 
 from accounts import lifecycle, sessions
 from accounts.models import Identity, Preference, User
+from accounts.tenancy import members
 from kernel import names
 from kernel.errors import Refused
 
@@ -104,21 +104,6 @@ def disconnect(user: User, pk: int) -> None:
         locked.identities.filter(pk=pk).delete()
 
 
-def apply_roles(user: User, roles: Sequence[tuple[str, str]]) -> None:
-    """Give the user the tenant and role of their groups: [(tenant, role)…], the most important first. Raises Refused
-    when such a tenant does not exist.
-    """
-    if not roles:
-        return
-    tenants = User._meta.get_field("tenant").related_model.objects
-    tenant = tenants.filter(name=roles[0][0]).first()
-    if tenant is None:
-        raise Refused("your groups belong to the tenant %(tenant)s, which does not exist; tell an administrator",
-                      tenant=roles[0][0])  # fmt: skip
-    if user.tenant_id != tenant.pk:
-        User.objects.filter(Q(pk=user.pk) | Q(owner=user)).update(tenant=tenant)
-
-
 def _identity(person: Person) -> Identity | None:
     rows = Identity.objects.filter(issuer=person.issuer, subject=person.subject)
     return rows.select_related("user").first()
@@ -141,7 +126,9 @@ def _created(person: Person, rules) -> Identity:
     identity = Identity.objects.create(
         user=user, issuer=person.issuer, subject=person.subject, name=person.username[:200], created_user=True
     )
-    apply_roles(user, roles_of(person.groups, rules))
+    if roles := roles_of(person.groups, rules):
+        members.follow_groups(user, roles, person.by)
+        members.forget_first(user, [tenant for tenant, _role in roles])
     log.info("%s of %s signed in first: user %s", person.username, person.issuer, user.username)
     return identity
 
@@ -209,4 +196,4 @@ def _follow(identity: Identity, person: Person, rules) -> None:
     granted = staff and (identity.staff or not user.is_staff)
     changes = {"staff": granted, "name": person.username[:200], "used": timezone.now()}
     Identity.objects.filter(pk=identity.pk).update(**changes)
-    apply_roles(user, roles_of(person.groups, rules))
+    members.follow_groups(user, roles_of(person.groups, rules), person.by)

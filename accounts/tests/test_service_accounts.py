@@ -7,7 +7,7 @@ from django.test import Client
 
 from accounts import lifecycle, named_tokens, service_accounts, tokens
 from accounts.models import Notice, State, User
-from accounts.signin import people
+from accounts.tenancy import members
 from conftest import Api
 from kernel.errors import Refused
 from mlp.tests.page_world import visitor
@@ -46,11 +46,15 @@ def test_its_owner_makes_it_and_its_tokens_by_rest(alice, as_alice):
 def test_it_works_in_its_owners_tenant_and_follows_it(alice, builder):
     assert builder.tenant_id == alice.tenant_id
     other = Tenant.objects.create(name="research", cpu=1, gpu=0, ram=1000, rom=0)
-    people.apply_roles(alice, [("research", "member")])
+    members.put(tenant="research", user="alice", role="admin", by="test")
+    members.make_default(user=alice, tenant="research", by="alice")
     builder.refresh_from_db()
     assert builder.tenant_id == other.pk
     alice.refresh_from_db()
-    assert service_accounts.create(owner=alice, name="tester", by="alice").tenant_id == other.pk
+    tester = service_accounts.create(owner=alice, name="tester", by="alice")
+    assert tester.tenant_id == other.pk
+    assert not tester.memberships.exists()
+    assert set(tester.roles().values()) == {"member"}  # even where the owner is an administrator
 
 
 def test_there_is_no_way_to_log_in(builder):

@@ -12,6 +12,7 @@ from django.utils import timezone
 from accounts.models import User
 from apps import lifecycle, ports
 from apps.models import Application
+from conftest import move
 from kernel.errors import Fault, Refused
 from kernel.locking import Missing, WrongState, locked
 from kernel.models import history_of
@@ -69,8 +70,7 @@ def is_after(pause: timedelta, moment: datetime, begun: datetime) -> bool:
 
 class TestCreate:
     def test_all_fields_are_stored_and_the_users_tenant_is_charged(self, create, alice, tasks):
-        alice.tenant = Tenant.objects.create(name="other", cpu=8, gpu=2, ram=9000)
-        alice.save()
+        move(alice, Tenant.objects.create(name="other", cpu=8, gpu=2, ram=9000))
         app = fresh(create(alice, gpu=1, cpu=0.5, ram=300, public=True, tenant="other"))
         request = ResourceRequest.objects.get()
         assert (app.user, app.tenant, app.name, app.model.name) == (alice, alice.tenant, "calc", "adder")

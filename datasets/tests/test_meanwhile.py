@@ -10,6 +10,7 @@ from django.db import IntegrityError
 from django.utils import timezone
 
 from accounts.models import User
+from conftest import move
 from datasets import lifecycle
 from datasets.models import Dataset
 from kernel import storage
@@ -138,8 +139,7 @@ class TestReady:
 class TestCreate:
     def test_the_tenant_of_the_user_is_charged(self, alice):
         other = Tenant.objects.create(name="other", rom=100)
-        User.objects.filter(pk=alice.pk).update(tenant=other)
-        alice.refresh_from_db()
+        move(alice, other)
         dataset = new_dataset(alice, size=7)
         request = ResourceRequest.objects.get()
         assert (request.tenant, request.owner, request.applier, request.rom) == (other, "alice", "dm", 7)

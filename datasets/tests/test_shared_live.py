@@ -11,6 +11,7 @@ from django.utils import timezone
 from accounts import lifecycle as accounts
 from accounts.models import Share
 from accounts.sharing import grants
+from conftest import move
 from datasets.models import Dataset
 from resources.models import Tenant
 
@@ -78,7 +79,7 @@ def test_the_right_ends_with_its_date_the_tenant_and_the_owners_account(ready, b
     if end == "date":
         Share.objects.filter(pk=share.pk).update(expires=timezone.now() - timedelta(seconds=1))
     elif end == "tenant":
-        type(bob).objects.filter(pk=bob.pk).update(tenant=Tenant.objects.create(name="other"))
+        move(bob, Tenant.objects.create(name="other"))
     else:
         accounts.deregister(username="alice", by="test")
     for method, path in (("GET", "/a/one.csv"), ("PROPFIND", ""), ("PUT", "/x")):

@@ -13,7 +13,7 @@ def to_clone(visitor: access.Visitor, reference: str) -> Job | None:
         return None
     owner, _slash, name = reference.rpartition("/")
     own = visitor.user.username if visitor.user is not None else ""
-    rows = Job.objects.select_related("user", "snapshot__user")
+    rows = Job.objects.select_related("user", "tenant", "snapshot__user")
     job = access.look_up(visitor, rows, owner or own, name, access.CLONE)
     return None if job is not None and job.is_client else job
 

@@ -21,6 +21,7 @@ def rerun(job: Job, *, by: str, **changes) -> Job:
         raise Refused("an MLflow client reports this run; the platform cannot run it again", field="name")
     values = {name: getattr(job, name) for name in TAKEN_OVER}
     values["inputs"] = job.job_inputs
+    values["tenant"] = job.tenant.name
     values["project"] = job.project.name if job.project_id else None
     if job.snapshot_id:
         values["code_from"] = job.name

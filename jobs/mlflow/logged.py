@@ -60,7 +60,9 @@ def _own_run(call: Call) -> str:
 def _run_of(call: Call, name: str) -> Job:
     """Create the run of a model that was logged outside of one; it is finished at once."""
     project = lookup.project(call, call.fields.text("experiment_id", lookup.DEFAULT_ID), write=True)
-    job = client_runs.create(call.user, project, title=name, started=timezone.now(), by=call.caller.by)
+    job = client_runs.create(
+        call.user, project, title=name, started=timezone.now(), by=call.caller.by, tenant=call.workspace
+    )
     client_runs.report(job.pk, state=client_runs.FINISHED, by=call.caller.by)
     return job
 

@@ -33,6 +33,7 @@ from kernel.dispatch import Direct, ViewApplication
 from kernel.errors import Fault, Refused, TooMany, writable
 from kernel.locking import Missing
 from kernel.sanitize import check_count
+from resources.models import Tenant
 
 from .reading import Fields, WrongField
 
@@ -102,6 +103,11 @@ class Call:
     def user(self) -> User:
         return User.objects.select_related("tenant").get(pk=self.caller.user_id)
 
+    @property
+    def workspace(self) -> str | None:
+        """Return the tenant that the call names for what it creates; None for the user's default."""
+        return self.request.META.get(WORKSPACE, "").strip() or None
+
 
 Handler = Callable[..., dict | HttpResponseBase]
 Routes = Mapping[str, Mapping[str, Handler]]
@@ -155,10 +161,15 @@ def endpoint(methods: Mapping[str, Handler]) -> Callable[..., HttpResponseBase]:
 
 
 def check_workspace(call: Call) -> None:
-    """Refuse a call that is about another workspace than the caller's tenant. Raises MlflowError."""
-    name = call.request.META.get(WORKSPACE, "").strip()
-    if name and name != call.user.tenant.name:
-        raise missing_workspace(name)
+    """Refuse a call that is about a workspace which is none of the caller's tenants. Raises MlflowError."""
+    if call.workspace and call.workspace not in workspaces_of(call):
+        raise missing_workspace(call.workspace)
+
+
+def workspaces_of(call: Call) -> list[str]:
+    """Return the names of the caller's tenants, the default one first."""
+    found = Tenant.objects.filter(pk__in=call.user.roles()).order_by("name")
+    return sorted((one.name for one in found), key=lambda name: name != call.user.tenant.name)
 
 
 def missing_workspace(name: str) -> MlflowError:

@@ -88,6 +88,8 @@ def _created(call: Call, project: Project, tags: Tags, parent: Job | None, entry
         notes=tags.notes or "",
         parent=parent,
         entry=entry,
+        tenant=call.workspace,
+        within=parent.tenant if parent is not None and call.caller.job_id else None,
     )
     return {"run": shown.run_of(job)}
 

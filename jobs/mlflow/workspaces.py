@@ -1,18 +1,18 @@
-"""Workspaces are tenants: a user is in one of them, and administrators manage them."""
+"""Workspaces are tenants: a user is in one or several of them, and administrators manage them."""
 
 from __future__ import annotations
 
-from .protocol import BASES_3, Call, MlflowError, Routes, for_jobs, missing_workspace, patterns
+from .protocol import BASES_3, Call, MlflowError, Routes, for_jobs, missing_workspace, patterns, workspaces_of
 
 
 @for_jobs
 def many(call: Call) -> dict:
-    return {"workspaces": [{"name": call.user.tenant.name}]}
+    return {"workspaces": [{"name": name} for name in workspaces_of(call)]}
 
 
 @for_jobs
 def get(call: Call, name: str) -> dict:
-    if name != call.user.tenant.name:
+    if name not in workspaces_of(call):
         raise missing_workspace(name)
     return {"workspace": {"name": name}}
 

@@ -8,6 +8,7 @@ import pytest
 from django.utils import timezone
 
 from apps import lifecycle as apps
+from conftest import move
 from jobs import lifecycle, preemption, turns
 from jobs.models import Job
 from kernel import storage
@@ -35,8 +36,7 @@ def north(alice) -> Tenant:
     """The tenant of alice, which may borrow."""
     Tenant.objects.filter(name="default").update(lends=True)
     tenant = Tenant.objects.create(name="north", cpu=2, ram=4000, cpu_borrow_limit=8, ram_borrow_limit=9000)
-    alice.tenant = tenant
-    alice.save()
+    move(alice, tenant)
     return tenant
 
 

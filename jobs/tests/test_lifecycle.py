@@ -11,6 +11,7 @@ from django.utils import timezone
 
 import runners
 from accounts.models import User
+from conftest import move
 from datasets.models import Dataset
 from jobs import lifecycle
 from jobs.models import Job
@@ -69,8 +70,7 @@ class TestCreate:
 
     def test_the_tenant_of_the_user_is_charged(self, create, alice):
         other = Tenant.objects.create(name="other", cpu=8, ram=9000, gpu=2)
-        alice.tenant = other
-        alice.save()
+        move(alice, other)
         job = create(alice, gpu=1, cpu=2, ram=300, tenant="other")
         request = ResourceRequest.objects.get()
         assert (request.tenant, request.owner, request.applier) == (other, "alice", "jm")
@@ -165,8 +165,7 @@ class TestAdmission:
 
     def test_a_large_job_is_not_overtaken_in_its_tenant(self, create, alice, bob, make_user):
         carol = make_user("carol")
-        carol.tenant = Tenant.objects.create(name="other", cpu=1, ram=9000)
-        carol.save()
+        move(carol, Tenant.objects.create(name="other", cpu=1, ram=9000))
         self.queue(create, (alice, "large", 8), (bob, "small", 1), (alice, "tiny", 1))
         Tenant.objects.filter(name="default").update(cpu_inuse=1)
         own = create(carol, "own", cpu=1)

@@ -69,7 +69,7 @@ def test_more_than_the_tenant_allows_is_refused(as_alice, home, tenant, asked):
     bound(tenant)
     made = as_alice.call("post", "users/alice/jobs", {"name": "fit", "entry": "train.py", "network": asked})
     assert made.status_code == 403
-    assert made.json() == {"msg": f"network: at most {tenant} is allowed in your tenant"}
+    assert made.json() == {"msg": f"network: at most {tenant} is allowed in this tenant"}
     assert not Job.objects.exists()
 
 

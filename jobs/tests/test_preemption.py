@@ -8,6 +8,7 @@ import pytest
 from django.utils import timezone
 
 import runners
+from conftest import move
 from jobs import launching, lifecycle, preemption, reconcile, turns
 from jobs.models import Job
 from kernel import storage
@@ -149,8 +150,7 @@ def test_a_users_own_priorities_are_kept(running, create, alice, bob):
 
 
 def test_jobs_of_another_tenant_are_left_alone(running, create, alice, bob):
-    bob.tenant = Tenant.objects.create(name="other", cpu=4, ram=8000)
-    bob.save()
+    move(bob, Tenant.objects.create(name="other", cpu=4, ram=8000))
     running(bob, "theirs", cpu=4)
     create(alice, "large", cpu=8, preemptible=False)
     create(alice, "short", cpu=8)

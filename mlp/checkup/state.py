@@ -19,8 +19,9 @@ from jobs.models import Job
 from kernel import broker, consuming
 from mlp.management.commands.books import SOURCES
 from models_app.models import Model
-from resources import books
+from resources import books, inventory
 from resources.models import Tenant
+from resources.units import with_unit
 from supervision import health, launch, release
 from supervision import root as roots
 from supervision.part import run_dir
@@ -82,6 +83,20 @@ def resources() -> Iterator[Finding]:
         yield Finding("books", "problem", what, "manage.py books --repair")
     if not found:
         yield Finding("books", "ok", "the recorded use of resources is that of the objects")
+
+
+def capacities() -> Iterator[Finding]:
+    """Ask whether the tenants together have more than there is: administrators may have set so."""
+    there, over = inventory.measured(), []
+    for kind, value in there.items():
+        given = sum(getattr(tenant, kind) for tenant in Tenant.objects.all())
+        if given > value:
+            over.append(f"{with_unit(kind, given)} of {with_unit(kind, value)} {kind}")
+    if over:
+        what = f"together they have more than the machine or the cluster: {', '.join(over)}"
+        yield Finding("tenants", "warning", what, "set smaller capacities (docs/tenants.md)")
+    else:
+        yield Finding("tenants", "ok", "together they have no more than the machine or the cluster")
 
 
 def stream() -> Iterator[Finding]:

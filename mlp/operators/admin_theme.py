@@ -41,7 +41,13 @@ GROUPS = (
             *("aiops.alertrule", "aiops.alert", "aiops.feedback"),
         ),
     ),
-    (_("Resources"), ("resources.tenant", "resources.userlimit", "resources.resourcerequest", "resources.usagesample")),
+    (
+        _("Resources"),
+        (
+            *("resources.tenant", "accounts.membership", "resources.userlimit"),
+            *("resources.resourcerequest", "resources.usagesample"),
+        ),
+    ),
     (_("People"), ("accounts.user", "accounts.token", "accounts.visit", "accounts.share")),
     (_("Notifications"), ("accounts.notice", "accounts.delivery")),
     (_("Record"), ("kernel.statechange",)),

@@ -34,7 +34,7 @@ AIOPS_MAY = {0, 1, 2, 3}
 
 # Folders inside an app: each may import those before it, and its own files.
 ROOMS = {
-    "accounts": ("models", "auth", "notices", "sharing", "signin"),
+    "accounts": ("models", "auth", "notices", "tenancy", "sharing", "signin"),
     "aiops": ("models", "wire", "logstore", "opnilog", "judging", "lifecycle", "intake", "training", "services", "web"),
     "models_app": (
         "models",
@@ -75,7 +75,19 @@ FILES = (
     {"checks", "copying", "loading", "mlmodel", "ports", "proof", "sources", "turns", "units", "rows", "spec"}
     | {"uses"},
     {"auth", "tokens", "throttle", "devices", "logins", "environment", "lifecycle", "launching", "notices", "sessions"}
-    | {"tcc", "inventory", "lending", "limits", "rollouts", "switching", "usage", "books", "progress_bar"}
+    | {
+        "tcc",
+        "inventory",
+        "work",
+        "tenants",
+        "lending",
+        "limits",
+        "rollouts",
+        "switching",
+        "usage",
+        "books",
+        "progress_bar",
+    }
     | {"client_runs", "idle", "preemption", "scopes", "named_tokens", "service_accounts"},
     {"serializers", "shown", "tenant_forms", "playground", "request_rates", "logs", "delivery", "frame"},
     {

@@ -11,11 +11,12 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from accounts import lifecycle as accounts
-from accounts.models import Share, User
+from accounts.models import Share
 from apps import urls as app_urls
 from apps.models import Application
 from automation import urls as sweep_urls
 from automation.models import Sweep
+from conftest import move
 from datasets import urls as dataset_urls
 from datasets.models import Dataset
 from jobs import environment, launching
@@ -112,7 +113,8 @@ def readers(alice, make_user) -> dict[str, tuple]:
     other = Tenant.objects.create(name="other", cpu=1, gpu=0, ram=1024, rom=1 << 20)
     users = {name: make_user(name) for name in ("reader", "cloner", "stranger", "ended")}
     member, staff = make_user("member"), make_user("boss", is_staff=True)
-    User.objects.filter(pk__in=[user.pk for user in (*users.values(), staff)]).update(tenant=other)
+    for user in (*users.values(), staff):
+        move(user, other)
     yesterday = timezone.now() - timedelta(days=1)
     ways = {
         "owner": (alice, None),

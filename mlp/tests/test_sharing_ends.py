@@ -11,6 +11,7 @@ from django.utils import timezone
 from accounts import lifecycle as accounts
 from accounts.models import Share, User
 from accounts.sharing import access
+from conftest import move
 from jobs.models import Job, Project, RunMetric, RunParam
 from mlp.operators.tests.admin_world import put
 from resources.models import Tenant
@@ -28,8 +29,8 @@ def ways_out(job, bob):
     return {
         "end date": lambda: mine.update(expires=now),
         "revoked": lambda: mine.update(revoked=now),
-        "his tenant": lambda: User.objects.filter(pk=bob.pk).update(tenant=other),
-        "her tenant": lambda: User.objects.filter(pk=job.user_id).update(tenant=other),
+        "his tenant": lambda: move(bob, other),
+        "her tenant": lambda: move(job.user, other),
         "trash": lambda: Job.objects.filter(pk=job.pk).update(trashed=now),
         "owner": lambda: accounts.deregister(username="alice", by="test"),
         "deleted": lambda: job.delete(),

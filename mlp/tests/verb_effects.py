@@ -35,6 +35,9 @@ EFFECTS = {
         ),
         "fail": Effect("error", "confirmed", groups="dataset.pk, pages", fields="reason", history="fail by test: x"),
         "fail: once ready": Effect("ready", "tried"),
+        "end_upload": Effect(
+            "error", "confirmed", groups="dataset.pk, pages", fields="reason", history="fail by test: cancelled"
+        ),
         "fail_silent": Effect(
             "error", "confirmed", groups="dataset.pk, pages", fields="reason", history="fail by reconcile: x"
         ),
@@ -267,6 +270,14 @@ EFFECTS = {
             "error", "cancelled", groups="pages", fields="reason, reserved, run_name", history="fail by test: x"
         ),
         "fail: once ready": Effect("ready", "tried"),
+        "end": Effect(
+            "deleting",
+            "tried",
+            tasks="apps.erase@default",
+            groups="pages",
+            fields="not_before, address",
+            history="erase by test",
+        ),
         "delete_app": Effect(
             "deleting",
             "tried",

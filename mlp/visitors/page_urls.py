@@ -34,7 +34,7 @@ from jobs.media import pages as job_media
 from jobs.mlflow import connect_pages
 from jobs.runs import pages as runs
 from jobs.runs import project_pages
-from mlp.visitors import first_run, pages, search
+from mlp.visitors import first_run, pages, search, tenant_pages
 from models_app import pages as models
 from models_app.registry import pages as registry
 from models_app.registry import webhook_pages
@@ -85,6 +85,11 @@ urlpatterns = [
     path("shared/mine", sharing.by_me, name="shared_mine"),
     path("shared/link", links.open_link, name="shared_link"),
     path("shared/<seg:share>/revoke", sharing.revoke, name="share_revoke"),
+    path("tenants", tenant_pages.tenants, name="tenants"),
+    path("tenants/default", tenant_pages.make_default, name="tenant_default"),
+    path("tenants/in/<seg:name>", tenant_pages.tenant, name="tenant"),
+    path("tenants/in/<seg:name>/remove", tenant_pages.remove, name="tenant_remove"),
+    path("tenants/in/<seg:name>/end", tenant_pages.end_work, name="tenant_end"),
     path("search", search.search, name="search"),
     path("connect", connect_pages.connect, name="connect"),
     path("start", first_run.start, name="start"),

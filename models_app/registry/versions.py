@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from django.db import transaction
 
 from accounts import lifecycle as accounts
+from accounts.tenancy import members
 from jobs.models import Job
 from kernel import broker
 from kernel.errors import Refused
@@ -100,7 +101,9 @@ def _model_of(user, name: str, number: int, files: Files, by: str) -> tuple[Mode
     """Return the Model of a version's files, and whether it belongs to a version."""
     if files.origin is not None:
         free = _free_name(user, name, number)
-        return lifecycle.add_model(user=user, name=free, origin=files.origin, by=by), True
+        return lifecycle.add_model(
+            user=user, tenant=members.chosen(user, None), name=free, origin=files.origin, by=by
+        ), True
     owned = files.model is not None and ModelVersion.objects.filter(model=files.model, owns_model=True).exists()
     return files.model, owned
 

@@ -10,6 +10,7 @@ from django.utils import timezone
 
 from accounts.models import User
 from apps.models import Application
+from conftest import move
 from datasets.models import Dataset
 from jobs.models import Job, Metrics
 from kernel import storage
@@ -56,8 +57,7 @@ def fresh(model: Model) -> Model:
 
 class TestCreate:
     def test_all_fields_are_stored_and_the_users_tenant_is_charged(self, create, alice, tasks):
-        alice.tenant = Tenant.objects.create(name="other", rom=100)
-        alice.save()
+        move(alice, Tenant.objects.create(name="other", rom=100))
         model = fresh(create(alice, tenant="other"))
         request = ResourceRequest.objects.get()
         assert (model.user, model.tenant, model.name, model.src, model.size) == (alice, alice.tenant, "net", SRC, 3)

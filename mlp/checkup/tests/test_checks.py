@@ -24,6 +24,7 @@ from kernel.errors import Fault
 from mlp.checkup import findings, isolation, machine, secrecy, state
 from mlp.checkup.findings import Check, Finding
 from mlp.management.commands.doctor import CHECKS, THOROUGH
+from resources import inventory
 from resources.models import Tenant
 from runners.confine import Confinement
 from supervision import ports, tls
@@ -253,6 +254,16 @@ def test_books_that_do_not_add_up(default_tenant):
     finding = next(iter(state.resources()))
     assert (finding.level, finding.remedy) == ("problem", "manage.py books --repair")
     assert "default" in finding.what
+
+
+@pytest.mark.parametrize(("cpu", "level"), [(4, "ok"), (3, "warning")])
+def test_tenants_with_more_than_the_machine_has(default_tenant, monkeypatch, cpu, level):
+    monkeypatch.setattr(inventory, "measured", lambda: {"cpu": cpu, "gpu": 2})
+    Tenant.objects.filter(pk=default_tenant.pk).update(cpu=1)
+    Tenant.objects.create(name="research", cpu=3)
+    finding = only(state.capacities())
+    assert finding.level == level
+    assert level == "ok" or "4 of 3 cpu" in finding.what
 
 
 @pytest.mark.parametrize(("age_s", "level"), [(0, "ok"), (100, "warning"), (1000, "problem")])

@@ -38,6 +38,7 @@ CHECKS = (
     Check("migrations", state.migrations, DATABASE),
     Check("database", state.sessions, DATABASE),
     Check("books", state.resources, DATABASE),
+    Check("tenants", state.capacities, DATABASE),
     Check("runs", state.runs, DATABASE),
     Check("stream", state.stream, BOTH),
     Check("tasks", state.tasks, frozenset({"valkey"})),

@@ -10,6 +10,7 @@ from django.core.management.base import BaseCommand
 
 from accounts import lifecycle
 from accounts.models import User
+from accounts.tenancy import members
 from jobs.metrics import recording
 from kernel import bus
 from kernel.secrets import secret
@@ -25,6 +26,7 @@ class Command(BaseCommand):
         tenant = prepare_default_tenant()
         self.stdout.write(f"tenant default: {tenant.cpu.normalize():f} CPU, {tenant.gpu} GPU, {tenant.ram} MiB RAM")
         self._operator()
+        members.mend()
         bus.ensure_streams([recording.STREAM])
 
     def _operator(self) -> None:

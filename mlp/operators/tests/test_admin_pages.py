@@ -27,7 +27,10 @@ from .admin_world import fill, put
 
 MODELS = sorted(model._meta.label_lower for model in admin.site._registry)
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
-CREATED_HERE = {"accounts.user", "accounts.token", "resources.userlimit", "jobs.failurerule"}
+CREATED_HERE = {
+    "accounts.user", "accounts.token", "accounts.membership", "resources.tenant", "resources.userlimit",
+    "jobs.failurerule",
+}  # fmt: skip
 
 
 @pytest.fixture

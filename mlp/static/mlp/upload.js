@@ -188,7 +188,7 @@ async function upload() {
   let name = form.dataset.into;
   if (!name) {
     name = form.querySelector("#name").value.trim();
-    const row = await stubbornly(() => call("POST", "/datasets", token, { name, size: Number(form.querySelector("#size").value) }));
+    const row = await stubbornly(() => call("POST", "/datasets", token, { name, size: Number(form.querySelector("#size").value), tenant: form.querySelector("#tenant")?.value }));
     form.dataset.into = row.name; // a further attempt continues this dataset
   }
   await sendAll(name, token);
