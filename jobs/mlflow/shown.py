@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 from uuid import UUID
 
@@ -13,6 +13,8 @@ from jobs.models import Job, LoggedModel, ModelUse, RunInput, RunMetric, RunPara
 
 from .reading import number_out
 from .writing import NAME, NOTE
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 STATUS = {
     "creating": "SCHEDULED",
@@ -66,7 +68,9 @@ class Found(NamedTuple):
 
 
 def milliseconds(moment: datetime | int | None) -> int | None:
-    return round(moment.timestamp() * 1000) if isinstance(moment, datetime) else moment
+    if not isinstance(moment, datetime):
+        return moment
+    return ((moment - EPOCH) // timedelta(microseconds=1) + 500) // 1000  # halves up, as PostgreSQL rounds them
 
 
 def status_of(job: Job | Found) -> str:

@@ -252,7 +252,7 @@ def test_a_search_shows_runs_as_get_does(mlflow, runs, alice):
     of_a_job = Job.objects.get(run_id=start(mlflow, key))
     Job.objects.create(
         user=alice, tenant=alice.tenant, name="fit", entry="fit.py", state="error", reason="cancelled by alice",
-        project=of_a_job.project, ended=of_a_job.created,
+        project=of_a_job.project, ended=of_a_job.created.replace(microsecond=122_500),  # half a millisecond
     )  # fmt: skip
     keys = [key, runs[0]]
     found = mlflow.call("post", "runs/search", experiment_ids=keys, run_view_type="ALL")["runs"]
