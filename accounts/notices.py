@@ -74,7 +74,7 @@ def _of_change(sender, instance: StateChange, created: bool, **_others) -> None:
         down = (instance.kind, instance.transition) == DOWN
         if down and _in_cooldown(user, instance):
             return
-        event = "down" if down else instance.target
+        event = "down" if down else instance.shown_target if instance.transition == "stop" else instance.target
         notify(user=user, kind=instance.kind, name=instance.name, event=event, reason=instance.reason)
 
 
@@ -97,7 +97,7 @@ def _matters(change: StateChange) -> bool:
         return False
     if (change.kind, change.target) in GOOD_ENDS or (change.kind, change.transition) == DOWN:
         return True
-    return change.target == "error" and not (change.by == change.owner and change.reason.startswith("cancelled"))
+    return change.target == "error" and not (change.by == change.owner and change.shown_target != "error")
 
 
 def listen() -> None:

@@ -23,12 +23,20 @@ def delete(app: Application, *, by: str) -> None:
     lifecycle.delete_app(user=app.user, name=app.name, by=by)
 
 
-def is_ready(app: Application) -> bool:
+def is_up(app: Application) -> bool:
     return app.state == State.READY
 
 
 def restart(app: Application, *, by: str) -> None:
-    lifecycle.restart(app.pk, by=by)
+    rollouts.move(user=app.user, name=app.name, by=by, may_restart=True)
+
+
+def stop(app: Application, *, by: str) -> None:
+    lifecycle.stop_app(user=app.user, name=app.name, by=by)
+
+
+def start(app: Application, *, by: str) -> None:
+    lifecycle.start_app(user=app.user, name=app.name, by=by)
 
 
 @admin.register(Application)
@@ -55,9 +63,25 @@ class ApplicationAdmin(OwnedAdmin):
         "restart": Verb(
             label=_("Restart"),
             run=restart,
-            when=is_ready,
-            question=_("Its process is restarted. Requests fail until it is up again."),
+            when=is_up,
+            question=_(
+                "A new process takes over once it is ready. Without room for two, requests fail for a few seconds."
+            ),
             icon="restart_alt",
+        ),
+        "stop": Verb(
+            label=_("Stop"),
+            run=stop,
+            transition="stop",
+            question=_("Requests to it will fail. Its resources are freed."),
+            icon="stop_circle",
+        ),
+        "start": Verb(
+            label=_("Start"),
+            run=start,
+            transition="start",
+            when=lambda app: not app.run_name,
+            icon="play_circle",
         ),
         "delete": Verb(
             label=_("Delete"),
@@ -112,7 +136,7 @@ PHASE_TONES = {
 
 
 def try_again(rollout: Rollout, *, by: str) -> None:
-    rollouts.follow(rollout.app_id, by, again=True)
+    rollouts.again(rollout.app_id, by)
 
 
 @admin.register(Rollout)

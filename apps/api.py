@@ -7,12 +7,13 @@ from django.http import HttpResponse
 from accounts.sharing.rest import SharedReads
 from jobs.log.calls import HITS, LINES, answer_hits, answer_lines
 from jobs.logs import TEXT
-from kernel.locking import Missing
+from kernel.locking import Missing, WrongState
+from kernel.messages import word
 from kernel.views import Call, query_int, whole
 
-from . import launching, lifecycle, logs, rollouts
+from . import launching, lifecycle, logs, queueing, rollouts, runs
 from .models import Application, State
-from .serializers import AppIn, AppOut
+from .serializers import AppIn, AppMoveIn, AppOut, AppQueueOut, AppRestartIn, AppRunOut, AppUptimeOut
 
 STATES = tuple(State.values)
 MODEL = "$response.body#/name"
@@ -113,10 +114,87 @@ class AppLogSearch(AppView):
 
 
 class AppRollout(AppView):
-    """Of an application that follows an alias."""
+    """PUT moves the application to another model without a refused request: the new run is ready before requests go to
+    it. With `model_name` it follows no alias from then on. Without a model or an alias it moves to the version that its
+    alias names now, or tries a move again that has failed or waits.
+    """
 
-    calls = {"PUT": Call("Move to the version that its alias names, also after that has failed", out=AppOut)}
+    calls = {
+        "PUT": Call("Move an application to another model or alias", body=AppMoveIn, out=AppOut),
+        "DELETE": Call("Cancel a move that was requested", out=AppOut),
+    }
 
     def put(self, request, user, name):
-        rollouts.follow(self.application(name).pk, self.by, again=True)
+        app, values = self.application(name), self.body()
+        if values.get("model_name") or values.get("follows"):
+            rollouts.move(user=self.owner, name=name, by=self.by, **values)
+        else:
+            rollouts.again(app.pk, self.by, **values)
         return self.answer(self.application(name))
+
+    def delete(self, request, user, name):
+        rollouts.cancel(user=self.owner, name=name, by=self.by)
+        return self.answer(self.application(name))
+
+
+class AppRestart(AppView):
+    """The new process is ready before requests go to it. Without room for two it waits, or restarts with a short
+    interruption if `may_restart`.
+    """
+
+    calls = {"PUT": Call("Restart an application", body=AppRestartIn, out=AppOut)}
+
+    def put(self, request, user, name):
+        rollouts.move(user=self.owner, name=name, by=self.by, **self.body())
+        return self.answer(self.application(name))
+
+
+class AppStop(AppView):
+    """Requests in flight are answered; then its resources are released. It is in state error with `stopped`."""
+
+    calls = {"PUT": Call("Stop a starting, queued or ready application", out=AppOut)}
+
+    def put(self, request, user, name):
+        lifecycle.stop_app(user=self.owner, name=name, by=self.by)
+        return self.answer(self.application(name))
+
+
+class AppStart(AppView):
+    """Without free resources it is queued."""
+
+    calls = {"PUT": Call("Start a stopped or failed application", out=AppOut)}
+
+    def put(self, request, user, name):
+        lifecycle.start_app(user=self.owner, name=name, by=self.by)
+        return self.answer(self.application(name))
+
+
+class AppRuns(AppView):
+    """The latest 200 are kept."""
+
+    calls = {"GET": Call("List the application's runs, newest first", out=AppRunOut, many=True)}
+
+    def get(self, request, user, name):
+        return self.page(self.application(name).runs.all())
+
+
+class AppUptime(AppView):
+    calls = {"GET": Call("Get how long the application was up in the last day", out=AppUptimeOut)}
+
+    def get(self, request, user, name):
+        return self.answer(runs.uptime(runs.latest(self.application(name))))
+
+
+class AppQueue(AppView):
+    """What is missing, and who uses it. Other users' objects are one sum; administrators get their names."""
+
+    calls = {"GET": Call("Get why a queued application waits", out=AppQueueOut)}
+
+    def get(self, request, user, name):
+        app, reader = self.application(name), self.reading is not None
+        found = queueing.explain(app, all_names=not reader and request.user.is_staff, reader=reader)
+        if found is None:
+            raise WrongState(
+                "the application is %(state)s; only a queued one has a position in the queue", state=word(app.state)
+            )
+        return self.answer(found)

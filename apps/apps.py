@@ -21,6 +21,7 @@ class ApplicationsConfig(AppConfig):
             delete_all_of(user, by)
 
         deregistered.connect(end_apps, weak=False, dispatch_uid="apps.end_apps")
+        import_module("resources.claims").register(import_module("apps.queueing").admit)
         model, work = self.get_model("Application"), import_module("resources.work")
         import_module("accounts.sharing.kinds").register(model, page="application")
 

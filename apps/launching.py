@@ -83,6 +83,9 @@ class ApplicationRuns(owned.OwnedRuns[Application]):
         else:
             self.ended(app, status)
 
+    def release(self, row: Application) -> None:
+        lifecycle.note_stop(row)
+
     def ended(self, app: Application, status: RunStatus) -> None:
         reason = status.reason or Message("the run no longer exists")
         if app.state == State.READY and reason.startswith(STOPPED):
@@ -117,11 +120,17 @@ def look(app: Application, follow: bool = False) -> None:
         after_commit.enqueue("apps.launch", app.pk, follow)
 
 
-def stop(pk: int, run_name: str) -> None:
-    """Stop this very run of an application that should be up; its end is then noticed like any other."""
-    app = Application.objects.filter(pk=pk, state=State.READY, run_name=run_name).first()
-    if app is not None:
-        runners.get().stop(run_name, STOP_GRACE_S)
+def stop(pk: int, run_name: str, follow: bool = True) -> None:
+    """Stop the run of a stopped application and release its resources.
+
+    While `not_before` is ahead the gateway may still send requests to the run.
+    """
+    app = Application.objects.filter(pk=pk, state=State.ERROR, run_name=run_name).first()
+    if app is None or not run_name:
+        return
+    done = owned.has_come(app.not_before) and RUNS.clean(app, STOP_GRACE_S)
+    if not done and follow:
+        after_commit.enqueue("apps.stop", pk, run_name, delay_ms=LOOK_AGAIN_MS)
 
 
 def erase(pk: int, follow: bool = True) -> None:
@@ -152,6 +161,8 @@ def spec_of(app: Application) -> RunSpec:
     program = runner.place(SERVING, SERVING_SEEN)
     command = [runner.python, "-u", f"{program}/server.py", "--model", runner.place(files, MODEL)]
     command += ["--name", app.served_name]
+    if app.model.name != app.served_name:
+        command += ["--also", app.model.name]
     if runner.listen:
         command += ["--host", runner.listen, "--port", str(app.port)]
     seen = runner.place(place, WORK)

@@ -1,7 +1,8 @@
 """The verbs of applications: every change of state is made here. Called by api, pages, admin, launching and reconcile.
 
-The tenant's cpu, gpu and ram are tried when the application is created, confirmed when it is first up, and released
-when it is erased or has failed, always after its run is gone. Its port belongs to the row until that is removed.
+The tenant's cpu, gpu and ram are tried when the application is created or started, as soon as they are free
+(apps.queueing); confirmed when it is first up, and released when it is stopped, erased or has failed, always after its
+run is gone. Its port belongs to the row until that is removed.
 """
 
 from __future__ import annotations
@@ -26,11 +27,13 @@ from models_app.models import State as ModelState
 from resources import lending, tcc
 from runners import owned
 
-from . import ports
+from . import ports, runs
 from .models import Application, Rollout, State
 
 APPLIER = "am"
 CANCELLED = Message("cancelled")
+STOPPED = Message("stopped")
+QUEUED = Message("queued: not enough free resources")
 PORT_TRIES = 20
 PORT_IS_UNIQUE = "app_group_port_key"
 BACKOFF_S = (0.5, 1, 2, 5, 10, 20, 40)
@@ -43,17 +46,16 @@ def request_id(pk: int) -> str:
     return f"app:{pk}"
 
 
-@lending.recalling
 def create_app(
     *, user, name: str, model_name: str = "", follows: str = "", gpu: int = 0, cpu: float = 1, ram: int = 512,
     public: bool = False, may_restart: bool = False, tenant: str | None = None, by: str,
 ) -> Application:  # fmt: skip
-    """Create the row with a free port, reserve its resources and enqueue its start.
+    """Create the row with a free port, reserve its resources and enqueue its start; without free ones it is queued.
 
     Without a `model_name` it serves the model that the alias `follows` names, such as models:/churn@champion, and
     moves with it.
 
-    Raises Refused: the name is taken, no such ready model, not enough resources, no free port. Raises Fault, with
+    Raises Refused: the name is taken, no such ready model, more than the tenant has, no free port. Raises Fault, with
     nothing stored, when the task queue is not available.
     """
     broker.require()
@@ -71,16 +73,13 @@ def create_app(
                     field="model_name", name=model_name, state=word(model.state),
                 )  # fmt: skip
             values = {"gpu": gpu, "cpu": cpu, "ram": ram}
+            tcc.never_fits(held, user.username, **values)
             app = _insert(
                 user=user, tenant=held, model=model, name=name, public=public, alias=alias,
-                may_restart=may_restart, **values,
+                may_restart=may_restart, reserved=False, queued=timezone.now(), **values,
             )  # fmt: skip
             record_created(app, by=by)
-            tcc.try_(
-                id=request_id(app.pk), applier=APPLIER, request_type="request", tenant=held.name,
-                owner=user.username, **values,
-            )  # fmt: skip
-            after_commit.enqueue("apps.launch", app.pk)
+            reserve(app)
     except IntegrityError as problem:
         if violated(problem) == "application_name_once_per_user":
             raise Refused("you already have an application named %(name)s", field="name", name=name)
@@ -119,6 +118,29 @@ def _insert(**values) -> Application:
     raise Refused("no free port was found; try again", field="port")
 
 
+def reserve(app: Application) -> Refused | None:
+    """Reserve the resources of a locked application and enqueue its start. Return the refusal, None when they are
+    reserved.
+    """
+    try:
+        with transaction.atomic():
+            tcc.try_(
+                id=request_id(app.pk), applier=APPLIER, request_type="request", tenant=app.tenant.name,
+                owner=app.user.username, gpu=app.gpu, cpu=app.cpu, ram=app.ram,
+            )  # fmt: skip
+    except Refused as refused:
+        lending.recall(refused)
+        if app.reason != QUEUED:
+            app.reason = QUEUED
+            app.save(update_fields=["reason"])
+        return refused
+    app.reserved, app.reason = True, ""
+    app.save(update_fields=["reserved", "reason"])
+    after_commit.enqueue("apps.launch", app.pk)
+    after_commit.changed(app.user.username, "application", app.name)
+    return None
+
+
 def run_name_of(app: Application) -> str:
     """Return the name of the application's current attempt."""
     return f"app-{app.pk}-{app.attempt}"
@@ -127,13 +149,14 @@ def run_name_of(app: Application) -> str:
 def note_order(pk: int) -> Application | None:
     """Name the next run of an application that waits for one and return it; None when there is nothing to start now."""
     with locked(Application, pk=pk) as app:
-        if app.state != State.CREATING or not owned.has_come(app.not_before):
+        if app.state != State.CREATING or not app.reserved or not owned.has_come(app.not_before):
             return None
         if not app.run_name:
             _take_over(app)
             app.attempt += 1
             app.run_name, app.ordered, app.address = run_name_of(app), timezone.now(), ""
             app.save(update_fields=["attempt", "run_name", "ordered", "address"])
+            runs.begin(app, app.run_name, app.model.name)
         return app
 
 
@@ -154,6 +177,7 @@ def up(pk: int, run_name: str, address: str, by: str) -> None:
         app.up(by=by)
         app.address, app.ready_since = address, timezone.now()
         app.save()
+        runs.come_up(app, run_name)
         tcc.confirm(id=request_id(pk), applier=APPLIER)
 
 
@@ -168,8 +192,9 @@ def end_run(pk: int, run_name: str, reason: str, by: str) -> None:
             app.lose(by=by, reason=reason)
             app.not_before = _when_forgotten()
         app.failures += 1
+        runs.end(app, run_name, runs.Outcome.FAILED, reason)
         app.run_name, app.address, app.ready_since, app.reason = "", "", None, reason
-        if app.failures >= settings.APP_MOST_FAILURES:
+        if app.failures >= settings.APP_MOST_FAILURES and not _is_moving(app):
             app.fail(
                 by=by, reason=Message("stopped after %(count)s failures: %(reason)s", count=app.failures, reason=reason)
             )
@@ -184,25 +209,83 @@ def end_run(pk: int, run_name: str, reason: str, by: str) -> None:
         after_commit.changed(app.user.username, "application", app.name)
 
 
+def _is_moving(app: Application) -> bool:
+    """Return whether another run of the application is starting, which may be better than the one that failed."""
+    return Rollout.objects.filter(app=app, phase=Rollout.Phase.STARTING).exists()
+
+
 def end_requested(pk: int, run_name: str, reason: str, by: str) -> None:
     """Record that a run was stopped with the platform or by an administrator: restart it at once."""
     with locked(Application, pk=pk) as app:
         if app.run_name != run_name or app.state != State.READY:
             return
         app.renew(by=by, reason=reason)
+        runs.end(app, run_name, runs.Outcome.RESTARTED)
         app.run_name, app.address, app.ready_since, app.not_before = "", "", None, None
         app.save()
         after_commit.enqueue("apps.launch", pk)
 
 
-def restart(pk: int, by: str) -> None:
-    """Stop the run of a ready application; like any run that ends it is then started again. Raises WrongState."""
-    with locked(Application, pk=pk) as app:
-        if app.state != State.READY:
-            raise WrongState(
-                "the application is %(state)s; it can be restarted once it is ready", state=word(app.state)
-            )
-        after_commit.enqueue("apps.stop", pk, app.run_name)
+def stop_app(*, user, name: str, by: str) -> Application:
+    """Move an application from creating or ready to error, stopped: a task stops its run and releases its resources.
+
+    Its requests are refused at once; those in flight are answered.
+    """
+    with locked(Application, user=user, name=name) as app:
+        was_ready = app.state == State.READY
+        app.stop(by=by, reason=STOPPED)
+        app.not_before = _when_forgotten() if was_ready else None
+        app.address, app.ready_since, app.failures, app.queued = "", None, 0, None
+        runs.end(app, app.run_name, runs.Outcome.STOPPED)
+        _end_rollout(app)
+        if not app.run_name and app.reserved:
+            app.reserved = False
+            tcc.release(id=request_id(app.pk), applier=APPLIER)
+        app.save()
+        if app.run_name:
+            after_commit.enqueue("apps.stop", app.pk, app.run_name, delay_ms=int(PLACE_REMEMBERED_S * 1000) + 50)
+    return app
+
+
+def _end_rollout(app: Application) -> None:
+    """End the move of a stopped or failed application to another model: what has started is stopped, too."""
+    rollout = lock_row(Rollout, app=app)
+    if rollout is None or rollout.phase == Rollout.Phase.ENDING:
+        return
+    if rollout.phase != Rollout.Phase.STARTING:
+        rollout.delete()
+        return
+    runs.end(app, rollout.run_name, runs.Outcome.STOPPED)
+    rollout.phase, rollout.not_before = Rollout.Phase.ENDING, None
+    rollout.save()
+    after_commit.enqueue("apps.rollout", rollout.pk)
+
+
+def note_stop(app: Application) -> None:
+    """Release the resources of a locked, stopped application whose run is gone."""
+    app.reserved = False
+    app.save(update_fields=["run_name", "reserved"])
+    tcc.release(id=request_id(app.pk), applier=APPLIER)
+    after_commit.changed(app.user.username, "application", app.name)
+
+
+def start_app(*, user, name: str, by: str) -> Application:
+    """Move a stopped or failed application from error to creating; without free resources it is queued.
+
+    Raises WrongState while it is still being stopped; Refused when it needs more than the tenant has now; Fault, with
+    nothing stored, when the task queue is not available.
+    """
+    broker.require()
+    with locked(Application, user=user, name=name) as app:
+        if app.state == State.ERROR and app.run_name:
+            raise WrongState("the application is still being stopped; try again in a few seconds")
+        app.start(by=by)
+        tcc.never_fits(app.tenant, user.username, gpu=app.gpu, cpu=app.cpu, ram=app.ram)
+        app.failures, app.not_before, app.queued = 0, None, timezone.now()
+        app.save()
+        tcc.withdraw(id=request_id(app.pk), applier=APPLIER)  # the settled request of its last time
+        reserve(app)
+    return app
 
 
 def fail(pk: int, reason: str, by: str) -> None:
@@ -210,7 +293,9 @@ def fail(pk: int, reason: str, by: str) -> None:
     with locked(Application, pk=pk) as app:
         if app.state == State.CREATING:
             app.fail(by=by, reason=reason)
+            runs.end(app, app.run_name, runs.Outcome.FAILED, reason)
             app.run_name, app.reserved = "", False
+            _end_rollout(app)
             app.save()
             tcc.release(id=request_id(pk), applier=APPLIER)
 

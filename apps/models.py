@@ -1,12 +1,16 @@
 """Application. Written only through apps.lifecycle.
 
 Application:
-    creating      --up-->     ready
-    ready         --lose-->   creating     (its run has ended: it is restarted after a pause)
-    ready         --renew-->  creating     (its run was stopped on request, which is no failure: restarted at once)
-    creating      --fail-->   error
-    ready, error  --erase-->  deleting     (its run is stopped, then files and row are removed)
+    creating         --up-->     ready
+    ready            --lose-->   creating  (its run has ended: it is restarted after a pause)
+    ready            --renew-->  creating  (its run was stopped on request, which is no failure: restarted at once)
+    creating         --fail-->   error
+    creating, ready  --stop-->   error     (by its owner: its run is stopped, then its resources are released)
+    error            --start-->  creating
+    ready, error     --erase-->  deleting  (its run is stopped, then files and row are removed)
 
+While it is starting without reserved resources it is queued (apps.queueing). A stopped one is in `error`, since the
+states of REST are fixed; `stopped` tells it from a failed one.
 `alias` is what the application follows: when it names another version, the application moves to that (Rollout).
 `failures` counts the runs that ended since the application was last up for a while. `port` belongs to the row until it
 is removed.
@@ -17,6 +21,7 @@ from __future__ import annotations
 from django.conf import settings
 from django.db import models
 from django.db.models import Q
+from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 from django_fsm import ConcurrentTransitionMixin, FSMField, transition
 
@@ -24,6 +29,9 @@ from kernel.messages import ReasonField
 from kernel.models import Lifecycle, refused
 
 PORTS = range(31000, 50001)
+
+
+SHOWN_ONLY = {"queued": _("queued"), "stopped": _("stopped")}  # states of pages that REST does not have
 
 
 class State(models.TextChoices):
@@ -67,6 +75,9 @@ class Application(ConcurrentTransitionMixin, Lifecycle):
         verbose_name=_("alias"),
     )  # fmt: skip
     may_restart = models.BooleanField(_("restart if there is no room for two"), default=False, db_default=False)
+    stopped = models.BooleanField(_("stopped"), default=False, db_default=False)
+    queued = models.DateTimeField(_("queued since"), null=True, blank=True)
+    served_as = models.CharField(_("name in addresses"), max_length=50, blank=True, default="", db_default="")
     created = models.DateTimeField(_("created"), auto_now_add=True)
 
     class Meta:
@@ -89,11 +100,22 @@ class Application(ConcurrentTransitionMixin, Lifecycle):
         return f"{self.user}/{self.name}"
 
     @property
+    def shown_state(self) -> str:
+        if self.state == State.CREATING and not self.reserved:
+            return "queued"
+        return "stopped" if self.state == State.ERROR and self.stopped else self.state
+
+    @property
+    def shown_state_word(self) -> str:
+        return str(SHOWN_ONLY.get(self.shown_state, self.get_state_display()))
+
+    @property
     def served_name(self) -> str:
         """Return the name of the model in the addresses of the Open Inference Protocol. What follows an alias keeps its
-        own name there, since its models have different ones.
+        own name there, since its models have different ones; what was moved to another model by its owner keeps the
+        name that its clients know.
         """
-        return self.name if self.alias_id else self.model.name
+        return self.served_as or (self.name if self.alias_id else self.model.name)
 
     @property
     def follows(self) -> str:
@@ -142,6 +164,28 @@ class Application(ConcurrentTransitionMixin, Lifecycle):
 
     @transition(
         field=state,
+        source=[State.CREATING, State.READY],
+        target=State.ERROR,
+        custom=refused("the application is %(state)s; only a starting or ready application can be stopped"),
+    )
+    def stop(self, *, by, reason=""):
+        """creating, ready > error."""
+        self.reason = reason
+        self.stopped = True
+
+    @transition(
+        field=state,
+        source=State.ERROR,
+        target=State.CREATING,
+        custom=refused("the application is %(state)s; only a stopped or failed application can be started"),
+    )
+    def start(self, *, by, reason=""):
+        """error > creating."""
+        self.reason = ""
+        self.stopped = False
+
+    @transition(
+        field=state,
         source=[State.READY, State.ERROR],
         target=State.DELETING,
         custom=refused("the application is still starting; wait until it is ready or has failed before you delete it"),
@@ -150,14 +194,51 @@ class Application(ConcurrentTransitionMixin, Lifecycle):
         """ready, error > deleting."""
 
 
+class AppRun(models.Model):
+    """A run of an application, with when it was up and how it ended. Written only through apps.runs."""
+
+    class Outcome(models.TextChoices):
+        FAILED = "failed", _("failed")
+        REPLACED = "replaced", _("replaced")
+        RESTARTED = "restarted", _("restarted")
+        STOPPED = "stopped", _("stopped")
+
+    app = models.ForeignKey(Application, on_delete=models.CASCADE, related_name="runs", verbose_name=_("application"))
+    name = models.CharField(_("run"), max_length=64)
+    model_name = models.CharField(_("model"), max_length=50)
+    ordered = models.DateTimeField(_("ordered"))
+    ready = models.DateTimeField(_("ready since"), null=True, blank=True)
+    ended = models.DateTimeField(_("ended"), null=True, blank=True)
+    outcome = models.CharField(_("outcome"), max_length=10, choices=Outcome.choices, blank=True)
+    reason = ReasonField(_("reason"), blank=True)
+
+    class Meta:
+        db_table = "app_run"
+        verbose_name = _("run of an application")
+        verbose_name_plural = _("runs of applications")
+        constraints = [models.UniqueConstraint(fields=["app", "name"], name="app_run_once")]
+        indexes = [models.Index(fields=["app", "-id"], name="app_run_newest")]
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def uptime_s(self) -> float:
+        """Return for how many seconds it was up, until now if it still is."""
+        return ((self.ended or timezone.now()) - self.ready).total_seconds() if self.ready else 0.0
+
+
 class Rollout(models.Model):
-    """The move of an application to another model. Written only through apps.rollouts, under the application's lock.
+    """The move of an application to another model, or to a new process of the same one. Written only through
+    apps.rollouts, under the application's lock.
 
     waiting     there is no room for a second run; `not_before` is the next attempt
     starting    `run_name` is the new run, which is not up yet
     restarting  the new run starts when the old one, `run_name`, has ended: the owner allows that
     ending      requests go to the run that they should; `run_name` is the other one, which is being stopped
     failed      `reason` says why; the application serves what it served before
+
+    `by` is who has asked for it; it is empty when the alias has moved.
     """
 
     class Phase(models.TextChoices):
@@ -179,6 +260,8 @@ class Rollout(models.Model):
     reason = ReasonField(_("reason"), blank=True)
     ordered = models.DateTimeField(_("run ordered"), null=True, blank=True)
     not_before = models.DateTimeField(_("not before"), null=True, blank=True)
+    may_restart = models.BooleanField(_("restart if there is no room for two"), default=False, db_default=False)
+    by = models.CharField(_("requested by"), max_length=80, blank=True, default="", db_default="")
     created = models.DateTimeField(_("created"), auto_now_add=True)
 
     class Meta:

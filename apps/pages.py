@@ -33,12 +33,13 @@ from models_app.models import State as ModelState
 from models_app.pages import cpu_that_fits
 from resources.models import Tenant
 
-from . import launching, lifecycle, playground, request_rates, rollouts
+from . import launching, lifecycle, playground, queueing, request_rates, rollouts, runs
 from .models import Application, State
-from .serializers import AppIn
+from .serializers import AppIn, AppMoveIn
 
 MODELS_SHOWN = 200
 HISTORY_SHOWN = 50
+RUNS_SHOWN = 20
 LONGEST_COMMAND = 400  # characters of an input in a command line
 
 
@@ -59,7 +60,6 @@ def applications(request):
     for row in page.object_list:
         row.traffic = request_rates.read(row)
     any_app = bool(page.object_list) or mine.exists()
-    ready = Model.objects.filter(user=request.user, state=ModelState.READY).order_by("-pk")
     tenant = Tenant.objects.get(pk=request.user.tenant_id)
     context = {
         "page": page,
@@ -68,7 +68,7 @@ def applications(request):
         "problems": problems,
         "form": {**_first_values(request, tenant), **request.POST.dict()},
         "aliases": _aliases(request.user),
-        "models": list(ready.values_list("name", flat=True)[:MODELS_SHOWN]),
+        "models": _models(request.user),
         "free": {kind: tenant.left(kind) for kind in ("cpu", "gpu", "ram")},
         "open": bool(problems or not any_app or {"new", "model", "follows"} & set(request.GET)),
         "mark": form_mark(request),
@@ -102,6 +102,11 @@ def _first_values(request, tenant: Tenant) -> dict:
     }
 
 
+def _models(user) -> list[str]:
+    ready = Model.objects.filter(user=user, state=ModelState.READY).order_by("-pk")
+    return list(ready.values_list("name", flat=True)[:MODELS_SHOWN])
+
+
 def _aliases(user) -> list[str]:
     """Return the URIs of the user's aliases whose versions have their files here."""
     rows = Alias.objects.filter(registered__user=user, version__model__isnull=False).order_by(
@@ -133,6 +138,7 @@ def application(request, name):
         problems = problems_of(lambda: responses.append(playground.predict(row, text, request.user.pk)), ("input",))
         answer = responses[0] if responses else None
     base = f"{app_address(request)}/{row.user.username}/{row.name}"
+    latest = runs.latest(row)
     context = {
         "app": row,
         "rollout": getattr(row, "rollout", None),
@@ -148,6 +154,12 @@ def application(request, name):
         "history": history_of(row)[:HISTORY_SHOWN],
         "active": row.state in (State.CREATING, State.READY),
         "deletable": row.state in (State.READY, State.ERROR),
+        "startable": row.state == State.ERROR and not row.run_name,
+        "waiting": queueing.explain(row, reader=row.reading is not None),
+        "runs": latest[:RUNS_SHOWN],
+        "uptime": runs.uptime(latest),
+        "models": _models(row.user) if row.reading is None else [],
+        "aliases": _aliases(row.user) if row.reading is None else [],
         "unsteady": row.state in (State.CREATING, State.DELETING),
     }
     return render(request, "apps/application.html", context, status=problems.status if problems else 200)
@@ -189,10 +201,20 @@ def delete(request, name):
 
 @login_required
 @require_POST
-def rollout(request, name):
-    """Move an application to the version that its alias names, also after that has failed."""
+def change(request, name):
+    """Do what the button `do` says: stop, start, restart, move, again (a move that has failed) or cancel (a move)."""
     row = _own(request, name)
-    problem = attempt(lambda: rollouts.follow(row.pk, request.user.username, again=True))
+    key = {"user": request.user, "name": row.name, "by": request.user.username}
+    verbs = {
+        "stop": lambda: lifecycle.stop_app(**key),
+        "start": lambda: lifecycle.start_app(**key),
+        "restart": lambda: rollouts.move(may_restart=request.POST.get("may_restart") == "1", **key),
+        "move": lambda: rollouts.move(**read_form(request, AppMoveIn, may_restart=_is_one), **key),
+        "again": lambda: rollouts.again(row.pk, row.user.username, request.POST.get("may_restart") == "1"),
+        "cancel": lambda: rollouts.cancel(**key),
+    }
+    verb = verbs.get(request.POST.get("do", ""))
+    problem = attempt(verb) if verb else _("Choose what to do.")
     if problem:
         messages.error(request, problem)
     return redirect("application", name=name)

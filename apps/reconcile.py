@@ -9,7 +9,7 @@ from __future__ import annotations
 from kernel import after_commit, healing
 from runners import owned
 
-from . import launching, request_rates, switching
+from . import launching, queueing, request_rates, switching
 from .models import Application, Rollout, State
 
 _announced: dict[int, float] = {}  # application > the time of the request rates that open pages were refreshed for
@@ -25,8 +25,9 @@ def _announce_requests(app: Application) -> None:
 
 def run() -> None:
     """Do one round."""
+    healing.attempt(queueing.admit)
     should_be_up = Application.objects.select_related("user", "model").filter(state__in=[State.CREATING, State.READY])
-    for app in should_be_up:
+    for app in should_be_up.filter(reserved=True):
         if not app.run_name and not owned.has_come(app.not_before):
             continue
         healing.attempt(launching.look, app)
@@ -35,5 +36,8 @@ def run() -> None:
     for pk in Rollout.objects.exclude(phase=Rollout.Phase.FAILED).values_list("pk", flat=True):
         healing.attempt(switching.step, pk, False)
     healing.attempt(launching.sweep)
+    stopping = Application.objects.filter(state=State.ERROR).exclude(run_name="")
+    for pk, run_name in stopping.values_list("pk", "run_name"):
+        healing.attempt(launching.stop, pk, run_name, False)
     for pk in Application.objects.filter(state=State.DELETING).values_list("pk", flat=True)[:200]:
         after_commit.enqueue("apps.erase", pk, False)

@@ -1,8 +1,10 @@
 """The verbs of rollouts: an application moves to another model without a refused request.
 
-The new run starts beside the old one; its cpu, gpu and ram are tried for the time that there are two. When it is up the
-application's row names it, so that requests go there; the other run is stopped once no gateway remembers its address,
-and the resources of the second run are released after that. Each verb holds the application's lock.
+A rollout begins when an alias names another version (`follow`), or when the owner requests it (`move`), who may name
+the same model: that is a restart. The new run starts beside the old one; its cpu, gpu and ram are tried for the time
+that there are two. When it is up the application's row names it, so that requests go there; the other run is stopped
+once no gateway remembers its address, and the resources of the second run are released after that. Each verb holds the
+application's lock.
 """
 
 from __future__ import annotations
@@ -14,15 +16,16 @@ from django.utils import timezone
 
 from kernel import after_commit
 from kernel.errors import Refused
-from kernel.locking import lock_row, locked
-from kernel.messages import Message
+from kernel.locking import WrongState, lock_row, locked
+from kernel.messages import Message, word
 from kernel.models import record_change
 from models_app.models import Alias, Model
 from models_app.models import State as ModelState
 from resources import lending, tcc
 from runners import owned
 
-from .lifecycle import APPLIER, PLACE_REMEMBERED_S, request_id, run_name_of
+from . import runs
+from .lifecycle import APPLIER, PLACE_REMEMBERED_S, alias_named, request_id, run_name_of
 from .models import Application, Rollout, State
 
 Phase = Rollout.Phase
@@ -40,6 +43,112 @@ def target_of(app: Application) -> Model | None:
     alias = Alias.objects.select_related("version__model").filter(pk=app.alias_id).first() if app.alias_id else None
     model = alias.version.model if alias is not None else None
     return model if model is not None and model.state == ModelState.READY else None
+
+
+def move(
+    *, user, name: str, by: str, model_name: str = "", follows: str = "", may_restart: bool = False
+) -> Application:  # fmt: skip
+    """Move an application to another of its owner's models, to the model of an alias, which it follows from then on, or
+    without both to a new run of the model that it serves.
+
+    Without room for two runs it waits, unless it `may_restart`. One without a run has the model at once. Raises
+    Missing; Refused for a model that cannot be served; WrongState while it is moving already or is being deleted.
+    """
+    with locked(Application, user=user, name=name) as app:
+        alias = alias_named(user, follows) if follows else None
+        target = _model_to_serve(app, model_name or (alias.version.model.name if alias else app.model.name))
+        _may_move(app, restarts=not (model_name or follows))
+        if model_name or follows:
+            app.served_as = app.served_name
+            app.alias = alias
+            app.save(update_fields=["served_as", "alias"])
+        if app.state == State.ERROR or not app.run_name:
+            if app.state == State.CREATING:
+                app.failures, app.not_before = 0, None
+                after_commit.enqueue("apps.launch", app.pk)
+            _serve(app, target, by)
+        else:
+            rollout = Rollout(app=app, model=target, phase=Phase.WAITING, may_restart=may_restart, by=by)
+            _start(app, rollout, by)
+    return app
+
+
+def _model_to_serve(app: Application, name: str) -> Model:
+    """Return a ready model of the application's owner, locked, so that it is not deleted meanwhile. Raises Refused."""
+    model = lock_row(Model, user=app.user, name=name)
+    if model is None:
+        raise Refused("you have no model named %(name)s", field="model_name", name=name)
+    if model.state != ModelState.READY:
+        raise Refused(
+            "the model %(name)s is %(state)s; it can be served once it is ready",
+            field="model_name", name=name, state=word(model.state),
+        )  # fmt: skip
+    return model
+
+
+def _may_move(app: Application, restarts: bool) -> None:
+    """Forget a rollout that has not begun or has failed. Raises WrongState where no other one can begin now."""
+    if app.state == State.DELETING:
+        raise WrongState("the application is already being deleted")
+    if app.state == State.ERROR and restarts:
+        raise WrongState("the application is not running; start it")
+    if app.state == State.CREATING and not app.reserved and restarts:
+        raise WrongState("the application is queued; it starts when there is room")
+    rollout = lock_row(Rollout, app=app)
+    if rollout is None:
+        return
+    if rollout.phase in (Phase.WAITING, Phase.FAILED):
+        rollout.delete()
+    elif rollout.phase == Phase.ENDING:
+        raise WrongState("the other run of the application is being stopped; try again in a few seconds")
+    else:
+        raise WrongState("the application is moving to the model %(name)s already", name=rollout.model.name)
+
+
+def cancel(*, user, name: str, by: str) -> Application:
+    """End a rollout that was requested, or forget a failed one: the application serves what it serves. Idempotent.
+
+    Raises WrongState for one that an alias has caused: that is ended by the alias.
+    """
+    with locked(Application, user=user, name=name) as app:
+        rollout = lock_row(Rollout, app=app)
+        if rollout is None or rollout.phase == Phase.ENDING:
+            return app
+        if not rollout.by:
+            raise WrongState("the application follows %(alias)s; let the alias name another version", alias=app.follows)
+        if rollout.phase == Phase.STARTING:
+            runs.end(app, rollout.run_name, runs.Outcome.STOPPED)
+            _end(rollout)
+        else:
+            rollout.delete()
+        _changed(app)
+    return app
+
+
+def again(pk: int, by: str, may_restart: bool = False) -> None:
+    """Try a rollout again that has failed or waits, or move to what the application's alias names now.
+
+    Raises Missing; Refused where there is neither.
+    """
+    rollout = Rollout.objects.filter(app=pk).first()
+    if rollout is not None and rollout.by:
+        if may_restart:
+            Rollout.objects.filter(pk=rollout.pk).update(may_restart=True)
+        proceed(rollout.pk, again=True)
+    elif Application.objects.filter(pk=pk, alias=None).exists():
+        raise Refused("give a model, or an alias in follows", field="model_name")
+    else:
+        follow(pk, by, again=True)
+
+
+def proceed(pk: int, again: bool = False) -> None:
+    """Continue a requested rollout that waits for room; `again` at once, and also after it has failed."""
+    with locked_rollout(pk) as (app, rollout):
+        if rollout is None or app.state not in (State.READY, State.CREATING):
+            return
+        due = again or owned.has_come(rollout.not_before)
+        if (rollout.phase == Phase.WAITING and due) or (rollout.phase == Phase.FAILED and again):
+            _start(app, rollout, rollout.by)
 
 
 def follow(pk: int, by: str, again: bool = False) -> None:
@@ -68,6 +177,7 @@ def _may_begin(app: Application, rollout: Rollout, target: Model, by: str, again
     """Continue or end the rollout that there is; return whether another one may be created."""
     same = rollout.model_id == target.pk
     if rollout.phase == Phase.STARTING and not same:
+        runs.end(app, rollout.run_name, runs.Outcome.REPLACED)
         _end(rollout)  # the alias has moved on
     elif rollout.phase == Phase.WAITING and same and owned.has_come(rollout.not_before):
         _start(app, rollout, by)
@@ -83,17 +193,20 @@ def _may_begin(app: Application, rollout: Rollout, target: Model, by: str, again
 
 def _start(app: Application, rollout: Rollout, by: str) -> None:
     """Reserve what a second run needs and order it; where there is no room, wait or restart, as the owner allows."""
+    rollout.save()
     try:
         with transaction.atomic():
+            tcc.withdraw(id=resources_id(rollout.pk), applier=APPLIER)  # of an earlier attempt that has failed
             tcc.try_(
                 id=resources_id(rollout.pk), applier=APPLIER, request_type="request", tenant=app.tenant.name,
                 owner=app.user.username, cpu=app.cpu, gpu=app.gpu, ram=app.ram,
             )  # fmt: skip
     except Refused as refused:
         lending.recall(refused)
-        if app.may_restart:
+        if app.may_restart or rollout.may_restart:
             rollout.phase, rollout.run_name = Phase.RESTARTING, app.run_name
         else:
+            rollout.phase = Phase.WAITING
             rollout.reason = Message("there is no room for a second run: %(reason)s", reason=refused.msg)
             rollout.not_before = timezone.now() + timedelta(seconds=WAIT_S)
     else:
@@ -101,20 +214,23 @@ def _start(app: Application, rollout: Rollout, by: str) -> None:
         app.save(update_fields=["attempt"])
         rollout.phase, rollout.run_name, rollout.reserved = Phase.STARTING, run_name_of(app), True
         rollout.ordered, rollout.reason = timezone.now(), ""
+        runs.begin(app, rollout.run_name, rollout.model.name)
     rollout.save()
     _changed(app)
     if rollout.phase != Phase.WAITING:
         after_commit.enqueue("apps.rollout", rollout.pk)
 
 
-def switch(pk: int, run_name: str, address: str, by: str) -> None:
+def switch(pk: int, run_name: str, address: str, alias: str) -> None:
     """Let the application's requests go to the new run, which answers at `address`; the other one is stopped then."""
     with locked_rollout(pk) as (app, rollout):
         if rollout is None or rollout.phase != Phase.STARTING or rollout.run_name != run_name:
             return
         if app.state not in (State.READY, State.CREATING):
             return
-        other = app.run_name
+        by, other = rollout.by or alias, app.run_name
+        runs.come_up(app, run_name)
+        runs.end(app, other, runs.Outcome.REPLACED if rollout.model_id != app.model_id else runs.Outcome.RESTARTED)
         app.run_name, app.address, app.slot = run_name, address, 1 - app.slot
         app.ordered, app.ready_since, app.not_before, app.failures = rollout.ordered, timezone.now(), None, 0
         if app.state == State.CREATING:
@@ -130,6 +246,7 @@ def fail(pk: int, run_name: str, reason: str) -> None:
     with locked_rollout(pk) as (app, rollout):
         if rollout is not None and rollout.phase == Phase.STARTING and rollout.run_name == run_name:
             rollout.reason = reason
+            runs.end(app, run_name, runs.Outcome.FAILED, reason)
             _end(rollout)
             _changed(app)
 
@@ -187,12 +304,11 @@ class locked_rollout:
 
 def _serve(app: Application, model: Model, by: str) -> None:
     """Store which model the application serves from now on."""
+    same = app.model_id == model.pk
     app.model = model
     app.save()
-    record_change(
-        app, transition="switch", source=app.state, target=app.state, by=by,
-        reason=Message("now serves the model %(name)s", name=model.name),
-    )  # fmt: skip
+    reason = Message("restarted") if same else Message("now serves the model %(name)s", name=model.name)
+    record_change(app, transition="switch", source=app.state, target=app.state, by=by, reason=reason)
 
 
 def _end(rollout: Rollout) -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from rest_framework import serializers
 
+from jobs.doctor.serializers import HolderOut
 from kernel.errors import Refused
 from kernel.fields import NameField, StrictBool, StrictInt, StrictNumber, StrictSerializer, StrictString
 
-from .models import Rollout, State
+from .models import Application, AppRun, Rollout, State
 
 
 class AppIn(StrictSerializer):
@@ -33,10 +34,57 @@ class AppIn(StrictSerializer):
         return values
 
 
+class AppMoveIn(StrictSerializer):
+    model_name = NameField(required=False)
+    follows = StrictString(
+        required=False, max_length=520, help_text="an alias such as models:/churn@champion, instead of model_name"
+    )
+    may_restart = StrictBool(required=False, help_text="without room for two runs: restart instead of waiting")
+
+    def validate(self, values: dict) -> dict:
+        if values.get("model_name") and values.get("follows"):
+            raise Refused("give either model_name or follows", field="follows")
+        return values
+
+
+class AppRestartIn(StrictSerializer):
+    may_restart = StrictBool(required=False, help_text="without room for two runs: restart instead of waiting")
+
+
+class AppRunOut(serializers.Serializer):
+    name = serializers.CharField()
+    model_name = serializers.CharField()
+    ordered = serializers.DateTimeField()
+    ready = serializers.DateTimeField(allow_null=True, help_text="when it was up; null if it never was")
+    ended = serializers.DateTimeField(allow_null=True)
+    outcome = serializers.ChoiceField(choices=AppRun.Outcome.choices, allow_blank=True)
+    reason = serializers.CharField(allow_blank=True)
+    uptime_s = serializers.FloatField(help_text="for how many seconds it was up")
+
+
+class AppUptimeOut(serializers.Serializer):
+    wanted_s = serializers.FloatField(help_text="the seconds of the last day in which it was not stopped")
+    up_s = serializers.FloatField(help_text="the seconds of these in which it was up")
+    share = serializers.FloatField(allow_null=True, help_text="0 to 1; null if it was stopped all the time")
+    failures = serializers.IntegerField(help_text="runs of the last day that failed")
+
+
+class AppQueueOut(serializers.Serializer):
+    position = serializers.IntegerField()
+    length = serializers.IntegerField()
+    needs = serializers.DictField(child=serializers.FloatField())
+    free = serializers.DictField(child=serializers.FloatField())
+    missing = serializers.DictField(child=serializers.FloatField())
+    reason = serializers.CharField()
+    by_limit = serializers.BooleanField(help_text="whether only the user's own limit is exceeded")
+    holders = HolderOut(many=True)
+
+
 class RolloutOut(serializers.Serializer):
     model_name = serializers.CharField(source="model.name")
     phase = serializers.ChoiceField(choices=Rollout.Phase.choices)
     reason = serializers.CharField(allow_blank=True)
+    by = serializers.CharField(allow_blank=True, help_text="who has requested it; empty if the alias has moved")
 
 
 class AppOut(serializers.Serializer):
@@ -53,8 +101,14 @@ class AppOut(serializers.Serializer):
     reason = serializers.CharField(allow_blank=True)
     failures = serializers.IntegerField()
     created = serializers.DateTimeField()
+    stopped = serializers.BooleanField(help_text="whether it is in error because it was stopped")
+    queued = serializers.SerializerMethodField(help_text="whether it is in creating and waits for free resources")
+    ready_since = serializers.DateTimeField(allow_null=True)
     follows = serializers.CharField(allow_blank=True, help_text="the alias that it follows; empty without one")
     may_restart = serializers.BooleanField(
         help_text="whether it restarts, instead of waiting, when the alias moves and there is no room for two runs"
     )
     rollout = RolloutOut(default=None, allow_null=True, help_text="its move to another model, while there is one")
+
+    def get_queued(self, app: Application) -> bool:
+        return app.shown_state == "queued"

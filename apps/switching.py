@@ -82,7 +82,7 @@ def _starting(rollout: Rollout) -> None:
     elif status.state == "running" or too_old:
         address = runner.address(rollout.run_name)
         if address and proof.is_given(address, rollout.run_name, launching.PROBE_S):
-            rollouts.switch(rollout.pk, rollout.run_name, sockets.text(address), by=BY)
+            rollouts.switch(rollout.pk, rollout.run_name, sockets.text(address), alias=BY)
         elif too_old:
             reason = Message("did not answer within %(seconds)s s", seconds=settings.APP_START_S)
             rollouts.fail(rollout.pk, rollout.run_name, reason)
@@ -99,7 +99,7 @@ def _restarting(rollout: Rollout) -> None:
     if rollout.app.run_name == rollout.run_name:
         runners.get().stop(rollout.run_name, launching.STOP_GRACE_S)
     else:
-        rollouts.take_over(rollout.pk, BY)
+        rollouts.take_over(rollout.pk, rollout.by or BY)
 
 
 def _ending(rollout: Rollout) -> None:
@@ -110,7 +110,10 @@ def _ending(rollout: Rollout) -> None:
 
 
 def _waiting(rollout: Rollout) -> None:
-    rollouts.follow(rollout.app_id, BY)
+    if rollout.by:
+        rollouts.proceed(rollout.pk)
+    else:
+        rollouts.follow(rollout.app_id, BY)
 
 
 def _failed(rollout: Rollout) -> None:

@@ -11,6 +11,12 @@ APP = "users/<seg:user>/apps/<seg:name>"
 urlpatterns = [
     path("users/<seg:user>/apps", api.AppList.as_view()),
     path(APP, api.AppDetail.as_view()),
+    path(f"{APP}:restart", api.AppRestart.as_view()),
+    path(f"{APP}:stop", api.AppStop.as_view()),
+    path(f"{APP}:start", api.AppStart.as_view()),
+    path(f"{APP}/runs", api.AppRuns.as_view()),
+    path(f"{APP}/uptime", api.AppUptime.as_view()),
+    path(f"{APP}/queue", api.AppQueue.as_view()),
     path(f"{APP}/rollout", api.AppRollout.as_view()),
     path(f"{APP}/log", api.AppLog.as_view()),
     path(f"{APP}/log/lines", api.AppLogLines.as_view()),

@@ -24,7 +24,7 @@ from kernel.locking import Missing, WrongState, lock_row, locked
 from kernel.messages import Message, word
 from kernel.models import record_created
 from kernel.telemetry import tracing
-from resources import tcc
+from resources import claims, tcc
 from runners import owned
 
 from . import checks, turns
@@ -291,6 +291,7 @@ def delete_job(*, user, name: str, by: str) -> Job:
 
 def reserve_next() -> list[int]:
     """Admit queued jobs in the order of jobs.turns, as far as they fit; return their ids."""
+    claims.serve()
     order, admitted = turns.turns(), []
     while entry := order.take():
         with transaction.atomic():

@@ -43,7 +43,9 @@ class StateChange(models.Model):
 
     @property
     def shown_target(self) -> str:
-        """Return the new state as pages show it: a cancelled object is not an error."""
+        """Return the new state as pages show it: a cancelled or stopped object is not an error."""
+        if self.transition == "stop":
+            return "stopped"
         return "cancelled" if self.target == "error" and self.reason.startswith("cancelled") else self.target
 
 

@@ -1,6 +1,6 @@
 """The server of one model by the Open Inference Protocol v2 (REST) on uvicorn; started by apps.launching as a run.
 
-    python server.py --model FOLDER --name NAME [--host HOST --port PORT]      (MLP_LOADING: the path of loading.py)
+    python server.py --model FOLDER --name NAME [--also NAME] [--host HOST --port PORT]    (MLP_LOADING: loading.py)
 
 It serves on the socket that it is handed (LISTEN_FDS, as systemd does), else on the port. With MLP_APP_SECRET in its
 environment it answers only those who know it (door.py).
@@ -171,8 +171,9 @@ def _same(one: dict, other: dict) -> bool:
 class Application:
     """The ASGI application: a coroutine for each path of the protocol, and /predict for plain JSON."""
 
-    def __init__(self, model, name: str):
+    def __init__(self, model, name: str, also: tuple[str, ...] = ()):
         self.model, self.name, self.batcher = model, name, Batcher(model)
+        self.also = [f"/v2/models/{one}" for one in also]  # addresses of the same model
         self.traffic: Traffic | None = None
         self.in_flight = 0  # bytes of bodies
 
@@ -204,6 +205,9 @@ class Application:
     async def _route(self, scope, receive):
         method, path = scope["method"], scope["path"].rstrip("/")
         base = f"/v2/models/{self.name}"
+        for other in self.also:
+            if path == other or path.startswith(f"{other}/"):
+                path = base + path.removeprefix(other)
         path = path.replace(f"{base}/versions/1", base, 1)
         if method == "POST" and path == f"{base}/infer":
             return await self._infer(scope, receive)
@@ -354,13 +358,14 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     for option in ("--model", "--name"):
         parser.add_argument(option, required=True)
+    parser.add_argument("--also", action="append", default=[], help="another name of the model in addresses")
     parser.add_argument("--host")
     parser.add_argument("--port", type=int)
     given, listening, secret = parser.parse_args(), handed_over(), take_secret()
     if listening is None and not given.host:
         parser.error("--host and --port are required where no socket was handed over")
     model = open_model(given.model)
-    application = Application(model, given.name)
+    application = Application(model, given.name, tuple(given.also))
     application.warm_up()
     if os.environ.get("MLP_TRAFFIC"):
         application.traffic = Traffic(Path(os.environ["MLP_TRAFFIC"]))

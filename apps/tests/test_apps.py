@@ -191,10 +191,11 @@ def test_an_operator_restarts_it(deploy, ready, until, staff_client):
     app = ready(deploy())
     address = f"/admin/apps/application/{app.pk}/do/restart/"
     assert staff_client.post(address, {"confirmed": "yes"}).status_code == 302
-    until(lambda: Application.objects.filter(attempt=2, state="ready").exists())
+    until(lambda: Application.objects.filter(run_name=f"app-{app.pk}-2", state="ready").exists())
     app.refresh_from_db()
     assert (app.failures, app.reason) == (0, "")
-    assert str(runners.STOPPED) in staff_client.get(f"/admin/apps/application/{app.pk}/change/").content.decode()
+    assert "restarted" in staff_client.get(f"/admin/apps/application/{app.pk}/change/").content.decode()
     Application.objects.update(run_name="another")
     launching.stop(app.pk, app.run_name)  # a late message ends no other run
     assert runners.get().poll(f"app-{app.pk}-2").state == "running"
+    assert not Application.objects.get().stopped

@@ -10,8 +10,8 @@ from django.db import IntegrityError
 from django.utils import timezone
 
 from accounts.models import User
-from apps import lifecycle, ports
-from apps.models import Application
+from apps import lifecycle, ports, rollouts
+from apps.models import Application, Rollout
 from conftest import move
 from kernel.errors import Fault, Refused
 from kernel.locking import Missing, WrongState, locked
@@ -119,8 +119,8 @@ class TestCreate:
         assert create(bob, name).name == name
 
     def test_any_other_integrity_error_is_raised_as_it_is(self, create, alice):
-        with pytest.raises(IntegrityError, match="app_group_gpu_check"):
-            create(alice, gpu=-1)
+        with pytest.raises(IntegrityError, match='null value in column "name"'):
+            create(alice, None)
 
 
 class TestPorts:
@@ -210,21 +210,36 @@ class TestRuns:
     def test_a_requested_restart_is_no_failure(self, served, alice, tasks):
         app = change(served(alice), failures=2)
         tasks.queue.clear()
-        lifecycle.restart(app.pk, by="test")
         lifecycle.end_requested(app.pk, app.run_name, "stopped", by="runner")
         now = fresh(app)
         assert (now.state, now.failures, now.reason) == ("creating", 2, "")
         assert (now.run_name, now.address, now.ready_since, now.not_before) == ("", "", None, None)
         assert [(task.actor_name, task.args) for task in tasks.queue] == [
-            ("apps.stop", (app.pk, app.run_name)),
             ("apps.launch", (app.pk,)),
         ]
 
-    def test_only_a_ready_application_can_be_restarted(self, create, alice):
-        app = create(alice)
-        refusal = r"^state: the application is creating; it can be restarted once it is ready$"
-        with pytest.raises(WrongState, match=refusal):
-            lifecycle.restart(app.pk, by="test")
+    def test_a_run_that_fails_while_a_better_one_starts_is_not_the_last(self, served, alice, settings):
+        settings.APP_MOST_FAILURES = 1
+        app = served(alice)
+        new_model(alice, "better")
+        rollouts.move(user=alice, name=app.name, model_name="better", by="test")
+        lifecycle.end_run(app.pk, app.run_name, "x", by="runner")
+        assert fresh(app).state == "creating"
+        rollout = Rollout.objects.get(app=app)
+        rollouts.switch(rollout.pk, rollout.run_name, "127.0.0.1:2", alias="alias")
+        assert (fresh(app).state, fresh(app).model.name) == ("ready", "better")
+
+    def test_what_cannot_be_restarted_or_moved(self, create, served, alice):
+        app = served(alice)
+        with pytest.raises(Refused, match=r"^model_name: you have no model named none$"):
+            rollouts.move(user=alice, name=app.name, model_name="none", by="test")
+        lifecycle.stop_app(user=alice, name=app.name, by="test")
+        with pytest.raises(WrongState, match=r"^state: the application is not running; start it$"):
+            rollouts.move(user=alice, name=app.name, by="test")
+        Tenant.objects.update(cpu=1)
+        queued = create(alice, "queued")
+        with pytest.raises(WrongState, match=r"^state: the application is queued; it starts when there is room$"):
+            rollouts.move(user=alice, name=queued.name, by="test")
 
     def test_a_final_failure_releases_the_resources(self, create, alice):
         app = create(alice)

@@ -17,20 +17,16 @@ from jobs import turns
 from jobs.models import Job, State
 from kernel import after_commit
 from kernel.messages import Message, joined
-from kernel.units import memory
-from resources import usage
-from resources.models import HELD, ResourceRequest
 from resources.units import zero
 
 from . import forecast as forecasts
+from .holders import NAMED, RUN_KINDS, Holder, amounts_text, holders_of
 from .line import Entry, Line, Stop, entries_of, lines
 from .line import mark as line_mark
 
 log = logging.getLogger(__name__)
 
-NAMED = 20  # jobs ahead, and holders, that are named
 NOTIFIED = 200  # users at once
-RUN_KINDS = ("gpu", "cpu", "ram")
 KEPT_S = 60
 FRESH_S = 3
 SHARE = 20
@@ -54,24 +50,6 @@ class Blocker:
     own: bool
     name: str = ""  # empty for another user's job
     user: str = ""
-
-
-@dataclass
-class Holder:
-    """An object that uses what is missing. `name` is empty for the sum of other users' objects."""
-
-    gpu: int
-    cpu: float
-    ram: int
-    kind: str = ""
-    name: str = ""
-    user: str = ""
-    count: int = 1
-    ends: datetime | None = None  # when it will probably be given back
-
-    @property
-    def amounts(self) -> str:
-        return amounts_text({"gpu": self.gpu, "cpu": self.cpu, "ram": self.ram})
 
 
 @dataclass
@@ -189,7 +167,7 @@ def explain(job: Job, *, all_names: bool = False) -> Waiting | None:
         by_limit=limited,
         ahead=_ahead(entry, ahead, all_names),
         blocker=None if stop is None or is_first else _blocker(stop, entry, missing, all_names),
-        holders=_holders(entry, missing, limited, seen, all_names),
+        holders=holders_of(entry.tenant_id, entry.user, missing, limited, _ends(seen), all_names),
         largest=_run_kinds(stop.left) if is_first and any(_run_kinds(stop.left).values()) else None,
         starts=_starts(entry, line, position, seen),
     )
@@ -300,28 +278,9 @@ def _blocker(stop: Stop, entry: Entry, missing: dict, all_names: bool) -> Blocke
     )  # fmt: skip
 
 
-def _holders(entry: Entry, missing: dict, limited: bool, seen: forecasts.Forecast, all_names: bool) -> list[Holder]:
-    """Return who holds the kinds that are missing, the largest first, other users' in one."""
-    if not missing:
-        return []
-    rows = ResourceRequest.objects.filter(HELD, tenant_id=entry.tenant_id)
-    if limited:
-        rows = rows.filter(owner=entry.user)
-    held = [row for row in rows if any(getattr(row, kind) for kind in missing)]
-    shown = [row for row in held if all_names or row.owner == entry.user]
-    shown.sort(key=lambda row: tuple(-getattr(row, kind) for kind in missing))
-    holders = []
-    for row, kind, name in usage.with_objects(shown[:NAMED]):
-        guess = seen.ends.get(int(row.pk.partition(":")[2])) if kind == "job" else None
-        ends = seen.at + timedelta(seconds=guess.seconds[1]) if guess else None
-        amounts = {"gpu": row.gpu, "cpu": float(row.cpu), "ram": row.ram}
-        holders.append(Holder(**amounts, kind=kind, name=name, user=row.owner, ends=ends))
-    named = {row.pk for row in shown[:NAMED]}
-    rest = [row for row in held if row.pk not in named]
-    if rest:
-        sums = {kind: sum((getattr(row, kind) for row in rest), zero(kind)) for kind in RUN_KINDS}
-        holders.append(Holder(gpu=sums["gpu"], cpu=float(sums["cpu"]), ram=sums["ram"], count=len(rest)))
-    return holders
+def _ends(seen: forecasts.Forecast) -> dict[int, datetime]:
+    """Return when the running jobs will probably end, by their keys."""
+    return {pk: seen.at + timedelta(seconds=guess.seconds[1]) for pk, guess in seen.ends.items() if guess}
 
 
 def _forecast(tenant_id: int, line: Line) -> forecasts.Forecast:
@@ -383,14 +342,3 @@ def _unknown(seen: forecasts.Forecast) -> Message:
 def _run_kinds(amounts: dict) -> dict:
     """Return the kinds that a job requests, as numbers of JSON."""
     return {kind: float(amounts[kind]) if kind == "cpu" else amounts[kind] for kind in RUN_KINDS}
-
-
-def amounts_text(amounts: dict, every: bool = False) -> str:
-    """Return amounts for display: `1 CPU, 2 GPU, 512 MiB`; zeros only with `every`."""
-    words = {"gpu": "{:g} GPU", "cpu": "{:g} CPU"}
-    parts = [
-        memory(amounts[kind]) if kind == "ram" else words[kind].format(float(amounts[kind]))
-        for kind in ("cpu", "gpu", "ram")
-        if kind in amounts and (every or amounts[kind])
-    ]
-    return ", ".join(parts)

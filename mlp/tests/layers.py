@@ -73,7 +73,7 @@ ROOMS = {
 FILES = (
     {"models"},
     {"checks", "copying", "loading", "mlmodel", "ports", "proof", "sources", "turns", "units", "rows", "spec"}
-    | {"uses"},
+    | {"claims", "runs", "uses"},
     {"auth", "tokens", "throttle", "devices", "logins", "environment", "lifecycle", "launching", "notices", "sessions"}
     | {
         "tcc",
@@ -88,7 +88,7 @@ FILES = (
         "books",
         "progress_bar",
     }
-    | {"client_runs", "idle", "preemption", "scopes", "named_tokens", "service_accounts"},
+    | {"client_runs", "idle", "preemption", "queueing", "scopes", "named_tokens", "service_accounts"},
     {"serializers", "shown", "tenant_forms", "playground", "request_rates", "logs", "delivery", "frame"},
     {
         "api",

@@ -32,7 +32,7 @@ QUERIES = {
     "/index": 15, "/account": 9, "/settings": 4, "/notifications": 6, "/search?q=i": 9, "/start": 8, "/connect": 6,
     "/datasets": 7, "/datasets/digits": 6, "/scripts": 3, "/scripts/edit/train.py": 3, "/jobs": 18,
     "/jobs?from=done": 20, "/jobs/fit": 8, "/models": 9, "/models/net": 9, "/apps": 9, "/apps?model=net": 10,
-    "/apps/calc": 5, "/jobs/done": 10, "/usage": 10, "/tenants": 5, "/tenants/in/default": 12,
+    "/apps/calc": 8, "/jobs/done": 10, "/usage": 10, "/tenants": 5, "/tenants/in/default": 12,
 }  # fmt: skip
 
 

@@ -49,7 +49,7 @@ LOCKLESS = {
     datasets: {"request_id", "create_dataset"},
     jobs: {"request_id", "run_name_of", "begin", "advance", "give_back", "release_run", "create_job", "adopt"},
     models_app: {"request_id", "create_model", "measured", "add_model", "finished_job", "announce_versions"},
-    apps: {"request_id", "create_app", "run_name_of", "alias_named"},
+    apps: {"request_id", "create_app", "run_name_of", "alias_named", "reserve", "note_stop"},
     trainings: {"request_id", "uuid_of", "find", "create_run", "order_again", "note_sent", "serving", "deactivate"}
     | {"give_back"},
     idle: {"look", "idle_for"},
@@ -216,6 +216,7 @@ def of_models() -> Iterator[Case]:
 def of_apps() -> Iterator[Case]:
     served = {"state": "ready", "address": "127.0.0.1:1", "ready_since": timezone.now()}
     waiting, later = {"run_name": ""}, {"run_name": "", "not_before": timezone.now() + timedelta(minutes=1)}
+    ended = {"state": "error", "stopped": True, "reserved": False, "run_name": "", "reason": "stopped"}
     last = {**served, "failures": settings.APP_MOST_FAILURES - 1}
     for verb, fields, call in [
         ("note_order", {}, lambda one: apps.note_order(one.pk)),
@@ -233,7 +234,10 @@ def of_apps() -> Iterator[Case]:
         ("end_requested", served, lambda one: apps.end_requested(one.pk, "run", "x", by="test")),
         ("end_requested: another run", served, lambda one: apps.end_requested(one.pk, "another", "x", by="test")),
         ("end_requested: while starting", {}, lambda one: apps.end_requested(one.pk, "run", "x", by="test")),
-        ("restart", served, lambda one: apps.restart(one.pk, by="test")),
+        ("stop_app", served, lambda one: apps.stop_app(user=one.user, name="calc", by="test")),
+        ("stop_app: starting", {}, lambda one: apps.stop_app(user=one.user, name="calc", by="test")),
+        ("stop_app: waiting", waiting, lambda one: apps.stop_app(user=one.user, name="calc", by="test")),
+        ("start_app", ended, lambda one: apps.start_app(user=one.user, name="calc", by="test")),
         ("fail", {}, lambda one: apps.fail(one.pk, "x", by="test")),
         ("fail: once ready", served, lambda one: apps.fail(one.pk, "x", by="test")),
         ("end", served, lambda one: apps.end(user=one.user, name="calc", by="test")),

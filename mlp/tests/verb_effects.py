@@ -265,7 +265,37 @@ EFFECTS = {
         ),
         "end_requested: another run": Effect("ready", "tried"),
         "end_requested: while starting": Effect("creating", "tried"),
-        "restart": Effect("ready", "tried", tasks="apps.stop@default"),
+        "stop_app": Effect(
+            "error",
+            "tried",
+            tasks="apps.stop@default",
+            groups="pages",
+            fields="reason, not_before, ready_since, address, stopped",
+            history="stop by test: stopped",
+        ),
+        "stop_app: starting": Effect(
+            "error",
+            "tried",
+            tasks="apps.stop@default",
+            groups="pages",
+            fields="reason, stopped",
+            history="stop by test: stopped",
+        ),
+        "stop_app: waiting": Effect(
+            "error",
+            "cancelled",
+            groups="pages",
+            fields="reason, reserved, stopped",
+            history="stop by test: stopped",
+        ),
+        "start_app": Effect(
+            "creating",
+            "tried",
+            tasks="apps.launch@default",
+            groups="pages",
+            fields="reason, reserved, stopped, queued",
+            history="start by test",
+        ),
         "fail": Effect(
             "error", "cancelled", groups="pages", fields="reason, reserved, run_name", history="fail by test: x"
         ),

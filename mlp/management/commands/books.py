@@ -24,7 +24,8 @@ from resources import books, tcc
 from resources.models import Tenant
 
 # The resources of each kind of object by its own row: a job's while it is reserved, those of a dataset, of a run's
-# artifacts and of a model until the row is deleted, an application's until it has failed or its row is deleted.
+# artifacts and of a model until the row is deleted, an application's until it has failed, or is stopped and its
+# run is gone, or its row is deleted.
 # In the order in which their rows are locked (kernel.locking).
 SOURCES = (
     books.Source("dataset", datasets.APPLIER, Dataset, Q(), lambda dataset: tcc.amounts(rom=dataset.size)),
@@ -35,7 +36,7 @@ SOURCES = (
         "app",
         apps.APPLIER,
         Application,
-        Q(reserved=True) & ~Q(state=AppState.ERROR),
+        Q(reserved=True) & (~Q(state=AppState.ERROR) | ~Q(run_name="")),
         lambda app: tcc.amounts(gpu=app.gpu, cpu=app.cpu, ram=app.ram),
     ),
 )

@@ -41,9 +41,9 @@ LEGAL = {
     (Model, "ready"): {"delete"},
     (Model, "error"): {"delete"},
     (Model, "deleting"): set(),
-    (Application, "creating"): set(),
-    (Application, "ready"): {"restart", "delete"},
-    (Application, "error"): {"delete"},
+    (Application, "creating"): {"stop"},
+    (Application, "ready"): {"restart", "stop", "delete"},
+    (Application, "error"): {"start", "delete"},
     (Application, "deleting"): set(),
 }
 
@@ -97,6 +97,7 @@ def test_a_verb_that_is_not_allowed_is_refused_with_a_message(staff_client, alic
         (Dataset, "creating", "end", "error"),
         (Dataset, "ready", "delete", "deleting"),
         (Dataset, "error", "delete", "deleting"),
+        (Application, "ready", "stop", "error"),
     ],
 )
 def test_a_verb_is_confirmed_and_recorded_in_the_operators_name(staff_client, alice, model, state, name, after):

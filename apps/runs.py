@@ -1,0 +1,118 @@
+"""The record of an application's runs: what each served, how long it was up, and how it ended.
+
+Written under the application's lock by apps.lifecycle and apps.rollouts; read by pages and REST. A record does not
+decide anything: a missing one costs a line on a page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from django.utils import timezone
+
+from .models import Application, AppRun
+
+Outcome = AppRun.Outcome
+KEPT = 200  # of each application
+WINDOW = timedelta(days=1)
+
+
+@dataclass(frozen=True)
+class Uptime:
+    """How long the application was up in the last day, of the seconds in which it should have been."""
+
+    wanted_s: float
+    up_s: float
+    failures: int
+
+    @property
+    def share(self) -> float | None:
+        """Return the share of the time, 0 to 1; None where it should not have been up at all."""
+        return min(self.up_s / self.wanted_s, 1.0) if self.wanted_s > 0 else None
+
+    @property
+    def percent(self) -> str:
+        """Return the share for a page. 100 % means that it was never down."""
+        share = self.share
+        if share is None:
+            return ""
+        return f"{share * 100:.0f}" if share in (0.0, 1.0) else f"{min(share * 100, 99.99):.2f}"
+
+
+def begin(app: Application, run_name: str, model_name: str) -> None:
+    """Record that a run was ordered."""
+    AppRun.objects.get_or_create(app=app, name=run_name, defaults={"model_name": model_name, "ordered": timezone.now()})
+    oldest = AppRun.objects.filter(app=app).order_by("-id").values_list("id", flat=True)[KEPT : KEPT + 1].first()
+    if oldest is not None:
+        AppRun.objects.filter(app=app, id__lte=oldest).delete()
+
+
+def come_up(app: Application, run_name: str) -> None:
+    """Record that a run is up."""
+    AppRun.objects.filter(app=app, name=run_name, ready=None, ended=None).update(ready=timezone.now())
+
+
+def end(app: Application, run_name: str, outcome: Outcome, reason: str = "") -> None:
+    """Record how a run has ended; the first answer stays."""
+    if run_name:
+        AppRun.objects.filter(app=app, name=run_name, ended=None).update(
+            ended=timezone.now(), outcome=outcome, reason=reason
+        )
+
+
+def latest(app: Application) -> list[AppRun]:
+    """Return the runs that are kept, newest first."""
+    return list(AppRun.objects.filter(app=app).order_by("-id")[:KEPT])
+
+
+def uptime(rows: list[AppRun], now: datetime | None = None) -> Uptime:
+    """Return how long an application was up in the last day by its `latest` runs. Its first start does not count, nor
+    does the time from a stop to the next run.
+    """
+    now = now or timezone.now()
+    first = rows[-1].ready or rows[-1].ordered if rows else now
+    since = max(now - WINDOW, first)
+    up = _merged((row.ready, row.ended or now) for row in rows if row.ready)
+    wanted = _without(_stops(rows, now), since, now)
+    failures = sum(row.outcome == Outcome.FAILED and row.ended > since for row in rows if row.ended)
+    return Uptime(_seconds(wanted), _seconds(_both(up, wanted)), failures)
+
+
+def _stops(rows: list[AppRun], now: datetime) -> list[tuple[datetime, datetime]]:
+    """Return the spans in which it was stopped, oldest first."""
+    nexts = [now, *(row.ordered for row in rows)]
+    spans = [(row.ended, nexts[at]) for at, row in enumerate(rows) if row.ended and row.outcome == Outcome.STOPPED]
+    return [span for span in reversed(spans) if span[0] < span[1]]
+
+
+def _merged(spans: Iterable[tuple[datetime, datetime]]) -> list[tuple[datetime, datetime]]:
+    """Return the spans without overlaps, oldest first."""
+    merged: list[tuple[datetime, datetime]] = []
+    for begin_at, end_at in sorted(spans):
+        if merged and begin_at <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(merged[-1][1], end_at))
+        else:
+            merged.append((begin_at, end_at))
+    return merged
+
+
+def _without(gaps: list, since: datetime, until: datetime) -> list[tuple[datetime, datetime]]:
+    """Return the span from `since` to `until` without the gaps, which are in order."""
+    left, begin_at = [], since
+    for gap_begin, gap_end in gaps:
+        if gap_begin > begin_at:
+            left.append((begin_at, min(gap_begin, until)))
+        begin_at = max(begin_at, gap_end)
+    return [*left, (begin_at, until)] if begin_at < until else left
+
+
+def _both(ones: list, others: list) -> list[tuple[datetime, datetime]]:
+    """Return what is in a span of both."""
+    pairs = [(max(one[0], other[0]), min(one[1], other[1])) for one in ones for other in others]
+    return [(begin_at, end_at) for begin_at, end_at in pairs if begin_at < end_at]
+
+
+def _seconds(spans: list) -> float:
+    return sum((end_at - begin_at).total_seconds() for begin_at, end_at in spans)
