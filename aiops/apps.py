@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+
 from django.apps import AppConfig
 from django.utils.translation import gettext_lazy as _
 
@@ -9,3 +11,8 @@ from django.utils.translation import gettext_lazy as _
 class AiopsConfig(AppConfig):
     name = "aiops"
     verbose_name = _("AIOps")
+
+    def ready(self) -> None:
+        # models may be imported only now
+        forget_log = import_module("aiops.intake.forgetting").forget_log
+        import_module("kernel.trash").keeps_logs(forget_log)

@@ -11,9 +11,10 @@ from unfold.decorators import display
 
 from kernel.admin import LifecycleAdmin, OwnedAdmin, Verb
 from kernel.admin_display import badge, link, object_url, short, url_of
+from kernel.admin_trash import TrashFilter, trash_verbs
 from kernel.messages import translate
 
-from . import lifecycle, logs, rollouts
+from . import lifecycle, logs, rollouts, trash
 from .models import Application, Rollout, State
 
 LOG_SHOWN = 16 << 10  # bytes
@@ -45,7 +46,7 @@ class ApplicationAdmin(OwnedAdmin):
     list_display = (
         "name", "user_link", "state_badge", "model_link", "asked", "port", "public", "failures", "why", "created_at",
     )  # fmt: skip
-    list_filter = ("state", "public", "tenant")
+    list_filter = ("state", TrashFilter, "public", "tenant")
     search_fields = ("name", "user__username", "model__name", "reason", "=port")
     search_help_text = _("Name, username, model, reason or port")
     date_hierarchy = "created"
@@ -56,7 +57,7 @@ class ApplicationAdmin(OwnedAdmin):
         (_("Rollout"), {"fields": (("alias_link", "may_restart"), "rollout_link")}),
         (_("Resources"), {"fields": (("asked", "reserved"), ("tenant_link", "request_link"))}),
         (_("Run"), {"fields": (("attempt", "failures"), ("run_name", "ordered"), ("port", "address"), ("public",))}),
-        (_("When"), {"fields": (("created", "ready_since"), ("not_before",))}),
+        (_("When"), {"fields": (("created", "ready_since"), ("not_before", "trashed"))}),
         (_("End of the log"), {"fields": ("log_end",)}),
     )
     verbs = {
@@ -80,9 +81,10 @@ class ApplicationAdmin(OwnedAdmin):
             label=_("Start"),
             run=start,
             transition="start",
-            when=lambda app: not app.run_name,
+            when=lambda app: not app.run_name and app.trashed is None,
             icon="play_circle",
         ),
+        **trash_verbs(trash.trash, trash.restore),
         "delete": Verb(
             label=_("Delete"),
             run=delete,

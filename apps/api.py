@@ -9,9 +9,9 @@ from jobs.log.calls import HITS, LINES, answer_hits, answer_lines
 from jobs.logs import TEXT
 from kernel.locking import Missing, WrongState
 from kernel.messages import word
-from kernel.views import Call, query_int, whole
+from kernel.views import TRASH, Call, query_int, to_trash, whole
 
-from . import launching, lifecycle, logs, queueing, rollouts, runs
+from . import launching, lifecycle, logs, queueing, rollouts, runs, trash
 from .models import Application, State
 from .serializers import AppIn, AppMoveIn, AppOut, AppQueueOut, AppRestartIn, AppRunOut, AppUptimeOut
 
@@ -54,20 +54,21 @@ class AppList(AppView):
         return self.answer(lifecycle.create_app(user=self.owner, by=self.by, **self.body()))
 
     def get(self, request, user):
-        return self.page(self.rows())
+        return self.page(self.rows().filter(trashed=None))
 
 
 class AppDetail(AppView):
     calls = {
         "GET": Call("Get an application", out=AppOut),
-        "DELETE": Call("Delete an application in state ready or error", out=AppOut),
+        "DELETE": Call("Delete an application in state ready or error", out=AppOut, query=TRASH),
     }
 
     def get(self, request, user, name):
         return self.answer(self.application(name))
 
     def delete(self, request, user, name):
-        return self.answer(lifecycle.delete_app(user=self.owner, name=name, by=self.by))
+        verb = trash.trash if to_trash(request) else lifecycle.delete_app
+        return self.answer(verb(user=self.owner, name=name, by=self.by))
 
 
 class AppLog(AppView):

@@ -12,7 +12,7 @@ from pathlib import Path
 from django.conf import settings
 
 import runners
-from kernel import after_commit, sockets, storage
+from kernel import after_commit, sockets, storage, trash
 from kernel.locking import Missing
 from kernel.messages import Message
 from kernel.textlog.files import LogFile
@@ -150,6 +150,7 @@ def erase(pk: int, follow: bool = True) -> None:
         rollouts.abandon(rollout.pk)
     storage.remove_tree(folder(app))
     log_file(app).forget()
+    trash.forget_log(app.user.username, app.name)
     lifecycle.forget(pk)
 
 

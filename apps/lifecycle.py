@@ -16,7 +16,7 @@ from django.utils import timezone
 
 from accounts import lifecycle as accounts
 from accounts.tenancy import members
-from kernel import after_commit, broker
+from kernel import after_commit, broker, trash
 from kernel.database import violated
 from kernel.errors import Refused
 from kernel.locking import Missing, WrongState, lock_row, locked
@@ -67,6 +67,7 @@ def create_app(
             model = lock_row(Model, user=user, name=model_name)  # so that it is not deleted meanwhile
             if model is None:
                 raise Refused("you have no model named %(name)s", field="model_name", name=model_name)
+            trash.require_kept(model)
             if model.state != ModelState.READY:
                 raise Refused(
                     "the model %(name)s is %(state)s; it can be served once it is ready",
@@ -82,9 +83,16 @@ def create_app(
             reserve(app)
     except IntegrityError as problem:
         if violated(problem) == "application_name_once_per_user":
-            raise Refused("you already have an application named %(name)s", field="name", name=name)
+            raise Refused(_taken(user, name), field="name")
         raise
     return app
+
+
+def _taken(user, name: str) -> Message:
+    """Return why the name is not free."""
+    if Application.objects.filter(user=user, name=name).exclude(trashed=None).exists():
+        return Message("you already have an application named %(name)s; it is in the trash", name=name)
+    return Message("you already have an application named %(name)s", name=name)
 
 
 def alias_named(user, uri: str) -> Alias:
@@ -279,6 +287,7 @@ def start_app(*, user, name: str, by: str) -> Application:
     with locked(Application, user=user, name=name) as app:
         if app.state == State.ERROR and app.run_name:
             raise WrongState("the application is still being stopped; try again in a few seconds")
+        trash.require_kept(app)
         app.start(by=by)
         tcc.never_fits(app.tenant, user.username, gpu=app.gpu, cpu=app.cpu, ram=app.ram)
         app.failures, app.not_before, app.queued = 0, None, timezone.now()
@@ -300,9 +309,13 @@ def fail(pk: int, reason: str, by: str) -> None:
             tcc.release(id=request_id(pk), applier=APPLIER)
 
 
-def delete_app(*, user, name: str, by: str) -> Application:
-    """Move an application from ready or error to deleting; a task stops its run and releases its resources."""
+def delete_app(*, user, name: str, by: str, trashed: datetime | None = None) -> Application:
+    """Move an application from ready or error to deleting; a task stops its run and releases its resources.
+
+    `trashed`: only if it has been in the trash since then.
+    """
     with locked(Application, user=user, name=name) as app:
+        trash.require_since(app, trashed)
         _erase(app, by)
     return app
 

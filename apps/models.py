@@ -27,6 +27,7 @@ from django_fsm import ConcurrentTransitionMixin, FSMField, transition
 
 from kernel.messages import ReasonField
 from kernel.models import Lifecycle, refused
+from kernel.trash import Trashable
 
 PORTS = range(31000, 50001)
 
@@ -41,7 +42,7 @@ class State(models.TextChoices):
     DELETING = "deleting", _("deleting")
 
 
-class Application(ConcurrentTransitionMixin, Lifecycle):
+class Application(ConcurrentTransitionMixin, Trashable, Lifecycle):
     """A model served behind the application gateway. cpu in cores, gpu in devices, ram in MiB."""
 
     user = models.ForeignKey(
@@ -78,6 +79,7 @@ class Application(ConcurrentTransitionMixin, Lifecycle):
     stopped = models.BooleanField(_("stopped"), default=False, db_default=False)
     queued = models.DateTimeField(_("queued since"), null=True, blank=True)
     served_as = models.CharField(_("name in addresses"), max_length=50, blank=True, default="", db_default="")
+    resumes = models.BooleanField(default=False, db_default=False)  # was up when it was moved to the trash
     created = models.DateTimeField(_("created"), auto_now_add=True)
 
     class Meta:
@@ -94,6 +96,7 @@ class Application(ConcurrentTransitionMixin, Lifecycle):
         indexes = [
             models.Index(fields=["state", "id"], name="application_unsteady"),
             models.Index(fields=["user", "-id"], name="application_newest"),
+            models.Index(fields=["trashed"], name="application_trash", condition=Q(trashed__isnull=False)),
         ]
 
     def __str__(self) -> str:

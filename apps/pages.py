@@ -26,6 +26,8 @@ from kernel.pages import (
     problems_of,
     read_form,
     remember_made,
+    say_trashed,
+    shown_in_trash,
 )
 from kernel.textlog import reading
 from models_app.models import Alias, Model
@@ -33,7 +35,7 @@ from models_app.models import State as ModelState
 from models_app.pages import cpu_that_fits
 from resources.models import Tenant
 
-from . import launching, lifecycle, playground, queueing, request_rates, rollouts, runs
+from . import launching, lifecycle, playground, queueing, request_rates, rollouts, runs, trash
 from .models import Application, State
 from .serializers import AppIn, AppMoveIn
 
@@ -54,7 +56,7 @@ def applications(request):
         name = made_by(request) if problems else request.POST["name"].strip()
         if name:
             return redirect("application", name=name)
-    mine = Application.objects.filter(user=request.user)
+    mine = Application.kept.filter(user=request.user)
     rows, chosen = filtered(request, mine.order_by("-pk").select_related("model", "user"), State.values)
     page = page_of(request, rows)
     for row in page.object_list:
@@ -103,7 +105,7 @@ def _first_values(request, tenant: Tenant) -> dict:
 
 
 def _models(user) -> list[str]:
-    ready = Model.objects.filter(user=user, state=ModelState.READY).order_by("-pk")
+    ready = Model.kept.filter(user=user, state=ModelState.READY).order_by("-pk")
     return list(ready.values_list("name", flat=True)[:MODELS_SHOWN])
 
 
@@ -130,6 +132,8 @@ def _own(request, name: str) -> Application:
 def application(request, name):
     """Show one application; a POST sends `input` to it and shows its response."""
     row = _own(request, name)
+    if row.trashed is not None:
+        return shown_in_trash(request, row)
     problems, answer = Problems(), None
     example = playground.example_of(row.model.signature)
     if request.method == "POST":
@@ -191,11 +195,11 @@ def application_log_file(request, name):
 def delete(request, name):
     """Delete an application."""
     row = _own(request, name)
-    problem = attempt(lambda: lifecycle.delete_app(user=request.user, name=row.name, by=request.user.username))
+    problem = attempt(lambda: trash.trash(user=request.user, name=row.name, by=request.user.username))
     if problem:
         messages.error(request, problem)
         return redirect("application", name=name)
-    messages.success(request, _("The application %(name)s is being deleted.") % {"name": name})
+    say_trashed(request, row)
     return redirect("applications")
 
 

@@ -6,10 +6,12 @@ was down is restarted. An error with one application does not affect the others.
 
 from __future__ import annotations
 
+from django.utils import timezone
+
 from kernel import after_commit, healing
 from runners import owned
 
-from . import launching, queueing, request_rates, switching
+from . import launching, queueing, request_rates, switching, trash
 from .models import Application, Rollout, State
 
 _announced: dict[int, float] = {}  # application > the time of the request rates that open pages were refreshed for
@@ -36,6 +38,7 @@ def run() -> None:
     for pk in Rollout.objects.exclude(phase=Rollout.Phase.FAILED).values_list("pk", flat=True):
         healing.attempt(switching.step, pk, False)
     healing.attempt(launching.sweep)
+    healing.attempt(trash.purge, timezone.now())
     stopping = Application.objects.filter(state=State.ERROR).exclude(run_name="")
     for pk, run_name in stopping.values_list("pk", "run_name"):
         healing.attempt(launching.stop, pk, run_name, False)

@@ -14,7 +14,7 @@ from datetime import timedelta
 from django.db import transaction
 from django.utils import timezone
 
-from kernel import after_commit
+from kernel import after_commit, trash
 from kernel.errors import Refused
 from kernel.locking import WrongState, lock_row, locked
 from kernel.messages import Message, word
@@ -78,6 +78,7 @@ def _model_to_serve(app: Application, name: str) -> Model:
     model = lock_row(Model, user=app.user, name=name)
     if model is None:
         raise Refused("you have no model named %(name)s", field="model_name", name=name)
+    trash.require_kept(model)
     if model.state != ModelState.READY:
         raise Refused(
             "the model %(name)s is %(state)s; it can be served once it is ready",
@@ -90,6 +91,7 @@ def _may_move(app: Application, restarts: bool) -> None:
     """Forget a rollout that has not begun or has failed. Raises WrongState where no other one can begin now."""
     if app.state == State.DELETING:
         raise WrongState("the application is already being deleted")
+    trash.require_kept(app)
     if app.state == State.ERROR and restarts:
         raise WrongState("the application is not running; start it")
     if app.state == State.CREATING and not app.reserved and restarts:

@@ -101,6 +101,7 @@ class AppOut(serializers.Serializer):
     reason = serializers.CharField(allow_blank=True)
     failures = serializers.IntegerField()
     created = serializers.DateTimeField()
+    trashed = serializers.DateTimeField(allow_null=True, help_text="since when it is in the trash")
     stopped = serializers.BooleanField(help_text="whether it is in error because it was stopped")
     queued = serializers.SerializerMethodField(help_text="whether it is in creating and waits for free resources")
     ready_since = serializers.DateTimeField(allow_null=True)

@@ -11,9 +11,10 @@ from unfold.decorators import display
 from kernel import storage
 from kernel.admin import OwnedAdmin, Verb
 from kernel.admin_display import bar, link, object_url
+from kernel.admin_trash import TrashFilter, trash_verbs
 from kernel.messages import Message
 
-from . import lifecycle
+from . import lifecycle, trash
 from .models import Dataset
 
 
@@ -29,7 +30,7 @@ def end_upload(dataset: Dataset, *, by: str) -> None:
 class DatasetAdmin(OwnedAdmin):
     icon = "database"
     list_display = ("name", "user_link", "state_badge", "stored_bar", "size_text", "why", "tenant", "created_at")
-    list_filter = ("state", "tenant")
+    list_filter = ("state", TrashFilter, "tenant")
     search_fields = ("name", "user__username", "reason")
     search_help_text = _("Name, username or reason")
     date_hierarchy = "created"
@@ -38,7 +39,7 @@ class DatasetAdmin(OwnedAdmin):
     fieldsets = (
         (None, {"fields": (("name", "user_link"), ("state_badge", "progress"), "reason_text")}),
         (_("Bytes"), {"fields": (("size_text", "stored_bar"), ("tenant_link", "request_link"), "folder")}),
-        (_("When"), {"fields": (("created", "touched"),)}),
+        (_("When"), {"fields": (("created", "touched"), "trashed")}),
     )
     verbs = {
         "end": Verb(
@@ -48,6 +49,7 @@ class DatasetAdmin(OwnedAdmin):
             question=_("The dataset fails and refuses further uploads. It can then be deleted."),
             icon="stop_circle",
         ),
+        **trash_verbs(trash.trash, trash.restore),
         "delete": Verb(
             label=_("Delete"),
             run=delete,

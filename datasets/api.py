@@ -6,9 +6,9 @@ from accounts.sharing.rest import SharedReads
 from kernel.errors import Refused
 from kernel.locking import Missing
 from kernel.names import DATASET_NAME, NAME
-from kernel.views import Call, ContractView
+from kernel.views import TRASH, Call, ContractView, to_trash
 
-from . import lifecycle
+from . import lifecycle, trash
 from .models import Dataset, State
 from .serializers import DatasetHeartbeatIn, DatasetIn, DatasetOut
 
@@ -30,7 +30,7 @@ class DatasetList(ContractView):
         return self.answer(lifecycle.create_dataset(user=self.owner, by=self.by, **body))
 
     def get(self, request, user):
-        return self.page(Dataset.objects.filter(user=self.owner).select_related("user", "tenant"))
+        return self.page(Dataset.kept.filter(user=self.owner).select_related("user", "tenant"))
 
 
 class DatasetDetail(SharedReads):
@@ -39,7 +39,7 @@ class DatasetDetail(SharedReads):
     segments = SEGMENTS
     calls = {
         "GET": Call("Get a dataset", out=DatasetOut),
-        "DELETE": Call("Delete a dataset in state ready or error, with its files", out=DatasetOut),
+        "DELETE": Call("Delete a dataset in state ready or error, with its files", out=DatasetOut, query=TRASH),
     }
 
     def get(self, request, user, name):
@@ -49,7 +49,8 @@ class DatasetDetail(SharedReads):
         return self.answer(dataset)
 
     def delete(self, request, user, name):
-        return self.answer(lifecycle.delete_dataset(user=self.owner, name=name, by=self.by))
+        verb = trash.trash if to_trash(request) else lifecycle.delete_dataset
+        return self.answer(verb(user=self.owner, name=name, by=self.by))
 
 
 class DatasetHeartbeat(ContractView):

@@ -29,12 +29,14 @@ ARCHIVE = "/-data/archive"
 ROWS = 200  # files of a folder on one page
 
 
-def own(request, name: str) -> Dataset:
-    """Return the visitor's dataset of that name; at `/u/{owner}/…` the owner's, if the visitor may read it.
+def own(request, name: str, trashed: bool = False) -> Dataset:
+    """Return the visitor's dataset of that name; at `/u/{owner}/…` the owner's, if the visitor may read it. With
+    `trashed` also one that is in the visitor's trash.
 
     Raises Http404.
     """
-    return access.find(request, Dataset.objects.select_related("user"), name)
+    rows = Dataset.objects if trashed else Dataset.kept
+    return access.find(request, rows.select_related("user"), name)
 
 
 def listing(request, row: Dataset) -> dict:

@@ -7,13 +7,14 @@ bytes are stored), and released when the files are deleted.
 from __future__ import annotations
 
 from contextlib import suppress
+from datetime import datetime
 
 from django.db import IntegrityError, transaction
 from django.utils import timezone
 
 from accounts import lifecycle as accounts
 from accounts.tenancy import members
-from kernel import after_commit, names, storage
+from kernel import after_commit, names, storage, trash
 from kernel.database import violated
 from kernel.errors import Refused
 from kernel.locking import Missing, WrongState, locked
@@ -52,9 +53,16 @@ def create_dataset(*, user, name: str, size: int, tenant: str | None = None, by:
             )
     except IntegrityError as problem:
         if violated(problem) == "dataset_name_once_per_user":
-            raise Refused("you already have a dataset named %(name)s", field="name", name=name)
+            raise Refused(_taken(user, name), field="name")
         raise
     return dataset
+
+
+def _taken(user, name: str) -> Message:
+    """Return why the name is not free."""
+    if Dataset.objects.filter(user=user, name=name).exclude(trashed=None).exists():
+        return Message("you already have a dataset named %(name)s; it is in the trash", name=name)
+    return Message("you already have a dataset named %(name)s", name=name)
 
 
 def heartbeat(*, user, name: str, state: str, progress: int, by: str) -> None:
@@ -142,13 +150,15 @@ def fail_all_of(user, by: str) -> None:
         _fail(dataset, accounts.DEACTIVATED, by)
 
 
-def delete_dataset(*, user, name: str, by: str) -> Dataset:
+def delete_dataset(*, user, name: str, by: str, trashed: datetime | None = None) -> Dataset:
     """Move the dataset from ready or error to deleting; its files are removed in the background.
 
-    Raises WrongState, also while a job, sweep, pipeline or schedule uses it.
+    `trashed`: only if it has been in the trash since then. Raises WrongState, also while a job, sweep, pipeline or
+    schedule uses it.
     """
     with locked(Dataset, user=user, name=name) as dataset:
-        if dataset.state == State.READY:
+        trash.require_since(dataset, trashed)
+        if dataset.state == State.READY and dataset.trashed is None:
             uses.require_unused(dataset)
         dataset.erase(by=by)
         dataset.save()

@@ -17,6 +17,7 @@ from django_fsm import ConcurrentTransitionMixin, FSMField, transition
 
 from kernel.messages import ReasonField
 from kernel.models import Lifecycle, refused
+from kernel.trash import Trashable
 
 
 class State(models.TextChoices):
@@ -26,7 +27,7 @@ class State(models.TextChoices):
     DELETING = "deleting", _("deleting")
 
 
-class Dataset(ConcurrentTransitionMixin, Lifecycle):
+class Dataset(ConcurrentTransitionMixin, Trashable, Lifecycle):
     """A folder of files of one user. `size` is declared, `stored` is what the data service has accepted (bytes)."""
 
     user = models.ForeignKey(
@@ -54,7 +55,10 @@ class Dataset(ConcurrentTransitionMixin, Lifecycle):
             models.CheckConstraint(condition=Q(size__gte=0, stored__gte=0), name="dataset_sizes"),
             models.CheckConstraint(condition=Q(progress__lte=100), name="dataset_progress"),
         ]
-        indexes = [models.Index(fields=["state", "touched"], name="dataset_unsteady")]
+        indexes = [
+            models.Index(fields=["state", "touched"], name="dataset_unsteady"),
+            models.Index(fields=["trashed"], name="dataset_trash", condition=Q(trashed__isnull=False)),
+        ]
 
     def __str__(self) -> str:
         return f"{self.user}/{self.name}"

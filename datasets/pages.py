@@ -34,9 +34,11 @@ from kernel.pages import (
     problems_of,
     read_form,
     remember_made,
+    say_trashed,
+    shown_in_trash,
 )
 
-from . import client_build, lifecycle
+from . import client_build, lifecycle, trash
 from .file_pages import listing, open_file, own, send
 from .models import Dataset, State
 from .serializers import DatasetIn
@@ -62,7 +64,7 @@ def datasets(request):
         name = made_by(request) if problems else request.POST["name"].strip()
         if name:
             return redirect("dataset", name=name)
-    mine = Dataset.objects.filter(user=request.user)
+    mine = Dataset.kept.filter(user=request.user)
     rows, chosen = filtered(request, mine.order_by("-pk"), State.values)
     page = page_of(request, rows)
     context = {
@@ -88,7 +90,9 @@ def _create(request) -> None:
 @shareable
 @require_GET
 def dataset(request, name):
-    row = own(request, name)
+    row = own(request, name, trashed=True)
+    if row.trashed is not None:
+        return shown_in_trash(request, row)
     context = {
         "dataset": row,
         **listing(request, row),
@@ -117,11 +121,11 @@ def end_upload(request, name):
 @require_POST
 def delete(request, name):
     row = own(request, name)
-    problem = attempt(lambda: lifecycle.delete_dataset(user=request.user, name=row.name, by=request.user.username))
+    problem = attempt(lambda: trash.trash(user=request.user, name=row.name, by=request.user.username))
     if problem:
         messages.error(request, problem)
     else:
-        messages.success(request, _("The dataset %(name)s is being deleted.") % {"name": name})
+        say_trashed(request, row)
     return redirect("datasets")
 
 

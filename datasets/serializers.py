@@ -33,3 +33,4 @@ class DatasetOut(serializers.Serializer):
     stored = serializers.IntegerField()
     reason = serializers.CharField(allow_blank=True)
     created = serializers.DateTimeField()
+    trashed = serializers.DateTimeField(allow_null=True, help_text="since when it is in the trash")

@@ -28,7 +28,7 @@ def missing(user: User, references: Iterable[str]) -> list[str]:
     """Return the datasets that a job of the user cannot read now."""
     references = list(references)
     own = {name for name in references if "/" not in name}
-    rows = Dataset.objects.filter(user=user, name__in=own, state=State.READY)
+    rows = Dataset.kept.filter(user=user, name__in=own, state=State.READY)
     there = set(rows.values_list("name", flat=True)) if own else set()
     return [each for each in references if each not in there and ("/" not in each or not _shared(user, each))]
 
@@ -61,16 +61,16 @@ def hold(user: User, references: Iterable[str]) -> None:
 
 def _shared(user: User, reference: str) -> bool:
     owner, name = owner_and_name(user, reference)
-    rows = Dataset.objects.filter(state=State.READY).select_related("user")
+    rows = Dataset.kept.filter(state=State.READY).select_related("user")
     return access.look_up(access.Visitor(user), rows, owner, name, access.CLONE) is not None
 
 
 def offered(user: User) -> list[dict]:
     """Return the names and sizes of the datasets to choose from: the user's own first."""
-    own = Dataset.objects.filter(user=user, state=State.READY).order_by("name")
+    own = Dataset.kept.filter(user=user, state=State.READY).order_by("name")
     rows = list(own.values("name", "size")[:MOST])
     shares = grants.made_for(user).filter(kind="dataset", right=Share.Right.CLONE)[:MOST]
-    ready = Dataset.objects.filter(pk__in=[one.object_id for one in shares], state=State.READY)
+    ready = Dataset.kept.filter(pk__in=[one.object_id for one in shares], state=State.READY)
     sizes = dict(ready.values_list("pk", "size"))
     shared = {f"{one.owner.username}/{one.name}": sizes[one.object_id] for one in shares if one.object_id in sizes}
     return rows + [{"name": name, "size": size} for name, size in sorted(shared.items())]

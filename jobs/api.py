@@ -11,11 +11,12 @@ from accounts.sharing.rest import SharedReads
 from kernel import storage
 from kernel.locking import Missing
 from kernel.names import FILE_PATH, NAME
-from kernel.views import Call, query_int, whole
+from kernel.views import TRASH, Call, query_int, to_trash, whole
 
 from . import lifecycle, logs
 from .auth import require_own_job
 from .models import Job, State
+from .runs import trash
 from .serializers import ArtifactOut, JobHeartbeatIn, JobIn, JobOut
 
 STATES = tuple(State.values)
@@ -56,13 +57,16 @@ class JobList(JobView):
 class JobDetail(JobView):
     calls = {
         "GET": Call("Get a job", out=JobOut),
-        "DELETE": Call("Delete a job in state finished or error", out=JobOut),
+        "DELETE": Call("Delete a job in state finished or error", out=JobOut, query=TRASH),
     }
 
     def get(self, request, user, name):
         return self.answer(self.job(name))
 
     def delete(self, request, user, name):
+        if to_trash(request):
+            trash.trash_one(self.job(name), self.by)
+            return self.answer(self.job(name))
         return self.answer(lifecycle.delete_job(user=self.owner, name=name, by=self.by))
 
 

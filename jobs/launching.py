@@ -9,7 +9,7 @@ from django.db import transaction
 
 import runners
 from datasets import sources
-from kernel import after_commit, healing, storage
+from kernel import after_commit, healing, storage, trash
 from kernel.locking import Missing, lock_row, locked
 from kernel.messages import Message
 from runners import owned
@@ -143,6 +143,7 @@ def erase(pk: int, follow: bool = True) -> None:
     storage.remove_tree(storage.job_dir(job.user.username, job.name))
     for worker in range(job.workers):
         environment.log_file(job, worker).forget()
+    trash.forget_log(job.user.username, job.name)
     with contextlib.suppress(Missing), transaction.atomic():
         lock_row(type(job.user), pk=job.user_id)
         with locked(Job, pk=pk) as row:

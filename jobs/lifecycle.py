@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from contextlib import suppress
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from django.db import IntegrityError, transaction
 from django.utils import timezone
@@ -17,7 +17,7 @@ from accounts import lifecycle as accounts
 from accounts.sharing.access import Visitor
 from accounts.tenancy import members
 from datasets import sources
-from kernel import after_commit, broker
+from kernel import after_commit, broker, trash
 from kernel.database import violated
 from kernel.errors import Refused
 from kernel.locking import Missing, WrongState, lock_row, locked
@@ -276,12 +276,13 @@ def cancel_all_of(user, by: str) -> None:
         _fail(job, accounts.DEACTIVATED, by)
 
 
-def delete_job(*, user, name: str, by: str) -> Job:
+def delete_job(*, user, name: str, by: str, trashed: datetime | None = None) -> Job:
     """Move a job from finished or error to deleting; its files are removed in the background, then the row.
 
-    Raises WrongState in any other state.
+    `trashed`: only if it has been in the trash since then. Raises WrongState in any other state.
     """
     with locked(Job, user=user, name=name) as job:
+        trash.require_since(job, trashed)
         job.erase(by=by)
         job.save()
         after_commit.enqueue("jobs.erase", job.pk, queue="files")
@@ -347,7 +348,7 @@ def _close(job: Job) -> None:
     """Close a job, however it ended: later metrics are rejected; the run, and with it the resources, is cleaned up in
     the background.
     """
-    job.ended, job.idle_warned = timezone.now(), None
+    job.ended, job.idle_warned, job.output_measured = timezone.now(), None, None
     job.save()
     if not job.run_name:
         give_back(job)

@@ -13,7 +13,7 @@ from django.utils import timezone
 
 from kernel import after_commit, healing
 
-from . import idle, launching, lifecycle, preemption
+from . import idle, launching, lifecycle, preemption, sizes
 from .artifacts import multipart
 from .code import sweeping
 from .doctor import diagnose, waiting
@@ -39,6 +39,7 @@ def run() -> None:
     healing.attempt(waiting.announce)
     healing.attempt(lifecycle.adopt)
     healing.attempt(trash.purge)
+    healing.attempt(sizes.measure, now)
     ended = Job.objects.filter(state__in=ENDED)
     unclean = ended.filter(~Q(run_name="") | Q(reserved=True)).exclude(ended__range=_just(now))
     for pk in unclean.values_list("pk", flat=True):

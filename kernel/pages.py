@@ -11,14 +11,18 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from django.conf import settings
+from django.contrib import messages
 from django.core.paginator import Page, Paginator
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
 from django.utils.http import url_has_allowed_host_and_scheme
+from django.utils.translation import gettext as _
 from rest_framework import exceptions as drf
 
 from .errors import Fault, Refused, TooMany, flatten
 from .fields import StrictSerializer
 from .messages import joined, translate, under
+from .trash import purged_at
 
 ROWS = 50
 FORMS_REMEMBERED = 20
@@ -157,3 +161,15 @@ def safe_next(request: HttpRequest, default: str) -> str:
     # Only paths: `redirect` takes anything else as the name of a page, and fails when there is no such page.
     safe = wanted.startswith("/") and url_has_allowed_host_and_scheme(wanted, None)
     return wanted if safe else default
+
+
+def say_trashed(request: HttpRequest, row) -> None:
+    """Add a message that an object was moved to the trash, with a button that restores it."""
+    text = _("%(name)s moved to the trash.") % {"name": row.name}
+    messages.success(request, text, extra_tags=f"restore-{row._meta.model_name}/{row.name}")
+
+
+def shown_in_trash(request: HttpRequest, row) -> HttpResponse:
+    """Return the page of an object that is in the trash."""
+    context = {"row": row, "kind": row._meta.model_name, "purged": purged_at(row.trashed)}
+    return render(request, "in_trash.html", context)

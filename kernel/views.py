@@ -29,6 +29,9 @@ def whole(low: int = 0, high: int = BIG) -> dict:
     return {"type": "integer", "format": "int64", "minimum": low, "maximum": high}
 
 
+TRASH = (("trash", whole(0, 1), "1: move it to the trash, from where it can be restored"),)
+
+
 @dataclass(frozen=True)
 class Call:
     """One method of one path. `out` is None for the JSON string "", str for a JSON string; `media`
@@ -173,6 +176,11 @@ class ContractView(APIView):
         rows = queryset.order_by("-pk")[offset : offset + limit]
         headers = {"X-Total-Count": str(queryset.count())}
         return Response(self.call.out(rows, many=True).data, headers=headers)
+
+
+def to_trash(request) -> bool:
+    """Return whether a DELETE is to move the object to the trash: `?trash=1`."""
+    return bool(query_int(request, "trash", 0, 0, 1))
 
 
 def query_int(request, name: str, default: int, low: int, high: int = BIG) -> int:

@@ -42,8 +42,8 @@ def read(*, proxied: bool) -> tuple[int, int, int, int, int]:
         0,
         3650,
         unit="days",
-        help="how long deleted runs and projects stay in the trash, where they can be restored; `0`: they are deleted "
-        "within seconds",
+        help="how long what users delete stays in the trash, where it can be restored; `0`: it is deleted within "
+        "seconds",
     )
     return connections, websockets, followed_logs, values, trash_days
 

@@ -38,6 +38,7 @@ REFERENCE = {
         "DiffLineKindEnum": ["same", "old", "new", "skip"],
         "SharedKindEnum": "accounts.sharing.serializers.SHARED_KINDS",
         "MediaKindEnum": "jobs.media.index.KINDS",
+        "TrashedKindEnum": ["job", "dataset", "model", "application"],
         "ShareRightEnum": ["read", "clone"],
         "RegistryEventEnum": "models_app.registry.events.EVENTS",
         "WorkKindEnum": "resources.serializers.WORK",

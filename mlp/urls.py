@@ -29,6 +29,7 @@ api = [
     path("", include("apps.urls")),
     path("", include("aiops.urls")),
     path("", include("automation.urls")),
+    path("", include("mlp.trash.urls")),
     path("schema", SpectacularJSONAPIView.as_view(), name="schema"),
     path("docs", pages.reference, name="reference"),
     re_path(r"^(?P<path>.*)$", unknown),

@@ -11,9 +11,10 @@ from unfold.decorators import display
 from kernel import storage
 from kernel.admin import OwnedAdmin, Verb
 from kernel.admin_display import link, object_url, url_of
+from kernel.admin_trash import TrashFilter, trash_verbs
 from kernel.messages import Message
 
-from . import lifecycle
+from . import lifecycle, trash
 from .models import Model
 from .registry import admin as registry_admin  # noqa: F401 (registers the registry)
 
@@ -30,7 +31,7 @@ def end(model: Model, *, by: str) -> None:
 class ModelAdmin(OwnedAdmin):
     icon = "deployed_code"
     list_display = ("name", "user_link", "state_badge", "format", "size_text", "src", "why", "created_at")
-    list_filter = ("state", "format", "tenant")
+    list_filter = ("state", TrashFilter, "format", "tenant")
     search_fields = ("name", "user__username", "src", "reason")
     search_help_text = _("Name, username, source or reason")
     date_hierarchy = "created"
@@ -39,7 +40,7 @@ class ModelAdmin(OwnedAdmin):
     fieldsets = (
         (None, {"fields": (("name", "user_link"), ("state_badge", "format"), "reason_text", "served")}),
         (_("Files"), {"fields": (("src", "size_text"), ("tenant_link", "request_link"), "folder", "sums")}),
-        (_("Check"), {"fields": (("copied", "run_name"), ("run_ordered", "created"))}),
+        (_("Check"), {"fields": (("copied", "run_name"), ("run_ordered", "created"), "trashed")}),
     )
     verbs = {
         "end": Verb(
@@ -49,6 +50,7 @@ class ModelAdmin(OwnedAdmin):
             question=_("The copy or the load check is stopped; the model fails."),
             icon="stop_circle",
         ),
+        **trash_verbs(trash.trash, trash.restore),
         "delete": Verb(
             label=_("Delete"),
             run=delete,

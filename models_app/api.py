@@ -9,12 +9,13 @@ from pathlib import Path
 from django.http import FileResponse, StreamingHttpResponse
 
 from accounts.sharing.rest import SharedReads
-from kernel import storage
+from kernel import storage, trash
 from kernel.locking import Missing, WrongState
 from kernel.messages import word
-from kernel.views import Call
+from kernel.views import TRASH, Call, to_trash
 
 from . import lifecycle
+from . import trash as in_trash
 from .models import Model, State
 from .serializers import ModelIn, ModelOut, NotesIn
 
@@ -54,20 +55,21 @@ class ModelList(ModelView):
         return self.answer(lifecycle.create_model(user=self.owner, by=self.by, **self.body()))
 
     def get(self, request, user):
-        return self.page(Model.objects.filter(user=self.owner).select_related("user", "tenant"))
+        return self.page(Model.kept.filter(user=self.owner).select_related("user", "tenant"))
 
 
 class ModelDetail(ModelView):
     calls = {
         "GET": Call("Get a model", out=ModelOut),
-        "DELETE": Call("Delete a model in state ready or error", out=ModelOut),
+        "DELETE": Call("Delete a model in state ready or error", out=ModelOut, query=TRASH),
     }
 
     def get(self, request, user, name):
         return self.answer(self.model(name))
 
     def delete(self, request, user, name):
-        return self.answer(lifecycle.delete_model(user=self.owner, name=name, by=self.by))
+        verb = in_trash.trash if to_trash(request) else lifecycle.delete_model
+        return self.answer(verb(user=self.owner, name=name, by=self.by))
 
 
 class ModelNotes(ModelView):
@@ -87,6 +89,7 @@ class ModelDownload(ModelView):
 
     def get(self, request, user, name):
         model = self.model(name)
+        trash.require_kept(model)
         base = storage.model_dir(user, model.name)
         files = [path for path, _info in storage.files(base)]
         if model.state != State.READY or not files:

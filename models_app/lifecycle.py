@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime
 
 from django.db import IntegrityError, transaction
-from django.db.models import Max
+from django.db.models import F, Max
 from django.utils import timezone
 
 from accounts import lifecycle as accounts
@@ -17,7 +18,7 @@ from accounts.tenancy import members
 from datasets.models import Dataset
 from jobs.models import Job
 from jobs.models import State as JobState
-from kernel import after_commit, broker
+from kernel import after_commit, broker, trash
 from kernel.database import violated
 from kernel.errors import Refused
 from kernel.locking import Missing, WrongState, lock_row, locked
@@ -90,9 +91,16 @@ def add_model(*, user, tenant: Tenant, name: str, origin: Origin, by: str) -> Mo
             after_commit.enqueue("models.copy", model.pk, queue="files")
     except IntegrityError as problem:
         if violated(problem) == "model_name_once_per_user":
-            raise Refused("you already have a model named %(name)s", field="name", name=name)
+            raise Refused(_taken(user, name), field="name")
         raise
     return model
+
+
+def _taken(user, name: str) -> Message:
+    """Return why the name is not free."""
+    if Model.objects.filter(user=user, name=name).exclude(trashed=None).exists():
+        return Message("you already have a model named %(name)s; it is in the trash", name=name)
+    return Message("you already have a model named %(name)s", name=name)
 
 
 def note_copy(pk: int, checksums: dict) -> None:
@@ -147,17 +155,26 @@ def fail_all_of(user, by: str) -> None:
         _fail(model, accounts.DEACTIVATED, by)
 
 
-def delete_model(*, user, name: str, by: str) -> Model:
-    """Move a model from ready or error to deleting. Raises WrongState otherwise, or while an application serves it."""
+def delete_model(*, user, name: str, by: str, trashed: datetime | None = None) -> Model:
+    """Move a model from ready or error to deleting. Raises WrongState otherwise, or while an application serves it.
+
+    `trashed`: only if it has been in the trash since then.
+    """
     with locked(Model, user=user, name=name) as model:
-        version = model.versions.select_related("registered").first()
-        if version is not None:
-            raise WrongState(
-                "it is version %(number)s of the registered model %(name)s; delete the version first",
-                number=version.number, name=version.registered.name,
-            )  # fmt: skip
+        trash.require_since(model, trashed)
+        require_no_version(model)
         _erase(model, by)
     return model
+
+
+def require_no_version(model: Model) -> None:
+    """Raise WrongState for the model of a version of a registered model."""
+    version = model.versions.select_related("registered").first()
+    if version is not None:
+        raise WrongState(
+            "it is version %(number)s of the registered model %(name)s; delete the version first",
+            number=version.number, name=version.registered.name,
+        )  # fmt: skip
 
 
 def delete_with_version(pk: int, by: str) -> None:
@@ -173,13 +190,22 @@ def delete_with_version(pk: int, by: str) -> None:
     _erase(model, by)
 
 
-def _erase(model: Model, by: str) -> None:
-    serving = model.served_by.order_by("pk").first()
-    if serving is not None:
+def require_unserved(model: Model, kept: bool = False) -> None:
+    """Raise WrongState while an application serves the locked model; with `kept` those in the trash do not count."""
+    serving = model.served_by.order_by(F("trashed").asc(nulls_first=True), "pk").first()
+    if serving is not None and serving.trashed is None:
         raise WrongState("the application %(name)s uses this model; delete the application first", name=serving.name)
+    if serving is not None and not kept:
+        raise WrongState(
+            "the application %(name)s in the trash uses this model; delete it from there first", name=serving.name
+        )
     rollout = model.rollouts.select_related("app").first()
     if rollout is not None:
         raise WrongState("the application %(name)s is moving to this model", name=rollout.app.name)
+
+
+def _erase(model: Model, by: str) -> None:
+    require_unserved(model)
     model.erase(by=by)
     model.save()
     after_commit.enqueue("models.erase", model.pk, queue="files")

@@ -8,7 +8,6 @@ import re
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.shortcuts import redirect, render
-from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods, require_POST
 
 from accounts.sharing import access
@@ -30,10 +29,12 @@ from kernel.pages import (
     problems_of,
     read_form,
     remember_made,
+    say_trashed,
+    shown_in_trash,
 )
 from resources.models import Tenant
 
-from . import lifecycle, sources
+from . import lifecycle, sources, trash
 from .models import Model, State
 from .serializers import NOTES, ModelIn, NotesIn
 
@@ -56,7 +57,7 @@ def models(request):
         name = made_by(request) if problems else request.POST["name"].strip()
         if name:
             return redirect("model", name=name)
-    mine = Model.objects.filter(user=request.user)
+    mine = Model.kept.filter(user=request.user)
     rows, chosen = filtered(request, mine.order_by("-pk"), State.values)
     page = page_of(request, rows)
     any_model = bool(page.object_list) or mine.exists()
@@ -124,12 +125,14 @@ def _own(request, name: str) -> Model:
 def model(request, name):
     """Show one model; a POST saves its notes."""
     row = _own(request, name)
+    if row.trashed is not None:
+        return shown_in_trash(request, row)
     problems = Problems()
     if request.method == "POST":
         problems = problems_of(lambda: _set_notes(request, row), ("notes",))
         if not problems:
             return redirect("model", name=name)
-    serving = list(row.served_by.order_by("-pk")[:SERVING_SHOWN])
+    serving = list(row.served_by.filter(trashed=None).order_by("-pk")[:SERVING_SHOWN])
     lineage = row.lineage if isinstance(row.lineage, dict) else {}
     job = lineage.get("job")
     checksums = row.checksums if isinstance(row.checksums, dict) else {}
@@ -169,9 +172,9 @@ def _set_notes(request, row: Model) -> None:
 def delete(request, name):
     """Delete a model."""
     row = _own(request, name)
-    problem = attempt(lambda: lifecycle.delete_model(user=request.user, name=row.name, by=request.user.username))
+    problem = attempt(lambda: trash.trash(user=request.user, name=row.name, by=request.user.username))
     if problem:
         messages.error(request, problem)
         return redirect("model", name=name)
-    messages.success(request, _("The model %(name)s is being deleted.") % {"name": name})
+    say_trashed(request, row)
     return redirect("models")

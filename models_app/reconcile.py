@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from kernel import after_commit, healing
 
-from . import launching
+from . import launching, trash
 from .models import Model, State
 from .registry import webhooks
 
@@ -33,5 +33,6 @@ def run() -> None:
     ended = Model.objects.filter(state__in=[State.READY, State.ERROR]).exclude(run_name="")
     for pk in ended.values_list("pk", flat=True)[:200]:
         after_commit.enqueue("models.clean", pk, False, queue="files")
+    healing.attempt(trash.purge, now)
     for pk in Model.objects.filter(state=State.DELETING).values_list("pk", flat=True)[:200]:
         after_commit.enqueue("models.erase", pk, False, queue="files")

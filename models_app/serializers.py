@@ -53,3 +53,4 @@ class ModelOut(serializers.Serializer):
     lineage = serializers.JSONField()
     notes = serializers.CharField(allow_blank=True, help_text="Markdown")
     created = serializers.DateTimeField()
+    trashed = serializers.DateTimeField(allow_null=True, help_text="since when it is in the trash")

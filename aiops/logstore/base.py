@@ -121,6 +121,10 @@ class LogStore(ABC):
             yield from self.scan({"query": {"bool": {"should": alike, "minimum_should_match": 1}}})
 
     @abstractmethod
+    def forget(self, names: Names) -> int:
+        """Remove all lines of one workload; return how many. Idempotent."""
+
+    @abstractmethod
     def put_templates(self, templates: Sequence[dict]) -> None:
         """Write templates by their `_id`, replacing the whole document."""
 

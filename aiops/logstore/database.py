@@ -188,6 +188,10 @@ class DatabaseStore(LogStore):
         Template.objects.bulk_create(made, update_conflicts=True, unique_fields=["template_id"], update_fields=changed)
 
     @reachable(UNAVAILABLE)
+    def forget(self, names: Names) -> int:
+        return retention.forget(names)
+
+    @reachable(UNAVAILABLE)
     def retain(self, days: int, megabytes: int) -> int:
         """Remove lines older than the days, and the oldest above the size limit; return how many lines."""
         return retention.remove(days, megabytes)

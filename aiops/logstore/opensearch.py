@@ -243,6 +243,13 @@ class OpenSearchStore(LogStore):
         return self.client.search(index=LOGS, body=body)["aggregations"]["result"]["buckets"]
 
     @_available
+    def forget(self, names: Names) -> int:
+        wanted = [{"term": {one["field"]: name}} for one, name in zip(WORKLOAD, names, strict=True)]
+        body = {"query": {"bool": {"filter": wanted}}}
+        answer = self.client.delete_by_query(index=LOGS, body=body, conflicts="proceed", refresh=True)
+        return answer["deleted"]
+
+    @_available
     def put_templates(self, templates: Sequence[dict]) -> None:
         names = ("log", "template_matched", "template_cluster_id")
         actions = [

@@ -55,6 +55,23 @@ WITH oldest AS (
 SELECT count(*), coalesce(sum(bytes), 0) FROM gone
 """
 
+# All lines of one workload, in portions. The workload is locked first, as when lines are added.
+FORGET = """
+WITH held AS (
+    SELECT id FROM aiops_workload WHERE (cluster, namespace, deployment) = (%(cluster)s, %(namespace)s, %(deployment)s)
+    FOR UPDATE
+), gone AS (
+    DELETE FROM aiops_log WHERE id IN (
+        SELECT id FROM aiops_log
+        WHERE (cluster, namespace, deployment) = (%(cluster)s, %(namespace)s, %(deployment)s) LIMIT %(most)s
+    ) AND (SELECT count(*) FROM held) >= 0 RETURNING id
+), corrected AS (
+    UPDATE aiops_workload SET lines = greatest(0, lines - (SELECT count(*) FROM gone))
+    WHERE id IN (SELECT id FROM held)
+)
+SELECT count(*) FROM gone
+"""
+
 
 def size() -> int:
     """Return the bytes of all lines with their index entries; for a large table estimated from a
@@ -82,4 +99,22 @@ def remove(days: int, megabytes: int, most: int = MOST, portion: int = PORTION) 
         removed, excess = removed + lines, excess - int(freed)
         if lines < portion:
             break
+    return removed
+
+
+def forget(names: tuple[str, str, str], portion: int = PORTION) -> int:
+    """Remove all lines of the workload of that cluster, namespace and deployment; return how many."""
+    given = dict(zip(("cluster", "namespace", "deployment"), names, strict=True))
+    removed, lines = 0, portion
+    while lines == portion:
+        with connection.cursor() as cursor:
+            cursor.execute(FORGET, {**given, "most": portion})
+            (lines,) = cursor.fetchone()
+        removed += lines
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "DELETE FROM aiops_workload WHERE lines = 0"
+            " AND (cluster, namespace, deployment) = (%(cluster)s, %(namespace)s, %(deployment)s)",
+            given,
+        )
     return removed

@@ -110,7 +110,7 @@ class TestDetail:
         fill(alice)
         assert "wait until it is ready" in visible_text(alice_client.post("/apps/begins/delete", follow=True))
         assert alice_client.post("/apps/calc/delete")["Location"] == "/apps"
-        assert Application.objects.get(name="calc").state == "deleting"
+        assert Application.objects.get(name="calc").trashed is not None
         assert alice_client.get("/apps/calc/delete").status_code == 405
 
     def test_the_page_shows_its_address_and_log(self, alice_client, alice, settings):

@@ -110,15 +110,14 @@ class TestDetail:
             ("digits", "ready"),
         ]
 
-    def test_it_is_deleted(self, alice_client, alice):
-        fill(alice)
+    def test_it_is_moved_to_the_trash(self, alice_client, alice):
+        put(Dataset, alice, "digits", "ready")
         response = alice_client.post("/datasets/digits/delete", follow=True)
         assert response.redirect_chain == [("/datasets", 302)]
-        assert "is being deleted" in visible_text(response)
-        assert Dataset.objects.get(name="digits").state == State.DELETING
-        again = alice_client.post("/datasets/digits/delete", follow=True)
-        assert again.status_code == 200
-        assert "already being deleted" in visible_text(again)
+        assert "digits moved to the trash" in visible_text(response)
+        row = Dataset.objects.get(name="digits")
+        assert (row.state, row.trashed is not None) == (State.READY, True)
+        assert alice_client.post("/datasets/digits/delete").status_code == 404
 
     def test_a_dataset_being_uploaded_is_not_deleted(self, alice_client, alice):
         fill(alice)

@@ -228,3 +228,17 @@ def test_mkcol_move_and_copy(photos, service):
     assert do("MOVE", f"{base}/e", "/data/bob/.home/e") == 404
     assert (do("MOVE", f"{base}/e"), do("MOVE", f"{base}/e", "/elsewhere")) == (400, 400)
     wait_until(lambda: service.spooled() == [])
+
+
+def test_a_dataset_in_the_trash_is_not_served(photos, staff_data):
+    photos.put("/data/alice/photos/a", data=b"x" * 100)
+    photos.heartbeat("photos", "ready", 100)
+    assert photos.delete("/api/v1/users/alice/datasets/photos?trash=1").status_code == 200
+    for person in (photos, staff_data):
+        for method in ("GET", "PROPFIND", "DELETE", "PUT"):
+            assert person.request(method, "/data/alice/photos/a").status_code == 404, method
+        assert person.request("DELETE", "/data/alice/photos").status_code == 404
+        assert "photos" not in person.request("PROPFIND", "/data/alice", headers={"Depth": "1"}).text
+    given = {"kind": "dataset", "name": "photos"}
+    assert photos.put("/api/v1/users/alice/trash:restore", json=given).status_code == 200
+    assert photos.get("/data/alice/photos/a").content == b"x" * 100

@@ -53,7 +53,7 @@ def find_dataset(target: Target) -> Dataset | None:
         if not User.objects.filter(username=target.user).exists():
             raise HttpError(404, "no such user or dataset", field="path")
         return None
-    row = Dataset.objects.filter(user__username=target.user, name=target.dataset).first()
+    row = Dataset.kept.filter(user__username=target.user, name=target.dataset).first()
     if row is None:
         raise HttpError(404, "no such user or dataset", field="path")
     return row
@@ -101,7 +101,7 @@ def shared_datasets(holder: Holder, owner: str = "") -> list[tuple[str, str]]:
     shares = grants.made_for(user).filter(kind="dataset") if user is not None else Share.objects.none()
     if owner:
         shares = shares.filter(owner__username=owner)
-    rows = Dataset.objects.filter(pk__in=shares.order_by().values("object_id")).exclude(state=State.DELETING)
+    rows = Dataset.kept.filter(pk__in=shares.order_by().values("object_id")).exclude(state=State.DELETING)
     names = rows.order_by("user__username", "name").values_list("user__username", "name")
     return list(names[:MOST_SHARED])
 

@@ -89,7 +89,7 @@ def _entries(holder: Holder, target: Target, info: os.stat_result | None, depth:
         for owner, name in shared_datasets(holder, target.user):
             yield (owner, name), tree.look((owner, name))
     elif not target.dataset:
-        shown = Dataset.objects.filter(user__username=target.user).exclude(state=State.DELETING).order_by("name")
+        shown = Dataset.kept.filter(user__username=target.user).exclude(state=State.DELETING).order_by("name")
         for name in [HOME, *shown.values_list("name", flat=True)]:
             yield (target.user, name), tree.look((target.user, name))
     elif info is not None:

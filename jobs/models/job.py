@@ -39,6 +39,7 @@ from kernel.messages import ReasonField
 from kernel.models import Lifecycle, refused
 from resources.models import Network
 
+from .footprint import Footprint
 from .preemption import Preemptible
 from .project import Project
 
@@ -93,7 +94,7 @@ class Kept(models.Manager):
         return super().get_queryset().filter(trashed=None)
 
 
-class Job(ConcurrentTransitionMixin, Preemptible, Lifecycle):
+class Job(ConcurrentTransitionMixin, Preemptible, Footprint, Lifecycle):
     """One training script of one user, run until it ends. cpu in cores, gpu in devices, ram in MiB, per worker.
 
     `tags` are one object, {"baseline": "", "team": "vision"}: a label is a key with an empty value.
@@ -217,6 +218,7 @@ class Job(ConcurrentTransitionMixin, Preemptible, Lifecycle):
             models.Index(
                 fields=["user", "project", "display_state", "-id"], name="job_project_state", condition=Q(trashed=None)
             ),
+            models.Index(fields=["id"], name="job_unmeasured", condition=Q(output_measured=None)),
             models.Index(fields=["trashed"], name="job_trash", condition=Q(trashed__isnull=False)),
             models.Index(fields=["parent"], name="job_parent", condition=Q(parent__isnull=False)),
             GinIndex(fields=["tags"], name="job_tags"),

@@ -11,22 +11,10 @@ from unfold.decorators import display
 from jobs.models import Job, Project, View
 from kernel.admin import LifecycleAdmin, Verb
 from kernel.admin_display import link, list_address, moment, url_of
+from kernel.admin_trash import TrashFilter
 
 from . import projects, trash, views
 from .states import CONDITIONS, WORDS
-
-
-class TrashFilter(admin.SimpleListFilter):
-    """What is in the trash, or what is not."""
-
-    title = _("trash")
-    parameter_name = "trash"
-
-    def lookups(self, request, model_admin):
-        return [("0", _("not in the trash")), ("1", _("in the trash"))]
-
-    def queryset(self, request, queryset: QuerySet) -> QuerySet:
-        return queryset if self.value() is None else queryset.filter(trashed__isnull=self.value() == "0")
 
 
 class StateFilter(admin.SimpleListFilter):

@@ -82,6 +82,11 @@ def delete(runs: QuerySet, by: str) -> Done:
     return one_by_one(there, lambda job: _delete(job, by))
 
 
+def delete_one(job: Job, by: str) -> None:
+    """Delete one run in the trash permanently. Raises WrongState if it has been restored since it was read."""
+    _delete(job, by)
+
+
 def purge() -> None:
     """Delete what has been in the trash for long enough; called by reconcile in each round."""
     before = timezone.now() - timedelta(days=settings.TRASH_DAYS)
@@ -99,7 +104,7 @@ def is_movable(job: Job) -> bool:
 def _delete(job: Job, by: str) -> None:
     if job.state == State.RUNNING:
         lifecycle.cancel(user=job.user, name=job.name, by=by)
-    lifecycle.delete_job(user=job.user, name=job.name, by=by)
+    lifecycle.delete_job(user=job.user, name=job.name, by=by, trashed=job.trashed)
 
 
 def _note(rows: QuerySet, transition: str, by: str) -> None:

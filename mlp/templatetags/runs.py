@@ -50,6 +50,13 @@ def undo_of(tags: str) -> str:
 
 
 @register.filter
+def restored_by(tags: str) -> list[str]:
+    """Return the kind and the name of the object that a message's action has moved to the trash; [] for none."""
+    found = next((tag for tag in (tags or "").split() if tag.startswith("restore-")), "")
+    return found.removeprefix("restore-").split("/", 1) if found else []
+
+
+@register.filter
 def tags_text(tags: dict) -> str:
     """Return tags as text for a form: `baseline, team=vision`."""
     return ", ".join(f"{name}={value}" if value else name for name, value in tags.items())

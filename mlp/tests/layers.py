@@ -88,6 +88,7 @@ FILES = (
         "books",
         "progress_bar",
     }
+    | {"trash", "sizes"}
     | {"client_runs", "idle", "preemption", "queueing", "scopes", "named_tokens", "service_accounts"},
     {"serializers", "shown", "tenant_forms", "playground", "request_rates", "logs", "delivery", "frame"},
     {

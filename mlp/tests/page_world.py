@@ -104,6 +104,7 @@ PAGES = [
     "/usage?tenant=default",
     "/tenants",
     "/tenants/in/default",
+    "/trash",
     "/shared",
     "/shared/mine",
     "/share/job/fit",

@@ -22,8 +22,10 @@ from accounts.models import Token, User
 from aiops import lifecycle as trainings
 from aiops.models import ModelVersion, TrainingRun
 from apps import lifecycle as apps
+from apps import trash as app_trash
 from apps.models import Application
 from datasets import lifecycle as datasets
+from datasets import trash as dataset_trash
 from datasets.models import Dataset
 from jobs import idle, preemption
 from jobs import lifecycle as jobs
@@ -32,11 +34,13 @@ from kernel.errors import Refused
 from kernel.tests.nats_tools import until
 from kernel.tests.row_locks import blocked, in_thread, waiting_for_us
 from models_app import lifecycle as models_app
+from models_app import trash as model_trash
 from models_app.models import Model
 from resources import tcc
 from resources.models import Tenant
 
 from .stepping_verbs import of_idle, of_preemption
+from .trash_verbs import of_trash
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("tasks", "default_tenant")]
 
@@ -48,8 +52,12 @@ LOCKLESS = {
     accounts: {"check_password", "register", "token_of", "create_service_token"},
     datasets: {"request_id", "create_dataset"},
     jobs: {"request_id", "run_name_of", "begin", "advance", "give_back", "release_run", "create_job", "adopt"},
-    models_app: {"request_id", "create_model", "measured", "add_model", "finished_job", "announce_versions"},
+    models_app: {"request_id", "create_model", "measured", "add_model", "finished_job", "announce_versions"}
+    | {"require_no_version", "require_unserved"},
     apps: {"request_id", "create_app", "run_name_of", "alias_named", "reserve", "note_stop"},
+    dataset_trash: set(),
+    model_trash: set(),
+    app_trash: set(),
     trainings: {"request_id", "uuid_of", "find", "create_run", "order_again", "note_sent", "serving", "deactivate"}
     | {"give_back"},
     idle: {"look", "idle_for"},
@@ -299,6 +307,9 @@ def of_tcc() -> Iterator[Case]:
 
 
 ALL = {
+    dataset_trash: lambda: of_trash(dataset_trash, dataset),
+    model_trash: lambda: of_trash(model_trash, model),
+    app_trash: lambda: of_trash(app_trash, lambda **fields: app(run_name="", **fields)),
     accounts: of_accounts,
     datasets: of_datasets,
     jobs: of_jobs,

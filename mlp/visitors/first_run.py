@@ -43,13 +43,13 @@ EPOCHS = 10
 @never_cache
 @require_GET
 def start(request):
-    dataset = Dataset.objects.filter(user=request.user, name=NAME).first()
-    job = Job.objects.filter(user=request.user, name=NAME).first()
+    dataset = Dataset.kept.filter(user=request.user, name=NAME).first()
+    job = Job.kept.filter(user=request.user, name=NAME).first()
     context = {
         "dataset": dataset,
         "job": job,
-        "model": Model.objects.filter(user=request.user, name=NAME).first(),
-        "app": Application.objects.filter(user=request.user, name=NAME).first(),
+        "model": Model.kept.filter(user=request.user, name=NAME).first(),
+        "app": Application.kept.filter(user=request.user, name=NAME).first(),
         "src": _source(request.user) if job and job.state == JobState.FINISHED else "",
         "token": accounts.token_of(request.user),
         "gateway": address(request),

@@ -34,6 +34,7 @@ from jobs.media import pages as job_media
 from jobs.mlflow import connect_pages
 from jobs.runs import pages as runs
 from jobs.runs import project_pages
+from mlp.trash import pages as trash
 from mlp.visitors import first_run, pages, search, tenant_pages
 from models_app import pages as models
 from models_app.registry import pages as registry
@@ -166,6 +167,8 @@ urlpatterns = [
     path("schedules/<seg:name>", schedules.schedule, name="schedule"),
     path("schedules/<seg:name>/change", schedules.change, name="schedule_change"),
     path("usage", resources.usage, name="usage"),
+    path("trash", trash.trash, name="trash"),
+    path("trash/change", trash.change, name="trash_change"),
     path("aiops", aiops.insights, name="aiops"),
     path("aiops/line", aiops.line, name="aiops_line"),
     path("aiops/part", aiops_parts.part, name="aiops_part"),

@@ -40,7 +40,7 @@ RECENT_SHOWN = 10
 APPS_SHOWN = 6
 FAILURES_SHOWN = 8
 FAILING = {  # kinds, each with a page
-    "job": Job.kept, "dataset": Dataset.objects, "model": Model.objects, "application": Application.objects,
+    "job": Job.kept, "dataset": Dataset.kept, "model": Model.kept, "application": Application.kept,
 }  # fmt: skip
 FAILURES_FOR = timedelta(days=7)
 SEEN_FOR_S = 365 * 86400
@@ -58,7 +58,7 @@ def index(request):
         "running": by_state.get("running", 0),
         "waiting": by_state.get("queued", 0) + by_state.get("starting", 0),
     }
-    dataset_count = Dataset.objects.filter(user=request.user).aggregate(
+    dataset_count = Dataset.kept.filter(user=request.user).aggregate(
         all=Count("pk"), ready=Count("pk", filter=Q(state=DatasetState.READY))
     )
     newest = jobs.select_related("user", "diagnosis").order_by("-pk")

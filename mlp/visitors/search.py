@@ -34,7 +34,8 @@ def results(user, query: str, most: int) -> list[dict]:
     """Return [{kind, rows: [(name, address, object)]}] of the user's own objects, newest first."""
     groups = []
     for model in searchable_models():
-        rows = model._default_manager.filter(user=user, name__icontains=query).order_by("-pk")[:most]
+        shown = getattr(model, "kept", model._default_manager)  # not what is in the trash
+        rows = shown.filter(user=user, name__icontains=query).order_by("-pk")[:most]
         matches = [(row.name, reverse(model._meta.model_name, args=[row.name]), row) for row in rows]
         groups.append({"kind": model._meta.verbose_name_plural, "rows": matches})
     paths = (path for path, _ in islice(storage.files(storage.home_dir(user.username)), MOST_SCRIPTS))

@@ -18,6 +18,7 @@ from django_fsm import ConcurrentTransitionMixin, FSMField, transition
 
 from kernel.messages import ReasonField
 from kernel.models import Lifecycle, refused
+from kernel.trash import Trashable
 
 
 class State(models.TextChoices):
@@ -27,7 +28,7 @@ class State(models.TextChoices):
     DELETING = "deleting", _("deleting")
 
 
-class Model(ConcurrentTransitionMixin, Lifecycle):
+class Model(ConcurrentTransitionMixin, Trashable, Lifecycle):
     """A trained model of one user: files, proven to load. `size` in bytes."""
 
     user = models.ForeignKey(
@@ -64,6 +65,7 @@ class Model(ConcurrentTransitionMixin, Lifecycle):
         indexes = [
             models.Index(fields=["state", "id"], name="model_unsteady"),
             models.Index(fields=["user", "-id"], name="model_newest"),
+            models.Index(fields=["trashed"], name="model_trash", condition=Q(trashed__isnull=False)),
         ]
 
     def __str__(self) -> str:

@@ -146,7 +146,7 @@ def _of_run(user, job: Job | None, path: str) -> Files:
 
 
 def _model(user, name: str) -> Model:
-    model = Model.objects.filter(user=user, name=name).exclude(state=State.DELETING).first()
+    model = Model.kept.filter(user=user, name=name).exclude(state=State.DELETING).first()
     if model is None:
         raise Refused("you have no model named %(name)s", field="source", name=name)
     return model

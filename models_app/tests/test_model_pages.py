@@ -130,7 +130,7 @@ class TestDetail:
         assert Model.objects.get().state == "ready"
         app.delete()
         assert alice_client.post("/models/net/delete")["Location"] == "/models"
-        assert Model.objects.get().state == "deleting"
+        assert Model.objects.get().trashed is not None
 
     def test_the_reason_of_a_failure_is_shown(self, alice_client, alice):
         put(Model, alice, "net", "error")

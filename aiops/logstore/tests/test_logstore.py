@@ -58,6 +58,13 @@ def ids_matching(store, query: dict) -> set[str]:
 
 
 class TestLines:
+    def test_the_lines_of_one_workload_are_forgotten(self, store):
+        store.append([line(1), line(2), line(3, deployment="cart"), line(4, namespace_name="other")])
+        assert store.forget(("c1", "shop", "web")) == 2
+        assert ids_matching(store, {"match_all": {}}) == {"id3", "id4"}
+        assert ("c1", "shop", "web") not in [names[:3] for names in store.aggregate_workloads()]
+        assert store.forget(("c1", "shop", "web")) == 0
+
     def test_a_line_is_stored_once_and_read_back(self, store):
         assert sorted(store.append([line(1), line(2), line(1)])) == ["id1", "id2"]
         assert store.append([line(2), line(3)]) == ["id3"]

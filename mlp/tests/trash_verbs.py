@@ -1,0 +1,25 @@
+"""The verbs of the trash of datasets, models and applications, for the tests of row locks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from types import ModuleType
+
+from django.conf import settings
+from django.utils import timezone
+
+
+def of_trash(module: ModuleType, make: Callable) -> Iterator[tuple[str, object, Callable[[], object]]]:
+    """Yield each verb of an app's trash with a row that `make` has made."""
+    now = timezone.now()
+    old = now - timedelta(days=settings.TRASH_DAYS + 1)
+    for verb, since, call in [
+        ("trash", None, lambda one: module.trash(user=one.user, name=one.name, by="test")),
+        ("trash: again", now, lambda one: module.trash(user=one.user, name=one.name, by="test")),
+        ("restore", now, lambda one: module.restore(user=one.user, name=one.name, by="test")),
+        ("delete", now, lambda one: module.delete(one, "test")),
+        ("purge", old, lambda one: module.purge(now)),
+    ]:
+        one = make(state="error", trashed=since)
+        yield verb, one, lambda call=call, one=one: call(one)

@@ -1,0 +1,100 @@
+"""The kinds of objects in a trash: how they are listed, restored and deleted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.db.models import BigIntegerField, CharField, F, Model, Q, QuerySet, Sum, Value
+
+from apps import trash as apps
+from apps.models import Application
+from datasets import trash as datasets
+from datasets.models import Dataset
+from jobs.models import Job
+from jobs.runs import trash as jobs
+from kernel.locking import DELETING, Missing
+from kernel.trash import purged_at
+from models_app import trash as models
+from models_app.models import Model as TrainedModel
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of object: its model, the field with its bytes on the disk, and its verbs."""
+
+    model: type[Model]
+    size: str
+    restore: Callable[..., object]
+    delete: Callable[..., object]
+
+
+def _delete_job(row: Job, by: str) -> None:
+    jobs.delete_one(row, by)
+
+
+KINDS = {
+    "job": Kind(Job, "output_bytes", jobs.restore_one, _delete_job),
+    "dataset": Kind(Dataset, "stored", datasets.restore, datasets.delete),
+    "model": Kind(TrainedModel, "size", models.restore, models.delete),
+    "application": Kind(Application, "", apps.restore, apps.delete),
+}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """An object in the trash. `size` is in bytes; None where nothing of it is counted or it is not measured yet."""
+
+    kind: str
+    name: str
+    size: int | None
+    trashed: datetime
+    purged: datetime
+    state: str
+
+    @property
+    def shown_kind(self) -> str:
+        return str(KINDS[self.kind].model._meta.verbose_name)
+
+
+def rows(user) -> QuerySet:
+    """Return what is in the user's trash as (kind, pk, name, size, trashed, state), the newest first."""
+    parts = [_part(name, kind, Q(user=user)) for name, kind in KINDS.items()]
+    return parts[0].union(*parts[1:], all=True).order_by("-trashed", "kind", "-pk")
+
+
+def _part(name: str, kind: Kind, condition: Q) -> QuerySet:
+    there = kind.model.objects.filter(condition, trashed__isnull=False).exclude(state=DELETING)
+    size = F(kind.size) if kind.size else Value(None, output_field=BigIntegerField())
+    shown = there.annotate(kind=Value(name, output_field=CharField()), bytes=size).order_by()
+    return shown.values_list("kind", "pk", "name", "bytes", "trashed", "state")
+
+
+def entries(found: list[tuple]) -> list[Entry]:
+    """Return rows as entries."""
+    return [
+        Entry(kind, name, size, trashed, purged_at(trashed), state) for kind, _pk, name, size, trashed, state in found
+    ]
+
+
+def total(user) -> int:
+    """Return the bytes of all that is in the user's trash."""
+    sizes = [
+        _part(name, kind, Q(user=user)).aggregate(sum=Sum("bytes"))["sum"] for name, kind in KINDS.items() if kind.size
+    ]
+    return sum(size or 0 for size in sizes)
+
+
+def restore(user, kind: str, name: str, by: str) -> None:
+    """Restore an object from the user's trash. Raises Refused."""
+    KINDS[kind].restore(user=user, name=name, by=by)
+
+
+def delete(user, kind: str, name: str, by: str) -> None:
+    """Delete an object in the user's trash. Raises Refused."""
+    found = KINDS[kind].model.objects.filter(user=user, name=name, trashed__isnull=False).select_related("user")
+    row = found.first()
+    if row is None:
+        raise Missing(kind)
+    KINDS[kind].delete(row, by)
