@@ -8,11 +8,14 @@ What is acknowledged is stored. If forwarding fails after that, or the process e
 from __future__ import annotations
 
 import hashlib
+import json
 import logging
 import time
 import uuid
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from itertools import islice
 
 from aiops import logstore
 from aiops.judging import log_search
@@ -30,6 +33,7 @@ PLATFORM = names.PLATFORM  # the namespace of the platform's components
 MOST_CHARACTERS = 32 << 10  # of a line; the rest is cut off
 CUT = " …"
 MOST_NAME = 253
+MOST_ATTRIBUTES, MOST_KEY, MOST_VALUE = 64, 128, 1024
 MOST_ID, HASHED = 100, 40
 EARLIEST, LATEST = 0, log_search.LATEST  # ms: the years 1970 to 3000
 
@@ -45,8 +49,9 @@ def line(
     kind: str = subjects.WORKLOAD,
     at_ms: int | None = None,
     id: str = "",
+    attributes: Mapping[str, object] | None = None,
 ) -> dict:
-    """Return a document for the log store, with names and text cut to what is kept."""
+    """Return a document for the log store, with names, text and attributes cut to what is kept."""
     text = text if len(text) <= MOST_CHARACTERS else text[: MOST_CHARACTERS - len(CUT)] + CUT
     now = int(time.time() * 1000)
     return {
@@ -59,7 +64,37 @@ def line(
         "pod_name": logstore.clean(pod)[:MOST_NAME],
         "log_type": logstore.clean(kind)[:40] or subjects.WORKLOAD,
         "log": logstore.clean(text),
+        **({"attributes": kept_of(attributes)} if attributes else {}),
     }
+
+
+def kept_of(attributes: Mapping[str, object]) -> dict[str, str]:
+    """Return the attributes as texts: at most MOST_ATTRIBUTES, the first ones."""
+    some = islice(attributes.items(), MOST_ATTRIBUTES)
+    return {logstore.clean(name)[:MOST_KEY].replace("=", "_"): _text(value)[:MOST_VALUE] for name, value in some}
+
+
+def _text(value: object) -> str:
+    if isinstance(value, str):
+        return logstore.clean(value)
+    return "" if value is None else logstore.clean(json.dumps(value, ensure_ascii=False, default=str))
+
+
+class Ids:
+    """The ids of the lines of one request, the same when it is sent again: of what the line is, and its number among
+    equal ones. So a line that a shipper repeats is stored once, and two equal lines are two.
+    """
+
+    def __init__(self) -> None:
+        self._seen: Counter[bytes] = Counter()
+
+    def of(self, *parts: object) -> str:
+        """Return the id of a line with these parts, which name its owner too."""
+        text = json.dumps(parts, sort_keys=True, ensure_ascii=True, default=str)
+        digest = hashlib.blake2b(text.encode(), digest_size=20)
+        number = self._seen[digest.digest()]
+        self._seen[digest.digest()] += 1
+        return f"{digest.hexdigest()}-{number}" if number else digest.hexdigest()
 
 
 def store(lines: Sequence[dict]) -> int:
@@ -91,16 +126,17 @@ def id_of(username: str, given: str) -> str:
     return f"{username}:{hashlib.sha256(given.encode('utf-8', 'replace')).hexdigest()[:HASHED]}"
 
 
-def check_ids(lines: Sequence[dict]) -> None:
-    """Refuse ids of other namespaces' lines. For operators, who may send any line and choose its id.
-
-    Raises Refused naming the first of them, Fault while the log store is away.
+def foreign_ids(lines: Sequence[dict]) -> dict[int, Refused]:
+    """Return the places of lines whose ids are those of other namespaces' lines, with what to answer. For operators,
+    who may send any line and choose its id. Raises Fault while the log store is away.
     """
-    owners: dict[str, tuple[str, str]] = {}
     stored, _more = logstore.get().search({"query": {"ids": {"values": [one["_id"] for one in lines]}}}, len(lines))
-    for one in (*stored, *lines):
-        if owners.setdefault(one["_id"], owner(one)) != owner(one):
-            raise Refused("%(id)s is a line of another namespace", field="_id", id=one["_id"])
+    owners = {one["_id"]: owner(one) for one in stored}
+    return {
+        place: Refused("%(id)s is a line of another namespace", field="_id", id=one["_id"])
+        for place, one in enumerate(lines)
+        if owners.setdefault(one["_id"], owner(one)) != owner(one)
+    }
 
 
 def owner(document: dict) -> tuple[str, str]:

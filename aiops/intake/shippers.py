@@ -13,6 +13,8 @@ import json
 import logging
 import re
 import zlib
+from collections.abc import Iterator
+from itertools import islice
 
 import cramjam
 from django.http import HttpRequest, HttpResponse, JsonResponse
@@ -31,6 +33,7 @@ from . import accept
 log = logging.getLogger(__name__)
 
 MOST_BYTES = 32 << 20  # of a decompressed body
+CHUNK = 5000  # lines that are stored at a time
 PROTOBUF = "application/x-protobuf"
 # Attributes that name a workload; the first one present counts.
 CLUSTER = ("cluster_id", "k8s.cluster.name", "cluster")
@@ -48,50 +51,60 @@ class Unreadable(Exception):
 @require_POST
 def otlp(request: HttpRequest) -> HttpResponse:
     """Take an ExportLogsServiceRequest as protobuf or JSON, plain or gzip; protobuf is read record by record."""
-    is_json = _media(request) == "application/json"
+    is_json, rejected, ids = _media(request) == "application/json", [0], accept.Ids()
 
-    def read(data: bytes, user) -> list[dict]:
+    def read(data: bytes, user) -> Iterator[dict]:
         try:
             records = otlp_records.read_json(data) if is_json else otlp_records.read_protobuf(data)
-            return [_otlp_line(resource, record, user) for resource, record in records]
+            for resource, record in records:
+                if record is None:
+                    rejected[0] += 1
+                else:
+                    yield _otlp_line(resource, record, user, ids)
         except ValueError as problem:
             raise Unreadable(f"no ExportLogsServiceRequest: {problem}")
 
     answer = _take(request, read)
     if answer is not None:
         return answer
+    done = ExportLogsServiceResponse()
+    if rejected[0]:
+        done.partial_success.rejected_log_records = rejected[0]
+        done.partial_success.error_message = "these records cannot be read, or have more than 4 MiB"
     if is_json:
-        return JsonResponse({"partialSuccess": {}})
-    return HttpResponse(ExportLogsServiceResponse().SerializeToString(), content_type=PROTOBUF)
+        return JsonResponse({"partialSuccess": {}, **json_format.MessageToDict(done)})
+    return HttpResponse(done.SerializeToString(), content_type=PROTOBUF)
 
 
 @csrf_exempt
 @require_POST
 def loki_push(request: HttpRequest) -> HttpResponse:
     """Take Loki's push: JSON, or protobuf in a snappy block. Answers 204 as Loki does."""
-    is_json = _media(request) == "application/json"
+    is_json, ids = _media(request) == "application/json", accept.Ids()
 
-    def read(data: bytes, user) -> list[dict]:
+    def read(data: bytes, user) -> Iterator[dict]:
         try:
-            streams = loki.read_json(data) if is_json else loki.read_protobuf(_unsnap(data))
+            for labels, entries in loki.read_json(data) if is_json else loki.read_protobuf(_unsnap(data)):
+                for at, text, extra in entries:
+                    yield _line(text, {**labels, **extra}, user, at, ids)
         except ValueError as problem:
             raise Unreadable(str(problem))
-        return [
-            _line(text, {**labels, **extra}, user, at // 1_000_000)
-            for labels, entries in streams
-            for at, text, extra in entries
-        ]
 
     return _take(request, read) or HttpResponse(status=204)
 
 
 def _take(request: HttpRequest, read) -> HttpResponse | None:
-    """Store the lines of a request; return the refusal, or None when all are stored."""
+    """Store the lines of a request, CHUNK at a time; return the refusal, or None when all are stored."""
     try:
         user = _user(request)
         if user is None:
             return _refusal(401, "send the API token: Authorization: Bearer {token}, or Basic with it as the password")
-        accept.store(read(_body(request), user))
+        lines = read(_body(request), user)
+        more = True
+        while more:
+            chunk = list(islice(lines, CHUNK))
+            more = len(chunk) == CHUNK
+            accept.store([one for one in chunk if one["log"]])
     except Unreadable as problem:
         return _refusal(400, str(problem))
     except Refused as problem:
@@ -151,11 +164,16 @@ def _unsnap(data: bytes) -> bytes:
         raise Unreadable(f"body: no snappy block: {problem}")
 
 
-def _otlp_line(resource, record, user) -> dict:
+def _otlp_line(resource, record, user, ids: accept.Ids) -> dict:
     pairs = (*resource.attributes, *record.attributes)
     at = record.time_unix_nano or record.observed_time_unix_nano
     names = {pair.key: _plain(pair.value) for pair in pairs}
-    return _line(_plain(record.body), names, user, at // 1_000_000 if at else None)
+    if record.severity_text or record.severity_number:
+        names["severity"] = record.severity_text or str(record.severity_number)
+    for name in ("trace_id", "span_id"):
+        if given := getattr(record, name):
+            names[name] = given.hex()
+    return _line(_plain(record.body), names, user, at, ids)
 
 
 def _plain(value) -> str:
@@ -170,18 +188,31 @@ def _plain(value) -> str:
     return json.dumps(json_format.MessageToDict(value), ensure_ascii=False)
 
 
-def _line(text: str, names: dict, user, at_ms: int | None) -> dict:
+def _line(text: str, names: dict, user, at_ns: int, ids: accept.Ids) -> dict:
     """Return the document of a line: a user's are in the user's own namespace of this cluster; an operator's shipper
-    names any.
+    names any. A line without a time (0) has an id of chance: two of the same text may be two lines.
     """
     namespace = _first(names, NAMESPACE) if user.is_staff else ""
     deployment = re.sub(r".*/", "", _first(names, DEPLOYMENT))  # Loki's `job` is namespace/name
     cluster = (_first(names, CLUSTER) if user.is_staff else "") or accept.LOCAL
     more = {"pod": _first(names, POD), "kind": names.get("log_type") or "workload"}
+    namespace = namespace or user.username
+    used = {_key(names, keys) for keys in (CLUSTER, NAMESPACE, DEPLOYMENT, POD, ("log_type",))}
     return accept.line(
-        text, cluster=cluster, namespace=namespace or user.username, deployment=deployment, at_ms=at_ms, **more
+        text,
+        cluster=cluster,
+        namespace=namespace,
+        deployment=deployment,
+        at_ms=at_ns // 1_000_000 if at_ns else None,
+        id=ids.of(cluster, namespace, names, at_ns, text) if at_ns else "",
+        attributes={name: value for name, value in names.items() if name not in used},
+        **more,
     )
 
 
 def _first(names: dict, keys: tuple[str, ...]) -> str:
-    return next((str(names[key]) for key in keys if names.get(key)), "")
+    return str(names.get(_key(names, keys), ""))
+
+
+def _key(names: dict, keys: tuple[str, ...]) -> str:
+    return next((key for key in keys if names.get(key)), "")

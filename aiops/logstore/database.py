@@ -27,6 +27,7 @@ from .query import parse
 LINE = {
     "_id": "line_id", "time": "time", "cluster_id": "cluster", "namespace_name": "namespace",
     "deployment": "deployment", "service": "service", "pod_name": "pod", "log_type": "log_type", "log": "log",
+    "attributes": "attributes",
 }  # fmt: skip
 VERDICT = {
     "masked_log": "masked", "anomaly_level": "level", "template_matched": "template",
@@ -34,7 +35,8 @@ VERDICT = {
     "unexpected": "unexpected",
 }  # fmt: skip
 COLUMNS = LINE | VERDICT
-NUMBERS = {"time": "bigint", "template_id": "bigint", "confidence": "float8", "unexpected": "jsonb"}
+NUMBERS = {"time": "bigint", "template_id": "bigint", "confidence": "float8", "unexpected": "jsonb",
+           "attributes": "jsonb"}  # fmt: skip
 NAMES = ("cluster", "namespace", "deployment")
 CHUNK = 2000
 NAME = 253  # characters of each name that are kept
@@ -216,6 +218,8 @@ def _value(name: str, line: dict):
     value = line.get(name)
     if name == "time":
         return int(value)
+    if name == "attributes":
+        return json.dumps(value) if value else None
     if name == "log_type":
         return clean(value)[:40] or "workload"
     return clean(value) if name == "log" else clean(value)[: 100 if name == "_id" else NAME]
@@ -238,6 +242,11 @@ def _condition(node) -> Q:
     match node:
         case q.All():
             return Q()
+        case q.Is(field, values) if field.startswith(q.ATTRIBUTE):
+            key = field.removeprefix(q.ATTRIBUTE)
+            return _any_of(Q(attributes__contains={key: str(value)}) for value in values)
+        case q.Exists(field) if field.startswith(q.ATTRIBUTE):
+            return Q(attributes__has_key=field.removeprefix(q.ATTRIBUTE))
         case q.Is(field, values):
             return Q(**{f"{COLUMNS[field]}__in": values})
         case q.Between(field, bounds):

@@ -45,6 +45,7 @@ MAPPING = {
     "template_cluster_id": {"type": "long"},
     "opnilog_confidence": {"type": "float"},
     "unexpected": {"type": "object", "enabled": False},
+    "attributes": KEYWORD,  # name=value: each as a field of its own would make the mapping grow without end
     **dict.fromkeys(("namespace_name", "deployment", "service", "pod_name"), WITH_KEYWORD),
 }
 TEMPLATE = {"log": {"type": "text"}, "template_matched": KEYWORD, "template_cluster_id": {"type": "integer"}}
@@ -52,7 +53,7 @@ TEMPLATE_MAPPING = {"doc": {"properties": TEMPLATE}}
 LEVELS = {"terms": {"field": "anomaly_level"}}
 WORKLOAD = [{"field": name} for name in ("cluster_id", "namespace_name.keyword", "deployment.keyword")]
 OWNER = ("cluster_id", "namespace_name")
-OWN = ("time", "cluster_id", "namespace_name", "deployment", "service", "pod_name", "log_type", "log")
+OWN = ("time", "cluster_id", "namespace_name", "deployment", "service", "pod_name", "log_type", "log", "attributes")
 VERDICT = (
     "masked_log", "anomaly_level", "template_matched", "template_cluster_id", "inference_model", "opnilog_confidence",
     "unexpected",
@@ -99,6 +100,8 @@ class OpenSearchStore(LogStore):
         if not self.client.indices.exists_alias(name=LOGS) and not self.client.indices.exists(index=LOGS):
             body = {"mappings": {"properties": MAPPING}, "aliases": {LOGS: {"is_write_index": True}}}
             self._make(FIRST, body)
+        else:  # made by an older release, or by Opni
+            self.client.indices.put_mapping(index=LOGS, body={"properties": {"attributes": KEYWORD}})
         if not self.client.indices.exists(index=TEMPLATES):
             self._make(TEMPLATES, {"mappings": {"properties": TEMPLATE_MAPPING}})
         self.prepared = True
@@ -284,6 +287,8 @@ def _is_theirs(source: dict, change: dict) -> bool:
 
 
 def _own(name: str, value):
+    if name == "attributes":
+        return [f"{key}={text}" for key, text in value.items()]
     return int(value) if name == "time" else clean(value)
 
 
@@ -291,6 +296,8 @@ def _document(hit: dict) -> dict:
     source = {name: value for name, value in hit["_source"].items() if name != "line_id"}
     if not source.get("anomaly_level"):
         source.pop("anomaly_level", None)
+    if isinstance(source.get("attributes"), list):
+        source["attributes"] = dict(text.split("=", 1) for text in source["attributes"])
     return {"_id": hit["_id"], **source}
 
 
@@ -309,6 +316,11 @@ def _query(node) -> dict:
             return {"match_all": {}}
         case q.Is("_id", values):
             return {"ids": {"values": list(values)}}
+        case q.Is(field, values) if field.startswith(q.ATTRIBUTE):
+            key = field.removeprefix(q.ATTRIBUTE)
+            return {"terms": {"attributes": [f"{key}={value}" for value in values]}}
+        case q.Exists(field) if field.startswith(q.ATTRIBUTE):
+            return {"prefix": {"attributes": f"{field.removeprefix(q.ATTRIBUTE)}="}}
         case q.Is(field, values):
             return {"terms": {_name(field): list(values)}}
         case q.Between(field, bounds):

@@ -19,6 +19,7 @@ KEYWORDS = frozenset([*_LINE, "log_type", "anomaly_level", "inference_model"])
 TEXTS = frozenset(["log", "masked_log", "template_matched"])
 NUMBERS = frozenset(["time", "template_cluster_id", "opnilog_confidence"])
 FIELDS = KEYWORDS | TEXTS | NUMBERS
+ATTRIBUTE = "attributes."  # before the name of what a line's sender said of it
 INT64 = 2**63
 BOUNDS = {"gt": operator.gt, "gte": operator.ge, "lt": operator.lt, "lte": operator.le}
 RANGES = tuple(BOUNDS)
@@ -103,6 +104,8 @@ def _has(text: tuple[str, ...], words: tuple[str, ...]) -> bool:
 def field_of(name: Any) -> str:
     """Return the field without its suffix `.keyword`. Raises ValueError for an unknown one."""
     plain = name.removesuffix(".keyword") if isinstance(name, str) else ""
+    if plain.startswith(ATTRIBUTE) and len(plain) > len(ATTRIBUTE):
+        return plain
     if plain not in FIELDS:
         raise ValueError(under(repr(str(name)[:50]), Message("no such field")))
     return plain

@@ -20,7 +20,8 @@ class Level(models.TextChoices):
 class LogLine(models.Model):
     """One line. `line_id` is its document id; `time` is in ms since 1970; `confidence` 0..1, low for an anomaly.
 
-    `unexpected` are [position, word] of the masked text that the model did not expect.
+    `attributes` are what else its sender said of it, as texts; `unexpected` are [position, word] of the masked text
+    that the model did not expect.
     """
 
     line_id = models.CharField(_("id"), max_length=100, unique=True)
@@ -32,6 +33,7 @@ class LogLine(models.Model):
     pod = models.CharField(_("pod"), max_length=253, blank=True)
     log_type = models.CharField(_("kind"), max_length=40, default="workload")
     log = models.TextField(_("line"))
+    attributes = models.JSONField(_("attributes"), null=True, blank=True)
     masked = models.TextField(_("masked line"), blank=True)
     level = models.CharField(_("verdict"), max_length=10, choices=Level.choices, blank=True)
     template = models.TextField(_("template"), blank=True)

@@ -1,20 +1,29 @@
-"""REST on log lines: store and search them. A user's are those of the namespace with the user's name."""
+"""REST on log lines: store and search them. A user's are those of the namespace with the user's name.
+
+A POST of many lines stores those that are good, and names those that are not: a shipper would drop a batch that is
+refused for one line.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import islice
+
+from rest_framework.exceptions import ValidationError
 from rest_framework.parsers import BaseParser
 from rest_framework.response import Response
 
 from aiops import logstore
-from aiops.intake import accept
+from aiops.intake import accept, bodies
 from aiops.judging import log_search
-from kernel.errors import Refused
-from kernel.rest import StrictJSONParser, read_json
+from kernel.errors import Refused, flatten
+from kernel.messages import Message, translate
 from kernel.views import Call, ContractView, query_int, whole
 
-from .logs_serializers import LineIn, LineOut, TakenOut, shown
+from .logs_serializers import LineIn, LineOut, TakenOut, shown, with_attributes
 
-MOST = 10_000
+CHUNK = 5000  # lines that are stored at a time
+SHOWN = 100  # lines that an answer names
 MOST_OFFSET = 9000
 FILTERS = (
     ("cluster", str, "cluster"),
@@ -32,19 +41,21 @@ FILTERS = (
 
 
 class NdjsonParser(BaseParser):
-    """A parser for one JSON object a line."""
+    """A parser for one JSON object a line: (number, value) of each, Refused as the value of one that is none."""
 
     media_type = "application/x-ndjson"
 
     def parse(self, stream, media_type=None, parser_context=None):
-        rows = []
-        for number, text in enumerate(stream.read().split(b"\n"), start=1):
-            if text.strip():
-                try:
-                    rows.append(read_json(text))
-                except (ValueError, RecursionError):
-                    raise Refused("line %(number)s is not valid JSON", field="body", number=number)
-        return rows
+        return bodies.lines(stream.read())
+
+
+class ElementsParser(BaseParser):
+    """A parser for one JSON object or an array of them: (number, value) of each."""
+
+    media_type = "application/json"
+
+    def parse(self, stream, media_type=None, parser_context=None):
+        return bodies.elements(stream.read())
 
 
 class Logs(ContractView):
@@ -52,22 +63,55 @@ class Logs(ContractView):
 
     kind = "log"
     accepted = frozenset({"user", "service"})
-    parser_classes = [StrictJSONParser, NdjsonParser]
+    parser_classes = [ElementsParser, NdjsonParser]
     calls = {
         "POST": Call("Ingest log lines", body=LineIn, out=TakenOut, one_or_many=True),
         "GET": Call("List stored lines, newest first", out=LineOut, many=True, query=FILTERS, most_offset=MOST_OFFSET),
     }
 
     def post(self, request):
-        given = request.data if isinstance(request.data, list) else [request.data]
-        if len(given) > MOST:
-            raise Refused("must have at most %(limit)s elements", field="body", limit=MOST)
-        rows = LineIn.read_many(given)
-        lines = [self._line(one) for one in rows]
-        named = [line for line, row in zip(lines, rows, strict=True) if row.get("_id")]
-        if named and request.user.is_staff:
-            accept.check_ids(named)
-        return self.answer({"taken": len(lines), "new": accept.store(lines)})
+        given = request.data  # without a body there is no parser, and it is an empty form
+        rows, reader, taken, new = given if isinstance(given, Iterator) else iter([(1, {})]), LineIn(), 0, 0
+        refused: list[tuple[int, str]] = []
+        total = 0
+        while chunk := list(islice(rows, CHUNK)):
+            lines = list(self._good(chunk, reader, refused))
+            total += len(chunk)
+            taken += len(lines)
+            new += accept.store(lines)
+        if refused and not taken:
+            number, problem = refused[0]
+            raise Refused(problem if total == 1 else Message("line %(n)s: %(problem)s", n=number, problem=problem))
+        answer = {"taken": taken, "new": new}
+        if refused:
+            some = [{"line": number, "msg": translate(problem)} for number, problem in refused[:SHOWN]]
+            answer |= {"refused": len(refused), "problems": some}
+        return Response(answer)
+
+    def _good(self, chunk: list, reader: LineIn, refused: list) -> Iterator[dict]:
+        """Yield the documents of the lines that can be stored; add the number and the fault of each other."""
+        named: list[tuple[int, dict]] = []
+        for number, data in chunk:
+            try:
+                if isinstance(data, Refused):
+                    raise data
+                row = reader.run_validation(with_attributes(data))
+                line = self._line(row)
+            except ValidationError as problem:
+                refused.append((number, flatten(problem.detail)))
+            except Refused as problem:
+                refused.append((number, problem.msg))
+            else:
+                if row.get("_id") and self.request.user.is_staff:
+                    named.append((number, line))
+                else:
+                    yield line
+        foreign = accept.foreign_ids([line for _number, line in named]) if named else {}
+        for place, (number, line) in enumerate(named):
+            if place in foreign:
+                refused.append((number, foreign[place].msg))
+            else:
+                yield line
 
     def _line(self, row: dict) -> dict:
         user = self.request.user
@@ -88,6 +132,7 @@ class Logs(ContractView):
             service=row.get("service", ""),
             kind=row.get("log_type", "workload"),
             at_ms=row.get("time"),
+            attributes=row.get("attributes"),
         )
 
     def get(self, request):

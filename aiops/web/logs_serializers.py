@@ -6,6 +6,7 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from aiops.intake import accept
+from kernel.errors import Refused
 from kernel.fields import Invalid, StrictSerializer, StrictString
 
 ID_HELP = "lines with the same id are stored once; returned as {username}:{_id}, for administrators unchanged"
@@ -28,7 +29,7 @@ class TimeField(serializers.Field):
 
 
 class LineIn(StrictSerializer):
-    """A log line; a POST takes one, a list of up to 10,000, or one per line (application/x-ndjson)."""
+    """A log line; a POST takes one, a list, or one a line (application/x-ndjson). Other fields are attributes."""
 
     log = StrictString(max_length=1 << 20)
     time = TimeField(required=False)
@@ -39,11 +40,40 @@ class LineIn(StrictSerializer):
     pod_name = StrictString(required=False, allow_blank=True, max_length=accept.MOST_NAME)
     service = StrictString(required=False, allow_blank=True, max_length=accept.MOST_NAME)
     log_type = StrictString(required=False, max_length=40, help_text="default: workload")
+    attributes = serializers.DictField(required=False, help_text="anything else, as texts: at most 64")
+
+
+ALSO = {"log": ("message", "msg"), "time": ("date", "timestamp", "@timestamp")}  # as shippers name them
+
+
+def with_attributes(row) -> dict:
+    """Return the fields of a line with all others among its attributes. Raises Refused for what is no object."""
+    if not isinstance(row, dict):
+        raise Refused("must be a JSON object", field="body")
+    known = {name: value for name, value in row.items() if name in KNOWN}
+    others = {name: value for name, value in row.items() if name not in KNOWN}
+    for name, also in ALSO.items():
+        found = next((one for one in also if name not in known and one in others), None)
+        if found is not None:
+            known[name] = others.pop(found)
+    given = known.get("attributes", {})
+    if others and isinstance(given, dict):
+        known["attributes"] = given | others
+    return known
+
+
+class ProblemOut(serializers.Serializer):
+    """Why a line was not stored; of at most 100 lines."""
+
+    line = serializers.IntegerField(help_text="its number, from 1")
+    msg = serializers.CharField()
 
 
 class TakenOut(serializers.Serializer):
     taken = serializers.IntegerField(help_text="number of lines stored")
-    new = serializers.IntegerField(help_text="number of lines that were not stored before")
+    new = serializers.IntegerField(help_text="number of lines not stored before")
+    refused = serializers.IntegerField(required=False, help_text="number of lines not stored, if any")
+    problems = ProblemOut(many=True, required=False)
 
 
 class LineOut(serializers.Serializer):
@@ -56,6 +86,7 @@ class LineOut(serializers.Serializer):
     service = serializers.CharField(allow_blank=True)
     log_type = serializers.CharField()
     log = serializers.CharField(allow_blank=True)
+    attributes = serializers.DictField(child=serializers.CharField(allow_blank=True))
     masked_log = serializers.CharField(allow_blank=True)
     anomaly_level = serializers.CharField(allow_blank=True, help_text="empty: not classified yet")
     template_matched = serializers.CharField(allow_blank=True)
@@ -64,9 +95,11 @@ class LineOut(serializers.Serializer):
     opnilog_confidence = serializers.FloatField(allow_null=True, help_text="0 to 1; low for an anomaly")
 
 
+KNOWN = frozenset(LineIn().fields)
 NUMBERS = ("template_cluster_id", "opnilog_confidence")
 
 
 def shown(document: dict) -> dict:
     """Return all fields of a line, including empty ones."""
-    return {name: document.get(name, None if name in NUMBERS else "") for name in LineOut().fields}
+    empty = {**dict.fromkeys(NUMBERS), "attributes": {}}
+    return {name: document.get(name, empty.get(name, "")) for name in LineOut().fields}

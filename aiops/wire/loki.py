@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError
@@ -56,25 +57,32 @@ def _classes():
 PushRequest, EntryMessage = _classes()
 
 
-def read_protobuf(data: bytes) -> list[tuple[dict, list[Entry]]]:
-    """Return (labels, entries) of each stream. Raises ValueError."""
+def read_protobuf(data: bytes) -> Iterator[tuple[dict, Iterator[Entry]]]:
+    """Yield (labels, entries) of each stream. Raises ValueError."""
     pieces = Pieces()
     try:
-        return [_stream(pieces, stream) for number, stream in pieces.of(memoryview(data)) if number == STREAMS]
+        for number, stream in pieces.of(memoryview(data)):
+            if number == STREAMS:
+                yield _labels(pieces, stream), _entries(pieces, stream)
     except (DecodeError, ValueError) as problem:
         raise ValueError(f"no PushRequest: {problem}")
 
 
-def _stream(pieces: Pieces, data: memoryview) -> tuple[dict, list[Entry]]:
-    labels, entries = "", []
-    for number, content in pieces.of(data):
+def _labels(pieces: Pieces, stream: memoryview) -> dict:
+    """Return the labels of a stream, which may come after its entries."""
+    labels = b""
+    for number, content in pieces.of(stream, records=True):
         if number == LABELS:
-            labels = pieces.record(content).decode()
-        elif number == ENTRIES:
+            labels = pieces.record(content)
+    return labels_of(labels.decode())
+
+
+def _entries(pieces: Pieces, stream: memoryview) -> Iterator[Entry]:
+    for number, content in pieces.of(stream, records=True):
+        if number == ENTRIES:
             entry = EntryMessage.FromString(pieces.record(content))
             at = entry.timestamp.seconds * 10**9 + entry.timestamp.nanos
-            entries.append((at, entry.line, {pair.name: pair.value for pair in entry.metadata}))
-    return labels_of(labels), entries
+            yield at, entry.line, {pair.name: pair.value for pair in entry.metadata}
 
 
 def read_json(data: bytes) -> list[tuple[dict, list[Entry]]]:

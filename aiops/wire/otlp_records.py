@@ -15,12 +15,12 @@ from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
 from kernel import sanitize
 
-from .pieces import MOST_PIECES, Pieces
+from .pieces import MOST_BYTES, Pieces
 
 RESOURCE_LOGS = 1  # of ExportLogsServiceRequest
 RESOURCE, SCOPE_LOGS = 1, 2  # of ResourceLogs
 LOG_RECORDS = 2  # of ScopeLogs
-Pair = tuple[Resource, LogRecord]
+Pair = tuple[Resource, LogRecord | None]  # None for a record that cannot be read
 
 
 def read_json(data: bytes) -> Iterator[Pair]:
@@ -33,18 +33,16 @@ def read_json(data: bytes) -> Iterator[Pair]:
         json_format.Parse(data, message, ignore_unknown_fields=True)
     except (json_format.ParseError, RecursionError) as problem:
         raise ValueError(str(problem)) from None
-    count = 0
     for logs in message.resource_logs:
         for scope in logs.scope_logs:
-            count += len(scope.log_records)
-            if count > MOST_PIECES:
-                raise ValueError(f"it has more than {MOST_PIECES} records")
             for record in scope.log_records:
                 yield logs.resource, record
 
 
 def read_protobuf(data: bytes) -> Iterator[Pair]:
-    """Yield each record with its resource. Raises ValueError."""
+    """Yield each record with its resource, None for one that cannot be read. Raises ValueError for a body of which the
+    rest cannot be read.
+    """
     pieces = Pieces()
     try:
         for number, logs in pieces.of(memoryview(data)):
@@ -64,6 +62,15 @@ def _records(pieces: Pieces, logs: memoryview) -> Iterator[Pair]:
             scopes.append(content)
     resource = Resource.FromString(pieces.record(memoryview(b"".join(parts))))
     for scope in scopes:
-        for number, content in pieces.of(scope):
+        for number, content in pieces.of(scope, records=True):
             if number == LOG_RECORDS:
-                yield resource, LogRecord.FromString(pieces.record(content))
+                yield resource, _record(content)
+
+
+def _record(content: memoryview) -> LogRecord | None:
+    if len(content) > MOST_BYTES:
+        return None
+    try:
+        return LogRecord.FromString(bytes(content))
+    except DecodeError:
+        return None

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-MOST_PIECES = 50_000  # nested messages in a body, records included
+MOST_PIECES = 50_000  # nested messages in a body
+MOST_RECORDS = 250_000  # records, of which one at a time is in memory
 MOST_BYTES = 4 << 20  # of one record
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 SKIPPED = {FIXED64: 8, FIXED32: 4}
@@ -19,17 +20,19 @@ class Pieces:
     """The elements of one body, counted while they are walked."""
 
     def __init__(self) -> None:
-        self.count = 0
+        self.count = self.records = 0
 
-    def of(self, data: memoryview) -> Iterator[tuple[int, memoryview]]:
-        """Yield (number, content) of each field of the message that has a length, in order."""
+    def of(self, data: memoryview, *, records: bool = False) -> Iterator[tuple[int, memoryview]]:
+        """Yield (number, content) of each field of the message that has a length, in order; `records` where they are
+        records, which the caller does not keep.
+        """
         at, end = 0, len(data)
         while at < end:
             tag, at = _varint(data, at)
             kind = tag & 7
             if kind == BYTES:
                 length, at = _varint(data, at)
-                self._add(length, end - at)
+                self._add(length, end - at, records)
                 yield tag >> 3, data[at : at + length]
                 at += length
             elif kind == VARINT:
@@ -47,12 +50,15 @@ class Pieces:
             raise ValueError(f"a record has more than {MOST_BYTES >> 20} MiB")
         return bytes(data)
 
-    def _add(self, length: int, left: int) -> None:
+    def _add(self, length: int, left: int, records: bool) -> None:
         if length > left:
             raise ValueError("it ends in the middle of a field")
-        self.count += 1
+        self.records += records
+        self.count += not records
+        if self.records > MOST_RECORDS:
+            raise ValueError(f"it has more than {MOST_RECORDS} records")
         if self.count > MOST_PIECES:
-            raise ValueError(f"it has more than {MOST_PIECES} records")
+            raise ValueError(f"it has more than {MOST_PIECES} groups of records")
 
 
 def _varint(data: memoryview, at: int) -> tuple[int, int]:

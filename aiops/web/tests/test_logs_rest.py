@@ -11,14 +11,14 @@ from urllib.parse import quote
 import cramjam
 import pytest
 from opentelemetry.exporter.otlp.proto.http._log_exporter import OTLPLogExporter
-from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest, ExportLogsServiceResponse
 from opentelemetry.sdk._logs import LoggerProvider, LoggingHandler
 from opentelemetry.sdk._logs.export import SimpleLogRecordProcessor
 from opentelemetry.sdk.resources import Resource
 
 from accounts import lifecycle as accounts
 from aiops import logstore
-from aiops.intake import accept
+from aiops.intake import accept, bodies
 from aiops.models import LogLine
 from aiops.wire import payloads, subjects
 from aiops.wire.loki import PushRequest, labels_of
@@ -50,7 +50,9 @@ class TestPost:
         answer = client.post(f"/api/v1/{URL}", body, content_type="application/x-ndjson", headers=headers)
         assert answer.json() == {"taken": 2, "new": 2}
         answer = client.post(f"/api/v1/{URL}", b'{"log": "x"}\n{', content_type="application/x-ndjson", headers=headers)
-        assert (answer.status_code, answer.json()["msg"]) == (403, "body: line 2 is not valid JSON")
+        assert answer.json() == {
+            "taken": 1, "new": 1, "refused": 1, "problems": [{"line": 2, "msg": "line: is not valid JSON"}],
+        }  # fmt: skip
 
     @pytest.mark.parametrize(
         ("body", "field"),
@@ -62,16 +64,72 @@ class TestPost:
             ({"log": "x", "time": int("9" * 400)}, "time"),
             ({"log": "x", "time": "²"}, "time"),
             ({"log": "x", "time": "٣"}, "time"),
-            ({"log": "x", "more": 1}, "more"),
             ({"log": "x", "namespace_name": "bob"}, "namespace_name"),
             ({"log": "x", "cluster_id": "c1"}, "cluster_id"),
-            ([{"log": "x"}, {"log": None}], "log"),
-            ([{"log": "x"}] * 10_001, "body"),
+            ({"log": "x", "attributes": [1]}, "attributes"),
+            (5, "body"),
         ],
     )
-    def test_one_invalid_element_refuses_the_whole_request(self, as_alice, body, field):
+    def test_an_invalid_line_is_refused_by_name_and_the_others_are_stored(self, as_alice, body, field):
         assert as_alice.refused("post", URL, body).startswith(f"{field}:")
         assert not LogLine.objects.exists()
+        answer = as_alice.call("post", URL, [{"log": "good"}, body, {"log": "too"}]).json()
+        assert (answer["taken"], answer["new"], answer["refused"]) == (2, 2, 1)
+        [problem] = answer["problems"]
+        assert (problem["line"], problem["msg"].startswith(f"{field}:")) == (2, True)
+        assert {text for *_names, text in stored()} == {"good", "too"}
+        assert as_alice.refused("post", URL, [body, body]).startswith(f"line 1: {field}:")
+
+    @pytest.mark.parametrize(
+        "body", [b"[1", b"[1,]", b"[1 2]", b"[1]x", b"[" * 100_000, b'[{"log": NaN}]', b"\xff", b" ", b'[{"log": "x"}'],
+        ids=lambda body: body[:9].decode("latin-1"),
+    )  # fmt: skip
+    def test_a_body_that_is_no_json_stores_nothing(self, client, alice, body):
+        """Also not the lines before the place: the sender may send them again."""
+        headers = {"authorization": f"Bearer {accounts.token_of(alice)}"}
+        answer = client.post(f"/api/v1/{URL}", body, content_type="application/json", headers=headers)
+        assert (answer.status_code, answer.json()["msg"]) == (403, "body: not valid JSON")
+        assert not LogLine.objects.exists()
+
+    @pytest.mark.parametrize("form", ["json", "ndjson"])
+    def test_a_batch_may_have_any_number_of_lines(self, client, alice, form):
+        """As Fluent Bit sends them, which drops for good what is refused."""
+        rows = [{"date": 1700000000.5 + number, "log": f"line {number}", "more": number} for number in range(12_000)]
+        rows[11_000]["log"] = None
+        body = json.dumps(rows) if form == "json" else "\n".join(map(json.dumps, rows))
+        headers = {"authorization": f"Bearer {accounts.token_of(alice)}"}
+        kind = "application/json" if form == "json" else "application/x-ndjson"
+        answer = client.post(f"/api/v1/{URL}", body, content_type=kind, headers=headers)
+        assert (answer.status_code, answer.json()["taken"], answer.json()["problems"][0]["line"]) == (
+            200,
+            11_999,
+            11_001,
+        )
+        assert LogLine.objects.count() == 11_999
+
+    def test_a_very_large_array_is_read_piece_by_piece(self, client, alice, monkeypatch):
+        monkeypatch.setattr(bodies, "MOST_ELEMENT", 300)
+        monkeypatch.setattr(bodies, "BLOCK", 90)
+        monkeypatch.setattr(bodies, "KEPT", 3)
+        headers = {"authorization": f"Bearer {accounts.token_of(alice)}"}
+        texts = ["x" * number for number in range(1, 250, 7)]
+        body = json.dumps([{"log": text} for text in texts], indent=1)
+        answer = client.post(f"/api/v1/{URL}", body, content_type="application/json", headers=headers)
+        assert answer.json()["taken"] == len(texts)
+        assert [text for *_names, text in stored()] == texts
+        body = json.dumps([{"log": "new"}, *({"log": text} for text in texts), {"log": "x" * 400}])
+        answer = client.post(f"/api/v1/{URL}", body, content_type="application/json", headers=headers)
+        assert answer.json()["msg"] == "body: an element has more than 300 characters"
+        assert not LogLine.objects.filter(log="new").exists()
+
+    def test_what_else_a_shipper_says_is_kept_and_found(self, as_alice):
+        line = {"message": "paid", "@timestamp": "2023-11-14T22:13:20Z", "level": "info", "order": {"id": 7}, "x": None}
+        assert as_alice.call("post", URL, [line, {"log": "other"}]).json() == {"taken": 2, "new": 2}
+        [found] = as_alice.call("get", f"{URL}?q=attributes.level:info").json()
+        assert (found["log"], found["time"]) == ("paid", 1700000000000)
+        assert found["attributes"] == {"level": "info", "order": '{"id": 7}', "x": ""}
+        assert as_alice.call("get", f"{URL}?q=attributes.level:warning").json() == []
+        assert [one["attributes"] for one in as_alice.call("get", f"{URL}?q=other").json()] == [{}]
 
     def test_line_ids_are_separate_for_each_user(self, as_alice, as_bob, peer):
         peer.listen(subjects.STORED_LOGS)
@@ -97,12 +155,13 @@ class TestPost:
             assert as_staff.call("post", URL, one).json() == {"taken": 1, "new": new}
         for body in (
             {**one, "namespace_name": "bank"},
-            [{"log": "y"}, {**one, "cluster_id": "c1"}],
-            [{"log": "y", "_id": "8"}, {**one, "_id": "8"}],
+            {**one, "cluster_id": "c1"},
             {**one, "_id": "alice:7"},
         ):
             assert as_staff.refused("post", URL, body).startswith("_id:")
         assert set(LogLine.objects.values_list("line_id", "log")) == {("alice:7", "hers"), ("7", "x")}
+        both = as_staff.call("post", URL, [{"log": "y", "_id": "8"}, {**one, "_id": "8"}]).json()
+        assert (both["taken"], both["problems"]) == (1, [{"line": 2, "msg": "_id: 8 is a line of another namespace"}])
 
     def test_operators_may_name_any_namespace(self, as_staff):
         as_staff.call("post", URL, {"log": "x", "namespace_name": "shop", "cluster_id": "c1"})
@@ -258,6 +317,22 @@ class TestOtlp:
         assert (answer.status_code, answer.json()) == (200, {"partialSuccess": {}})
         assert stored()[0][:3] == ("c1", "shop", "web")
 
+    def test_what_is_sent_again_is_stored_once_with_severity_and_trace(self, client, alice, as_alice):
+        message = ExportLogsServiceRequest()
+        records = message.resource_logs.add().scope_logs.add().log_records
+        for nanoseconds in (5, 5, 6, 0):
+            at = nanoseconds and 1700000000_000000000 + nanoseconds
+            record = records.add(time_unix_nano=at, severity_text="WARN")
+            record.body.string_value, record.trace_id = "one", bytes.fromhex("5b8e" * 8)
+        headers = {"authorization": f"Bearer {accounts.token_of(alice)}"}
+        for expected in (4, 5):  # nobody can say whether a line without a time is the same one
+            answer = client.post(
+                "/v1/logs", message.SerializeToString(), content_type="application/x-protobuf", headers=headers
+            )
+            assert (answer.status_code, LogLine.objects.count()) == (200, expected)
+        assert len(as_alice.call("get", f"{URL}?q=attributes.trace_id:{'5b8e' * 8}").json()) == 5
+        assert as_alice.call("get", f"{URL}?limit=1").json()[0]["attributes"]["severity"] == "WARN"
+
 
 class TestLoki:
     @pytest.fixture
@@ -296,6 +371,27 @@ class TestLoki:
         answer = push(b'{"streams": [{"stream": {"a": "b"}, "values": [%s]}]}' % row.encode(), "application/json")
         assert answer.status_code == 400
         assert answer.json()["message"].startswith("no push request:")
+
+    def test_what_is_sent_again_is_stored_once_and_equal_lines_twice(self, push, as_alice):
+        """The same stream, time and text, as Loki does it; a request that was cut off is sent again as a whole."""
+        values = [["1700000000000000001", "one"], ["1700000000000000001", "one"], ["1700000000000000002", "one"]]
+        streams = [{"stream": {"app": "web"}, "values": values}, {"stream": {"app": "db"}, "values": values[:1]}]
+        body = {"streams": streams}
+        for _again in range(2):
+            assert push(json.dumps(body).encode(), "application/json").status_code == 204
+            assert LogLine.objects.count() == 4
+        message = PushRequest()
+        entry = message.streams.add(labels='{app="web"}').entries.add(line="one")
+        entry.timestamp.seconds, entry.timestamp.nanos = 1700000000, 1
+        assert push(bytes(cramjam.snappy.compress_raw(message.SerializeToString())), "application/x-protobuf")
+        assert LogLine.objects.count() == 4, "the same line in the other form"
+
+    def test_the_same_line_of_two_users_is_two(self, push, client, bob):
+        body = json.dumps({"streams": [{"stream": {"app": "web"}, "values": [["1700000000000000001", "one"]]}]})
+        push(body.encode(), "application/json")
+        headers = {"authorization": f"Bearer {accounts.token_of(bob)}"}
+        client.post("/loki/api/v1/push", body, content_type="application/json", headers=headers)
+        assert {namespace for _cluster, namespace, *_more in stored()} == {"alice", "bob"}
 
     def test_snappy_protobuf_as_promtail_sends_it(self, push):
         message = PushRequest()
@@ -345,7 +441,9 @@ class TestIntakeEndpoints:
         bomb = b"\x0a\x80\xad\xe2\x04" + b"\x12\x00" * 5_000_000
         data = bytes(cramjam.snappy.compress_raw(bomb)) if "loki" in door else bomb
         answer = client.post(door, data, **given)
-        assert (answer.status_code, "50000 records" in answer.json()["message"]) == (400, True)
+        problem = "250000 records" if "loki" in door else "50000 groups of records"
+        assert (answer.status_code, problem in answer.json()["message"]) == (400, True)
+        assert not LogLine.objects.exists()
         bomb = b'{"resourceLogs": [%s{}], "streams": [%s{}]}' % (b"{}," * 250_000, b"{}," * 250_000)
         answer = client.post(door, bomb, **{**given, "content_type": "application/json"})
         assert (answer.status_code, "500000 values" in answer.json()["message"]) == (400, True)
@@ -361,7 +459,15 @@ class TestIntakeEndpoints:
             message.resource_logs.add().scope_logs.add().log_records.add().body.string_value = long
             data = message.SerializeToString()
         answer = client.post(door, data, content_type="application/x-protobuf", headers=headers)
-        assert (answer.status_code, "4 MiB" in answer.json()["message"]) == (400, True)
+        if "loki" in door:
+            assert (answer.status_code, "4 MiB" in answer.json()["message"]) == (400, True)
+        else:  # OTLP has an answer for single records: the others are stored
+            message.resource_logs[0].scope_logs[0].log_records.add().body.string_value = "short"
+            data = message.SerializeToString()
+            answer = client.post(door, data, content_type="application/x-protobuf", headers=headers)
+            done = ExportLogsServiceResponse.FromString(answer.content).partial_success
+            assert (answer.status_code, done.rejected_log_records, "4 MiB" in done.error_message) == (200, 1, True)
+            assert stored() == [("local", "alice", "", "short")]
 
     def test_multi_member_gzip_is_accepted_and_truncated_gzip_refused(self, client, door, headers):
         rows = [["1700000000000000000", "one"]]
