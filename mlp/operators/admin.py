@@ -26,7 +26,7 @@ from aiops.models import Alert, ModelVersion, Workload
 from kernel import storage
 from kernel.admin_display import TONES, acted, bar, changed, list_address, state_name, url_of
 from kernel.models import StateChange
-from mlp.operators import audit, machine, operator_logs
+from mlp.operators import audit, largest, machine, operator_logs
 from mlp.operators.admin_theme import GROUPS
 from resources.models import KINDS, Tenant
 from resources.shown import NAMES, amount, share
@@ -192,6 +192,7 @@ def navigation(request: HttpRequest) -> list[dict]:
     site_pages = [
         {"title": _("Overview"), "icon": "space_dashboard", "link": reverse("admin:index")},
         {"title": _("Audit log"), "icon": "history_edu", "link": reverse("admin:audit")},
+        {"title": _("Largest items"), "icon": "hard_drive", "link": reverse("admin:largest")},
         {"title": _("Component logs"), "icon": "description", "link": reverse("admin:part_logs")},
         {"title": _("Effective settings"), "icon": "tune", "link": reverse("admin:shown_settings")},
     ]
@@ -247,6 +248,7 @@ def extra_urls() -> list:
         path("parts/", admin.site.admin_view(parts), name="parts"),
         path("machine/", admin.site.admin_view(machine.machine), name="machine"),
         path("audit/", admin.site.admin_view(audit.audit), name="audit"),
+        path("largest/", admin.site.admin_view(largest.largest), name="largest"),
         path("logs/", admin.site.admin_view(operator_logs.logs), name="part_logs"),
         path("settings/", admin.site.admin_view(operator_logs.shown_settings), name="shown_settings"),
     ]

@@ -105,6 +105,8 @@ PAGES = [
     "/tenants",
     "/tenants/in/default",
     "/trash",
+    "/largest",
+    "/largest?kind=dataset",
     "/shared",
     "/shared/mine",
     "/share/job/fit",

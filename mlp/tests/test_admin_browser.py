@@ -16,7 +16,7 @@ from .browser_world import LIVE_MS, in_another_thread, loads, log_in, open_live
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
-OWN = ["/admin/", "/admin/audit/", "/admin/logs/", "/admin/settings/"]
+OWN = ["/admin/", "/admin/audit/", "/admin/logs/", "/admin/settings/", "/admin/largest/"]
 
 
 @pytest.fixture

@@ -45,6 +45,7 @@ OPERATORS_PAGES = [
     "/admin/parts/",
     "/admin/machine/",
     "/admin/settings/",
+    "/admin/largest/",
     "/admin/logs/?part=evil",
     "/admin/search/?s=script&extended=1",
 ]

@@ -26,19 +26,23 @@ class Kind:
 
     model: type[Model]
     size: str
+    trash: Callable[..., object]
     restore: Callable[..., object]
     delete: Callable[..., object]
 
 
-def _delete_job(row: Job, by: str) -> None:
-    jobs.delete_one(row, by)
+def _trash_job(*, user, name: str, by: str) -> None:
+    job = Job.objects.filter(user=user, name=name).select_related("user").first()
+    if job is None:
+        raise Missing("job")
+    jobs.trash_one(job, by)
 
 
 KINDS = {
-    "job": Kind(Job, "output_bytes", jobs.restore_one, _delete_job),
-    "dataset": Kind(Dataset, "stored", datasets.restore, datasets.delete),
-    "model": Kind(TrainedModel, "size", models.restore, models.delete),
-    "application": Kind(Application, "", apps.restore, apps.delete),
+    "job": Kind(Job, "output_bytes", _trash_job, jobs.restore_one, jobs.delete_one),
+    "dataset": Kind(Dataset, "stored", datasets.trash, datasets.restore, datasets.delete),
+    "model": Kind(TrainedModel, "size", models.trash, models.restore, models.delete),
+    "application": Kind(Application, "", apps.trash, apps.restore, apps.delete),
 }
 
 
@@ -84,6 +88,11 @@ def total(user) -> int:
         _part(name, kind, Q(user=user)).aggregate(sum=Sum("bytes"))["sum"] for name, kind in KINDS.items() if kind.size
     ]
     return sum(size or 0 for size in sizes)
+
+
+def trash(user, kind: str, name: str, by: str) -> None:
+    """Move an object of the user to the trash. Raises Refused."""
+    KINDS[kind].trash(user=user, name=name, by=by)
 
 
 def restore(user, kind: str, name: str, by: str) -> None:

@@ -1,4 +1,4 @@
-"""The page of a user's trash."""
+"""The pages of a user's trash, and of what takes most space."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from django.views.decorators.http import require_GET, require_POST
 from jobs.models import Project
 from kernel.pages import attempt, page_of, safe_next
 
-from . import kinds
+from . import kinds, largest
 
 
 @login_required
@@ -47,4 +47,32 @@ def change(request):
         messages.success(request, _("%(name)s is restored.") % {"name": name})
     else:
         messages.success(request, _("%(name)s is being deleted.") % {"name": name})
+    return redirect(safe_next(request, reverse("trash")))
+
+
+@login_required
+@require_GET
+def largest_items(request):
+    """List the user's largest datasets, outputs and models; `?kind=` only those of a kind."""
+    chosen = request.GET.get("kind", "")
+    chosen = chosen if chosen in largest.COUNTED else ""
+    titles = [(name, kinds.KINDS[name].model._meta.verbose_name_plural) for name in largest.COUNTED]
+    context = {"items": largest.items(request.user, chosen), "kinds": titles, "kind": chosen, "most": largest.MOST}
+    return render(request, "largest.html", context)
+
+
+@login_required
+@require_POST
+def move(request):
+    """Move one object to the trash."""
+    kind, name = request.POST.get("kind", ""), request.POST.get("name", "")
+    if kind not in kinds.KINDS or "\x00" in name:
+        raise Http404
+    problem = attempt(lambda: kinds.trash(request.user, kind, name, request.user.username))
+    if problem:
+        messages.error(request, problem)
+    else:
+        messages.success(
+            request, _("%(name)s moved to the trash.") % {"name": name}, extra_tags=f"restore-{kind}/{name}"
+        )
     return redirect(safe_next(request, reverse("trash")))

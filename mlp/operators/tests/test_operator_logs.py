@@ -44,7 +44,7 @@ def test_settings_are_shown_without_secrets(staff_client, settings):
         assert secret not in text
 
 
-@pytest.mark.parametrize("address", ["/admin/logs/", "/admin/settings/"])
+@pytest.mark.parametrize("address", ["/admin/logs/", "/admin/settings/", "/admin/largest/"])
 def test_for_operators_only(client, alice, address):
     client.force_login(alice)
     assert client.get(address).status_code in (302, 403)
