@@ -20,6 +20,7 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
+import bars
 import numpy as np
 import torch
 from sklearn.metrics import average_precision_score, roc_auc_score
@@ -139,6 +140,7 @@ def main() -> int:
         print("BGL, five folds")
         f1_scores["BGL"] = bgl(data, asked.parameters)
     for name, value in f1_scores.items():
+        bars.note(f"F1 of {name}", value, least=MINIMUM[name])
         print(f"{name}: {value:.4f}, minimum {MINIMUM[name]}: {'reached' if value >= MINIMUM[name] else 'MISSED'}")
     return int(any(value < MINIMUM[name] for name, value in f1_scores.items()))
 

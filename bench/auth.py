@@ -5,6 +5,7 @@ The load generator shares the machine's cores with the platform.
 
 from __future__ import annotations
 
+import bars
 import instance
 import load
 
@@ -19,6 +20,7 @@ def main() -> None:
         ):
             load.get(instance.HOST, port, path, headers, seconds=1)
             result = load.get(instance.HOST, port, path, headers)
+            bars.note(name, result["per_second"], "/s")
             print(
                 f"{name:<26} {result['per_second']:8.0f} /s   median {result['median_ms']:6.2f} ms"
                 f"   p99 {result['p99_ms']:6.2f} ms",

@@ -18,6 +18,7 @@ import time
 import urllib.error
 from collections.abc import Callable
 
+import bars
 import cramjam
 import instance
 import memory
@@ -294,7 +295,7 @@ class Visitor(threading.Thread):
 def main() -> int:
     chosen = [attack for attack in ATTACKS if not sys.argv[1:] or attack.__name__ in sys.argv[1:]]
     worst = 0.0
-    with instance.running(base=27600, MLP_WEBSOCKETS_PER_USER=str(WEBSOCKETS)) as platform:
+    with instance.running(MLP_WEBSOCKETS_PER_USER=str(WEBSOCKETS)) as platform:
         platform.script("train.py", SCRIPT)
         platform.call("POST", "/users/bench/jobs", {"name": JOB, "entry": "train.py", "ram": 200, "cpu": 0.5})
         platform.wait_job(JOB, "running")
@@ -308,6 +309,7 @@ def main() -> int:
                 words = attack(world)
             part, growth = watch.growth
             worst = max(worst, growth)
+            bars.note(f"{attack.__name__}: growth of {part}", growth, "MiB", most=LIMIT_MIB)
             verdict = "" if growth <= LIMIT_MIB else f"   MORE THAN {LIMIT_MIB} MiB"
             print(f"  {attack.__name__:<16} {part:<12} {growth:6.0f}  {words}{verdict}", flush=True)
         visitor.stopped.set()

@@ -11,6 +11,7 @@ import os
 import sys
 import time
 
+import bars
 import instance
 import psycopg
 import tracking
@@ -126,7 +127,7 @@ def drawn(page: Page, platform: instance.Instance, names: list[str]) -> bool:
         page.mouse.up()
     last.value.finished()
     print(f"  finer points after a zoom:            {time.perf_counter() - began:8.3f} s", flush=True)
-    return min(times) <= DRAWN_S
+    return bars.note("10 runs drawn, the best of all tries", min(times), "s", most=DRAWN_S)
 
 
 def live(page: Page, platform: instance.Instance) -> bool:
@@ -169,7 +170,7 @@ def live(page: Page, platform: instance.Instance) -> bool:
         f" ({moved['responses'] / 1000:.1f} in responses, {moved['websocket'] / 1000:.1f} by the websocket)",
         flush=True,
     )
-    return moved["responses"] <= QUIET_BYTES
+    return bars.note("responses to an open page in a minute", moved["responses"], "bytes", most=QUIET_BYTES)
 
 
 def main() -> int:

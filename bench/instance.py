@@ -6,6 +6,8 @@ import base64
 import contextlib
 import json
 import os
+import random
+import socket
 import subprocess
 import sys
 import tempfile
@@ -19,7 +21,8 @@ HOST = "127.0.0.1"
 MANAGE = Path(__file__).resolve().parent.parent / "manage.py"
 PASSWORD = "only for this benchmark"
 START_S = 120
-BASE = int(os.environ.get("BENCH_PORT_BASE", "27000"))
+BASES = range(20_000, 30_000, 100)  # below the ports of outgoing connections and those of applications
+PORTS = 100  # that a platform and the peers beside it may take from its base on
 
 
 @dataclass
@@ -71,6 +74,16 @@ class Instance:
             time.sleep(0.05)
         raise SystemExit(f"the job {name} is not {state} after {seconds} s")
 
+    def wait_free(self, seconds: float = 60) -> None:
+        """Wait until nothing of the user holds resources any more: what was deleted or has ended is gone."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            tenant = self.call("GET", "/tenants/default")
+            if not any(tenant[f"{kind}_inuse"] for kind in ("cpu", "gpu", "ram")):
+                return
+            time.sleep(0.02)
+        raise SystemExit(f"the resources of the last measurement are not free after {seconds} s")
+
     def manage(self, *arguments: str, text: str | None = None) -> str:
         command = [sys.executable, str(MANAGE), *arguments]
         done = subprocess.run(command, env=self.environment, input=text, text=True, capture_output=True)
@@ -79,11 +92,41 @@ class Instance:
         return done.stdout
 
 
+def free_base() -> int:
+    """Return a base whose ports are all free, other ones in each run, so that several benchmarks can run at a time.
+    BENCH_PORT_BASE names one.
+    """
+    if given := os.environ.get("BENCH_PORT_BASE"):
+        return int(given)
+    bases = list(BASES)
+    random.shuffle(bases)
+    for base in bases:
+        if all(_is_free(base + offset) for offset in range(PORTS)):
+            return base
+    raise SystemExit(f"no {PORTS} free ports in a row between {BASES.start} and {BASES.stop}")
+
+
+def free_port() -> int:
+    """Return a free port for a peer."""
+    with socket.create_server((HOST, 0)) as probe:
+        return probe.getsockname()[1]
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except OSError:
+            return False
+    return True
+
+
 @contextlib.contextmanager
-def running(base: int = BASE, **settings: str) -> Iterator[Instance]:
+def running(base: int | None = None, **settings: str) -> Iterator[Instance]:
     """Start a platform, register the user `bench`, and stop the platform at the end."""
     with tempfile.TemporaryDirectory(prefix="mlp-bench-") as root:
-        instance = Instance(Path(root), base)
+        instance = Instance(Path(root), base or free_base())
         command = [sys.executable, str(MANAGE), "up"]
         given = {**instance.environment, **settings}
         # A session of its own, so that Ctrl-C ends the benchmark first, which then stops the platform.

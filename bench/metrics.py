@@ -12,6 +12,7 @@ import concurrent.futures
 import time
 from collections.abc import Callable
 
+import bars
 import instance
 import psycopg
 import sockets
@@ -118,6 +119,8 @@ def mlflow(platform: instance.Instance) -> None:
 
 
 def report(name: str, taken: float, stored: float) -> None:
+    bars.note(f"{name}: accepted", taken, "points/s")
+    bars.note(f"{name}: stored", stored, "points/s")
     print(f"  {name + ':':<9} {taken:8.0f} points/s accepted   {stored:8.0f} points/s stored", flush=True)
 
 

@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from statistics import median
 
+import bars
 import instance
 import memory
 import runs
@@ -161,10 +162,10 @@ def show(measure: Measure, found: list[Target]) -> bool:
             line += f"  memory +{max(target.grown):.0f} MiB"
         if target is not found[0]:
             ratio = mine / median(target.rates)
-            good &= ratio >= measure.goal
+            good &= bars.note(f"{measure.title}, beside {target.name}", ratio, "times", least=measure.goal)
             line += f"  platform: {ratio:.1f} times (goal {measure.goal:g})"
         elif measure.name == "upload":
-            good &= max(target.grown) <= FLAT_MIB
+            good &= bars.note(f"{measure.title}: growth of memory", max(target.grown), "MiB", most=FLAT_MIB)
         print(line, flush=True)
     return good
 

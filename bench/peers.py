@@ -10,11 +10,20 @@ import subprocess
 import sys
 from pathlib import Path
 
+NO_PEER = 77  # the exit status of a benchmark without its peer
 FOLDER = Path(os.environ.get("BENCH_PEERS") or Path(sys.executable).parent.parent / "peers")
 
 
+class NoPeer(SystemExit):
+    """There is nothing to compare with, which is no fault of the platform."""
+
+    def __init__(self, text: str):
+        print(text, file=sys.stderr, flush=True)
+        super().__init__(NO_PEER)
+
+
 def peer(name: str, *requirements: str) -> Path:
-    """Return the `bin` folder of an environment with these packages. Raises SystemExit if they cannot be installed."""
+    """Return the `bin` folder of an environment with these packages. Raises NoPeer if they cannot be installed."""
     home = FOLDER / name
     ready = home / "requirements.txt"
     wanted = "\n".join(requirements)
@@ -23,6 +32,6 @@ def peer(name: str, *requirements: str) -> Path:
         subprocess.run([sys.executable, "-m", "venv", "--clear", str(home)], check=True)
         command = [str(home / "bin" / "pip"), "install", "--quiet", "--disable-pip-version-check", *requirements]
         if subprocess.run(command).returncode:
-            raise SystemExit(f"{name} could not be installed: no comparison")
+            raise NoPeer(f"{name} could not be installed: no comparison")
         ready.write_text(wanted)
     return home / "bin"

@@ -17,6 +17,8 @@ import time
 from contextlib import contextmanager
 from pathlib import Path
 
+import bars
+
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[0] = str(ROOT)  # in place of this folder, whose resources.py would hide the app
 
@@ -195,6 +197,8 @@ def main() -> int:
             )
         consistent = is_consistent()
     print("the resource accounting is consistent" if consistent else "THE RESOURCE ACCOUNTING IS INCONSISTENT")
+    bars.note("the resource accounting is consistent", float(consistent), least=1)
+    bars.note("try+confirm beside bare SQL, the worst", worst, "times", least=GOAL)
     print(f"worst ratio {worst:.2f}, goal {GOAL}")
     return 0 if consistent and worst >= GOAL else 1
 

@@ -15,6 +15,7 @@ import urllib.parse
 import urllib.request
 from pathlib import Path
 
+import bars
 import instance
 import memory
 import tracking
@@ -121,6 +122,7 @@ def timed(browser: urllib.request.OpenerDirector, platform: instance.Instance, p
 
 def show(name: str, times: list[float], cpu: float | None = None) -> None:
     median = 1000 * sorted(times)[len(times) // 2]
+    bars.note(name, median, "ms", most=GOAL_MS)
     verdict = "" if median <= GOAL_MS else f"   over the goal of {GOAL_MS} ms"
     used = "" if cpu is None else f"   CPU {1000 * cpu:4.0f} ms"
     print(f"{name:<34} {instance.spread(times)}{used}{verdict}", flush=True)

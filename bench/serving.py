@@ -19,6 +19,7 @@ import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
+import bars
 import instance
 import load
 import peers
@@ -82,7 +83,9 @@ def deploy(platform: instance.Instance) -> dict:
         times.append(time.monotonic() - began)
         if number < DEPLOYMENTS - 1:
             platform.call("DELETE", f"/users/bench/apps/{name}")
+            platform.wait_free()
     times.sort()
+    bars.note("POST of an application to ready", times[len(times) // 2], "s")
     median = times[len(times) // 2]
     print(
         f"POST of the application to ready      {median:6.2f} s   worst of {len(times)}: {times[-1]:.2f} s", flush=True
@@ -131,8 +134,7 @@ def mlserver() -> Iterator[int | None]:
     """Serve the same model with MLServer, in one process as ours; return its port, None if it cannot be installed."""
     try:
         home = peers.peer("mlserver", *MLSERVER)
-    except SystemExit as problem:
-        print(problem, flush=True)
+    except peers.NoPeer:
         yield None
         return
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
@@ -185,11 +187,16 @@ def main() -> None:
         direct = measure("its server alone, at a port", port, path, {})
     added = through[1]["median_ms"] - direct[1]["median_ms"]
     print(f"the gateway adds {added:.2f} ms to a request (median, one at a time)", flush=True)
+    bars.note("requests through the gateway, 16 at once", through[16]["per_second"], "/s")
+    bars.note("what the gateway adds to a request", added, "ms")
     with mlserver() as port:
         if port:
             theirs = measure("MLServer, at its port", port, path, {})
             most = CONNECTIONS[-1]
             ratio = direct[most]["per_second"] / theirs[most]["per_second"]
+            bars.note("beside MLServer, at the port, 16 at once", ratio, "times")
+            gateway = through[most]["per_second"] / theirs[most]["per_second"]
+            bars.note("beside MLServer, through the gateway", gateway, "times")
             print(
                 f"relative to MLServer, at the port: {ratio:.1f}x requests/s ({most} concurrent)",
                 flush=True,
