@@ -118,6 +118,8 @@ class JobLog(JobView):
 
 
 class JobArtifacts(JobView):
+    """Control characters in a path, and bytes that are not UTF-8, are given as `\\x1b`, as the download takes them."""
+
     calls = {"GET": Call("List output files, relative to the workspace", out=ArtifactOut, many=True)}
 
     def get(self, request, user, name):
@@ -125,7 +127,7 @@ class JobArtifacts(JobView):
         limit = query_int(request, "limit", 1000, 1, 1000)
         offset = query_int(request, "offset", 0, 0)
         rows, count = [], 0  # there may be millions of files: only those of the page are kept
-        for count, (path, info) in enumerate(storage.files(workspace), 1):
+        for count, (path, info) in enumerate(storage.listed(workspace), 1):
             if offset < count <= offset + limit:
                 modified = datetime.fromtimestamp(info.st_mtime, UTC)
                 rows.append({"path": path, "size": info.st_size, "modified": modified})
@@ -144,7 +146,7 @@ class JobArtifact(JobView):
 
     def get(self, request, user, name, path):
         job = self.job(name)
-        file = storage.open_file(storage.job_dir(user, job.name), path)
+        file = storage.open_listed(storage.job_dir(user, job.name), path)
         if file is None:
             raise Missing("artifact")
         return FileResponse(file, as_attachment=True, filename=path.rpartition("/")[2], content_type=BYTES)

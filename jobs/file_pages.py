@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import BinaryIO
 from urllib.parse import quote
 
@@ -44,12 +45,12 @@ def picture(request, name, path):
 
 def output_address(row: Job, path: str) -> str:
     """Return nginx's internal address of a file of the job's output."""
-    return quote(f"/-jobs/{row.user.username}/{row.name}/{path}")
+    return quote(f"/-jobs/{row.user.username}/{row.name}/") + quote(os.fsencode(storage.on_disk(path)))
 
 
 def _open(row: Job, path: str) -> BinaryIO:
     try:
-        file = storage.open_file(storage.job_dir(row.user.username, row.name), path)
+        file = storage.open_listed(storage.job_dir(row.user.username, row.name), path)
     except Refused:
         raise Http404
     if file is None:

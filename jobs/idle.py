@@ -27,6 +27,7 @@ from .models import Job, Origin, State
 
 EVERY_S = 20  # between two looks at all jobs: a policy counts in minutes
 FEWEST = 5  # samples: those of an old run are minutes apart, and the load of a GPU is measured for a moment only
+NOTHING = 0.02  # cores
 READ = 256 << 10  # bytes of the file's end, thousands of samples
 STALE_S = 60  # without a new sample, beyond the usual interval
 EVENT = _("idle")
@@ -84,6 +85,21 @@ def idle_for(job: Job, kind: str, percent: int, now: datetime) -> float | None:
             break  # of an earlier attempt, not measured, or busy
         begun, count = row["after"], count + 1
     return last - begun if count >= FEWEST else 0.0
+
+
+def is_quiet(job: Job, since: datetime, seconds: float) -> bool:
+    """Return whether every sample of the job's run since that moment shows that it does nothing: no CPU, no GPU, no
+    byte written; False where there are none for so many seconds.
+    """
+    samples, written = _samples(job)
+    if not samples:
+        return False
+    begun = samples[-1]["after"] - (written - since.timestamp())  # of the run, on the clock of the samples
+    rows = [row for row in samples if row["after"] > begun + 1]  # the first one measures the time before, too
+    if not rows or rows[-1]["after"] - begun < seconds:
+        return False
+    busy = any(row.get("cpu", 1) > NOTHING or row.get("gpu", 0) for row in rows)
+    return not busy and len({row.get("disk") for row in rows}) == 1
 
 
 def _samples(job: Job) -> tuple[list[dict], float]:

@@ -14,14 +14,15 @@ from kernel.locking import Missing, lock_row, locked
 from kernel.messages import Message
 from runners import owned
 
-from . import client_runs, environment, lifecycle, preemption, progress_bar
+from . import client_runs, environment, idle, lifecycle, preemption, progress_bar
 from .artifacts import inputs as job_inputs
 from .artifacts import space
 from .code import capture, sweeping
 from .doctor import diagnose
 from .models import Job, State
 
-REPORT_GRACE_S = 30  # how long a script that has reported its end may take to exit
+REPORT_GRACE_S = 30  # how long a script that has reported its end may take to exit,
+QUIET_S = 5  # and how long it may do nothing meanwhile
 DATASET_GONE = "the dataset %(name)s is not there any more"
 GONE = Message("the run no longer exists: the machine or its runner was restarted")
 
@@ -125,6 +126,7 @@ def clean(pk: int, follow: bool = True) -> None:
     client_runs.end_nested(job)
     reported = job.state == State.FINISHED or job.reason == lifecycle.REPORTED
     exiting = reported and job.ended and owned.seconds_since(job.ended) < REPORT_GRACE_S
+    exiting = exiting and not idle.is_quiet(job, job.ended, QUIET_S)
     if not RUNS.clean(job, None if exiting else settings.JOB_CANCEL_GRACE_S) and follow:
         after_commit.enqueue("jobs.clean", pk, delay_ms=500)
 

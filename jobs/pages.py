@@ -195,7 +195,7 @@ def job(request, name):
     row = own(request, name)
     folder = storage.job_dir(row.user.username, row.name)
     logged = f"{MEDIA}/" if (folder / MEDIA / "index.jsonl").is_file() else None  # these have a tab of their own
-    output = (found for found in storage.files(folder) if logged is None or not found[0].startswith(logged))
+    output = (found for found in storage.listed(folder) if logged is None or not found[0].startswith(logged))
     files = [_file(path, info) for path, info in islice(output, FILES_SHOWN + 1)]
     context = {
         **frame(row, "job"),

@@ -20,6 +20,8 @@ from .messages import Message
 
 LEVELS = 100  # of folders: each level that is walked holds a descriptor
 ISOLATION_PATH = re.compile(r"(bwrap: [^/\n]*)/[^\n]*?(?=: |$)", re.MULTILINE)
+ODD = re.compile(r"[\x01-\x1f\x7f\udc80-\udcff]|\\(?=x(?:[01][0-9a-f]|5c|7f|[89a-f][0-9a-f]))")
+ESCAPE = re.compile(r"\\x((?!00)[01][0-9a-f]|5c|7f|[89a-f][0-9a-f])")
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -97,6 +99,10 @@ def open_file(base: Path, relative: str) -> BinaryIO | None:
     swap one between the check and the opening.
     """
     names.file_path(relative)
+    return _open_file(base, relative)
+
+
+def _open_file(base: Path, relative: str) -> BinaryIO | None:
     *folders, name = relative.split("/")
     here = -1
     try:
@@ -117,17 +123,40 @@ def open_file(base: Path, relative: str) -> BinaryIO | None:
     return os.fdopen(file, "rb")
 
 
-def files(base: Path) -> Iterator[tuple[str, os.stat_result]]:
+def shown(path: str) -> str:
+    """Return a path on disk as interfaces show it: each control character, and each byte that is not UTF-8, as `\\x1b`.
+    `on_disk` is the inverse.
+    """
+    return ODD.sub(lambda found: f"\\x{ord(found[0]) & 0xFF:02x}", path)
+
+
+def on_disk(path: str) -> str:
+    """Return the path on disk of a path that `shown` has returned."""
+    return ESCAPE.sub(lambda found: bytes.fromhex(found[1]).decode(errors="surrogateescape"), path)
+
+
+def open_listed(base: Path, path: str) -> BinaryIO | None:
+    """Open the file at a path that `listed` has returned, as `open_file` does."""
+    names.file_path(ESCAPE.sub("_", path))
+    return _open_file(base, on_disk(path))
+
+
+def listed(base: Path) -> Iterator[tuple[str, os.stat_result]]:
+    """Return what `files` does with all names, as interfaces show them."""
+    return ((shown(path), info) for path, info in files(base, every=True))
+
+
+def files(base: Path, every: bool = False) -> Iterator[tuple[str, os.stat_result]]:
     """Return the regular files below `base` as (relative path, stat), sorted by path; links are neither followed nor
     listed.
 
-    Names that are not UTF-8 are left out, since no interface can express them, and so is what is nested more than
-    LEVELS deep: a process that writes below `base` may nest without end.
+    Names that are not UTF-8 are left out unless `every` is set, and so is what is nested more than LEVELS deep: a
+    process that writes below `base` may nest without end.
     """
     for folder, filenames, here in _folders(base):
         for filename in sorted(filenames):
             path = os.path.normpath(os.path.join(folder, filename))
-            if any(0xD800 <= ord(char) <= 0xDFFF for char in path):
+            if not every and any(0xD800 <= ord(char) <= 0xDFFF for char in path):
                 continue
             with contextlib.suppress(OSError):  # removed meanwhile
                 info = os.stat(filename, dir_fd=here, follow_symlinks=False)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import math
 import re
 import uuid
 
 from django.conf import settings
+from rest_framework.exceptions import ValidationError
 
 from jobs.api import JobView
 from jobs.auth import message_prefix, require_own_job
@@ -20,6 +23,7 @@ from kernel.views import Call
 from . import recording
 
 MOST = 1000
+NUMBERS = ("accuracy", "loss")
 MESSAGE_ID_LENGTH = 100
 
 
@@ -50,14 +54,23 @@ class _Rows:
 
 
 class JobMetricsReport(JobView):
-    """One object, or a list of up to 1000. With X-Message-Id, ending in a counter, a repeated report counts once."""
+    """One object, or a list of up to 1000. With X-Message-Id, ending in a counter, a repeated report counts once.
+
+    A row whose accuracy or loss is NaN or infinite refuses the report, by the field's name. Such rows are kept as named
+    values all the same, so that charts show what has happened.
+    """
 
     accepted = frozenset({"user", "job"})
     reads_nan = True  # so that the refusal names the field
     calls = {"POST": Call("Report metrics", body=MetricsIn, one_or_many=True)}
 
     def post(self, request, user, name):
-        rows = elements_of(MetricsIn, request.data, user, name)
+        try:
+            rows = elements_of(MetricsIn, request.data, user, name)
+        except (Refused, ValidationError):
+            with contextlib.suppress(Refused, ValidationError):  # something else is wrong with it, too
+                self._keep_not_finite(request, user, name)
+            raise
         job = self.job(name)
         require_own_job(request, job)
         if job.is_live and rows:
@@ -67,6 +80,32 @@ class JobMetricsReport(JobView):
             target = recording.subject(user, name)
             bus.publish([(target, body, id) for body, id in zip(bodies, ids, strict=True)])
         return self.answer()
+
+    def _keep_not_finite(self, request, user: str, name: str) -> None:
+        """Publish the rows with a NaN or an infinity as values, if nothing else is wrong with the report."""
+        given = request.data if isinstance(request.data, list) else [request.data]
+        bad = [row for row in given if isinstance(row, dict) and any(map(_is_not_finite, map(row.get, NUMBERS)))]
+        if not bad:
+            return
+        made_finite = [
+            {key: 0 if key in NUMBERS and _is_not_finite(value) else value for key, value in row.items()}
+            if isinstance(row, dict)
+            else row
+            for row in given
+        ]
+        elements_of(MetricsIn, made_finite, user, name)
+        job = self.job(name)
+        require_own_job(request, job)
+        if not job.is_live or job.values_kept >= settings.JOB_VALUES:
+            return
+        values = [{"step": row["epoch"], "values": {key: row[key] for key in NUMBERS}} for row in bad]
+        target = recording.values_subject(user, name)
+        ids = message_ids(job, request.headers.get("X-Message-Id", ""), len(values), "bad.")
+        bus.publish([(target, json.dumps([row]).encode(), id) for row, id in zip(values, ids, strict=True)])
+
+
+def _is_not_finite(value) -> bool:
+    return isinstance(value, float) and not math.isfinite(value)
 
 
 def check_room(job: Job) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import time
 from datetime import timedelta
+from urllib.parse import quote
 
 import pytest
 
@@ -249,6 +251,59 @@ def test_artifacts_are_listed_and_downloaded_and_links_are_not_followed(as_alice
     assert page["Content-Type"] == answer["Content-Type"] == "application/octet-stream"
     for path in ("leak", "../../../secret-key", "%2e%2e/x", "none"):
         as_alice.refused("get", f"users/alice/jobs/fit/artifacts/{path}")
+
+
+ODD = {r"two\x0alines": b"1", r"caf\xe9.txt": b"2", r"folder\x1b/in": b"3", r"back\x5cx0a": b"4", r"plain\slash": b"5"}
+
+
+def test_artifacts_of_any_name_are_listed_and_downloaded(as_alice, client, alice, submit, until):
+    """Names with control characters were listed and could not be fetched; those that are not UTF-8 were left out."""
+    raw = [b"two\nlines", b"caf\xe9.txt", b"folder\x1b/in", rb"back\x0a", rb"plain\slash"]
+    text = "import os\nos.mkdir(b'folder\\x1b')\n"
+    for data, name in enumerate(raw, 1):
+        text += f"open({name!r}, 'w').write('{data}')\n"
+    until(submit(text), "finished")
+    client.force_login(alice)
+    paths = [row["path"] for row in as_alice.call("get", "users/alice/jobs/fit/artifacts").json()]
+    assert set(ODD) <= set(paths)
+    page = client.get("/jobs/fit").content.decode()
+    for path, data in ODD.items():
+        answer = as_alice.call("get", f"users/alice/jobs/fit/artifacts/{quote(path)}")
+        assert b"".join(answer.streaming_content) == data
+        assert path in page
+        assert client.get(f"/jobs/fit/files/{quote(path)}").status_code == 200
+    for path in (r"\x2e\x2e/\x2e\x2e/secret-key", r"ckpt\x2f", r"a\x00", "a\x1b"):
+        as_alice.refused("get", f"users/alice/jobs/fit/artifacts/{quote(path)}")
+
+
+def test_a_script_that_reports_its_end_and_does_nothing_more_is_stopped_within_seconds(submit, until):
+    """It held its resources for half a minute."""
+    job = submit("import time\nwhile True: time.sleep(1)")
+    until(job, "running")
+    begun = time.monotonic()
+    lifecycle.heartbeat(user=job.user, name="fit", state="finished", progress=100, by="job")
+    job.refresh_from_db()
+
+    def free() -> bool:
+        launching.clean(job.pk, follow=False)
+        return in_use() == NOTHING
+
+    eventually(free, 60)
+    assert time.monotonic() - begun < 20
+    assert Job.objects.get(pk=job.pk).state == "finished"
+
+
+def test_a_script_that_works_on_after_it_has_reported_its_end_may(submit, until):
+    job = submit("import time\nend = time.time() + 9\nwhile time.time() < end: pass\nopen('saved', 'w').close()")
+    until(job, "running")
+    lifecycle.heartbeat(user=job.user, name="fit", state="finished", progress=100, by="job")
+
+    def free() -> bool:
+        launching.clean(job.pk, follow=False)
+        return in_use() == NOTHING
+
+    eventually(free, 60)
+    assert (storage.job_dir("alice", "fit") / "saved").exists()
 
 
 def test_only_the_named_datasets_are_available(as_alice, submit, until):

@@ -56,6 +56,7 @@ def charts(context, jobs: Iterable[Job] | Job, groups: list[list[str]] | None = 
         "kept": [] if request is None else [pair for pair in _pairs(request.GET) if pair[0] != "metrics"],
         "titles": json.dumps({name: str(title) for name, title in TITLES.items()}),
         "compact": compact,
+        "numbers": [row for job in jobs for row in getattr(job, ACCURACY_AND_LOSS)] if compact else [],
         # Their lines are there before the points say since when, so that nothing moves.
         "alarms": [(several[pk], name) for pk in several for one, name in bad if one == pk][:MOST_ALARMS],
         "fixed": compact or groups is not None or many or bool(part),

@@ -14,7 +14,7 @@ from accounts import lifecycle as accounts
 from apps.models import Application
 from conftest import PASSWORD
 from datasets.models import Dataset
-from jobs.models import Job
+from jobs.models import Job, RunMetric
 from kernel import storage
 from mlp.operators.tests.admin_world import put
 from mlp.visitors import page_urls
@@ -135,6 +135,16 @@ class TestAccess:
 
 
 class TestIndex:
+    def test_the_index_shows_the_metrics_without_scripts(self, alice_client, alice, shown):
+        job = put(Job, alice, "training", "running")
+        for name, last in (("accuracy", 0.875), ("loss", 0.25)):
+            RunMetric.objects.create(
+                job=job, user=alice, name=name, last=last, min=last, max=last, count=3, step=7, at=job.created
+            )
+        page = alice_client.get("/index").content.decode()
+        found = [part.partition("</noscript>")[0] for part in page.split("<noscript>")]
+        assert any(all(number in part for number in ("0.875", "0.25", ">\n                7")) for part in found)
+
     def test_all_addresses_of_the_index_show_the_same(self, alice_client, shown):
         pages = []
         for name in ("/index", "/index.jsp", "/"):

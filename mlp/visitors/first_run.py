@@ -18,11 +18,13 @@ from django.views.decorators.http import require_GET, require_POST
 
 from accounts import lifecycle as accounts
 from apps import lifecycle as apps
+from apps import queueing
 from apps.models import Application
 from datasets import lifecycle as datasets
 from datasets.models import Dataset
 from datasets.pages import save_in_home
 from jobs import lifecycle as jobs
+from jobs.doctor import waiting
 from jobs.models import Job
 from jobs.models import State as JobState
 from kernel import storage
@@ -37,6 +39,7 @@ NAME = "digits"
 EXAMPLES = settings.BASE_DIR / "examples"
 TRAINING = 1500  # of the 1797 images; the rest is the test set
 EPOCHS = 10
+JOB_CPU, APP_CPU = 0.5, 0.25  # little, since everybody's application of the tour goes on
 
 
 @login_required
@@ -45,11 +48,14 @@ EPOCHS = 10
 def start(request):
     dataset = Dataset.kept.filter(user=request.user, name=NAME).first()
     job = Job.kept.filter(user=request.user, name=NAME).first()
+    app = Application.kept.filter(user=request.user, name=NAME).select_related("user").first()
     context = {
         "dataset": dataset,
         "job": job,
+        "job_waits": waiting.explain(job) if job else None,
         "model": Model.kept.filter(user=request.user, name=NAME).first(),
-        "app": Application.kept.filter(user=request.user, name=NAME).first(),
+        "app": app,
+        "app_waits": queueing.explain(app) if app else None,
         "src": _source(request.user) if job and job.state == JobState.FINISHED else "",
         "token": accounts.token_of(request.user),
         "gateway": address(request),
@@ -124,7 +130,7 @@ def _make_job(user) -> None:
         name=NAME,
         entry=entry,
         runtime="torch" if torch else "python",
-        cpu=1,
+        cpu=JOB_CPU,
         ram=1024 if torch else 512,
         datasets=[NAME] if torch else [],
         args=["--epochs", str(EPOCHS)],
@@ -150,7 +156,7 @@ def make_app(request):
     """Create the application that serves the model. Idempotent."""
     if not Application.objects.filter(user=request.user, name=NAME).exists():
         by = request.user.username
-        problem = attempt(lambda: apps.create_app(user=request.user, name=NAME, model_name=NAME, by=by))
+        problem = attempt(lambda: apps.create_app(user=request.user, name=NAME, model_name=NAME, cpu=APP_CPU, by=by))
         if problem:
             messages.error(request, problem)
             return redirect("start")

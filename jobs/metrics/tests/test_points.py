@@ -182,6 +182,16 @@ class TestNotFinite:
         body = '{"epoch": 13, "accuracy": 0.5, "loss": NaN, "progress": 40}'
         assert as_alice.refused("post", "users/alice/job_metrics/fit", body) == "loss: must be a finite number"
 
+    def test_a_refused_report_keeps_its_nan_and_its_other_value_visible(self, as_alice, points, running, ingesting):  # noqa: F811
+        body = '{"epoch": 13, "accuracy": 0.5, "loss": NaN, "progress": 40}'
+        assert as_alice.refused("post", "users/alice/job_metrics/fit", body) == "loss: must be a finite number"
+        wait_for(lambda: Value.objects.count() == 2)
+        assert points()["loss"]["first_bad"] == {"step": 13, "attempt": 1, "value": "NaN"}
+        assert points()["accuracy"]["last"] == 0.5
+        assert not Metrics.objects.exists()
+        assert "unknown" in as_alice.refused("post", "users/alice/job_metrics/fit", body.replace("}", ', "x": 1}'))
+        assert Value.objects.count() == 2
+
     def test_accuracy_and_loss_that_are_not_finite_are_kept_as_values(self, as_alice, points, running, ingesting):  # noqa: F811
         as_alice.call("post", "users/alice/job_metrics/fit", row(12))
         wait_for(Metrics.objects.exists)

@@ -11,6 +11,7 @@ from kernel import storage
 from mlp.operators.tests.admin_world import put
 from mlp.tests.page_world import EVIL, fill, visible_text, visitor
 from models_app.models import Model
+from resources import tcc
 
 pytestmark = pytest.mark.django_db
 
@@ -61,6 +62,18 @@ class TestFirstSteps:
             assert alice_client.post("/start/app").url == "/apps/digits"
         assert Application.objects.get().model == model
         assert "/apps/digits" in alice_client.get("/start").content.decode()
+
+    def test_a_full_machine_serves_several_newcomers_and_says_who_uses_it(self, alice_client, alice, default_tenant):
+        type(default_tenant).objects.update(cpu=1)
+        tcc.try_(id="app:1", applier="am", request_type="request", tenant="default", owner="bob", cpu=0.6)
+        alice_client.post("/start/dataset")
+        alice_client.post("/start/job")
+        words = visible_text(alice_client.get("/start"))
+        assert "Not enough free resources: needs 0.5 CPU, 0.4 CPU free." in words
+        assert "other users 0.6 CPU" in " ".join(words.split())
+        put(Model, alice, "digits", "ready")
+        alice_client.post("/start/app")
+        assert Application.objects.get().reserved
 
     def test_no_model_is_created_from_a_running_job(self, alice_client, alice):
         put(Job, alice, "digits", "running")
