@@ -28,4 +28,4 @@ class ApplicationsConfig(AppConfig):
         def live(tenant):
             return model.objects.filter(tenant=tenant, state__in=["creating", "ready"])
 
-        work.register(work.Kind("application", live, import_module("apps.lifecycle").end, "application"))
+        work.register(work.Kind("application", live, import_module("apps.lifecycle").stop_app, "application"))

@@ -31,7 +31,6 @@ from . import ports, runs
 from .models import Application, Rollout, State
 
 APPLIER = "am"
-CANCELLED = Message("cancelled")
 STOPPED = Message("stopped")
 QUEUED = Message("queued: not enough free resources")
 PORT_TRIES = 20
@@ -316,15 +315,6 @@ def delete_app(*, user, name: str, by: str, trashed: datetime | None = None) -> 
     """
     with locked(Application, user=user, name=name) as app:
         trash.require_since(app, trashed)
-        _erase(app, by)
-    return app
-
-
-def end(*, user, name: str, by: str) -> Application:
-    """End an application in whatever state it is: a starting one fails, then it is deleted."""
-    with locked(Application, user=user, name=name) as app:
-        if app.state == State.CREATING:
-            app.fail(by=by, reason=CANCELLED)
         _erase(app, by)
     return app
 

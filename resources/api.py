@@ -163,8 +163,8 @@ class TenantWorkEnd(ContractView):
     kind = "tenant"
     calls = {
         "PUT": Call(
-            "End a job, an application, an upload, a sweep or a pipeline's run; pause a schedule (administrators, also "
-            "the tenant's)", body=WorkIn,
+            "Cancel a job, an upload, a sweep or a pipeline's run, stop an application, pause a schedule "
+            "(administrators, also the tenant's)", body=WorkIn,
         )
     }  # fmt: skip
 

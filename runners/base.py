@@ -80,13 +80,22 @@ class Mount:
     read_only: bool = True
 
 
+def omp_environment(cpu: float) -> dict[str, str]:
+    """Return the variables of OpenMP for a run: as many threads as it has CPUs, which sleep while they wait.
+
+    By default they spin, also for threads that do not get the CPU, on a machine that is not idle: a training of the log
+    model, on two cores beside two busy loops, took more than 300 s instead of 58 s, and 105 s with one thread.
+    """
+    return {"OMP_NUM_THREADS": str(max(1, int(cpu))), "OMP_WAIT_POLICY": "passive"}
+
+
 @dataclass(frozen=True)
 class RunSpec:
     """One run. It inherits nothing else from the caller's process: no environment, folder or open file.
 
-    `environment` is the whole environment (`Runner.environment` has the usual variables). The local runner adds only
-    OMP_NUM_THREADS (from `cpu`, where not given) and MLP_RUN_ID (which marks the processes of a lost run). `grace_s` is
-    the grace period when the machine, not a caller, stops the run. `log_limit` is the largest size of the log in bytes.
+    `environment` is the whole environment (`Runner.environment` has the usual variables). The runner adds only those
+    of `omp_environment`, where they are not given, and MLP_RUN_ID (which marks the processes of a lost run). `grace_s`
+    is the grace period when the machine, not a caller, stops the run. `log_limit` is the largest size of the log in bytes.
     `cwd` is the only folder that the run may write; `mounts` are what else it sees.
 
     `labels` are for people, and for the Ingress of an application: `user`, `app`, `public` ("true": no token required).

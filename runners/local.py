@@ -34,7 +34,7 @@ from kernel import sanitize, sockets, storage
 from kernel.messages import Message, restored
 
 from . import confine, gpus, networks
-from .base import NO_SUCH_RUN, Door, Network, Runner, RunnerError, RunSpec, RunStatus, check_name
+from .base import NO_SUCH_RUN, Door, Network, Runner, RunnerError, RunSpec, RunStatus, check_name, omp_environment
 from .shim.cgroup import Group
 
 START_LIMIT_S = 30
@@ -302,7 +302,7 @@ def _is_free(path: Path) -> bool:
 
 def _spec(spec: RunSpec, path: Path, devices: list[gpus.Device]) -> dict:
     run_id = secrets.token_hex(16)
-    environment = {"OMP_NUM_THREADS": str(max(1, int(spec.cpu)))} | dict(spec.environment) | {RUN_ID: run_id}
+    environment = omp_environment(spec.cpu) | dict(spec.environment) | {RUN_ID: run_id}
     if devices or spec.owner is not None:  # a run without a GPU must see none
         environment["CUDA_VISIBLE_DEVICES"] = ",".join(device.uuid for device in devices)
     if spec.workers > 1:

@@ -158,6 +158,7 @@ def test_the_script_gets_the_contracts_environment_and_nothing_of_the_server(as_
         "PYTHONUNBUFFERED",
         "PYTHONPATH",
         "OMP_NUM_THREADS",
+        "OMP_WAIT_POLICY",
         "LC_CTYPE",
         "MINE",
         "CUDA_VISIBLE_DEVICES",

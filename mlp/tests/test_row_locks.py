@@ -248,7 +248,6 @@ def of_apps() -> Iterator[Case]:
         ("start_app", ended, lambda one: apps.start_app(user=one.user, name="calc", by="test")),
         ("fail", {}, lambda one: apps.fail(one.pk, "x", by="test")),
         ("fail: once ready", served, lambda one: apps.fail(one.pk, "x", by="test")),
-        ("end", served, lambda one: apps.end(user=one.user, name="calc", by="test")),
         ("delete_app", served, lambda one: apps.delete_app(user=one.user, name="calc", by="test")),
         ("delete_app: failed", {"state": "error"}, lambda one: apps.delete_app(user=one.user, name="calc", by="test")),
         ("delete_all_of", {}, lambda one: apps.delete_all_of(one.user, by="test")),

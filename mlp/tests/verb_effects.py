@@ -300,14 +300,6 @@ EFFECTS = {
             "error", "cancelled", groups="pages", fields="reason, reserved, run_name", history="fail by test: x"
         ),
         "fail: once ready": Effect("ready", "tried"),
-        "end": Effect(
-            "deleting",
-            "tried",
-            tasks="apps.erase@default",
-            groups="pages",
-            fields="not_before, address",
-            history="erase by test",
-        ),
         "delete_app": Effect(
             "deleting",
             "tried",

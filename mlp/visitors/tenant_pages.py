@@ -24,7 +24,7 @@ from resources.serializers import LimitIn
 WORK_SHOWN = 200
 CANCEL = (_("Cancel"), _("%(name)s of %(user)s is cancelled."))
 VERBS = {  # what ending means of a kind of work
-    "application": (_("Delete"), _("%(name)s of %(user)s is deleted.")),
+    "application": (_("Stop"), _("%(name)s of %(user)s is stopped.")),
     "schedule": (_("Pause"), _("%(name)s of %(user)s is paused.")),
 }
 

@@ -13,7 +13,7 @@ import re
 from pathlib import Path
 
 from kernel.messages import Message, under
-from runners.base import RunSpec
+from runners.base import RunSpec, omp_environment
 
 from . import object_names, policies
 from .config import ClusterConfig
@@ -220,10 +220,9 @@ def secret(spec: RunSpec, owner: dict) -> dict:
     """Return the environment as a Secret, since it has the job's token. Raises ValueError for a variable that cannot be
     in one.
     """
-    threads = {"OMP_NUM_THREADS": str(max(1, int(spec.cpu)))}
     # Some images request all GPUs of the node from the driver; a run without a GPU must see none.
     hidden = {} if spec.gpu else {"NVIDIA_VISIBLE_DEVICES": "void"}
-    values = threads | dict(spec.environment) | hidden
+    values = omp_environment(spec.cpu) | dict(spec.environment) | hidden
     for key in values:
         if not VARIABLE.fullmatch(key) or key in {".", ".."}:
             problem = Message(

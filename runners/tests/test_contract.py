@@ -91,7 +91,7 @@ def test_it_passes_the_environment_of_the_spec_only(runner, tmp_path, monkeypatc
     environment = json.loads((tmp_path / "job-1-1.log").read_text())
     assert environment["GREETING"] == "grüß"
     assert environment["EMPTY"] == ""
-    assert environment["OMP_NUM_THREADS"] == "3"
+    assert (environment["OMP_NUM_THREADS"], environment["OMP_WAIT_POLICY"]) == ("3", "passive")
     assert "DATABASE_PASSWORD" not in environment
 
 

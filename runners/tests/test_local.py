@@ -59,7 +59,7 @@ def test_it_passes_the_environment_of_the_spec_only(runner, tmp_path, monkeypatc
     environment = __import__("json").loads(line)
     assert len(environment.pop("MLP_RUN_ID")) == 32
     environment.pop("LC_CTYPE", None)  # Python's own doing
-    assert environment == ENVIRONMENT | {"GREETING": "grüß", "OMP_NUM_THREADS": "3"}
+    assert environment == ENVIRONMENT | {"GREETING": "grüß", "OMP_NUM_THREADS": "3", "OMP_WAIT_POLICY": "passive"}
     assert descriptors == "['0', '1', '2', '3']"  # 3: the listing itself
 
 
