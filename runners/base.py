@@ -95,8 +95,8 @@ class RunSpec:
 
     `environment` is the whole environment (`Runner.environment` has the usual variables). The runner adds only those
     of `omp_environment`, where they are not given, and MLP_RUN_ID (which marks the processes of a lost run). `grace_s`
-    is the grace period when the machine, not a caller, stops the run. `log_limit` is the largest size of the log in bytes.
-    `cwd` is the only folder that the run may write; `mounts` are what else it sees.
+    is the grace period when the machine, not a caller, stops the run. `log_limit` is the largest size of the log in
+    bytes. `cwd` is the only folder that the run may write; `mounts` are what else it sees.
 
     `labels` are for people, and for the Ingress of an application: `user`, `app`, `public` ("true": no token required).
 
