@@ -150,7 +150,7 @@ def erase(pk: int, follow: bool = True) -> None:
         rollouts.abandon(rollout.pk)
     storage.remove_tree(folder(app))
     log_file(app).forget()
-    trash.forget_log(app.user.username, app.name)
+    trash.forget_log("apps", app.user.username, app.name)
     lifecycle.forget(pk)
 
 

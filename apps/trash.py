@@ -8,6 +8,7 @@ from kernel import healing
 from kernel import trash as bin
 from kernel.locking import lock_row, locked
 from models_app.models import Model
+from resources import retention
 
 from . import lifecycle
 from .models import Application, State
@@ -50,5 +51,9 @@ def delete(row: Application, by: str) -> None:
 
 def purge(now: datetime) -> None:
     """Delete what has been in the trash for long enough; called by reconcile in each round."""
-    rows = Application.objects.filter(bin.due(now), state__in=STEADY).select_related("user").order_by("trashed")
+    rows = (
+        Application.objects.filter(retention.trash_due(now), state__in=STEADY)
+        .select_related("user")
+        .order_by("trashed")
+    )
     healing.each(lambda row: delete(row, "reconcile"), rows[: bin.PURGED])

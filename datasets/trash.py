@@ -7,6 +7,7 @@ from datetime import datetime
 from kernel import healing
 from kernel import trash as bin
 from kernel.locking import locked
+from resources import retention
 
 from . import lifecycle, uses
 from .models import Dataset, Lock, State
@@ -41,5 +42,5 @@ def delete(row: Dataset, by: str) -> None:
 
 def purge(now: datetime) -> None:
     """Delete what has been in the trash for long enough; called by reconcile in each round."""
-    rows = Dataset.objects.filter(bin.due(now), state__in=STEADY).select_related("user").order_by("trashed")
+    rows = Dataset.objects.filter(retention.trash_due(now), state__in=STEADY).select_related("user").order_by("trashed")
     healing.each(lambda row: delete(row, "reconcile"), rows[: bin.PURGED])

@@ -137,6 +137,7 @@ def _go_on(job: Job, by: str, *, scheduled: bool) -> None:
         job.system_tags[MARKED] = "true"
     if job.state in ENDED:
         job.resume(by=by)
+        job.has_more()
         job.ended = None
     elif marked == scheduled:
         return
@@ -154,6 +155,7 @@ def _end(job: Job, state: str, ended: datetime | None, by: str) -> None:
                 job.save(update_fields=["ended"])
             return
         job.resume(by=by)
+        job.has_more()
     if state == FINISHED:
         job.finish(by=by)
     else:

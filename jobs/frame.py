@@ -8,6 +8,7 @@ from django.urls import reverse
 from django.utils.translation import gettext_lazy as _
 
 from accounts.sharing import access
+from resources import retention
 
 from .code import reading
 from .doctor import diagnose, waiting
@@ -43,6 +44,7 @@ def frame(row: Job, tab: str) -> dict:
         ],
         "waits": row.state == State.CREATING and not row.reserved,
         "active": row.state in ACTIVE,
+        "removals": retention.removals(row),
         "deletable": row.state in (State.FINISHED, State.ERROR) and row.trashed is None,
     }
 

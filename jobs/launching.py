@@ -145,7 +145,7 @@ def erase(pk: int, follow: bool = True) -> None:
     storage.remove_tree(storage.job_dir(job.user.username, job.name))
     for worker in range(job.workers):
         environment.log_file(job, worker).forget()
-    trash.forget_log(job.user.username, job.name)
+    trash.forget_log("jobs", job.user.username, job.name)
     with contextlib.suppress(Missing), transaction.atomic():
         lock_row(type(job.user), pk=job.user_id)
         with locked(Job, pk=pk) as row:

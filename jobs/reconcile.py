@@ -13,7 +13,7 @@ from django.utils import timezone
 
 from kernel import after_commit, healing
 
-from . import idle, launching, lifecycle, preemption, sizes
+from . import idle, launching, lifecycle, preemption, retention, sizes
 from .artifacts import multipart
 from .code import sweeping
 from .doctor import diagnose, waiting
@@ -40,6 +40,7 @@ def run() -> None:
     healing.attempt(lifecycle.adopt)
     healing.attempt(trash.purge)
     healing.attempt(sizes.measure, now)
+    healing.attempt(retention.run, now)
     ended = Job.objects.filter(state__in=ENDED)
     unclean = ended.filter(~Q(run_name="") | Q(reserved=True)).exclude(ended__range=_just(now))
     for pk in unclean.values_list("pk", flat=True):

@@ -171,5 +171,5 @@ def say_trashed(request: HttpRequest, row) -> None:
 
 def shown_in_trash(request: HttpRequest, row) -> HttpResponse:
     """Return the page of an object that is in the trash."""
-    context = {"row": row, "kind": row._meta.model_name, "purged": purged_at(row.trashed)}
+    context = {"row": row, "kind": row._meta.model_name, "purged": purged_at(row.trashed, row.tenant.trash_days)}
     return render(request, "in_trash.html", context)

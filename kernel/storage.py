@@ -8,7 +8,7 @@ import re
 import secrets
 import stat
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
@@ -229,6 +229,36 @@ def remove(path: Path) -> None:
         finally:
             os.close(top)
         path.rmdir()
+
+
+def clear(path: Path, *, keep: Collection[str] = (), only: Collection[str] = ()) -> None:
+    """Remove what is in a folder that a run may have written: all but `keep`, or `only` these names. A missing folder
+    is no error; links are removed, not followed.
+    """
+    try:
+        top = _open_folder(str(path), None)
+    except FileNotFoundError:
+        return
+    except OSError:  # it is no folder: a run has replaced it
+        path.unlink(missing_ok=True)
+        return
+    try:
+        with os.scandir(top) as listing:
+            entries = [entry for entry in listing if (entry.name in only if only else entry.name not in keep)]
+        for entry in entries:
+            with contextlib.suppress(FileNotFoundError):
+                if not entry.is_dir(follow_symlinks=False):
+                    os.unlink(entry.name, dir_fd=top)
+                    continue
+                below = _open_folder(entry.name, top)
+                try:
+                    while os.listdir(below):
+                        _empty(below, below, 0)
+                finally:
+                    os.close(below)
+                os.rmdir(entry.name, dir_fd=top)
+    finally:
+        os.close(top)
 
 
 def _empty(folder: int, top: int, level: int) -> None:

@@ -11,7 +11,6 @@ from datetime import datetime, timedelta
 
 from django.conf import settings
 from django.db import models
-from django.db.models import Q
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 from django_fsm import TransitionNotAllowed, can_proceed
@@ -85,29 +84,25 @@ def require_kept(row: Trashable) -> None:
                          kind=word(row._meta.model_name), name=row.name)  # fmt: skip
 
 
-def purged_at(trashed: datetime) -> datetime:
-    """Return when an object is deleted that has been in the trash since then."""
-    return trashed + timedelta(days=settings.TRASH_DAYS)
-
-
-def due(now: datetime) -> Q:
-    """Return the condition of what has been in the trash for long enough."""
-    return Q(trashed__lt=now - timedelta(days=settings.TRASH_DAYS))
+def purged_at(trashed: datetime, days: int | None = None) -> datetime:
+    """Return when an object is deleted that has been in the trash since then; `days` are those of its tenant."""
+    return trashed + timedelta(days=settings.TRASH_DAYS if days is None else days)
 
 
 # --- what other apps keep of a run's log ---------------------------------------------------------------------------
-_log_keepers: list[Callable[[str, str], object]] = []
+Forget = Callable[[str, str, str], object]
+_log_keepers: list[Forget] = []
 
 
-def keeps_logs(forget: Callable[[str, str], object]) -> None:
-    """Register a function that gets an owner and a name, and removes what is kept of the log of that job or
-    application. It may be called again, and raises when it has to be.
+def keeps_logs(forget: Forget) -> None:
+    """Register a function that gets `jobs` or `apps`, an owner and a name, and removes what is kept of the log of that
+    job or application. It may be called again, and raises when it has to be.
     """
     if forget not in _log_keepers:
         _log_keepers.append(forget)
 
 
-def forget_log(owner: str, name: str) -> None:
-    """Remove what other apps keep of the log of a job or application; its own files are gone already."""
+def forget_log(kind: str, owner: str, name: str) -> None:
+    """Remove what other apps keep of the log of a job (`jobs`) or application (`apps`)."""
     for forget in _log_keepers:
-        forget(owner, name)
+        forget(kind, owner, name)

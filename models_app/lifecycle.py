@@ -254,6 +254,8 @@ def finished_job(user, name: str) -> Job:
             "the job %(name)s is %(state)s; its output is available once it has finished",
             field="src", name=name, state=word(job.state),
         )  # fmt: skip
+    if job.output_removed is not None:
+        raise Refused("the output of the job %(job)s has been removed", field="src", job=name)
     return job
 
 

@@ -7,6 +7,7 @@ from datetime import datetime
 from kernel import healing
 from kernel import trash as bin
 from kernel.locking import locked
+from resources import retention
 
 from . import lifecycle
 from .models import Model
@@ -43,5 +44,5 @@ def purge(now: datetime) -> None:
 
     One that an application in the trash would serve waits for that to be deleted.
     """
-    rows = Model.objects.filter(bin.due(now), state__in=lifecycle.STEADY, served_by=None)
+    rows = Model.objects.filter(retention.trash_due(now), state__in=lifecycle.STEADY, served_by=None)
     healing.each(lambda row: delete(row, "reconcile"), rows.select_related("user").order_by("trashed")[: bin.PURGED])

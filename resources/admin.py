@@ -33,8 +33,9 @@ from .models import (
     UsageSample,
     UserLimit,
 )
-from .shown import amount, compare, idle_in_words, in_words, lending_in_words, share
-from .tenant_forms import AmountsForm, CapacityForm, IdleForm, LendingForm, NetworkForm, TenantForm
+from .policies import RETENTION
+from .shown import amount, compare, idle_in_words, in_words, lending_in_words, retention_in_words, share
+from .tenant_forms import AmountsForm, CapacityForm, IdleForm, LendingForm, NetworkForm, RetentionForm, TenantForm
 
 # Whose request it is, by the beginning of its id (see the managers' `request_id`).
 OWNERS = {"job": "jobs.Job", "dataset": "datasets.Dataset", "model": "models_app.Model", "app": "apps.Application"}
@@ -63,7 +64,7 @@ class TenantAdmin(LifecycleAdmin):
                     ("name", "source"),
                     ("members_of", "open_of"),
                     ("limits_of", "network_text"),
-                    "idle_text",
+                    ("idle_text", "retention_text"),
                     "lending_text",
                 )
             },
@@ -94,6 +95,14 @@ class TenantAdmin(LifecycleAdmin):
             form=IdleForm,
             initial=lambda tenant: {field: getattr(tenant, field) for field in IDLE_POLICY},
             icon="hourglass_disabled",
+            on_lists=False,
+        ),
+        "retention": Verb(
+            label=_("Set retention policy"),
+            run=lambda tenant, **values: tcc.set_capacity(name=tenant.name, **values),
+            form=RetentionForm,
+            initial=lambda tenant: {field: getattr(tenant, field) for field in RETENTION},
+            icon="auto_delete",
             on_lists=False,
         ),
         "lending": Verb(
@@ -128,6 +137,10 @@ class TenantAdmin(LifecycleAdmin):
     @display(description=_("Idle jobs"))
     def idle_text(self, tenant: Tenant) -> str:
         return idle_in_words(tenant)
+
+    @display(description=_("Retention"))
+    def retention_text(self, tenant: Tenant) -> str:
+        return retention_in_words(tenant)
 
     @display(description=_("Lending and borrowing"))
     def lending_text(self, tenant: Tenant) -> str:

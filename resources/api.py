@@ -89,7 +89,7 @@ class TenantDetail(ContractView):
     calls = {
         "GET": Call("Get a tenant", out=TenantOut),
         "PUT": Call(
-            "Set capacity (not below current usage), network policy and idle policy (administrators only)",
+            "Set capacity (not below current usage), network, idle and retention policy (administrators only)",
             body=CapacityIn,
             out=TenantOut,
         ),

@@ -29,6 +29,8 @@ from django_fsm import ConcurrentTransitionMixin, FSMField, transition
 import runners
 from kernel.models import refused
 
+from .policies import RetentionPolicy
+
 EVERYBODY = "*"
 IDLE_POLICY = ("idle_gpu_minutes", "idle_gpu_percent", "idle_cpu_minutes", "idle_cpu_percent", "idle_grace_minutes")
 MOST_IDLE_MINUTES = 30 * 24 * 60
@@ -84,7 +86,7 @@ class Network(models.TextChoices):
     NONE = "none", _("None")
 
 
-class Tenant(Amounts):
+class Tenant(RetentionPolicy, Amounts):
     """A group of users with its own resources. At first there is only `default`, with every user (contract 8)."""
 
     class Source(models.TextChoices):

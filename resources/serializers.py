@@ -18,6 +18,7 @@ from kernel.fields import (
 from kernel.names import REQUEST_ID
 
 from .models import MOST_IDLE_MINUTES, PLATFORM_ID, Applier, Network, RequestType, is_platform_id
+from .policies import MOST_DAYS
 
 BIG = 2**63 - 1
 WORK = ("job", "application", "dataset", "sweep", "schedule", "pipelinerun")  # the kinds of resources.work
@@ -74,6 +75,20 @@ class CapacityIn(StrictSerializer):
     idle_grace_minutes = StrictInt(
         required=False, min_value=0, max_value=MOST_IDLE_MINUTES, help_text="from the warning to the stop"
     )
+    trash_days = StrictInt(
+        required=False, allow_null=True, min_value=0, max_value=MOST_DAYS,
+        help_text="after so many days in the trash things are deleted; null: MLP_TRASH_DAYS",
+    )  # fmt: skip
+    log_days = StrictInt(
+        required=False, allow_null=True, min_value=1, max_value=MOST_DAYS,
+        help_text="so many days after a job's end its log is removed; null: never",
+    )  # fmt: skip
+    metrics_days = StrictInt(
+        required=False, allow_null=True, min_value=1, max_value=MOST_DAYS, help_text="the same for its metrics"
+    )
+    output_days = StrictInt(
+        required=False, allow_null=True, min_value=1, max_value=MOST_DAYS, help_text="the same for its output"
+    )
     lends = StrictBool(required=False, help_text="lends idle resources to preemptible jobs of other tenants")
     cpu_borrow_limit = StrictNumber(required=False, min_value=0, max_value=1_000_000, help_text="0: borrows none")
     gpu_borrow_limit = StrictInt(required=False, min_value=0, max_value=1_000_000, help_text="0: borrows none")
@@ -121,6 +136,10 @@ class TenantOut(serializers.Serializer):
     idle_cpu_minutes = serializers.IntegerField(allow_null=True, help_text="null: jobs without a GPU may be idle")
     idle_cpu_percent = serializers.IntegerField()
     idle_grace_minutes = serializers.IntegerField()
+    trash_days = serializers.IntegerField(allow_null=True, help_text="null: MLP_TRASH_DAYS")
+    log_days = serializers.IntegerField(allow_null=True, help_text="null: logs of ended jobs are kept")
+    metrics_days = serializers.IntegerField(allow_null=True)
+    output_days = serializers.IntegerField(allow_null=True)
     lends = serializers.BooleanField()
     cpu_borrow_limit = serializers.FloatField()
     gpu_borrow_limit = serializers.IntegerField()

@@ -93,6 +93,20 @@ def idle_in_words(tenant: Tenant) -> str:
     return f"{'; '.join(shown)}: {stop}"
 
 
+def retention_in_words(tenant: Tenant) -> str:
+    """Return when what users delete, and what ended jobs have left, is removed."""
+    texts = {
+        "trash_days": gettext("trash after %(days)s days"),
+        "log_days": gettext("logs after %(days)s days"),
+        "metrics_days": gettext("metrics after %(days)s days"),
+        "output_days": gettext("outputs after %(days)s days"),
+    }
+    shown = [
+        text % {"days": getattr(tenant, field)} for field, text in texts.items() if getattr(tenant, field) is not None
+    ]
+    return "; ".join(shown) or gettext("as the settings say")
+
+
 def lending_in_words(tenant: Tenant) -> str:
     """Return whether the tenant lends and how much it may borrow, with its present loans."""
     shown = [gettext("lends idle resources") if tenant.lends else gettext("lends nothing")]

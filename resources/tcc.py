@@ -36,6 +36,7 @@ from .models import (
     UserLimit,
     is_platform_id,
 )
+from .policies import RETENTION
 from .units import amounts, kinds_of, with_unit, zero
 
 
@@ -194,12 +195,12 @@ def never_fits(tenant: Tenant, owner: str = "", borrows: bool = False, **asked) 
 
 @lending.repeated
 def set_capacity(*, name: str, by: str, network: str | None = None, **capacity) -> Tenant:
-    """Set a tenant's capacity and its policies of network, idle jobs and lending.
+    """Set a tenant's capacity and its policies of network, idle jobs, lending and retention.
 
     Raises Missing, and Refused below what is in use or lent. What is borrowed against a new policy is returned when
     its jobs have stepped back.
     """
-    policy = {field: capacity.pop(field) for field in (*IDLE_POLICY, *LENDING) if field in capacity}
+    policy = {field: capacity.pop(field) for field in (*IDLE_POLICY, *LENDING, *RETENTION) if field in capacity}
     ledger = lock_ledger(name=name)
     tenant = ledger.tenant
     for kind, value in capacity.items():

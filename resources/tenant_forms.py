@@ -13,6 +13,7 @@ from unfold.widgets import (
 )
 
 from .models import MOST_IDLE_MINUTES, Network
+from .policies import MOST_DAYS
 
 
 class CapacityForm(forms.Form):
@@ -72,6 +73,27 @@ class IdleForm(forms.Form):
         max_value=MOST_IDLE_MINUTES,
         widget=UnfoldAdminIntegerFieldWidget(),
     )
+
+
+class RetentionForm(forms.Form):
+    """How many days what users delete, and what ended jobs have left, is kept."""
+
+    trash_days = forms.IntegerField(
+        label=_("Days in the trash"), min_value=0, max_value=MOST_DAYS, required=False,
+        widget=UnfoldAdminIntegerFieldWidget(), help_text=_("Empty: what the settings say (MLP_TRASH_DAYS)"),
+    )  # fmt: skip
+    log_days = forms.IntegerField(
+        label=_("Remove logs of ended jobs after (days)"), min_value=1, max_value=MOST_DAYS, required=False,
+        widget=UnfoldAdminIntegerFieldWidget(), help_text=_("Empty: never"),
+    )  # fmt: skip
+    metrics_days = forms.IntegerField(
+        label=_("Remove metrics of ended jobs after (days)"), min_value=1, max_value=MOST_DAYS, required=False,
+        widget=UnfoldAdminIntegerFieldWidget(), help_text=_("Empty: never"),
+    )  # fmt: skip
+    output_days = forms.IntegerField(
+        label=_("Remove outputs of ended jobs after (days)"), min_value=1, max_value=MOST_DAYS, required=False,
+        widget=UnfoldAdminIntegerFieldWidget(), help_text=_("Empty: never"),
+    )  # fmt: skip
 
 
 class LendingForm(forms.Form):

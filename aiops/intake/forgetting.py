@@ -8,11 +8,11 @@ from kernel import storage
 from . import accept, follow
 
 
-def forget_log(owner: str, name: str) -> None:
-    """Remove the lines that are stored under the name of a job or application whose files are gone.
+def forget_log(kind: str, owner: str, name: str) -> None:
+    """Remove the lines that are stored under the name of a job (`jobs`) or application (`apps`).
 
-    A job and an application of one name are one workload: the lines stay until both are gone. Raises Fault while the
-    store is away.
+    A job and an application of one name are one workload: the lines stay while there is the other one. Raises Fault
+    while the store is away.
     """
-    if not any((storage.root() / kind / owner / name).is_dir() for kind in follow.RUNS):
+    if not any((storage.root() / other / owner / name).is_dir() for other in follow.RUNS if other != kind):
         logstore.get().forget((accept.LOCAL, owner, name))

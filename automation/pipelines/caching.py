@@ -50,5 +50,5 @@ def _dataset(step: Step, reference: str) -> list:
 def earlier(step: Step, key: str) -> Step | None:
     """Return the newest completed step of the user's with this key whose output is still there."""
     rows = Step.objects.filter(key=key, state=StepState.COMPLETE, run__user=step.run.user)
-    rows = rows.filter(job__state=State.FINISHED, job__trashed=None)
+    rows = rows.filter(job__state=State.FINISHED, job__trashed=None, job__output_removed=None)
     return rows.select_related("job", "run__pipeline").order_by("-pk").first()

@@ -57,8 +57,11 @@ def need_inputs(user, inputs: dict[str, str]) -> None:
     """Raise Refused unless each input is the output of a job of the user's that has finished."""
     for name, source in inputs.items():
         job = source.partition("/")[0]
-        if not Job.kept.filter(user=user, name=job, state=State.FINISHED).exists():
+        found = Job.kept.filter(user=user, name=job, state=State.FINISHED).first()
+        if found is None:
             raise Refused("you have no finished job named %(job)s", field=f"inputs.{name}", job=job)
+        if found.output_removed is not None:
+            raise Refused("the output of the job %(job)s has been removed", field=f"inputs.{name}", job=job)
         if not _folder(user, source).exists():
             raise Refused("the job has no output %(source)s", field=f"inputs.{name}", source=source)
 

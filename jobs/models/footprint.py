@@ -1,9 +1,12 @@
-"""What a job's files take on the disk (jobs.sizes), and when they were read last."""
+"""What a job's files take on the disk (jobs.sizes), and what has been removed of it (jobs.retention)."""
 
 from __future__ import annotations
 
 from django.db import models
+from django.db.models import Q
 from django.utils.translation import gettext_lazy as _
+
+UNREMOVED = Q(log_removed=None) | Q(metrics_removed=None) | Q(output_removed=None)
 
 
 class Footprint(models.Model):
@@ -12,5 +15,14 @@ class Footprint(models.Model):
     output_bytes = models.BigIntegerField(_("bytes on the disk"), null=True, blank=True)
     output_measured = models.DateTimeField(_("measured"), null=True, blank=True)
 
+    # When what is kept of an ended job was removed by its tenant's policy.
+    log_removed = models.DateTimeField(_("log removed"), null=True, blank=True)
+    metrics_removed = models.DateTimeField(_("metrics removed"), null=True, blank=True)
+    output_removed = models.DateTimeField(_("output removed"), null=True, blank=True)
+
     class Meta:
         abstract = True
+
+    def has_more(self) -> None:
+        """Record that the job runs again: there will be more of everything."""
+        self.log_removed = self.metrics_removed = self.output_removed = None

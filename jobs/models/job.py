@@ -39,7 +39,7 @@ from kernel.messages import ReasonField
 from kernel.models import Lifecycle, refused
 from resources.models import Network
 
-from .footprint import Footprint
+from .footprint import UNREMOVED, Footprint
 from .preemption import Preemptible
 from .project import Project
 
@@ -218,6 +218,7 @@ class Job(ConcurrentTransitionMixin, Preemptible, Footprint, Lifecycle):
             models.Index(
                 fields=["user", "project", "display_state", "-id"], name="job_project_state", condition=Q(trashed=None)
             ),
+            models.Index(fields=["tenant", "ended"], name="job_retained", condition=UNREMOVED),
             models.Index(fields=["id"], name="job_unmeasured", condition=Q(output_measured=None)),
             models.Index(fields=["trashed"], name="job_trash", condition=Q(trashed__isnull=False)),
             models.Index(fields=["parent"], name="job_parent", condition=Q(parent__isnull=False)),

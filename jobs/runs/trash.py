@@ -1,4 +1,4 @@
-"""The trash: ended runs can be restored from it for MLP_TRASH_DAYS days, after which they are deleted.
+"""The trash: ended runs can be restored from it for MLP_TRASH_DAYS days, or those of the tenant, then they are deleted.
 
 A run that an MLflow client reports can be moved there while it runs; it is ended before it is deleted.
 
@@ -20,6 +20,7 @@ from kernel import healing
 from kernel.errors import Refused
 from kernel.locking import WrongState
 from kernel.models import StateChange
+from resources import retention
 
 from .changes import Done, each_chunk, one_by_one
 
@@ -89,8 +90,9 @@ def delete_one(job: Job, by: str) -> None:
 
 def purge() -> None:
     """Delete what has been in the trash for long enough; called by reconcile in each round."""
-    before = timezone.now() - timedelta(days=settings.TRASH_DAYS)
-    due = Job.objects.filter(MOVABLE, trashed__lt=before).select_related("user").order_by("trashed")
+    now = timezone.now()
+    before = now - timedelta(days=settings.TRASH_DAYS)
+    due = Job.objects.filter(MOVABLE, retention.trash_due(now)).select_related("user").order_by("trashed")
     healing.each(lambda job: _delete(job, "reconcile"), due[:PURGED])
     empty = Project.objects.filter(trashed__lt=before, jobs=None)
     empty.delete()

@@ -71,7 +71,7 @@ ROOMS = {
 
 # Files of an app, lowest first. A file name that is not listed here is refused, so that a newcomer knows each of them.
 FILES = (
-    {"models"},
+    {"models", "policies"},
     {"checks", "copying", "loading", "mlmodel", "ports", "proof", "sources", "turns", "units", "rows", "spec"}
     | {"claims", "runs", "uses"},
     {"auth", "tokens", "throttle", "devices", "logins", "environment", "lifecycle", "launching", "notices", "sessions"}
@@ -88,7 +88,7 @@ FILES = (
         "books",
         "progress_bar",
     }
-    | {"trash", "sizes"}
+    | {"trash", "sizes", "retention"}
     | {"client_runs", "idle", "preemption", "queueing", "scopes", "named_tokens", "service_accounts"},
     {"serializers", "shown", "tenant_forms", "playground", "request_rates", "logs", "delivery", "frame"},
     {
