@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
@@ -22,7 +23,7 @@ from django.utils import timezone
 from rest_framework import authentication
 
 from kernel.database import AWAY
-from kernel.errors import NOT_AUTHENTICATED, Refused
+from kernel.errors import NOT_AUTHENTICATED, Fault, Refused
 from kernel.messages import Message
 
 from . import logins, scopes, throttle, tokens
@@ -233,4 +234,34 @@ def auth(environ: dict, start_response: Callable) -> list[bytes]:
         status, body = "503 Service Unavailable", {"msg": AWAY}
     data = json.dumps(body).encode()
     start_response(status, [("Content-Type", "application/json"), ("Content-Length", str(len(data)))])
+    return [data]
+
+
+OWN_TOKEN = re.compile(r"/api/v1/users/([a-z]{1,50})/token")
+
+
+def shows_own_token(environ: dict) -> bool:
+    """Return whether this is a user's GET of the token that it is sent with: the answer is that text. Anything else,
+    also what is refused, is Django's.
+    """
+    found = OWN_TOKEN.fullmatch(environ["PATH_INFO"])
+    if found is None or environ["REQUEST_METHOD"] != "GET" or environ.get("QUERY_STRING"):
+        return False
+    if environ.get("CONTENT_LENGTH") not in (None, "", "0") or "HTTP_TRANSFER_ENCODING" in environ:
+        return False
+    try:
+        holder = tokens.user_holder(bearer(environ.get("HTTP_AUTHORIZATION", "")) or "")
+    except Refused:
+        return False
+    except (DatabaseError, InterfaceError, Fault):  # Django's answer says what is wrong
+        close_old_connections()
+        return False
+    return holder is not None and not holder.named and holder.username == found[1]
+
+
+def own_token(environ: dict, start_response: Callable) -> list[bytes]:
+    """Answer `GET /api/v1/users/{user}/token` to a user's own token: a WSGI application."""
+    data = json.dumps(bearer(environ["HTTP_AUTHORIZATION"])).encode()
+    kept = ("Cache-Control", "no-store")
+    start_response("200 OK", [("Content-Type", "application/json"), ("Content-Length", str(len(data))), kept])
     return [data]

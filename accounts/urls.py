@@ -31,4 +31,5 @@ urlpatterns = [
     path("tenants/<seg:tenant>/members/<seg:name>", tenancy.MemberDetail.as_view()),
     path("auth", api.Auth.as_view()),
 ]
+LAST = {"token": Direct(auth.own_token, auth.shows_own_token)}
 DIRECT = {"/api/v1/auth": Direct(auth.auth, lambda environ: environ["REQUEST_METHOD"] == "GET")}

@@ -29,7 +29,9 @@ def waiting():
 def admit() -> list[int]:
     """Reserve the resources of queued applications as far as they fit; return their keys."""
     admitted = []
-    for pk in waiting().values_list("pk", flat=True):
+    for pk, tenant, gpu, cpu, ram in waiting().values_list("pk", "tenant", "gpu", "cpu", "ram"):
+        if not _may_fit(Tenant.objects.get(pk=tenant), {"gpu": gpu, "cpu": cpu, "ram": ram}):
+            continue
         with transaction.atomic():
             app = lock_row(Application, pk=pk)
             if app is None or app.state != State.CREATING or app.reserved:
@@ -37,6 +39,11 @@ def admit() -> list[int]:
             if lifecycle.reserve(app) is None:
                 admitted.append(pk)
     return admitted
+
+
+def _may_fit(tenant: Tenant, needs: dict) -> bool:
+    """Return whether a try is worth its locks: the tenant has as much, or would have if it had lent nothing."""
+    return all(value <= _number(kind, tenant.left(kind) + tenant.lent(kind)) for kind, value in needs.items())
 
 
 @dataclass

@@ -34,14 +34,20 @@ class Direct(NamedTuple):
     applies: Callable[[dict], bool] = _always
 
 
-class Dispatcher:
-    """The WSGI application: direct addresses by their whole path, all else by Django's application."""
+NO_DIRECT: Mapping[str, Direct] = {}
 
-    def __init__(self, application: Application, direct: Mapping[str, Direct]):
-        self.application, self.direct = application, direct
+
+class Dispatcher:
+    """The WSGI application: direct addresses by their whole path, or by its last segment, all else by Django's
+    application.
+    """
+
+    def __init__(self, application: Application, direct: Mapping[str, Direct], last: Mapping[str, Direct] = NO_DIRECT):
+        self.application, self.direct, self.last = application, direct, last
 
     def __call__(self, environ: dict, start_response: Callable) -> Iterable[bytes]:
-        direct = self.direct.get(environ["PATH_INFO"])
+        path = environ["PATH_INFO"]
+        direct = self.direct.get(path) or self.last.get(path[path.rfind("/") + 1 :])
         if direct is None or not direct.applies(environ):
             return self.application(environ, start_response)
         return meters.counted(direct.application, environ, start_response)

@@ -13,7 +13,7 @@ from django.db.utils import OperationalError
 from django.test import Client, RequestFactory
 from django.utils import timezone
 
-from accounts import auth, lifecycle, logins
+from accounts import auth, lifecycle, logins, named_tokens
 from accounts.models import User
 from conftest import PASSWORD
 from kernel.errors import Refused
@@ -181,6 +181,38 @@ class TestAuthEndpoint:
         monkeypatch.setattr(auth, "close_old_connections", lambda: closed.append(True))
         status, _, body = self.ask(f"Bearer {lifecycle.token_of(alice)}")
         assert (status, set(body), closed) == ("503 Service Unavailable", {"msg"}, [True])
+
+
+class TestOwnToken:
+    """`GET …/token` with the token itself, which Django need not answer."""
+
+    @staticmethod
+    def environ(path: str, token: str, **more) -> dict:
+        return {"PATH_INFO": path, "REQUEST_METHOD": "GET", "HTTP_AUTHORIZATION": f"Bearer {token}", **more}
+
+    def test_the_answer_is_that_of_django(self, alice, as_alice):
+        token = lifecycle.token_of(alice)
+        environ = self.environ("/api/v1/users/alice/token", token)
+        assert auth.shows_own_token(environ)
+        seen: list = []
+        body = b"".join(auth.own_token(environ, lambda *answer: seen.extend(answer)))
+        response = as_alice.call("get", "users/alice/token")
+        assert (seen[0], body) == ("200 OK", response.content)
+        headers = dict(seen[1])
+        assert headers["Content-Type"] == response["Content-Type"] == "application/json"
+        assert headers["Cache-Control"] == response["Cache-Control"] == "no-store"
+
+    def test_everything_else_is_left_to_django(self, alice, bob):
+        path, token = "/api/v1/users/alice/token", lifecycle.token_of(alice)
+        _row, named = named_tokens.create(user=alice, name="ci", by="test")
+        for other in ("", "x", "a b", lifecycle.token_of(bob), named):
+            assert not auth.shows_own_token(self.environ(path, other))
+        for other in ("/api/v1/users/bob/token", "/other/token", "/token", "/api/v1/users/alice/x/token"):
+            assert not auth.shows_own_token(self.environ(other, token))
+        for more in ({"REQUEST_METHOD": "PUT"}, {"QUERY_STRING": "a=1"}, {"CONTENT_LENGTH": "3"}):
+            assert not auth.shows_own_token(self.environ(path, token, **more))
+        lifecycle.rotate_token(user=alice, by="test")
+        assert not auth.shows_own_token(self.environ(path, token))
 
 
 class TestHeaders:

@@ -10,6 +10,7 @@ import logging
 import signal
 import threading
 import time
+from contextlib import suppress
 
 from django.core.management.base import BaseCommand
 from django.db import close_old_connections
@@ -23,9 +24,14 @@ import jobs.reconcile
 import models_app.reconcile
 import resources.reconcile
 import runners
+from aiops.models import TrainingRun
+from apps.models import Application
+from datasets.models import Dataset
+from jobs.models import Job
 from kernel import after_commit, heartbeats
 from kernel.singleton import only_one
 from kernel.telemetry import meters
+from models_app.models import Model
 
 log = logging.getLogger(__name__)
 
@@ -42,45 +48,72 @@ STEPS = (
     automation.reconcile.run,
     accounts.reconcile.run,
 )
+OFTEN = {"automation", "aiops", "resources", "accounts"}  # in every round: what is due at a time, or costs little
+QUIET_ROUNDS = 3  # of which the others take part in one, while nothing is under way
+UNDER_WAY = (
+    (Job, ("creating", "running", "deleting")),
+    (Application, ("creating", "ready", "deleting")),
+    (Model, ("creating", "deleting")),
+    (Dataset, ("creating", "deleting")),
+    (TrainingRun, ("training",)),
+)
 WORKERS = {"default": "worker", "gpu": "worker-gpu"}
 
 
+class Rounds:
+    """Says which rounds are whole. While nothing is under way most of them are not, which spares an idle machine."""
+
+    def __init__(self):
+        self.quiet, self.skipped = False, 0
+
+    def is_whole(self, changed: bool) -> bool:
+        """Return whether all steps take part in the next round; `changed`: the runner has reported something."""
+        if changed or not self.quiet or self.skipped >= QUIET_ROUNDS - 1 or runners.get().names():
+            self.quiet, self.skipped = False, 0
+            return True
+        self.skipped += 1
+        return False
+
+    def end(self) -> None:
+        """Look after a whole round whether anything is under way: if not, a lost message may be found later."""
+        if self.skipped == 0:
+            self.quiet = not any(model.objects.filter(state__in=states).exists() for model, states in UNDER_WAY)
+
+
 class Command(BaseCommand):
-    help = "Compares the rows in transitional states with the actual state and corrects them, every two seconds."
+    help = "Compares the rows in transitional states with the actual state and corrects them, every few seconds."
 
     def add_arguments(self, parser):
         parser.add_argument("--once", action="store_true", help="run one round, then exit")
 
     def handle(self, *args, once: bool = False, **options):
         stop = threading.Event()
+        runs_changed, rounds = threading.Event(), Rounds()
         for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: stop.set())
-        runs_changed = threading.Event()
+            signal.signal(number, lambda *_: (stop.set(), runs_changed.set()))
         with only_one("reconcile") as lock, runners.get().watch(runs_changed.set):
-            last_beat = 0.0
+            last_beat, changed = 0.0, True
             while not stop.is_set():
                 lock.check()
-                self._round()
+                self._round(rounds, changed)
                 if once:
                     return
                 if time.monotonic() - last_beat >= BEAT_EVERY_S:
                     last_beat = time.monotonic()
                     self._request_heartbeats()
-                self._pause(stop, runs_changed)
+                stop.wait(SHORTEST_S)
+                changed = runs_changed.wait(ROUND_S - SHORTEST_S)
+                runs_changed.clear()
 
-    @staticmethod
-    def _pause(stop: threading.Event, runs_changed: threading.Event) -> None:
-        """Wait for the next round, less long when the runner reports a change."""
-        end = time.monotonic() + ROUND_S
-        stop.wait(SHORTEST_S)
-        while not stop.is_set() and not runs_changed.is_set() and time.monotonic() < end:
-            stop.wait(0.1)
-        runs_changed.clear()
-
-    def _round(self) -> None:
+    def _round(self, rounds: Rounds, changed: bool) -> None:
+        whole = True
+        with suppress(Exception):  # the runner or the database does not answer: then all steps are tried
+            whole = rounds.is_whole(changed)
         for step in STEPS:
-            close_old_connections()
             app = step.__module__.partition(".")[0]
+            if not whole and app not in OFTEN:
+                continue
+            close_old_connections()
             failures = meters.RECONCILE_FAILURES.labels(app)  # is there, with 0, before the first one
             try:
                 with meters.RECONCILE_SECONDS.labels(app).time():
@@ -88,6 +121,8 @@ class Command(BaseCommand):
             except Exception:  # of any kind: the next round may succeed, and the other steps must run
                 failures.inc()
                 log.exception("%s failed; trying again in %s s", step.__module__, ROUND_S)
+        with suppress(Exception):
+            rounds.end()
         heartbeats.beat("reconcile")
 
     @staticmethod
