@@ -75,7 +75,7 @@ class Rounds:
         return False
 
     def end(self) -> None:
-        """Look after a whole round whether anything is under way: if not, a lost message may be found later."""
+        """Record after a whole round whether anything is under way: if not, a lost message may be found later."""
         if self.skipped == 0:
             self.quiet = not any(model.objects.filter(state__in=states).exists() for model, states in UNDER_WAY)
 
