@@ -21,14 +21,17 @@ MOST_CHILDREN = 512
 WILD = "<*>"
 TEXTS = 200_000
 MOST_SAMPLE = 1000  # characters of a raw line kept to show what a template looks like
-FORMAT = 2
-READABLE = {1, 2}  # 1 had one more field for each cluster, which was always empty
+FORMAT = 3
+READABLE = {1, 2, 3}  # 1 had one more field for each cluster, which was always empty; 1 and 2 no explanations
+MOST_EARLY = 10_000  # explanations that came before the verdict
 
 
 class Hit(NamedTuple):
     level: str
     template: str
     cluster_id: int
+    confidence: float | None = None  # the model's, when it gave the verdict
+    unexpected: tuple | None = None  # [position, word] that it did not expect
 
 
 class Learned(NamedTuple):
@@ -47,6 +50,8 @@ class Text:
     sample: str
     count: int = 1
     from_feedback: bool = False  # a user's verdict: no model's verdict replaces it
+    confidence: float | None = None
+    unexpected: tuple | None = None
 
 
 @dataclass(slots=True)
@@ -149,6 +154,7 @@ class TemplateCache:
         self.tree = Tree()
         self.clusters: dict[int, Cluster] = {}
         self.texts: OrderedDict[str, Text] = OrderedDict()
+        self.early: OrderedDict[str, tuple] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -163,7 +169,20 @@ class TemplateCache:
             return None
         known.count += 1
         self.texts.move_to_end(masked)
-        return Hit(known.level, self.clusters[known.cluster].template, known.cluster)
+        template = self.clusters[known.cluster].template
+        if known.from_feedback:  # the model's reasons are not the user's
+            return Hit(known.level, template, known.cluster)
+        return Hit(known.level, template, known.cluster, known.confidence, known.unexpected)
+
+    def explain(self, masked: str, unexpected: Sequence) -> None:
+        """Keep the words of a text that the model did not expect; they may come before its verdict."""
+        known = self.texts.get(masked)
+        if known is not None:
+            known.unexpected = tuple(unexpected)
+            return
+        self.early[masked] = tuple(unexpected)
+        while len(self.early) > MOST_EARLY:
+            self.early.popitem(last=False)
 
     def _nearest(self, words: Sequence[str]) -> Cluster | None:
         best, best_key = None, (SIMILAR, -1)
@@ -174,24 +193,28 @@ class TemplateCache:
                 best, best_key = cluster, key
         return best
 
-    def learn(self, items: Iterable[tuple[str, str, str]], *, from_feedback: bool = False) -> list[Learned]:
-        """Add (masked text, level, raw sample) and return the template of each.
+    def learn(self, items: Iterable[tuple], *, from_feedback: bool = False) -> list[Learned]:
+        """Add (masked text, level, raw sample, confidence if any) and return the template of each.
 
         The latest level of a text counts, except that a user's feedback is replaced by newer feedback only.
         """
         return [self._learn(*item, from_feedback) for item in items]
 
-    def _learn(self, masked: str, level: str, sample: str, from_feedback: bool) -> Learned:
+    def _learn(self, masked: str, level: str, sample: str, *more) -> Learned:
+        confidence, from_feedback = more if len(more) == 2 else (None, *more)
         known = self.texts.get(masked)
         if known is not None:
             known.count += 1
             if from_feedback or not known.from_feedback:
-                known.level, known.from_feedback = level, from_feedback
+                known.level, known.from_feedback, known.confidence = level, from_feedback, confidence
             self.texts.move_to_end(masked)
             cluster, changed = self.clusters[known.cluster], False
         else:
             cluster, changed = self._place(words_of(masked))
-            known = Text(cluster.number, level, sample[:MOST_SAMPLE], from_feedback=from_feedback)
+            known = Text(
+                cluster.number, level, sample[:MOST_SAMPLE], from_feedback=from_feedback, confidence=confidence,
+                unexpected=self.early.pop(masked, None),
+            )  # fmt: skip
             self.texts[masked] = known
             cluster.texts.add(masked)
         most = self.texts.get(cluster.most)
@@ -239,7 +262,7 @@ class TemplateCache:
         """Return the whole cache as compressed JSON, to be loaded after a restart."""
         clusters = [[one.number, list(one.words), one.most] for one in self.clusters.values()]
         texts = [
-            [masked, one.cluster, one.level, one.sample, one.count, one.from_feedback]
+            [masked, one.cluster, one.level, one.sample, one.count, one.from_feedback, one.confidence, one.unexpected]
             for masked, one in self.texts.items()
         ]
         state = {"format": FORMAT, "next": self.next_number, "clusters": clusters, "texts": texts}
@@ -254,12 +277,14 @@ class TemplateCache:
                 raise ValueError(f"format {state['format']}")
             for number, words, *_, most in state["clusters"]:
                 other._enter(Cluster(int(number), tuple(words), most=most))
-            for masked, number, level, sample, count, from_feedback in state["texts"]:
-                other.texts[masked] = Text(number, level, sample, count, bool(from_feedback))
+            for masked, number, level, sample, count, from_feedback, *reasons in state["texts"]:
+                confidence, unexpected = reasons or (None, None)
+                words = tuple(unexpected) if unexpected else None
+                other.texts[masked] = Text(number, level, sample, count, bool(from_feedback), confidence, words)
                 other.clusters[number].texts.add(masked)
             other.next_number = max(int(state["next"]), self.next_number)
         except (zlib.error, ValueError, KeyError, TypeError) as error:
             raise ValueError(f"not a template cache: {error}")
         while len(other.texts) > other.most_texts:
-            other._forget_oldest()
+            other._drop_oldest()
         self.__dict__.update(other.__dict__)

@@ -45,6 +45,26 @@ def read_parameters(data: bytes) -> tuple[dict, str]:
     return watchlist.check(body.get("workloads") or {}), kind
 
 
+def explanation(item, unexpected: Sequence) -> dict:
+    """Return the row of EXPLANATIONS for a line: the words that the model did not expect, with their positions."""
+    names = {"cluster_id": item.cluster_id, "namespace_name": item.namespace_name}
+    words = [[position, word] for position, word in unexpected]
+    return {"_id": item._id, **names, "masked_log": item.masked_log, "unexpected": words}
+
+
+def read_explanations(data: bytes) -> list[dict]:
+    """Return the rows of a message of EXPLANATIONS; of a wrong one those before the fault, which is logged."""
+    rows: list[dict] = []
+    try:
+        for one in sanitize.read_json(data):
+            words = [[int(position), str(word)] for position, word in one["unexpected"]]
+            names = {name: str(one[name]) for name in ("_id", "cluster_id", "namespace_name")}
+            rows.append({**names, "masked_log": str(one.get("masked_log", "")), "unexpected": words})
+    except (ValueError, TypeError, KeyError) as problem:
+        log.warning("%s: a wrong payload is dropped: %s", subjects.EXPLANATIONS, problem)
+    return rows
+
+
 def dump(value) -> bytes:
     """Return a value as compact JSON."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()

@@ -23,6 +23,7 @@ log = logging.getLogger(__name__)
 LINGER_S = 0.02
 BATCH = 64
 SAVE_EVERY_S = 60
+LEAST = 1e-6  # the least confidence: on the wire 0 is none
 OVERLAP = timedelta(minutes=1)  # feedback may be committed later than feedback with a later time
 
 
@@ -42,6 +43,7 @@ class WorkloadDrain:
             subjects.WORKLOAD_PARAMETERS_UPDATE: Route(self.parameters),
             subjects.MODEL_UPDATE: Route(self.model_update),
             subjects.FEEDBACK: Route(self.feedback),
+            subjects.EXPLANATIONS: Route(self.explanations, "", BATCH, LINGER_S),
         }
         self.ticks = ((1.0, self.look),)
 
@@ -96,7 +98,7 @@ class WorkloadDrain:
         if not self.loaded:
             return []
         items = base.items_of(subjects.PREPROCESSED_WORKLOAD, messages)
-        hits, misses = [], []
+        hits, misses, reasons = [], [], []
         for item, hit in zip(items, self.cache.match_many([item.masked_log for item in items]), strict=True):
             if hit is None:
                 misses.append(item)
@@ -104,8 +106,23 @@ class WorkloadDrain:
             item.anomaly_level = hit.level
             item.template_matched, item.template_cluster_id = hit.template, hit.cluster_id
             item.inference_model = subjects.DRAIN
+            if hit.confidence is not None:
+                item.opnilog_confidence = max(hit.confidence, LEAST)
+            if hit.unexpected and hit.level == subjects.ANOMALY:
+                reasons.append(base.explanation(item, hit.unexpected))
             hits.append(item)
-        return [*base.lists(subjects.INFERENCED, hits), *base.lists(subjects.OPNILOG_WORKLOAD, misses)]
+        return [
+            *base.lists(subjects.INFERENCED, hits),
+            *base.json_lists(subjects.EXPLANATIONS, reasons),
+            *base.lists(subjects.OPNILOG_WORKLOAD, misses),
+        ]
+
+    def explanations(self, messages: list[bytes]) -> None:
+        """Keep with the text which words the model did not expect, for the next lines of that text."""
+        for message in messages if self.loaded else ():
+            for one in base.read_explanations(message):
+                self.cache.explain(one["masked_log"], one["unexpected"])
+                self.changed = True
 
     def learn(self, messages: list[bytes]) -> list[tuple[str, bytes]]:
         """Learn the model's verdicts, and publish them with their templates; new templates are published, too."""
@@ -121,7 +138,10 @@ class WorkloadDrain:
         return self._learn(items, from_feedback=True) if self.loaded else []
 
     def _learn(self, items: list, *, from_feedback: bool = False) -> list[tuple[str, bytes]]:
-        verdicts = [(item.masked_log, item.anomaly_level, item.log) for item in items]
+        verdicts = [
+            (item.masked_log, item.anomaly_level, item.log, None if from_feedback else item.opnilog_confidence)
+            for item in items
+        ]
         learned = self.cache.learn(verdicts, from_feedback=from_feedback)
         self.changed = self.changed or bool(items)
         changed = {}

@@ -76,8 +76,6 @@ class ServingModel:
             item.anomaly_level = verdict.level
             item.inference_model = subjects.OPNILOG
             if verdict.level == subjects.ANOMALY and verdict.unexpected:
-                words = [[position, word] for position, word in verdict.unexpected]
-                names = {"cluster_id": item.cluster_id, "namespace_name": item.namespace_name}
-                reasons.append({"_id": item._id, **names, "masked_log": item.masked_log, "unexpected": words})
+                reasons.append(base.explanation(item, verdict.unexpected))
         messages = base.lists(subjects.MODEL_INFERENCED_WORKLOAD, items)
         return [*messages, *base.json_lists(subjects.EXPLANATIONS, reasons)]

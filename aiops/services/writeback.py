@@ -14,7 +14,6 @@ from collections.abc import Callable, Sequence
 from aiops import logstore
 from aiops.intake import accept, tail
 from aiops.wire import subjects
-from kernel import sanitize
 from kernel.errors import Fault
 from kernel.serve import Route
 from kernel.telemetry import meters
@@ -77,15 +76,11 @@ class WriteBack:
 
     def explanations(self, messages: list[bytes]) -> None:
         """Write [{"_id", …, "unexpected": [[position, word], …]}]: what the model did not expect in an anomaly."""
-        changes: list[tuple[str, dict]] = []
-        for message in messages:
-            try:
-                for one in sanitize.read_json(message):
-                    words = [[int(position), str(word)] for position, word in one["unexpected"]]
-                    theirs = owner(str(one["cluster_id"]), str(one["namespace_name"]))
-                    changes.append((str(one["_id"]), {"unexpected": words, **theirs}))
-            except (ValueError, TypeError, KeyError) as problem:
-                log.warning("%s: a wrong payload is dropped: %s", subjects.EXPLANATIONS, problem)
+        changes = [
+            (one["_id"], {"unexpected": one["unexpected"], **owner(one["cluster_id"], one["namespace_name"])})
+            for message in messages
+            for one in base.read_explanations(message)
+        ]
         persist(subjects.EXPLANATIONS, lambda: logstore.get().update_many(changes))
 
 
@@ -100,7 +95,7 @@ def verdict(item) -> dict:
     fields = {name: getattr(item, name) for name in FIELDS if getattr(item, name)}
     if item.template_cluster_id:
         fields["template_cluster_id"] = item.template_cluster_id
-    if item.inference_model == subjects.OPNILOG:
+    if item.inference_model == subjects.OPNILOG or (item.inference_model == subjects.DRAIN and item.opnilog_confidence):
         fields["opnilog_confidence"] = round(item.opnilog_confidence, 6)
     return fields
 

@@ -124,9 +124,9 @@ SUBJECTS = {
                 reply="`training`, `completed` or `not started`", opni_queue="", note=SHARED),
         Subject(WORKLOAD_PARAMETERS, "gateway (G1)", "training-controller", "controllers", "ignored",
                 reply="`{cluster:{namespace:[deployment]}}`", opni_queue="", note=SHARED),
-        Subject(EXPLANATIONS, "inference, gpu-controller", "write-back", "workers",
+        Subject(EXPLANATIONS, "inference, gpu-controller, drain", "write-back", "workers",
                 '`[{"_id":…,"cluster_id":…,"namespace_name":…,"masked_log":…,"unexpected":[[position,word],…]}]`',
-                note="our own: which words of an anomaly the model did not expect"),
+                also=(("drain", ""),), note="our own: which words of an anomaly the model did not expect"),
         Subject(FEEDBACK, "pages, REST", "drain", "", LIST, note="our own: an administrator's label for a masked text"),
     )
 }  # fmt: skip

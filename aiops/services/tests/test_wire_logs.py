@@ -8,10 +8,14 @@ from types import SimpleNamespace
 
 import pytest
 
+from aiops import logstore
 from aiops.conftest import payload
+from aiops.intake import accept
+from aiops.models import LogLine
 from aiops.services import base
 from aiops.services.drain import WorkloadDrain
 from aiops.services.preprocess import Preprocessing
+from aiops.services.writeback import WriteBack
 from aiops.wire import kv, payloads, subjects
 from kernel.tests.nats_tools import until
 
@@ -135,6 +139,30 @@ def test_a_miss_is_scored_by_the_model_and_cached(served, peer):
     hit = lists(peer.wait("inferenced_logs", 2))[-1]
     assert (hit._id, hit.inference_model, hit.anomaly_level) == ("id2", "drain", "Anomaly")
     assert len(peer.heard["opnilog_workload_logs"]) == 1
+
+
+def test_the_explanation_of_an_anomaly_stays_with_its_text(served, peer, alice):
+    """Also of the next lines of the text, which no model sees, and after a restart; a user's label has none."""
+    logstore.get().append([accept.line("odd thing", namespace="alice", id=name) for name in ("id1", "id2", "id3")])
+    active, names = drain(), {"cluster_id": "local", "namespace_name": "alice", "masked_log": "odd thing"}
+    served(active), served(WriteBack())
+    judged = payload(1, **names, anomaly_level="Anomaly", inference_model="opnilog", opnilog_confidence=0.25)
+    words = [{"_id": "id1", **names, "unexpected": [[0, "odd"]]}]
+    peer.publish("mlp.aiops.explanations", json.dumps(words).encode())
+    peer.publish("model_inferenced_workload_logs", payloads.encode([judged]))
+    until(lambda: active.cache.match_many(["odd thing"])[0] is not None and not active.cache.early)
+
+    def explained(id: str) -> bool:
+        row = LogLine.objects.get(line_id=id)
+        return (row.level, row.confidence, row.unexpected) == ("Anomaly", 0.25, [[0, "odd"]])
+
+    peer.publish("preprocessed_logs_workload", payloads.encode([payload(2, **names)]))
+    until(lambda: explained("id2"))
+    active.cache.load(active.cache.dump())
+    peer.publish("preprocessed_logs_workload", payloads.encode([payload(3, **names)]))
+    until(lambda: explained("id3"))
+    active.cache.learn([("odd thing", "Anomaly", "odd thing")], from_feedback=True)
+    assert active.cache.match_many(["odd thing"])[0][3:] == (None, None)
 
 
 @pytest.mark.parametrize(("kind", "kept"), [("train", False), ("reset", False), ("update", True)])
