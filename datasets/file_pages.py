@@ -6,6 +6,7 @@ nginx sends the bytes where it is in front; only the beginning of a text is read
 from __future__ import annotations
 
 import stat
+from os import stat_result
 from typing import BinaryIO
 
 from django.core.paginator import Paginator
@@ -20,6 +21,7 @@ from kernel import downloads, names, preview
 from kernel.errors import Refused
 from kernel.picture import image_kind, is_showable
 
+from . import folders
 from .models import Dataset, State
 from .webdav import tree
 from .webdav.paths import href
@@ -27,6 +29,9 @@ from .webdav.verbs import FILES
 
 ARCHIVE = "/-data/archive"
 ROWS = 200  # files of a folder on one page
+IMAGES = 60  # on one page of the gallery
+PICTURES = (".png", ".jpg", ".jpeg", ".gif", ".webp")
+THUMB_BYTES = 2 << 20  # a larger image is only listed
 
 
 def own(request, name: str, trashed: bool = False) -> Dataset:
@@ -40,7 +45,9 @@ def own(request, name: str, trashed: bool = False) -> Dataset:
 
 
 def listing(request, row: Dataset) -> dict:
-    """Return one page of the content of the folder `?in=`, folders first, for the template. Raises Http404."""
+    """Return one page of the content of the folder `?in=`, folders first, for the template; with `?view=gallery` of its
+    images. Raises Http404.
+    """
     inside = request.GET.get("in", "").strip("/")
     parts = tuple(inside.split("/")) if inside else ()
     try:
@@ -52,13 +59,31 @@ def listing(request, row: Dataset) -> dict:
             raise Http404
         entries = []
     above = "/".join((*parts, "")) if parts else ""
-    rows = [
-        {"name": name, "path": above + name, "folder": stat.S_ISDIR(info.st_mode), "size": info.st_size}
-        for name, info in entries
-    ]
+    below = folders.sums(row, inside)
+    rows = [_entry(name, above, info, below) for name, info in entries]
     rows.sort(key=lambda one: not one["folder"])
+    images = [one for one in rows if one["picture"]]
+    gallery = bool(images) and request.GET.get("view") == "gallery"
     trail = [{"name": part, "path": "/".join(parts[: at + 1])} for at, part in enumerate(parts)]
-    return {"files": Paginator(rows, ROWS).get_page(request.GET.get("page")), "inside": inside, "trail": trail}
+    pages = Paginator(images, IMAGES) if gallery else Paginator(rows, ROWS)
+    return {
+        "files": pages.get_page(request.GET.get("page")),
+        "inside": inside,
+        "trail": trail,
+        "total": below[""],
+        "images": len(images),
+        "gallery": gallery,
+    }
+
+
+def _entry(name: str, above: str, info: stat_result, below: dict[str, folders.Sum]) -> dict:
+    """Return a file or a folder for the template."""
+    folder = stat.S_ISDIR(info.st_mode)
+    picture = not folder and name.lower().endswith(PICTURES) and info.st_size <= THUMB_BYTES
+    sums = below.get(name, folders.Sum()) if folder else None
+    return {
+        "name": name, "path": above + name, "folder": folder, "size": info.st_size, "picture": picture, "sums": sums
+    }  # fmt: skip
 
 
 @shareable

@@ -251,3 +251,35 @@ class TestDataClient:
         same = visitor().get("/data_client.pyz", headers={"if-none-match": tag})
         assert (same.status_code, same.content) == (304, b"")
         assert visitor().get("/data_client.pyz", headers={"if-none-match": '"old"'}).status_code == 200
+
+
+class TestFolders:
+    @pytest.fixture
+    def pictures(self, alice):
+        """A ready dataset of alice's with nested folders and images."""
+        row = put(Dataset, alice, "pictures", "ready")
+        folder = storage.dataset_dir("alice", "pictures")
+        for path, size in {"a/one.png": 10, "a/deep/two.png": 20, "b/x.bin": 5, "top.jpg": 7, "notes.txt": 3}.items():
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+            (folder / path).write_bytes(b"x" * size)
+        return row
+
+    def test_each_folder_shows_how_much_is_below_it(self, alice_client, pictures):
+        words = " ".join(visible_text(alice_client.get("/datasets/pictures")).split())
+        assert "5 files \xb7 45 bytes" in words
+        assert "a/ 2 files 30 bytes" in words
+        assert "b/ 1 file 5 bytes" in words
+        assert "deep/ 1 file 20 bytes" in " ".join(visible_text(alice_client.get("/datasets/pictures?in=a")).split())
+
+    def test_a_folder_of_too_many_files_says_so(self, alice_client, pictures, monkeypatch):
+        monkeypatch.setattr("datasets.folders.MOST", 2)
+        assert "at least 2 files" in " ".join(visible_text(alice_client.get("/datasets/pictures?in=")).split())
+
+    def test_images_have_thumbnails_and_a_gallery(self, alice_client, pictures):
+        listed = alice_client.get("/datasets/pictures").content.decode()
+        assert "/datasets/pictures/files/top.jpg?show=1" in listed
+        assert "view=gallery" in listed
+        gallery = alice_client.get("/datasets/pictures?view=gallery&in=a").content.decode()
+        assert "/datasets/pictures/files/a/one.png?show=1" in gallery
+        assert "<table" not in gallery
+        assert "<table" in alice_client.get("/datasets/pictures?view=gallery&in=b").content.decode()

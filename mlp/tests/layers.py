@@ -90,7 +90,7 @@ FILES = (
     }
     | {"trash", "sizes", "retention"}
     | {"client_runs", "idle", "preemption", "queueing", "scopes", "named_tokens", "service_accounts"},
-    {"serializers", "shown", "tenant_forms", "playground", "request_rates", "logs", "delivery", "frame"},
+    {"serializers", "shown", "tenant_forms", "playground", "folders", "request_rates", "logs", "delivery", "frame"},
     {
         "api",
         "pages",

@@ -1,0 +1,63 @@
+"""How many files a folder of a dataset has, and how many bytes, with all folders below it.
+
+The files of a ready dataset do not change, so its sums are cached. A folder of very many files is counted to a bound.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+from django.core.cache import cache
+
+from kernel import storage
+
+from .models import Dataset, State
+
+log = logging.getLogger(__name__)
+
+MOST = 200_000  # files that are looked at in a ready dataset,
+MOST_CHANGING = 5_000  # and in one whose sums are not cached
+KEPT_S = 24 * 3600
+
+
+@dataclass
+class Sum:
+    """The files below a folder. Not `whole`: there are more."""
+
+    files: int = 0
+    size: int = 0
+    whole: bool = True
+
+
+def sums(row: Dataset, inside: str) -> dict[str, Sum]:
+    """Return the sums of the folders in the folder `inside`, which exists, by name; those of itself under ""."""
+    if row.state != State.READY:
+        return _count(row, inside, MOST_CHANGING)
+    key = f"dataset-sums-{row.pk}-{inside.encode().hex()}"[:240]
+    try:
+        found = cache.get(key)
+        if found is None:
+            found = _count(row, inside, MOST)
+            cache.set(key, found, KEPT_S)
+    except Exception as problem:  # only a cache
+        log.warning("the cache does not respond; counting the files again: %s", problem)
+        found = _count(row, inside, MOST_CHANGING)
+    return found
+
+
+def _count(row: Dataset, inside: str, most: int) -> dict[str, Sum]:
+    base = storage.dataset_dir(row.user.username, row.name)
+    found = {"": Sum()}
+    for number, (path, info) in enumerate(storage.files(base / inside if inside else base)):
+        if number >= most:
+            for one in (found[""], found.get(path.partition("/")[0])):
+                if one is not None:
+                    one.whole = False
+            break
+        folder, slash, _rest = path.partition("/")
+        for name in ("", folder) if slash else ("",):
+            one = found.setdefault(name, Sum())
+            one.files += 1
+            one.size += info.st_size
+    return found
