@@ -189,6 +189,7 @@ class TestWork:
     def test_and_nothing_of_another_tenant(self, lead, fit, alice):
         put(Job, alice, "other", "running")
         assert lead.refused("get", "users/alice/jobs/other") == "job: no such job"
+        assert "research" in visitor(alice).get("/jobs/fit").content.decode()
         body = {"kind": "job", "user": "alice", "name": "other"}
         assert lead.refused("put", "tenants/research/work:end", body) == "job: no such job"
 
