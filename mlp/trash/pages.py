@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.http import Http404
@@ -26,7 +25,6 @@ def trash(request):
     context = {
         "page": page,
         "total": kinds.total(request.user),
-        "days": settings.TRASH_DAYS,
         "projects": Project.objects.filter(user=request.user).exclude(trashed=None).count(),
     }
     return render(request, "trash.html", context)
