@@ -279,14 +279,15 @@ def note_stop(app: Application) -> None:
 def start_app(*, user, name: str, by: str) -> Application:
     """Move a stopped or failed application from error to creating; without free resources it is queued.
 
-    Raises WrongState while it is still being stopped; Refused when it needs more than the tenant has now; Fault, with
-    nothing stored, when the task queue is not available.
+    Raises WrongState while it is still being stopped; Missing when its owner is not in the tenant any more; Refused
+    when it needs more than the tenant has now; Fault, with nothing stored, when the task queue is not available.
     """
     broker.require()
     with locked(Application, user=user, name=name) as app:
         if app.state == State.ERROR and app.run_name:
             raise WrongState("the application is still being stopped; try again in a few seconds")
         trash.require_kept(app)
+        members.chosen(user, app.tenant.name)  # who has left the tenant uses nothing of it any more
         app.start(by=by)
         tcc.never_fits(app.tenant, user.username, gpu=app.gpu, cpu=app.cpu, ram=app.ram)
         app.failures, app.not_before, app.queued = 0, None, timezone.now()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
+from accounts.tenancy import members
 from kernel import healing
 from kernel import trash as bin
 from kernel.locking import lock_row, locked
@@ -30,7 +31,8 @@ def trash(*, user, name: str, by: str) -> Application:
 
 
 def restore(*, user, name: str, by: str) -> Application:
-    """Restore an application from the trash; one that was up is started again, or queued.
+    """Restore an application from the trash; one that was up is started again, or queued, if its owner is still a
+    member of its tenant.
 
     Raises WrongState for one that is not there, whose model is in the trash, or whose run is still being stopped.
     """
@@ -41,6 +43,7 @@ def restore(*, user, name: str, by: str) -> Application:
             bin.require_kept(model)
         resumes, app.resumes = app.resumes, False
         app.save(update_fields=["resumes"])
+        resumes = resumes and app.tenant in members.open_to(user)
         return lifecycle.start_app(user=user, name=name, by=by) if resumes else app
 
 

@@ -167,6 +167,18 @@ def test_a_submission_at_the_moment_of_the_removal_comes_before_it_or_is_refused
     assert not Dataset.objects.exists()
 
 
+def test_who_is_taken_out_starts_no_application_again(research, lead, alice, as_alice):
+    lead.call("put", f"{TEAM}/alice", {"role": "member"})
+    row = put(Application, alice, "calc", "error")
+    Application.objects.filter(pk=row.pk).update(tenant=research, run_name="")
+    lead.call("delete", f"{TEAM}/alice")
+    assert as_alice.refused("put", "users/alice/apps/calc:start") == "tenant: no such tenant"
+    lead.call("put", f"{TEAM}/alice", {"role": "viewer"})
+    assert "viewer of the tenant research" in as_alice.refused("put", "users/alice/apps/calc:start")
+    lead.call("put", f"{TEAM}/alice", {"role": "member"})
+    assert as_alice.call("put", "users/alice/apps/calc:start").status_code == 200
+
+
 class TestWork:
     @pytest.fixture
     def fit(self, research, alice) -> Job:
