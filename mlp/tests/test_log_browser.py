@@ -19,6 +19,13 @@ from mlp.operators.tests.admin_world import put
 pytestmark = pytest.mark.django_db(transaction=True)
 
 MILLION = 1_000_000
+IN_VIEW = """() => {
+  const frame = document.querySelector("[data-view]").getBoundingClientRect();
+  return [...document.querySelectorAll(".log-row")].filter((row) => {
+    const box = row.getBoundingClientRect();
+    return box.bottom > frame.top + 1 && box.top < frame.bottom - 1;
+  }).map((row) => Number(row.dataset.line));
+}"""
 PICTURES = os.environ.get("MLP_PICTURES", "")
 
 
@@ -47,15 +54,7 @@ def log(alice) -> Path:
 
 def lines_in_view(page) -> list[int]:
     """Return the numbers of the lines that are in view, and check that they follow one another."""
-    numbers = page.evaluate(
-        """() => {
-          const frame = document.querySelector("[data-view]").getBoundingClientRect();
-          return [...document.querySelectorAll(".log-row")].filter((row) => {
-            const box = row.getBoundingClientRect();
-            return box.bottom > frame.top + 1 && box.top < frame.bottom - 1;
-          }).map((row) => Number(row.dataset.line));
-        }"""
-    )
+    numbers = page.evaluate(IN_VIEW)
     assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
     return numbers
 
@@ -67,7 +66,7 @@ def row(page, line: int):
 def sees(page, line: int, text: str | re.Pattern) -> None:
     expect(row(page, line).locator("code")).to_have_text(text)
     expect(row(page, line)).to_be_in_viewport()
-    assert line in lines_in_view(page)
+    page.wait_for_function(f"(line) => ({IN_VIEW})().includes(line)", arg=line)
 
 
 def search(page, log: Path) -> None:
@@ -145,6 +144,33 @@ def test_a_log_of_a_million_lines_is_read_searched_and_linked_to(log, alice_page
     picture(page, "log-error")
     search(page, log)
     assert [problem for problem in browser_errors if "/log/search" not in problem and "403" not in problem] == []
+
+
+def test_an_answer_that_comes_late_takes_no_new_line_away(alice, alice_page, browser_errors):
+    put(Job, alice, "fit", "running")
+    log = storage.job_dir("alice", "fit") / "log" / "job.log"
+    log.parent.mkdir(parents=True)
+    log.write_bytes(b"before\n" * 300)
+    late = []
+    alice_page.route("**/log/lines?first=1&*", lambda route: late.append((route, route.fetch())))
+    alice_page.goto("/jobs/fit/log")
+    sees(alice_page, 300, "before")
+    with alice_page.expect_request("**/log/lines?first=1&*"):
+        alice_page.locator("[data-view]").press("Home")
+    while not late:
+        alice_page.wait_for_timeout(10)
+    with log.open("ab") as file:
+        file.write(b"after\n")
+    expect(alice_page.locator("[data-length]")).to_have_text("301 lines")
+    alice_page.locator("[data-view]").press("End")
+    sees(alice_page, 301, "after")
+    route, answer = late[0]
+    with alice_page.expect_response("**/log/lines?first=1&*"):
+        route.fulfill(response=answer)
+    alice_page.locator("[data-view]").press("Home")
+    sees(alice_page, 1, "before")  # the late answer has been taken
+    expect(alice_page.locator("[data-length]")).to_have_text("301 lines")
+    assert browser_errors == []
 
 
 def test_links_to_lines_and_anomalies_on_a_phone(log, alice_page, browser_errors):

@@ -45,6 +45,7 @@ export class LogData {
       const found = await answer.json();
       if (query !== this.query) return;
       this.asked.delete(first);
+      if (this.stream) found.total = Math.max(found.total, this.total); // an answer that comes late knows fewer lines
       this.take(found);
     } catch {
       this.asked.set(first, Date.now() + 2000);
