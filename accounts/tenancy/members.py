@@ -72,9 +72,10 @@ def chosen(user: User, name: str | None) -> Model:
 
 
 def hold(user: User, name: str | None) -> Model:
-    """Return the tenant that an object which is created now belongs to, and lock the user's row for the rest of the
-    caller's transaction: called first, so that whoever loses a role submits nothing afterwards. Raises as `chosen`, and
-    Refused when the account is not active.
+    """Return the tenant that a new object will belong to, and lock the user's row until the caller's transaction ends.
+
+    It must be the first lock of the transaction: a change of roles waits for it, so a role that is lost admits nothing
+    after the change. Raises as `chosen`, and Refused when the account is not active.
     """
     lifecycle.hold_active(user)
     return chosen(user, name)

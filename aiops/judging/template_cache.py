@@ -198,10 +198,11 @@ class TemplateCache:
 
         The latest level of a text counts, except that a user's feedback is replaced by newer feedback only.
         """
-        return [self._learn(*item, from_feedback) for item in items]
+        return [self._learn(*item, from_feedback=from_feedback) for item in items]
 
-    def _learn(self, masked: str, level: str, sample: str, *more) -> Learned:
-        confidence, from_feedback = more if len(more) == 2 else (None, *more)
+    def _learn(
+        self, masked: str, level: str, sample: str, confidence: float | None = None, *, from_feedback: bool
+    ) -> Learned:
         known = self.texts.get(masked)
         if known is not None:
             known.count += 1
