@@ -250,11 +250,11 @@ class KubernetesRunner(Runner):
                 self.cluster.delete(self.cluster.core.delete_namespaced_pod, name, gracePeriodSeconds=grace)
 
     def _record_end(self, name: str, record: dict, pods: list[dict], end: RunStatus, now: float) -> RunStatus:
-        """Complete the log, then record the end, so that the log of an ended run is complete. A failed service is
-        scaled to zero.
+        """Complete the log, then record the end, so that the log of an ended run is complete, or says that it is not.
+        A failed service is scaled to zero.
         """
         late = now - (end.ended or now) > LOG_PATIENCE_S
-        if not self._finish_logs(record, pods) and not late:
+        if not self._finish_logs(record, pods, late=late):
             return RunStatus("running", started=end.started)
         end = replace(end, reason=clip(end.reason, 2000), ended=end.ended or now)
         if end.state == "lost" or record["kind"] == "Deployment":
@@ -272,8 +272,12 @@ class KubernetesRunner(Runner):
             self._ends[record["metadata"]["uid"]] = status.restored_end(recorded)
         return status.restored_end(recorded)
 
-    def _finish_logs(self, record: dict, pods: list[dict], whole: bool = True) -> bool:
-        """Return whether the logs are complete, as far as possible; without `whole` only fetch the output so far."""
+    def _finish_logs(self, record: dict, pods: list[dict], *, whole: bool = True, late: bool = False) -> bool:
+        """Return whether the logs are complete, as far as possible; without `whole` only fetch the output so far.
+
+        One that cannot be fetched is closed with a remark when it is `late`; another process that copies it is waited
+        for however long it takes.
+        """
         complete = True
         for worker in range(status.annotation(record, object_names.SPEC)["workers"]):
             copy = logs.Copy(self.cluster, self.folder, record, worker)
@@ -291,7 +295,9 @@ class KubernetesRunner(Runner):
                         copy.give_up("the pod is gone; what it wrote last is not known" if copy.position.pod else "")
                 except RunnerError as error:
                     log.warning("the log of %s: %s", record["metadata"]["name"], error)
-                    complete = False
+                    complete = complete and late
+                    if late:
+                        copy.give_up("the rest of the log cannot be had: the cluster did not answer")
                 except OSError as error:  # the script has replaced the file by something else
                     log.warning("the log of %s cannot be written: %s", record["metadata"]["name"], error)
         return complete

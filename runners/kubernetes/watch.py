@@ -185,12 +185,21 @@ class Watcher:
                 try:
                     with copy.mine() as mine:
                         if mine:
-                            copy.follow(pod, lambda: not self.stopped.is_set())
+                            copy.follow(pod, lambda: not self.stopped.is_set() and not self._keeps(name))
                 except (RunnerError, OSError) as error:
                     logs.log_interruption(name, error)
             # A stream that lasted a while was healthy, also when silence ended it.
             pause = PAUSE_S if time.monotonic() - began > LONGEST_PAUSE_S else min(LONGEST_PAUSE_S, pause * 2)
             self.stopped.wait(pause)
+
+    def _keeps(self, name: str) -> bool:
+        """Return whether the pod has ended and stays, with its output.
+
+        A followed log comes line by line: a copy that is behind then is left to whoever records the end, who gets the
+        rest in large parts. The output of a pod that is being deleted is only in the stream.
+        """
+        pod = self.pods.objects.get(name)
+        return pod is not None and not status.is_alive(pod) and not pod["metadata"].get("deletionTimestamp")
 
 
 def removed(pod: dict) -> dict:

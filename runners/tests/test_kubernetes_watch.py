@@ -12,7 +12,7 @@ import pytest
 from django.conf import settings
 
 from runners.base import RunnerError
-from runners.kubernetes import KubernetesRunner, logs, object_names, watch
+from runners.kubernetes import KubernetesRunner, logs, object_names, runner, watch
 from runners.kubernetes.cluster import PIECE, Cluster, Gone, lines
 
 from .cluster.node import RECORD
@@ -251,6 +251,29 @@ def test_another_process_takes_over_the_log(kubernetes, configured, tmp_path, fe
     with other.watch(lambda: None):
         feed("four")
         shown(tmp_path, "one", "two", "three", "four")
+
+
+def test_the_log_of_a_run_that_prints_fast_is_whole(watched, tmp_path, monkeypatch):
+    """The stream that follows it is far behind when the run ends; the end waits for the rest."""
+    monkeypatch.setattr(runner, "LOG_PATIENCE_S", -1)
+    watched.start(spec(tmp_path, "for i in range(50_000): print('line', i)"))
+    assert end_of(watched).succeeded
+    assert (tmp_path / "job-1-1.log").read_text() == "".join(f"line {i}\n" for i in range(50_000))
+
+
+def test_a_log_that_cannot_be_fetched_says_so(kubernetes, cluster, tmp_path, monkeypatch):
+    monkeypatch.setattr(runner, "LOG_PATIENCE_S", -1)
+    portions = logs.portions
+
+    def broken(response):
+        yield from portions(response)
+        raise RunnerError("the cluster's stream broke off: %(problem)s", problem="reset")
+
+    monkeypatch.setattr(logs, "portions", broken)
+    kubernetes.start(spec(tmp_path, "print('first words')"))
+    assert end_of(kubernetes).succeeded
+    remark = "[the rest of the log cannot be had: the cluster did not answer]\n"
+    assert (tmp_path / "job-1-1.log").read_text() == "first words\n" + remark
 
 
 def test_lines_with_the_same_timestamp_are_distinguished():

@@ -265,7 +265,8 @@ class Handler(BaseHTTPRequestHandler):
             for record in (one for one in portion if one.time >= since):
                 text += record.render(times and begins)
                 begins = record.text.endswith(b"\n")
-            self.chunk(text)
+            for part in text.splitlines(keepends=True) if follow else [text]:
+                self.chunk(part)
             if (over or not follow) and sent == len(output.records):
                 break
             if follow and not portion:
