@@ -35,6 +35,8 @@ class AutomationConfig(AppConfig):
         for is_told_otherwise in (sweeps.is_of_trial, pipelines.is_of_step):
             import_module("accounts.notices").silence(is_told_otherwise)
         import_module("accounts.sharing.kinds").register(self.get_model("Sweep"), page="sweep")
-        import_module("datasets.uses").register(import_module("automation.uses").of_dataset)
+        uses, of_automation = import_module("datasets.uses"), import_module("automation.uses")
+        uses.register(of_automation.of_dataset)
+        uses.register_lister(of_automation.newest)
         for kind in import_module("automation.work").kinds():
             import_module("resources.work").register(kind)

@@ -1,4 +1,4 @@
-"""The sweeps, pipeline runs and schedules that will submit jobs with a dataset (datasets.uses)."""
+"""The sweeps, pipelines and schedules that submit jobs with a dataset (datasets.uses)."""
 
 from __future__ import annotations
 
@@ -6,9 +6,12 @@ from collections.abc import Iterable
 
 from datasets.models import Dataset
 from datasets.sources import owner_and_name
+from datasets.uses import Use
 from kernel.locking import WrongState
 
-from .models import OPEN, PipelineRun, RunState, Schedule, ScheduleState, Step, StepState, Sweep
+from .models import OPEN, Pipeline, PipelineRun, RunState, Schedule, ScheduleState, Step, StepState, Sweep
+
+LOOKED_AT = 500  # of a kind, the newest: what a row submits is in its JSON
 
 
 def of_dataset(dataset: Dataset) -> WrongState | None:
@@ -40,6 +43,33 @@ def _schedule(dataset: Dataset) -> WrongState | None:
         if _reads(dataset, _jobs_of(schedule)):
             return WrongState("the schedule %(name)s uses this dataset; pause the schedule first", name=schedule.name)
     return None
+
+
+def newest(dataset: Dataset, most: int) -> list[Use]:
+    """Return the newest sweeps, pipelines and schedules of the dataset's owner that name it."""
+    sweeps = [row for row in _since(dataset, Sweep.objects) if _reads(dataset, [row.job])]
+    flows = _since(dataset, Pipeline.objects.filter(deleted=False))
+    flows = [row for row in flows if _reads(dataset, [step.get("job", {}) for _name, step in row.steps])]
+    named = {row.name for row in flows}
+    schedules = [row for row in _since(dataset, Schedule.objects) if _submits(row, dataset, named)]
+    owner, kinds = dataset.user.username, (("sweep", sweeps), ("pipeline", flows), ("schedule", schedules))
+    return [_use(kind, owner, row) for kind, rows in kinds for row in rows[:most]]
+
+
+def _since(dataset: Dataset, rows) -> list:
+    return list(rows.filter(user=dataset.user_id, created__gte=dataset.created).order_by("-pk")[:LOOKED_AT])
+
+
+def _submits(schedule: Schedule, dataset: Dataset, pipelines: set[str]) -> bool:
+    """Return whether the schedule submits what reads the dataset; `pipelines` are the names of those that do."""
+    if schedule.kind == "pipeline":
+        return schedule.spec.get("name") in pipelines
+    return _reads(dataset, _jobs_of(schedule))
+
+
+def _use(kind: str, user: str, row) -> Use:
+    state, word = (row.state, row.get_state_display()) if kind != "pipeline" else ("", "")
+    return Use(kind, user, row.name, state, word, row.created)
 
 
 def _jobs_of(schedule: Schedule) -> Iterable[dict]:

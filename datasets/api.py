@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from rest_framework.response import Response
+
 from accounts.sharing.rest import SharedReads
 from kernel.errors import Refused
 from kernel.locking import Missing
 from kernel.names import DATASET_NAME, NAME
-from kernel.views import TRASH, Call, ContractView, to_trash
+from kernel.notes import NotesIn
+from kernel.rest import PAGE_LIMIT
+from kernel.views import TRASH, Call, ContractView, query_int, to_trash
 
-from . import lifecycle, trash
+from . import lifecycle, trash, uses
 from .models import Dataset, State
-from .serializers import DatasetHeartbeatIn, DatasetIn, DatasetOut
+from .serializers import DatasetHeartbeatIn, DatasetIn, DatasetOut, UseOut
 
 STATES = tuple(State.values)
 SEGMENTS = {"user": NAME, "name": DATASET_NAME}
+MOST_USES = 1000  # the newest
 
 
 class DatasetList(ContractView):
@@ -61,3 +66,33 @@ class DatasetHeartbeat(ContractView):
     def put(self, request, user, name):
         lifecycle.heartbeat(user=self.owner, name=name, by=self.by, **self.body())
         return self.answer()
+
+
+class DatasetNotes(ContractView):
+    kind = "dataset"
+    segments = SEGMENTS
+    calls = {"PUT": Call("Set the notes", body=NotesIn, out=DatasetOut)}
+
+    def put(self, request, user, name):
+        return self.answer(lifecycle.set_notes(user=self.owner, name=name, **self.body()))
+
+
+class DatasetUses(ContractView):
+    kind = "dataset"
+    segments = SEGMENTS
+    calls = {
+        "GET": Call(
+            "List what uses or has used a dataset, newest first: jobs, their models, sweeps, schedules, pipelines",
+            out=UseOut,
+            many=True,
+        )
+    }
+
+    def get(self, request, user, name):
+        row = Dataset.objects.filter(user=self.owner, name=name).select_related("user").first()
+        if row is None:
+            raise Missing("dataset")
+        found = uses.newest(row, MOST_USES)
+        start, most = query_int(request, "offset", 0, 0), query_int(request, "limit", PAGE_LIMIT, 1, PAGE_LIMIT)
+        headers = {"X-Total-Count": str(len(found))}
+        return Response(UseOut(found[start : start + most], many=True).data, headers=headers)

@@ -167,6 +167,15 @@ def delete_dataset(*, user, name: str, by: str, trashed: datetime | None = None)
     return dataset
 
 
+def set_notes(*, user, name: str, notes: str) -> Dataset:
+    """Save the owner's notes, in any state."""
+    with locked(Dataset, user=user, name=name) as dataset:
+        dataset.notes = notes
+        dataset.save(update_fields=["notes"])
+        after_commit.changed(user.username, "dataset", name)
+    return dataset
+
+
 def erase(pk: int) -> None:
     """Remove the files, then the row, and release the rom. Idempotent."""
     dataset = Dataset.objects.select_related("user").filter(pk=pk, state=State.DELETING).first()

@@ -44,6 +44,7 @@ class Dataset(ConcurrentTransitionMixin, Trashable, Lifecycle):
     reason = ReasonField(_("reason"), blank=True)
     created = models.DateTimeField(_("created"), auto_now_add=True)
     touched = models.DateTimeField(_("last activity"), default=timezone.now)
+    notes = models.TextField(_("notes"), blank=True, default="", db_default="")
 
     class Meta:
         db_table = "dataset"

@@ -19,7 +19,7 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from accounts.sharing.access import shareable
-from kernel import names, storage
+from kernel import names, notes, storage
 from kernel.errors import Refused
 from kernel.messages import translate
 from kernel.models import history_of
@@ -38,7 +38,7 @@ from kernel.pages import (
     shown_in_trash,
 )
 
-from . import client_build, lifecycle, trash
+from . import client_build, lifecycle, trash, uses
 from .file_pages import listing, open_file, own, send
 from .models import Dataset, State
 from .serializers import DatasetIn
@@ -52,6 +52,7 @@ EDITED_BYTES = 256 << 10  # bytes; the longest file that can be edited
 SCRIPT_BYTES = 5 << 20  # bytes; the largest upload by the form, larger ones go through the data service
 EXAMPLE = "plain_python/train.py"
 HISTORY_SHOWN = 50
+USES_SHOWN = 10
 
 
 # --- datasets --------------------------------------------------------------------------------------------------------
@@ -88,19 +89,32 @@ def _create(request) -> None:
 
 
 @shareable
-@require_GET
+@require_http_methods(["GET", "POST"])
 def dataset(request, name):
+    """Show one dataset; a POST saves its notes."""
     row = own(request, name, trashed=True)
     if row.trashed is not None:
         return shown_in_trash(request, row)
+    problems = Problems()
+    if request.method == "POST":
+        save = lambda: lifecycle.set_notes(user=request.user, name=row.name, **notes.from_page(request))  # noqa: E731
+        problems = problems_of(save, ("notes",))
+        if not problems:
+            return redirect("dataset", name=name)
+    used_by = [] if request.reading else uses.newest(row, USES_SHOWN + 1)
     context = {
         "dataset": row,
         **listing(request, row),
+        "problems": problems,
+        "notes": request.POST.get("notes", "") if problems else row.notes,
+        "most_notes": notes.MOST,
+        "used_by": used_by[:USES_SHOWN],
+        "more_uses": len(used_by) > USES_SHOWN,
         "history": history_of(row)[:HISTORY_SHOWN],
         "deletable": row.state in (State.READY, State.ERROR),
         "gateway": address(request),
     }
-    return render(request, "datasets/dataset.html", context)
+    return render(request, "datasets/dataset.html", context, status=problems.status if problems else 200)
 
 
 @login_required

@@ -7,6 +7,7 @@ from rest_framework import serializers
 from kernel.fields import DatasetNameField, NameField, StrictChoice, StrictInt, StrictSerializer
 
 from .models import State
+from .uses import KINDS
 
 BIG = 2**63 - 1
 
@@ -32,5 +33,14 @@ class DatasetOut(serializers.Serializer):
     progress = serializers.IntegerField()
     stored = serializers.IntegerField()
     reason = serializers.CharField(allow_blank=True)
+    notes = serializers.CharField(allow_blank=True, help_text="Markdown")
     created = serializers.DateTimeField()
     trashed = serializers.DateTimeField(allow_null=True, help_text="since when it is in the trash")
+
+
+class UseOut(serializers.Serializer):
+    kind = serializers.ChoiceField(choices=list(KINDS))
+    user = serializers.CharField()
+    name = serializers.CharField()
+    state = serializers.CharField(allow_blank=True, help_text="empty for what has no life cycle")
+    created = serializers.DateTimeField()

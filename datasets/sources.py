@@ -24,6 +24,13 @@ def owner_and_name(user: User, reference: str) -> tuple[str, str]:
     return owner or user.username, name
 
 
+def spellings(dataset: Dataset) -> tuple[list[str], list[str]]:
+    """Return how jobs of the owner may name the dataset, and how those of others do."""
+    own = [dataset.name]
+    shared = [f"{dataset.user.username}/{name}" for name in own]
+    return own + shared, shared
+
+
 def missing(user: User, references: Iterable[str]) -> list[str]:
     """Return the datasets that a job of the user cannot read now."""
     references = list(references)

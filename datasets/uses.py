@@ -1,22 +1,62 @@
-"""Who uses a dataset now, so that it is not deleted under them. Apps above register how to find out (`apps.py`)."""
+"""What uses a dataset: now, so that it is not deleted meanwhile, and at any time, to be shown.
+
+Apps above register how to find out (`apps.py`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from operator import attrgetter
+
+from django.utils.translation import gettext_lazy as _
 
 from kernel.locking import WrongState
 
 from .models import Dataset
 
+KINDS = {
+    "job": _("Job"), "model": _("Model"), "sweep": _("Sweep"), "schedule": _("Schedule"), "pipeline": _("Pipeline")
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Use:
+    """An object that reads, has read or will read a dataset: its `kind` (job, model, sweep, schedule or pipeline), its
+    owner and state ("" for one without a lifecycle), and since when it exists.
+    """
+
+    kind: str
+    user: str
+    name: str
+    state: str
+    state_word: str
+    created: datetime
+
+    @property
+    def kind_word(self) -> str:
+        """Return the kind in the reader's language."""
+        return KINDS[self.kind]
+
+
 Finder = Callable[[Dataset], WrongState | None]
+Lister = Callable[[Dataset, int], Iterable[Use]]
 
 _finders: list[Finder] = []
+_listers: list[Lister] = []
 
 
 def register(finder: Finder) -> None:
     """Add a function that returns why the locked dataset must stay, None where it need not."""
     if finder not in _finders:
         _finders.append(finder)
+
+
+def register_lister(lister: Lister) -> None:
+    """Add a function that returns the newest uses of a dataset, at most so many of a kind."""
+    if lister not in _listers:
+        _listers.append(lister)
 
 
 def require_unused(dataset: Dataset) -> None:
@@ -26,3 +66,9 @@ def require_unused(dataset: Dataset) -> None:
     for finder in _finders:
         if (refusal := finder(dataset)) is not None:
             raise refusal
+
+
+def newest(dataset: Dataset, most: int) -> list[Use]:
+    """Return the newest uses of a dataset, at most so many, of all kinds."""
+    found = [use for lister in _listers for use in lister(dataset, most)]
+    return sorted(found, key=attrgetter("created"), reverse=True)[:most]

@@ -46,7 +46,9 @@ class JobsConfig(AppConfig):
         kinds.register(job, page="job", parents=parents)
         kinds.register(self.get_model("Comparison"), page="comparison")
         kinds.register(self.get_model("Project"), page="project")
-        import_module("datasets.uses").register(import_module("jobs.uses").of_dataset)
+        uses, of_jobs = import_module("datasets.uses"), import_module("jobs.uses")
+        uses.register(of_jobs.of_dataset)
+        uses.register_lister(of_jobs.newest)
         work = import_module("resources.work")
 
         def live(tenant):

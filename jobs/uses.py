@@ -1,4 +1,4 @@
-"""The jobs that use a dataset now: queued and running ones (datasets.uses)."""
+"""The jobs that use a dataset (datasets.uses)."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from django.db.models import Q
 
 from datasets import sources
 from datasets.models import Dataset
+from datasets.uses import Use
 from kernel.locking import WrongState
 
 from .models import Job, State
@@ -15,15 +16,26 @@ LIVE = (State.CREATING, State.RUNNING)
 
 def of_dataset(dataset: Dataset) -> WrongState | None:
     """Return that a job uses the dataset. One of another user counts as long as the dataset is shared with them."""
-    owner = dataset.user.username
-    shared = f"{owner}/{dataset.name}"
-    named = Q(user=dataset.user_id, datasets__contains=[dataset.name]) | Q(datasets__contains=[shared])
-    for job in Job.objects.filter(named, state__in=LIVE).select_related("user").order_by("pk"):
+    for job in Job.objects.filter(_reads(dataset), state__in=LIVE).select_related("user").order_by("pk"):
         if job.user_id == dataset.user_id:
             return WrongState("the job %(name)s uses this dataset; cancel it or wait until it has ended", name=job.name)
-        if not sources.missing(job.user, [shared]):
+        if not sources.missing(job.user, [f"{dataset.user.username}/{dataset.name}"]):
             return WrongState(
                 "the job %(name)s of %(user)s uses this dataset; stop sharing it or wait until the job has ended",
                 name=job.name, user=job.user.username,
             )  # fmt: skip
     return None
+
+
+def newest(dataset: Dataset, most: int) -> list[Use]:
+    """Return the newest jobs that were submitted with the dataset, also by those with whom it is shared."""
+    rows = Job.kept.filter(_reads(dataset), created__gte=dataset.created).select_related("user").order_by("-pk")
+    return [
+        Use("job", job.user.username, job.name, job.shown_state, job.shown_state_word, job.created)
+        for job in rows[:most]
+    ]
+
+
+def _reads(dataset: Dataset) -> Q:
+    own, shared = sources.spellings(dataset)
+    return Q(user=dataset.user_id, datasets__has_any_keys=own) | Q(datasets__has_any_keys=shared)

@@ -12,12 +12,13 @@ from accounts.sharing.rest import SharedReads
 from kernel import storage, trash
 from kernel.locking import Missing, WrongState
 from kernel.messages import word
+from kernel.notes import NotesIn
 from kernel.views import TRASH, Call, to_trash
 
 from . import lifecycle
 from . import trash as in_trash
 from .models import Model, State
-from .serializers import ModelIn, ModelOut, NotesIn
+from .serializers import ModelIn, ModelOut
 
 STATES = tuple(State.values)
 BYTES, ZIP = "application/octet-stream", "application/zip"

@@ -21,6 +21,7 @@ class ModelsConfig(AppConfig):
             fail_all_of(user, by)
 
         deregistered.connect(end_models, weak=False, dispatch_uid="models_app.end_models")
+        import_module("datasets.uses").register_lister(import_module("models_app.uses").newest)
         kinds, version = import_module("accounts.sharing.kinds"), self.get_model("ModelVersion")
 
         def registered(keys):

@@ -14,7 +14,7 @@ from accounts.sharing import access
 from accounts.sharing.access import shareable
 from datasets.pages import save_in_home
 from jobs.models import Job
-from kernel import names
+from kernel import names, notes
 from kernel.errors import Refused
 from kernel.models import history_of
 from kernel.pages import (
@@ -36,7 +36,7 @@ from resources.models import Tenant
 
 from . import lifecycle, sources, trash
 from .models import Model, State
-from .serializers import NOTES, ModelIn, NotesIn
+from .serializers import ModelIn
 
 HISTORY_SHOWN = 50
 FILES_SHOWN = 100
@@ -129,7 +129,8 @@ def model(request, name):
         return shown_in_trash(request, row)
     problems = Problems()
     if request.method == "POST":
-        problems = problems_of(lambda: _set_notes(request, row), ("notes",))
+        save = lambda: lifecycle.set_notes(user=request.user, name=row.name, **notes.from_page(request))  # noqa: E731
+        problems = problems_of(save, ("notes",))
         if not problems:
             return redirect("model", name=name)
     serving = list(row.served_by.filter(trashed=None).order_by("-pk")[:SERVING_SHOWN])
@@ -140,7 +141,7 @@ def model(request, name):
         "model": row,
         "problems": problems,
         "notes": request.POST.get("notes", "") if problems else row.notes,
-        "most_notes": NOTES,
+        "most_notes": notes.MOST,
         "serving": serving,
         "lineage": lineage,
         "job_there": bool(job) and Job.objects.filter(user=row.user, name=job).exists(),
@@ -160,11 +161,6 @@ def cpu_that_fits(tenant: Tenant) -> float:
     """Return the CPU to propose for an application: one core, or what is left of one; one also if nothing is left."""
     left = math.floor(10 * float(tenant.left("cpu"))) / 10
     return min(1.0, left) if left >= 0.1 else 1.0
-
-
-def _set_notes(request, row: Model) -> None:
-    notes = request.POST.get("notes", "").replace("\r\n", "\n")
-    lifecycle.set_notes(user=request.user, name=row.name, **NotesIn.read({"notes": notes}))
 
 
 @login_required

@@ -12,9 +12,6 @@ from kernel.names import FILE_PART
 from .copying import parse
 from .models import State
 
-NOTES = 20_000  # characters
-
-
 SOURCE = rf"^(home/{FILE_PART}|jobs/[a-z]{{1,50}})(/{FILE_PART})*$"
 
 
@@ -33,10 +30,6 @@ class ModelIn(StrictSerializer):
     name = NameField()
     src = SourceField(max_length=500, help_text="jobs/{job}, jobs/{job}/{path} or home/{path}")
     tenant = NameField(required=False)
-
-
-class NotesIn(StrictSerializer):
-    notes = StrictString(max_length=NOTES, allow_blank=True, help_text="Markdown")
 
 
 class ModelOut(serializers.Serializer):

@@ -149,6 +149,7 @@ def of_datasets() -> Iterator[Case]:
         ("delete_dataset", "ready", lambda one: datasets.delete_dataset(user=one.user, name=one.name, by="test")),
         ("erase", "deleting", lambda one: datasets.erase(one.pk)),
         ("recount", "creating", lambda one: datasets.recount(one.pk)),
+        ("set_notes", "ready", lambda one: datasets.set_notes(user=one.user, name=one.name, notes="x")),
     ]:
         one = dataset(state=state)
         yield verb, one, lambda call=call, one=one: call(one)

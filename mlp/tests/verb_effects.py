@@ -54,6 +54,7 @@ EFFECTS = {
         ),
         "erase": Effect("gone", "cancelled", groups="dataset.pk, pages"),
         "recount": Effect("creating", "tried", groups="dataset.pk"),
+        "set_notes": Effect("ready", "tried", groups="pages", fields="notes"),
     },
     jobs: {
         "heartbeat": Effect("running", "tried", groups="job.pk, pages, often", fields="progress, progress_source"),
