@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from datasets import sources, versions
 from datasets.models import Dataset
-from datasets.sources import owner_and_name
 from datasets.uses import Use
 from kernel.locking import WrongState
 
@@ -14,23 +14,25 @@ from .models import OPEN, Pipeline, PipelineRun, RunState, Schedule, ScheduleSta
 LOOKED_AT = 500  # of a kind, the newest: what a row submits is in its JSON
 
 
-def of_dataset(dataset: Dataset) -> WrongState | None:
-    """Return what of the dataset's owner would use it: an open sweep, a waiting step, an active schedule."""
-    return _sweep(dataset) or _step(dataset) or _schedule(dataset)
+def of_dataset(dataset: Dataset, version: int | None) -> WrongState | None:
+    """Return what of the dataset's owner would use it, or names that version of it: an open sweep, a waiting step, an
+    active schedule.
+    """
+    return _sweep(dataset, version) or _step(dataset, version) or _schedule(dataset, version)
 
 
-def _sweep(dataset: Dataset) -> WrongState | None:
+def _sweep(dataset: Dataset, version: int | None) -> WrongState | None:
     for sweep in Sweep.objects.filter(user=dataset.user_id, state__in=OPEN).order_by("pk"):
-        if _reads(dataset, [sweep.job]):
+        if _reads(dataset, [sweep.job], version):
             return WrongState("the sweep %(name)s uses this dataset; cancel the sweep first", name=sweep.name)
     return None
 
 
-def _step(dataset: Dataset) -> WrongState | None:
+def _step(dataset: Dataset, version: int | None) -> WrongState | None:
     runs = PipelineRun.objects.filter(user=dataset.user_id, state=RunState.RUNNING)
     steps = Step.objects.filter(run__in=runs, state=StepState.WAITING).select_related("run__pipeline")
     for step in steps.order_by("pk"):
-        if _reads(dataset, [step.spec.get("job", {})]):
+        if _reads(dataset, [step.spec.get("job", {})], version):
             return WrongState(
                 "the step %(step)s of the pipeline run %(name)s uses this dataset; cancel the run first",
                 step=step.name, name=step.run.name,
@@ -38,9 +40,9 @@ def _step(dataset: Dataset) -> WrongState | None:
     return None
 
 
-def _schedule(dataset: Dataset) -> WrongState | None:
+def _schedule(dataset: Dataset, version: int | None) -> WrongState | None:
     for schedule in Schedule.objects.filter(user=dataset.user_id, state=ScheduleState.ACTIVE).order_by("pk"):
-        if _reads(dataset, _jobs_of(schedule)):
+        if _reads(dataset, _jobs_of(schedule), version):
             return WrongState("the schedule %(name)s uses this dataset; pause the schedule first", name=schedule.name)
     return None
 
@@ -80,6 +82,11 @@ def _jobs_of(schedule: Schedule) -> Iterable[dict]:
     return [schedule.spec if schedule.kind == "job" else schedule.spec["job"]]
 
 
-def _reads(dataset: Dataset, jobs: Iterable[dict]) -> bool:
-    wanted = (dataset.user.username, dataset.name)
-    return any(owner_and_name(dataset.user, each) == wanted for job in jobs for each in job.get("datasets", ()))
+def _reads(dataset: Dataset, jobs: Iterable[dict], version: int | None = None) -> bool:
+    references = (sources.parse(dataset.user, each) for job in jobs for each in job.get("datasets", ()))
+    mine = [one for one in references if (one.owner, one.name) == (dataset.user.username, dataset.name)]
+    return (
+        bool(mine)
+        if version is None
+        else any(one.version and versions.find(dataset, one.version) == version for one in mine)
+    )

@@ -6,9 +6,23 @@ import dramatiq
 
 from kernel.broker import broker
 
-from . import lifecycle
+from . import lifecycle, versions
+
+CHECKSUM_MS = 24 * 3_600_000
 
 
 @dramatiq.actor(actor_name="datasets.erase", queue_name="files", broker=broker(), max_retries=5)
 def erase(pk: int) -> None:
     lifecycle.erase(pk)
+
+
+@dramatiq.actor(actor_name="datasets.erase_version", queue_name="files", broker=broker(), max_retries=5)
+def erase_version(pk: int) -> None:
+    versions.erase_version(pk)
+
+
+@dramatiq.actor(
+    actor_name="datasets.checksum", queue_name="files", broker=broker(), max_retries=5, time_limit=CHECKSUM_MS
+)
+def checksum(pk: int) -> None:
+    versions.checksum(pk)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from django.db.models import F
 from rest_framework.response import Response
 
 from accounts.sharing.rest import SharedReads
@@ -12,9 +13,9 @@ from kernel.notes import NotesIn
 from kernel.rest import PAGE_LIMIT
 from kernel.views import TRASH, Call, ContractView, query_int, to_trash
 
-from . import lifecycle, trash, uses
-from .models import Dataset, State
-from .serializers import DatasetHeartbeatIn, DatasetIn, DatasetOut, UseOut
+from . import lifecycle, publishing, trash, uses, versions
+from .models import Dataset, State, Version
+from .serializers import DatasetHeartbeatIn, DatasetIn, DatasetOut, DatasetVersionIn, DatasetVersionOut, UseOut
 
 STATES = tuple(State.values)
 SEGMENTS = {"user": NAME, "name": DATASET_NAME}
@@ -96,3 +97,36 @@ class DatasetUses(ContractView):
         start, most = query_int(request, "offset", 0, 0), query_int(request, "limit", PAGE_LIMIT, 1, PAGE_LIMIT)
         headers = {"X-Total-Count": str(len(found))}
         return Response(UseOut(found[start : start + most], many=True).data, headers=headers)
+
+
+class DatasetVersions(SharedReads):
+    kind = "dataset"
+    shared = Dataset
+    segments = SEGMENTS
+    calls = {
+        "GET": Call("List the versions of a dataset, newest first", out=DatasetVersionOut, many=True),
+        "POST": Call(
+            "Publish another dataset's files as the next version",
+            body=DatasetVersionIn,
+            out=DatasetVersionOut,
+            status=201,
+        ),
+    }
+
+    def get(self, request, user, name):
+        if not Dataset.objects.filter(user=self.owner, name=name).exists():
+            raise Missing("dataset")
+        rows = Version.objects.filter(dataset__user=self.owner, dataset__name=name, erased=False)
+        return self.page(rows.filter(number__lte=F("dataset__version")).select_related("dataset"))
+
+    def post(self, request, user, name):
+        return self.answer(publishing.publish(user=self.owner, name=name, by=self.by, **self.body()))
+
+
+class DatasetVersion(ContractView):
+    kind = "dataset"
+    segments = SEGMENTS
+    calls = {"DELETE": Call("Delete an earlier version of a dataset, with its files", out=DatasetVersionOut)}
+
+    def delete(self, request, user, name, number):
+        return self.answer(versions.delete_version(user=self.owner, name=name, number=number, by=self.by))

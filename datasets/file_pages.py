@@ -5,6 +5,7 @@ nginx sends the bytes where it is in front; only the beginning of a text is read
 
 from __future__ import annotations
 
+import re
 import stat
 from os import stat_result
 from typing import BinaryIO
@@ -21,7 +22,7 @@ from kernel import downloads, names, preview
 from kernel.errors import Refused
 from kernel.picture import image_kind, is_showable
 
-from . import folders
+from . import folders, versions
 from .models import Dataset, State
 from .webdav import tree
 from .webdav.paths import href
@@ -44,22 +45,32 @@ def own(request, name: str, trashed: bool = False) -> Dataset:
     return access.find(request, rows.select_related("user"), name)
 
 
+def version_of(request, row: Dataset) -> int:
+    """Return the number of the version that `?version=` names, or of the current one. Raises Http404."""
+    wanted = request.GET.get("version", "")
+    if not wanted:
+        return row.version
+    if not re.fullmatch(names.VERSION, wanted) or (number := versions.find(row, wanted)) is None:
+        raise Http404
+    return number
+
+
 def listing(request, row: Dataset) -> dict:
     """Return one page of the content of the folder `?in=`, folders first, for the template; with `?view=gallery` of its
     images. Raises Http404.
     """
-    inside = request.GET.get("in", "").strip("/")
+    inside, number = request.GET.get("in", "").strip("/"), version_of(request, row)
     parts = tuple(inside.split("/")) if inside else ()
     try:
         if inside:
             names.file_path(inside)
-        entries = tree.children((row.user.username, row.name, *parts))
+        entries = tree.children((*versions.steps_of(row, number), *parts))
     except (Refused, OSError, ValueError):
         if parts:
             raise Http404
         entries = []
     above = "/".join((*parts, "")) if parts else ""
-    below = folders.sums(row, inside)
+    below = folders.sums(row, number, inside)
     rows = [_entry(name, above, info, below) for name, info in entries]
     rows.sort(key=lambda one: not one["folder"])
     images = [one for one in rows if one["picture"]]
@@ -73,6 +84,8 @@ def listing(request, row: Dataset) -> dict:
         "total": below[""],
         "images": len(images),
         "gallery": gallery,
+        "number": number,
+        "at": f"version={number}" if number != row.version else "",
     }
 
 
@@ -91,7 +104,7 @@ def _entry(name: str, above: str, info: stat_result, below: dict[str, folders.Su
 def dataset_file(request, name, path):
     """Send one file as a download; with `?show=1` an image to be shown in a page."""
     row = own(request, name)
-    base = (row.user.username, row.name)
+    base = versions.steps_of(row, version_of(request, row))
     file = open_file(base, path) if row.state != State.DELETING else None
     if file is None:
         raise Http404
@@ -110,8 +123,10 @@ def dataset_archive(request, name):
     if row.state == State.DELETING or not downloads.is_behind_nginx(request):
         raise Http404
     response = HttpResponse(content_type="application/x-tar")
-    response["Content-Disposition"] = content_disposition_header(True, f"{row.name}.tar")
-    response["X-Accel-Redirect"] = ARCHIVE + href(row.user.username, row.name).removeprefix("/data")
+    number = version_of(request, row)
+    title = row.name if number == row.version else f"{row.name}@{number}"
+    response["Content-Disposition"] = content_disposition_header(True, f"{title}.tar")
+    response["X-Accel-Redirect"] = ARCHIVE + href(*versions.steps_of(row, number)).removeprefix("/data")
     return response
 
 
@@ -120,7 +135,8 @@ def dataset_archive(request, name):
 def dataset_view(request, name, path):
     """Show a preview of one file: a text's beginning, a table's first rows, an image."""
     row = own(request, name)
-    file = open_file((row.user.username, row.name), path) if row.state != State.DELETING else None
+    number = version_of(request, row)
+    file = open_file(versions.steps_of(row, number), path) if row.state != State.DELETING else None
     if file is None:
         raise Http404
     with file:
@@ -131,6 +147,8 @@ def dataset_view(request, name, path):
         "path": path,
         "folder": folder,
         "name": last,
+        "number": number,
+        "at": f"version={number}" if number != row.version else "",
         **shown,
     }
     return render(request, "datasets/file.html", context)

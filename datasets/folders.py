@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
+from pathlib import Path
 
 from django.core.cache import cache
 
 from kernel import storage
 
+from . import versions
 from .models import Dataset, State
 
 log = logging.getLogger(__name__)
@@ -30,24 +32,26 @@ class Sum:
     whole: bool = True
 
 
-def sums(row: Dataset, inside: str) -> dict[str, Sum]:
-    """Return the sums of the folders in the folder `inside`, which exists, by name; those of itself under ""."""
+def sums(row: Dataset, number: int, inside: str) -> dict[str, Sum]:
+    """Return the sums of the folders in the folder `inside` of a version, which exists, by name; those of itself under
+    "".
+    """
     if row.state != State.READY:
-        return _count(row, inside, MOST_CHANGING)
-    key = f"dataset-sums-{row.pk}-{inside.encode().hex()}"[:240]
+        return _count(row, number, inside, MOST_CHANGING)
+    key = f"dataset-sums-{row.pk}-{number}-{inside.encode().hex()}"[:240]
     try:
         found = cache.get(key)
         if found is None:
-            found = _count(row, inside, MOST)
+            found = _count(row, number, inside, MOST)
             cache.set(key, found, KEPT_S)
     except Exception as problem:  # only a cache
         log.warning("the cache does not respond; counting the files again: %s", problem)
-        found = _count(row, inside, MOST_CHANGING)
+        found = _count(row, number, inside, MOST_CHANGING)
     return found
 
 
-def _count(row: Dataset, inside: str, most: int) -> dict[str, Sum]:
-    base = storage.dataset_dir(row.user.username, row.name)
+def _count(row: Dataset, number: int, inside: str, most: int) -> dict[str, Sum]:
+    base = storage.root() / "datasets" / Path(*versions.steps_of(row, number))
     found = {"": Sum()}
     for number, (path, info) in enumerate(storage.files(base / inside if inside else base)):
         if number >= most:

@@ -22,17 +22,12 @@ from kernel.messages import Message, word
 from kernel.models import record_created
 from resources import tcc
 
-from . import uses
+from . import uses, versions
+from .claims import APPLIER, request_id
 from .models import Dataset, Lock, State
 
-APPLIER = "dm"
 REPORTED = Message("reported by the uploader")
 CANCELLED = Message("cancelled")
-
-
-def request_id(pk: int) -> str:
-    """Return the id of the dataset's resource request."""
-    return f"dataset:{pk}"
 
 
 def create_dataset(*, user, name: str, size: int, tenant: str | None = None, by: str) -> Dataset:
@@ -102,6 +97,7 @@ def _complete(user, name: str, progress: int, by: str) -> None:
                 dataset.stored = on_disk
                 dataset.save()
                 tcc.confirm(id=request_id(dataset.pk), applier=APPLIER)
+                versions.record_first(dataset, by)
                 after_commit.wake("dataset", dataset.pk)
         if wrong:
             raise wrong
@@ -167,6 +163,14 @@ def delete_dataset(*, user, name: str, by: str, trashed: datetime | None = None)
     return dataset
 
 
+def give_away(dataset: Dataset, reason: Message, by: str) -> None:
+    """Move a locked dataset from ready to deleting: its files become a version of another one (datasets.publishing)."""
+    dataset.erase(by=by, reason=reason)
+    dataset.save()
+    after_commit.enqueue("datasets.erase", dataset.pk, queue="files")
+    after_commit.wake("dataset", dataset.pk)
+
+
 def set_notes(*, user, name: str, notes: str) -> Dataset:
     """Save the owner's notes, in any state."""
     with locked(Dataset, user=user, name=name) as dataset:
@@ -181,7 +185,9 @@ def erase(pk: int) -> None:
     dataset = Dataset.objects.select_related("user").filter(pk=pk, state=State.DELETING).first()
     if dataset is None:
         return
+    versions.finish_from(pk)
     storage.remove_tree(storage.dataset_dir(dataset.user.username, dataset.name))
+    versions.remove_folders(dataset)
     with suppress(Missing), locked(Dataset, pk=pk) as row:
         row.delete()
         Lock.objects.filter(user=dataset.user, dataset=dataset.name).delete()

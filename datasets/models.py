@@ -45,6 +45,8 @@ class Dataset(ConcurrentTransitionMixin, Trashable, Lifecycle):
     created = models.DateTimeField(_("created"), auto_now_add=True)
     touched = models.DateTimeField(_("last activity"), default=timezone.now)
     notes = models.TextField(_("notes"), blank=True, default="", db_default="")
+    version = models.PositiveIntegerField(_("version"), default=1, db_default=1)
+    incoming = models.OneToOneField("self", models.PROTECT, null=True, blank=True, related_name="published_to")
 
     class Meta:
         db_table = "dataset"
@@ -92,6 +94,38 @@ class Dataset(ConcurrentTransitionMixin, Trashable, Lifecycle):
     )
     def erase(self, *, by, reason=""):
         """Move from ready or error to deleting."""
+
+
+class Version(models.Model):
+    """What a dataset holds or held: `Dataset.version` is the current one, a higher number is being published.
+
+    `sha256` is that of the list of its files (datasets.versions), "" until it is computed; `asked` says since when. One
+    that is `erased` waits for the removal of its files.
+    """
+
+    dataset = models.ForeignKey(Dataset, on_delete=models.CASCADE, related_name="versions", verbose_name=_("dataset"))
+    number = models.PositiveIntegerField(_("number"))
+    sha256 = models.CharField("SHA-256", max_length=64, blank=True, default="")
+    files = models.BigIntegerField(_("files"), null=True)
+    size = models.BigIntegerField(_("size"))
+    notes = models.TextField(_("notes"), blank=True, default="")
+    by = models.CharField(_("who"), max_length=80)
+    created = models.DateTimeField(_("created"), auto_now_add=True)
+    asked = models.DateTimeField(null=True)
+    erased = models.BooleanField(default=False)
+
+    class Meta:
+        db_table = "dataset_version"
+        verbose_name = _("version")
+        verbose_name_plural = _("versions")
+        constraints = [models.UniqueConstraint(fields=["dataset", "number"], name="dataset_version_number")]
+        indexes = [
+            models.Index(fields=["asked"], name="dataset_version_unsummed", condition=Q(sha256="")),
+            models.Index(fields=["id"], name="dataset_version_erased", condition=Q(erased=True)),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.dataset_id}@{self.number}"
 
 
 class Lock(models.Model):

@@ -11,11 +11,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from django.db.models import F
+
 from accounts.models import User
 from kernel import storage
 
-from . import lifecycle
-from .models import Dataset, State
+from . import lifecycle, versions
+from .models import Dataset, State, Version
 from .webdav import spool, unfinished
 from .webdav.admission import clear
 from .webdav.paths import HOME
@@ -23,6 +25,7 @@ from .webdav.paths import HOME
 BY = "datasets check"
 SPOOL_KEPT_S = 24 * 3600
 LOST = "lost"
+OWN = frozenset({".spool", ".mounts"})  # the platform's folders beside those of users
 
 
 class NoStorage(Exception):
@@ -44,11 +47,17 @@ def find() -> list[Finding]:
     top = storage.root() / "datasets"
     if not top.is_dir() or (Dataset.objects.filter(stored__gt=0).exists() and not any(_folders(top))):
         raise NoStorage(f"{top} is missing or empty: is the storage mounted?")
-    return [*_files_without_rows(top), *_rows_without_files(), *_links(top), *_left_behind()]
+    return [
+        *_files_without_rows(top),
+        *_rows_without_files(),
+        *_versions_without_files(),
+        *_links(top),
+        *_left_behind(),
+    ]
 
 
 def _folders(top: Path) -> Iterator[Path]:
-    return (path for path in sorted(top.iterdir()) if path.name != storage.spool_dir().name)
+    return (path for path in sorted(top.iterdir()) if path.name not in OWN)
 
 
 def _files_without_rows(top: Path) -> Iterator[Finding]:
@@ -61,8 +70,18 @@ def _files_without_rows(top: Path) -> Iterator[Finding]:
         else:
             for path in sorted(owner.iterdir()):
                 known = Dataset.objects.filter(user__username=owner.name, name=path.name).exists()
-                if path.name != HOME and not known and os.path.lexists(path):  # a deletion may just have ended
+                if path.name == versions.FOLDER:
+                    yield from _versions_without_rows(owner.name, path, move)
+                elif path.name != HOME and not known and os.path.lexists(path):  # a deletion may just have ended
                     yield Finding(str(path), "no such dataset", move, lambda path=path: _put_aside(path))
+
+
+def _versions_without_rows(owner: str, top: Path, move: str) -> Iterator[Finding]:
+    for path in sorted(top.glob("*/*")):
+        rows = Version.objects.filter(dataset__user__username=owner, dataset__name=path.parent.name)
+        known = path.name.isdecimal() and rows.filter(number=int(path.name)).exists()
+        if not known and os.path.lexists(path):
+            yield Finding(str(path), "no such version of a dataset", move, lambda path=path: _put_aside(path))
 
 
 def _rows_without_files() -> Iterator[Finding]:
@@ -81,6 +100,17 @@ def _rows_without_files() -> Iterator[Finding]:
             yield Finding(where, "its files are missing", "delete the dataset", delete)
         else:
             yield Finding(where, what, "none: restore the files, or delete the dataset")
+
+
+def _versions_without_files() -> Iterator[Finding]:
+    rows = Version.objects.filter(number__lt=F("dataset__version"), erased=False, size__gt=0)
+    for version in rows.select_related("dataset__user").order_by("pk").iterator(chunk_size=500):
+        user, name = version.dataset.user.username, version.dataset.name
+        real = storage.tree_size(storage.dataset_version_dir(user, name, version.number))
+        if real != version.size and Version.objects.filter(pk=version.pk, erased=False).exists():
+            what = f"{real} bytes are stored, but the row says {version.size}"
+            fix = "none: restore the files, or delete the version"
+            yield Finding(f"dataset {user}/{name}, version {version.number}", what, fix)
 
 
 def _links(top: Path) -> Iterator[Finding]:

@@ -38,10 +38,10 @@ from kernel.pages import (
     shown_in_trash,
 )
 
-from . import client_build, lifecycle, trash, uses
+from . import client_build, lifecycle, publishing, trash, uses, versions
 from .file_pages import listing, open_file, own, send
 from .models import Dataset, State
-from .serializers import DatasetIn
+from .serializers import DatasetIn, DatasetVersionIn
 from .webdav import tree
 from .webdav.admission import clear, discard, writing
 from .webdav.errors import HttpError
@@ -53,6 +53,7 @@ SCRIPT_BYTES = 5 << 20  # bytes; the largest upload by the form, larger ones go 
 EXAMPLE = "plain_python/train.py"
 HISTORY_SHOWN = 50
 USES_SHOWN = 10
+VERSIONS_SHOWN = 100
 
 
 # --- datasets --------------------------------------------------------------------------------------------------------
@@ -111,10 +112,42 @@ def dataset(request, name):
         "used_by": used_by[:USES_SHOWN],
         "more_uses": len(used_by) > USES_SHOWN,
         "history": history_of(row)[:HISTORY_SHOWN],
+        "versions": row.versions.filter(erased=False, number__lte=row.version).order_by("-number")[:VERSIONS_SHOWN],
+        "publishable": _publishable(request, row),
         "deletable": row.state in (State.READY, State.ERROR),
         "gateway": address(request),
     }
     return render(request, "datasets/dataset.html", context, status=problems.status if problems else 200)
+
+
+def _publishable(request, row: Dataset) -> list[str]:
+    """Return the names of the datasets that can be published as the next version."""
+    if request.reading or row.state != State.READY:
+        return []
+    rows = Dataset.kept.filter(user=request.user, tenant=row.tenant_id, state=State.READY).exclude(pk=row.pk)
+    return list(rows.order_by("-pk").values_list("name", flat=True)[:VERSIONS_SHOWN])
+
+
+@login_required
+@require_POST
+def change_versions(request, name):
+    """Publish another dataset as the next version (`source`), or delete an earlier one (`delete`)."""
+    row, by = own(request, name), request.user.username
+    if number := request.POST.get("delete"):
+        given = {"number": int(number) if number.isdecimal() and len(number) < 10 else 0}
+        problem = attempt(lambda: versions.delete_version(user=request.user, name=row.name, by=by, **given))
+        done = _("Version %(number)s is being deleted.") % given
+    else:
+        fields = {"source": request.POST.get("source", ""), "notes": request.POST.get("notes", "")}
+        problem = attempt(
+            lambda: publishing.publish(user=request.user, name=name, by=by, **DatasetVersionIn.read(fields))
+        )
+        done = _("The new version is published.")
+    if problem:
+        messages.error(request, problem)
+    else:
+        messages.success(request, done)
+    return redirect("dataset", name=name)
 
 
 @login_required

@@ -11,7 +11,7 @@ from kernel import after_commit, healing
 from kernel.messages import Message
 from kernel.models import StateChange
 
-from . import lifecycle, trash
+from . import lifecycle, trash, versions
 from .models import Dataset, State
 from .webdav import lock_store, spool
 
@@ -30,6 +30,7 @@ def run() -> None:
         deletion = StateChange.objects.filter(kind="dataset", object_id=pk, target=State.DELETING).first()
         if deletion is None or not now - AGAIN_AFTER <= deletion.at <= now:  # later: the clock was set back
             after_commit.enqueue("datasets.erase", pk, queue="files")
+    healing.attempt(versions.heal)
     healing.attempt(trash.purge, now)
     healing.attempt(lock_store.sweep)
     healing.attempt(spool.sweep, SPOOL_KEPT_S)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from rest_framework import serializers
 
-from kernel.fields import DatasetNameField, NameField, StrictChoice, StrictInt, StrictSerializer
+from kernel import notes
+from kernel.fields import DatasetNameField, NameField, StrictChoice, StrictInt, StrictSerializer, StrictString
 
 from .models import State
 from .uses import KINDS
@@ -24,6 +25,27 @@ class DatasetHeartbeatIn(StrictSerializer):
     progress = StrictInt(min_value=0, max_value=100)
 
 
+class DatasetVersionIn(StrictSerializer):
+    source = DatasetNameField(help_text="a ready dataset whose files become the next version; it is gone then")
+    notes = StrictString(required=False, allow_blank=True, max_length=notes.MOST, help_text="Markdown")
+
+
+class DatasetVersionOut(serializers.Serializer):
+    number = serializers.IntegerField()
+    current = serializers.SerializerMethodField()
+    sha256 = serializers.CharField(
+        allow_blank=True, help_text="of its files' paths, sizes and checksums; empty until computed"
+    )
+    files = serializers.IntegerField(allow_null=True, help_text="number of files; null until computed")
+    size = serializers.IntegerField(help_text="bytes")
+    notes = serializers.CharField(allow_blank=True, help_text="Markdown")
+    by = serializers.CharField()
+    created = serializers.DateTimeField()
+
+    def get_current(self, version) -> bool:
+        return version.number == version.dataset.version
+
+
 class DatasetOut(serializers.Serializer):
     name = serializers.CharField()
     user = serializers.CharField(source="user.username")
@@ -34,6 +56,7 @@ class DatasetOut(serializers.Serializer):
     stored = serializers.IntegerField()
     reason = serializers.CharField(allow_blank=True)
     notes = serializers.CharField(allow_blank=True, help_text="Markdown")
+    version = serializers.IntegerField(help_text="number of the current version")
     created = serializers.DateTimeField()
     trashed = serializers.DateTimeField(allow_null=True, help_text="since when it is in the trash")
 

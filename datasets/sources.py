@@ -1,4 +1,4 @@
-"""The datasets that a user's jobs may read: their own, by name, and others' as `owner/name`.
+"""The datasets that a user's jobs may read: their own, by name, and others' as `owner/name`; `@` names a version.
 
 Another user's dataset has to be shared with the right to clone.
 """
@@ -6,6 +6,8 @@ Another user's dataset has to be shared with the right to clone.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
 
 from django.db.models import Q
 
@@ -13,44 +15,128 @@ from accounts.models import Share, User
 from accounts.sharing import access, grants
 from kernel import storage
 
-from .models import Dataset, State
+from . import versions
+from .models import Dataset, State, Version
 
 MOST = 200
+CHECKSUM = 12  # a version of so many characters is the beginning of a checksum
 
 
-def owner_and_name(user: User, reference: str) -> tuple[str, str]:
-    """Return the username and the name of the dataset that this user's job names as `name` or `owner/name`."""
-    owner, _slash, name = reference.rpartition("/")
-    return owner or user.username, name
+class Reference(NamedTuple):
+    """What a job names: a user's dataset, and a version by its number or the beginning of its checksum, "" for the
+    one that is current when it starts.
+    """
+
+    owner: str
+    name: str
+    version: str = ""
 
 
-def spellings(dataset: Dataset) -> tuple[list[str], list[str]]:
-    """Return how jobs of the owner may name the dataset, and how those of others do."""
-    own = [dataset.name]
+def parse(user: User, reference: str) -> Reference:
+    """Return what this user's job names as `name` or `owner/name`, with `@version` or without."""
+    place, _at, version = reference.partition("@")
+    owner, _slash, name = place.rpartition("/")
+    return Reference(owner or user.username, name, version)
+
+
+def spellings(dataset: Dataset, version: int | None = None) -> tuple[list[str], list[str]]:
+    """Return how jobs of the owner may name the dataset, and how those of others do: all, or a version. A job that
+    names no version may read an earlier one, which was current when it started.
+    """
+    numbers = dataset.versions.values_list("number", flat=True) if version is None else [version]
+    own = [dataset.name, *(f"{dataset.name}@{number}" for number in numbers)]
     shared = [f"{dataset.user.username}/{name}" for name in own]
     return own + shared, shared
 
 
 def missing(user: User, references: Iterable[str]) -> list[str]:
-    """Return the datasets that a job of the user cannot read now."""
+    """Return the datasets, and the versions, that a job of the user cannot read now."""
     references = list(references)
-    own = {name for name in references if "/" not in name}
-    rows = Dataset.kept.filter(user=user, name__in=own, state=State.READY)
-    there = set(rows.values_list("name", flat=True)) if own else set()
-    return [each for each in references if each not in there and ("/" not in each or not _shared(user, each))]
+    named = {each: parse(user, each) for each in references}
+    own = {one.name for each, one in named.items() if "/" not in each}
+    rows = Dataset.kept.filter(user=user, name__in=own, state=State.READY) if own else []
+    there = {row.name: row for row in rows}
+
+    def found(each: str) -> bool:
+        row = _shared(user, each) if "/" in each else there.get(named[each].name)
+        version = named[each].version
+        return row is not None and (not version or versions.find(row, version) is not None)
+
+    return [each for each in references if not found(each)]
+
+
+def numbered(user: User, references: Iterable[str]) -> list[str]:
+    """Return the references, which are not missing, with checksums replaced by the numbers of the versions."""
+    found = []
+    for each in references:
+        owner, name, version = parse(user, each)
+        if len(version) >= CHECKSUM:
+            row = Dataset.objects.get(user__username=owner, name=name)
+            each = f"{each.partition('@')[0]}@{versions.find(row, version)}"
+        found.append(each)
+    return list(dict.fromkeys(found))
 
 
 def without_files(user: User, references: Iterable[str]) -> str:
     """Return a dataset whose folder is missing on the disk, "" for none. An empty one's is made if need be."""
     for reference in references:
-        owner, name = owner_and_name(user, reference)
-        folder = storage.dataset_dir(owner, name)
+        row = _row(user, reference)
+        if row is None:
+            return reference
+        if row.incoming_id is not None:
+            versions.finish(row.pk)
+            row.refresh_from_db()
+        folder = storage.root() / "datasets" / Path(*versions.steps_of(row, _number(user, row, reference)))
         if folder.is_dir():
             continue
-        if Dataset.objects.filter(user__username=owner, name=name, stored__gt=0).exists():
+        if row.stored > 0:
             return reference
         folder.mkdir(parents=True, exist_ok=True)
     return ""
+
+
+def folder(user: User, reference: str, version: int | None = None) -> tuple[str, Path]:
+    """Return the name of a job's dataset, and the folder with the files of a version; by default of the one that it
+    names, or of the current one.
+    """
+    row = _row(user, reference)
+    if row is None:  # deleted since the job was ordered
+        owner, name, _version = parse(user, reference)
+        return name, storage.dataset_dir(owner, name)
+    return row.name, versions.folder_for_runs(row, version or _number(user, row, reference))
+
+
+def steps_of(user: User, reference: str, version: int) -> tuple[str, ...]:
+    """Return the folders of a version of a job's dataset below `{root}/datasets`."""
+    row = _row(user, reference)
+    return versions.steps_of(row, version) if row is not None else parse(user, reference)[:2]
+
+
+def size_of(user: User, reference: str, version: int | None) -> int | None:
+    """Return the bytes of a job's dataset: of a version, by default of the one that it names, or of the current one."""
+    row = _row(user, reference)
+    if row is None:
+        return None
+    number = version or _number(user, row, reference)
+    return (
+        row.size if number == row.version else row.versions.filter(number=number).values_list("size", flat=True).first()
+    )
+
+
+def read_now(user: User, reference: str) -> tuple[Dataset, int] | None:
+    """Return the dataset and the number of its version that a job which starts now reads."""
+    row = _row(user, reference)
+    return (row, _number(user, row, reference)) if row is not None else None
+
+
+def _row(user: User, reference: str) -> Dataset | None:
+    owner, name, _version = parse(user, reference)
+    return Dataset.objects.select_related("user").filter(user__username=owner, name=name).first()
+
+
+def _number(user: User, row: Dataset, reference: str) -> int:
+    version = parse(user, reference).version
+    return (versions.find(row, version) or row.version) if version else row.version
 
 
 def hold(user: User, references: Iterable[str]) -> None:
@@ -59,23 +145,31 @@ def hold(user: User, references: Iterable[str]) -> None:
     """
     wanted = Q()
     for reference in references:
-        owner, name = owner_and_name(user, reference)
+        owner, name, _version = parse(user, reference)
         wanted |= Q(user__username=owner, name=name)
     if wanted:
         keys = list(Dataset.objects.filter(wanted).values_list("pk", flat=True))
         list(Dataset.objects.filter(pk__in=keys).order_by("pk").select_for_update(no_key=True))
 
 
-def _shared(user: User, reference: str) -> bool:
-    owner, name = owner_and_name(user, reference)
+def _shared(user: User, reference: str) -> Dataset | None:
+    owner, name, _version = parse(user, reference)
     rows = Dataset.kept.filter(state=State.READY).select_related("user")
-    return access.look_up(access.Visitor(user), rows, owner, name, access.CLONE) is not None
+    return access.look_up(access.Visitor(user), rows, owner, name, access.CLONE)
 
 
 def offered(user: User) -> list[dict]:
-    """Return the names and sizes of the datasets to choose from: the user's own first."""
-    own = Dataset.kept.filter(user=user, state=State.READY).order_by("name")
-    rows = list(own.values("name", "size")[:MOST])
+    """Return the names and sizes of the datasets to choose from: the user's own first, with their earlier versions."""
+    own = list(Dataset.kept.filter(user=user, state=State.READY).order_by("name")[:MOST])
+    replaced = Version.objects.filter(dataset__in=[row for row in own if row.version > 1], erased=False)
+    earlier: dict[int, list[Version]] = {}
+    for version in replaced.order_by("-number")[:MOST]:
+        earlier.setdefault(version.dataset_id, []).append(version)
+    rows = []
+    for row in own:
+        rows.append({"name": row.name, "size": row.size})
+        old = (one for one in earlier.get(row.pk, ()) if one.number < row.version)
+        rows += [{"name": f"{row.name}@{one.number}", "size": one.size} for one in old]
     shares = grants.made_for(user).filter(kind="dataset", right=Share.Right.CLONE)[:MOST]
     ready = Dataset.kept.filter(pk__in=[one.object_id for one in shares], state=State.READY)
     sizes = dict(ready.values_list("pk", "size"))

@@ -12,4 +12,6 @@ urlpatterns = [
     path("users/<seg:user>/datasets/<seg:name>:heartbeat", api.DatasetHeartbeat.as_view()),
     path("users/<seg:user>/datasets/<seg:name>/notes", api.DatasetNotes.as_view()),
     path("users/<seg:user>/datasets/<seg:name>/uses", api.DatasetUses.as_view()),
+    path("users/<seg:user>/datasets/<seg:name>/versions", api.DatasetVersions.as_view()),
+    path("users/<seg:user>/datasets/<seg:name>/versions/<int:number>", api.DatasetVersion.as_view()),
 ]

@@ -40,7 +40,7 @@ class Use:
         return KINDS[self.kind]
 
 
-Finder = Callable[[Dataset], WrongState | None]
+Finder = Callable[[Dataset, int | None], WrongState | None]
 Lister = Callable[[Dataset, int], Iterable[Use]]
 
 _finders: list[Finder] = []
@@ -48,7 +48,7 @@ _listers: list[Lister] = []
 
 
 def register(finder: Finder) -> None:
-    """Add a function that returns why the locked dataset must stay, None where it need not."""
+    """Add a function that returns why the locked dataset, or one of its versions, must stay; None if it need not."""
     if finder not in _finders:
         _finders.append(finder)
 
@@ -59,12 +59,15 @@ def register_lister(lister: Lister) -> None:
         _listers.append(lister)
 
 
-def require_unused(dataset: Dataset) -> None:
-    """Raise WrongState, which names the user of the dataset, if there is one. Call it with the dataset's row locked:
-    a job that is created meanwhile waits for that lock (`sources.hold`).
+def require_unused(dataset: Dataset, version: int | None = None) -> None:
+    """Raise WrongState, which names the user of the dataset, or of its version of a number, if any.
+
+    Call it with the dataset's row locked: a job that is created meanwhile waits for that lock (`sources.hold`).
     """
+    if version is None and dataset.incoming_id is not None:
+        raise WrongState("another version of the dataset %(name)s is being published", name=dataset.name)
     for finder in _finders:
-        if (refusal := finder(dataset)) is not None:
+        if (refusal := finder(dataset, version)) is not None:
             raise refusal
 
 

@@ -54,6 +54,6 @@ def need_datasets(user, wanted: tuple | list) -> None:
         if "/" in reference:
             raise Refused("no dataset %(name)s is shared with you for jobs", field="datasets", name=reference)
         raise Refused("you have no ready dataset named %(name)s", field="datasets", name=reference)
-    seen = [reference.rpartition("/")[2] for reference in dict.fromkeys(wanted)]
+    seen = [sources.parse(user, reference).name for reference in dict.fromkeys(wanted)]
     if doubled := [name for name in seen if seen.count(name) > 1]:  # both would be $MLP_DATASETS/{name}
         raise Refused("two of them are named %(name)s", field="datasets", name=doubled[0])

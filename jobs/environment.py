@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from django.conf import settings
 
 import runners
-from datasets.sources import owner_and_name
+from datasets import sources
 from kernel import storage
 from kernel.telemetry import tracing
 from kernel.textlog.files import LogFile
@@ -16,7 +16,7 @@ from resources.models import Network
 from runners import Mount, Runner, RunSpec
 
 from .auth import job_token, message_prefix, nats_address, nats_inbox
-from .code import tree
+from .code import capture, tree
 from .models import Job
 
 REPORT_DIR = Path(__file__).resolve().parent / "report"
@@ -61,9 +61,12 @@ def run_spec(job: Job, user) -> RunSpec:
     home = storage.home_dir(user.username)
     storage.safe_join(home, job.entry)
     code = tree.ensure(user.username, job.snapshot, runner.place(home, HOME)) if job.snapshot else home
-    unique = dict.fromkeys(job.datasets)  # a cluster refuses a mount path that is given twice
-    found = [owner_and_name(user, reference) for reference in unique]
-    datasets = [Mount(storage.dataset_dir(owner, name), f"{DATASETS}/{name}") for owner, name in found]
+    unique, pins = (
+        dict.fromkeys(job.datasets),
+        capture.pinned(job),
+    )  # a cluster refuses a mount path that is given twice
+    found = [sources.folder(user, reference, pins.get(reference)) for reference in unique]
+    datasets = [Mount(folder, f"{DATASETS}/{name}") for name, folder in found]
     links = storage.root() / "run" / "datasets" / f"job-{job.pk}"
     mounts = [Mount(code, SCRIPTS), Mount(REPORT_DIR, REPORT), *datasets, *_inputs(job, user).values()]
     if job.snapshot:
@@ -184,6 +187,7 @@ def _link(folder: Path, datasets: list[Mount]) -> None:
     """Link each of the job's datasets, and no other, as `$MLP_DATASETS/{name}`, where the runner cannot mount them."""
     folder.mkdir(parents=True, exist_ok=True)
     for mount in datasets:
-        link = folder / mount.source.name
-        if not link.is_symlink():
+        link = folder / PurePath(mount.target).name
+        if not link.is_symlink() or os.readlink(link) != str(mount.source):  # an earlier attempt read another version
+            link.unlink(missing_ok=True)
             os.symlink(mount.source, link)

@@ -45,6 +45,8 @@ class JobRuns(owned.OwnedRuns[Job]):
             self.fail(job.pk, Message("the files of the dataset %(name)s are not there any more", name=gone))
         elif gone := job_inputs.gone_input(job):
             self.fail(job.pk, Message("its input %(source)s is not there any more", source=gone))
+        else:
+            capture.pin_datasets(job)
         return not gone
 
     def trace(self, job: Job) -> str | None:

@@ -75,7 +75,7 @@ def create_job(
             job_inputs.need_inputs(user, inputs or {})
             job = Job.objects.create(
                 user=user, tenant=chosen, name=name, entry=entry, runtime=runtime, gpu=gpu, cpu=cpu, ram=ram,
-                datasets=list(dict.fromkeys(datasets)), args=list(args), env=dict(env or {}), retries=retries,
+                datasets=sources.numbered(user, datasets), args=list(args), env=dict(env or {}), retries=retries,
                 job_inputs=dict(inputs or {}), timeout=timeout, priority=priority, preemptible=preemptible,
                 workers=workers, network=network, project=_project(user, project),
                 tags=dict(tags or {}), notes=notes, group=group, snapshot=taking.record(user, code),

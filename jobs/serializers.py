@@ -118,7 +118,7 @@ class JobIn(CodeIn):
         child=JobDatasetField(),
         required=False,
         max_length=100,
-        help_text="names; `owner/name` for one that is shared with the right to clone",
+        help_text="names; `owner/name` for one that is shared with the right to clone; `name@2` for a version",
     )
     inputs = InputsField(
         required=False,

@@ -14,9 +14,11 @@ from .models import Job, State
 LIVE = (State.CREATING, State.RUNNING)
 
 
-def of_dataset(dataset: Dataset) -> WrongState | None:
-    """Return that a job uses the dataset. One of another user counts as long as the dataset is shared with them."""
-    for job in Job.objects.filter(_reads(dataset), state__in=LIVE).select_related("user").order_by("pk"):
+def of_dataset(dataset: Dataset, version: int | None) -> WrongState | None:
+    """Return that a job uses the dataset, or may read that version of it. One of another user counts as long as the
+    dataset is shared with them.
+    """
+    for job in Job.objects.filter(_reads(dataset, version), state__in=LIVE).select_related("user").order_by("pk"):
         if job.user_id == dataset.user_id:
             return WrongState("the job %(name)s uses this dataset; cancel it or wait until it has ended", name=job.name)
         if not sources.missing(job.user, [f"{dataset.user.username}/{dataset.name}"]):
@@ -36,6 +38,6 @@ def newest(dataset: Dataset, most: int) -> list[Use]:
     ]
 
 
-def _reads(dataset: Dataset) -> Q:
-    own, shared = sources.spellings(dataset)
+def _reads(dataset: Dataset, version: int | None = None) -> Q:
+    own, shared = sources.spellings(dataset, version)
     return Q(user=dataset.user_id, datasets__has_any_keys=own) | Q(datasets__has_any_keys=shared)

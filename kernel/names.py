@@ -13,7 +13,8 @@ from .messages import Message
 NAME = r"^[a-z]{1,50}$"
 DATASET_NAME = r"^(?!\.)[a-z.]{1,50}$"
 JOB_REFERENCE = r"^([a-z]{1,50}/)?[a-z]{1,50}$"
-DATASET_OF_JOB = r"^([a-z]{1,50}/)?(?!\.)[a-z.]{1,50}$"
+VERSION = r"[1-9][0-9]{0,5}|[0-9a-f]{12,64}"  # a number, or the beginning of a checksum
+DATASET_OF_JOB = rf"^([a-z]{{1,50}}/)?(?!\.)[a-z.]{{1,50}}(@({VERSION}))?$"
 LETTERS_OF_ENTRY = r"[A-Za-z0-9._/-]{1,200}"
 ENTRY = rf"^(?!(.*/)?\.{{0,2}}(/|$)){LETTERS_OF_ENTRY}$"
 PLATFORM = "platform"  # owner of the platform's own objects; no user can have this name
@@ -39,8 +40,12 @@ def dataset_name(value: str, field: str = "name") -> str:
 
 
 def dataset_of_job(value: str, field: str = "datasets") -> str:
-    """Return the name of one of the user's datasets, or `owner/name` for one that is shared."""
-    problem = Message("must be the name of a dataset, or owner/name for one that is shared with you")
+    """Return the name of one of the user's datasets, or `owner/name` for one that is shared; `@` and a number, or 12 or
+    more digits of a checksum, name one of its versions.
+    """
+    problem = Message(
+        "must be the name of a dataset, or owner/name for one that is shared with you; name@2 for a version"
+    )
     return _matches(DATASET_OF_JOB, field, value, problem)
 
 

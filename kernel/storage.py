@@ -49,6 +49,16 @@ def dataset_dir(user: str, dataset: str) -> Path:
     return root() / "datasets" / user / dataset
 
 
+def dataset_version_dir(user: str, dataset: str, number: int) -> Path:
+    """Return the folder of a version that a newer one has replaced."""
+    return root() / "datasets" / user / ".versions" / dataset / str(number)
+
+
+def dataset_mount_dir(user: str, dataset: str, number: int) -> Path:
+    """Return the folder of links to a version's files that runs read, at the same place after it has been replaced."""
+    return root() / "datasets" / ".mounts" / user / dataset / str(number)
+
+
 def home_dir(user: str) -> Path:
     """Return the folder of the user's scripts and initial models; created on demand, since it always exists (contract
     3).

@@ -15,7 +15,8 @@ from django.utils import timezone
 
 from accounts import lifecycle as accounts
 from accounts.tenancy import members
-from datasets.models import Dataset
+from datasets import sources
+from jobs.code import capture
 from jobs.models import Job
 from jobs.models import State as JobState
 from kernel import after_commit, broker, trash
@@ -259,11 +260,15 @@ def finished_job(user, name: str) -> Job:
     return job
 
 
+def _pin(version: int | None) -> dict:
+    return {"version": version} if version is not None else {}
+
+
 def _lineage(job: Job | None) -> dict:
     """Return the origin of the model as of now: the job, its datasets with their sizes, its last metrics."""
     if job is None:
         return {}
-    sizes = dict(Dataset.objects.filter(user=job.user_id, name__in=job.datasets).values_list("name", "size"))
+    pins = capture.pinned(job)
     last = job.metrics.order_by("-seq").values("epoch", "accuracy", "loss").first()
     best = job.metrics.aggregate(best=Max("accuracy"))["best"]
     return {
@@ -271,7 +276,10 @@ def _lineage(job: Job | None) -> dict:
         "entry": job.entry,
         "args": job.args,
         "runtime": job.runtime,
-        "datasets": [{"name": name, "size": sizes.get(name)} for name in job.datasets],
+        "datasets": [
+            {"name": name, "size": sources.size_of(job.user, name, pins.get(name)), **_pin(pins.get(name))}
+            for name in job.datasets
+        ],
         "metrics": {**(last or {}), **({"best_accuracy": best} if best is not None else {})},
         "ended": job.ended.isoformat() if job.ended else None,
     }

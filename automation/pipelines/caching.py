@@ -11,8 +11,7 @@ import hashlib
 import json
 
 from automation.models import Step, StepState
-from datasets.models import Dataset
-from datasets.sources import owner_and_name
+from datasets import sources as datasets
 from jobs.models import State
 
 MATTERS = ("entry", "args", "env", "runtime", "workers", "network", "gpu")
@@ -42,9 +41,14 @@ def _result(step: Step) -> str:
 
 
 def _dataset(step: Step, reference: str) -> list:
-    owner, name = owner_and_name(step.run.user, reference)
-    row = Dataset.objects.filter(user__username=owner, name=name).values_list("pk", "stored", "touched").first()
-    return [reference, *(str(each) for each in row or ())]
+    """Return the identity of what a dataset holds: that of a version does not change with those published later."""
+    found = datasets.read_now(step.run.user, reference)
+    if found is None:
+        return [reference]
+    row, version = found
+    if datasets.parse(step.run.user, reference).version:
+        return [reference.partition("@")[0], str(row.pk), str(version)]
+    return [reference, str(row.pk), str(row.stored), str(row.touched)]
 
 
 def earlier(step: Step, key: str) -> Step | None:

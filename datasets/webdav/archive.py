@@ -42,9 +42,12 @@ def send(link: socket.socket, steps: tuple[str, ...]) -> None:
 
 
 def _members(steps: tuple[str, ...]) -> Iterator[tuple[bytes, tuple[str, ...], os.stat_result]]:
-    """Yield (tar header, steps, status) of everything below, in a folder with the last step's name."""
+    """Yield (tar header, steps, status) of everything below, in a folder with the last step's name; that of an earlier
+    version is `dataset@number`.
+    """
+    top = f"{steps[-2]}@{steps[-1]}" if steps[1:2] == (".versions",) else steps[-1]
     for parts, info in tree.walk(steps):
-        member = tarfile.TarInfo("/".join((steps[-1], *parts)))
+        member = tarfile.TarInfo("/".join((top, *parts)))
         member.mtime = int(info.st_mtime)
         if stat.S_ISDIR(info.st_mode):
             member.type, member.mode = tarfile.DIRTYPE, 0o755

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import re
+from pathlib import Path
 
+from accounts.models import User
+from datasets import sources
 from datasets.webdav import tree
 from jobs.models import Capture, Job
 from kernel import sanitize, storage
@@ -66,29 +69,42 @@ def parsed(text: str) -> dict:
     return found
 
 
-def keep_datasets(job: Job) -> None:
-    """Record a checksum of each dataset's listing, once: the files of a ready dataset do not change."""
+def pin_datasets(job: Job) -> None:
+    """Record the versions of the datasets that the job's first attempt reads; the others read the same ones."""
     if not job.datasets or Capture.objects.filter(job=job, datasets__isnull=False).exists():
         return
-    Capture.objects.update_or_create(
-        job=job, defaults={"datasets": {name: digest_of(job.user.username, name) for name in job.datasets}}
-    )
+    found = {reference: sources.read_now(job.user, reference) for reference in job.datasets}
+    pins = {reference: {"version": now[1]} for reference, now in found.items() if now is not None}
+    Capture.objects.update_or_create(job=job, defaults={"datasets": pins})
 
 
-def digest_of(user: str, dataset: str) -> dict:
-    """Return {files, bytes, sha256} of a dataset. The hash is over paths, sizes, and the checksums that the data
-    service stores with the files, or else their modification times.
+def pinned(job: Job) -> dict[str, int]:
+    """Return the versions of the datasets that the job reads, by their references, as far as they are recorded."""
+    kept = Capture.objects.filter(job=job).values_list("datasets", flat=True).first() if job.datasets else None
+    return {reference: each["version"] for reference, each in (kept or {}).items() if "version" in each}
+
+
+def keep_datasets(job: Job) -> None:
+    """Add a checksum of each dataset's listing, once: the files of a version do not change."""
+    kept = Capture.objects.filter(job=job, datasets__isnull=False).first()
+    if kept is None or all("sha256" in each for each in kept.datasets.values()):
+        return
+    for reference, version in pinned(job).items():
+        kept.datasets[reference] = digest_of(job.user, reference, version)
+    kept.save(update_fields=["datasets"])
+
+
+def digest_of(user: User, reference: str, version: int) -> dict:
+    """Return {files, bytes, sha256, version} of a dataset. The hash is over paths, sizes, and the checksums that the
+    data service stores with the files, or else their modification times.
     """
     digest, files, size = hashlib.sha256(), 0, 0
-    base = storage.dataset_dir(user, dataset)
+    steps = sources.steps_of(user, reference, version)
+    base = storage.root() / "datasets" / Path(*steps)
     for path, info in storage.files(base):
         if files == MOST_FILES:
-            return {"files": files, "bytes": size, "sha256": digest.hexdigest(), "partial": True}
+            return {"files": files, "bytes": size, "sha256": digest.hexdigest(), "partial": True, "version": version}
         files, size = files + 1, size + info.st_size
-        known = _stored_sha256(user, dataset, path) or f"mtime {info.st_mtime_ns}"
+        known = tree.known_sha256((*steps, *path.split("/"))) or f"mtime {info.st_mtime_ns}"
         digest.update(f"{path}\0{info.st_size}\0{known}\n".encode())
-    return {"files": files, "bytes": size, "sha256": digest.hexdigest(), "partial": False}
-
-
-def _stored_sha256(user: str, dataset: str, path: str) -> str | None:
-    return tree.known_sha256((user, dataset, *path.split("/")))
+    return {"files": files, "bytes": size, "sha256": digest.hexdigest(), "partial": False, "version": version}

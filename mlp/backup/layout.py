@@ -29,6 +29,7 @@ WORK = ".restore"  # below the root: what a backup has beside the root's files, 
 DUMP, STREAMS, DRAFTS, REPORT = f"{WORK}/dump", f"{WORK}/streams", f"{WORK}/drafts", f"{WORK}/report.json"
 MARK = roots.HALF_RESTORED
 SPOOL = "datasets/.spool"
+MOUNTS = "datasets/.mounts"  # links for runs, made again when they are needed
 KEPT_OF_SPOOL = f"{SPOOL}/parts"  # uploads in parts, which their clients continue
 # What reading the settings makes in a new root: it is empty all the same.
 SECRETS = frozenset(
@@ -48,6 +49,8 @@ def leaves_out(root: Path, place: str) -> Callable[[str], bool]:
     def answer(path: str) -> bool:
         top = path.partition("/")[0]
         if top in LEFT_OUT or top == WORK or path == MARK or top.startswith(".database."):
+            return True
+        if path == MOUNTS or path.startswith(f"{MOUNTS}/"):
             return True
         if path.startswith(f"{SPOOL}/") and not path.startswith(KEPT_OF_SPOOL):
             return True

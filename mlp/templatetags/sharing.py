@@ -16,9 +16,12 @@ register.simple_tag(access.address_of)
 
 @register.simple_tag
 def dataset_address(reference: str) -> str:
-    """Return the address of a dataset that a job of the visitor reads: `name`, or `owner/name` of another user."""
+    """Return the address of a dataset that a job of the visitor reads: `name`, or `owner/name` of another user; of a
+    version, where it names one.
+    """
     owner, _slash, name = reference.rpartition("/")
-    return access.address_of(owner or None, "dataset", name)
+    name, _at, version = name.partition("@")
+    return access.address_of(owner or None, "dataset", name) + (f"?version={version}" if version else "")
 
 
 @register.simple_tag(takes_context=True)

@@ -73,7 +73,7 @@ ROOMS = {
 FILES = (
     {"models", "policies"},
     {"checks", "copying", "loading", "mlmodel", "ports", "proof", "sources", "turns", "units", "rows", "spec"}
-    | {"claims", "runs", "uses"},
+    | {"claims", "runs", "uses", "versions"},
     {"auth", "tokens", "throttle", "devices", "logins", "environment", "lifecycle", "launching", "notices", "sessions"}
     | {
         "tcc",
@@ -88,7 +88,7 @@ FILES = (
         "books",
         "progress_bar",
     }
-    | {"trash", "sizes", "retention"}
+    | {"trash", "sizes", "retention", "publishing"}
     | {"client_runs", "idle", "preemption", "queueing", "scopes", "named_tokens", "service_accounts"},
     {"serializers", "shown", "tenant_forms", "playground", "folders", "request_rates", "logs", "delivery", "frame"},
     {

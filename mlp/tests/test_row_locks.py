@@ -50,7 +50,7 @@ NUMBERS = itertools.count(1)
 # Public functions of a life cycle that lock no row: they read, or are one statement, or are called with the lock held.
 LOCKLESS = {
     accounts: {"check_password", "register", "token_of", "create_service_token"},
-    datasets: {"request_id", "create_dataset"},
+    datasets: {"create_dataset", "give_away"},
     jobs: {"request_id", "run_name_of", "begin", "advance", "give_back", "release_run", "create_job", "adopt"},
     models_app: {"request_id", "create_model", "measured", "add_model", "finished_job", "announce_versions"}
     | {"require_no_version", "require_unserved"},

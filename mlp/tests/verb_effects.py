@@ -31,7 +31,12 @@ EFFECTS = {
             history="fail by test: reported by the uploader",
         ),
         "heartbeat: ready": Effect(
-            "ready", "confirmed", groups="dataset.pk, pages", fields="progress", history="complete by test"
+            "ready",
+            "confirmed",
+            tasks="datasets.checksum@files",
+            groups="dataset.pk, pages",
+            fields="progress",
+            history="complete by test",
         ),
         "fail": Effect("error", "confirmed", groups="dataset.pk, pages", fields="reason", history="fail by test: x"),
         "fail: once ready": Effect("ready", "tried"),

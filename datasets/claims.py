@@ -1,0 +1,22 @@
+"""What a dataset holds of its tenant's disk space: the bytes of all its versions, in one resource request."""
+
+from __future__ import annotations
+
+from django.db.models import Sum
+
+from resources import tcc
+
+from .models import Dataset
+
+APPLIER = "dm"
+
+
+def request_id(pk: int) -> str:
+    """Return the id of the dataset's resource request."""
+    return f"dataset:{pk}"
+
+
+def hold(row: Dataset) -> None:
+    """Let the locked dataset hold the bytes of its versions. Raises Refused when the tenant has not enough."""
+    rom = row.versions.aggregate(sum=Sum("size"))["sum"] or 0
+    tcc.resize(id=request_id(row.pk), applier=APPLIER, tenant=row.tenant_id, owner=row.user.username, rom=rom)
