@@ -13,6 +13,7 @@ from kernel import after_commit, healing, storage, trash
 from kernel.locking import Missing, lock_row, locked
 from kernel.messages import Message
 from runners import owned
+from runners.base import log_of_worker
 
 from . import client_runs, environment, idle, lifecycle, preemption, progress_bar
 from .artifacts import inputs as job_inputs
@@ -87,16 +88,17 @@ class JobRuns(owned.OwnedRuns[Job]):
         if status.succeeded:
             lifecycle.finish(job.pk, job.run_name, by="runner")
         else:
-            _failed(job, status.reason)
+            _failed(job, status.reason, status.worker)
 
 
-def _failed(job: Job, end: str) -> None:
-    """Record a failed run with the end of its log, and with its diagnosis where it was the last attempt."""
+def _failed(job: Job, end: str, worker: int = 0) -> None:
+    """Record a failed run with the end of its log, which is that of the worker that has failed, and with its diagnosis
+    where it was the last attempt.
+    """
     found = diagnose.examine(job, end)
     with transaction.atomic():
-        failed = lifecycle.end_attempt(
-            job.pk, job.run_name, owned.with_log(end, environment.log_path(job)), by="runner"
-        )
+        log = log_of_worker(environment.log_path(job), worker)
+        failed = lifecycle.end_attempt(job.pk, job.run_name, owned.with_log(end, log), by="runner")
         if failed is not None:
             diagnose.keep(failed, found)
 

@@ -173,6 +173,7 @@ class RunStatus:
     reason: str = ""
     started: float | None = None
     ended: float | None = None
+    worker: int = 0  # the one whose end this is, where each has a log of its own
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "reason", without_root(storable(self.reason)))

@@ -107,6 +107,14 @@ def test_workers_train_together_and_all_count_as_usage(cluster, as_alice, submit
     assert as_alice.call("get", "users/alice/jobs/fit").json()["workers"] == 3
 
 
+def test_the_reason_has_the_lines_of_the_worker_that_failed(cluster, submit, until):
+    script = "import os, sys, time\nrank = os.environ['RANK']\nprint('I am', rank)\nrank == '1' and sys.exit(3)\ntime.sleep(60)"
+    job = until(submit(script, workers=2, cpu=0.2, ram=100), "error")
+    assert "worker 1: exit code 3" in job.reason
+    assert "I am 1" in job.reason
+    assert "I am 0" not in job.reason
+
+
 def test_the_log_of_each_worker_is_read(cluster, as_alice, submit, until, alice, bob):
     script = "import os\nprint('I am', os.environ['RANK'])\nif os.environ['RANK'] == '1': print('ERROR: disk full')"
     job = until(submit(script, workers=3, cpu=0.2, ram=100), "finished")

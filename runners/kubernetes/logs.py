@@ -32,6 +32,8 @@ SILENCE_S = 60  # a silent stream is reopened after this time, since the connect
 SKEW_S = 120  # largest difference between the clocks of a node and of this machine
 END_LINES = 400
 TIME_MS = 100  # between two marks of time at least
+# What a node answers instead of the output of a container that it has removed, with the status of a success.
+REMOVED = re.compile(rb"unable to retrieve container logs for \w+://")
 STAMP = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d) ?")
 
 
@@ -88,8 +90,8 @@ class Copy:
         if self.position.done:
             return
         try:
-            if not self.position.full:
-                self._copy(pod, follow=False)
+            if not self.position.full and not self._copy(pod, follow=False):
+                self._remark(b"[the rest of the log cannot be had: its node no longer has it]\n")
             note = self._end_of(pod) if self.position.full else b""
         except ApiError as error:
             note = f"[the rest of the log cannot be had: {status.short(error.message)}]\n".encode()
@@ -116,7 +118,8 @@ class Copy:
             self._copy(pod, follow=True, goes_on=goes_on)
 
     # --- internals ----------------------------------------------------------------------------------------
-    def _copy(self, pod: dict, follow: bool, goes_on: Callable[[], bool] = lambda: True) -> None:
+    def _copy(self, pod: dict, follow: bool, goes_on: Callable[[], bool] = lambda: True) -> bool:
+        """Return whether the node has the output."""
         self._open(pod["metadata"]["uid"])
         options = {"container": "run", "timestamps": True, "follow": follow}
         if self.position.second:
@@ -137,7 +140,8 @@ class Copy:
             self._append(data[: max(0, room)])
             if self.position.full or self.recorded().done or not goes_on():
                 response.close()
-                return
+                break
+        return not skip.removed
 
     def _timed(self, skip: Skip) -> Callable[[bytes], bytes]:
         """Return the filter for a portion, which also remembers when its lines were written."""
@@ -220,6 +224,7 @@ class Skip:
         self.again = position.part
         self.in_line = False  # the piece before had no line end
         self.wanted = self.timed = False  # of that line: whether it is copied, and whether it has a timestamp
+        self.removed = False  # the node no longer has the output
 
     def __call__(self, piece: bytes) -> bytes:
         ends, lead = piece.endswith(b"\n"), b""
@@ -241,6 +246,8 @@ class Skip:
         stamp = STAMP.match(piece)
         self.timed, self.wanted = bool(stamp), bool(stamp) or piece != b"\n"
         if not stamp:
+            if REMOVED.match(piece):
+                self.removed, self.wanted = True, False
             return lead, piece
         day, fraction, zone = stamp.groups()
         second = int(datetime.fromisoformat((day + zone).decode()).timestamp())

@@ -6,6 +6,7 @@ Called by `runner`, which acts on it.
 from __future__ import annotations
 
 import json
+import re
 import signal
 from dataclasses import dataclass
 from datetime import datetime
@@ -32,6 +33,7 @@ WAITING = {
     "RunContainerError": Message("its container cannot be started"),
     "CreatePodSandboxError": Message("its pod cannot be created"),
 }
+PREEMPTION = re.compile(r" (?:no new claims to deallocate, ?)?preemption:| no new claims to deallocate")
 DISRUPTIONS = {
     "PreemptionByScheduler": Message("preempted by a pod of higher priority"),
     "DeletionByTaintManager": Message("removed from a node that was lost or closed"),
@@ -127,7 +129,8 @@ def _job_end(job: dict, condition: dict, pods: list[dict], stop: dict, started: 
         pod, first = min(bad, key=lambda each: ("deletionTimestamp" in each[0]["metadata"], each[1].ended or 0))
         worker = _index(pod)
         end = first.reason if worker is None else Message("worker %(rank)s: %(end)s", rank=worker, end=first.reason)
-        return RunStatus("exited", first.exit_code, first.signal, _with_stop(stop, end), started, first.ended)
+        why = _with_stop(stop, end)
+        return RunStatus("exited", first.exit_code, first.signal, why, started, first.ended, worker or 0)
     if condition.get("reason") == "DeadlineExceeded":
         limit = job["spec"].get("activeDeadlineSeconds")
         late = Message("stopped because it ran longer than %(limit)s s", limit=limit)
@@ -294,8 +297,10 @@ def end_reason(code: int) -> Message:
 
 # --- texts and numbers ------------------------------------------------------------------------------------
 def short(message: str, limit: int = 300) -> str:
-    """Return a message of the cluster on one line, at most `limit` characters, without the scheduler's repetition."""
-    text = " ".join(message.split(" preemption:")[0].split())
+    """Return a message of the cluster on one line, at most `limit` characters, without what the scheduler says of
+    preemption and of claims to devices.
+    """
+    text = " ".join(PREEMPTION.split(message)[0].split())
     return text if len(text) <= limit else f"{text[: limit - 1]}…"
 
 

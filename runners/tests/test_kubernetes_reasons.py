@@ -136,6 +136,13 @@ def test_a_schedulers_message_is_shortened():
     assert result.problem == words
 
 
+def test_what_a_scheduler_says_of_claims_is_left_out():
+    message = "0/1 nodes are available: 1 Insufficient cpu. no new claims to deallocate, preemption: 0/1 nodes"
+    conditions = [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}]
+    result = status.assess(job(), [pod("Pending", conditions=conditions)], NOW)
+    assert result.problem == "no node has room for it: 0/1 nodes are available: 1 Insufficient cpu."
+
+
 def test_a_container_being_created_is_not_a_problem():
     result = status.assess(job(), [pod("Pending", {"waiting": {"reason": "ContainerCreating"}})], NOW)
     assert not result.problem

@@ -276,6 +276,22 @@ def test_a_log_that_cannot_be_fetched_says_so(kubernetes, cluster, tmp_path, mon
     assert (tmp_path / "job-1-1.log").read_text() == "first words\n" + remark
 
 
+def test_a_log_that_its_node_has_removed_says_so(kubernetes, cluster, tmp_path, monkeypatch):
+    """The node answers with a sentence of its own instead of the output."""
+    real = cluster.node.output
+
+    def removed(name):
+        output = real(name)
+        output.removed = True
+        return output
+
+    monkeypatch.setattr(cluster.node, "output", removed)
+    kubernetes.start(spec(tmp_path, "print('first words')"))
+    assert end_of(kubernetes).succeeded
+    remark = "[the rest of the log cannot be had: its node no longer has it]\n"
+    assert (tmp_path / "job-1-1.log").read_text() == remark
+
+
 def test_lines_with_the_same_timestamp_are_distinguished():
     position = logs.Position(pod="p", second=1767268800, nano=5, same=2)
     skip = logs.Skip(position)

@@ -46,6 +46,7 @@ class Record:
 class Output:
     records: list[Record] = field(default_factory=list)
     over: threading.Event = field(default_factory=threading.Event)
+    removed: bool = False  # with its container
 
 
 class Node:

@@ -255,6 +255,10 @@ class Handler(BaseHTTPRequestHandler):
         since = time.time() - float(self.query["sinceSeconds"]) if "sinceSeconds" in self.query else 0
         first = -int(self.query["tailLines"]) if "tailLines" in self.query else 0
         self.stream()
+        if output.removed:
+            self.chunk(b"unable to retrieve container logs for containerd://0123abc")
+            self.wfile.write(b"0\r\n\r\n")
+            return
         sent = max(0, len(output.records) + first) if first else 0
         begins = True
         while True:
