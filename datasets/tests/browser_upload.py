@@ -1,6 +1,7 @@
 """An upload in a real browser, interrupted by a reload; run by test_upload_browser.py in a separate process.
 
     browser_upload.py BROWSER URL SESSION FOLDER [SCREENSHOTS]
+    browser_upload.py BROWSER URL SESSION FILE model
 
 Prints as JSON which parts of the large file were sent before and after the reload.
 """
@@ -60,6 +61,45 @@ def run(program: str, url: str, session: str, folder: str, pictures: str = "") -
     return {"name": name, **sent}
 
 
+def run_model(program: str, url: str, session: str, file: str) -> dict:
+    """Upload a model's file by the form of models, with a reload after its first part."""
+    sent: dict[str, list[str]] = {"before": [], "after": []}
+    with sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        page = browser.new_page(base_url=url, locale="en")
+        page.set_default_timeout(PATIENCE_MS)
+        page.on("dialog", lambda dialog: dialog.accept())
+        page.context.add_cookies([{"name": "sessionid", "value": session, "url": url}])
+
+        def hold(route):
+            """Let the first part through; the second never arrives."""
+            if span := part_in(route.request):
+                if sent["before"]:
+                    return
+                sent["before"].append(span)
+            route.continue_()
+
+        def note(request):
+            if span := part_in(request):
+                sent["after"].append(span)
+
+        def create():
+            page.goto("/models?new=1")
+            page.locator("#file").set_input_files(file)
+            page.locator("[data-model-form] button.primary").click()
+
+        page.route("**/data/**", hold)
+        with page.expect_request(lambda request: "bytes 16777216-" in request.headers.get("content-range", "")):
+            create()
+        page.unroute_all(behavior="ignoreErrors")
+        page.on("request", note)
+        with page.expect_request(lambda request: request.method == "POST" and request.url.endswith("/models")) as last:
+            create()
+        source = next(line for line in last.value.post_data.splitlines() if line.startswith("home/"))
+        browser.close()
+    return {"source": source, **sent}
+
+
 def part_in(request) -> str:
     """Return which part of the large file the request sends; empty if it sends none."""
     span = request.headers.get("content-range", "")
@@ -75,4 +115,5 @@ def _picture(page, folder: str, name: str) -> None:
 
 
 if __name__ == "__main__":
-    print(json.dumps(run(*sys.argv[1:])))
+    given = sys.argv[1:]
+    print(json.dumps(run_model(*given[:-1]) if given[-1] == "model" else run(*given)))

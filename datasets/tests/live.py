@@ -31,6 +31,8 @@ AT_THE_DATABASE = "data service under test"  # what its connections are called t
 class Service:
     """nginx and the application servers; each can be stopped and started during a test."""
 
+    home_limit = 8 << 20  # bytes
+
     def __init__(self, folder: Path):
         self.folder, self.root = folder, folder / "root"
         self.port, self.web_port, self.app_port, self.data_port, self.websocket_port = (free_port() for _ in range(5))
@@ -44,7 +46,7 @@ class Service:
         database = urlsplit(os.environ["DATABASE_URL"])._replace(path="/" + connection.settings_dict["NAME"]).geturl()
         return {
             **os.environ, "DATABASE_URL": database, "MLP_ROOT": str(self.root), "MLP_SECRET_KEY": settings.SECRET_KEY,
-            "MLP_HOME_LIMIT": str(8 << 20), "HOME": str(self.folder), "PGAPPNAME": AT_THE_DATABASE,
+            "MLP_HOME_LIMIT": str(self.home_limit), "HOME": str(self.folder), "PGAPPNAME": AT_THE_DATABASE,
         }  # fmt: skip
 
     def start_web(self) -> None:

@@ -1,4 +1,4 @@
-"""A folder upload in a real browser through the real servers: in parts, and resumed after a reload."""
+"""Uploads in a real browser through the real servers: in parts, and resumed after a reload."""
 
 from __future__ import annotations
 
@@ -18,6 +18,36 @@ SCRIPT = Path(__file__).with_name("browser_upload.py")
 MIB = 1 << 20
 
 
+@pytest.fixture
+def roomy(service):
+    """The servers with room for large files in the homes."""
+    service.stop_web()
+    service.home_limit = 100 * MIB
+    service.start_web()
+    yield service
+    service.stop_web()
+    del service.home_limit
+
+
+def driven(alice, service, *given: str) -> dict:
+    """Run the browser as alice, and return what it prints."""
+    client = Client()
+    client.force_login(alice)
+    command = [sys.executable, str(SCRIPT), chromium.program(), service.url, client.cookies["sessionid"].value, *given]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout)
+
+
+def in_parts(ranges: dict, total: int) -> None:
+    """Assert that the first part was sent before the reload, and only the others after it."""
+    assert ranges["before"] == [f"bytes 0-{16 * MIB - 1}/{total}"]
+    assert list(dict.fromkeys(ranges["after"])) == [  # one that broke off may be tried again
+        f"bytes {16 * MIB}-{32 * MIB - 1}/{total}",
+        f"bytes {32 * MIB}-{total - 1}/{total}",
+    ]
+
+
 @pytest.mark.skipif(chromium.program() is None and "CI" not in os.environ, reason=chromium.MISSING)
 def test_a_folder_upload_is_resumed_after_a_reload(alice_data, service, alice, tmp_path):
     from_here = tmp_path / "digits"
@@ -25,21 +55,20 @@ def test_a_folder_upload_is_resumed_after_a_reload(alice_data, service, alice, t
     (from_here / "large.bin").write_bytes(os.urandom(40 * MIB))
     (from_here / "sub" / "ü (1)!.txt").write_text("small")
     (from_here / "table.csv").write_text("a,b\n1,2\n")
-    pictures = os.environ.get("MLP_PICTURES", "")
-    browser = Client()
-    browser.force_login(alice)
-    session = browser.cookies["sessionid"].value
-    command = [sys.executable, str(SCRIPT), chromium.program(), service.url, session, str(from_here), pictures]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
-    assert done.returncode == 0, done.stderr[-3000:]
-    ranges = json.loads(done.stdout)
+    ranges = driven(alice, service, str(from_here), os.environ.get("MLP_PICTURES", ""))
     total = 40 * MIB
-    assert ranges["before"] == [f"bytes 0-{16 * MIB - 1}/{total}"]
-    assert list(dict.fromkeys(ranges["after"])) == [  # one that broke off may be tried again
-        f"bytes {16 * MIB}-{32 * MIB - 1}/{total}",
-        f"bytes {32 * MIB}-{total - 1}/{total}",
-    ]
+    in_parts(ranges, total)
     row = Dataset.objects.get(name=ranges["name"])
     assert (row.name, row.state, row.stored) == ("digits", "ready", total + 5 + 8)
     for path in from_here.rglob("*.*"):
         assert service.path("alice", "digits", str(path.relative_to(from_here))).read_bytes() == path.read_bytes()
+
+
+@pytest.mark.skipif(chromium.program() is None and "CI" not in os.environ, reason=chromium.MISSING)
+def test_the_upload_of_a_models_file_is_resumed_after_a_reload(alice_data, roomy, alice, tmp_path):
+    file = tmp_path / "large.bin"
+    file.write_bytes(os.urandom(40 * MIB))
+    ranges = driven(alice, roomy, str(file), "model")
+    in_parts(ranges, 40 * MIB)
+    assert ranges["source"] == "home/models/large/large.bin"
+    assert roomy.path("alice", ".home", "models/large/large.bin").read_bytes() == file.read_bytes()

@@ -1,5 +1,7 @@
-// The form that creates a model: a selected file is uploaded to the data service first, so that it may be large and
-// progress is shown; then the form is submitted with the file's path as the source.
+// The form that creates a model: a selected file is uploaded to the data service first, a large one in parts, so that an
+// interrupted upload goes on when the file is selected again; then the form is submitted with its path as the source.
+
+import { sendFile } from "./sending.js";
 
 const form = document.querySelector("[data-model-form]");
 const file = form.querySelector("#file");
@@ -19,26 +21,9 @@ async function token() {
   return answer.json();
 }
 
-function send(address, bearer, body) {
-  return new Promise((resolve, reject) => {
-    const request = new XMLHttpRequest(); // fetch does not report upload progress
-    request.open("PUT", address);
-    request.setRequestHeader("Authorization", `Bearer ${bearer}`);
-    request.setRequestHeader("X-Page-Language", document.documentElement.lang);
-    request.upload.addEventListener("progress", (event) => {
-      const percent = Math.floor((100 * event.loaded) / (event.total || 1));
-      part("progress").value = percent;
-      part("words").textContent = `${words.wordUploading} ${percent} %`;
-    });
-    request.addEventListener("load", () => {
-      if (request.status < 300) { resolve(); return; }
-      let reason = `HTTP ${request.status}`;
-      try { reason = JSON.parse(request.responseText).msg ?? reason; } catch { /* not JSON: the status only */ }
-      reject(new Error(reason));
-    });
-    request.addEventListener("error", () => reject(new Error(words.wordFailed)));
-    request.send(body);
-  });
+function show(percent) {
+  part("progress").value = percent;
+  part("words").textContent = `${words.wordUploading} ${percent} %`;
 }
 
 form.addEventListener("submit", async (event) => {
@@ -52,7 +37,9 @@ form.addEventListener("submit", async (event) => {
   part("error").hidden = true;
   try {
     const path = `models/${name.value.trim()}/${chosen.name.replace(/[^A-Za-z0-9._-]/g, "-").slice(-100)}`;
-    await send(`/data/${words.user}/.home/${path}`, await token(), chosen);
+    const moved = (loaded) => show(Math.floor((100 * Math.min(loaded, chosen.size)) / (chosen.size || 1)));
+    moved(0);
+    await sendFile(`/data/${words.user}/.home/${path}`, await token(), chosen, moved, words.wordFailed);
     form.querySelector("#src").value = `home/${path}`;
     file.value = "";
     form.requestSubmit();

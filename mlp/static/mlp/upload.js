@@ -2,13 +2,10 @@
 // reports "ready" when all bytes have arrived. Large files are sent in parts. When the files are selected again after an
 // interruption, files and parts that have arrived are skipped. Without files, the form is submitted as usual.
 
-const PARALLEL = 3;
-const TRIES = 6;
-const REPORT_EVERY_MS = 5000;
-const PART = 16 * 1024 * 1024;
-const NOTE = "mlp-upload:"; // localStorage: the modification time of a file whose upload has begun
+import { Refusal, listing, sendFile, stubbornly } from "./sending.js";
 
-class Refusal extends Error {}
+const PARALLEL = 3;
+const REPORT_EVERY_MS = 5000;
 
 const form = document.querySelector("form[data-upload]");
 const part = (name) => form.querySelector(`[data-${name}]`);
@@ -72,72 +69,6 @@ async function call(method, path, token, body) {
   return value;
 }
 
-// Resolves to the request, or to null for a part that is not the next one.
-function send(address, token, body, moved, range = "") {
-  return new Promise((resolve, reject) => {
-    const request = new XMLHttpRequest(); // fetch does not report upload progress
-    request.open("PUT", address);
-    request.setRequestHeader("Authorization", `Bearer ${token}`);
-    request.setRequestHeader("X-Page-Language", document.documentElement.lang);
-    if (range) request.setRequestHeader("Content-Range", `bytes ${range}`);
-    request.upload.addEventListener("progress", (event) => moved(event.loaded));
-    request.addEventListener("load", () => {
-      if (request.status < 300) { resolve(request); return; }
-      let message = `HTTP ${request.status}`;
-      try { message = JSON.parse(request.responseText).msg ?? message; } catch { /* not JSON: the status only */ }
-      if (range && message.startsWith("Content-Range")) resolve(null);
-      else reject(request.status < 500 ? new Refusal(message) : new Error(message));
-    });
-    request.addEventListener("error", () => reject(new Error(form.dataset.wordFailed)));
-    request.send(body);
-  });
-}
-
-// Returns the number of bytes of a partial upload that have arrived.
-async function arrived(address, token, file) {
-  const answer = await stubbornly(() => send(address, token, null, () => {}, `*/${file.size}`));
-  return Number(answer?.getResponseHeader("Upload-Offset") ?? 0);
-}
-
-// Returns the files that the data service has: path -> { size, time }.
-async function listing(address, token, depth) {
-  const answer = await fetch(address, { method: "PROPFIND", headers: { Authorization: `Bearer ${token}`, Depth: depth } });
-  const files = new Map();
-  if (!answer.ok) return files;
-  const page = new DOMParser().parseFromString(await answer.text(), "application/xml");
-  for (const response of page.getElementsByTagNameNS("DAV:", "response")) {
-    const text = (name) => response.getElementsByTagNameNS("DAV:", name)[0]?.textContent;
-    if (text("getcontentlength")) files.set(text("href"), { size: Number(text("getcontentlength")), time: Date.parse(text("getlastmodified")) });
-  }
-  return files;
-}
-
-async function sendFile(address, token, { file }, moved) {
-  if (file.size <= PART) { await stubbornly(() => send(address, token, file, moved)); return; }
-  const note = NOTE + address;
-  let at = localStorage.getItem(note) === String(file.lastModified) ? await arrived(address, token, file) : 0;
-  localStorage.setItem(note, file.lastModified);
-  while (at < file.size) {
-    const [first, end] = [at, Math.min(at + PART, file.size)];
-    const range = `${first}-${end - 1}/${file.size}`;
-    const taken = await stubbornly(() => send(address, token, file.slice(first, end), (loaded) => moved(first + loaded), range));
-    at = taken ? end : await arrived(address, token, file);
-    if (!taken && end === file.size && !at && [...(await listing(address, token, "0")).values()][0]?.size === file.size) break; // it has arrived, only the response was lost
-  }
-  localStorage.removeItem(note);
-}
-
-async function stubbornly(action) {
-  for (let attempt = 1; ; attempt += 1) {
-    try {
-      return await action();
-    } catch (problem) {
-      if (problem instanceof Refusal || attempt === TRIES) throw problem;
-      await new Promise((resolve) => setTimeout(resolve, 400 * 2 ** attempt));
-    }
-  }
-}
-
 function show(message, percent, detail = "") {
   part("upload-state").hidden = false;
   part("upload-words").textContent = message;
@@ -176,7 +107,7 @@ async function sendAll(name, token) {
   }
   const lane = async () => {
     for (let entry = waiting.shift(); entry; entry = waiting.shift()) {
-      await sendFile(entry.address, token, entry, (loaded) => moved(entry, loaded));
+      await sendFile(entry.address, token, entry.file, (loaded) => moved(entry, loaded), form.dataset.wordFailed);
       moved(entry, entry.file.size);
     }
   };
