@@ -52,8 +52,10 @@ def database():
     with tempfile.TemporaryDirectory(prefix="mlp-bench-") as root:
         os.environ |= {"MLP_ROOT": root, "MLP_PORT_BASE": "35100"}
         os.chmod(root, 0o755)
+        from kernel import sockets
         from supervision import servers
 
+        sockets.make_folder(Path(root) / "run" / "sockets")  # where it listens
         part = servers.database()
         part.prepare(None)
         with open(part.log, "wb") as log:
