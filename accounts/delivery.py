@@ -190,6 +190,7 @@ def as_object(notice: Notice) -> dict:
         "event": notice.event,
         "reason": notice.reason,
         "diagnosis": notice.advice,
+        "link": settings.GATEWAY_URL + notice.link if notice.link else "",
     }
 
 
@@ -198,6 +199,6 @@ def _mail(notice: Notice, preference: Preference) -> None:
         raise Refused("this platform does not send e-mail", field="email")
     with translation.override(preference.language or settings.LANGUAGE_CODE):
         subject = f"{gettext(notice.kind)} {notice.name}: {gettext(notice.event)}"
-        link = settings.GATEWAY_URL + "/notifications"
+        link = settings.GATEWAY_URL + (notice.link or "/notifications")
         text = "\n\n".join(part for part in (subject, translate(notice.advice), translate(notice.reason), link) if part)
         send_mail(" ".join(subject.split()), text, settings.DEFAULT_FROM_EMAIL, [preference.email])

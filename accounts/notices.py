@@ -29,10 +29,13 @@ DOWN_AGAIN = timedelta(minutes=10)  # the cooldown for an application that fails
 SILENT: list[Callable[[StateChange], bool]] = []  # return whether a change has no notice of its own
 
 
-def notify(*, user: User, kind: str, name: str, event: str, reason: str = "") -> Notice:
-    """Write a notice and its deliveries. Called inside the transaction of the event."""
+def notify(*, user: User, kind: str, name: str, event: str, reason: str = "", link: str = "") -> Notice:
+    """Write a notice and its deliveries. Called inside the transaction of the event.
+
+    `link` is the path of the page that shows more, where it does not follow from kind and name.
+    """
     notice = Notice.objects.create(
-        user=user, kind=kind, name=name[:64], event=event[:16], reason=clip(reason, REASON_LENGTH)
+        user=user, kind=kind, name=name[:64], event=event[:16], reason=clip(reason, REASON_LENGTH), link=link
     )
     preference = Preference.objects.filter(user=user).first()
     if preference is not None:

@@ -112,6 +112,8 @@ def address_of(notice: Notice) -> str:
     """Return the address of the notice's object, "" where it has no page."""
     if notice.kind == "share":
         return reverse("shared")
+    if notice.link:
+        return notice.link
     for args in ([notice.name], notice.name.split("/")):  # the run of a pipeline is named nightly/3
         with contextlib.suppress(NoReverseMatch):
             return reverse(notice.kind, args=args)

@@ -1,4 +1,4 @@
-"""AIOps for operators: trainings, model versions, log lines, templates, feedback.
+"""AIOps for operators: trainings, model versions, log lines, templates, feedback, searches, alerts.
 
 Read-only, except for the version that serves; what is watched is chosen on the pages.
 """
@@ -15,7 +15,17 @@ from kernel.admin import LifecycleAdmin, Verb
 from kernel.admin_display import badge, bar, moment, short
 from kernel.messages import translate
 
-from .models import Alert, AlertRule, Feedback, LogLine, ModelVersion, Template, TrainingRun
+from .models import (
+    Alert,
+    AlertRule,
+    Feedback,
+    LogLine,
+    ModelVersion,
+    SavedSearch,
+    Template,
+    TrainingRun,
+    WatchedWorkload,
+)
 from .training import versions
 
 TONES = {"Normal": "finished", "Anomaly": "error"}
@@ -127,12 +137,12 @@ class TemplateAdmin(_Looked):
 @admin.register(Feedback)
 class FeedbackAdmin(_Looked):
     icon = "thumbs_up_down"
-    list_display = ("words", "verdict", "by", "said")
+    list_display = ("words", "verdict", "namespace", "by", "said")
     list_filter = ("level",)
     search_fields = ("masked", "sample")
     ordering = ("-at",)
     list_select_related = ("by",)
-    fieldsets = ((None, {"fields": ("masked", "sample", ("verdict", "by", "said"))}),)
+    fieldsets = ((None, {"fields": ("masked", "sample", ("verdict", "namespace"), ("by", "said"))}),)
 
     @display(description=_("masked line"))
     def words(self, row: Feedback) -> str:
@@ -143,18 +153,47 @@ class FeedbackAdmin(_Looked):
         return moment(row.at)
 
 
+@admin.register(WatchedWorkload)
+class WatchedWorkloadAdmin(LifecycleAdmin):
+    icon = "visibility"
+    list_display = ("deployment", "namespace", "by", "at")
+    search_fields = ("deployment", "namespace", "by__username")
+    ordering = ("namespace", "deployment")
+    list_select_related = ("by",)
+    fieldsets = ((None, {"fields": (("deployment", "namespace"), ("by", "at"))}),)
+
+
+@admin.register(SavedSearch)
+class SavedSearchAdmin(LifecycleAdmin):
+    icon = "saved_search"
+    list_display = ("name", "owner", "words", "tenant", "created_at")
+    search_fields = ("name", "owner__username")
+    ordering = ("name", "id")
+    list_select_related = ("owner", "tenant")
+    fieldsets = ((None, {"fields": (("name", "owner", "tenant"), "filters", "created")}),)
+
+    @display(description=_("filters"))
+    def words(self, row: SavedSearch) -> str:
+        return short(", ".join(f"{name}: {value}" for name, value in row.filters.items()))
+
+
 @admin.register(AlertRule)
 class AlertRuleAdmin(_Looked):
     icon = "notification_important"
-    list_display = ("name", "kind", "namespace", "deployment", "enabled", "owner")
+    list_display = ("name", "kind", "namespace", "deployment", "enabled", "muted_until", "owner")
     list_filter = ("kind", "enabled")
-    search_fields = ("name",)
+    search_fields = ("name", "owner__username")
     ordering = ("name",)
     list_select_related = ("owner",)
     fieldsets = (
-        (None, {"fields": (("name", "kind", "enabled"), ("cluster", "namespace", "deployment"))}),
-        (_("Notification"), {"fields": (("threshold", "window_s", "quiet_s"), ("owner", "last_fired"))}),
+        (None, {"fields": (("name", "kind", "enabled"), ("cluster", "namespace", "deployment"), "search")}),
+        (_("Condition"), {"fields": (("threshold", "window_s", "quiet_s"), ("percent", "direction"))}),
+        (_("Notification"), {"fields": (("owner", "others"), ("muted_until", "last_fired"))}),
     )
+
+    @display(description=_("other recipients"))
+    def others(self, row: AlertRule) -> str:
+        return ", ".join(sorted(one.username for one in row.recipients.all())) or "-"
 
 
 @admin.register(Alert)
@@ -169,6 +208,10 @@ class AlertAdmin(_Looked):
     @display(description=_("when"), ordering="at")
     def fired(self, row: Alert) -> str:
         return moment(row.at)
+
+    @display(description=_("sample lines"))
+    def sample_lines(self, row: Alert) -> str:
+        return short("; ".join(str(one.get("log", "")) for one in row.samples))
 
     @display(description=_("what"))
     def words_text(self, row: Alert) -> str:

@@ -1,7 +1,8 @@
 """Every change of a training and of the serving version. Called by services, decisions, training, pages.
 
-A training's resources (one GPU where there is one) are reserved when its run is ordered and released when the run is
-cleaned up, as a job's are. Order of locks: the training's row, then the tenant's.
+A training's resources are those of the default tenant, as a job's are: reserved when its run is ordered, which waits
+until they are free, and released when the run is cleaned up. A GPU is used where one is free, and not waited for.
+Order of locks: the training's row, then the tenant's.
 """
 
 from __future__ import annotations
@@ -9,15 +10,19 @@ from __future__ import annotations
 import uuid as uuids
 from contextlib import suppress
 from datetime import timedelta
+from decimal import Decimal
 
+from django.conf import settings
 from django.db import IntegrityError, transaction
 from django.utils import timezone
 
 from kernel import after_commit
 from kernel.errors import Refused
 from kernel.locking import Missing, WrongState, locked
+from kernel.messages import Message
 from kernel.models import record_created
 from resources import lending, tcc
+from resources.models import ResourceRequest, Tenant
 
 from .models import ModelVersion, State, TrainingRun
 from .wire.subjects import FETCHING
@@ -70,31 +75,77 @@ def create_run(*, order: dict, by: str) -> tuple[TrainingRun, bool]:
 
 
 def order_run(pk: int, attempt: int) -> TrainingRun | None:
-    """Name the next run of a training and reserve a GPU for it when one is free. Return None when it must not start."""
+    """Name the next run of a training and reserve its resources. Return None when it must not start, or not yet."""
     try:
         with locked(TrainingRun, pk=pk) as run:
             if run.has_ended or run.attempt >= attempt:
                 return run if not run.has_ended and run.attempt == attempt and not run.run_started else None
+            if not run.reserved and (refused := _reserve(run)) is not None:
+                _wait(run, Message("waiting for resources: %(problem)s", problem=refused.msg))
+                return None
             run.attempt = attempt
             run.run_name, run.run_started = f"aiops-{run.pk}-{attempt}", False
             run.save(update_fields=["attempt", "run_name", "run_started"])
-            if not run.reserved:
-                _reserve(run)
             return run
     except Missing:
         return None
 
 
-def _reserve(run: TrainingRun) -> None:
-    """Reserve one GPU of the default tenant; the training uses the CPU when none is free, so nothing is refused."""
-    try:
-        with transaction.atomic():
-            tcc.try_(id=request_id(run.uuid), applier=APPLIER, request_type="request", owner=OWNER, gpu=1)
-    except Refused as refused:
-        lending.recall(refused)
-        return
-    run.reserved, run.gpu = True, 1
-    run.save(update_fields=["reserved", "gpu"])
+def admit() -> None:
+    """Reserve the resources of trainings that wait for them, before the jobs that wait (resources.claims)."""
+    for pk in TrainingRun.objects.filter(state=State.TRAINING, attempt=0, reserved=False).values_list("pk", flat=True):
+        with suppress(Missing), locked(TrainingRun, pk=pk) as run:
+            if not (run.has_ended or run.attempt or run.reserved) and _reserve(run) is None:
+                after_commit.enqueue("aiops.train", pk, queue=QUEUE)
+
+
+def _reserve(run: TrainingRun) -> Refused | None:
+    """Reserve what the training may use, with a GPU if one is free; return the refusal when the rest is not."""
+    wanted = needs()
+    refused = None
+    for gpu in (1, 0):
+        try:
+            with transaction.atomic():
+                tcc.try_(
+                    id=request_id(run.uuid), applier=APPLIER, request_type="request", owner=OWNER, gpu=gpu, **wanted
+                )
+        except Refused as problem:
+            refused = problem
+            lending.recall(problem)
+            continue
+        run.reserved, run.gpu = True, gpu
+        run.save(update_fields=["reserved", "gpu"])
+        return None
+    return refused
+
+
+def needs() -> dict:
+    """Return {"cpu", "ram"} of a training: the settings', or all of a default tenant that has less."""
+    wanted = {"cpu": Decimal(settings.AIOPS_TRAINING_CPU), "ram": settings.AIOPS_TRAINING_RAM_MIB}
+    tenant = Tenant.objects.filter(name="default").first()
+    whole = {kind: getattr(tenant, kind, 0) for kind in wanted}
+    return {kind: min(amount, whole[kind]) if whole[kind] else amount for kind, amount in wanted.items()}
+
+
+def held(run: TrainingRun) -> dict:
+    """Return {"cpu", "ram"} that are reserved for the training."""
+    row = ResourceRequest.objects.filter(pk=request_id(run.uuid)).first()
+    return {kind: getattr(row, kind, 0) or amount for kind, amount in needs().items()}
+
+
+def note_wait(pk: int, reason: str) -> None:
+    """Record what a training waits for that would go on at once: its time does not run out meanwhile."""
+    with suppress(Missing), locked(TrainingRun, pk=pk) as run:
+        if not run.has_ended:
+            _wait(run, reason)
+
+
+def _wait(run: TrainingRun, reason: str) -> None:
+    changed = run.reason != reason
+    run.reason, run.lease_until = reason, _lease()
+    run.save(update_fields=["reason", "lease_until"])
+    if changed:
+        after_commit.wake("aiops", 0)
 
 
 def note_start(pk: int, run_name: str, lines: int) -> None:
@@ -172,7 +223,7 @@ def note_sent(pk: int, **flags) -> None:
 
 
 def give_back(run: TrainingRun) -> None:
-    """Release the GPU of a locked training whose run is gone."""
+    """Release the resources of a locked training whose run is gone."""
     run.run_name, run.run_started = "", False
     if run.reserved:
         run.reserved = False
@@ -192,6 +243,12 @@ def serve_version(version: str) -> ModelVersion:
         if row is None:
             raise Missing("version")
         return _serve(version, row.manifest, None)
+
+
+def serve_foreign(version: str, manifest: dict) -> ModelVersion:
+    """Make a model that another service has trained the serving version."""
+    with transaction.atomic():
+        return _serve(version, manifest, None)
 
 
 def deactivate() -> None:

@@ -4,11 +4,22 @@ from __future__ import annotations
 
 from django.urls import path
 
-from .web import logs_api
+from .web import alerts_api, export, logs_api, owners_api
 from .web import training_api as training
 
 urlpatterns = [
     path("aiops/logs", logs_api.Logs.as_view()),
+    path("aiops/feedback", owners_api.FeedbackList.as_view()),
+    path("aiops/templates", owners_api.Templates.as_view()),
+    path("aiops/watched", owners_api.Watched.as_view()),
+    path("aiops/watched/<seg:id>", owners_api.WatchedDetail.as_view()),
+    path("aiops/searches", alerts_api.SavedSearches.as_view()),
+    path("aiops/searches/<seg:id>", alerts_api.SavedSearchDetail.as_view()),
+    path("aiops/alert_rules", alerts_api.AlertRules.as_view()),
+    path("aiops/alert_rules/<seg:id>", alerts_api.AlertRuleDetail.as_view()),
+    path("aiops/alert_rules/<seg:id>:mute", alerts_api.AlertRuleMute.as_view()),
+    path("aiops/alerts", alerts_api.Alerts.as_view()),
+    path("aiops/logs:export", export.Export.as_view()),
     path("aiops/model/train", training.Train.as_view()),
     path("aiops/model/current_status", training.CurrentStatus.as_view()),
     path("aiops/model/statistics", training.CurrentStatistics.as_view()),

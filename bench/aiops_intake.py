@@ -1,10 +1,11 @@
 """Log lines through all of AIOps, compared with Opni's masker and drain3: `python bench/aiops_intake.py`.
 
 A new platform gets 64,000 lines over REST and trains on them. Then further lines of the same log, with other
-digits, are sent in batches of 1000 and one per request. It measures the time until they are acknowledged (stored), and
-until the last one has its verdict in the store. For comparison, the same lines in one process without intake, store or
-model: Opni's masker (its rules, byte for byte) and drain3's tree with Opni's settings, as Opni does before it asks a
-model.
+digits, are sent in batches of 1000 and one per request, by one sender and by eight, and, with `--push`, as Loki's push
+in batches of 1000 by eight. It measures the time until they are acknowledged (stored), until the last one has its
+verdict in the store, and the processor time of each part of the platform. For comparison, the same lines in one process
+without intake, store or model: Opni's masker (its rules, byte for byte) and drain3's tree with Opni's settings, as Opni
+does before it asks a model.
 
 The log is a real one (HDFS, from the folder MLP_BENCH_DATA) or, without that, generated. The rate of the model alone
 is in aiops_model.py.
@@ -20,6 +21,7 @@ import os
 import subprocess
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import aiops_model
@@ -30,7 +32,9 @@ import psycopg
 
 LEARNED = 64_000
 BATCH = 1000
+SENDERS = 8
 TRAINING_S = 900
+REST, LOKI = "/api/v1/aiops/logs", "/loki/api/v1/push"
 NAMES = {"deployment": "shop"}
 DRAIN3 = "drain3==0.9.11"
 PEER = """
@@ -61,19 +65,47 @@ def body(lines: list[str]) -> bytes:
     return "\n".join(json.dumps({"log": line, **NAMES}) for line in lines).encode()
 
 
+def push(lines: list[str]) -> bytes:
+    """Return a body of Loki's push. Its lines need times of their own: equal ones of one time are one line."""
+    begin = time.time_ns()
+    values = [[str(begin + number), line] for number, line in enumerate(lines)]
+    return json.dumps({"streams": [{"stream": {"app": NAMES["deployment"]}, "values": values}]}).encode()
+
+
 class Shipper:
     """A persistent connection that sends log lines, as a log shipper does."""
 
-    def __init__(self, platform: instance.Instance):
+    def __init__(self, platform: instance.Instance, path: str = REST):
         self.link = http.client.HTTPConnection(instance.HOST, platform.port, timeout=120)
-        self.headers = {"Authorization": f"Bearer {platform.token}", "Content-Type": "application/x-ndjson"}
+        kind = "application/x-ndjson" if path == REST else "application/json"
+        self.path, self.headers = path, {"Authorization": f"Bearer {platform.token}", "Content-Type": kind}
 
     def send(self, data: bytes) -> None:
-        self.link.request("POST", "/api/v1/aiops/logs", data, self.headers)
+        self.link.request("POST", self.path, data, self.headers)
         answer = self.link.getresponse()
         text = answer.read()
-        if answer.status != 200:
+        if answer.status not in {200, 204}:
             raise SystemExit(f"{answer.status}: {text[:200]!r}")
+
+
+def processor_s(root: Path) -> dict[str, float]:
+    """Return the seconds of processor time (user and system) of each part of the platform so far."""
+    used: dict[str, float] = {}
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            where = (process / "cwd").readlink()
+            name, _, rest = (process / "stat").read_text().partition("(")[2].rpartition(")")
+        except OSError:
+            continue
+        if where.is_relative_to(root):
+            fields = rest.split()
+            part = "database" if name == "postgres" else where.name
+            used[part] = used.get(part, 0) + (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return used
+
+
+def batches(lines: list[str]) -> list[list[str]]:
+    return [lines[at : at + BATCH] for at in range(0, len(lines), BATCH)]
 
 
 def judged(link: psycopg.Connection, after: int) -> int:
@@ -81,20 +113,38 @@ def judged(link: psycopg.Connection, after: int) -> int:
     return link.execute(asked, [after]).fetchone()[0]
 
 
-def through(name: str, link: psycopg.Connection, shipper: Shipper, parts: list[list[str]]) -> float:
-    """Return lines per second until the last one has its verdict."""
+def through(
+    name: str,
+    link: psycopg.Connection,
+    platform: instance.Instance,
+    bodies: list[bytes],
+    count: int,
+    senders: int = 1,
+    path: str = REST,
+) -> float:
+    """Return lines per second until the last of the `count` lines in the bodies has its verdict."""
     after = link.execute("SELECT coalesce(max(id), 0) FROM aiops_log").fetchone()[0]
-    bodies, count = [body(part) for part in parts], sum(map(len, parts))
-    begin = time.perf_counter()
-    for data in bodies:
-        shipper.send(data)
+    shippers = [Shipper(platform, path) for _ in range(senders)]
+
+    def ship(number: int) -> None:
+        for data in bodies[number::senders]:
+            shippers[number].send(data)
+
+    before, begin = processor_s(platform.root), time.perf_counter()
+    with ThreadPoolExecutor(senders) as threads:
+        list(threads.map(ship, range(senders)))
     stored = time.perf_counter() - begin
     while (done := judged(link, after)) < count:
         if time.perf_counter() - begin > 600:
             raise SystemExit(f"only {done} of {count} lines were judged")
         time.sleep(0.05)
     whole = time.perf_counter() - begin
+    used = {part: seconds - before.get(part, 0) for part, seconds in processor_s(platform.root).items()}
+    costs = "  ".join(
+        f"{part} {1000 * seconds / count:.3f}" for part, seconds in sorted(used.items()) if seconds > 0.05
+    )
     print(f"  {name:<34} stored {count / stored:>9,.0f} lines/s   judged {count / whole:>9,.0f} lines/s", flush=True)
+    print(f"  {'':<34} processor ms/line: {costs}", flush=True)
     return count / whole
 
 
@@ -139,25 +189,30 @@ def main() -> int:
     parser.add_argument("--data", default=os.environ.get("MLP_BENCH_DATA"), help="the folder of logs")
     parser.add_argument("--lines", type=int, default=50_000)
     parser.add_argument("--singles", type=int, default=1000)
+    parser.add_argument("--push", type=int, default=0, help="lines to send by Loki's push, in batches, by 8 senders")
     asked = parser.parse_args()
     name, lines = source(asked.data)
     print(f"Log: {name}", flush=True)
     with instance.running() as platform, psycopg.connect(metrics.database_url(platform), autocommit=True) as link:
         shipper = Shipper(platform)
         learned = aiops_model.fresh(lines, LEARNED)
-        for start in range(0, LEARNED, BATCH):
-            shipper.send(body(learned[start : start + BATCH]))
+        for part in batches(learned):
+            shipper.send(body(part))
         train(platform)
-        shipper = Shipper(platform)  # an idle connection has been closed meanwhile
-        through("(warming up)", link, shipper, [learned[:BATCH]])
         new = aiops_model.fresh(lines, asked.lines, seed=8)
-        ours = through(f"batches of {BATCH}", link, shipper, [new[n : n + BATCH] for n in range(0, len(new), BATCH)])
-        single = through("one line per request", link, shipper, [[line] for line in new[: asked.singles]])
+        through("(warming up)", link, platform, [body(learned[:BATCH])], BATCH)
+        parts, ones = [body(part) for part in batches(new)], [body([line]) for line in new[: asked.singles]]
+        rates = {}
+        for senders in (1, SENDERS):
+            whose = f"{senders} sender{'s' * (senders > 1)}"
+            for what, sent, count in ((f"batches of {BATCH}", parts, len(new)), ("one per request", ones, len(ones))):
+                rates[f"{what}, {whose}"] = through(f"{what}, {whose}", link, platform, sent, count, senders)
+        if asked.push:
+            more = aiops_model.fresh(lines, asked.push, seed=9)
+            pushed = [push(part) for part in batches(more)]
+            rates["push"] = through(f"Loki's push, {SENDERS} senders", link, platform, pushed, len(more), SENDERS, LOKI)
     theirs = opni_and_drain3(new)
-    print(
-        f"  relative to Opni + drain3: batches {ours / theirs:.2f}x, one line per request {single / theirs:.3f}x",
-        flush=True,
-    )
+    print(f"  relative to Opni + drain3: {', '.join(f'{k} {v / theirs:.3f}x' for k, v in rates.items())}", flush=True)
     return 0
 
 

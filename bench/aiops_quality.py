@@ -107,7 +107,10 @@ def grouping(data: Path) -> None:
     for system in SYSTEMS:
         table = rows(data / f"loghub_2k/{system}/{system}_2k.log_structured.csv.gz")
         cache = TemplateCache()
-        clusters = [cache.learn([(mask(row["Content"]), "Normal", "")])[0].cluster_id for row in table]
+        masked = [mask(row["Content"]) for row in table]
+        cache.learn([(text, "Normal", "") for text in masked])
+        cache.regroup()
+        clusters = [cache.texts[text].cluster for text in masked]
         true = [row["EventId"] for row in table]
         pairs, sizes, wanted = Counter(zip(clusters, true, strict=True)), Counter(clusters), Counter(true)
         right = [count for (mine, theirs), count in pairs.items() if count == sizes[mine] == wanted[theirs]]

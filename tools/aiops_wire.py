@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "mlp.settings")
 
 from aiops.wire import payloads, subjects  # noqa: E402 (needs the path)
 
@@ -45,6 +47,38 @@ They log in to NATS as a user that an administrator adds, and use the subjects a
 `PUT /ModelTraining/model/current_status`, which requires the token of an administrator or a service (as Bearer, or as
 the password of HTTP Basic); Opni's address `opni-internal:11080` has to be a proxy to the gateway
 that adds the header. Unknown fields of the protobuf are passed on.
+Where Opni's preprocessing runs in place of the platform's, set `MLP_AIOPS_SUBJECT=raw_logs`, so that lines from the
+platform's own endpoints reach it as well. A trainer of Opni's reports nothing while it fetches its lines: until its
+first report, and for at most two hours, the answers to `gpu_service_running` keep its training alive.
+
+### Models
+
+Models cross through a bucket of any S3 server (`MLP_AIOPS_S3_BUCKET`, `_ENDPOINT`, `_REGION`, `_ACCESS_KEY`,
+`_SECRET_KEY`), with Opni's names: `{subjects.MODEL_FILE}` and `{subjects.VOCAB_FILE}`. Give Opni's services the
+same as `S3_BUCKET`, `S3_ENDPOINT`, `S3_ACCESS_KEY` and `S3_SECRET_KEY`. Without a bucket `model_update` is for the
+platform's own services only.
+
+- **Ours to Opni's.** Opni's inference service builds one fixed network (8,746,256 weights in float32, 35 MB, a
+  vocabulary of 10,000 words) and reads the prediction at `<CLS>`; the network that the platform uses is smaller and
+  predicts each word at its own position, so its weights cannot be converted. With a bucket each training therefore
+  makes a second network, of Opni's shape and by Opni's objective, on the same texts, with at most 600 steps of 256
+  masked copies. `opni_normal_share` in the version's manifest is the share of the training lines that it finds
+  normal by Opni's rule. Feedback is not in it: the file has no place for it. The files are uploaded before
+  `model_update` is published. A version that was trained before the bucket was set has none; activating it takes
+  the last ones out of the bucket.
+- **Opni's to ours.** After `model_update` of another trainer the files are fetched, loaded and tried before they
+  serve (nothing in them is executed), and served as a new version, judged by Opni's rule. The versions before remain
+  and can be activated again. If the files are missing, too large (1 GiB) or do not load, the version before goes on
+  to serve, and the status is `training failed` with the reason, also where the trainer has reported `completed`.
+  `GET /api/v1/aiops/model/status` has the version that serves and who trained it.
+- **Who empties the bucket.** Opni's inference service deletes every object when a training starts, and Opni's
+  trainer waits until the bucket is empty. The platform removes its own two objects when another service starts to
+  train, and puts them back within 30 s once nobody trains and they are missing. It never overwrites or removes
+  objects that it has not put there or taken over, except when an administrator activates a version or a training of
+  its own ends.
+
+Where no model serves, the lines of watched workloads are judged by nobody but Opni's services. If such lines stay
+without a verdict, the watchlist page says how many, and administrators are notified once.
 """
 
 

@@ -29,7 +29,9 @@ class Preference(models.Model):
 
 
 class Notice(models.Model):
-    """A notification: `kind` and `name` identify the object, `event` is its new state."""
+    """A notification: `kind` and `name` identify the object, `event` is its new state, `link` the path of a page about
+    it, where it has none of its own.
+    """
 
     user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="notices", verbose_name=_("user"))
     at = models.DateTimeField(_("at"), auto_now_add=True, db_index=True)
@@ -38,6 +40,7 @@ class Notice(models.Model):
     event = models.CharField(_("event"), max_length=16)
     reason = ReasonField(_("reason"), blank=True)
     advice = ReasonField(_("diagnosis"), blank=True, default="", db_default="")  # what the failure means, where known
+    link = models.TextField(_("link"), blank=True, default="", db_default="")
     read = models.BooleanField(_("read"), default=False)
 
     class Meta:

@@ -17,6 +17,8 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import islice
 
+from django.conf import settings
+
 from aiops import logstore
 from aiops.judging import log_search
 from aiops.wire import payloads, subjects
@@ -106,16 +108,24 @@ def store(lines: Sequence[dict]) -> int:
     if not lines:
         return 0
     bus.check()
-    new = set(logstore.get().append(lines))
-    first = {one["_id"]: one for one in reversed(lines) if one["_id"] in new}
-    fresh = list(reversed(first.values()))
+    fresh = append(lines)
     # A line that was stored before was forwarded then, or the sweep does it: with the stored text, not with this one.
     after_commit.run(f"forward {len(fresh)} log lines", lambda: forward(fresh))
     tail.send(fresh)
+    return len(fresh)
+
+
+def append(lines: Sequence[dict]) -> list[dict]:
+    """Store lines and return the new ones, in order; nothing is forwarded. Raises Fault."""
+    now = int(time.time() * 1000)
+    lines = [logstore.placed(one, now) for one in lines]  # as they are stored: the live tail gets them, too
+    new = set(logstore.get().append(lines))
+    first = {one["_id"]: one for one in reversed(lines) if one["_id"] in new}
+    fresh = list(reversed(first.values()))
     workload = sum(one["log_type"] == subjects.WORKLOAD for one in fresh)
     meters.LOG_LINES.labels(subjects.WORKLOAD).inc(workload)
     meters.LOG_LINES.labels("other").inc(len(fresh) - workload)
-    return len(new)
+    return fresh
 
 
 def id_of(username: str, given: str) -> str:
@@ -145,10 +155,14 @@ def owner(document: dict) -> tuple[str, str]:
 
 
 def forward(lines: Sequence[dict]) -> None:
-    """Forward stored lines to preprocessing. When the bus is away this is logged, and the sweep does it later."""
+    """Forward stored lines to preprocessing, on MLP_AIOPS_SUBJECT. When the bus is away this is logged, and the sweep
+    does it later.
+    """
     items = [payload(one) for one in lines]
+    subject = settings.AIOPS_SUBJECT
+    bodies = payloads.singles(items) if subject == subjects.RAW_LOGS else payloads.batches(items)
     try:
-        bus.send([(subjects.STORED_LOGS, data) for data in payloads.batches(items)])
+        bus.send([(subject, data) for data in bodies])
     except Fault as problem:
         log.warning("%s lines are stored and will be forwarded later: %s", len(items), problem.msg)
 

@@ -13,7 +13,7 @@ import json
 import logging
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 
 import cramjam
@@ -43,13 +43,16 @@ DEPLOYMENT = ("deployment", "k8s.deployment.name", "k8s.statefulset.name", "k8s.
 POD = ("pod_name", "k8s.pod.name", "pod", "host.name", "instance", "filename")
 
 
+Store = Callable[[Sequence[dict]], int]
+
+
 class Unreadable(Exception):
     """The body is not in the endpoint's format."""
 
 
 @csrf_exempt
 @require_POST
-def otlp(request: HttpRequest) -> HttpResponse:
+def otlp(request: HttpRequest, store: Store | None = None) -> HttpResponse:
     """Take an ExportLogsServiceRequest as protobuf or JSON, plain or gzip; protobuf is read record by record."""
     is_json, rejected, ids = _media(request) == "application/json", [0], accept.Ids()
 
@@ -64,7 +67,7 @@ def otlp(request: HttpRequest) -> HttpResponse:
         except ValueError as problem:
             raise Unreadable(f"no ExportLogsServiceRequest: {problem}")
 
-    answer = _take(request, read)
+    answer = _take(request, read, store)
     if answer is not None:
         return answer
     done = ExportLogsServiceResponse()
@@ -78,7 +81,7 @@ def otlp(request: HttpRequest) -> HttpResponse:
 
 @csrf_exempt
 @require_POST
-def loki_push(request: HttpRequest) -> HttpResponse:
+def loki_push(request: HttpRequest, store: Store | None = None) -> HttpResponse:
     """Take Loki's push: JSON, or protobuf in a snappy block. Answers 204 as Loki does."""
     is_json, ids = _media(request) == "application/json", accept.Ids()
 
@@ -90,10 +93,10 @@ def loki_push(request: HttpRequest) -> HttpResponse:
         except ValueError as problem:
             raise Unreadable(str(problem))
 
-    return _take(request, read) or HttpResponse(status=204)
+    return _take(request, read, store) or HttpResponse(status=204)
 
 
-def _take(request: HttpRequest, read) -> HttpResponse | None:
+def _take(request: HttpRequest, read, store: Store | None) -> HttpResponse | None:
     """Store the lines of a request, CHUNK at a time; return the refusal, or None when all are stored."""
     try:
         user = _user(request)
@@ -104,7 +107,7 @@ def _take(request: HttpRequest, read) -> HttpResponse | None:
         while more:
             chunk = list(islice(lines, CHUNK))
             more = len(chunk) == CHUNK
-            accept.store([one for one in chunk if one["log"]])
+            (store or accept.store)([one for one in chunk if one["log"]])
     except Unreadable as problem:
         return _refusal(400, str(problem))
     except Refused as problem:

@@ -15,7 +15,7 @@ from django.core.exceptions import SuspiciousOperation
 from django.http import QueryDict
 
 from aiops import logstore
-from aiops.judging import log_search
+from aiops.judging import log_search, watching
 from aiops.logstore import query, query_tree
 from kernel.after_commit import send_to_group
 from kernel.errors import Fault, Refused
@@ -26,7 +26,17 @@ MOST_LINES = 50  # of each message
 MESSAGES_A_S, AT_ONCE = 8, 4
 TEXT = 500  # characters of each line
 USER = re.compile(r"[a-z]{1,50}")  # a namespace that may be a user's (contract 1)
-SENT = ("_id", "time", "log", "cluster_id", "namespace_name", "deployment", "anomaly_level", "template_cluster_id")
+SENT = (
+    "log_type",
+    "_id",
+    "time",
+    "log",
+    "cluster_id",
+    "namespace_name",
+    "deployment",
+    "anomaly_level",
+    "template_cluster_id",
+)
 
 
 class Pace:
@@ -90,14 +100,21 @@ class Reader:
         self.body = log_search.body(user, **{name: given[name] for name in FILTERS if given.get(name)})
         self.wanted = query.parse(self.body)
         self.group = EVERYBODY if user.is_staff else group_of(user.username)
+        self.watched = watching.known()
 
     def pick(self, rows: Sequence[dict]) -> list[dict]:
         """Return the lines that match the page's filters."""
-        return [row for row in rows if query_tree.matches(self.wanted, row)]
+        return [self._shown(row) for row in rows if query_tree.matches(self.wanted, row)]
+
+    def _shown(self, row: dict) -> dict:
+        return (
+            row if row.get("anomaly_level") else {**row, "anomaly_level": watching.without_verdict(row, self.watched)}
+        )
 
     def newest(self) -> list[dict]:
         """Return the newest lines: those stored before the websocket opened, or while it was away."""
         try:
-            return logstore.get().search(self.body, MOST_LINES)[0]
+            rows = logstore.get().search(self.body, MOST_LINES)[0]
         except Fault:
             return []
+        return [self._shown(row) for row in rows]

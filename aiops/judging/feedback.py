@@ -1,17 +1,22 @@
 """Users' feedback on a text: "this is normal", "this is an anomaly". Called by pages; read by DRAIN and trainings.
 
 It applies to all lines with the same masked text: to stored ones, to new ones (through the template cache), and in the
-next training. The row is the truth; a process that was away reads it later.
+next training. A user's applies to the lines of the namespace only, and to no training. The row is the truth; a process
+that was away reads it later.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 
+from django.conf import settings
+from django.db import transaction
 from django.utils import timezone
 
+from accounts.lifecycle import hold_active
+from accounts.models import User
 from aiops import logstore
 from aiops.models import Feedback
 from aiops.wire import payloads, subjects
@@ -19,6 +24,9 @@ from aiops.wire.masking import mask
 from kernel import after_commit, bus
 from kernel.errors import Fault, Refused
 from kernel.singleton import Holder
+
+from . import scope
+from .scope import LOCAL
 
 log = logging.getLogger(__name__)
 
@@ -29,26 +37,57 @@ LEVELS = (subjects.NORMAL, subjects.ANOMALY)
 FIELDS = ("_id", "cluster_id", "log", "log_type", "pod_name", "namespace_name", "deployment", "service")
 
 
-def record(documents: Sequence[dict], level: str, user) -> None:
-    """Store feedback on the texts of these lines. Idempotent.
+def record(documents: Sequence[dict], level: str, user: User) -> list[Feedback]:
+    """Store feedback on the texts of these lines, and return it. Idempotent.
 
-    It applies once the template cache has read it (services/drain.py; a message makes that fast), and lines that were
-    stored before get the verdict from `settle`. Raises Refused for an unknown level.
+    An administrator's is for all lines. A user's is for lines of the namespace of each line only: the caller has
+    checked that the user may see them. It applies once the template cache has read it (services/drain.py; a message
+    makes that fast), and lines that were stored before get the verdict from `settle`. Raises Refused for an unknown
+    level and above the limit.
     """
     if level not in LEVELS:
         raise Refused("must be one of %(choices)s", field="level", choices=", ".join(LEVELS))
-    texts = {one.get("masked_log") or mask(one["log"]): one for one in documents}
-    texts.pop("", None)
+    texts = {
+        ("" if user.is_staff else one.get("namespace_name", ""), one.get("masked_log") or mask(one["log"])): one
+        for one in documents
+    }
+    texts = {key: one for key, one in texts.items() if key[1]}
     if not texts:
         raise Refused("must not be empty", field="log")
+    with transaction.atomic():
+        if not user.is_staff:
+            hold_active(user)
+        rows = [_put(key, one, level, user) for key, one in texts.items()]
+        most = settings.AIOPS_LABELS_PER_USER
+        if not user.is_staff and Feedback.objects.filter(by=user).exclude(namespace="").count() > most:
+            raise Refused("at most %(most)s labels of a user", field="level", most=most)
+        after_commit.enqueue("aiops.feedback")
+        after_commit.enqueue("aiops.feedback", delay_ms=1000 * (IN_FLIGHT.seconds + 2))
+    if user.is_staff:
+        _publish(texts, level)
+    else:
+        _mark(texts.values(), level)
+    return rows
+
+
+def _put(key: tuple[str, str], document: dict, level: str, user: User) -> Feedback:
+    given = {"level": level, "sample": document["log"], "by": user, "settled": False}
+    return Feedback.objects.update_or_create(namespace=key[0], masked=key[1], defaults=given)[0]
+
+
+def _mark(documents: Iterable[dict], level: str) -> None:
+    """Write the verdict to these lines at once, also where nobody judges them."""
+    try:
+        logstore.get().update_many([_change(one, level) for one in documents])
+    except Fault as problem:
+        log.warning("feedback is stored and will apply to stored lines later: %s", problem.msg)
+
+
+def _publish(texts: dict, level: str) -> None:
     judged = []
-    for masked, document in texts.items():
-        given = {"level": level, "sample": document["log"], "by": user, "settled": False}
-        Feedback.objects.update_or_create(masked=masked, defaults=given)
+    for (_namespace, masked), document in texts.items():
         known = {name: document[name] for name in FIELDS if document.get(name)}
         judged.append(payloads.Payload(**known, masked_log=masked, anomaly_level=level, inference_model=subjects.DRAIN))
-    after_commit.enqueue("aiops.feedback")
-    after_commit.enqueue("aiops.feedback", delay_ms=1000 * (IN_FLIGHT.seconds + 2))
     try:
         bus.send([(subjects.FEEDBACK, data) for data in payloads.batches(judged)])
     except Fault as problem:
@@ -59,7 +98,8 @@ def settle() -> None:
     """Apply new feedback to the stored lines. Called by the actor.
 
     A line that is being judged meanwhile may be written back after this, so feedback is settled only when it is
-    IN_FLIGHT old. Raises Fault while the log store is away.
+    IN_FLIGHT old. Feedback of a namespace has precedence over that for all lines. Raises Fault while the log store is
+    away.
     """
     alone = Holder("aiops.feedback")
     if not alone.hold():
@@ -67,12 +107,37 @@ def settle() -> None:
     try:
         begun = timezone.now()
         rows = list(Feedback.objects.filter(settled=False).order_by("pk")[:SETTLED_AT_ONCE])
-        logstore.get().rejudge({row.masked: row.level for row in rows})
+        general = {row.masked: row.level for row in rows if not row.namespace}
+        logstore.get().rejudge(general)
+        owned = [row for row in rows if row.namespace]
+        owned += Feedback.objects.filter(masked__in=general, settled=True).exclude(namespace="")
+        _rejudge(owned)
         for row in rows:
             if begun - row.at > IN_FLIGHT:
                 Feedback.objects.filter(pk=row.pk, at=row.at).update(settled=True)
     finally:
         alone.release()
+
+
+def _rejudge(rows: Sequence[Feedback]) -> None:
+    """Write the verdicts of namespaces to their stored lines."""
+    words = {(row.namespace, row.masked): row.level for row in rows}
+    store, changes = logstore.get(), []
+    for one in store.with_texts(sorted({masked for _namespace, masked in words})) if words else ():
+        level = words.get((one.get("namespace_name", ""), one.get("masked_log", "")))
+        if level is not None and one.get("cluster_id") == LOCAL and one.get("anomaly_level") != level:
+            changes.append(_change(one, level))
+        if len(changes) >= SETTLED_AT_ONCE:
+            store.update_many(changes)
+            changes = []
+    store.update_many(changes)
+
+
+def _change(document: dict, level: str) -> tuple[str, dict]:
+    """Return the change of a line's verdict, for that line of that namespace only."""
+    owner = {name: document.get(name, "") for name in ("cluster_id", "namespace_name")}
+    masked = document.get("masked_log") or mask(document["log"])
+    return document["_id"], {"anomaly_level": level, "masked_log": masked, **owner}
 
 
 def heal() -> None:
@@ -88,17 +153,47 @@ def since(after: datetime | None) -> list[Feedback]:
 
 
 def examples() -> Iterator[dict]:
-    """Yield all feedback as lines to train on, whether or not the training's query selects such lines."""
-    for row in Feedback.objects.order_by("pk").iterator():
+    """Yield the feedback for all lines as lines to train on, whether or not the training's query selects such lines.
+
+    That of a namespace is not among it: the model is everybody's.
+    """
+    for row in Feedback.objects.filter(namespace="").order_by("pk").iterator():
         yield {"log": row.sample, "masked_log": row.masked, "label": row.level.lower()}
 
 
+def visible(user: User):
+    """Return the feedback on lines of namespaces that the user may see; all feedback for an administrator."""
+    rows = Feedback.objects.select_related("by")
+    names = scope.namespaces(user)
+    return rows if names is None else rows.filter(namespace__in=names)
+
+
 def of(document: dict) -> Feedback | None:
-    """Return the feedback on the text of a line, if any."""
+    """Return the feedback on the text of a line, if any: that of its namespace rather than that for all lines."""
     masked = document.get("masked_log") or mask(document["log"])
-    return Feedback.objects.filter(masked=masked).select_related("by").first()
+    names = [""] + ([document["namespace_name"]] if document.get("cluster_id") == LOCAL else [])
+    rows = Feedback.objects.filter(masked=masked, namespace__in=names).select_related("by")
+    return rows.order_by("-namespace").first()
 
 
 def labels() -> dict[str, str]:
-    """Return masked text -> "normal" or "anomaly", for a training."""
-    return {masked: level.lower() for masked, level in Feedback.objects.values_list("masked", "level")}
+    """Return masked text -> "normal" or "anomaly" of the feedback for all lines, for a training."""
+    rows = Feedback.objects.filter(namespace="").values_list("masked", "level")
+    return {masked: level.lower() for masked, level in rows}
+
+
+class Owned:
+    """The feedback of namespaces, by namespace and text, for lines that are judged now."""
+
+    def __init__(self) -> None:
+        self.levels: dict[tuple[str, str], str] = {}
+
+    def learn(self, rows: Sequence[Feedback]) -> None:
+        self.levels |= {(row.namespace, row.masked): row.level for row in rows if row.namespace}
+
+    def apply(self, items: Sequence) -> None:
+        """Give the lines (payloads) that have such feedback its verdict, which has no confidence."""
+        for item in items if self.levels else ():
+            level = self.levels.get((item.namespace_name, item.masked_log))
+            if level is not None and item.cluster_id in ("", LOCAL):
+                item.anomaly_level, item.inference_model, item.opnilog_confidence = level, subjects.DRAIN, 0.0

@@ -46,8 +46,15 @@ def chart(user, given: dict, hours: str) -> dict:
     top = max(sum(one.values()) for one in counts)
     bars = [_bar(one, place, top, begin, width) for place, one in enumerate(counts)]
     sums = {name: sum(bar[name] for bar in bars) for name in ("normal", "unjudged", "anomalies")}
-    ends = {"begin": _at(begin), "end": _at(begin + width * BARS)}
+    ends = {"begin": _at(begin), "end": _at(begin + width * BARS), "wider": wider(begin, width)}
+    ends["estimated"] = getattr(counts, "estimated", False)
     return {"bars": bars, "top": top, **sums, **ends, "width": STEP * BARS, "height": HEIGHT}
+
+
+def wider(begin: int, width: int) -> dict[str, int]:
+    """Return `since` and `until` of a span twice as long around that of the chart, in ms."""
+    half = width * BARS // 2
+    return {"since": max(0, begin - half), "until": begin + width * BARS + half}
 
 
 def _bar(counts: dict[str, int], place: int, top: int, begin: int, width: int) -> dict:

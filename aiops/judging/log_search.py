@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 from aiops.logstore import query_string
+from aiops.logstore.query_tree import ATTRIBUTE
 from kernel import sanitize
 from kernel.errors import Refused
 from kernel.messages import Message, message_of
 
-LOCAL = "local"  # the cluster of the platform itself and of its users' lines
+from . import scope
+from . import severity as severities
+
+LOCAL = scope.LOCAL
 LEVELS = ("Normal", "Anomaly")
 LATEST = 32_503_680_000_000  # ms: the year 3000
 MOST_Q = 1000  # characters
-NAMES = {"cluster": "cluster_id", "namespace": "namespace_name.keyword", "deployment": "deployment.keyword"}
+ATTRIBUTES = {"trace": "attributes.trace_id", "span": "attributes.span_id"}
+NAMES = {
+    "cluster": "cluster_id",
+    "namespace": "namespace_name.keyword",
+    "deployment": "deployment.keyword",
+} | ATTRIBUTES
 
 
 def body(
@@ -22,17 +31,22 @@ def body(
     since: str = "",
     until: str = "",
     template: str = "",
+    severity: str = "",
+    attribute: str = "",
     field: str = "log",
     **names,
 ) -> dict:
-    """Return the query; `field` is where the words of `q` are searched. Raises Refused naming the
-    filter that is wrong.
+    """Return the query; `field` is where the words of `q` are searched, `attribute` is a name, or name=value.
+
+    Raises Refused naming the filter that is wrong.
     """
-    _check_text({**names, "q": q})
+    _check_text({**names, "q": q, "severity": severity, "attribute": attribute})
     wanted: list[dict] = [{"term": {NAMES[name]: value}} for name, value in names.items() if value]
-    if not user.is_staff:  # a namespace of that name in another cluster is not the user's
-        own = {"cluster": LOCAL, "namespace": user.username}
-        wanted += [{"term": {NAMES[name]: value}} for name, value in own.items()]
+    wanted += scope.clauses(user)
+    if severity:
+        wanted.append(severities.clause(severity))
+    if attribute:
+        wanted.append(_attribute(attribute))
     if level:
         if level not in LEVELS:
             raise Refused("must be one of %(choices)s", field="level", choices=", ".join(LEVELS))
@@ -55,6 +69,14 @@ def body(
             raise Refused(message_of(problem), field="q")
         wanted.append({"query_string": {"query": q, "fields": [field], "default_operator": "AND"}})
     return {"query": {"bool": {"filter": wanted}} if wanted else {"match_all": {}}}
+
+
+def _attribute(text: str) -> dict:
+    name, equal, value = text.partition("=")
+    if not name.strip():
+        raise Refused("must be the name of an attribute, or name=value", field="attribute")
+    path = f"{ATTRIBUTE}{name.strip()}"
+    return {"term": {path: value.strip()}} if equal else {"exists": {"field": path}}
 
 
 def _check_text(given: dict[str, str]) -> None:

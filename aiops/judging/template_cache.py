@@ -1,28 +1,32 @@
 """A cache of templates and verdicts by masked text: a text seen before needs no model. Used by the DRAIN service.
 
-The tree is Drain's (He et al. 2017) with Opni's settings: one level for the number of words, one for each of the first
-six words, then the most similar template. A hit is a text whose exact words were judged before, whatever wildcards its
-template has by now, so it costs one dictionary look-up. Memory is bounded: the least recently seen texts are dropped
-first, and a template is dropped with its last text.
+A new text is placed by Drain's tree (He et al. 2017): one level for the number of words, one for each of the first six
+words, then the most similar template. `regroup` learns the templates again from all texts together
+(`template_learning`), so that a value that came early, such as a user's name, does not stay a part of templates.
+A hit is a text whose exact words were judged before, whatever wildcards its template has by now, so it costs one
+dictionary look-up. Memory is bounded: the least recently seen texts are dropped first, and a template is dropped with
+its last text.
 """
 
 from __future__ import annotations
 
 import json
 import zlib
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from .template_learning import WILD, is_variable, learn_groups, template_of, words_of
+
 SIMILAR = 0.4  # minimum share of equal words for a text to belong to a template
 PREFIX = 6  # words used as levels of the tree (Drain's depth of 8, less the root and the number of words)
 MOST_CHILDREN = 512
-WILD = "<*>"
 TEXTS = 200_000
 MOST_SAMPLE = 1000  # characters of a raw line kept to show what a template looks like
 FORMAT = 3
 READABLE = {1, 2, 3}  # 1 had one more field for each cluster, which was always empty; 1 and 2 no explanations
+FIRST_REGROUP = 32  # texts; the next one is due when their number has doubled
 MOST_EARLY = 10_000  # explanations that came before the verdict
 
 
@@ -68,14 +72,6 @@ class Cluster:
         self.template = " ".join(self.words)
 
 
-def words_of(masked: str) -> tuple[str, ...]:
-    return tuple(masked.replace("_", " ").split())
-
-
-def has_digit(word: str) -> bool:
-    return any(sign.isdigit() for sign in word)
-
-
 class Tree:
     """A search tree from words to clusters: nested dictionaries whose leaves are lists of cluster numbers."""
 
@@ -88,18 +84,20 @@ class Tree:
         for word in words[:PREFIX]:
             if word not in node:
                 full = len(node) + (WILD not in node) >= MOST_CHILDREN
-                word = WILD if has_digit(word) or full else word
+                word = WILD if is_variable(word) or full else word
             node = node.setdefault(word, {})
         return node.setdefault(None, [])
 
     def find(self, words: Sequence[str]) -> list[int]:
         """Return the cluster numbers that these words may belong to."""
-        node = self.root.get(len(words))
+        nodes = [self.root.get(len(words), {})]
         for word in words[:PREFIX]:
-            if node is None:
-                return []
-            node = node.get(word) or node.get(WILD)
-        return node.get(None, []) if node else []
+            if len(nodes) == 1 and WILD not in nodes[0]:  # the usual case
+                nodes = [nodes[0][word]] if word in nodes[0] else []
+                continue
+            keys = (word, WILD) if word != WILD else (WILD,)
+            nodes = [node[key] for node in nodes for key in keys if key in node]
+        return [number for node in nodes for number in node.get(None, ())]
 
     def remove(self, words: Sequence[str], number: int) -> None:
         """Remove the cluster from where its words put it when it was created, and the branches left empty."""
@@ -155,6 +153,53 @@ class TemplateCache:
         self.clusters: dict[int, Cluster] = {}
         self.texts: OrderedDict[str, Text] = OrderedDict()
         self.early: OrderedDict[str, tuple] = OrderedDict()
+        self.regroup_at = FIRST_REGROUP
+
+    def forget_verdicts(self) -> None:
+        """Drop all verdicts, and keep texts and templates with their numbers."""
+        for text in self.texts.values():
+            text.level, text.from_feedback, text.confidence, text.unexpected = "", False, None, None
+        self.early.clear()
+
+    def is_regroup_due(self) -> bool:
+        """Tell whether the number of texts has doubled since the templates were learned from all of them."""
+        return len(self.texts) >= self.regroup_at
+
+    def regroup(self) -> list[Learned]:
+        """Learn the templates from all texts; return those that are new or other words.
+
+        A template keeps the number of the one that most of its lines had, so that known templates are not new ones.
+        """
+        groups = learn_groups({masked: text.count for masked, text in self.texts.items()})
+        claims = []
+        for group in groups:
+            votes = Counter()
+            for masked in group:
+                votes[self.texts[masked].cluster] += self.texts[masked].count
+            claims += [(count, number, group) for number, count in votes.items()]
+        numbers: dict[int, int] = {}
+        taken = set()
+        for _, number, group in sorted(claims, key=lambda claim: (-claim[0], claim[1])):
+            if number not in taken and id(group) not in numbers:
+                numbers[id(group)] = number
+                taken.add(number)
+        before, self.clusters, self.tree = self.clusters, {}, Tree()
+        changed = [self._adopt(group, numbers.get(id(group)), before) for group in groups]
+        self.regroup_at = max(FIRST_REGROUP, 2 * len(self.texts))
+        return [one for one in changed if one.changed]
+
+    def _adopt(self, group: list[str], number: int | None, before: dict[int, Cluster]) -> Learned:
+        """Make the texts a template with this number, or with a new one."""
+        if number is None:
+            number, self.next_number = self.next_number, self.next_number + 1
+        most = max(group, key=lambda masked: self.texts[masked].count)
+        cluster = Cluster(number, template_of(group), set(group), most)
+        for masked in group:
+            self.texts[masked].cluster = number
+        self._enter(cluster)
+        old = before.get(number)
+        changed = old is None or old.template != cluster.template
+        return Learned(cluster.template, number, changed, self.texts[most].sample)
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -169,6 +214,8 @@ class TemplateCache:
             return None
         known.count += 1
         self.texts.move_to_end(masked)
+        if not known.level:  # a new model has not judged it yet
+            return None
         template = self.clusters[known.cluster].template
         if known.from_feedback:  # the model's reasons are not the user's
             return Hit(known.level, template, known.cluster)
@@ -266,7 +313,8 @@ class TemplateCache:
             [masked, one.cluster, one.level, one.sample, one.count, one.from_feedback, one.confidence, one.unexpected]
             for masked, one in self.texts.items()
         ]
-        state = {"format": FORMAT, "next": self.next_number, "clusters": clusters, "texts": texts}
+        state = {"format": FORMAT, "next": self.next_number, "regroup_at": self.regroup_at}
+        state |= {"clusters": clusters, "texts": texts}
         return zlib.compress(json.dumps(state, ensure_ascii=False, separators=(",", ":")).encode(), 1)
 
     def load(self, data: bytes) -> None:
@@ -284,6 +332,8 @@ class TemplateCache:
                 other.texts[masked] = Text(number, level, sample, count, bool(from_feedback), confidence, words)
                 other.clusters[number].texts.add(masked)
             other.next_number = max(int(state["next"]), self.next_number)
+            # a dump of before templates were learned is regrouped at once
+            other.regroup_at = int(state.get("regroup_at", FIRST_REGROUP))
         except (zlib.error, ValueError, KeyError, TypeError) as error:
             raise ValueError(f"not a template cache: {error}")
         while len(other.texts) > other.most_texts:

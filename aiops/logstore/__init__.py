@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from .base import LogStore, clean, get
+from .base import LogStore, clean, get, placed
 
-__all__ = ["LogStore", "clean", "get"]
+__all__ = ["LogStore", "clean", "get", "placed"]

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from functools import cache
 from importlib import import_module
 
@@ -32,6 +33,8 @@ REJUDGE_WORDS = 30  # to search lines by, before whole texts are compared
 REJUDGE_AT_ONCE = 200  # texts
 REJUDGE_BATCH = 2000
 WORKLOADS_SHOWN = 3  # of each template
+AHEAD_MS = 600_000  # a time further in the future is not believed: the line is stored with the present
+SENT_TIME = "sent_time"  # the attribute that keeps what was sent
 UNAVAILABLE = Message("the log store is not available; try again later")
 
 
@@ -43,6 +46,8 @@ class LogStore(ABC):
     def append(self, lines: Sequence[dict]) -> list[str]:
         """Store lines, durably when it returns; one whose `_id` is known is stored once. Return the ids of the new
         ones.
+
+        A line may have its verdict already (`masked_log`, `anomaly_level`, …), which then needs no update.
         """
 
     @abstractmethod
@@ -55,7 +60,11 @@ class LogStore(ABC):
 
     @abstractmethod
     def search(self, body: dict, size: int, after=None) -> tuple[list[dict], object]:
-        """Return the newest matching documents, and the cursor of the next page (None: there is none)."""
+        """Return the newest matching documents, and the cursor of the next page (None: there is none).
+
+        A search that would take too long ends early: with fewer documents and a cursor, whose first element is the time
+        (ms) down to which was searched.
+        """
 
     @abstractmethod
     def scan(self, body: dict) -> Iterator[dict]:
@@ -64,6 +73,11 @@ class LogStore(ABC):
     @abstractmethod
     def count(self, body: dict) -> int:
         """Return the number of matching documents."""
+
+    def count_up_to(self, body: dict, most: int) -> tuple[int, bool]:
+        """Return the number of matching documents and whether these are all: it may stop counting at `most`."""
+        lines = self.count(body)
+        return min(lines, most), lines <= most
 
     @abstractmethod
     def aggregate_workloads(self) -> list[tuple[str, str, str, int]]:
@@ -79,7 +93,7 @@ class LogStore(ABC):
     @abstractmethod
     def histogram(self, body: dict, begin_ms: int, width_ms: int, count: int) -> list[dict[str, int]]:
         """Return matching lines by verdict ("" for none) in each of `count` intervals of `width_ms`, the first from
-        `begin_ms`.
+        `begin_ms`. An attribute `estimated` of the list that is True says that they are estimates.
         """
 
     @abstractmethod
@@ -125,8 +139,31 @@ class LogStore(ABC):
         """Remove all lines of one workload; return how many. Idempotent."""
 
     @abstractmethod
+    def retain(self, days: int, megabytes: int) -> int:
+        """Remove lines older than the days, and the oldest above the size limit; return how many lines. It may leave
+        some to the next call.
+        """
+
+    def upkeep(self) -> None:
+        """Do what keeps the store fast. May take minutes; called every few seconds, never twice at a time."""
+        return None
+
+    @abstractmethod
     def put_templates(self, templates: Sequence[dict]) -> None:
         """Write templates by their `_id`, replacing the whole document."""
+
+
+def placed(line: dict, now_ms: int) -> dict:
+    """Return the line with a time that it can have: for one in the future the present, so that it does not stay on top
+    of all others; the attribute SENT_TIME then has what was sent.
+    """
+    if line["time"] <= now_ms + AHEAD_MS:
+        return line
+    try:
+        sent = datetime.fromtimestamp(line["time"] / 1000, UTC).isoformat(timespec="milliseconds")
+    except (ValueError, OverflowError, OSError):
+        sent = str(line["time"])
+    return {**line, "time": now_ms, "attributes": {**(line.get("attributes") or {}), SENT_TIME: sent}}
 
 
 def clean(value) -> str:

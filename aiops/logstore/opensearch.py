@@ -1,5 +1,8 @@
 """The log store in OpenSearch, with Opni's index names, fields and mappings, so that Opni's dashboards read it.
 
+The mapping divides texts by OpenSearch's standard analyser, for which a name with dots or an address is one word: what
+is searched is left to the same analyser. Old lines are removed by query, once a minute.
+
 Lines are written through the alias `logs`, which may name several indices; a verdict is written to the index of its
 line. Templates are wrapped in `doc`, as Opni writes them.
 """
@@ -7,6 +10,8 @@ line. Templates are wrapped in `doc`, as Opni writes them.
 from __future__ import annotations
 
 import functools
+import logging
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import urlsplit
@@ -19,17 +24,19 @@ from opensearchpy.exceptions import OpenSearchException, RequestError
 from kernel import answering
 from kernel.errors import Fault
 
-from . import query_tree as q
-from .base import UNAVAILABLE, WORKLOADS_SHOWN, LogStore, Names, clean
-from .query import parse
+from .base import UNAVAILABLE, WORKLOADS_SHOWN, LogStore, Names, clean, placed
+from .opensearch_query import WITH_KEYWORD, translate
 
 LOGS, FIRST, TEMPLATES = "logs", "logs-v0.5.4-000001", "templates"
 CHUNK = 1000
 THREADS = 16
 TIMEOUT_S = 30  # of one attempt; there are three
 LIMIT_S = 100.0
+REMOVED_AT_ONCE = 200_000  # lines
+REMOVING_S = 90  # of such a request
+DAY_MS = 86_400_000
 KEYWORD = {"type": "keyword"}
-WITH_KEYWORD = {"type": "text", "fields": {"keyword": {"type": "keyword", "ignore_above": 1024}}}
+TEXT_AND_KEYWORD = {"type": "text", "fields": {"keyword": {"type": "keyword", "ignore_above": 1024}}}
 MAPPING = {
     "time": {"type": "date"},
     "timestamp": {"type": "date"},
@@ -46,7 +53,7 @@ MAPPING = {
     "opnilog_confidence": {"type": "float"},
     "unexpected": {"type": "object", "enabled": False},
     "attributes": KEYWORD,  # name=value: each as a field of its own would make the mapping grow without end
-    **dict.fromkeys(("namespace_name", "deployment", "service", "pod_name"), WITH_KEYWORD),
+    **dict.fromkeys(WITH_KEYWORD, TEXT_AND_KEYWORD),
 }
 TEMPLATE = {"log": {"type": "text"}, "template_matched": KEYWORD, "template_cluster_id": {"type": "integer"}}
 TEMPLATE_MAPPING = {"doc": {"properties": TEMPLATE}}
@@ -58,6 +65,11 @@ VERDICT = (
     "masked_log", "anomaly_level", "template_matched", "template_cluster_id", "inference_model", "opnilog_confidence",
     "unexpected",
 )  # fmt: skip
+
+
+# The client logs each of its calls, and our logs are stored lines too: each would cause the next.
+for name in ("opensearch", "opensearchpy.trace"):
+    logging.getLogger(name).setLevel(logging.WARNING)
 
 
 def _available(method: Callable) -> Callable:
@@ -115,20 +127,8 @@ class OpenSearchStore(LogStore):
 
     @_available
     def append(self, lines: Sequence[dict]) -> list[str]:
-        actions = (
-            {
-                "_op_type": "create",
-                "_index": LOGS,
-                "_id": str(line["_id"]),
-                "_source": {
-                    **{name: _own(name, line[name]) for name in OWN if line.get(name) is not None},
-                    "line_id": str(line["_id"]),
-                    "log_type": line.get("log_type") or "workload",
-                    "anomaly_level": "",
-                },
-            }
-            for line in {str(line["_id"]): line for line in lines}.values()
-        )
+        now = int(time.time() * 1000)
+        actions = (_creation(placed(line, now)) for line in {str(line["_id"]): line for line in lines}.values())
         made: list[str] = []
         results = helpers.streaming_bulk(
             self.client, actions, chunk_size=CHUNK, raise_on_error=False, refresh=self.refresh
@@ -178,6 +178,12 @@ class OpenSearchStore(LogStore):
     @_available
     def count(self, body: dict) -> int:
         return self.client.count(index=LOGS, body={"query": translate(body)})["count"]
+
+    @_available
+    def count_up_to(self, body: dict, most: int) -> tuple[int, bool]:
+        asked = {"query": translate(body), "size": 0, "track_total_hits": most}
+        total = self.client.search(index=LOGS, body=asked)["hits"]["total"]
+        return total["value"], total["relation"] == "eq"
 
     @_available
     def aggregate_workloads(self) -> list[tuple[str, str, str, int]]:
@@ -253,6 +259,41 @@ class OpenSearchStore(LogStore):
         return answer["deleted"]
 
     @_available
+    def retain(self, days: int, megabytes: int) -> int:
+        """Remove lines older than the days, and the oldest above the size limit; return how many lines."""
+        removed = self._remove(int(time.time() * 1000) - days * DAY_MS)
+        whole = self.client.indices.stats(index=LOGS, metric="store,docs")["_all"]["primaries"]
+        lines, gone = whole["docs"]["count"], whole["docs"]["deleted"]  # whose bytes are freed later
+        size = whole["store"]["size_in_bytes"] * lines / ((lines + gone) or 1)
+        if lines and size > megabytes << 20:
+            excess = lines - int(lines * (megabytes << 20) / size)
+            removed += self._remove(self._oldest(excess, lines))
+        return removed
+
+    def _oldest(self, excess: int, lines: int) -> int:
+        """Return the time (ms) that about `excess` of the lines are older than."""
+        asked = {"percentiles": {"field": "time", "percents": [min(100.0, 100 * excess / lines)]}}
+        body = {"size": 0, "aggs": {"result": asked}}
+        (found,) = (
+            value
+            for name, value in self.client.search(index=LOGS, body=body)["aggregations"]["result"]["values"].items()
+            if not name.endswith("_as_string")
+        )
+        return int(found) + 1
+
+    def _remove(self, before_ms: int) -> int:
+        """Remove lines with an earlier time, as many as one request may take; the next one goes on."""
+        answer = self.client.delete_by_query(
+            index=LOGS,
+            body={"query": {"range": {"time": {"lt": before_ms}}}},
+            conflicts="proceed",
+            refresh=True,
+            max_docs=REMOVED_AT_ONCE,
+            request_timeout=REMOVING_S,
+        )
+        return answer["deleted"]
+
+    @_available
     def put_templates(self, templates: Sequence[dict]) -> None:
         names = ("log", "template_matched", "template_cluster_id")
         actions = [
@@ -267,6 +308,15 @@ class OpenSearchStore(LogStore):
         _made, errors = helpers.bulk(self.client, actions, raise_on_error=False, refresh=self.refresh)
         if errors:
             raise Fault(UNAVAILABLE)
+
+
+def _creation(line: dict) -> dict:
+    """Return the line as an action of a bulk request, which fails with 409 if its id is stored."""
+    own = {name: _own(name, line[name]) for name in OWN if line.get(name) is not None}
+    verdict = {name: line[name] for name in VERDICT if line.get(name) is not None}
+    kind = line.get("log_type") or "workload"
+    source = {**own, "line_id": str(line["_id"]), "log_type": kind, "anomaly_level": "", **verdict}
+    return {"_op_type": "create", "_index": LOGS, "_id": str(line["_id"]), "_source": source}
 
 
 def _template(bucket: dict) -> dict:
@@ -299,45 +349,3 @@ def _document(hit: dict) -> dict:
     if isinstance(source.get("attributes"), list):
         source["attributes"] = dict(text.split("=", 1) for text in source["attributes"])
     return {"_id": hit["_id"], **source}
-
-
-def translate(body: dict) -> dict:
-    """Return the query for OpenSearch, parsed by the common parser, so that every store refuses the same."""
-    return _query(parse(body))
-
-
-def _name(field: str) -> str:
-    return f"{field}.keyword" if MAPPING.get(field) is WITH_KEYWORD else field
-
-
-def _query(node) -> dict:
-    match node:
-        case q.All():
-            return {"match_all": {}}
-        case q.Is("_id", values):
-            return {"ids": {"values": list(values)}}
-        case q.Is(field, values) if field.startswith(q.ATTRIBUTE):
-            key = field.removeprefix(q.ATTRIBUTE)
-            return {"terms": {"attributes": [f"{key}={value}" for value in values]}}
-        case q.Exists(field) if field.startswith(q.ATTRIBUTE):
-            return {"prefix": {"attributes": f"{field.removeprefix(q.ATTRIBUTE)}="}}
-        case q.Is(field, values):
-            return {"terms": {_name(field): list(values)}}
-        case q.Between(field, bounds):
-            return {"range": {field: dict(bounds)}}
-        case q.Words(fields, words):
-            phrases = [{"match_phrase": {field: " ".join(words)}} for field in fields]
-            return {"bool": {"should": phrases, "minimum_should_match": 1}} if words else {"match_none": {}}
-        case q.Exists("anomaly_level"):
-            return {"terms": {"anomaly_level": ["Normal", "Anomaly"]}}
-        case q.Exists(field):
-            return {"exists": {"field": field}}
-        case q.And(parts):
-            return {"bool": {"must": [_query(part) for part in parts]}}
-        case q.Not(part):
-            return {"bool": {"must_not": [_query(part)]}}
-        case q.Or(parts, least):
-            if not parts:
-                return {"match_none": {}} if least > 0 else {"match_all": {}}
-            return {"bool": {"should": [_query(part) for part in parts], "minimum_should_match": least}}
-    raise ValueError(f"{node}: unknown")

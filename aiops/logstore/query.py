@@ -122,12 +122,12 @@ def _match(given: Any, _depth: int) -> Any:
     name, value = _pair(given, "match", "query")
     if name not in TEXTS:
         return _equal(name, (value,))
-    return Or(tuple(Words((name,), (word,)) for word in words_of(str(value))))
+    return Or(tuple(Words((name,), words_of(word), word) for word in str(value).split() if words_of(word)))
 
 
 def _match_phrase(given: Any, _depth: int) -> Any:
     name, value = _pair(given, "match_phrase", "query")
-    return Words((name,), words_of(str(value))) if name in TEXTS else _equal(name, (value,))
+    return Words((name,), words_of(str(value)), str(value)) if name in TEXTS else _equal(name, (value,))
 
 
 def _range(given: Any, _depth: int) -> Any:

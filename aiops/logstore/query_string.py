@@ -1,6 +1,9 @@
-"""The parser of query_string, the syntax of the logs' search field: words, "phrases", field:value, AND, OR, NOT, ( ).
+"""The parser of query_string, the syntax of the logs' search field: words, "phrases", field:value, AND, OR, NOT, ( ),
+`*` for any characters of a word and `?` for one.
 
-Words side by side are joined by the default operator. Text of log lines must be searchable as it is, which rules out
+Words side by side are joined by the default operator. What is in quotation marks, and a word with punctuation in it, is
+searched as it is; a quotation mark inside ends the phrase only before a space, a parenthesis or the end, so that a
+pasted line with quotation marks of its own is one phrase. Text of log lines must be searchable, which rules out
 luqum, a parser of Lucene's syntax: `[1] boot`, `{x}`, a lone `-` or `/` and a leading apostrophe are errors there,
 `<ip>` is a range and `ok ~` a fuzzy search (docs/dependencies.md).
 """
@@ -14,21 +17,26 @@ from typing import Any, NamedTuple
 
 from kernel.messages import Message
 
-from .query_tree import TEXTS, And, Exists, Is, Not, Or, Words, field_of, typed, words_of
+from .query_tree import NUMBERS, TEXTS, And, Exists, Is, Not, Or, Pattern, Words, field_of, typed, words_of
 
 MOST_DEPTH = 20
 MOST_TOKENS = 1000
 MOST_QUOTED = 50  # characters of the query that a refusal repeats
 TOKEN = re.compile(
-    r'\s*(?:(\()|(\))|(&&|\|\||AND\b|OR\b|NOT\b|[!+-](?=\S))|("(?:[^"\\]|\\.)*")|((?:[^\s()"\\:]|\\.)+)(:)?)'
+    r"\s*(?:(\()|(\))|(&&|\|\||AND\b|OR\b|NOT\b|[!+-](?=\S))"
+    r'|("(?:[^"\\]|\\.|"(?![\s)]|$))*"(?=[\s)]|$)|"(?:[^"\\]|\\.)*")|((?:[^\s()"\\:]|\\.)+)(:)?)'
 )
 SPACE = re.compile(r"\s*")
 OPERATORS = {"&&": "AND", "||": "OR", "!": "NOT", "+": "AND", "-": "NOT"}
-NOT_SUPPORTED = re.compile(r"[*?~^/\[\]{}]")  # wildcards, fuzzy search, boosts, regular expressions, ranges
+NOT_SUPPORTED = re.compile(r"[~^/\[\]{}]")  # fuzzy search, boosts, regular expressions, ranges
+SPECIAL = re.compile(r"[^\w\s]")
+WILDCARD = re.compile(r"(?<!\\)(?:\\\\)*[*?]")
 
 
 class Token(NamedTuple):
-    """A part of the query. `kind` is `(`, `)`, AND, OR, NOT, phrase, field or word; `position` counts from 1."""
+    """A part of the query. `kind` is `(`, `)`, AND, OR, NOT, phrase, field, word or pattern; `position` counts from
+    1.
+    """
 
     kind: str
     text: str
@@ -51,6 +59,15 @@ def parse(text: str, fields: tuple[str, ...], operator: str) -> Any:
 
 
 def _tokens(text: str) -> list[Token]:
+    try:
+        return _divided(text)
+    except ValueError:
+        if len(whole := text.strip()) > 2 and whole[0] == whole[-1] == '"':  # a pasted line in quotation marks
+            return [Token("phrase", whole[1:-1], whole, 1)]
+        raise
+
+
+def _divided(text: str) -> list[Token]:
     tokens: list[Token] = []
     at, end = 0, len(text.rstrip())
     while at < end:
@@ -73,7 +90,10 @@ def _token(match: re.Match, begin: int) -> Token:
     if operator:
         return Token(OPERATORS.get(operator, operator), "", source, position)
     if phrase is not None:
-        return Token("phrase", re.sub(r"\\(.)", r"\1", phrase[1:-1]), source, position)
+        return Token("phrase", re.sub(r'\\(["\\])', r"\1", phrase[1:-1]), source, position)
+    if not colon and WILDCARD.search(word):
+        literally = re.sub(r"\\(.)", lambda found: " " if found[1] in "*?" else found[1], word)
+        return Token("pattern", literally, source, position)
     return Token("field" if colon else "word", re.sub(r"\\(.)", r"\1", word), source, position)
 
 
@@ -157,17 +177,21 @@ class _Parser:
                 if token.text == "_exists_":
                     return Exists(_field(self._field_name()))
                 return self._atom((_field(token),))
-        if token.kind == "word" and NOT_SUPPORTED.search(token.text):
+        if token.kind in {"word", "pattern"} and NOT_SUPPORTED.search(token.text):
             raise ValueError(
                 Message(
-                    '"%(word)s" at position %(position)s: wildcards, ranges and fuzzy search are not supported',
+                    '"%(word)s" at position %(position)s: ranges, regular expressions and fuzzy search are not'
+                    " supported; put quotation marks around a text",
                     **token.place,
                 )
             )
+        if token.kind == "pattern":
+            return _pattern(token, fields)
         parts = [Is(name, (_value(name, token),)) for name in fields if name not in TEXTS]
         texts = tuple(name for name in fields if name in TEXTS)
         if texts:
-            parts.append(Words(texts, words_of(token.text)))
+            as_it_is = SPECIAL.search(token.text) is not None
+            parts.append(Words(texts, words_of(token.text), token.text, as_it_is))
         return parts[0] if len(parts) == 1 else Or(tuple(parts))
 
     def _group(self, opening: Token, fields: tuple[str, ...]) -> Any:
@@ -185,6 +209,18 @@ class _Parser:
         if self._peek() not in {"word", "phrase"}:
             raise self._unexpected()
         return self._take()
+
+
+def _pattern(token: Token, fields: tuple[str, ...]) -> Any:
+    if not token.text.strip("*"):
+        return Or(tuple(Exists(name) for name in fields))
+    if numeric := next((name for name in fields if name in NUMBERS), None):
+        _value(numeric, token)  # which is none
+    texts = tuple(name for name in fields if name in TEXTS)
+    parts = [Pattern((name,), token.text) for name in fields if name not in TEXTS]
+    if texts:
+        parts.append(Pattern(texts, token.text))
+    return parts[0] if len(parts) == 1 else Or(tuple(parts))
 
 
 def _field(token: Token) -> str:

@@ -46,10 +46,24 @@ class Between:
 
 @dataclass(frozen=True)
 class Words:
-    """One of the text fields contains these words one after the other."""
+    """One of the text fields contains these words one after the other.
+
+    Between them is anything that is no word, or with `literal` what is between them in that text; `text` is what was
+    searched, which OpenSearch divides into words as it does the lines.
+    """
 
     fields: tuple[str, ...]
     words: tuple[str, ...]
+    text: str = ""
+    literal: bool = False
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """One of the fields has words, or as a keyword a value, of this form: `*` is any number of characters, `?` one."""
+
+    fields: tuple[str, ...]
+    text: str
 
 
 @dataclass(frozen=True)
@@ -81,13 +95,15 @@ def matches(node: Any, document: dict) -> bool:
         case All():
             return True
         case Is(field, values):
-            return document.get(field) in values
+            return _value(document, field) in values
         case Between(field, bounds):
             return field in document and all(BOUNDS[bound](document[field], value) for bound, value in bounds)
         case Words(fields, words):
-            return bool(words) and any(_has(words_of(str(document.get(field) or "")), words) for field in fields)
+            return bool(words) and any(_has_words(str(document.get(field) or ""), node) for field in fields)
+        case Pattern(fields, text):
+            return any(_has_form(str(_value(document, field) or ""), text, field in TEXTS) for field in fields)
         case Exists(field):
-            return document.get(field) not in (None, "")
+            return _value(document, field) not in (None, "")
         case And(parts):
             return all(matches(part, document) for part in parts)
         case Or(parts, least):
@@ -97,8 +113,60 @@ def matches(node: Any, document: dict) -> bool:
     raise ValueError(under(str(node), Message("unknown")))
 
 
-def _has(text: tuple[str, ...], words: tuple[str, ...]) -> bool:
-    return any(text[place : place + len(words)] == words for place in range(len(text) - len(words) + 1))
+def _value(document: dict, field: str) -> Any:
+    if field.startswith(ATTRIBUTE):
+        return (document.get("attributes") or {}).get(field.removeprefix(ATTRIBUTE))
+    return document.get(field)
+
+
+def _has_words(text: str, wanted: Words) -> bool:
+    if wanted.literal:
+        return re.search(literal(wanted.text, r"\b", r"\b"), text, re.IGNORECASE) is not None
+    words, has = wanted.words, words_of(text)
+    return any(has[place : place + len(words)] == words for place in range(len(has) - len(words) + 1))
+
+
+def _has_form(text: str, pattern: str, is_text: bool) -> bool:
+    if not is_text:
+        return glob(pattern, text)
+    wanted, has = pattern_words(pattern), words_of(text)
+    places = range(len(has) - len(wanted) + 1)
+    return any(all(glob(form, word) for form, word in zip(wanted, has[place:], strict=False)) for place in places)
+
+
+def literal(text: str, begin: str, end: str) -> str:
+    """Return a regular expression for the text as it is, but for its case and the width of its spaces; `begin` and
+    `end` are what matches the bounds of a word.
+    """
+    parts = text.split()
+    whole = r"\s+".join(map(re.escape, parts))
+    return (begin if _is_word(parts[0][0]) else "") + whole + (end if _is_word(parts[-1][-1]) else "")
+
+
+def _is_word(character: str) -> bool:
+    return re.match(r"\w", character) is not None
+
+
+def pattern_words(pattern: str) -> tuple[str, ...]:
+    """Return the words of a pattern, with their wildcards, in lower case."""
+    return tuple(re.findall(r"[\w*?]+", re.sub(r"\*+", "*", pattern.lower())))
+
+
+def glob(pattern: str, text: str) -> bool:
+    """Return whether the whole text has the form, in time that grows with the product of their lengths only."""
+    at = place = 0
+    star, after = -1, 0
+    while at < len(text):
+        if place < len(pattern) and pattern[place] != "*" and pattern[place] in ("?", text[at]):
+            at, place = at + 1, place + 1
+        elif place < len(pattern) and pattern[place] == "*":
+            star, after, place = place, at, place + 1
+        elif star >= 0:
+            after += 1
+            at, place = after, star + 1
+        else:
+            return False
+    return not pattern[place:].strip("*")
 
 
 def field_of(name: Any) -> str:

@@ -1,9 +1,11 @@
-"""The models of AIOps: trainings and versions (`runs`), alert rules (`alerts`), log lines and related rows (`logs`)."""
+"""The models of AIOps: trainings and versions (`runs`), saved searches and alert rules (`alerts`), log lines and
+related rows (`logs`).
+"""
 
 from __future__ import annotations
 
-from .alerts import Alert, AlertRule
-from .logs import Feedback, FollowedFile, Level, LogLine, Template, Workload
+from .alerts import Alert, AlertRule, SavedSearch
+from .logs import Feedback, FollowedFile, Level, LogKey, LogLine, LogMinute, Template, WatchedWorkload, Workload
 from .runs import ENDED, ModelVersion, State, TrainingRun
 
 __all__ = [
@@ -13,10 +15,14 @@ __all__ = [
     "Feedback",
     "FollowedFile",
     "Level",
+    "LogKey",
     "LogLine",
+    "LogMinute",
     "ModelVersion",
+    "SavedSearch",
     "State",
     "Template",
     "TrainingRun",
+    "WatchedWorkload",
     "Workload",
 ]

@@ -1,11 +1,13 @@
 """The database's rows about logs: lines with verdicts, counts by workload, templates, offsets of followed files.
 
-`LogLine` and `Workload` are written by aiops.logstore.database only, `FollowedFile` by aiops.intake.follow.
+`LogLine`, `LogKey`, `LogMinute` and `Workload` are written by aiops.logstore only, `FollowedFile` by
+aiops.intake.follow.
 """
 
 from __future__ import annotations
 
 from django.conf import settings
+from django.contrib.postgres.indexes import BrinIndex
 from django.db import models
 from django.db.models import Q
 from django.utils.translation import gettext_lazy as _
@@ -22,9 +24,11 @@ class LogLine(models.Model):
 
     `attributes` are what else its sender said of it, as texts; `unexpected` are [position, word] of the masked text
     that the model did not expect.
+
+    The table is partitioned by `time` (aiops/logstore/partitions.py); in the database its primary key is (time, id).
     """
 
-    line_id = models.CharField(_("id"), max_length=100, unique=True)
+    line_id = models.CharField(_("id"), max_length=100)  # unique by LogKey
     time = models.BigIntegerField(_("time"))
     cluster = models.CharField(_("cluster"), max_length=253)
     namespace = models.CharField(_("namespace"), max_length=253, blank=True)
@@ -47,15 +51,59 @@ class LogLine(models.Model):
         verbose_name = _("log line")
         verbose_name_plural = _("log lines")
         indexes = [
-            models.Index(fields=["-time", "-id"], name="aiops_log_time"),
             models.Index(fields=["cluster", "namespace", "deployment", "-time"], name="aiops_log_workload"),
             models.Index(fields=["-time"], name="aiops_log_anomalies", condition=Q(level="Anomaly")),
-            models.Index(fields=["id"], name="aiops_log_unjudged", condition=Q(level="", log_type="workload")),
-            models.Index(fields=["template_id", "-time"], name="aiops_log_template"),
+            models.Index(fields=["time"], name="aiops_log_unjudged", condition=Q(level="", log_type="workload")),
+            models.Index(
+                fields=["template_id", "-time"], name="aiops_log_template", condition=Q(template_id__isnull=False)
+            ),
+            BrinIndex(fields=["id"], name="aiops_log_number", pages_per_range=32),
         ]
 
     def __str__(self) -> str:
         return self.line_id
+
+
+class LogKey(models.Model):
+    """The id of a stored line, as the first half of its SHA-256, with where the line is: it makes ids unique across the
+    partitions of LogLine, which no index of theirs can.
+    """
+
+    key = models.UUIDField(primary_key=True)
+    time = models.BigIntegerField()
+    line = models.BigIntegerField()  # LogLine.id
+
+    class Meta:
+        db_table = "aiops_log_key"
+
+    def __str__(self) -> str:
+        return str(self.key)
+
+
+class LogMinute(models.Model):
+    """The number of stored lines of a workload in a minute (since 1970) by verdict, so that charts count no lines.
+
+    Lines without a namespace or deployment are counted, too.
+    """
+
+    minute = models.BigIntegerField()
+    cluster = models.CharField(max_length=253)
+    namespace = models.CharField(max_length=253)
+    deployment = models.CharField(max_length=253)
+    unjudged = models.BigIntegerField(default=0)
+    normal = models.BigIntegerField(default=0)
+    anomalies = models.BigIntegerField(default=0)
+
+    class Meta:
+        db_table = "aiops_log_minute"
+        constraints = [
+            models.UniqueConstraint(
+                fields=["minute", "cluster", "namespace", "deployment"], name="aiops_log_minute_once"
+            )
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.minute} {self.cluster}/{self.namespace}/{self.deployment}"
 
 
 class Workload(models.Model):
@@ -79,6 +127,27 @@ class Workload(models.Model):
         return f"{self.cluster}/{self.namespace}/{self.deployment}"
 
 
+class WatchedWorkload(models.Model):
+    """A workload of the local cluster that its owner watches, beside the watchlist of the administrators."""
+
+    namespace = models.CharField(_("namespace"), max_length=253)
+    deployment = models.CharField(_("deployment"), max_length=253)
+    by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+", verbose_name=_("who")
+    )
+    at = models.DateTimeField(_("when"), auto_now_add=True)
+
+    class Meta:
+        db_table = "aiops_watched"
+        verbose_name = _("watched workload")
+        verbose_name_plural = _("watched workloads")
+        ordering = ["namespace", "deployment"]
+        constraints = [models.UniqueConstraint(fields=["namespace", "deployment"], name="aiops_watched_once")]
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.deployment}"
+
+
 class Template(models.Model):
     """A template of lines found by DRAIN. `first` and `last` are in ms since 1970."""
 
@@ -99,11 +168,13 @@ class Template(models.Model):
 
 
 class Feedback(models.Model):
-    """A user's verdict on a text: it overrides the model's, at once and in the next training.
+    """A user's verdict on a text: it overrides the model's, at once and, if it is for all lines, in the next training.
 
-    `settled`: the lines stored before have the verdict, too.
+    `namespace`: it is for lines of that namespace of the local cluster only; "" for all lines. `settled`: the lines
+    stored before have the verdict, too.
     """
 
+    namespace = models.CharField(_("namespace"), max_length=253, blank=True, default="", db_default="")
     masked = models.TextField(_("masked line"))
     sample = models.TextField(_("line"), blank=True)
     level = models.CharField(_("verdict"), max_length=10, choices=Level.choices)
@@ -115,7 +186,7 @@ class Feedback(models.Model):
         db_table = "aiops_feedback"
         verbose_name = _("feedback")
         verbose_name_plural = _("feedback")
-        constraints = [models.UniqueConstraint(models.functions.MD5("masked"), name="aiops_feedback_once")]
+        constraints = [models.UniqueConstraint(models.functions.MD5("masked"), "namespace", name="aiops_feedback_once")]
         indexes = [
             models.Index(fields=["at"], name="aiops_feedback_at"),
             models.Index(fields=["id"], name="aiops_feedback_unsettled", condition=Q(settled=False)),

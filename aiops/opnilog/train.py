@@ -27,7 +27,7 @@ import torch
 
 from aiops.wire.masking import mask
 
-from . import judging
+from . import judging, opni
 from .learning import GROUPS, Fitting, fit, surprises
 from .model import LogModel, save
 from .score import KIND, TEXTS, Scorer
@@ -38,6 +38,8 @@ FOLDS = 4
 MOST_TEXTS = 200_000  # distinct texts; a log with more of them is not masked well
 MOST_SCORED = 20_000  # texts that determine the threshold
 KEPT = 1000  # texts kept to find the nearest
+MOST_SHARED = 1000  # texts that Opni's network is tried on
+OPNI_WORK = 8  # a step of Opni's network in steps of ours
 REPORT_EVERY_S = 1.0
 
 
@@ -148,8 +150,8 @@ def folds(counts: dict[str, int], seed: int) -> list[tuple[dict[str, int], dict[
     return result
 
 
-def works(counts: dict[str, int], parts: Sequence[tuple[dict, dict]], how: Fitting) -> list[float]:
-    """Return the steps of each fit, the last one that of all texts.
+def works(counts: dict[str, int], parts: Sequence[tuple[dict, dict]], how: Fitting, for_opni: int = 0) -> list[float]:
+    """Return the work of each fit in steps: the folds', that of all texts, and with `for_opni` steps Opni's.
 
     Scoring is passes without backpropagation, a third of a step's work each.
     """
@@ -159,7 +161,9 @@ def works(counts: dict[str, int], parts: Sequence[tuple[dict, dict]], how: Fitti
     for learned, new in parts:
         scored = sum(tokens[text] for text in islice(new, MOST_SCORED))
         result.append(how.steps(sum(tokens[text] for text in learned)) + scored * GROUPS / how.batch / 3)
-    return [*result, how.steps(sum(tokens.values()))]
+    total = sum(tokens.values())
+    exported = [min(for_opni, opni.steps(total)) * OPNI_WORK] if for_opni else []
+    return [*result, how.steps(total), *exported]
 
 
 def out_of_fold(
@@ -193,9 +197,28 @@ def write(folder: Path, model: LogModel, tokenizer: Tokenizer, lines: Lines, fac
     tokenizer.save(folder / VOCAB)
     kept = [text for text, _ in lines.counts.most_common(KEPT)]
     (folder / TEXTS).write_text(json.dumps(kept, ensure_ascii=False), encoding="utf-8", errors="replace")
-    digests = {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in (MODEL, VOCAB, TEXTS)}
+    there = [folder / name for name in (MODEL, VOCAB, TEXTS)] + sorted((folder / opni.FOLDER).glob("*"))
+    digests = {path.relative_to(folder).as_posix(): digest_of(path) for path in there}
     manifest = {"kind": KIND, "shape": model.shape.as_dict(), **facts, "files": digests}
     (folder / MANIFEST).write_text(json.dumps(manifest, ensure_ascii=False))
+
+
+def export(folder: Path, lines: Lines, tokenizer: Tokenizer, most_steps: int, progress: Progress, device: str) -> float:
+    """Train and write the files for Opni's services; return the share of the lines that they will find normal."""
+    progress.next_fit()
+    texts = list(lines.counts)
+    rows = [tokenizer.encode(text) for text in texts]
+    model = opni.fit(rows, [lines.counts[text] for text in texts], most_steps, progress.step, device)
+    opni.write(folder, model, opni.vocabulary(tokenizer))
+    some = texts[:MOST_SHARED]
+    normal = [verdict.level == "Normal" for verdict in Scorer.open(folder, device).score(some)]
+    counts = [lines.counts[text] for text in some]
+    return sum(count for count, good in zip(counts, normal, strict=True) if good) / sum(counts)
+
+
+def digest_of(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def check(folder: Path, model: LogModel, tokenizer: Tokenizer, lines: Lines, device: str) -> None:
@@ -214,7 +237,7 @@ def check(folder: Path, model: LogModel, tokenizer: Tokenizer, lines: Lines, dev
 def train(path: Path, out: Path, progress: Progress, parameters: dict) -> None:
     """Train and write a model. Raises ValueError where there is nothing to learn from, or a parameter is unknown."""
     known = {one.name for one in fields(Fitting)}
-    if unknown := sorted(set(parameters) - known - {"alarms"}):
+    if unknown := sorted(set(parameters) - known - {"alarms", "opni_steps"}):
         raise ValueError(f"unknown parameters: {', '.join(unknown)}")
     how = Fitting(**{name: value for name, value in parameters.items() if name in known})
     device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -224,7 +247,8 @@ def train(path: Path, out: Path, progress: Progress, parameters: dict) -> None:
         raise ValueError("there is no line to learn from")
     # A fold without new texts, or with all of them, says nothing about new texts.
     parts = [(learned, new) for learned, new in folds(lines.counts, how.seed) if learned and new]
-    progress.plan(works(lines.counts, parts, how))
+    for_opni = int(parameters.get("opni_steps", 0))
+    progress.plan(works(lines.counts, parts, how, for_opni))
     unseen = out_of_fold(parts, how, progress, device)
     alarms = float(parameters.get("alarms", judging.ALARMS))
     threshold = judging.threshold_of(unseen, lines.lines, alarms)
@@ -235,11 +259,13 @@ def train(path: Path, out: Path, progress: Progress, parameters: dict) -> None:
         "threshold": judging.THRESHOLD, "score_threshold": threshold, "alarms": alarms,
         "new_share": sum(count for _, count in unseen) / lines.lines, "odd_share": odd / lines.lines,
         "loss": progress.loss, "device": device,
-        "seconds": round(time.monotonic() - progress.begin, 1),
     }  # fmt: skip
     draft = out.with_name(f".{out.name}.part")
     shutil.rmtree(draft, ignore_errors=True)
     draft.mkdir(parents=True)
+    if for_opni:
+        facts["opni_normal_share"] = export(draft / opni.FOLDER, lines, tokenizer, for_opni, progress, device)
+    facts["seconds"] = round(time.monotonic() - progress.begin, 1)
     write(draft, model, tokenizer, lines, facts)
     check(draft, model, tokenizer, lines, device)
     shutil.rmtree(out, ignore_errors=True)

@@ -11,7 +11,7 @@ import time
 from datetime import datetime, timedelta
 
 from aiops.judging import feedback
-from aiops.judging.template_cache import TemplateCache
+from aiops.judging.template_cache import Learned, TemplateCache
 from aiops.wire import folders, payloads, subjects
 from kernel.serve import Route
 from kernel.singleton import Holder
@@ -35,6 +35,7 @@ class WorkloadDrain:
         self.active = active or Holder("aiops.drain")
         self.loaded = False
         self.changed = False
+        self.owned = feedback.Owned()
         self.feedback_times: dict[int, datetime] = {}  # of the feedback that is in the cache, by its key
         self.saved = time.monotonic()
         self.subjects = {
@@ -62,6 +63,8 @@ class WorkloadDrain:
                 self._load(data)
             self.loaded, self.feedback_times = True, {}
         messages = self.learn_feedback()
+        if self.cache.is_regroup_due():
+            messages += self.regroup()
         if self.changed and time.monotonic() - self.saved > SAVE_EVERY_S:
             self.save()
         return messages
@@ -72,8 +75,19 @@ class WorkloadDrain:
         recent = feedback.since(last and last - OVERLAP)
         fresh = [row for row in recent if self.feedback_times.get(row.pk) != row.at]
         self.feedback_times |= {row.pk: row.at for row in fresh}
-        items = [payloads.Payload(masked_log=row.masked, anomaly_level=row.level, log=row.sample) for row in fresh]
+        self.owned.learn(fresh)
+        items = [
+            payloads.Payload(masked_log=row.masked, anomaly_level=row.level, log=row.sample)
+            for row in fresh
+            if not row.namespace
+        ]
         return self._learn(items, from_feedback=True) if items else []
+
+    def regroup(self) -> list[tuple[str, bytes]]:
+        """Learn the templates from all texts, and publish those that are new or have other words."""
+        changed = self.cache.regroup()
+        self.changed = True
+        return base.lists(subjects.TEMPLATES_INDEX, [_template(known) for known in changed])
 
     def _load(self, data: bytes) -> None:
         try:
@@ -98,7 +112,7 @@ class WorkloadDrain:
         if not self.loaded:
             return []
         items = base.items_of(subjects.PREPROCESSED_WORKLOAD, messages)
-        hits, misses, reasons = [], [], []
+        hits, misses, unexpected = [], [], []
         for item, hit in zip(items, self.cache.match_many([item.masked_log for item in items]), strict=True):
             if hit is None:
                 misses.append(item)
@@ -108,9 +122,13 @@ class WorkloadDrain:
             item.inference_model = subjects.DRAIN
             if hit.confidence is not None:
                 item.opnilog_confidence = max(hit.confidence, LEAST)
-            if hit.unexpected and hit.level == subjects.ANOMALY:
-                reasons.append(base.explanation(item, hit.unexpected))
+            if hit.unexpected:
+                unexpected.append((item, hit.unexpected))
             hits.append(item)
+        self.owned.apply(hits)
+        reasons = [
+            base.explanation(item, words) for item, words in unexpected if item.anomaly_level == subjects.ANOMALY
+        ]
         return [
             *base.lists(subjects.INFERENCED, hits),
             *base.json_lists(subjects.EXPLANATIONS, reasons),
@@ -148,13 +166,9 @@ class WorkloadDrain:
         for item, known in zip(items, learned, strict=True):
             item.template_matched, item.template_cluster_id = known.template, known.cluster_id
             if known.changed:
-                changed[known.cluster_id] = payloads.Payload(
-                    _id=str(known.cluster_id),
-                    log=known.sample,
-                    template_matched=known.template,
-                    template_cluster_id=known.cluster_id,
-                    log_type=subjects.WORKLOAD,
-                )
+                changed[known.cluster_id] = _template(known)
+        if not from_feedback:
+            self.owned.apply(items)
         return [
             *base.lists(subjects.INFERENCED, [item for item in items if item._id]),
             *base.lists(subjects.TEMPLATES_INDEX, list(changed.values())),
@@ -162,20 +176,33 @@ class WorkloadDrain:
 
     def parameters(self, data: bytes) -> list[tuple[str, bytes]]:
         _workloads, kind = base.read_parameters(data)
-        return self._forget() if kind != subjects.STATUS_UPDATE else []
+        return self._forget(kind) if kind != subjects.STATUS_UPDATE else []
 
     def model_update(self, data: bytes) -> list[tuple[str, bytes]]:
         """Drop the cached verdicts when a new model serves or the model is reset; not when a training starts."""
         update = base.read_json(data)
         new = "bucket" in update or update.get("status") == subjects.STATUS_RESET
-        return self._forget() if new else []
+        return self._forget(update.get("status") or "") if new else []
 
-    def _forget(self) -> list[tuple[str, bytes]]:
-        """Drop everything but the users' feedback, which applies to every model."""
+    def _forget(self, status: str) -> list[tuple[str, bytes]]:
+        """Drop every verdict but the users' feedback, which applies to every model; at a reset the templates, too."""
         if not self.loaded:
             return []
-        self.cache.clear()
+        if status == subjects.STATUS_RESET:
+            self.cache.clear()
+        else:
+            self.cache.forget_verdicts()
         self.feedback_times = {}
-        messages = self.learn_feedback()
+        messages = [*self.learn_feedback(), *self.regroup()]
         self.save()
         return messages
+
+
+def _template(known: Learned) -> payloads.Payload:
+    return payloads.Payload(
+        _id=str(known.cluster_id),
+        log=known.sample,
+        template_matched=known.template,
+        template_cluster_id=known.cluster_id,
+        log_type=subjects.WORKLOAD,
+    )

@@ -57,7 +57,4 @@ class GpuController:
         return [(subjects.MODEL_UPDATE, base.dump({"status": subjects.TRAINING}))]
 
     def infer(self, messages: list[bytes]) -> list[tuple[str, bytes]]:
-        items = base.items_of(subjects.GPU_INFERENCE_INTERNAL, messages)
-        if items and self.model.scorer is None:
-            self.model.look()
-        return self.model.judge(items)
+        return self.model.judge(base.items_of(subjects.GPU_INFERENCE_INTERNAL, messages))

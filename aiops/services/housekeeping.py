@@ -1,4 +1,4 @@
-"""Periodic work of one replica: log counts, lines without a verdict, old lines, alerts.
+"""Periodic work of one replica: log counts, lines without a verdict, lines that nobody judges, old lines, alerts.
 
 The counts go to the key `aggregation` every 30 s, in the form that Opni's gateway reads.
 """
@@ -6,15 +6,18 @@ The counts go to the key `aggregation` every 30 s, in the form that Opni's gatew
 from __future__ import annotations
 
 import logging
+import threading
 import time
 
 from django.conf import settings
+from django.db import DatabaseError, connections
 from django.utils import timezone
 
 from aiops import lifecycle, logstore
 from aiops.intake import accept
-from aiops.judging import alerts
-from aiops.wire import kv, subjects, watchlist
+from aiops.judging import alerts, watching
+from aiops.training import unjudged
+from aiops.wire import kv
 from kernel.database import reachable
 from kernel.errors import Fault
 from kernel.singleton import Holder
@@ -24,7 +27,10 @@ log = logging.getLogger(__name__)
 COUNT_EVERY_S = 30
 SWEEP_EVERY_S = 15
 ALERT_EVERY_S = 15
+TELL_EVERY_S = 60
 RETAIN_EVERY_S = 60
+UPKEEP_EVERY_S = 10
+STOP_S = 5  # for which an index that is being built is waited for
 UNJUDGED_AFTER_S = 30  # a line without a verdict for longer is forwarded again
 SWEPT_AT_ONCE = 2000
 
@@ -39,10 +45,15 @@ class Housekeeping:
             (COUNT_EVERY_S, self.count),
             (SWEEP_EVERY_S, self.resend),
             (ALERT_EVERY_S, self.alert),
+            (TELL_EVERY_S, self.tell),
             (RETAIN_EVERY_S, self.retain),
+            (UPKEEP_EVERY_S, self.upkeep),
         )
+        self.keeper: threading.Thread | None = None
 
     def stop(self) -> None:
+        if self.keeper:
+            self.keeper.join(STOP_S)
         self.active.release()
 
     def count(self) -> None:
@@ -69,11 +80,11 @@ class Housekeeping:
             with reachable():
                 if lifecycle.serving() is None:
                     return 0
-            watched = watchlist.triples(kv.watched() or {})
+            watched = watching.triples()
             if not watched:
                 return 0
             lines, _more = logstore.get().search(
-                unjudged(watched, int((time.time() - UNJUDGED_AFTER_S) * 1000)), SWEPT_AT_ONCE
+                unjudged.query(watched, int((time.time() - UNJUDGED_AFTER_S) * 1000)), SWEPT_AT_ONCE
             )
         except (Fault, ValueError) as problem:
             log.warning("lines without a verdict could not be queried: %s", problem)
@@ -86,13 +97,28 @@ class Housekeeping:
         if self.active.hold():
             alerts.check(timezone.now())
 
-    def retain(self) -> None:
-        """Remove old lines, if they are in our own database: OpenSearch has its own retention."""
-        store = logstore.get()
-        if not self.active.hold() or not hasattr(store, "retain"):
+    def tell(self) -> None:
+        """Tell administrators of lines that nobody can judge."""
+        if not self.active.hold():
             return
         try:
-            gone = store.retain(settings.AIOPS_RETENTION_DAYS, settings.AIOPS_RETENTION_MIB)
+            with reachable():
+                unjudged.look()
+        except (Fault, ValueError) as problem:
+            log.warning("lines that nobody can judge could not be counted: %s", problem)
+
+    def upkeep(self) -> None:
+        """Let the store order its tables, beside everything else: an index may take minutes."""
+        if self.active.hold() and not (self.keeper and self.keeper.is_alive()):
+            self.keeper = threading.Thread(target=_upkeep, name="log store", daemon=True)
+            self.keeper.start()
+
+    def retain(self) -> None:
+        """Remove the lines that are too old or too many."""
+        if not self.active.hold():
+            return
+        try:
+            gone = logstore.get().retain(settings.AIOPS_RETENTION_DAYS, settings.AIOPS_RETENTION_MIB)
         except Fault as problem:
             log.warning("old log lines could not be removed: %s", problem.msg)
             return
@@ -100,20 +126,12 @@ class Housekeeping:
             log.info("%s old log lines were removed", gone)
 
 
-def unjudged(watched: set[watchlist.Triple], before_ms: int) -> dict:
-    """Return the query for lines of those workloads with an earlier time and no verdict."""
-    names = ("cluster_id", "namespace_name.keyword", "deployment.keyword")
-    workloads = [
-        {"bool": {"filter": [{"term": {name: value}} for name, value in zip(names, triple, strict=True)]}}
-        for triple in sorted(watched)
-    ]
-    return {
-        "query": {
-            "bool": {
-                "filter": [{"term": {"log_type": subjects.WORKLOAD}}, {"range": {"time": {"lte": before_ms}}}],
-                "must_not": [{"exists": {"field": "anomaly_level"}}],
-                "should": workloads,
-                "minimum_should_match": 1,
-            }
-        }
-    }
+def _upkeep() -> None:
+    try:
+        logstore.get().upkeep()
+    except Fault as problem:
+        log.warning("the log store could not be kept in order: %s", problem.msg)
+    except DatabaseError:
+        log.exception("the log store could not be kept in order")
+    finally:
+        connections.close_all()  # this thread's

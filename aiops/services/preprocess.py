@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 
+from aiops.judging import watching
 from aiops.wire import kv, subjects, watchlist
 from aiops.wire.masking import mask_many
 from kernel.errors import Fault
@@ -27,6 +28,7 @@ class Preprocessing:
 
     def __init__(self):
         self.watched: set[watchlist.Triple] = set()
+        self.owned: set[watchlist.Triple] = set()  # watched by their owners
         self.subjects = {
             subjects.RAW_LOGS: Route(self.raw, "workers", BATCH, LINGER_S),
             subjects.STORED_LOGS: Route(self.stored, "workers", 8),
@@ -38,9 +40,10 @@ class Preprocessing:
         self.look()
 
     def look(self) -> None:
-        """Read the watchlist."""
+        """Read the watchlist, and what owners watch beside it."""
         try:
             watched = kv.watched()
+            self.owned = watching.owned()
         except (Fault, ValueError) as problem:
             log.warning("the watchlist cannot be read now: %s", problem)
             return
@@ -63,7 +66,9 @@ class Preprocessing:
         for item in items:
             if item.log_type != subjects.WORKLOAD:
                 others.append(item)
-            elif (item.cluster_id, item.namespace_name, item.deployment) in self.watched:
+                continue
+            names = (item.cluster_id, item.namespace_name, item.deployment)
+            if names in self.watched or names in self.owned:
                 workloads.append(item)
         kept = workloads + others
         for item, masked in zip(kept, mask_many([item.log for item in kept]), strict=True):

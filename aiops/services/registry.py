@@ -17,6 +17,7 @@ SERVICES = {
     "drain": "aiops.services.drain.WorkloadDrain",
     "inference": "aiops.services.inference.Inference",
     "gpu-controller": "aiops.services.gpu_controller.GpuController",
+    "models": "aiops.services.model_exchange.ModelExchange",
     "training-controller": "aiops.services.training_controller.TrainingController",
 }
 

@@ -1,6 +1,7 @@
-"""The serving model inside a service: loaded when a version serves, replaced when another does, never while it scores.
+"""The serving model inside a service: loaded when there is a line to score, replaced when another version serves.
 
-Used by inference (CPU) and the GPU controller. Scores lists of Payloads, each distinct text once.
+torch takes 200 MiB, and most lines never need it: their texts were judged before. Used by inference (CPU) and the GPU
+controller. Scores lists of Payloads, each distinct text once.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import importlib
 import logging
 import threading
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+RETRY_S = 5.0  # after a model failed to load
+
 
 def open_model(folder: Path, device: str | None) -> Scorer:
     """Load a model. Raises ValueError with the reason."""
@@ -30,42 +34,53 @@ def open_model(folder: Path, device: str | None) -> Scorer:
 
 
 class ServingModel:
-    """At most one scorer in memory. `look` is cheap: it loads new versions only."""
+    """At most one scorer in memory. `look` is cheap: it replaces a loaded version only; `judge` loads the first one."""
 
     def __init__(self, device: str | None = None):
         self.device = device  # None: CUDA where there is one
         self.version: str | None = None
         self.scorer: Scorer | None = None
-        self.lock = threading.Lock()
+        self.lock, self.loading = threading.Lock(), threading.Lock()
+        self.again = 0.0  # not before that time another try to load the first one
 
     def look(self) -> bool:
-        """Load the serving version if it is new; return True when another model serves now.
+        """Replace the loaded version if another one serves; return True when it was replaced.
 
         A model that fails to load is logged, and the last good one goes on.
         """
-        versions = Versions(folders.models())
-        serving = versions.serving()
-        if serving == self.version:
-            return False
-        scorer = None
-        if serving is not None:
-            try:
-                scorer = open_model(versions.folder_of(serving), self.device)
-            except Exception as problem:  # for example a broken file or no memory: the last good model goes on
-                log.error("model version %s cannot be loaded: %s", serving, problem)
+        return self.scorer is not None and self.load()
+
+    def load(self) -> bool:
+        """Load the serving version if it is new; return True when another model is loaded now."""
+        with self.loading:
+            versions = Versions(folders.models())
+            serving = versions.serving()
+            if serving == self.version:
                 return False
-        with self.lock:
-            self.version, self.scorer = serving, scorer
-        log.info("model version %s serves", serving)
-        return True
+            scorer = None
+            if serving is not None:
+                try:
+                    scorer = open_model(versions.folder_of(serving), self.device)
+                except Exception as problem:  # for example a broken file or no memory: the last good model goes on
+                    log.error("model version %s cannot be loaded: %s", serving, problem)
+                    self.again = time.monotonic() + RETRY_S
+                    return False
+            with self.lock:
+                self.version, self.scorer = serving, scorer
+            log.info("model version %s serves", serving)
+            return True
 
     def judge(self, items: Sequence) -> list[tuple[str, bytes]]:
         """Return the messages with the items' verdicts and the explanations of anomalies.
 
         None when there is no model: the sweep forwards lines without a verdict again.
         """
+        if not items:
+            return []
+        if self.scorer is None and time.monotonic() >= self.again:
+            self.load()
         with self.lock:
-            if self.scorer is None or not items:
+            if self.scorer is None:
                 return []
             texts = list(dict.fromkeys(item.masked_log for item in items))
             verdicts = dict(zip(texts, self.scorer.score(texts), strict=True))

@@ -44,6 +44,7 @@ class TrainingController:
             subjects.GPU_INFERENCE: Route(self.offer, shared),
             subjects.GPU_JOB_STATUS: Route(self.job_status),
             subjects.GPU_JOB_STATUS_ALSO: Route(self.job_status),
+            subjects.MODEL_UPDATE: Route(self.model_update),
             subjects.MODEL_STATUS: Route(self.model_status, shared),
             subjects.WORKLOAD_PARAMETERS: Route(self.workload_parameters, shared),
         }
@@ -126,10 +127,23 @@ class TrainingController:
         else:
             raise ValueError(f"{data[:40]!r} is neither JobStart nor JobEnd")
 
+    def model_update(self, data: bytes) -> None:
+        """Record that a trainer that is not ours has taken an order: ours has a row before it announces itself."""
+        held = lease.current()
+        mine = lifecycle.find(held.get("uuid") or "") is not None
+        if base.read_json(data).get("status") == subjects.TRAINING and lease.is_live(held) and not mine:
+            lease.renew(held.get("uuid") or "", lease.FOREIGN, lease.FOREIGN_S)
+
     # --- facts -----------------------------------------------------------------------------------------------------
     def look(self) -> None:
-        """Update what `offer` answers from; end the lease of a silent trainer that has no row here."""
+        """Update what `offer` answers from; end the lease of a silent trainer that has no row here.
+
+        Another trainer reports nothing while it fetches: that its GPU controller answers keeps its lease.
+        """
         held = lease.current()
+        if lease.is_fetching(held) and self.gpu_runs(LOOK_TIMEOUT_S):
+            lease.renew(held.get("uuid") or "", lease.FOREIGN, lease.FOREIGN_S)
+            held = lease.current()
         if lease.is_overdue(held) and lifecycle.find(held.get("uuid") or "") is None:
             if lease.end(held.get("uuid") or ""):
                 self.send([(subjects.GPU_JOB_STATUS, subjects.JOB_END)])

@@ -122,7 +122,7 @@ class TestRuns:
         ordered = lifecycle.order_run(run.pk, 1)
         request = ResourceRequest.objects.get()
         assert (request.pk, request.applier, request.owner) == (f"aiops:{run.uuid}", "jm", "platform")
-        assert (request.request_type, request.state, request.gpu, request.cpu) == ("request", "tried", 1, 0)
+        assert (request.request_type, request.state, request.gpu, request.cpu) == ("request", "tried", 1, 2)
         assert (fresh(run).reserved, fresh(run).gpu) == (True, 1)
         lifecycle.note_start(run.pk, ordered.run_name, 1)
         lifecycle.order_run(run.pk, 2)
@@ -135,9 +135,9 @@ class TestRuns:
         assert (gone.run_name, gone.run_started, gone.reserved) == ("", False, False)
 
     def test_a_run_without_a_reservation_releases_none(self, run):
-        Tenant.objects.filter(name="default").update(gpu=0)
-        lifecycle.order_run(run.pk, 1)
-        lifecycle.note_start(run.pk, f"aiops-{run.pk}-1", 1)
+        name = f"aiops-{run.pk}-1"  # of a release that booked a GPU only
+        TrainingRun.objects.filter(pk=run.pk).update(attempt=1, run_name=name)
+        lifecycle.note_start(run.pk, name, 1)
         with locked(TrainingRun, pk=run.pk) as row:
             lifecycle.give_back(row)
         assert (fresh(run).run_name, fresh(run).run_started) == ("", False)
@@ -148,8 +148,9 @@ class TestRuns:
         Tenant.objects.filter(name="default").update(**tenant)
         Tenant.objects.create(name="other", gpu=4)
         assert lifecycle.order_run(run.pk, 1).run_name
-        assert (fresh(run).reserved, fresh(run).gpu) == (False, 0)
-        assert not ResourceRequest.objects.exists()
+        assert (fresh(run).reserved, fresh(run).gpu) == (True, 0)
+        booked = ResourceRequest.objects.get()
+        assert (booked.gpu, booked.cpu, booked.ram, booked.tenant.name) == (0, 2, 4096, "default")
 
     def test_a_training_that_no_worker_starts_is_enqueued_again_at_intervals(self, run):
         assert not lifecycle.order_again(run.pk, 30)

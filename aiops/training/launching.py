@@ -41,8 +41,11 @@ LOOK_AGAIN_MS = 1000
 RECENT = timedelta(hours=1)
 PACKAGE = Path(__file__).parent.parent
 TRAINER = ("__init__.py", "opnilog", "wire/__init__.py", "wire/masking.py")  # modules that a training's process imports
+OPNI_STEPS = 600  # at most, of the network for Opni's services
+PROGRESS_BYTES = 1 << 20  # that are read of the progress, from its end
 LINES, CODE = "lines.jsonl", "code"  # in the training's folder
 BY = "runner"
+OWNER = 0  # of no user: the number of none
 
 
 class TrainingRuns(owned.OwnedRuns[TrainingRun]):
@@ -78,18 +81,31 @@ class TrainingRuns(owned.OwnedRuns[TrainingRun]):
     def started(self, run: TrainingRun) -> None:
         lifecycle.note_start(run.pk, run.run_name, _count_lines(run))
 
-    def running(self, run: TrainingRun, follow: bool) -> None:
+    def running(self, run: TrainingRun, status: RunStatus, follow: bool) -> None:
+        if status.waits:
+            return lifecycle.note_wait(run.pk, Message("waiting to start: %(reason)s", reason=status.reason))
+        if run.reason:
+            lifecycle.note_trouble(run.pk, "")
         if not _report(run, _progress(run)) and run.lease_until < timezone.now():
             self.fail(run.pk, Message("the trainer has not reported for %(seconds)s s", seconds=lifecycle.LEASE_S))
 
     def ended(self, run: TrainingRun, status: RunStatus) -> None:
         if status.succeeded:
             _adopt(run)
+        elif status.state == "exited" and status.reason.startswith(runners.STOPPED):
+            self._resume(run)  # a reset ends the training first: the platform has stopped it at its own end
         elif status.state == "exited":
             self.fail(run.pk, _reason(run, _progress(run), status.reason))
         elif run.attempt >= ATTEMPTS:
             self.fail(run.pk, Message("%(reason)s (%(count)s attempts)", reason=status.reason, count=run.attempt))
-        elif lifecycle.order_run(run.pk, run.attempt + 1) is not None:
+        else:
+            self._resume(run)
+
+    @staticmethod
+    def _resume(run: TrainingRun) -> None:
+        """Train again on the same lines; the time in which the platform was down does not count as silence."""
+        lifecycle.beat(run.pk)
+        if lifecycle.order_run(run.pk, run.attempt + 1) is not None:
             after_commit.enqueue("aiops.train", run.pk, queue=lifecycle.QUEUE)
 
     def discard(self, run: TrainingRun) -> None:
@@ -170,17 +186,19 @@ def _nothing_to_learn(run: TrainingRun) -> str:
 
 def _spec(run: TrainingRun) -> RunSpec:
     """Return the run's specification, with paths relative to the run's folder: it may have another path where the run
-    is.
+    is. It is isolated like a job: it sees its own folder and nothing else of the platform's, and has no network, since
+    what it reads are lines of anybody's logs.
     """
     folder, runner = folders.training(run.uuid), runners.get()
     command = [runner.python, "-u", "-m", "aiops.opnilog.train", "--lines", LINES]
     command += ["--out", f"out-{run.attempt}", "--progress", f"progress-{run.attempt}.jsonl"]
-    if settings.AIOPS_TRAINING_PARAMETERS:
-        parameters = json.dumps(settings.AIOPS_TRAINING_PARAMETERS).encode()
+    chosen = {**({"opni_steps": OPNI_STEPS} if settings.AIOPS_S3_BUCKET else {}), **settings.AIOPS_TRAINING_PARAMETERS}
+    if chosen:
+        parameters = json.dumps(chosen).encode()
         kernel_storage.write_atomic(folder / "parameters.json", parameters)
         command += ["--parameters", "parameters.json"]
     _copy_code(folder)
-    cpus = len(os.sched_getaffinity(0))
+    amounts = lifecycle.held(run)
     return RunSpec(
         name=run.run_name,
         command=command,
@@ -189,21 +207,25 @@ def _spec(run: TrainingRun) -> RunSpec:
             **runner.environment("."),
             "PYTHONUNBUFFERED": "1",
             "PYTHONPATH": CODE,
-            "OMP_NUM_THREADS": str(cpus),
             **({} if run.gpu else {"CUDA_VISIBLE_DEVICES": ""}),
         },
         log=folder / "train.log",
-        cpu=cpus,
+        cpu=float(amounts["cpu"]),
         gpu=run.gpu,
-        ram_mib=settings.AIOPS_TRAINING_RAM_MIB,
+        ram_mib=amounts["ram"],
         runtime="torch",
         labels={"aiops": str(run.uuid)},
+        owner=OWNER,
+        disk_mib=settings.JOB_DISK_MIB,
+        network="none",
     )
 
 
 def _copy_code(folder: Path) -> None:
     """Copy the trainer's modules beside its data, so that it runs wherever the storage root is mounted."""
     target = folder / CODE
+    if target.is_symlink():  # an earlier attempt may have made anything of it
+        target.unlink()
     shutil.rmtree(target, ignore_errors=True)
     for name in TRAINER:
         source, copy = PACKAGE / name, target / PACKAGE.name / name
@@ -221,10 +243,13 @@ def _progress_file(run: TrainingRun) -> Path:
 
 def _progress(run: TrainingRun) -> list[dict]:
     """Return the complete lines of the progress file; a partly written one is left for the next look."""
-    try:
-        text = _progress_file(run).read_text(errors="replace")
-    except FileNotFoundError:
+    path = _progress_file(run)
+    file = kernel_storage.open_file(path.parent, path.name)  # no link of the run's is followed
+    if file is None:
         return []
+    with file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - PROGRESS_BYTES))
+        text = file.read(PROGRESS_BYTES).decode(errors="replace")
     rows = []
     for line in text.rpartition("\n")[0].splitlines()[-lifecycle.CURVE :]:
         try:
@@ -290,6 +315,8 @@ def _adopt(run: TrainingRun) -> None:
     files = versions.files()
     out = folders.training(run.uuid) / f"out-{run.attempt}"
     try:
+        if any(path.is_symlink() for path in (out, *out.rglob("*"))):
+            raise ValueError(Message("it has links"))
         manifest = verify(out)
         manifest.pop("texts", None)  # samples for the scorer, too large for a row
         version = files.add(out)

@@ -11,6 +11,7 @@ import logging
 import time
 import uuid as uuids
 
+from aiops import lifecycle
 from aiops.wire import kv, lease, status, subjects, watchlist
 from kernel import bus, keyvalue
 from kernel.errors import Fault, Refused
@@ -18,6 +19,7 @@ from kernel.messages import Message, message_of, restored
 
 log = logging.getLogger(__name__)
 
+OPNI = "opni"  # `kind` in the manifest of a model that another service has trained
 REPLY_WITHIN_S = 8.0  # for all tries, while a REST caller waits
 TRY_S = 3.0
 PAUSE_S, GROWTH, MOST_PAUSE_S = 0.3, 1.2, 5.0
@@ -78,9 +80,9 @@ def _put_back(uuid: str, asked: kv.Parameters | None, before: dict | None) -> No
 
 
 def put_status(value: dict) -> None:
-    """Store a trainer's own report (PUT current_status) unchanged, and renew its lease."""
+    """Store a trainer's own report (PUT current_status) unchanged, and renew its lease unless it is the last one."""
     kv.put_model_status(value)
-    if value["status"] == subjects.TRAINING:
+    if value["status"] not in {subjects.COMPLETED, subjects.FAILED, subjects.NO_MODEL}:
         lease.renew("", seconds=lease.FOREIGN_S)
 
 
@@ -114,7 +116,7 @@ def state() -> dict:
     known = kv.model_status() or {"status": "", "statistics": None}
     ours = kv.detail()
     mine = ours if ours.get("state") == known["status"] else {}
-    asked, made = kv.parameters(), kv.decision()
+    asked, made, row = kv.parameters(), kv.decision(), lifecycle.serving()
     training = known["status"] == subjects.TRAINING
     return {
         "status": known["status"],
@@ -123,6 +125,9 @@ def state() -> dict:
         "loss": mine.get("loss"),
         "epochs": int(mine.get("epochs") or 0),
         "device": ("gpu" if mine.get("gpu") else "cpu") if training and "gpu" in mine else "",
+        "version": row.version if row else "",
+        "foreign": row is not None and row.manifest.get("kind") == OPNI,
+        "unjudged": int(kv.unjudged().get("lines") or 0),
         "queued": training and asked is not None and made.get("uuid") != asked.uuid,
     }
 

@@ -6,6 +6,9 @@ Used by the training's end, decisions, pages, REST and reconcile.
 from __future__ import annotations
 
 import logging
+import time
+
+from django.conf import settings
 
 from aiops import lifecycle
 from aiops.models import ModelVersion, State, TrainingRun
@@ -14,13 +17,11 @@ from aiops.wire import folders, subjects
 from kernel import bus, keyvalue
 from kernel.locking import Missing
 
+from . import offering, requests
+
 log = logging.getLogger(__name__)
 
-UPDATE = {
-    "bucket": subjects.MODEL_BUCKET,
-    "bucket_files": {"model_file": subjects.MODEL_FILE, "vocab_file": subjects.VOCAB_FILE},
-}
-
+YOUNG_S = 300
 KEPT = 5  # besides the serving one
 
 
@@ -72,10 +73,20 @@ def prune() -> None:
     there = files().all()
     if not TrainingRun.objects.filter(state=State.TRAINING).exists():  # a newer one may be about to get its row
         for version in set(there) - set(ModelVersion.objects.values_list("version", flat=True)):
-            _remove(version)
+            if not _is_arriving(version):
+                _remove(version)
     for row in ModelVersion.objects.filter(serving=False).order_by("-pk")[KEPT:]:
         if _remove(row.version):
             row.delete()
+
+
+def _is_arriving(version: str) -> bool:
+    """Return whether the version was fetched from another service just now, and may be about to get its row."""
+    try:
+        fetched = files().manifest(version).get("kind") == requests.OPNI
+        return fetched and time.time() - files().folder_of(version).stat().st_mtime < YOUNG_S
+    except (BadVersion, OSError, ValueError):
+        return False
 
 
 def _remove(version: str) -> bool:
@@ -90,5 +101,8 @@ def _remove(version: str) -> bool:
 
 
 def announce() -> None:
-    """Publish `model_update`: a model can be loaded."""
-    bus.send([(subjects.MODEL_UPDATE, keyvalue.dump(UPDATE))])
+    """Put the serving version into the bucket, where there is one, and publish `model_update`."""
+    offering.offer_now()
+    offering.note_announced()
+    update = {"bucket": settings.AIOPS_S3_BUCKET or subjects.MODEL_BUCKET, "bucket_files": offering.FILES}
+    bus.send([(subjects.MODEL_UPDATE, keyvalue.dump(update))])

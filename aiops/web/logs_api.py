@@ -20,11 +20,12 @@ from kernel.errors import Refused, flatten
 from kernel.messages import Message, translate
 from kernel.views import Call, ContractView, query_int, whole
 
-from .logs_serializers import LineIn, LineOut, TakenOut, shown, with_attributes
+from .logs_serializers import LineIn, LineOut, TakenOut, document, shown, usual, with_attributes
 
 CHUNK = 5000  # lines that are stored at a time
 SHOWN = 100  # lines that an answer names
 MOST_OFFSET = 9000
+MOST_COUNTED = 10_000  # of the lines that match words or a template
 FILTERS = (
     ("cluster", str, "cluster"),
     ("namespace", str, "namespace: a username, or platform"),
@@ -35,6 +36,10 @@ FILTERS = (
         {"type": "string", "maxLength": log_search.MOST_Q},
         "words, AND, OR, NOT, “phrases”; at most 1000 characters",
     ),
+    ("severity", str, "error, warning, info or debug with the names that senders use for it; or exactly this text"),
+    ("trace", str, "trace id"),
+    ("span", str, "span id"),
+    ("attribute", str, "name=value of an attribute or label; or a name that the line must have"),
     ("since", whole(0, log_search.LATEST), "ms since 1970"),
     ("until", whole(0, log_search.LATEST), "ms since 1970"),
 )
@@ -95,8 +100,8 @@ class Logs(ContractView):
             try:
                 if isinstance(data, Refused):
                     raise data
-                row = reader.run_validation(with_attributes(data))
-                line = self._line(row)
+                row = usual(data) or reader.run_validation(with_attributes(data))
+                line = document(row, self.request.user)
             except ValidationError as problem:
                 refused.append((number, flatten(problem.detail)))
             except Refused as problem:
@@ -113,28 +118,6 @@ class Logs(ContractView):
             else:
                 yield line
 
-    def _line(self, row: dict) -> dict:
-        user = self.request.user
-        namespace = row.get("namespace_name", user.username)
-        if namespace != user.username and not user.is_staff:
-            raise Refused("must be your own user name", field="namespace_name")
-        cluster = row.get("cluster_id", accept.LOCAL)
-        if cluster != accept.LOCAL and not user.is_staff:
-            raise Refused("only administrators can send lines of other clusters", field="cluster_id")
-        id = row.get("_id", "")
-        return accept.line(
-            row["log"],
-            id=id if user.is_staff or not id else accept.id_of(user.username, id),
-            cluster=cluster,
-            namespace=namespace,
-            deployment=row.get("deployment", ""),
-            pod=row.get("pod_name", ""),
-            service=row.get("service", ""),
-            kind=row.get("log_type", "workload"),
-            at_ms=row.get("time"),
-            attributes=row.get("attributes"),
-        )
-
     def get(self, request):
         given = {name: request.query_params[name] for name, _, _ in FILTERS if name in request.query_params}
         for name in ("since", "until"):
@@ -143,6 +126,12 @@ class Logs(ContractView):
         limit = query_int(request, "limit", 100, 1, 1000)
         offset = query_int(request, "offset", 0, 0, MOST_OFFSET)
         body = log_search.body(request.user, **given)
-        rows, _more = logstore.get().search(body, offset + limit)
+        rows, more = logstore.get().search(body, offset + limit)
         out = LineOut([shown(row) for row in rows[offset:]], many=True).data
-        return Response(out, headers={"X-Total-Count": str(logstore.get().count(body))})
+        lines, exact = (len(rows), True) if more is None else logstore.get().count_up_to(body, MOST_COUNTED)
+        headers = {"X-Total-Count": str(lines)}
+        if not exact:
+            headers["X-Total-Count-At-Least"] = "true"
+        if more is not None and len(rows) < offset + limit:  # older lines: with this as `until`
+            headers["X-Searched-Since"] = str(more[0])
+        return Response(out, headers=headers)

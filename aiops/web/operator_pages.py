@@ -12,6 +12,7 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods
 
 from aiops import logstore
+from aiops.judging import watching
 from aiops.models import ModelVersion, TrainingRun
 from aiops.training import requests, versions
 from aiops.wire import gpu_info, watchlist
@@ -53,10 +54,17 @@ def watch(request):
 
 def _fill(context: dict) -> None:
     watched = {(row["clusterId"], row["namespace"], row["deployment"]) for row in requests.watched_rows()}
+    owned = watching.owned()
     counts = {row[:3]: row[3] for row in logstore.get().aggregate_workloads()}
     rows = [
-        {"key": json.dumps(key), "names": key, "lines": counts.get(key, 0), "watched": key in watched}
-        for key in sorted({*watched, *counts}, key=lambda key: (key[0], key[1], -counts.get(key, 0), key[2]))
+        {
+            "key": json.dumps(key),
+            "names": key,
+            "lines": counts.get(key, 0),
+            "watched": key in watched or key in owned,
+            "owned": key in owned,
+        }
+        for key in sorted({*watched, *owned, *counts}, key=lambda key: (key[0], key[1], -counts.get(key, 0), key[2]))
     ]
     if (everything := context["all"]) in ("0", "1"):  # "select all" and "select none" of the rows shown
         shown = context["cluster"]

@@ -8,7 +8,6 @@ from datetime import UTC, datetime
 
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
-from django.core.exceptions import PermissionDenied
 from django.http import Http404, QueryDict
 from django.shortcuts import redirect, render
 from django.urls import reverse
@@ -17,15 +16,17 @@ from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_GET, require_POST
 
 from aiops import logstore
-from aiops.judging import feedback, log_search
+from aiops.judging import feedback, log_search, searches, severity, watching
 from aiops.judging import insights as charts
 from kernel.errors import Fault, Refused
+from kernel.locking import Missing
 from kernel.messages import translate
 from kernel.pages import attempt, safe_next
 
+from .owners_api import find_line, lines_to_label
+
 SHOWN = 100
 TEMPLATES_SHOWN = 200
-OF_A_TEMPLATE = 2000  # its newest lines, whose texts get the feedback on a template
 NEIGHBOURS = 8
 SPANS = [
     ("1", gettext_lazy("1 hour")),
@@ -34,8 +35,16 @@ SPANS = [
     ("168", gettext_lazy("1 week")),
 ]
 USUAL_HOURS = "24"
+SEVERITIES = [
+    ("error", gettext_lazy("error")),
+    ("warning", gettext_lazy("warning")),
+    ("info", gettext_lazy("info")),
+    ("debug", gettext_lazy("debug")),
+]
+NO_VERDICT = ("", "unwatched")
 AFTER_MS = 10_000  # how far after a line its context is searched
-FILTERS = ("level", "q", "cluster", "namespace", "deployment", "since", "until", "template")
+FILTERS = (*searches.FILTERS, "since", "until")
+NOT_LIVE = {"since", "until", "severity", "trace", "span", "attribute"}  # the live tail does not know them
 
 
 def or_unavailable(view):
@@ -62,13 +71,17 @@ def insights(request):
     given = {name: request.GET[name] for name in FILTERS if request.GET.get(name)}
     hours = _hours(request)
     context = {"given": given, "levels": log_search.LEVELS, "rows": [], "hours": hours, "spans": SPANS}
+    context["severities"] = SEVERITIES
     try:
         body, mark = log_search.body(request.user, **given), _mark(request.GET.get("after", ""))
         rows, more = logstore.get().search(body, SHOWN, mark)
-        context["rows"] = [_row(row) for row in rows]
+        context["rows"] = _rows(rows)
         context["more"] = json.dumps(more) if more is not None else ""
-        newest = not mark and not {"since", "until"} & set(given)
-        context["tail"] = ["", *log_search.LEVELS] if newest else None  # the page's websocket adds new lines on top
+        if more is not None and len(rows) < SHOWN:
+            context["searched"] = datetime.fromtimestamp(more[0] / 1000, UTC)
+        newest = not mark and not NOT_LIVE & set(given) and _live(request.user, given)
+        # the page's websocket adds new lines on top
+        context["tail"] = [*NO_VERDICT, *log_search.LEVELS] if newest else None
         context["chart"] = charts.chart(request.user, given, hours)
         if context["chart"]["anomalies"]:
             context["workloads"] = charts.workloads(request.user, given, hours)
@@ -99,20 +112,33 @@ def _mark(text: str):
     return mark
 
 
+def _live(user, given: dict) -> bool:
+    """Return whether the live tail has these lines: a user's has the own ones, not those of a tenant's members."""
+    return user.is_staff or given.get("namespace", user.username) == user.username
+
+
 def _row(document: dict) -> dict:
     fields = {name.lstrip("_"): value for name, value in document.items()}
-    return {**fields, "at": datetime.fromtimestamp(document["time"] / 1000, UTC)}
+    kind, text = severity.of(document.get("attributes"))
+    at = datetime.fromtimestamp(document["time"] / 1000, UTC)
+    return {**fields, "at": at, "severity": kind, "severity_text": text}
+
+
+def _rows(documents: list[dict]) -> list[dict]:
+    """Return the lines as the templates show them; those without a verdict say whether anybody watches the workload."""
+    rows = [_row(document) for document in documents]
+    watched = watching.known() if not all(row.get("anomaly_level") for row in rows) else None
+    for row in rows:
+        row["anomaly_level"] = row.get("anomaly_level") or watching.without_verdict(row, watched)
+    return rows
 
 
 def _line(request, id: str) -> dict:
     """Return the line if the user may see it. Raises Http404, Fault."""
-    body = log_search.body(request.user)
-    allowed = body["query"]
-    wanted = {"query": {"bool": {"filter": [allowed, {"term": {"_id": id}}]}}}
-    rows, _more = logstore.get().search(wanted, 1) if id and "\x00" not in id else ([], None)
-    if not rows:
-        raise Http404
-    return rows[0]
+    try:
+        return find_line(request.user, id)
+    except Missing:
+        raise Http404 from None
 
 
 @login_required
@@ -135,12 +161,13 @@ def line(request):
         alike = store.count(log_search.body(request.user, **workload, template=str(template)))
     words = {str(word) for _position, word in document.get("unexpected") or []}
     context = {
-        "line": _row(document),
+        "line": _rows([document])[0],
         "words": [(word, word in words) for word in (document.get("masked_log") or "").split()],
         "unexpected": sorted(words),
         "alike": alike,
         "all": store.count(log_search.body(request.user, **workload)) if alike is not None else None,
-        "around": [_row(one) for one in [*after[-NEIGHBOURS:], *before]],
+        "around": _rows([*after[-NEIGHBOURS:], *before]),
+        "linked": {"trace_id": "trace", "span_id": "span"},
         "feedback": feedback.of(document),
     }
     return render(request, "aiops/line.html", context)
@@ -175,21 +202,21 @@ def _template(row: dict) -> dict:
 @require_POST
 @or_unavailable
 def tell(request):
-    """Record an operator's feedback on a line, or on all lines of a template. It applies to all users' lines."""
-    if not request.user.is_staff:
-        raise PermissionDenied
+    """Record feedback on a line, or on all lines of a template: a user's for the own namespace, an administrator's for
+    all lines.
+    """
     level, template = request.POST.get("level", ""), request.POST.get("template", "")
     documents = [] if template else [_line(request, request.POST.get("id", ""))]
 
     def do() -> None:
-        of_template = log_search.body(request.user, template=template) if template else None
-        feedback.record(documents or logstore.get().search(of_template, OF_A_TEMPLATE)[0], level, request.user)
+        feedback.record(documents or lines_to_label(request.user, "", template), level, request.user)
 
     problem = attempt(do)
     if problem:
         messages.error(request, problem)
     else:
-        messages.success(request, _("Saved. It applies immediately and in the next training."))
+        staff = _("Saved. It applies immediately and in the next training.")
+        messages.success(request, staff if request.user.is_staff else _("Saved. It applies to your log lines."))
     if template:
         return redirect(safe_next(request, reverse("aiops_templates")))
     query = QueryDict(mutable=True)

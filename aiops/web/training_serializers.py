@@ -85,6 +85,9 @@ class StatusOut(serializers.Serializer):
     epochs = serializers.IntegerField(help_text="total number of epochs; 0: unknown")
     device = serializers.CharField(allow_blank=True, help_text="gpu or cpu; set during training")
     queued = serializers.BooleanField(help_text="whether a training request is queued")
+    version = serializers.CharField(allow_blank=True, help_text="the model version that serves; empty: none")
+    foreign = serializers.BooleanField(help_text="whether another service has trained that version")
+    unjudged = serializers.IntegerField(help_text="log lines of the last hour that no model judges; 0 if one serves")
 
 
 class TrainingOut(serializers.Serializer):

@@ -19,7 +19,9 @@ from .subjects import (
     OWN_BUCKET,
     OWN_DECISION,
     OWN_DETAIL,
+    OWN_EXCHANGE,
     OWN_RETRAIN,
+    OWN_UNJUDGED,
     OWN_WATCHLIST,
     PARAMETERS,
     PARAMETERS_BUCKET,
@@ -120,6 +122,26 @@ def watched() -> dict | None:
 
 def put_watched(workloads: dict) -> None:
     keyvalue.put_json(OWN_BUCKET, OWN_WATCHLIST, {"workloads": workloads})
+
+
+def exchange() -> dict:
+    """Return {"version", "tags": {object: tag}, "announced"}: what the bucket of models holds of ours."""
+    value, _ = keyvalue.get_json(OWN_BUCKET, OWN_EXCHANGE)
+    return value if isinstance(value, dict) else {}
+
+
+def change_exchange(**fields) -> None:
+    keyvalue.change(OWN_BUCKET, OWN_EXCHANGE, lambda old: {**(old if isinstance(old, dict) else {}), **fields})
+
+
+def unjudged() -> dict:
+    """Return {"lines", "since"} of the lines that nobody can judge; empty when there are none."""
+    value, _ = keyvalue.get_json(OWN_BUCKET, OWN_UNJUDGED)
+    return value if isinstance(value, dict) else {}
+
+
+def put_unjudged(value: dict) -> None:
+    keyvalue.put_json(OWN_BUCKET, OWN_UNJUDGED, value)
 
 
 def aggregation() -> dict | None:

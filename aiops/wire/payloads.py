@@ -93,7 +93,7 @@ def batches(items: Sequence[Payload], most: int = 1 << 30, limit: int | None = N
     `limit` is Opni's 8 MiB, or what the server allows where that is less. A larger single item has its texts cut: the
     verdict needs its id, not its megabytes.
     """
-    limit = limit or min(MAX_PAYLOAD, bus.max_payload()) - HEAD_ROOM
+    limit = limit or _limit()
     batch: list[Payload] = []
     size = 0
     for item in items:
@@ -108,6 +108,17 @@ def batches(items: Sequence[Payload], most: int = 1 << 30, limit: int | None = N
         size += weight
     if batch:
         yield encode(batch)
+
+
+def singles(items: Iterable[Payload]) -> Iterator[bytes]:
+    """Yield each item as a Payload of its own, as in `raw_logs`; the texts of one above the server's limit are cut."""
+    limit = _limit()
+    for item in items:
+        yield (item if item.ByteSize() <= limit else shortened(item, limit)).SerializeToString()
+
+
+def _limit() -> int:
+    return min(MAX_PAYLOAD, bus.max_payload()) - HEAD_ROOM
 
 
 def shortened(item: Payload, limit: int) -> Payload:

@@ -60,6 +60,7 @@ PARAMETERS_BUCKET, PARAMETERS, LAST_TRAINED = "model-training-parameters", "mode
 STATISTICS_BUCKET, STATUS = "model-training-statistics", "modelTrainingStatus"
 OWN_BUCKET, OWN_GPU, OWN_DECISION, OWN_WATCHLIST, OWN_DETAIL = "mlp-aiops", "gpu", "decision", "watchlist", "training"
 OWN_RETRAIN = "anew"
+OWN_EXCHANGE, OWN_UNJUDGED = "exchange", "unjudged"
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,8 @@ SUBJECTS = {
     for entry in (
         Subject(RAW_LOGS, "ingest plug-ins, shippers", "preprocessing", "workers", "one Payload",
                 also=(("intake", "intake"),), note="the intake stores what came this way"),
-        Subject(STORED_LOGS, "log intake", "preprocessing", "workers", LIST, note="our own: lines already stored"),
+        Subject(STORED_LOGS, "log intake", "preprocessing", "workers", LIST,
+                note="our own: lines already stored; `MLP_AIOPS_SUBJECT` may put `raw_logs` in its place"),
         Subject(PREPROCESSED_WORKLOAD, "preprocessing", "drain", "", LIST, note="one replica is active, others wait"),
         Subject(PREPROCESSED_PRETRAINED, "preprocessing", "(Opni's pretrained DRAIN)", "workers", LIST),
         Subject(OPNILOG_WORKLOAD, "drain, on a miss", "inference", "workers", LIST),
@@ -115,7 +117,8 @@ SUBJECTS = {
         Subject(GPU_JOB_STATUS, "training-controller, gpu-controller", "training-controller", "",
                 "`JobStart` or `JobEnd`"),
         Subject(GPU_JOB_STATUS_ALSO, "(another spelling)", "training-controller", "", "`JobStart` or `JobEnd`"),
-        Subject(MODEL_UPDATE, "gpu-controller, training-controller", "inference, gpu-controller, drain", "",
+        Subject(MODEL_UPDATE, "gpu-controller, training-controller",
+                "inference, gpu-controller, training-controller, drain, models", "",
                 '`{"status":"training"}`, `{"status":"reset"}` or `{"bucket":…,"bucket_files":{…}}`'),
         Subject(WORKLOAD_PARAMETERS_UPDATE, "training-controller", "preprocessing, drain", "",
                 '`{"workloads":{…},"status_type":"train"|"update"|"reset"}`', opni_queue="workers (preprocessing)",
@@ -154,6 +157,9 @@ KEYS = (
         "training-controller"),
     Key(OWN_BUCKET, OWN_RETRAIN, "our own: the request that trains also where no workload was added", "gateway"),
     Key(OWN_BUCKET, OWN_WATCHLIST, "our own: the watchlist in force", "training-controller"),
+    Key(OWN_BUCKET, OWN_EXCHANGE, "our own: which version's files the bucket of models holds, and their tags; when a "
+        "model was last announced", "models, reconcile, REST"),
+    Key(OWN_BUCKET, OWN_UNJUDGED, "our own: how many lines nobody can judge, since when", "housekeeping"),
     Key(OWN_BUCKET, OWN_DETAIL, "our own: what the status cannot carry: loss, epochs, device, the reason of a failure",
         "gateway, reconcile"),
 )  # fmt: skip

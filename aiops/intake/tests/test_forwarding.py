@@ -8,6 +8,7 @@ from django.db import connection
 
 from aiops.intake import accept, follow
 from aiops.models import FollowedFile, LogLine, ModelVersion
+from aiops.services import raw_logs
 from aiops.services.housekeeping import Housekeeping
 from aiops.wire import kv, payloads, subjects
 from kernel import bus
@@ -93,3 +94,20 @@ def test_lines_not_forwarded_by_a_killed_process_are_forwarded_by_the_sweep(
     assert keeper.sweep() == 1
     keeper.stop()
     assert [item.log for item in payloads.decode(peer.wait(subjects.STORED_LOGS)[0])] == ["one"]
+
+
+def test_lines_go_out_as_opnis_preprocessing_expects_them_where_it_stands_in_for_ours(peer, settings):
+    settings.AIOPS_SUBJECT = subjects.RAW_LOGS
+    peer.listen(subjects.RAW_LOGS), peer.listen(subjects.STORED_LOGS)
+    accept.store([accept.line(text, id=text, namespace="shop", deployment="web") for text in ("one", "two")])
+    items = [payloads.decode_one(data) for data in peer.wait(subjects.RAW_LOGS, 2)]
+    assert [(item._id, item.log, item.deployment) for item in items] == [("one", "one", "web"), ("two", "two", "web")]
+    assert peer.heard[subjects.STORED_LOGS] == []
+
+
+def test_lines_are_stored_once_though_they_come_back_on_that_subject(peer, settings):
+    settings.AIOPS_SUBJECT = subjects.RAW_LOGS
+    peer.listen(subjects.RAW_LOGS)
+    accept.store([accept.line("one", id="one", at_ms=1_700_000_000_000)])
+    raw_logs.Intake().raw(peer.wait(subjects.RAW_LOGS))
+    assert list(LogLine.objects.values_list("log", "time")) == [("one", 1_700_000_000_000)]

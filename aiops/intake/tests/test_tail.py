@@ -12,6 +12,7 @@ from asgiref.sync import sync_to_async
 from aiops import logstore
 from aiops.conftest import payload
 from aiops.intake import accept, tail
+from aiops.models import WatchedWorkload
 from aiops.services.writeback import WriteBack
 from aiops.wire.payloads import encode
 from jobs.models import Job
@@ -54,6 +55,8 @@ async def texts(link) -> list[str]:
 
 class TestTail:
     def test_a_line_is_sent_when_it_is_stored_and_again_when_it_is_classified(self, alice):
+        WatchedWorkload.objects.create(namespace="alice", deployment="fit")
+
         async def work():
             link = await following(alice, "deployment=fit")
             await sync_to_async(accept.store)(stored("epoch one"))
@@ -100,6 +103,28 @@ class TestTail:
             return await texts(link)
 
         assert asyncio.run(work()) == ["early"]
+
+    def test_a_line_that_nobody_watches_says_so(self, alice):
+        logstore.get().append(stored("early"))
+
+        async def work():
+            link = await opened(alice)
+            await link.send_to(asking(""))
+            return (await heard(link))["rows"]
+
+        assert [row["level"] for row in asyncio.run(work())] == ["unwatched"]
+
+    def test_no_thread_of_the_event_loop_asks_the_database(self, alice, monkeypatch):
+        """Tests allow it, for the browser's driver; servers do not."""
+        logstore.get().append(stored("hello"))
+
+        async def work():
+            monkeypatch.delenv("DJANGO_ALLOW_ASYNC_UNSAFE", raising=False)
+            link = await opened(alice)
+            await link.send_to(asking("q=hello"))
+            return await texts(link)
+
+        assert asyncio.run(work()) == ["hello"]
 
     def test_it_stops_when_the_page_unsubscribes(self, alice):
         async def work():

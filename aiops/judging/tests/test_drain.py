@@ -141,3 +141,76 @@ def test_a_dump_of_the_first_format_is_read():
     other.load(first)
     assert other.match_many(["user anna left"]) == cache.match_many(["user anna left"])
     assert other.dump() == cache.dump()
+
+
+USERS = ["".join(chr(97 + int(digit)) * 2 for digit in str(number)) for number in range(40)]
+
+
+def test_a_new_user_is_no_new_template_once_templates_are_learned():
+    cache = TemplateCache()
+    lines = [f"user {user} opened page <num>" for user in USERS] + [f"proxy for {user} closed <num>" for user in USERS]
+    learned(cache, *lines)
+    assert cache.is_regroup_due()
+    cache.regroup()
+    assert not cache.is_regroup_due()
+    assert {one.template for one in cache.clusters.values()} == {
+        "user <*> opened page <num>",
+        "proxy for <*> closed <num>",
+    }
+    [new] = learned(cache, "user zoe opened page <num>")
+    assert not new.changed
+    assert new.template == "user <*> opened page <num>"
+
+
+def test_few_different_words_are_parts_of_templates():
+    cache = TemplateCache()
+    lines = [f"connection of {user} was {end}" for user in USERS for end in ("opened", "closed")]
+    learned(cache, *lines)
+    cache.regroup()
+    assert {one.template for one in cache.clusters.values()} == {
+        "connection of <*> was opened", "connection of <*> was closed",
+    }  # fmt: skip
+
+
+def test_learned_templates_keep_their_numbers_and_are_reported_once():
+    cache = TemplateCache()
+    learned(cache, *[f"user {user} opened page <num>" for user in USERS])
+    numbers = set(cache.clusters)
+    [one] = cache.regroup()
+    assert one.cluster_id in numbers
+    assert cache.regroup() == []
+    assert cache.match_many(["user aa opened page <num>"])[0].template == one.template
+
+
+def test_learned_templates_survive_a_restart_and_a_new_model():
+    cache = TemplateCache()
+    learned(cache, *[f"user {user} opened page <num>" for user in USERS])
+    cache.regroup()
+    other = TemplateCache()
+    other.load(cache.dump())
+    assert not other.is_regroup_due()
+    other.forget_verdicts()
+    assert other.match_many(["user aa opened page <num>"]) == [None]
+    [known] = learned(other, "user aa opened page <num>", level="Anomaly")
+    assert not known.changed
+    assert known.cluster_id in cache.clusters
+    assert other.match_many(["user aa opened page <num>"])[0].level == "Anomaly"
+
+
+def test_long_texts_that_differ_at_every_word_do_not_stop_the_learning():
+    cache = TemplateCache()
+    words = ["same"] * 1500
+    learned(cache, *[" ".join([*words[:place], "other", *words[place + 1 :]]) for place in range(300)])
+    cache.regroup()
+    assert sum(len(one.texts) for one in cache.clusters.values()) == 300
+
+
+@settings(max_examples=60, deadline=None)
+@given(TEXTS)
+def test_every_text_matches_its_learned_template(texts):
+    cache = TemplateCache()
+    learned(cache, *texts)
+    cache.regroup()
+    learned(cache, "a b c", "x1 b")
+    for text, hit in zip(cache.texts, cache.match_many(list(cache.texts)), strict=True):
+        assert all(mine in ("<*>", word) for mine, word in zip(hit.template.split(), text.split(), strict=True))

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from django.db import connection
 
 from aiops.intake import accept
-from aiops.logstore import retention
+from aiops.logstore import partitions, retention
 from aiops.logstore.database import DatabaseStore
 from aiops.models import LogLine, Workload
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
-NOW = 9_999_999_000_000
+NOW = int(time.time() * 1000) - 3 * partitions.DAY_MS
 LINES = 20_000
 YEARS = 3650
 MIB = 1 << 20
@@ -25,8 +27,10 @@ def sql(text: str) -> None:
 
 def on_disk() -> int:
     with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_total_relation_size('aiops_log')")
-        return cursor.fetchone()[0]
+        cursor.execute("SELECT sum(pg_total_relation_size(relid)) FROM pg_partition_tree('aiops_log')")
+        lines = cursor.fetchone()[0]
+        cursor.execute("SELECT pg_total_relation_size('aiops_log_key')")
+        return int(lines) + cursor.fetchone()[0]
 
 
 def fill(lines: int = LINES, begin: int = 0) -> None:
@@ -43,8 +47,9 @@ def fill(lines: int = LINES, begin: int = 0) -> None:
 
 @pytest.fixture
 def store():
-    sql("TRUNCATE aiops_log, aiops_workload")  # on disk, too
+    sql("TRUNCATE aiops_log, aiops_log_key, aiops_log_minute, aiops_workload")  # on disk, too
     fill()
+    partitions.build_indexes()
     sql("VACUUM aiops_log")
     return DatabaseStore()
 

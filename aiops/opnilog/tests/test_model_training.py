@@ -16,6 +16,7 @@ from django.conf import settings
 from aiops.opnilog import judging, train
 from aiops.opnilog.score import Scorer
 from aiops.opnilog.store import Versions
+from aiops.wire.masking import mask
 
 QUICK = {"width": 32, "inner": 32, "heads": 2, "layers": 1, "least_steps": 150, "most_steps": 150}
 ODD = "panic kernel oops at unknown address"
@@ -210,3 +211,18 @@ def test_confidence_decreases_with_the_score_and_equals_opnis_at_the_threshold()
     assert values == sorted(values, reverse=True)
     assert (values[0], values[2]) == (1.0, pytest.approx(0.7))
     assert values[-1] > 0
+
+
+def test_a_network_for_opnis_services_is_trained_beside_ours_and_judges_by_their_rule(tmp_path):
+    command = [sys.executable, "-m", "aiops.opnilog.train", *order(tmp_path, lines(), opni_steps=120)]
+    done = subprocess.run(command, cwd=settings.BASE_DIR, env={"OMP_NUM_THREADS": "1"}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    manifest = json.loads((tmp_path / "out" / "manifest.json").read_bytes())
+    assert {"opni/nulog_model_latest.pt", "opni/vocab.txt"} <= set(manifest["files"])
+    assert manifest["opni_normal_share"] > 0.95
+    rows = [row for row in progress(tmp_path) if row["stage"] == "train"]
+    assert rows[-1]["epoch"] == rows[-1]["epochs"]
+    theirs = Scorer.open(tmp_path / "out" / "opni", "cpu")
+    assert not theirs.ours
+    known, odd = theirs.score([mask("user anna logged in from 10.0.0.1"), ODD])
+    assert (known.level, odd.level) == ("Normal", "Anomaly")

@@ -183,6 +183,22 @@ def test_a_new_model_invalidates_verdicts_but_a_started_training_does_not():
     assert service.judge([GOLDEN])[0][0] == "opnilog_workload_logs"
 
 
+def test_templates_are_learned_from_all_texts_and_keep_their_numbers_with_a_new_model():
+    service = drain()
+    users = ["".join(chr(97 + int(digit)) * 2 for digit in str(number)) for number in range(40)]
+    texts = [f"user {user} opened the page" for user in users]
+    service.learn([payloads.encode([payload(masked_log=text, anomaly_level="Normal") for text in texts])])
+    ((subject, data),) = service.look()
+    (template,) = payloads.decode(data)
+    assert (subject, template.template_matched) == ("templates_index", "user <*> opened the page")
+    service.parameters(watchlist_update("train", WATCHED))
+    service.model_update(b'{"bucket": "opni-nulog-models", "bucket_files": {}}')
+    new = payload(masked_log="user zoe opened the page", anomaly_level="Normal")
+    ((subject, data),) = service.learn([payloads.encode([new])])
+    assert subject == "inferenced_logs"  # and nothing about a new template
+    assert payloads.decode(data)[0].template_cluster_id == template.template_cluster_id
+
+
 def test_the_passive_replica_takes_over_the_active_ones_state():
     """Bug 13: no state lives only in a process; template numbers stay unique."""
     first, second = drain(), drain(active=False)

@@ -83,3 +83,17 @@ def test_a_training_that_no_worker_starts_is_enqueued_again_at_intervals(run, ta
         for _ in range(ROUNDS):
             reconcile.run()
         assert [message.actor_name for message in tasks.queue] == ["aiops.train"] * turn
+
+
+def test_a_training_that_an_orderly_end_of_the_platform_has_stopped_begins_again(run, tasks):
+    """However long the platform was down, and however often it is started again."""
+    started(run)
+    TrainingRun.objects.filter(pk=run.pk).update(attempt=launching.ATTEMPTS)
+    tasks.queue.clear()
+    runners.get().stop_all(grace=0)
+    TrainingRun.objects.filter(pk=run.pk).update(lease_until=timezone.now() - timedelta(hours=1))
+    reconcile.run()
+    run.refresh_from_db()
+    assert (run.state, run.attempt, run.run_started) == ("training", launching.ATTEMPTS + 1, False)
+    assert run.lease_until > timezone.now()
+    assert [message.actor_name for message in tasks.queue] == ["aiops.train"]

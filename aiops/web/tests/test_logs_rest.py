@@ -231,11 +231,19 @@ class TestSearch:
             ("a NOT", 'expected a search term after "NOT" at position 3'),
             ("a OR (b", "the parenthesis at position 6 is not closed"),
             ('a "b c', "the quotation mark at position 3 is not closed"),
-            ("a conn*", '"conn*" at position 3: wildcards, ranges and fuzzy search are not supported'),
+            (
+                "a conn~",
+                '"conn~" at position 3: ranges, regular expressions and fuzzy search are not supported; put quotation'
+                " marks around a text",
+            ),
             ("a error:timeout", 'unknown field "error" at position 3; put quotation marks around a text with a colon'),
             ("_exists_:no", 'unknown field "no" at position 10; put quotation marks around a text with a colon'),
             ("time:soon", 'the field time needs a number, not "soon" at position 6'),
-            ("x" * 60 + "*", '"' + "x" * 49 + '…" at position 1: wildcards, ranges and fuzzy search are not supported'),
+            (
+                "x" * 60 + "~",
+                '"' + "x" * 49 + '…" at position 1: ranges, regular expressions and fuzzy search are not'
+                " supported; put quotation marks around a text",
+            ),
         ],
     )
     def test_a_query_that_cannot_be_parsed_names_the_place(self, as_alice, alice, q, problem):

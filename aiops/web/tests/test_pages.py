@@ -232,8 +232,9 @@ class TestLabels:
         operator.post("/aiops/tell", {"id": "a2", "level": "Anomaly"})
         assert list(Feedback.objects.values_list("level", flat=True)) == ["Anomaly"]
 
-    def test_only_operators_can_label(self, lines, alice):
-        assert visitor(alice).post("/aiops/tell", {"id": "a2", "level": "Normal"}).status_code == 403
+    def test_lines_of_others_cannot_be_labelled(self, lines, bob):
+        assert visitor(bob).post("/aiops/tell", {"id": "a2", "level": "Normal"}).status_code == 404
+        visitor(bob).post("/aiops/tell", {"template": 7, "level": "Normal"})
         assert not Feedback.objects.exists()
 
     def test_other_labels_are_refused(self, lines, operator):

@@ -4,6 +4,7 @@ import { hydrate } from "./page.js";
 import { refresh, watch } from "./refresh.js";
 import { watchLines } from "./socket.js";
 import { nodes } from "./styled.js";
+import { timeFields, zoomable } from "./zoom.js";
 
 const MOST = 200; // lines that the page keeps
 const waiting = new Map(); // id -> the latest version of a line that is not drawn yet
@@ -60,6 +61,8 @@ function draw() {
 }
 
 watch();
+zoomable();
+timeFields();
 const part = document.querySelector("[data-tail]");
 if (part) {
   part.querySelector("[data-live]").hidden = false;

@@ -1,0 +1,77 @@
+"""The workloads whose lines are judged: the administrators' watchlist, and what owners watch of their own beside it.
+
+An owner's workload is judged by the serving model, and the next training that an administrator starts learns from it.
+"""
+
+from __future__ import annotations
+
+from django.conf import settings
+from django.db import transaction
+
+from accounts.lifecycle import hold_active
+from accounts.models import User
+from aiops.models import WatchedWorkload
+from aiops.wire import kv, watchlist
+from kernel.database import reachable
+from kernel.errors import Fault, Refused
+from kernel.locking import Missing
+
+from . import scope
+
+
+@reachable()
+def owned() -> set[watchlist.Triple]:
+    """Return the workloads that their owners watch. Raises Fault."""
+    rows = WatchedWorkload.objects.values_list("namespace", "deployment")
+    return {(scope.LOCAL, namespace, deployment) for namespace, deployment in rows}
+
+
+def triples() -> set[watchlist.Triple]:
+    """Return all watched workloads. Raises Fault; ValueError when the stored watchlist is invalid."""
+    return watchlist.triples(kv.watched() or {}) | owned()
+
+
+def known() -> set[watchlist.Triple] | None:
+    """Return all watched workloads; None while that cannot be found out."""
+    try:
+        return triples()
+    except (Fault, ValueError):
+        return None
+
+
+def without_verdict(document: dict, watched: set[watchlist.Triple] | None) -> str:
+    """Return how a line without a verdict is shown: "" for one that is judged later, else "unwatched"."""
+    names = tuple(document.get(name, "") for name in ("cluster_id", "namespace_name", "deployment"))
+    judged = document.get("log_type", "workload") != "workload" or watched is None or names in watched
+    return "" if judged else "unwatched"
+
+
+def visible(user: User):
+    """Return what is watched by owners of the namespaces that the user may see."""
+    rows = WatchedWorkload.objects.select_related("by")
+    names = scope.namespaces(user)
+    return rows if names is None else rows.filter(namespace__in=names)
+
+
+def watch(*, user: User, deployment: str, namespace: str = "") -> WatchedWorkload:
+    """Watch a workload, by default of the user's own namespace. Idempotent. Raises Refused."""
+    namespace = namespace or user.username
+    if not scope.may_see(user, scope.LOCAL, namespace):
+        raise Refused("must be a namespace whose lines you may see", field="namespace")
+    with transaction.atomic():
+        hold_active(user)
+        row, made = WatchedWorkload.objects.get_or_create(
+            namespace=namespace, deployment=deployment, defaults={"by": user}
+        )
+        most = settings.AIOPS_WATCHED_PER_USER
+        if made and not user.is_staff and WatchedWorkload.objects.filter(by=user).count() > most:
+            raise Refused("at most %(most)s watched workloads of a user", field="deployment", most=most)
+    return row
+
+
+def unwatch(user: User, number: int | None) -> None:
+    """Watch a workload no longer. Raises Missing."""
+    row = visible(user).filter(pk=number).first() if number is not None else None
+    if row is None:
+        raise Missing("watched workload")
+    row.delete()

@@ -1,0 +1,161 @@
+"""The statements that write lines and verdicts to the database, and keep the counts that go with them.
+
+Lines come by the thousand, so they are written by columns, one statement for each batch, which also updates the counts
+by workload and by minute. Rows of counts are locked in the order of their keys.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+
+from .base import clean, placed
+
+# document's field -> column: first the line's own, then those of its verdict
+LINE = {
+    "_id": "line_id", "time": "time", "cluster_id": "cluster", "namespace_name": "namespace",
+    "deployment": "deployment", "service": "service", "pod_name": "pod", "log_type": "log_type", "log": "log",
+    "attributes": "attributes",
+}  # fmt: skip
+VERDICT = {
+    "masked_log": "masked", "anomaly_level": "level", "template_matched": "template",
+    "template_cluster_id": "template_id", "inference_model": "model", "opnilog_confidence": "confidence",
+    "unexpected": "unexpected",
+}  # fmt: skip
+COLUMNS = LINE | VERDICT
+NUMBERS = {"time": "bigint", "template_id": "bigint", "confidence": "float8", "unexpected": "jsonb",
+           "attributes": "jsonb"}  # fmt: skip
+TEXTS_OF_VERDICTS = ("masked", "level", "template", "model")
+NAMES = ("cluster", "namespace", "deployment")
+NAME = 253  # characters of each name that are kept
+KEY = "left(encode(sha256(convert_to(line_id, 'UTF8')), 'hex'), 32)::uuid"  # as key_of
+
+
+def _counts(source: str) -> str:
+    """Return the columns of a minute's counts, of the lines in `source`."""
+    return (
+        f"count(*) FILTER (WHERE {source} NOT IN ('Normal', 'Anomaly')),"
+        f" count(*) FILTER (WHERE {source} = 'Normal'), count(*) FILTER (WHERE {source} = 'Anomaly')"
+    )
+
+
+def _given(columns) -> str:
+    return ", ".join(f"%s::{NUMBERS.get(name, 'text')}[]" for name in columns)
+
+
+MINUTES = """
+INSERT INTO aiops_log_minute AS minutes (minute, cluster, namespace, deployment, unjudged, normal, anomalies)
+{selected} ORDER BY 1, 2, 3, 4
+ON CONFLICT (minute, cluster, namespace, deployment) DO UPDATE
+SET unjudged = greatest(0, minutes.unjudged + excluded.unjudged),
+    normal = greatest(0, minutes.normal + excluded.normal),
+    anomalies = greatest(0, minutes.anomalies + excluded.anomalies)
+"""
+
+
+def _append(verdicts: bool) -> str:
+    columns = [*LINE.values(), *(VERDICT.values() if verdicts else ())]
+    names, empty = ", ".join(columns), "" if verdicts else f", {', '.join(TEXTS_OF_VERDICTS)}"
+    counted = f"""
+    SELECT time / 60000, cluster, namespace, deployment, {_counts("level")} FROM fresh GROUP BY 1, 2, 3, 4
+    """
+    return f"""
+WITH given AS MATERIALIZED (
+    SELECT * FROM unnest(%s::uuid[], {_given(columns)}) AS given(key, {names})
+), taken AS (
+    INSERT INTO aiops_log_key (key, time, line) SELECT key, time, nextval('aiops_log_number_seq') FROM given
+    ON CONFLICT (key) DO NOTHING RETURNING key, line
+), fresh AS (
+    INSERT INTO aiops_log (id, {names}{empty})
+    SELECT taken.line, {", ".join(f"given.{name}" for name in columns)}{"" if verdicts else ", ''" * 4}
+    FROM taken JOIN given USING (key) RETURNING line_id, cluster, namespace, deployment, time, level
+), counted AS (
+    INSERT INTO aiops_workload (cluster, namespace, deployment, lines, last)
+    SELECT cluster, namespace, deployment, count(*), max(time) FROM fresh
+    WHERE namespace <> '' AND deployment <> '' GROUP BY 1, 2, 3 ORDER BY 1, 2, 3
+    ON CONFLICT (cluster, namespace, deployment) DO UPDATE
+    SET lines = aiops_workload.lines + excluded.lines, last = greatest(aiops_workload.last, excluded.last)
+), minutes AS ({MINUTES.format(selected=counted)})
+SELECT line_id FROM fresh
+"""
+
+
+APPEND = {verdicts: _append(verdicts) for verdicts in (False, True)}
+PLACES = "SELECT replace(key::text, '-', ''), time, line FROM aiops_log_key WHERE key = ANY(%s::uuid[])"
+CHANGED = """
+SELECT time / 60000, cluster, namespace, deployment,
+    sum((after NOT IN ('Normal', 'Anomaly'))::int - (before NOT IN ('Normal', 'Anomaly'))::int),
+    sum((after = 'Normal')::int - (before = 'Normal')::int), sum((after = 'Anomaly')::int - (before = 'Anomaly')::int)
+FROM changed WHERE after <> before GROUP BY 1, 2, 3, 4
+"""
+# With the bounds of the times as constants, so that only the partitions that have the lines are planned.
+UPDATE = f"""
+WITH given AS MATERIALIZED (
+    SELECT * FROM unnest(%(times)s::bigint[], %(lines)s::bigint[], %(clusters)s::text[], %(namespaces)s::text[], {
+    ", ".join(f"%({name})s::{NUMBERS.get(name, 'text')}[]" for name in VERDICT.values())
+}) AS given(at, line, its_cluster, its_namespace, {", ".join(f"its_{name}" for name in VERDICT.values())})
+), held AS (
+    SELECT aiops_log.time, aiops_log.id, aiops_log.level AS before, given.*
+    FROM given JOIN aiops_log ON aiops_log.time = given.at AND aiops_log.id = given.line
+    WHERE aiops_log.time BETWEEN %(first)s AND %(last)s AND (its_cluster IS NULL
+        OR (aiops_log.cluster, aiops_log.namespace) = (its_cluster, its_namespace))
+    FOR NO KEY UPDATE OF aiops_log
+), changed AS (
+    UPDATE aiops_log SET {", ".join(f"{name} = coalesce(its_{name}, aiops_log.{name})" for name in VERDICT.values())}
+    FROM held WHERE aiops_log.time = held.time AND aiops_log.id = held.id
+        AND aiops_log.time BETWEEN %(first)s AND %(last)s
+    RETURNING aiops_log.time, cluster, namespace, deployment, held.before, aiops_log.level AS after
+), minutes AS ({MINUTES.format(selected=CHANGED)})
+SELECT count(*) FROM changed
+"""
+
+
+def key_of(id: str) -> str:
+    """Return the key of a line with this id, in hex."""
+    return hashlib.sha256(id.encode()).hexdigest()[:32]
+
+
+def columns_of(lines) -> tuple[bool, list[list]]:
+    """Return whether the lines have verdicts, and the parameters of APPEND; of several with one id the first counts."""
+    verdicts = any("anomaly_level" in line or "masked_log" in line for line in lines)
+    now = int(time.time() * 1000)
+    rows: dict[str, tuple] = {}
+    for given in lines:
+        line = placed(given, now)
+        row = tuple(_value(name, line) for name in LINE)
+        if verdicts:
+            row += tuple(_judged(name, line.get(name)) for name in VERDICT)
+        rows.setdefault(key_of(row[0]), row)
+    return verdicts, [list(rows), *(list(column) for column in zip(*rows.values(), strict=True))]
+
+
+def _value(name: str, line: dict):
+    value = line.get(name)
+    if name == "time":
+        return int(value)
+    if name == "attributes":
+        return json.dumps(value) if value else None
+    if name == "log_type":
+        return clean(value)[:40] or "workload"
+    return clean(value) if name == "log" else clean(value)[: 100 if name == "_id" else NAME]
+
+
+def _judged(name: str, value):
+    changed = change_of(name, value)
+    return "" if changed is None and VERDICT[name] in TEXTS_OF_VERDICTS else changed
+
+
+def change_of(name: str, value):
+    """Return the value of a verdict's field for its column; None leaves the column as it is."""
+    if value is None:
+        return None
+    if name == "unexpected":
+        return json.dumps(value)
+    return value if COLUMNS[name] in NUMBERS else clean(value)
+
+
+def owner_of(change: dict) -> tuple[str | None, str | None]:
+    """Return the cluster and namespace that a change names, None for both if it names none."""
+    names = ("cluster_id", "namespace_name")
+    return tuple(_value(name, change) for name in names) if "cluster_id" in change else (None, None)

@@ -1,0 +1,126 @@
+"""What both log stores do alike: patterns and pasted lines in searches, retention, times, lines with verdicts."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from aiops.logstore import query, query_tree
+from aiops.logstore.database import DatabaseStore
+from aiops.logstore.opensearch import OpenSearchStore
+
+from .test_logstore import NOW, ids_matching, line
+
+pytestmark = pytest.mark.django_db
+
+PASTED = [
+    "Connected to 10.0.0.1:80 as shop-web_1 [ok]",
+    "Connection to 10.0.0.12 declined by peer",
+    'GET "/cart?id=7" 200 {"user":"alice","ms":12}',
+    "the payment was DECLINED",
+    r"C:\new\table (x86) failed",
+]
+SEARCHED = [
+    ("10.0.0.1", {1}),
+    ("10.0.0.12", {2}),
+    ("10.0.*", {1, 2}),
+    ("declin*", {2, 4}),
+    ("*clin*", {2, 4}),
+    ("d?clined", {2, 4}),
+    ("declin", set()),
+    ("connect* AND NOT declin*", {1}),
+    ("shop-web_1", {1}),
+    ("shop-*", {1}),
+    ('"Connected to 10.0.0.1:80 as shop-web_1 [ok]"', {1}),
+    ('"GET "/cart?id=7" 200"', {3}),
+    ('"{"user":"alice","ms":12}"', {3}),
+    (r'"GET \"/cart?id=7\" 200"', {3}),
+    (r'"C:\new\table (x86) failed"', {5}),
+    ('"payment was" "was declined"', {4}),
+    ('"was the payment"', set()),
+    ("deployment:we* AND peer", {2}),
+    ("deployment:*b AND peer", {2}),
+    ("deployment:e* AND peer", set()),
+    ("attributes.region:eu-* AND declined", {2, 4}),
+    ("attributes.region:*-2 AND declined", {2}),
+    ("attributes.region:us-* AND declined", set()),
+    ("attributes.region:* AND declined", {2, 4}),
+    ("* AND payment", {4}),
+]
+
+
+@pytest.mark.parametrize(("asked", "expected"), SEARCHED)
+def test_patterns_and_pasted_lines_are_found_in_every_store(store, asked, expected):
+    lines = [line(n, log=text, attributes={"region": f"eu-{n}"}) for n, text in enumerate(PASTED, 1)]
+    store.append(lines)
+    body = {"query_string": {"query": asked, "fields": ["log"], "default_operator": "AND"}}
+    assert ids_matching(store, body) == {f"id{number}" for number in expected}
+    tree = query.parse({"query": body})
+    assert {one["_id"] for one in lines if query_tree.matches(tree, one)} == {f"id{number}" for number in expected}
+
+
+def test_a_pasted_text_is_compared_with_its_punctuation_in_the_database():
+    store = DatabaseStore()
+    store.append([line(1, log="status=500 (timeout)"), line(2, log="status 500, timeout")])
+    for asked, expected in (('"status=500 (timeout)"', {"id1"}), ("status=500", {"id1"}), ('"status 500"', {"id2"})):
+        body = {"query_string": {"query": asked, "default_field": "log"}}
+        assert ids_matching(store, body) >= expected
+    assert ids_matching(store, {"query_string": {"query": "status=500", "default_field": "log"}}) == {"id1"}
+
+
+@pytest.mark.parametrize(("form", "text", "expected"), [
+    ("*", "", True), ("a*c", "abc", True), ("a*c", "ac", True), ("a*c", "ab", False), ("?", "", False),
+    ("a?c", "abc", True),
+    ("*a*b*", "xxaxxbxx", True), ("*a*b", "ab" * 2000 + "c", False), ("a" + "*a" * 30, "a" * 20_000 + "b", False),
+])  # fmt: skip
+def test_wildcards_match_whole_words_and_quickly(form, text, expected):
+    assert query_tree.glob(form, text) is expected
+
+
+def test_retention_deletes_old_lines_and_their_counts(store):
+    store.append([line(1, time=NOW), line(2, time=9_999_999_999_999)])
+    assert store.retain(days=7, megabytes=10_000) == 1
+    assert store.aggregate_workloads() == [("c1", "shop", "web", 1)]
+    assert store.retain(days=7, megabytes=0) == 1
+    assert ids_matching(store, {"match_all": {}}) == set()
+
+
+def test_retention_in_opensearch_removes_the_oldest_above_the_limit(osmem):
+    store = OpenSearchStore(osmem, refresh=True)
+    store.client.indices.delete(index="*", ignore=404)
+    now = int(time.time() * 1000)
+    store.append([line(n, time=now - 1000 + n, log=f"line {n} " + "x" * 10_000) for n in range(400)])
+    gone = store.retain(days=7, megabytes=2)
+    assert 150 < gone < 300
+    rows, _more = store.search({}, 400)
+    assert {row["_id"] for row in rows} == {f"id{n}" for n in range(gone, 400)}
+    assert store.retain(days=7, megabytes=4) == 0
+
+
+def test_a_line_of_the_future_gets_the_present(store):
+    store.append([line(1, time=9_999_999_999_999), line(2, time=int(time.time() * 1000) + 5_000)])
+    rows = {row["_id"]: row for row in store.search({}, 10)[0]}
+    assert abs(rows["id1"]["time"] / 1000 - time.time()) < 3600
+    assert rows["id1"]["attributes"]["sent_time"].startswith("2286-11-20")
+    assert "attributes" not in rows["id2"] or "sent_time" not in (rows["id2"]["attributes"] or {})
+
+
+def test_a_line_may_come_with_its_verdict(store):
+    verdict = {"anomaly_level": "Anomaly", "masked_log": "connected to <ip>", "opnilog_confidence": 0.25}
+    store.append([{**line(1), **verdict}, line(2)])
+    assert ids_matching(store, {"term": {"anomaly_level": "Anomaly"}}) == {"id1"}
+    assert ids_matching(store, {"exists": {"field": "anomaly_level"}}) == {"id1"}
+
+
+def test_counting_may_stop_early(store):
+    store.append([line(number) for number in range(30)])
+    body = {"query": {"match": {"log": "connected"}}}
+    assert store.count_up_to(body, 100) == (30, True)
+    assert store.count_up_to(body, 10) == (10, False)
+
+
+def test_calls_of_opensearch_are_not_logged(osmem, caplog):
+    with caplog.at_level("INFO"):
+        OpenSearchStore(osmem).search({}, 1)
+    assert [record for record in caplog.records if record.name.startswith("opensearch")] == []

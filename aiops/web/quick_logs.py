@@ -1,0 +1,107 @@
+"""The endpoints for log lines without Django's middleware, for the usual request: a full token, plainly valid lines.
+
+Anything else, also what is wrong with a request, is left to Django's views with the body untouched, so that their
+answers stay as they are. Small requests are stored together (aiops/intake/grouping.py). Used by mlp.wsgi.
+"""
+
+from __future__ import annotations
+
+import functools
+import io
+import json
+import logging
+from collections.abc import Callable, Iterable
+from types import SimpleNamespace
+
+from django.db import close_old_connections
+from django.db.utils import DatabaseError, InterfaceError
+
+from accounts import auth, throttle, tokens
+from aiops.intake import bodies, grouping, shippers
+from kernel.dispatch import Direct, ViewApplication
+from kernel.errors import AWAY, FAULT, Fault, Refused, for_caller
+
+from .logs_serializers import document, usual
+
+log = logging.getLogger(__name__)
+
+MOST_BYTES = 2 << 20  # of a body
+READERS = {"application/json": bodies.elements, "application/x-ndjson": bodies.lines}
+LINES = "mlp.log_lines"  # in the environment of the request: what `is_usual` has found in it
+
+
+def is_usual(environ: dict) -> bool:
+    """Return whether `take` can answer the request, whose lines it then finds in the environment."""
+    read = READERS.get((environ.get("CONTENT_TYPE") or "").partition(";")[0].strip().lower())
+    if read is None or environ.get("QUERY_STRING") or environ.get("HTTP_ACCEPT", "*/*") not in {"*/*", *READERS}:
+        return False
+    if not is_small(environ) or "HTTP_CONTENT_ENCODING" in environ or "HTTP_COOKIE" in environ:
+        return False
+    holder = _holder(environ)
+    if holder is None:
+        return False
+    data = environ["wsgi.input"].read(int(environ["CONTENT_LENGTH"]))
+    environ["wsgi.input"] = io.BytesIO(data)
+    lines = _lines(read, data, holder)
+    if lines:
+        environ[LINES] = lines
+    return bool(lines)
+
+
+def is_small(environ: dict) -> bool:
+    """Return whether it is a POST with a body that may be held in memory."""
+    length = environ.get("CONTENT_LENGTH") or ""
+    return environ["REQUEST_METHOD"] == "POST" and length.isascii() and length.isdigit() and int(length) <= MOST_BYTES
+
+
+def _holder(environ: dict) -> tokens.Holder | None:
+    try:
+        token = auth.bearer(environ.get("HTTP_AUTHORIZATION", ""))
+        return token and tokens.lookup(token, address=throttle.client_address(SimpleNamespace(META=environ)))
+    except Refused:
+        return None
+    except (DatabaseError, InterfaceError, Fault):  # Django's answer says what is wrong
+        close_old_connections()
+        return None
+
+
+def _lines(read: Callable, data: bytes, holder: tokens.Holder) -> list[dict] | None:
+    """Return the documents of the lines; None unless all of them can be stored as they are."""
+    lines = []
+    try:
+        for _number, value in read(data):
+            row = usual(value)
+            if row is None or (holder.is_staff and row.get("_id")):  # an administrator's may be another one's id
+                return None
+            lines.append(document(row, holder))
+    except Refused:
+        return None
+    return lines
+
+
+def take(environ: dict, start_response: Callable) -> Iterable[bytes]:
+    """Store the lines that `is_usual` has found, and answer as the view does."""
+    lines = environ.pop(LINES)
+    status, headers = "200 OK", []
+    try:
+        answer: dict = {"taken": len(lines), "new": grouping.store(lines)}
+    except Exception as problem:  # as Django's views do
+        log.error("fault in POST %s", environ["PATH_INFO"], exc_info=problem)
+        close_old_connections()
+        msg = problem.msg if isinstance(problem, Fault) else AWAY
+        status, answer = f"{FAULT} Service Unavailable", {"msg": for_caller(msg, environ)}
+        headers = [("Retry-After", "2")]
+    data = json.dumps(answer, ensure_ascii=False).encode()
+    start_response(status, [("Content-Type", "application/json"), ("Content-Length", str(len(data))), *headers])
+    return [data]
+
+
+def _pushed(view: Callable) -> Direct:
+    return Direct(ViewApplication(functools.partial(view, store=grouping.store)), is_small)
+
+
+DIRECT = {
+    "/api/v1/aiops/logs": Direct(take, is_usual),
+    "/v1/logs": _pushed(shippers.otlp),
+    "/loki/api/v1/push": _pushed(shippers.loki_push),
+}

@@ -1,0 +1,87 @@
+"""The page where users choose which of their own workloads are watched, beside the administrators' watchlist."""
+
+from __future__ import annotations
+
+import json
+
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.shortcuts import redirect, render
+from django.utils.translation import gettext as _
+from django.views.decorators.http import require_http_methods
+
+from aiops import lifecycle, logstore
+from aiops.judging import scope, watching
+from aiops.wire import kv, watchlist
+from kernel.errors import Fault, Refused
+from kernel.locking import Missing
+from kernel.messages import translate
+from kernel.pages import attempt, number_in
+
+
+@login_required
+@require_http_methods(["GET", "POST"])
+def watched(request):
+    """List the user's workloads; a POST watches one, or watches it no longer."""
+    if request.method == "POST":
+        problem = attempt(lambda: _do(request))
+        if problem:
+            messages.error(request, problem)
+        else:
+            messages.success(request, _("Done."))
+        return redirect("aiops_watched")
+    context, status = {"rows": [], "serving": True}, 200
+    try:
+        context = {"rows": _rows(request.user), "serving": lifecycle.serving() is not None}
+    except Fault as fault:
+        context["problem"], status = translate(fault.msg), 503
+    return render(request, "aiops/watched.html", context, status=status)
+
+
+def _rows(user) -> list[dict]:
+    names = scope.namespaces(user)
+    mine = {(row.namespace, row.deployment): row for row in watching.visible(user)}
+    counts = {
+        row[1:3]: row[3]
+        for row in logstore.get().aggregate_workloads()
+        if row[0] == scope.LOCAL and (names is None or row[1] in names)
+    }
+    try:
+        general = watchlist.triples(kv.watched() or {})
+    except ValueError:
+        general = set()
+    return [
+        {
+            "namespace": namespace,
+            "deployment": deployment,
+            "lines": counts.get((namespace, deployment), 0),
+            "row": mine.get((namespace, deployment)),
+            "general": (scope.LOCAL, namespace, deployment) in general,
+            "key": json.dumps([namespace, deployment]),
+        }
+        for namespace, deployment in sorted({*mine, *counts}, key=lambda key: (key[0], -counts.get(key, 0), key[1]))
+    ]
+
+
+def _do(request) -> None:
+    wish, _colon, rest = request.POST.get("do", "").partition(":")
+    if wish == "watch":
+        watching.watch(user=request.user, **_names(rest))
+        return
+    if wish != "unwatch":
+        raise Refused("must be watch or unwatch", field="do")
+    try:
+        watching.unwatch(request.user, number_in(rest))
+    except Missing:
+        raise Refused("this workload is no longer watched")
+
+
+def _names(text: str) -> dict[str, str]:
+    try:
+        names = json.loads(text)
+    except (ValueError, RecursionError):
+        names = None
+    good = isinstance(names, list) and len(names) == 2 and all(isinstance(one, str) and one for one in names)
+    if not good or any(len(one) > watchlist.MAX_NAME or not one.isprintable() for one in names):
+        raise Refused("must be a namespace and a deployment", field="workload")
+    return {"namespace": names[0], "deployment": names[1]}
